@@ -1,0 +1,98 @@
+//! What a handler answers: a status, fields, and a body that only the relay knows how to move.
+
+use std::{os::fd::OwnedFd, sync::Arc};
+
+use galgo_proto::Fields;
+
+/// An answer, not yet on its way.
+#[derive(Debug)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// The reason phrase, where the program chose one.
+    pub reason: Option<String>,
+    /// The fields, without Date, Connection, Content-Length and Transfer-Encoding, which the connection adds.
+    pub fields: Fields,
+    /// The body.
+    pub body: Body,
+}
+
+/// A body.
+#[derive(Debug)]
+pub enum Body {
+    /// None; `Content-Length: 0` unless the status forbids it.
+    Empty,
+    /// Bytes made for this response.
+    Bytes(Vec<u8>),
+    /// Bytes shared between responses.
+    Shared(Arc<[u8]>),
+    /// A piece of an open file, sent without copying it.
+    File(FilePart),
+    /// Pieces in a row: multipart/byteranges.
+    Parts(Vec<Part>),
+}
+
+/// A piece of an open file.
+#[derive(Debug)]
+pub struct FilePart {
+    /// The file.
+    pub file: Arc<OwnedFd>,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// A piece of a body.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub enum Part {
+    Bytes(Vec<u8>),
+    File(FilePart),
+}
+
+impl Response {
+    /// An answer with a status, no fields and no body.
+    pub fn new(status: u16) -> Self {
+        Self {
+            status,
+            reason: None,
+            fields: Fields::new(),
+            body: Body::Empty,
+        }
+    }
+
+    /// Adds a field.
+    #[must_use]
+    pub fn with(mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
+        self.fields.push(name, value);
+        self
+    }
+}
+
+impl Body {
+    /// Bytes it will be.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Empty => 0,
+            Self::Bytes(b) => b.len() as u64,
+            Self::Shared(b) => b.len() as u64,
+            Self::File(f) => f.len,
+            Self::Parts(p) => p.iter().map(Part::len).sum(),
+        }
+    }
+
+    /// Whether it is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Part {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(b) => b.len() as u64,
+            Self::File(f) => f.len,
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The configuration, checked: paths absolute, defaults applied, folders opened.
+//! [`raw`] is what was typed; nothing outside this module sees it.
+
+use std::{net::SocketAddr, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
+
+use galgo_spawn::Limits;
+
+/// Everything the server was told.
+#[derive(Debug)]
+pub struct Config {
+    /// Where to listen, in order.
+    pub listen: Vec<Listen>,
+    /// Whom to become after binding, when started as root.
+    pub identity: Option<Identity>,
+    /// Threads, each with an event loop of its own.
+    pub workers: usize,
+    /// File mode creation mask of programs.
+    pub umask: u32,
+    /// PATH of programs.
+    pub path: String,
+    /// Logs.
+    pub log: Log,
+    /// Show the cause of a failed program to loopback clients.
+    pub dev_errors: bool,
+    /// How long requests may go on after SIGTERM.
+    pub shutdown_grace: Duration,
+    /// Connection limits and clocks.
+    pub http: Http,
+    /// Programs running at once, over all routes.
+    pub admission: Admission,
+    /// Routes, in the order to try them: routes with a host first, then the longest path first.
+    pub routes: Vec<Arc<Route>>,
+    /// `/~user/`, where it is on.
+    pub userdir: Option<UserDir>,
+}
+
+/// One listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    /// TCP address or path of a Unix socket.
+    pub address: Address,
+    /// Require a PROXY protocol v2 header on each connection (`proxy+127.0.0.1:8080`, `proxy+unix:/path`).
+    pub proxy: bool,
+}
+
+/// The address of a listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// User and group ids, looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The name, for initgroups(3) and messages.
+    pub user: String,
+    /// User id.
+    pub uid: u32,
+    /// Primary group id.
+    pub gid: u32,
+    /// All group ids.
+    pub groups: Vec<u32>,
+}
+
+/// Logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// Access log; `None`: off.
+    pub access: Option<LogTo>,
+    /// Format of the access log.
+    pub format: LogFormat,
+    /// Error log.
+    pub error: LogTo,
+}
+
+/// Where a log goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LogTo {
+    Stdout,
+    Stderr,
+    File(PathBuf),
+}
+
+/// Format of the access log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LogFormat {
+    Combined,
+    Json,
+}
+
+/// Connection limits and clocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Http {
+    /// From the first byte of a request head to its last.
+    pub head_timeout: Duration,
+    /// An idle kept-alive connection is closed after this.
+    pub keep_alive: Duration,
+    /// Slowest acceptable client, bytes a second, measured after `rate_grace`; 0: any.
+    pub min_rate: u64,
+    /// How long a client may be slower than `min_rate`.
+    pub rate_grace: Duration,
+    /// Connections at once; the oldest idle one makes room.
+    pub max_connections: usize,
+    /// Bytes of a request head.
+    pub max_head: usize,
+    /// Fields of a request head.
+    pub max_fields: usize,
+    /// Bytes of a request target.
+    pub max_target: usize,
+}
+
+/// How many programs may run, and how requests wait for their turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admission {
+    /// Programs at once.
+    pub running: usize,
+    /// Requests that may wait.
+    pub queue: usize,
+    /// How long one may wait.
+    pub wait: Duration,
+}
+
+/// A route: what answers under a path.
+#[derive(Debug)]
+pub struct Route {
+    /// Host it is limited to, lower case, no port.
+    pub host: Option<String>,
+    /// Path it answers: a prefix where it ends in `/`, otherwise this path and what is below it (`/path/…`).
+    pub path: String,
+    /// What answers.
+    pub handler: Handler,
+}
+
+/// The kinds of handlers; FastCGI, SCGI and wasm will be others.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub enum Handler {
+    Cgi(Cgi),
+    Files(Files),
+    Respond(Respond),
+}
+
+/// Programs.
+#[derive(Debug)]
+pub struct Cgi {
+    /// Where they are.
+    pub root: CgiRoot,
+    /// DOCUMENT_ROOT and the base of PATH_TRANSLATED: the folder of the `/` files route of the same
+    /// host, else the program folder.
+    pub document_root: PathBuf,
+    /// Variables set in addition, in the order of their names.
+    pub env: Vec<(String, String)>,
+    /// Programs that run files by their ending: (".php", "/usr/bin/php-cgi").
+    pub interpreters: Arc<Vec<(String, PathBuf)>>,
+    /// How programs are run.
+    pub options: CgiOptions,
+}
+
+/// A folder of programs, or one program.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub enum CgiRoot {
+    /// The folder and its descriptor (O_PATH), for openat2 with RESOLVE_BENEATH.
+    Folder {
+        path: PathBuf,
+        fd: OwnedFd,
+    },
+    Program {
+        path: PathBuf,
+    },
+}
+
+/// How programs of a route are run. Everything here may be set per route and under `[defaults]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CgiOptions {
+    /// Pass the Authorization field to the program.
+    pub pass_authorization: bool,
+    /// Hand the body over as a pipe or as a file.
+    pub body: BodyMode,
+    /// Let the program finish when the client has gone.
+    pub run_to_completion: bool,
+    /// Words of a query without `=` become arguments (RFC 3875, 4.4).
+    pub query_args: bool,
+    /// Drop field values that begin with `() {`.
+    pub drop_shellshock: bool,
+    /// Until the response head is whole.
+    pub first_byte_timeout: Duration,
+    /// Without a byte in either direction.
+    pub idle_timeout: Duration,
+    /// For the whole request.
+    pub total_timeout: Duration,
+    /// Between TERM and KILL.
+    pub kill_grace: Duration,
+    /// Bytes of a request body: 413 beyond.
+    pub max_body: u64,
+    /// Bytes of the response head.
+    pub max_reply_head: usize,
+    /// Bytes of standard error that go to the log, per request.
+    pub max_stderr: usize,
+    /// Resource limits.
+    pub limits: Limits,
+    /// PR_SET_NO_NEW_PRIVS.
+    pub no_new_privs: bool,
+    /// Programs of this route at once; `None`: only the server's limit.
+    pub max_running: Option<usize>,
+}
+
+/// `body = "stream" | "file"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum BodyMode {
+    Stream,
+    File,
+}
+
+/// Static files.
+#[derive(Debug)]
+pub struct Files {
+    /// The folder, absolute.
+    pub path: PathBuf,
+    /// Its descriptor (O_PATH), for openat2 with RESOLVE_BENEATH.
+    pub fd: OwnedFd,
+    /// Names tried for a folder, in order.
+    pub index: Vec<String>,
+    /// List folders without an index.
+    pub listing: bool,
+    /// Send `name.br`, `name.zst`, `name.gz` beside a file where the client takes it.
+    pub precompressed: bool,
+    /// Media types by ending, without the dot, that come before the built-in table.
+    pub types: Vec<(String, String)>,
+    /// Media type of anything else.
+    pub default_type: String,
+    /// Fields added to every response (`Cache-Control`).
+    pub headers: Vec<(String, String)>,
+}
+
+/// A constant answer from memory.
+#[derive(Debug, Clone)]
+pub struct Respond {
+    /// Status.
+    pub status: u16,
+    /// Content-Type; `None` where there is no body.
+    pub content_type: Option<String>,
+    /// Fields added.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Arc<[u8]>,
+}
+
+/// `/~user/…` from `~user/public_html`, `/~user/cgi-bin/…` from `~user/public_html/../cgi-bin`.
+#[derive(Debug, Clone)]
+pub struct UserDir {
+    /// Folder of files, relative to the home.
+    pub files: Option<PathBuf>,
+    /// Folder of programs, relative to the home.
+    pub cgi: Option<PathBuf>,
+    /// The users that have one; `(name, home)`.
+    pub users: Vec<(String, PathBuf)>,
+}

@@ -1,0 +1,3 @@
+//! What answers a request; one file each.
+
+pub mod files;

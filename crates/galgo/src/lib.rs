@@ -1,0 +1,5 @@
+//! galgo: a web server for `cgi-bin`.
+
+pub mod body;
+pub mod config;
+pub mod handler;

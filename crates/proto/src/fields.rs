@@ -1,0 +1,124 @@
+//! Header fields in the order they came, in one allocation (RFC 9110, 5).
+
+/// A list of header fields. Names keep their letter case; comparisons ignore it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fields {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    start: usize,
+    colon: usize,
+    end: usize,
+}
+
+impl Fields {
+    /// An empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty list with room for `fields` fields of `bytes` bytes in all.
+    pub fn with_capacity(fields: usize, bytes: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(bytes),
+            spans: Vec::with_capacity(fields),
+        }
+    }
+
+    /// Appends a field. The caller has checked that name and value are valid.
+    pub fn push(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(name.as_ref());
+        let colon = self.bytes.len();
+        self.bytes.extend_from_slice(value.as_ref());
+        self.spans.push(Span {
+            start,
+            colon,
+            end: self.bytes.len(),
+        });
+    }
+
+    /// All fields as (name, value), in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.spans
+            .iter()
+            .map(|s| (&self.bytes[s.start..s.colon], &self.bytes[s.colon..s.end]))
+    }
+
+    /// The values of every field called `name`, in order.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.iter()
+            .filter(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, v)| v)
+    }
+
+    /// The value of the first field called `name`.
+    pub fn first<'a>(&'a self, name: &'a str) -> Option<&'a [u8]> {
+        self.all(name).next()
+    }
+
+    /// Whether a field called `name` is there.
+    pub fn has(&self, name: &str) -> bool {
+        self.iter()
+            .any(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
+    }
+
+    /// Keeps only the fields for which `keep(name, value)` holds.
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
+        let bytes = &self.bytes;
+        self.spans
+            .retain(|s| keep(&bytes[s.start..s.colon], &bytes[s.colon..s.end]));
+    }
+
+    /// How many fields there are.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+}
+
+/// Whether any comma-separated element of the fields called `name` equals `token`, in any case.
+pub fn lists(fields: &Fields, name: &str, token: &str) -> bool {
+    fields.all(name).any(|v| {
+        v.split(|&b| b == b',')
+            .any(|e| e.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+    })
+}
+
+/// Whether `b` may stand in a token (RFC 9110, 5.6.2).
+pub fn is_token(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_order_and_ignores_case() {
+        let mut f = Fields::new();
+        f.push("Set-Cookie", "a=1");
+        f.push("X", "");
+        f.push("set-cookie", "b=2");
+        assert_eq!(f.all("SET-COOKIE").collect::<Vec<_>>(), [b"a=1", b"b=2"]);
+        assert_eq!(f.first("x"), Some(&b""[..]));
+        f.retain(|n, _| n != b"X");
+        assert_eq!(f.len(), 2);
+        assert!(!f.has("x"));
+    }
+
+    #[test]
+    fn lists_finds_an_element() {
+        let mut f = Fields::new();
+        f.push("Connection", "keep-alive, Close");
+        assert!(lists(&f, "connection", "close"));
+        assert!(!lists(&f, "connection", "clos"));
+    }
+}

@@ -1,0 +1,22 @@
+//! What the bytes mean: HTTP/1 heads and bodies, request targets, CGI variables, CGI responses,
+//! preconditions and ranges. Pure functions: no I/O, no clock, no async.
+#![forbid(unsafe_code)]
+
+pub mod cgi;
+pub mod cond;
+pub mod fields;
+pub mod h1;
+pub mod range;
+pub mod target;
+pub mod vars;
+
+pub use fields::Fields;
+
+/// What a parser of streamed input says: read more, or here it is and this much was used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parsed<T> {
+    /// The input ends before the item does.
+    Partial,
+    /// The item, and the number of input bytes that belong to it.
+    Complete(T, usize),
+}
