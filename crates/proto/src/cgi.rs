@@ -1,13 +1,36 @@
-//! The response head of a CGI program (RFC 3875, 6).
+//! The response head of a CGI program (RFC 3875, 6), and what else starting one needs to know:
+//! the [`search`] words of a query and [`nph`] programs.
+//!
+//! Decisions where RFC 3875 leaves room:
+//! - Lines end with LF or CRLF, mixed if a program likes (6.1 calls it NL).
+//! - `Location: /path` is answered by the server itself only where it is the only field (6.2.2).
+//!   Beside any other, a `Set-Cookie` or a `Content-Type`, it becomes a redirect that the client
+//!   follows, 302 unless `Status` says otherwise: so no field is lost. The same goes for what is not a
+//!   local path and query: a path with a fragment, or with a byte that may not stand in a URI.
+//! - `//host/path` and relative references are legal in Location (RFC 9110, 10.2.2): passed on to the client.
+//! - Connection, Keep-Alive, Proxy-Connection, TE, Trailer and Upgrade speak of a connection that the
+//!   program does not have, and are removed; what Connection nominates stays, as it does in requests.
+//! - Fields that hold one value (Status, Content-Type, Location, Content-Length) are refused twice,
+//!   also when equal.
+
+mod error;
+mod field;
+pub mod nph;
+pub mod search;
+#[cfg(test)]
+mod tests;
+
+pub use error::{Fault, ReplyError};
 
 use crate::{Fields, Parsed};
+use field::{FieldLine, Role};
 
 /// How large a response head may be: 502 beyond.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyLimits {
-    /// Bytes of the whole head.
+    /// Bytes of the whole head, its empty line included.
     pub bytes: usize,
-    /// Header fields.
+    /// Header fields, those that are removed included.
     pub fields: usize,
 }
 
@@ -25,9 +48,10 @@ impl Default for ReplyLimits {
 pub enum Kind {
     /// 6.2.1: a document.
     Document,
-    /// 6.2.2: the server answers this path itself, as if it had been asked for.
+    /// 6.2.2: the server answers this path and query itself, as if it had been asked for. Begins with
+    /// one `/`, holds visible ASCII only and no `#`; whether it is a valid target is still to be seen.
     LocalRedirect(String),
-    /// 6.2.3 and 6.2.4: `Location` with a scheme, or with a document or status; passed on.
+    /// 6.2.3 and 6.2.4: any other `Location`; passed on.
     Redirect,
 }
 
@@ -36,42 +60,188 @@ pub enum Kind {
 pub struct Reply {
     /// What to do with it.
     pub kind: Kind,
-    /// The status: of the `Status` field, 302 for a redirect without one, else 200.
+    /// The status, 200 to 599: of the `Status` field, 302 for a redirect without one, else 200.
     pub status: u16,
     /// The reason phrase of the `Status` field, where it holds one.
     pub reason: Option<String>,
     /// The fields to pass on: without `Status`, `Content-Length`, hop-by-hop fields and `X-CGI-*`.
+    /// Empty for a local redirect.
     pub fields: Fields,
     /// The program's own Content-Length.
     pub content_length: Option<u64>,
+    /// Whether `fields` has a Content-Type; see [`Reply::body`].
+    pub content_type: bool,
 }
 
-/// Why a response head is a 502. `Display` says it in words a program's author can act on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReplyError {
-    // filled in by the implementation
-    _why: (),
+/// What becomes of bytes that follow a response head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyBody {
+    /// They are the document.
+    Send,
+    /// Read and thrown away.
+    Discard,
+    /// The first byte is an error, [`ReplyError::UntypedBody`]; without one the response is valid.
+    Refuse,
 }
 
-/// Reads a response head from a growing buffer without parsing anything twice.
+impl Reply {
+    /// What to do with bytes behind the head: the head alone does not say whether there are any.
+    /// So who gets `Refuse` waits for the first byte or the end of output before it answers.
+    ///
+    /// 6.3.1 wants a Content-Type where there is a body. A redirect without a type has no body (6.2.3),
+    /// but many a script prints one more empty line behind it: discarded. So is what follows a status
+    /// that has no content (RFC 9110: 204, 205, 304). The method HEAD is for the caller to see.
+    pub fn body(&self) -> ReplyBody {
+        match (&self.kind, self.status) {
+            (Kind::LocalRedirect(_), _) | (_, 204 | 205 | 304) => ReplyBody::Discard,
+            _ if self.content_type => ReplyBody::Send,
+            (Kind::Redirect, 300..=399) => ReplyBody::Discard,
+            _ => ReplyBody::Refuse,
+        }
+    }
+}
+
+/// Reads one response head from a growing buffer without parsing anything twice.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyScan {
-    // filled in by the implementation
-    _seen: (),
+    /// Where the line that is not complete yet begins.
+    line: usize,
+    /// How far that line has been searched for its end.
+    seen: usize,
+    /// Complete lines so far.
+    lines: usize,
+    fields: Fields,
+    status: Option<(u16, Option<String>)>,
+    content_length: Option<u64>,
+    content_type: bool,
+    location: bool,
 }
 
 impl ReplyScan {
-    /// Looks at what is new in `buf`. `Complete(reply, used)`: the body begins at `buf[used..]`.
-    pub fn step(
-        &mut self,
-        _buf: &[u8],
-        _limits: &ReplyLimits,
-    ) -> Result<Parsed<Reply>, ReplyError> {
-        todo!()
+    /// Looks at what is new in `buf`, which begins with the first byte of the output and only ever grows.
+    /// `Complete(reply, used)`: the body begins at `buf[used..]`, and the scan is over; so it is after
+    /// an error. A head that does not end within `limits.bytes` is refused once so many bytes are there.
+    pub fn step(&mut self, buf: &[u8], limits: &ReplyLimits) -> Result<Parsed<Reply>, ReplyError> {
+        let allowed = &buf[..buf.len().min(limits.bytes)];
+        while let Some(n) = memchr::memchr(b'\n', allowed.get(self.seen..).unwrap_or_default()) {
+            let end = self.seen + n;
+            let line = &allowed[self.line..end];
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            self.lines += 1;
+            (self.line, self.seen) = (end + 1, end + 1);
+            if line.is_empty() {
+                return Ok(Parsed::Complete(self.reply()?, end + 1));
+            }
+            if self.lines > limits.fields {
+                return Err(ReplyError::TooManyFields(limits.fields));
+            }
+            self.field(line)?;
+        }
+        self.seen = allowed.len();
+        if buf.len() >= limits.bytes {
+            return Err(ReplyError::TooLong(limits.bytes));
+        }
+        Ok(Parsed::Partial)
     }
 
     /// The program closed its output before the head was whole: says in words what it printed and did not.
-    pub fn ended(&self, _buf: &[u8]) -> ReplyError {
-        todo!()
+    /// `buf` is all of its output.
+    pub fn ended(&self, buf: &[u8]) -> ReplyError {
+        if buf.is_empty() {
+            return ReplyError::Nothing;
+        }
+        let mut rest = self.clone();
+        let limits = ReplyLimits {
+            bytes: usize::MAX,
+            fields: usize::MAX,
+        };
+        if let Err(error) = rest.step(buf, &limits) {
+            return error;
+        }
+        let tail = buf.get(rest.line..).unwrap_or_default();
+        let tail = tail.strip_suffix(b"\r").unwrap_or(tail);
+        if tail.is_empty() {
+            return ReplyError::NoEmptyLine(rest.lines);
+        }
+        // What the line lacks may be all of it: "Hello" without a line end is no field, rather than half of one.
+        rest.lines += 1;
+        match FieldLine::parse(tail) {
+            Err(fault) => rest.at(fault, tail),
+            Ok(_) => rest.at(Fault::Unfinished, tail),
+        }
+    }
+
+    /// An error in the line read last.
+    fn at(&self, fault: Fault, line: &[u8]) -> ReplyError {
+        ReplyError::line(self.lines, fault, line)
+    }
+
+    fn field(&mut self, line: &[u8]) -> Result<(), ReplyError> {
+        let FieldLine { name, value } =
+            FieldLine::parse(line).map_err(|fault| self.at(fault, line))?;
+        let role = Role::of(name);
+        let twice = match role {
+            Role::Status => self.status.is_some(),
+            Role::ContentType => self.content_type,
+            Role::ContentLength => self.content_length.is_some(),
+            Role::Location => self.location,
+            _ => false,
+        };
+        if twice {
+            return Err(self.at(Fault::Twice, line));
+        }
+        match role {
+            Role::Removed => {}
+            Role::TransferEncoding => return Err(self.at(Fault::TransferEncoding, line)),
+            Role::Status => {
+                self.status =
+                    Some(field::status(value).ok_or_else(|| self.at(Fault::Status, line))?);
+            }
+            Role::ContentLength => {
+                let length = field::content_length(value);
+                self.content_length = Some(length.ok_or_else(|| self.at(Fault::Length, line))?);
+            }
+            Role::ContentType | Role::Location if value.is_empty() => {
+                return Err(self.at(Fault::NoValue, line));
+            }
+            Role::ContentType | Role::Location | Role::Other => {
+                self.content_type |= role == Role::ContentType;
+                self.location |= role == Role::Location;
+                self.fields.push(name, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// The head is whole: decides what kind of response it is.
+    fn reply(&mut self) -> Result<Reply, ReplyError> {
+        if self.lines == 1 {
+            return Err(ReplyError::NoFields);
+        }
+        if !self.content_type && !self.location && self.status.is_none() {
+            return Err(ReplyError::SaysNothing);
+        }
+        let mut fields = std::mem::take(&mut self.fields);
+        let alone = fields.len() == 1 && self.status.is_none() && self.content_length.is_none();
+        let kind = match fields.first("location") {
+            None => Kind::Document,
+            Some(location) => match field::local_pathquery(location) {
+                Some(path) if alone => Kind::LocalRedirect(path),
+                _ => Kind::Redirect,
+            },
+        };
+        if matches!(kind, Kind::LocalRedirect(_)) {
+            fields = Fields::new();
+        }
+        let default = if self.location { 302 } else { 200 };
+        let (status, reason) = self.status.take().unwrap_or((default, None));
+        Ok(Reply {
+            kind,
+            status,
+            reason,
+            fields,
+            content_length: self.content_length,
+            content_type: self.content_type,
+        })
     }
 }

@@ -1,8 +1,23 @@
 //! The meta-variables of a request (RFC 3875, 4.1) in three stages, written into one [`Sink`]:
 //! what the server knows, what the connection knows, what the request says.
 //! CGI, FastCGI, SCGI and wasm are four sinks of the same table.
+//!
+//! Decisions where RFC 3875 leaves room:
+//! - `SERVER_PORT` is the port the request was received on (4.1.15 says MUST), never the port a client
+//!   wrote into Host, so that a client cannot choose it. Only behind a Unix socket, which has no port,
+//!   is it Host's, else the scheme's default.
+//! - `REMOTE_HOST` is the address: 4.1.9 allows that, and nothing is looked up.
+//! - `REMOTE_IDENT` is never set, and no configuration may set it.
+//! - A variable without a value is not set (4.1), but for `QUERY_STRING`, `REMOTE_ADDR`,
+//!   `REMOTE_HOST` and `SERVER_ADDR`, which are always there.
 
-use crate::h1::Head;
+mod protocol;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use crate::h1::{Head, Version};
 
 /// Takes variables. The environment of a process is one sink, FastCGI params are another.
 pub trait Sink {
@@ -26,9 +41,9 @@ pub struct Connection<'a> {
     pub remote_addr: &'a str,
     /// REMOTE_PORT; `None` for a Unix socket.
     pub remote_port: Option<u16>,
-    /// SERVER_ADDR.
+    /// SERVER_ADDR, without brackets; empty for a Unix socket.
     pub server_addr: &'a str,
-    /// The port listened on.
+    /// SERVER_PORT, the port listened on; 0 for a Unix socket.
     pub server_port: u16,
     /// Whether the client spoke TLS: HTTPS=on, REQUEST_SCHEME=https.
     pub https: bool,
@@ -51,9 +66,9 @@ pub struct Script<'a> {
     pub unique_id: &'a str,
     /// CONTENT_LENGTH: what is known of the body's length, never an invented 0.
     pub content_length: Option<u64>,
-    /// REMOTE_USER and AUTH_TYPE from verified authentication.
+    /// (REMOTE_USER, AUTH_TYPE) from verified authentication, in this order.
     pub user: Option<(&'a str, &'a str)>,
-    /// Pass the Authorization field (`pass_authorization`).
+    /// Pass the Authorization field as HTTP_AUTHORIZATION (`pass_authorization`).
     pub pass_authorization: bool,
     /// Drop values that begin with `() {` (CVE-2014-6271).
     pub drop_shellshock: bool,
@@ -68,31 +83,169 @@ pub struct Dropped {
     pub shellshock: u32,
 }
 
-/// Two different field names became this one variable: 400.
+/// The request gives this variable more than one reading: 400. Two different field names became it,
+/// a field that holds one value came twice, or its value holds NUL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ambiguous(pub String);
 
+impl fmt::Display for Ambiguous {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the request gives {} more than one reading", self.0)
+    }
+}
+
+impl std::error::Error for Ambiguous {}
+
+/// Every variable galgo computes, in the order of the alphabet, but for those of the form `HTTP_*`.
+pub const NAMES: &[&str] = &[
+    "AUTH_TYPE",
+    "CONTENT_LENGTH",
+    "CONTENT_TYPE",
+    "DOCUMENT_ROOT",
+    "GATEWAY_INTERFACE",
+    "HTTPS",
+    "PATH",
+    "PATH_INFO",
+    "PATH_TRANSLATED",
+    "QUERY_STRING",
+    "REDIRECT_STATUS",
+    "REMOTE_ADDR",
+    "REMOTE_HOST",
+    "REMOTE_PORT",
+    "REMOTE_USER",
+    "REQUEST_METHOD",
+    "REQUEST_SCHEME",
+    "REQUEST_URI",
+    "SCRIPT_FILENAME",
+    "SCRIPT_NAME",
+    "SERVER_ADDR",
+    "SERVER_NAME",
+    "SERVER_PORT",
+    "SERVER_PROTOCOL",
+    "SERVER_SOFTWARE",
+    "UNIQUE_ID",
+];
+
+/// Whether a configuration may not set the variable `name`, because galgo computes it or because
+/// it must stay unset: [`NAMES`], `HTTP_*` and REMOTE_IDENT. Everything else is the administrator's,
+/// LD_PRELOAD and `http_proxy` in lower case too: no request can reach those.
+pub fn is_computed(name: &str) -> bool {
+    name.starts_with("HTTP_") || name == "REMOTE_IDENT" || NAMES.contains(&name)
+}
+
 /// GATEWAY_INTERFACE, SERVER_SOFTWARE, PATH, REDIRECT_STATUS.
-pub fn server(_s: &Server<'_>, _sink: &mut impl Sink) {
-    todo!()
+pub fn server(s: &Server<'_>, sink: &mut impl Sink) {
+    sink.put(b"GATEWAY_INTERFACE", b"CGI/1.1");
+    sink.put(b"SERVER_SOFTWARE", s.software.as_bytes());
+    sink.put(b"PATH", s.path.as_bytes());
+    // php-cgi answers nothing without it (cgi.force_redirect): it proves that a server called.
+    sink.put(b"REDIRECT_STATUS", b"200");
 }
 
 /// REMOTE_ADDR, REMOTE_HOST, REMOTE_PORT, SERVER_ADDR, SERVER_PORT, HTTPS, REQUEST_SCHEME.
-pub fn connection(_c: &Connection<'_>, _sink: &mut impl Sink) {
-    todo!()
+pub fn connection(c: &Connection<'_>, sink: &mut impl Sink) {
+    sink.put(b"REMOTE_ADDR", c.remote_addr.as_bytes());
+    sink.put(b"REMOTE_HOST", c.remote_addr.as_bytes());
+    if let Some(port) = c.remote_port {
+        sink.put(b"REMOTE_PORT", decimal(port.into(), &mut [0; 20]));
+    }
+    sink.put(b"SERVER_ADDR", c.server_addr.as_bytes());
+    if c.server_port != 0 {
+        sink.put(b"SERVER_PORT", decimal(c.server_port.into(), &mut [0; 20]));
+    }
+    if c.https {
+        sink.put(b"HTTPS", b"on");
+    }
+    let scheme: &[u8] = if c.https { b"https" } else { b"http" };
+    sink.put(b"REQUEST_SCHEME", scheme);
 }
 
-/// Everything else of the table, and the HTTP_* variables.
+/// Everything else of the table, and the HTTP_* variables. After an error the sink holds a part of
+/// them and is of no use.
+///
+/// Fields become variables as RFC 3875 4.1.18 says: the name in upper case, every byte that is no
+/// letter or digit as `_`. Repeated fields are joined with `, `, Cookie with `; `. Left out are
+/// - names with `_`, which could pose as another field;
+/// - Proxy, in any case, because HTTP_PROXY configures HTTP clients (httpoxy);
+/// - Authorization, unless the route passes it, and Proxy-Authorization;
+/// - Content-Type and Content-Length, which have variables of their own;
+/// - what concerns the connection alone: Connection, Expect, HTTP2-Settings, Keep-Alive,
+///   Proxy-Connection, TE, Trailer, Transfer-Encoding, Upgrade.
+///
+/// Fields that Connection nominates stay. RFC 9110 7.6.1 has them removed by who forwards a message;
+/// here it has arrived. Removal would let a client hide from a program what a proxy in front has added
+/// (`Connection: X-Real-IP`), and gains nothing: a client that wants a field gone does not send it.
 pub fn request(
-    _head: &Head,
-    _conn: &Connection<'_>,
-    _script: &Script<'_>,
-    _sink: &mut impl Sink,
+    head: &Head,
+    conn: &Connection<'_>,
+    script: &Script<'_>,
+    sink: &mut impl Sink,
 ) -> Result<Dropped, Ambiguous> {
-    todo!()
+    request_line(head, sink);
+    host(head, conn, sink);
+    routed(script, sink);
+    protocol::put(&head.fields, script, sink)
 }
 
-/// Whether a configuration may set the variable `name`: not where galgo computes it.
-pub fn is_computed(_name: &str) -> bool {
-    todo!()
+fn request_line(head: &Head, sink: &mut impl Sink) {
+    let version: &[u8] = match head.version {
+        Version::Http10 => b"HTTP/1.0",
+        Version::Http11 => b"HTTP/1.1",
+    };
+    sink.put(b"REQUEST_METHOD", head.method.as_str().as_bytes());
+    sink.put(b"REQUEST_URI", head.target.raw.as_bytes());
+    sink.put(b"QUERY_STRING", head.target.query().as_bytes());
+    sink.put(b"SERVER_PROTOCOL", version);
+}
+
+/// SERVER_NAME, and SERVER_PORT where the connection has none.
+fn host(head: &Head, conn: &Connection<'_>, sink: &mut impl Sink) {
+    let name = [head.host.as_str(), conn.server_addr, "localhost"]
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or_default();
+    // RFC 3875 4.1.14: `server-name = hostname | ipv4-address | ( "[" ipv6-address "]" )`.
+    if name.contains(':') && !name.starts_with('[') {
+        sink.put(b"SERVER_NAME", format!("[{name}]").as_bytes());
+    } else {
+        sink.put(b"SERVER_NAME", name.as_bytes());
+    }
+    if conn.server_port == 0 {
+        let port = head.port.unwrap_or(if conn.https { 443 } else { 80 });
+        sink.put(b"SERVER_PORT", decimal(port.into(), &mut [0; 20]));
+    }
+}
+
+/// What routing, authentication and the body's framing found.
+fn routed(script: &Script<'_>, sink: &mut impl Sink) {
+    sink.put(b"SCRIPT_NAME", script.script_name);
+    sink.put(b"SCRIPT_FILENAME", script.script_filename);
+    sink.put(b"DOCUMENT_ROOT", script.document_root);
+    sink.put(b"UNIQUE_ID", script.unique_id.as_bytes());
+    if !script.path_info.is_empty() {
+        sink.put(b"PATH_INFO", script.path_info);
+        if let Some(translated) = script.path_translated {
+            sink.put(b"PATH_TRANSLATED", translated);
+        }
+    }
+    if let Some(length) = script.content_length {
+        sink.put(b"CONTENT_LENGTH", decimal(length, &mut [0; 20]));
+    }
+    if let Some((user, scheme)) = script.user {
+        sink.put(b"REMOTE_USER", user.as_bytes());
+        sink.put(b"AUTH_TYPE", scheme.as_bytes());
+    }
+}
+
+/// `n` in decimal digits; `u64::MAX` has 20 of them.
+fn decimal(mut n: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            return &digits[at..];
+        }
+    }
 }

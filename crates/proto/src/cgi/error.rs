@@ -1,0 +1,194 @@
+//! Why a response head is refused, in words a program's author can act on.
+
+use std::fmt;
+
+/// Why a response head is a 502. `Display` says it in one line of printable ASCII for the log;
+/// it quotes the program's output, so it is not for clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReplyError {
+    /// A line of the head is wrong.
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong with it.
+        fault: Fault,
+        /// The line, escaped and cut.
+        text: String,
+    },
+    /// The head begins with its empty line.
+    NoFields,
+    /// Neither Content-Type nor Location nor Status (RFC 3875, 6.3).
+    SaysNothing,
+    /// No end of the head within so many bytes.
+    TooLong(usize),
+    /// More than so many fields.
+    TooManyFields(usize),
+    /// The output ended before its first byte.
+    Nothing,
+    /// The output ended after so many whole lines, without the empty one.
+    NoEmptyLine(usize),
+    /// A body without a Content-Type; found by the caller, see [`super::Reply::body`].
+    UntypedBody,
+}
+
+/// What is wrong with a line of a response head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Not of the form `Name: value`.
+    NoColon,
+    /// The status line of an HTTP response.
+    StatusLine,
+    /// Nothing before the colon.
+    EmptyName,
+    /// White space before the colon.
+    SpaceBeforeColon,
+    /// A name with a byte that may not stand in one.
+    BadName,
+    /// A name that begins with U+FEFF.
+    ByteOrderMark,
+    /// Begins with white space: a continuation line (obs-fold) or an indented field.
+    Folded,
+    /// Holds NUL.
+    Nul,
+    /// Holds a CR that no LF follows.
+    BareCr,
+    /// Holds another control byte.
+    Control,
+    /// A second field of a kind of which there is one.
+    Twice,
+    /// A Status that is not 200 to 599.
+    Status,
+    /// A Content-Length that is no number.
+    Length,
+    /// Content-Type or Location without a value.
+    NoValue,
+    /// Transfer-Encoding: framing is the server's.
+    TransferEncoding,
+    /// The output ended within the line.
+    Unfinished,
+}
+
+/// How much of a line an error quotes, in bytes before they are escaped.
+const QUOTED: usize = 80;
+
+impl ReplyError {
+    pub(super) fn line(line: usize, fault: Fault, text: &[u8]) -> Self {
+        let cut = &text[..text.len().min(QUOTED)];
+        let mut quoted = cut.escape_ascii().to_string();
+        if cut.len() < text.len() {
+            quoted.push_str("...");
+        }
+        Self::Line {
+            line,
+            fault,
+            text: quoted,
+        }
+    }
+}
+
+impl fmt::Display for ReplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line { line, fault, text } => {
+                let (what, hint) = fault.words();
+                write!(f, "line {line} of the response head {what}: \"{text}\"")?;
+                if hint.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, "; {hint}")
+                }
+            }
+            Self::NoFields => write!(
+                f,
+                "the response head is empty: the output begins with an empty line; {EXAMPLE}"
+            ),
+            Self::SaysNothing => f.write_str(
+                "the response head has neither Content-Type nor Location nor Status; \
+                 print \"Content-Type: text/html\", or what the document is, before the empty line",
+            ),
+            Self::TooLong(limit) => write!(
+                f,
+                "the response head does not end within {limit} bytes; an empty line ends it"
+            ),
+            Self::TooManyFields(limit) => write!(
+                f,
+                "the response head has more than {limit} fields; an empty line ends it"
+            ),
+            Self::Nothing => write!(f, "{ENDED}: it printed nothing"),
+            Self::NoEmptyLine(1) => write!(
+                f,
+                "{ENDED}: it printed one field and no empty line after the header"
+            ),
+            Self::NoEmptyLine(lines) => write!(
+                f,
+                "{ENDED}: it printed {lines} fields and no empty line after the header"
+            ),
+            Self::UntypedBody => f.write_str(
+                "the response has a document and no Content-Type; \
+                 print \"Content-Type: text/html\", or what the document is, before the empty line",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReplyError {}
+
+const ENDED: &str = "the program ended before its response head was complete";
+const EXAMPLE: &str = "a program prints fields such as \"Content-Type: text/html\", an empty line, \
+                       and then its document";
+
+impl Fault {
+    /// What the line is or does, and what to do about it (may be empty).
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::NoColon => ("is not a header field", EXAMPLE),
+            Self::StatusLine => (
+                "is an HTTP status line",
+                "print \"Status: 200 OK\" instead, or give the program a name that begins with \"nph-\"",
+            ),
+            Self::EmptyName => ("has no name before its colon", EXAMPLE),
+            Self::SpaceBeforeColon => ("has white space before its colon", "remove it"),
+            Self::BadName => (
+                "has a name with a byte that no field name may hold",
+                "names are made of ASCII letters, digits and \"-\"",
+            ),
+            Self::ByteOrderMark => (
+                "begins with a byte order mark",
+                "save the program without one, as plain UTF-8",
+            ),
+            Self::Folded => (
+                "begins with white space",
+                "a field begins at the start of its line and does not continue on the next",
+            ),
+            Self::Nul => ("holds a NUL byte", ""),
+            Self::BareCr => (
+                "holds a carriage return that does not end it",
+                "a line ends with LF or CRLF",
+            ),
+            Self::Control => ("holds a control character", ""),
+            Self::Twice => (
+                "repeats a field that may be there once",
+                "print Content-Type, Content-Length, Location and Status at most once each",
+            ),
+            Self::Status => (
+                "is not a status",
+                "print a number from 200 to 599, as in \"Status: 404 Not Found\"",
+            ),
+            Self::Length => (
+                "is not a length",
+                "print a decimal number of bytes, or no Content-Length",
+            ),
+            Self::NoValue => ("has no value", ""),
+            Self::TransferEncoding => (
+                "sets Transfer-Encoding",
+                "print the document as it is: the server frames it",
+            ),
+            Self::Unfinished => (
+                "is not complete: the program ended within it",
+                "an empty line ends the response head",
+            ),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! One header field of a response head (RFC 3875, 6.3).
+
+use super::Fault;
+use crate::fields::is_token;
+
+/// A line that is a header field. The value has lost the white space around it.
+pub(super) struct FieldLine<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) value: &'a [u8],
+}
+
+impl<'a> FieldLine<'a> {
+    /// Parses `line`, which has lost its line end.
+    pub(super) fn parse(line: &'a [u8]) -> Result<Self, Fault> {
+        if let [b' ' | b'\t', ..] = line {
+            return Err(Fault::Folded);
+        }
+        let Some(colon) = memchr::memchr(b':', line) else {
+            return Err(no_colon(line));
+        };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        match name {
+            [] => return Err(Fault::EmptyName),
+            [.., b' ' | b'\t'] if token(name.trim_ascii_end()) => {
+                return Err(Fault::SpaceBeforeColon);
+            }
+            _ if !token(name) => return Err(bad_name(name)),
+            _ => {}
+        }
+        // On the whole of it: trimming must not hide a CR at its end.
+        let value_area = &line[colon + 1..];
+        match value_area.iter().find(|&&b| is_control(b)) {
+            None => Ok(Self { name, value }),
+            Some(b'\r') => Err(Fault::BareCr),
+            Some(0) => Err(Fault::Nul),
+            Some(_) => Err(Fault::Control),
+        }
+    }
+}
+
+fn token(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|&b| is_token(b))
+}
+
+fn is_control(b: u8) -> bool {
+    b.is_ascii_control() && b != b'\t'
+}
+
+/// Why a line without a colon is not a field, the likeliest mistake first.
+fn no_colon(line: &[u8]) -> Fault {
+    if line.starts_with(b"HTTP/") {
+        Fault::StatusLine
+    } else if line.contains(&0) {
+        Fault::Nul
+    } else if line.contains(&b'\r') {
+        Fault::BareCr
+    } else {
+        Fault::NoColon
+    }
+}
+
+/// Why a line whose `name` is no token is not a field.
+fn bad_name(name: &[u8]) -> Fault {
+    if name.starts_with(b"\xef\xbb\xbf") {
+        Fault::ByteOrderMark
+    } else if name.contains(&0) {
+        Fault::Nul
+    } else if name.contains(&b'\r') {
+        Fault::BareCr
+    } else if name.contains(&b' ') {
+        // A sentence that happens to hold a colon: "Traceback (most recent call last):".
+        Fault::NoColon
+    } else {
+        Fault::BadName
+    }
+}
+
+/// What a field is to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Status,
+    ContentType,
+    ContentLength,
+    Location,
+    TransferEncoding,
+    /// About a connection the program does not have, or about nothing (`X-CGI-*`, 6.3.5).
+    Removed,
+    Other,
+}
+
+const ROLES: &[(&str, Role)] = &[
+    ("Content-Type", Role::ContentType),
+    ("Status", Role::Status),
+    ("Location", Role::Location),
+    ("Content-Length", Role::ContentLength),
+    ("Transfer-Encoding", Role::TransferEncoding),
+    ("Connection", Role::Removed),
+    ("Keep-Alive", Role::Removed),
+    ("Proxy-Connection", Role::Removed),
+    ("TE", Role::Removed),
+    ("Trailer", Role::Removed),
+    ("Upgrade", Role::Removed),
+];
+
+impl Role {
+    pub(super) fn of(name: &[u8]) -> Self {
+        let extension = name.get(..6).unwrap_or_default();
+        if extension.eq_ignore_ascii_case(b"X-CGI-") {
+            return Self::Removed;
+        }
+        ROLES
+            .iter()
+            .find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name))
+            .map_or(Self::Other, |&(_, role)| role)
+    }
+}
+
+/// 6.3.3: three digits, 200 to 599, then nothing or a space and the reason phrase. A phrase that is not
+/// UTF-8 is left out: nobody but a person reads it. 1xx is not for a program to send.
+pub(super) fn status(value: &[u8]) -> Option<(u16, Option<String>)> {
+    let (code, rest) = value.split_at_checked(3)?;
+    let reason = match rest {
+        [] => "",
+        [b' ', reason @ ..] => std::str::from_utf8(reason.trim_ascii()).unwrap_or_default(),
+        _ => return None,
+    };
+    let code = u16::try_from(decimal(code)?).ok()?;
+    let reason = (!reason.is_empty()).then(|| reason.to_owned());
+    (200..=599).contains(&code).then_some((code, reason))
+}
+
+/// Digits only, and at most `u64::MAX`.
+pub(super) fn content_length(value: &[u8]) -> Option<u64> {
+    decimal(value)
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    // `parse` alone would take a sign.
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// 6.2.2: `local-pathquery`, a path that begins with one slash, and a query. `//host` names a host;
+/// a fragment is for the client to keep.
+pub(super) fn local_pathquery(location: &[u8]) -> Option<String> {
+    let local = location.starts_with(b"/")
+        && !location.starts_with(b"//")
+        && location.iter().all(|&b| b.is_ascii_graphic() && b != b'#');
+    if !local {
+        return None;
+    }
+    String::from_utf8(location.to_vec()).ok()
+}

@@ -1,0 +1,91 @@
+//! The query on the command line (RFC 3875, 4.4).
+
+use crate::h1::Method;
+
+/// The search words of `query` (as it came, without `?`) as arguments of the program, decoded.
+/// None where the method is not GET or HEAD or the query holds an unencoded `=`. None either, rather
+/// than some, where a word is empty, begins with `-` (it would be an option: CVE-2012-1823), holds NUL,
+/// or is not well percent-encoded.
+pub fn words(method: &Method, query: &str) -> Vec<Vec<u8>> {
+    let asked = matches!(method, Method::Get | Method::Head);
+    if !asked || query.is_empty() || query.contains('=') {
+        return Vec::new();
+    }
+    let words: Option<_> = query.split('+').map(word).collect();
+    words.unwrap_or_default()
+}
+
+fn word(encoded: &str) -> Option<Vec<u8>> {
+    let word = decoded(encoded.as_bytes())?;
+    let safe = !matches!(word[..], [] | [b'-', ..]) && !word.contains(&0);
+    safe.then_some(word)
+}
+
+fn decoded(mut encoded: &[u8]) -> Option<Vec<u8>> {
+    let mut word = Vec::with_capacity(encoded.len());
+    while let [first, rest @ ..] = encoded {
+        encoded = rest;
+        if *first != b'%' {
+            word.push(*first);
+            continue;
+        }
+        let [high, low, rest @ ..] = rest else {
+            return None;
+        };
+        word.push(hex(*high)? << 4 | hex(*low)?);
+        encoded = rest;
+    }
+    Some(word)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s4_4_words_of_a_query() {
+        for (query, want) in [
+            ("a", &["a"][..]),
+            ("a+b", &["a", "b"]),
+            ("a%2Bb+%3d", &["a+b", "="]),
+            ("a%20b", &["a b"]),
+            ("a-b", &["a-b"]),
+            ("%e4%2F", &["\u{fffd}/"]),
+            ("", &[]),
+            ("a=b", &[]),
+            ("a+b=", &[]),
+            ("-s", &[]),
+            ("%2ds", &[]),
+            ("%2Dd+allow_url_include%3d1", &[]),
+            ("a+-s", &[]),
+            ("a+%00", &[]),
+            ("a%00b", &[]),
+            ("a++b", &[]),
+            ("a+", &[]),
+            ("a%", &[]),
+            ("a%4", &[]),
+            ("a%4g+b", &[]),
+            ("a%+1", &[]),
+        ] {
+            let words = words(&Method::Get, query);
+            let words: Vec<_> = words.iter().map(|w| String::from_utf8_lossy(w)).collect();
+            assert_eq!(words, want, "{query}");
+        }
+    }
+
+    #[test]
+    fn s4_4_only_for_get_and_head() {
+        assert_eq!(words(&Method::Head, "a"), [b"a"]);
+        assert!(words(&Method::Post, "a").is_empty());
+        assert!(words(&Method::Other("PUT".into()), "a").is_empty());
+    }
+}

@@ -1,0 +1,157 @@
+//! Protocol-specific meta-variables (RFC 3875, 4.1.18): a request's fields as HTTP_*, and CONTENT_TYPE.
+
+use std::cmp::Ordering;
+
+use super::{Ambiguous, Dropped, Script, Sink};
+use crate::Fields;
+
+/// Variables (without `HTTP_`) that no field sets. Named as variables, not as fields, so that
+/// `Transfer.Encoding` finds no way around it.
+const WITHHELD: &[&[u8]] = &[
+    b"CONNECTION",
+    b"CONTENT_LENGTH",
+    b"EXPECT",
+    b"HTTP2_SETTINGS",
+    b"KEEP_ALIVE",
+    b"PROXY",
+    b"PROXY_AUTHORIZATION",
+    b"PROXY_CONNECTION",
+    b"TE",
+    b"TRAILER",
+    b"TRANSFER_ENCODING",
+    b"UPGRADE",
+];
+
+struct Field<'a> {
+    name: &'a [u8],
+    value: &'a [u8],
+    at: usize,
+}
+
+/// Puts the variables of `fields` into `sink`.
+pub(super) fn put(
+    fields: &Fields,
+    script: &Script<'_>,
+    sink: &mut impl Sink,
+) -> Result<Dropped, Ambiguous> {
+    let mut dropped = Dropped::default();
+    let sorted = sorted(fields, &mut dropped);
+    let (mut name, mut joined) = (Vec::with_capacity(64), Vec::new());
+    for group in sorted.chunk_by(|a, b| compare(a.name, b.name).is_eq()) {
+        variable(group[0].name, &mut name);
+        check(group, &name)?;
+        let Some(env) = passed(group, &name, script)? else {
+            continue;
+        };
+        let separator: &[u8] = if env == b"HTTP_COOKIE" { b"; " } else { b", " };
+        if let Some(value) = join(group, separator, script, &mut joined, &mut dropped) {
+            sink.put(env, value);
+        }
+    }
+    Ok(dropped)
+}
+
+/// The fields that may become variables, those of one variable side by side and in their order.
+/// Sorting finds repetitions among n fields in n log n steps, and needs no table of names.
+fn sorted<'a>(fields: &'a Fields, dropped: &mut Dropped) -> Vec<Field<'a>> {
+    let mut sorted = Vec::with_capacity(fields.len());
+    for (at, (name, value)) in fields.iter().enumerate() {
+        if name.contains(&b'_') {
+            dropped.underscore = dropped.underscore.saturating_add(1);
+        } else {
+            sorted.push(Field { name, value, at });
+        }
+    }
+    sorted.sort_unstable_by(|a, b| compare(a.name, b.name).then(a.at.cmp(&b.at)));
+    sorted
+}
+
+/// The byte of a variable's name for the byte of a field's name.
+fn upper(b: u8) -> u8 {
+    if b.is_ascii_alphanumeric() {
+        b.to_ascii_uppercase()
+    } else {
+        b'_'
+    }
+}
+
+fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    a.iter().map(|&b| upper(b)).cmp(b.iter().map(|&b| upper(b)))
+}
+
+/// Writes `HTTP_NAME` for the field `name` over what `variable` held.
+fn variable(name: &[u8], variable: &mut Vec<u8>) {
+    variable.clear();
+    variable.extend_from_slice(b"HTTP_");
+    variable.extend(name.iter().map(|&b| upper(b)));
+}
+
+/// Refuses what has two readings: other names of the same variable, and NUL, which ends a value early
+/// in an environment and nowhere else.
+fn check(group: &[Field<'_>], variable: &[u8]) -> Result<(), Ambiguous> {
+    let other = group
+        .iter()
+        .any(|f| !f.name.eq_ignore_ascii_case(group[0].name));
+    if other || group.iter().any(|f| memchr::memchr(0, f.value).is_some()) {
+        return Err(ambiguous(variable));
+    }
+    Ok(())
+}
+
+fn ambiguous(variable: &[u8]) -> Ambiguous {
+    Ambiguous(String::from_utf8_lossy(variable).into_owned())
+}
+
+/// The variable that `group` sets, if it may set one. Fields that hold one value refuse a second.
+fn passed<'a>(
+    group: &[Field<'_>],
+    variable: &'a [u8],
+    script: &Script<'_>,
+) -> Result<Option<&'a [u8]>, Ambiguous> {
+    let single = |variable: &'a [u8]| match group {
+        [_] => Ok(Some(variable)),
+        _ => Err(ambiguous(variable)),
+    };
+    match &variable[b"HTTP_".len()..] {
+        b"AUTHORIZATION" if script.pass_authorization => single(variable),
+        // The other spellings, as `Content.Type`, are not the field, and must not look like it.
+        b"CONTENT_TYPE" if group[0].name.eq_ignore_ascii_case(b"content-type") => {
+            single(b"CONTENT_TYPE")
+        }
+        b"" | b"AUTHORIZATION" | b"CONTENT_TYPE" => Ok(None),
+        name if WITHHELD.contains(&name) => Ok(None),
+        _ => Ok(Some(variable)),
+    }
+}
+
+/// The values of `group` as one, in `joined` only where there are several; `None` where all were dropped.
+fn join<'a>(
+    group: &[Field<'a>],
+    separator: &[u8],
+    script: &Script<'_>,
+    joined: &'a mut Vec<u8>,
+    dropped: &mut Dropped,
+) -> Option<&'a [u8]> {
+    let mut values = group.iter().map(|f| f.value).filter(|value| {
+        let drop = script.drop_shellshock && is_function(value);
+        dropped.shellshock = dropped.shellshock.saturating_add(drop.into());
+        !drop
+    });
+    let first = values.next()?;
+    let Some(second) = values.next() else {
+        return Some(first);
+    };
+    joined.clear();
+    joined.extend_from_slice(first);
+    for value in std::iter::once(second).chain(values) {
+        joined.extend_from_slice(separator);
+        joined.extend_from_slice(value);
+    }
+    Some(joined)
+}
+
+/// Whether old versions of bash would take `value` for a function and run what follows it
+/// (CVE-2014-6271). White space in front stops bash, but not a program that trims and exports again.
+fn is_function(value: &[u8]) -> bool {
+    value.trim_ascii_start().starts_with(b"() {")
+}
