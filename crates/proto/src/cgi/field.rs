@@ -67,8 +67,8 @@ fn bad_name(name: &[u8]) -> Fault {
         Fault::Nul
     } else if name.contains(&b'\r') {
         Fault::BareCr
-    } else if name.contains(&b' ') {
-        // A sentence that happens to hold a colon: "Traceback (most recent call last):".
+    } else if name.iter().any(|b| b" <".contains(b)) {
+        // A sentence or a document that happens to hold a colon: "Traceback (most recent call last):".
         Fault::NoColon
     } else {
         Fault::BadName
