@@ -397,6 +397,17 @@ fn a_body_does_not_count_against_the_limit() {
 }
 
 #[test]
+fn no_byte_is_searched_twice() {
+    let limits = ReplyLimits::default();
+    let mut scan = ReplyScan::default();
+    let output = b"Status: 200\nX: yyyyyy";
+    for end in 1..output.len() {
+        assert_eq!(scan.step(&output[..end], &limits), Ok(Parsed::Partial));
+        assert_eq!(scan.seen, end);
+    }
+}
+
+#[test]
 fn errors_say_what_to_do() {
     assert_eq!(
         error("Traceback (most recent call last):\n  File").to_string(),
