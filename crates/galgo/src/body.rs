@@ -4,6 +4,8 @@ use std::{os::fd::OwnedFd, sync::Arc};
 
 use galgo_proto::Fields;
 
+use crate::{log::Source, relay::program::Program};
+
 /// An answer, not yet on its way.
 #[derive(Debug)]
 pub struct Response {
@@ -30,6 +32,23 @@ pub enum Body {
     File(FilePart),
     /// Pieces in a row: multipart/byteranges.
     Parts(Vec<Part>),
+    /// What a program prints.
+    Program(Box<Output>),
+}
+
+/// The output of a running program, behind its response head.
+#[derive(Debug)]
+pub struct Output {
+    /// The program.
+    pub program: Program,
+    /// The Content-Length it gave.
+    pub content_length: Option<u64>,
+    /// It speaks to the client itself (`nph-`): its bytes are not touched.
+    pub nph: bool,
+    /// It has printed more than its Content-Length.
+    pub excess: bool,
+    /// Names it in the log.
+    pub source: Source,
 }
 
 /// A piece of an open file.
@@ -74,7 +93,8 @@ impl Body {
     /// Bytes it will be.
     pub fn len(&self) -> u64 {
         match self {
-            Self::Empty => 0,
+            // A program's length is not known here; its sender asks for `content_length`.
+            Self::Empty | Self::Program(_) => 0,
             Self::Bytes(b) => b.len() as u64,
             Self::Shared(b) => b.len() as u64,
             Self::File(f) => f.len,

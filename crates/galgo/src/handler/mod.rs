@@ -1,3 +1,89 @@
 //! What answers a request; one file each.
 
+pub mod cgi;
 pub mod files;
+pub mod respond;
+pub mod spool;
+pub mod status;
+
+use std::rc::Rc;
+
+use galgo_proto::{
+    h1::{Head, Method},
+    target::Target,
+};
+
+use crate::{
+    body::Response,
+    config::Handler,
+    conn::Request,
+    fault::Fault,
+    route,
+    worker::Worker,
+};
+
+/// Loop guard; RFC 3875, 6.2.2 sets none.
+const MAX_LOCAL_REDIRECTS: usize = 10;
+
+/// What a program wants to be done.
+#[derive(Debug)]
+pub enum Answer {
+    /// Send this.
+    Response(Response),
+    /// Answer this path and query instead (RFC 3875, 6.2.2).
+    Local(String),
+}
+
+/// Finds what answers a request and has it answered, over local redirects if need be.
+pub async fn dispatch(
+    worker: &Rc<Worker>,
+    request: &mut Request<'_>,
+) -> Result<Response, Fault> {
+    let mut head = request.head.clone();
+    for _ in 0..=MAX_LOCAL_REDIRECTS {
+        match answer(worker, request, &head).await? {
+            Answer::Response(response) => return Ok(response),
+            Answer::Local(location) => head = Rc::new(redirected(&head, &location)?),
+        }
+    }
+    Err(Fault::Script(format!(
+        "more than {MAX_LOCAL_REDIRECTS} local redirects in a row: the programs redirect to each other"
+    )))
+}
+
+async fn answer(
+    worker: &Rc<Worker>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+) -> Result<Answer, Fault> {
+    let path = &head.target.path;
+    let found = route::find(&worker.server.config.routes, &head.host, path);
+    let found = found.ok_or(Fault::NotFound)?;
+    if found.slash_missing {
+        return Ok(Answer::Response(files::redirect_to_slash(head)));
+    }
+    match &found.route.handler {
+        Handler::Cgi(cgi) => cgi::answer(worker, request, head, &found, cgi).await,
+        Handler::Files(files) => Ok(Answer::Response(files::answer(files, head, found.rest))),
+        Handler::Respond(respond) => Ok(Answer::Response(respond::answer(respond))),
+    }
+}
+
+/// The request that a local redirect stands for: GET (or HEAD) of its path, without a body.
+fn redirected(head: &Head, location: &str) -> Result<Head, Fault> {
+    let target = Target::parse(location.as_bytes(), 16 << 10).map_err(|_| {
+        Fault::Script("its local redirect (Location: /…) is not a valid path".into())
+    })?;
+    let method = match head.method {
+        Method::Head => Method::Head,
+        _ => Method::Get,
+    };
+    let mut head = Head { method, target, ..head.clone() };
+    head.fields.retain(|name, _| {
+        ![&b"content-type"[..], b"content-length", b"transfer-encoding"]
+            .iter()
+            .any(|n| name.eq_ignore_ascii_case(n))
+    });
+    head.body = galgo_proto::h1::BodyLen::None;
+    Ok(head)
+}

@@ -1,0 +1,95 @@
+//! How many programs run at once: a limit, a queue with a length and a longest wait, 503 beyond.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{config, fault::Fault};
+
+/// The places for running programs, of the server and of one route.
+#[derive(Debug)]
+pub struct Admission {
+    places: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    queue: usize,
+    wait: Duration,
+}
+
+/// A place among the programs running, in the route and in the server; given back when dropped.
+#[derive(Debug)]
+pub struct Permit {
+    _server: OwnedSemaphorePermit,
+    _route: Option<OwnedSemaphorePermit>,
+}
+
+impl Admission {
+    /// Places as configured.
+    pub fn new(c: &config::Admission) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(c.running)),
+            waiting: AtomicUsize::new(0),
+            queue: c.queue,
+            wait: c.wait,
+        }
+    }
+
+    /// Waits for a place, first come, first served.
+    pub async fn admit(&self, route: Option<&Arc<Semaphore>>) -> Result<Permit, Fault> {
+        if let Some(permit) = self.at_once(route) {
+            return Ok(permit);
+        }
+        let _waiting = Waiting::enter(self)?;
+        tokio::time::timeout(self.wait, async {
+            let route = match route {
+                Some(route) => Some(own(route).await?),
+                None => None,
+            };
+            Ok(Permit { _server: own(&self.places).await?, _route: route })
+        })
+        .await
+        .unwrap_or(Err(Fault::Busy("no place for another program came free within queue_wait")))
+    }
+
+    fn at_once(&self, route: Option<&Arc<Semaphore>>) -> Option<Permit> {
+        let route = match route {
+            Some(route) => Some(route.clone().try_acquire_owned().ok()?),
+            None => None,
+        };
+        Some(Permit { _server: self.places.clone().try_acquire_owned().ok()?, _route: route })
+    }
+
+    /// Requests waiting now.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+async fn own(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
+    let closed = |_| Fault::Busy("the server is shutting down");
+    places.clone().acquire_owned().await.map_err(closed)
+}
+
+/// A place in the queue.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn enter(a: &'a Admission) -> Result<Self, Fault> {
+        if a.waiting.fetch_add(1, Ordering::Relaxed) >= a.queue {
+            a.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(Fault::Busy("the queue for programs is full"));
+        }
+        Ok(Self(&a.waiting))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

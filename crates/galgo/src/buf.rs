@@ -1,0 +1,86 @@
+//! Bytes received and not yet used.
+
+use std::io;
+
+use crate::sock::Sock;
+
+/// A buffer that is filled at its end and used up from its front.
+#[derive(Debug, Default)]
+pub struct Buf {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+/// What one read asks for at least.
+const READ: usize = 4 << 10;
+
+impl Buf {
+    /// A buffer that already holds `bytes`.
+    pub fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, start: 0 }
+    }
+
+    /// What is there.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// How much is there.
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    /// Whether nothing is there.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Drops the first `n` bytes. An empty buffer starts over at its front.
+    pub fn consume(&mut self, n: usize) {
+        self.start = (self.start + n).min(self.bytes.len());
+        if self.start == self.bytes.len() {
+            self.bytes.clear();
+            self.start = 0;
+        }
+    }
+
+    /// Gives the memory back, if nothing is there.
+    pub fn shrink(&mut self) {
+        if self.is_empty() {
+            *self = Self::default();
+        }
+    }
+
+    /// Makes room for one read of `want` bytes or so and hands out the vector to append to.
+    pub fn room(&mut self, want: usize) -> &mut Vec<u8> {
+        if self.start > 0 && self.bytes.capacity() - self.bytes.len() < want {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        self.bytes.reserve(want);
+        &mut self.bytes
+    }
+
+    /// Reads once from `sock`; 0 is end of file.
+    pub async fn fill(&mut self, sock: &Sock, want: usize) -> io::Result<usize> {
+        sock.read(self.room(want.max(READ))).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_what_is_not_consumed() {
+        let mut b = Buf::from(b"abcdef".to_vec());
+        b.consume(2);
+        assert_eq!(b.bytes(), b"cdef");
+        b.room(1 << 16).extend_from_slice(b"gh");
+        assert_eq!(b.bytes(), b"cdefgh");
+        b.consume(6);
+        assert!(b.is_empty());
+        b.shrink();
+        assert_eq!(b.bytes.capacity(), 0);
+    }
+}

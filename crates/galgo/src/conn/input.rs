@@ -1,0 +1,211 @@
+//! What the client sends: request heads and bodies, out of one buffer.
+
+use std::rc::Rc;
+
+use galgo_proto::{
+    Parsed,
+    h1::{BodyLen, Chunk, Chunked},
+};
+
+use crate::{buf::Buf, fault::Fault, pace::Pace, sock::Sock};
+
+/// The most that is read ahead of a running request: pipelined requests beyond it wait in the kernel.
+const READ_AHEAD: usize = 64 << 10;
+/// What one read of a body asks for.
+const BODY_READ: usize = 64 << 10;
+
+/// The receiving side of a connection. `galgo run` has no socket: all it gets is in the buffer.
+#[derive(Debug)]
+pub struct Input {
+    /// Received and not yet used.
+    pub buf: Buf,
+    /// Where more comes from.
+    pub sock: Option<Rc<Sock>>,
+    /// How slow the client may be.
+    pub pace: Pace,
+    /// The client has shut down its sending side.
+    pub half_closed: bool,
+}
+
+/// How far a request body has been taken in.
+#[derive(Debug)]
+pub struct RequestBody {
+    frame: Frame,
+    /// Bytes of data that stand at the front of the buffer.
+    ready: usize,
+    /// Bytes of data taken so far.
+    taken: u64,
+    /// 413 beyond.
+    limit: u64,
+}
+
+#[derive(Debug)]
+enum Frame {
+    Length(u64),
+    Chunked(Box<Chunked>),
+    Ended,
+}
+
+/// What comes next of a request body.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// This many bytes at the front of the buffer are data.
+    Data(usize),
+    /// The buffer must be filled first.
+    More,
+    /// The body is over.
+    End,
+}
+
+impl RequestBody {
+    /// The body of a request framed as `len`.
+    pub fn new(len: BodyLen) -> Self {
+        let frame = match len {
+            BodyLen::None | BodyLen::Length(0) => Frame::Ended,
+            BodyLen::Length(n) => Frame::Length(n),
+            BodyLen::Chunked => Frame::Chunked(Box::default()),
+        };
+        Self { frame, ready: 0, taken: 0, limit: u64::MAX }
+    }
+
+    /// Sets the most it may hold; a declared length beyond it is refused at once.
+    pub fn limit(&mut self, limit: u64) -> Result<(), Fault> {
+        self.limit = limit;
+        match self.frame {
+            Frame::Length(n) if n > limit => Err(TOO_LARGE),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether all of it has been taken.
+    pub fn is_over(&self) -> bool {
+        matches!(self.frame, Frame::Ended) && self.ready == 0
+    }
+
+    /// The length, where it was declared.
+    pub fn declared(&self) -> Option<u64> {
+        match self.frame {
+            Frame::Length(n) => Some(n + self.taken),
+            _ => None,
+        }
+    }
+
+    /// Bytes of data taken so far.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Looks at the front of `buf`, past any chunk framing.
+    pub fn next(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
+        if self.ready > 0 {
+            return Ok(Next::Data(self.ready));
+        }
+        match &mut self.frame {
+            Frame::Ended => return Ok(Next::End),
+            _ if buf.is_empty() => return Ok(Next::More),
+            Frame::Length(left) => {
+                self.ready = usize::try_from(*left).map_or(buf.len(), |left| left.min(buf.len()));
+            }
+            Frame::Chunked(chunked) => {
+                match chunked.step(buf.bytes()).map_err(|e| Fault::Client(400, e.0))? {
+                    Parsed::Partial => {
+                        let all = buf.len();
+                        buf.consume(all);
+                        return Ok(Next::More);
+                    }
+                    Parsed::Complete(Chunk::End, used) => {
+                        buf.consume(used);
+                        self.frame = Frame::Ended;
+                        return Ok(Next::End);
+                    }
+                    Parsed::Complete(Chunk::Data(n), used) => {
+                        buf.consume(used);
+                        self.ready = n;
+                    }
+                }
+            }
+        }
+        if self.taken.saturating_add(self.ready as u64) > self.limit {
+            return Err(TOO_LARGE);
+        }
+        Ok(Next::Data(self.ready))
+    }
+
+    /// Takes `n` bytes of the data that [`RequestBody::next`] announced.
+    pub fn take(&mut self, buf: &mut Buf, n: usize) {
+        let n = n.min(self.ready);
+        buf.consume(n);
+        self.ready -= n;
+        self.taken += n as u64;
+        if let Frame::Length(left) = &mut self.frame {
+            *left -= n as u64;
+            if *left == 0 {
+                self.frame = Frame::Ended;
+            }
+        }
+    }
+}
+
+const TOO_LARGE: Fault = Fault::Client(413, "the request body is larger than this route takes");
+
+impl Input {
+    /// Reads more into the buffer within the client's pace. 0: the client sends no more.
+    pub async fn fill(&mut self, want: usize) -> Result<usize, Fault> {
+        let Some(sock) = &self.sock else { return Ok(0) };
+        match self.pace.wait(self.buf.fill(sock, want)).await {
+            Ok(0) => {
+                self.half_closed = true;
+                Ok(0)
+            }
+            Ok(n) => Ok(n),
+            Err(e) if e.kind() == std::io::ErrorKind::TimedOut => {
+                Err(Fault::Client(408, "the client sends slower than min_rate"))
+            }
+            Err(_) => Err(Fault::Gone("the connection was reset by the client")),
+        }
+    }
+
+    /// Reads more of a body that is not over yet.
+    pub async fn fill_body(&mut self) -> Result<(), Fault> {
+        match self.fill(BODY_READ).await? {
+            0 => Err(Fault::Gone("the client left before its request body was complete")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Watches a client whose request is complete. Returns once when it half-closes, and
+    /// with [`Fault::Gone`] when it is gone; takes in what it pipelines meanwhile, up to a bound.
+    pub async fn watch(&mut self) -> Result<(), Fault> {
+        let Some(sock) = self.sock.clone() else { return std::future::pending().await };
+        while !self.half_closed && self.buf.len() < READ_AHEAD {
+            match sock.read(self.buf.room(4 << 10)).await {
+                Ok(0) => {
+                    self.half_closed = true;
+                    return Ok(());
+                }
+                Ok(_) => {}
+                Err(_) => return Err(GONE),
+            }
+        }
+        watch_unread(Some(&sock), &mut self.half_closed).await
+    }
+}
+
+/// As [`Input::watch`] where nothing may be read. Returns once when the client half-closes.
+pub async fn watch_unread(sock: Option<&Sock>, half_closed: &mut bool) -> Result<(), Fault> {
+    let Some(sock) = sock else { return std::future::pending().await };
+    if *half_closed {
+        sock.gone().await;
+        return Err(GONE);
+    }
+    tokio::select! {
+        biased;
+        () = sock.gone() => Err(GONE),
+        () = sock.read_closed() => {
+            *half_closed = true;
+            Ok(())
+        }
+    }
+}
+
+const GONE: Fault = Fault::Gone("the client closed the connection");

@@ -1,0 +1,328 @@
+//! A connection: requests one after the other, each answered before the next is looked at.
+//!
+//! 1. wait for a request  2. read its head  3. dispatch  4. send  5. log  6. the rest of its body
+
+pub mod input;
+pub mod send;
+
+use std::{
+    cell::RefCell,
+    net::SocketAddr,
+    os::fd::AsFd,
+    rc::Rc,
+    sync::atomic::Ordering,
+    time::{Duration, SystemTime},
+};
+
+use galgo_proto::h1::{BodyLen, Head, HeadError, HeadLimits, HeadScan};
+use tokio::time::{Instant, timeout_at};
+
+use crate::{
+    body::Response,
+    buf::Buf,
+    fault::Fault,
+    handler,
+    id::Id,
+    listen::Accepted,
+    log::access::Entry,
+    pace::Pace,
+    proxy,
+    sock::Sock,
+    worker::{Phase, Worker},
+};
+use input::{Input, RequestBody};
+use send::{After, Sender};
+
+/// A request body that nobody read is taken in up to this size, so that the connection can go on.
+const DRAIN: u64 = 256 << 10;
+/// A connection that is closed with unread data lingers this long, so that the response arrives.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What is known of a connection.
+#[derive(Debug)]
+pub struct Link {
+    /// The client's address; `unix` for a Unix socket.
+    pub remote: Rc<str>,
+    /// The client's address, where it has one.
+    pub remote_ip: Option<SocketAddr>,
+    /// Our address.
+    pub local: Option<SocketAddr>,
+    /// `local` as text, without port.
+    pub local_text: Rc<str>,
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// Its head.
+    pub head: Rc<Head>,
+    /// Its connection.
+    pub link: &'a Link,
+    /// Where its body comes from.
+    pub input: &'a mut Input,
+    /// How far its body has been taken in.
+    pub body: &'a mut RequestBody,
+    /// What will be logged.
+    pub entry: Rc<RefCell<Entry>>,
+    /// When its head was complete.
+    pub began: Instant,
+    /// What the program said on standard error, for the page that shows a failure to its author.
+    pub stderr: String,
+    /// A `100 Continue` is owed before the body is read.
+    pub owes_continue: bool,
+}
+
+impl Request<'_> {
+    /// Its id.
+    pub fn id(&self) -> Id {
+        self.entry.borrow().id
+    }
+}
+
+/// Serves a connection in a task of its own.
+pub fn start(worker: Rc<Worker>, accepted: Accepted) {
+    tokio::task::spawn_local(async move {
+        let _count = Count(&worker);
+        if worker.server.connections() > worker.server.max_connections
+            && !worker.idle.shed_oldest()
+        {
+            return refuse(accepted);
+        }
+        let Some(mut conn) = Conn::open(&worker, accepted).await else { return };
+        conn.serve().await;
+    });
+}
+
+/// Counts a connection off when it ends.
+struct Count<'a>(&'a Worker);
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        self.0.server.peers[self.0.index].connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Every connection is busy: says so and closes.
+fn refuse(accepted: Accepted) {
+    const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    // A peer that does not take these few bytes loses them.
+    let _ = rustix::io::write(&accepted.fd, BUSY);
+}
+
+struct Conn<'w> {
+    worker: &'w Rc<Worker>,
+    sock: Rc<Sock>,
+    link: Link,
+    input: Input,
+    sender: Sender,
+}
+
+impl<'w> Conn<'w> {
+    async fn open(worker: &'w Rc<Worker>, accepted: Accepted) -> Option<Self> {
+        let sock = Rc::new(Sock::new(accepted.fd).ok()?);
+        let http = &worker.server.config.http;
+        let pace = Pace::new(http.rate_grace, http.min_rate);
+        let mut input =
+            Input { buf: Buf::default(), sock: Some(sock.clone()), pace: pace.clone(), half_closed: false };
+        let mut remote = accepted.remote;
+        let mut local = rustix::net::getsockname(sock.as_fd())
+            .ok()
+            .and_then(|a| SocketAddr::try_from(a).ok());
+        if accepted.proxy {
+            let by = Instant::now() + http.head_timeout;
+            let said = timeout_at(by, proxy::read(&mut input)).await.ok()?.ok()?;
+            if let Some((from, to)) = said {
+                (remote, local) = (Some(from), Some(to));
+            }
+        }
+        let text = |a: Option<SocketAddr>| -> Rc<str> {
+            a.map_or_else(|| "unix".into(), |a| a.ip().to_canonical().to_string().into())
+        };
+        let link =
+            Link { remote: text(remote), remote_ip: remote, local, local_text: text(local) };
+        let sender = Sender::new(sock.clone(), pace);
+        Some(Self { worker, sock, link, input, sender })
+    }
+
+    async fn serve(&mut self) {
+        while self.await_request().await {
+            // Boxed, so that an idle connection is small.
+            match Box::pin(self.request()).await {
+                After::KeepAlive => {}
+                After::Close => return self.linger().await,
+                After::Reset => return self.reset(),
+            }
+        }
+    }
+
+    /// Waits for the first byte of a request. False: the connection is over.
+    async fn await_request(&mut self) -> bool {
+        if !self.input.buf.is_empty() {
+            return true;
+        }
+        if self.worker.server.draining() || self.input.half_closed {
+            return false;
+        }
+        // The usual next request is there already, or comes at once.
+        self.input.buf.shrink();
+        let place = self.worker.idle.enter();
+        let mut phase = self.worker.server.phase.clone();
+        tokio::select! {
+            biased;
+            ready = self.sock.readable() => ready.is_ok(),
+            () = place.shed() => false,
+            _ = phase.wait_for(|p| *p == Phase::Draining) => false,
+            () = tokio::time::sleep(self.worker.server.config.http.keep_alive) => false,
+        }
+    }
+
+    /// Reads a head. `Ok(None)`: the client closed without sending one.
+    async fn head(&mut self) -> Result<Option<Head>, Fault> {
+        let http = &self.worker.server.config.http;
+        let limits =
+            HeadLimits { bytes: http.max_head, fields: http.max_fields, target: http.max_target };
+        let by = Instant::now() + http.head_timeout;
+        let mut scan = HeadScan::default();
+        loop {
+            if let Some(end) = scan.scan(self.input.buf.bytes(), &limits).map_err(refused)? {
+                let head = Head::parse(&self.input.buf.bytes()[..end], &limits).map_err(refused)?;
+                self.input.buf.consume(end);
+                return Ok(Some(head));
+            }
+            match timeout_at(by, self.input.fill(0)).await {
+                Err(_elapsed) => {
+                    return Err(Fault::Client(408, "the request head took longer than head_timeout"));
+                }
+                Ok(Ok(0)) if self.input.buf.is_empty() => return Ok(None),
+                Ok(Ok(0)) => return Err(Fault::Gone("the client left in the request head")),
+                Ok(done) => done.map(drop)?,
+            }
+        }
+    }
+
+    /// Answers one request.
+    async fn request(&mut self) -> After {
+        self.input.pace.reset();
+        let (head, fault) = match self.head().await {
+            Ok(None) => return After::Close,
+            Ok(Some(head)) => (Some(Rc::new(head)), None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let began = Instant::now();
+        let entry = Rc::new(RefCell::new(self.entry(head.clone())));
+        let Some(head) = head else {
+            let fault = fault.unwrap_or(Fault::NotFound);
+            return self.refuse_head(&fault, &entry, began).await;
+        };
+        let mut body = RequestBody::new(head.body);
+        let mut request = Request {
+            owes_continue: head.expects_continue && head.body != BodyLen::None,
+            head,
+            link: &self.link,
+            input: &mut self.input,
+            body: &mut body,
+            entry,
+            began,
+            stderr: String::new(),
+        };
+        let response = match handler::dispatch(self.worker, &mut request).await {
+            Ok(response) => response,
+            Err(fault) => {
+                handler::status::report(self.worker, &request, &fault);
+                if let Fault::Gone(_) = fault {
+                    request.entry.borrow_mut().total = began.elapsed();
+                    self.worker.log(&request.entry.borrow());
+                    return After::Reset;
+                }
+                handler::status::failed(self.worker, &request, &fault)
+            }
+        };
+        let after = self.sender.send(self.worker, &mut request, response).await;
+        match after {
+            After::KeepAlive => self.rest_of_body(&mut body).await,
+            other => other,
+        }
+    }
+
+    fn entry(&self, head: Option<Rc<Head>>) -> Entry {
+        Entry {
+            at: SystemTime::now(),
+            id: self.worker.ids.next(),
+            remote: self.link.remote.clone(),
+            head,
+            status: 0,
+            bytes: 0,
+            outcome: "ok",
+            queue: Duration::ZERO,
+            start: Duration::ZERO,
+            first_byte: Duration::ZERO,
+            total: Duration::ZERO,
+            exit: None,
+        }
+    }
+
+    /// Answers what is not a request: nothing behind it can be trusted.
+    async fn refuse_head(
+        &mut self,
+        fault: &Fault,
+        entry: &Rc<RefCell<Entry>>,
+        began: Instant,
+    ) -> After {
+        let gone = matches!(fault, Fault::Gone(_));
+        entry.borrow_mut().status = fault.status();
+        entry.borrow_mut().outcome = fault.outcome();
+        if !gone {
+            let response: Response =
+                handler::status::page(fault.status(), entry.borrow().id.as_str(), None);
+            let sent = self.sender.send_simple(self.worker, response).await;
+            entry.borrow_mut().bytes = sent.unwrap_or(0);
+        }
+        entry.borrow_mut().total = began.elapsed();
+        self.worker.log(&entry.borrow());
+        if gone { After::Reset } else { After::Close }
+    }
+
+    /// Takes in what is left of a request body, so that the next head is found behind it.
+    async fn rest_of_body(&mut self, body: &mut RequestBody) -> After {
+        let start = body.taken();
+        loop {
+            match body.next(&mut self.input.buf) {
+                Ok(input::Next::End) => return After::KeepAlive,
+                Ok(input::Next::Data(n)) if body.taken() - start <= DRAIN => {
+                    body.take(&mut self.input.buf, n);
+                }
+                Ok(input::Next::More) => {
+                    if self.input.fill_body().await.is_err() {
+                        return After::Reset;
+                    }
+                }
+                _ => return After::Close,
+            }
+        }
+    }
+
+    /// Closes so that what was sent arrives: unread data would make the kernel send a reset, which
+    /// may overtake the response (RFC 9112, 9.6).
+    async fn linger(&mut self) {
+        if rustix::net::shutdown(self.sock.as_fd(), rustix::net::Shutdown::Write).is_err() {
+            return;
+        }
+        let until = Instant::now() + LINGER;
+        let mut last = Buf::default();
+        while matches!(timeout_at(until, last.fill(&self.sock, 64 << 10)).await, Ok(Ok(n)) if n > 0)
+        {
+            let all = last.len();
+            last.consume(all);
+        }
+    }
+
+    /// Closes so that the client sees that the response was cut.
+    fn reset(&self) {
+        let _ =
+            rustix::net::sockopt::set_socket_linger(self.sock.as_fd(), Some(Duration::ZERO));
+    }
+}
+
+fn refused(e: HeadError) -> Fault {
+    Fault::Client(e.status, e.why)
+}

@@ -1,0 +1,68 @@
+//! Why a request fails, and who is to blame: that decides status, log and metric.
+
+use std::fmt;
+
+/// A failed request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// The client sent something wrong: this status, and why.
+    Client(u16, &'static str),
+    /// The client left, or stopped moving bytes; nobody is there to answer.
+    Gone(&'static str),
+    /// Nothing answers at this path.
+    NotFound,
+    /// Something is there and may not be used; words for the log.
+    Refused(String),
+    /// The program did something wrong; words its author can act on: 502.
+    Script(String),
+    /// The program took too long; which clock: 504.
+    Late(String),
+    /// Our own capacity: 503 with Retry-After.
+    Busy(&'static str),
+    /// Our own fault: 500.
+    Internal(String),
+}
+
+impl Fault {
+    /// The status to answer with, where an answer can still be given.
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::Client(status, _) => *status,
+            Self::Gone(_) => 499, // only in the log: nobody reads the answer
+            Self::NotFound => 404,
+            Self::Refused(_) => 403,
+            Self::Script(_) => 502,
+            Self::Late(_) => 504,
+            Self::Busy(_) => 503,
+            Self::Internal(_) => 500,
+        }
+    }
+
+    /// One word for the access log.
+    pub fn outcome(&self) -> &'static str {
+        match self {
+            Self::Client(..) => "client_error",
+            Self::Gone(_) => "client_gone",
+            Self::NotFound => "not_found",
+            Self::Refused(_) => "refused",
+            Self::Script(_) => "script_error",
+            Self::Late(_) => "script_timeout",
+            Self::Busy(_) => "busy",
+            Self::Internal(_) => "internal_error",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(_, why) | Self::Gone(why) | Self::Busy(why) => f.write_str(why),
+            Self::NotFound => f.write_str("nothing answers at this path"),
+            Self::Refused(why) | Self::Script(why) | Self::Late(why) | Self::Internal(why) => {
+                f.write_str(why)
+            }
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,424 @@
+//! Programs, cold: a process for each request.
+//!
+//! 1. find the program  2. take in the body, where it goes to a file  3. wait for a place  4. start
+//! 5. read its head  6. document, redirect, or its own words (NPH)
+
+use std::{
+    ffi::{CString, OsStr},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    rc::Rc,
+    sync::Arc,
+};
+
+use galgo_proto::{
+    Parsed,
+    cgi::{Kind, Reply, ReplyBody, ReplyError, ReplyLimits, ReplyScan, nph, search},
+    h1::{BodyLen, Head},
+    vars::{self, Sink},
+};
+use galgo_spawn::{EnvBlock, Exit, Limits, Start, StartError, Status, inspect};
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::time::Instant;
+
+use super::{Answer, spool};
+use crate::{
+    admission::Permit,
+    body::{Body, Output, Response},
+    config::{BodyMode, Cgi, Route},
+    conn::Request,
+    fault::Fault,
+    log::{Level, Source},
+    relay::{
+        clock::Clocks,
+        program::{Program, Started, Turn},
+    },
+    route::{self, Found, Match, Refusal},
+    sock::Sock,
+    worker::Worker,
+};
+
+/// A program's file that is being written cannot be executed (ETXTBSY): tried again this often,
+/// this far apart.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
+
+/// Answers a request by running the program it names.
+pub async fn answer(
+    worker: &Rc<Worker>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    found: &Match<'_, '_>,
+    cgi: &Cgi,
+) -> Result<Answer, Fault> {
+    let path = &head.target.path;
+    let script = route::program(cgi, &found.route.path, path).map_err(|refusal| match refusal {
+        Refusal::NotFound => Fault::NotFound,
+        Refusal::Forbidden(why) => Fault::Refused(why),
+    })?;
+    request.body.limit(cgi.options.max_body)?;
+    // A local redirect's request has no body, whatever the one before it had.
+    let mut run = Run { worker, request, head, cgi, script };
+    let file = match cgi.options.body {
+        BodyMode::File if head.body != BodyLen::None => Some(spool::spool(run.request).await?),
+        _ => None,
+    };
+    let permit = run.place(found.route).await?;
+    let program = run.start(file, permit).await?;
+    run.reply(program).await
+}
+
+/// One program about to answer one request.
+struct Run<'a, 'r, 'c> {
+    worker: &'a Rc<Worker>,
+    request: &'a mut Request<'r>,
+    head: &'a Rc<Head>,
+    cgi: &'c Cgi,
+    script: Found<'a>,
+}
+
+impl Run<'_, '_, '_> {
+    /// Waits for a place among the running programs; a client that leaves meanwhile is noticed.
+    async fn place(&mut self, route: &Arc<Route>) -> Result<Permit, Fault> {
+        let began = Instant::now();
+        let server = &self.worker.server;
+        let admit = server.admission.admit(server.places(route));
+        let mut admit = std::pin::pin!(admit);
+        let permit = loop {
+            let input = &mut *self.request.input;
+            tokio::select! {
+                biased;
+                permit = &mut admit => break permit?,
+                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed) => {
+                    left?;
+                }
+            }
+        };
+        self.request.entry.borrow_mut().queue = began.elapsed();
+        Ok(permit)
+    }
+
+    fn source(&self) -> Source {
+        let name = String::from_utf8_lossy(self.script.script_name);
+        Source::new(self.worker.server.logs.error.clone(), self.request.id(), &name)
+    }
+
+    /// Starts the process.
+    async fn start(&mut self, file: Option<(OwnedFd, u64)>, permit: Permit) -> Result<Program, Fault> {
+        let began = Instant::now();
+        let length = match &file {
+            Some((_, n)) => Some(*n),
+            None if self.head.body == BodyLen::None => None,
+            None => self.request.body.declared(),
+        };
+        let env = self.environment(length)?;
+        let args = self.arguments()?;
+        let clocks = Clocks::start(&self.cgi.options);
+        let pipes = Pipes::new(file.map(|(fd, _)| fd), self.head.body).map_err(|e| capacity(&e))?;
+        let mut tries = 0;
+        let child = loop {
+            match self.start_once(&pipes, &args, &env) {
+                Ok(child) => break child,
+                Err(e) if e.is_busy() && tries < BUSY_TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                Err(e) => return Err(self.not_started(&e)),
+            }
+        };
+        let Pipes { ours, .. } = pipes;
+        self.request.entry.borrow_mut().start = began.elapsed();
+        let io = |e: std::io::Error| Fault::Internal(format!("registering a pipe: {e}"));
+        let options = &self.cgi.options;
+        Ok(Program::new(Started {
+            child,
+            stdin: ours.stdin.map(Sock::writer).transpose().map_err(io)?,
+            stdout: Sock::reader(ours.stdout).map_err(io)?,
+            stderr: Sock::reader(ours.stderr).map_err(io)?,
+            clocks,
+            kill_grace: options.kill_grace,
+            run_to_completion: options.run_to_completion,
+            max_stderr: options.max_stderr,
+            source: self.source(),
+            permit,
+        }))
+    }
+
+    fn start_once(
+        &self,
+        pipes: &Pipes,
+        args: &[CString],
+        env: &EnvBlock,
+    ) -> Result<galgo_spawn::Child, StartError> {
+        let options = &self.cgi.options;
+        self.worker.spawner.borrow_mut().start(&Start {
+            path: &args[0],
+            args,
+            env,
+            dir: &self.script.dir,
+            stdio: [pipes.stdin.as_fd(), pipes.stdout.as_fd(), pipes.stderr.as_fd()],
+            limits: options.limits,
+            no_new_privs: options.no_new_privs,
+        })
+    }
+
+    /// argv: the program as named; an interpreter gets the script as its argument.
+    fn arguments(&self) -> Result<Vec<CString>, Fault> {
+        let script = self.script.script_filename.clone();
+        if let Some(interpreter) = &self.script.interpreter {
+            let interpreter = CString::new(interpreter.as_os_str().as_bytes())
+                .map_err(|_| Fault::Internal("an interpreter's path holds a NUL".into()))?;
+            return Ok(vec![interpreter, script]);
+        }
+        let mut args = vec![script];
+        if self.cgi.options.query_args {
+            let words = search::words(&self.head.method, self.head.target.query());
+            args.extend(words.into_iter().filter_map(|w| CString::new(w).ok()));
+        }
+        Ok(args)
+    }
+
+    /// The whole environment: nothing of the server's own is in it.
+    fn environment(&self, content_length: Option<u64>) -> Result<EnvBlock, Fault> {
+        let mut env = Env(EnvBlock::default());
+        let config = &self.worker.server.config;
+        vars::server(
+            &vars::Server { software: concat!("galgo/", env!("CARGO_PKG_VERSION")), path: &config.path },
+            &mut env,
+        );
+        for (name, value) in &self.cgi.env {
+            env.put(name.as_bytes(), value.as_bytes());
+        }
+        let link = self.request.link;
+        let connection = vars::Connection {
+            remote_addr: if link.remote_ip.is_some() { &link.remote } else { "" },
+            remote_port: link.remote_ip.map(|a| a.port()),
+            server_addr: if link.local.is_some() { &link.local_text } else { "" },
+            server_port: link.local.map_or(0, |a| a.port()),
+            https: false,
+        };
+        vars::connection(&connection, &mut env);
+        let script = vars::Script {
+            script_name: self.script.script_name,
+            path_info: self.script.path_info,
+            path_translated: self.script.path_translated.as_deref(),
+            script_filename: self.script.script_filename.as_bytes(),
+            document_root: self.cgi.document_root.as_os_str().as_bytes(),
+            unique_id: self.request.id().as_str(),
+            content_length,
+            user: None,
+            pass_authorization: self.cgi.options.pass_authorization,
+            drop_shellshock: self.cgi.options.drop_shellshock,
+        };
+        let dropped = vars::request(self.head, &connection, &script, &mut env)
+            .map_err(|_| Fault::Client(400, "two header fields become the same variable"))?;
+        if dropped.shellshock > 0 {
+            self.source().write(
+                Level::Warn,
+                "a header field that begins with `() {` was dropped (drop_shellshock)",
+            );
+        }
+        Ok(env.0)
+    }
+
+    fn not_started(&self, e: &StartError) -> Fault {
+        let path = OsStr::from_bytes(self.script.script_filename.as_bytes());
+        let words = inspect::diagnose(path.as_ref(), &e.source);
+        match e.stage {
+            galgo_spawn::Stage::Clone => Fault::Busy("the system could not create another process"),
+            galgo_spawn::Stage::Exec => Fault::Script(words),
+            _ => Fault::Script(format!("{e}")),
+        }
+    }
+
+    /// Reads the response head.
+    async fn reply(&mut self, mut program: Program) -> Result<Answer, Fault> {
+        self.request.send_continue();
+        if self.script.nph {
+            return self.own_words(program).await;
+        }
+        let limits = ReplyLimits { bytes: self.cgi.options.max_reply_head, ..Default::default() };
+        let mut scan = ReplyScan::default();
+        let (reply, used) = loop {
+            match scan.step(&program.out, &limits) {
+                Ok(Parsed::Complete(reply, used)) => break (reply, used),
+                Ok(Parsed::Partial) if program.output_ended() => {
+                    let e = scan.ended(&program.out);
+                    return Err(self.bad_reply(program, &e).await);
+                }
+                Ok(Parsed::Partial) => self.turn(&mut program).await?,
+                Err(e) => return Err(self.bad_reply(program, &e).await),
+            }
+        };
+        program.head_done();
+        program.out.drain(..used);
+        if let Kind::LocalRedirect(location) = reply.kind {
+            self.end(program);
+            return Ok(Answer::Local(location));
+        }
+        let discard = match reply.body() {
+            ReplyBody::Send => false,
+            ReplyBody::Discard => true,
+            ReplyBody::Refuse => {
+                while program.out.is_empty() && !program.output_ended() {
+                    self.turn(&mut program).await?;
+                }
+                if !program.out.is_empty() {
+                    return Err(self.bad_reply(program, &ReplyError::UntypedBody).await);
+                }
+                false
+            }
+        };
+        Ok(Answer::Response(self.document(program, reply, discard)))
+    }
+
+    /// One turn of the program. A fault ends it.
+    async fn turn(&mut self, program: &mut Program) -> Result<(), Fault> {
+        match program.turn(self.request.input, self.request.body).await {
+            Ok(Turn::Output | Turn::End) => Ok(()),
+            Ok(Turn::HalfClosed) => {
+                self.request.probe();
+                Ok(())
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn document(&self, program: Program, reply: Reply, discard: bool) -> Response {
+        let output = Output {
+            program,
+            content_length: reply.content_length,
+            nph: false,
+            discard,
+            excess: false,
+            source: self.source(),
+        };
+        Response {
+            status: reply.status,
+            reason: reply.reason,
+            fields: reply.fields,
+            body: Body::Program(Box::new(output)),
+        }
+    }
+
+    /// A program that writes the whole response itself. Its first bytes are looked at for the log only.
+    async fn own_words(&mut self, mut program: Program) -> Result<Answer, Fault> {
+        while program.out.is_empty() && !program.output_ended() {
+            self.turn(&mut program).await?;
+        }
+        if program.out.is_empty() {
+            return Err(self.bad_reply(program, &ReplyError::Nothing).await);
+        }
+        program.head_done();
+        let mut response = Response::new(nph::status(&program.out).unwrap_or(200));
+        response.body = Body::Program(Box::new(Output {
+            program,
+            content_length: None,
+            nph: true,
+            discard: false,
+            excess: false,
+            source: self.source(),
+        }));
+        Ok(Answer::Response(response))
+    }
+
+    /// What the program did wrong, together with how it ended.
+    async fn bad_reply(&mut self, mut program: Program, e: &ReplyError) -> Fault {
+        let ended = program.output_ended();
+        let (exit, stderr) = program.post_mortem(!ended).await;
+        self.request.entry.borrow_mut().exit = exit;
+        self.request.stderr = stderr;
+        let how = match exit.map(|e| e.status) {
+            Some(Status::Code(0)) | None => String::new(),
+            Some(_) if !ended => String::new(),
+            Some(Status::Code(code)) => format!("; it exited with status {code}"),
+            Some(Status::Signal(n)) => format!("; it was ended by signal {n}{}", signal_name(n)),
+        };
+        Fault::Script(format!("{e}{how}"))
+    }
+
+    /// Ends a program whose response is complete.
+    fn end(&self, program: Program) {
+        let entry = self.request.entry.clone();
+        program.finish(move |exit: Option<Exit>| entry.borrow_mut().exit = exit);
+    }
+}
+
+/// The names of the signals that programs usually die of (signal(7)).
+fn signal_name(n: i32) -> &'static str {
+    match n {
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL: a limit, or the system ran out of memory)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        24 => " (SIGXCPU: its limit of CPU time)",
+        25 => " (SIGXFSZ: its limit of file size)",
+        31 => " (SIGSYS)",
+        _ => "",
+    }
+}
+
+/// An environment as a sink of variables.
+struct Env(EnvBlock);
+
+impl Sink for Env {
+    fn put(&mut self, name: &[u8], value: &[u8]) {
+        self.0.put(name, value);
+    }
+}
+
+/// The three standard streams: the program's ends, and ours.
+struct Pipes {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    ours: Ends,
+}
+
+struct Ends {
+    stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+}
+
+impl Pipes {
+    fn new(file: Option<OwnedFd>, body: BodyLen) -> std::io::Result<Self> {
+        let (stdin, to_stdin) = match (file, body) {
+            (Some(file), _) => (file, None),
+            (None, BodyLen::None) => (null()?, None),
+            (None, _) => {
+                let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+                rustix::io::ioctl_fionbio(&ours, true)?;
+                (theirs, Some(ours))
+            }
+        };
+        let (from_stdout, stdout) = outward()?;
+        let (from_stderr, stderr) = outward()?;
+        let ours = Ends { stdin: to_stdin, stdout: from_stdout, stderr: from_stderr };
+        Ok(Self { stdin, stdout, stderr, ours })
+    }
+}
+
+/// A pipe from the program to us. Only our end is non-blocking: programs do not expect that of theirs.
+fn outward() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok((ours, theirs))
+}
+
+fn null() -> std::io::Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    Ok(rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn capacity(_e: &std::io::Error) -> Fault {
+    Fault::Busy("no descriptors are left for another program")
+}
+
+#[allow(unused)]
+type Unused = Limits;

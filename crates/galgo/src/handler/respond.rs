@@ -1,0 +1,19 @@
+//! A constant answer from memory, for any method.
+
+use crate::{
+    body::{Body, Response},
+    config::Respond,
+};
+
+/// The answer of a `respond` route.
+pub fn answer(respond: &Respond) -> Response {
+    let mut response = Response::new(respond.status);
+    if let Some(content_type) = &respond.content_type {
+        response.fields.push("Content-Type", content_type);
+    }
+    for (name, value) in &respond.headers {
+        response.fields.push(name, value);
+    }
+    response.body = Body::Shared(respond.body.clone());
+    response
+}

@@ -1,0 +1,69 @@
+//! Request ids: unique over restarts and machines, short enough to read aloud.
+
+use std::cell::Cell;
+
+/// Makes the ids of one worker.
+#[derive(Debug)]
+pub struct Ids {
+    base: u64,
+    next: Cell<u64>,
+}
+
+/// 20 characters of `0-9a-z` without `i l o u`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Id([u8; 20]);
+
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+impl Ids {
+    /// A maker of ids that begins at a random place.
+    pub fn new() -> Self {
+        let mut seed = [0; 16];
+        // Without random bytes (never seen since Linux 3.17) the ids are still unique in this process.
+        let _ = rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty());
+        let (base, next) = seed.split_at(8);
+        let word = |b: &[u8]| b.iter().fold(0_u64, |n, &b| n << 8 | u64::from(b));
+        Self { base: word(base), next: Cell::new(word(next)) }
+    }
+
+    /// The next id.
+    pub fn next(&self) -> Id {
+        let n = self.next.get();
+        self.next.set(n.wrapping_add(1));
+        let mut bits = u128::from(self.base) << 36 | u128::from(n & 0xf_ffff_ffff);
+        let mut out = [0; 20];
+        for c in out.iter_mut().rev() {
+            *c = ALPHABET[usize::try_from(bits & 31).unwrap_or(0)];
+            bits >>= 5;
+        }
+        Id(out)
+    }
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Id {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_differ() {
+        let (a, b) = (Ids::new(), Ids::new());
+        let mut all: Vec<_> =
+            (0..1000).flat_map(|_| [a.next().as_str().to_owned(), b.next().as_str().to_owned()]).collect();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 2000);
+    }
+}

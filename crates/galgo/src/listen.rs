@@ -1,0 +1,192 @@
+//! Listening sockets, and the connections they accept.
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::atomic::Ordering,
+    time::Duration,
+};
+
+use rustix::{io::Errno, net as sys};
+use tokio::io::{Interest, unix::AsyncFd};
+
+use crate::{
+    config::{Address, Listen},
+    conn,
+    log::Level,
+    worker::{Phase, Worker},
+};
+
+/// Connections the kernel may hold before they are accepted; capped by `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+/// Without descriptors, accepting is tried again after this.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// A bound listener.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket.
+    pub fd: OwnedFd,
+    /// What was asked for, with the real port.
+    pub listen: Listen,
+}
+
+/// A connection that has been accepted and not yet served.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The socket.
+    pub fd: OwnedFd,
+    /// The client; `None` for a Unix socket.
+    pub remote: Option<SocketAddr>,
+    /// A PROXY protocol header must come first.
+    pub proxy: bool,
+}
+
+impl Listener {
+    /// Binds and listens.
+    pub fn bind(listen: &Listen) -> io::Result<Self> {
+        let (fd, address) = match &listen.address {
+            Address::Tcp(at) => bind_tcp(*at)?,
+            Address::Unix(path) => (bind_unix(path)?, listen.address.clone()),
+        };
+        sys::listen(&fd, BACKLOG)?;
+        Ok(Self { fd, listen: Listen { address, proxy: listen.proxy } })
+    }
+
+    /// The same socket for another event loop.
+    pub fn another(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, listen: self.listen.clone() })
+    }
+
+    /// Its address as a person would type it into a browser.
+    pub fn url(&self) -> String {
+        match &self.listen.address {
+            Address::Tcp(at) => format!("http://{at}"),
+            Address::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// The path of a Unix socket, to remove when the server ends.
+    pub fn socket_file(&self) -> Option<PathBuf> {
+        match &self.listen.address {
+            Address::Unix(path) => Some(path.clone()),
+            Address::Tcp(_) => None,
+        }
+    }
+}
+
+fn new_socket(family: sys::AddressFamily) -> Result<OwnedFd, Errno> {
+    let flags = sys::SocketFlags::CLOEXEC | sys::SocketFlags::NONBLOCK;
+    sys::socket_with(family, sys::SocketType::STREAM, flags, None)
+}
+
+fn bind_tcp(at: SocketAddr) -> io::Result<(OwnedFd, Address)> {
+    let family = if at.is_ipv4() { sys::AddressFamily::INET } else { sys::AddressFamily::INET6 };
+    let fd = new_socket(family)?;
+    sys::sockopt::set_socket_reuseaddr(&fd, true)?;
+    if at.is_ipv6() {
+        // `[::]` and `0.0.0.0` are two listeners: a client's address then has one spelling only.
+        sys::sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    // Accepted sockets inherit it: a response is never held back for an acknowledgement.
+    sys::sockopt::set_tcp_nodelay(&fd, true)?;
+    sys::bind(&fd, &at)?;
+    let real = SocketAddr::try_from(sys::getsockname(&fd)?)?;
+    Ok((fd, Address::Tcp(real)))
+}
+
+/// A socket file that nobody listens on any more is replaced; one that answers is not.
+fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
+    let fd = new_socket(sys::AddressFamily::UNIX)?;
+    let at = sys::SocketAddrUnix::new(path)?;
+    match sys::bind(&fd, &at) {
+        Err(Errno::ADDRINUSE) if sys::connect(new_socket(sys::AddressFamily::UNIX)?, &at)
+            == Err(Errno::CONNREFUSED) =>
+        {
+            std::fs::remove_file(path)?;
+            sys::bind(&fd, &at)?;
+        }
+        done => done?,
+    }
+    Ok(fd)
+}
+
+/// Accepts connections on `listener` and serves each, here or on the worker with the fewest, until the server drains.
+pub async fn accept(worker: Rc<Worker>, listener: Listener) {
+    let mut phase = worker.server.phase.clone();
+    let fd = match AsyncFd::with_interest(listener.fd, Interest::READABLE) {
+        Ok(fd) => fd,
+        Err(e) => {
+            let about = "listen";
+            return worker.server.logs.error.write(Level::Error, about, &e.to_string());
+        }
+    };
+    loop {
+        let mut guard = tokio::select! {
+            biased;
+            _ = phase.wait_for(|p| *p == Phase::Draining) => return,
+            ready = fd.readable() => match ready {
+                Ok(guard) => guard,
+                Err(_) => return,
+            },
+        };
+        match guard.try_io(|fd| accept_one(fd.get_ref().as_fd())) {
+            Err(_would_block) => {}
+            Ok(Ok((fd, remote))) => {
+                place(&worker, Accepted { fd, remote, proxy: listener.listen.proxy });
+            }
+            Ok(Err(e)) => {
+                let out = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+                if out.iter().any(|o| e.raw_os_error() == Some(o.raw_os_error())) {
+                    // Descriptors are reserved, so this is the whole system's shortage.
+                    worker.idle.shed_oldest();
+                    worker.server.logs.error.write(Level::Error, "accept", &e.to_string());
+                    tokio::time::sleep(RETRY).await;
+                }
+                // Anything else concerns one connection that is gone already (accept(2)).
+            }
+        }
+    }
+}
+
+fn accept_one(fd: impl AsFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+    let flags = sys::SocketFlags::CLOEXEC | sys::SocketFlags::NONBLOCK;
+    let (fd, remote) = sys::acceptfrom_with(fd, flags)?;
+    Ok((fd, remote.and_then(|r| SocketAddr::try_from(r).ok())))
+}
+
+/// Serves a connection here, or on a worker that has fewer.
+fn place(worker: &Rc<Worker>, accepted: Accepted) {
+    let peers = &worker.server.peers;
+    let load = |i: usize| peers[i].connections.load(Ordering::Relaxed);
+    let least = (0..peers.len()).min_by_key(|&i| load(i)).unwrap_or(worker.index);
+    let target = if load(worker.index) > load(least) { least } else { worker.index };
+    peers[target].connections.fetch_add(1, Ordering::Relaxed);
+    if target == worker.index {
+        conn::start(worker.clone(), accepted);
+    } else if peers[target].give.send(accepted).is_err() {
+        peers[target].connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves the connections that other workers accepted for this one, until the server drains.
+pub async fn take(
+    worker: Rc<Worker>,
+    mut given: tokio::sync::mpsc::UnboundedReceiver<Accepted>,
+) {
+    let mut phase = worker.server.phase.clone();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            accepted = given.recv() => accepted,
+            _ = phase.wait_for(|p| *p == Phase::Draining) => return,
+        };
+        match accepted {
+            Some(accepted) => conn::start(worker.clone(), accepted),
+            None => return,
+        }
+    }
+}

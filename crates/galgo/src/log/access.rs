@@ -1,0 +1,155 @@
+//! One line a request: Combined, or JSON.
+
+use std::{
+    fmt::Write as _,
+    rc::Rc,
+    time::{Duration, SystemTime},
+};
+
+use galgo_proto::h1::{Head, Version};
+use galgo_spawn::{Exit, Status};
+
+use super::time;
+use crate::{config::LogFormat, id::Id};
+
+/// What is known of a request when it is over.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// When its head was complete.
+    pub at: SystemTime,
+    /// Its id.
+    pub id: Id,
+    /// The client's address; `unix` for a Unix socket.
+    pub remote: Rc<str>,
+    /// The head; `None` where it could not be parsed.
+    pub head: Option<Rc<Head>>,
+    /// The status sent, or that would have been sent.
+    pub status: u16,
+    /// Bytes of body sent.
+    pub bytes: u64,
+    /// One word: `ok`, or why not.
+    pub outcome: &'static str,
+    /// Waiting for a place among the running programs.
+    pub queue: Duration,
+    /// Starting the process.
+    pub start: Duration,
+    /// From the head to the first byte of the response.
+    pub first_byte: Duration,
+    /// From the head to the last byte of the response.
+    pub total: Duration,
+    /// How the program ended.
+    pub exit: Option<Exit>,
+}
+
+impl Entry {
+    /// Appends the line to `out`.
+    pub fn write(&self, format: LogFormat, out: &mut Vec<u8>) {
+        let line = match format {
+            LogFormat::Combined => self.combined(),
+            LogFormat::Json => self.json(),
+        };
+        out.extend_from_slice(line.as_bytes());
+    }
+
+    fn request_line(&self) -> String {
+        let Some(head) = &self.head else { return "-".into() };
+        let version = if head.version == Version::Http10 { "1.0" } else { "1.1" };
+        format!("{} {} HTTP/{version}", head.method.as_str(), head.target.raw)
+    }
+
+    fn field(&self, name: &str) -> &[u8] {
+        self.head.as_ref().and_then(|h| h.fields.first(name)).unwrap_or(b"-")
+    }
+
+    fn combined(&self) -> String {
+        let mut line = format!("{} - - [{}] \"", self.remote, time::clf(self.at));
+        quote(&mut line, self.request_line().as_bytes());
+        let _ = write!(line, "\" {} {} \"", self.status, self.bytes);
+        quote(&mut line, self.field("referer"));
+        line.push_str("\" \"");
+        quote(&mut line, self.field("user-agent"));
+        line.push_str("\"\n");
+        line
+    }
+
+    fn json(&self) -> String {
+        let mut line = format!("{{\"time\":\"{}\",\"id\":\"{}\"", time::iso(self.at), self.id.as_str());
+        let head = self.head.as_deref();
+        text(&mut line, "remote", self.remote.as_bytes());
+        text(&mut line, "host", head.map_or(b"", |h| h.host.as_bytes()));
+        text(&mut line, "method", head.map_or(b"", |h| h.method.as_str().as_bytes()));
+        text(&mut line, "target", head.map_or(b"", |h| h.target.raw.as_bytes()));
+        text(&mut line, "referer", self.field("referer"));
+        text(&mut line, "user_agent", self.field("user-agent"));
+        text(&mut line, "outcome", self.outcome.as_bytes());
+        let _ = write!(line, ",\"status\":{},\"bytes\":{}", self.status, self.bytes);
+        for (name, d) in [
+            ("queue_ms", self.queue),
+            ("start_ms", self.start),
+            ("first_byte_ms", self.first_byte),
+            ("total_ms", self.total),
+        ] {
+            let _ = write!(line, ",\"{name}\":{:.3}", d.as_secs_f64() * 1e3);
+        }
+        if let Some(exit) = &self.exit {
+            let _ = match exit.status {
+                Status::Code(code) => write!(line, ",\"exit\":{code}"),
+                Status::Signal(signal) => write!(line, ",\"signal\":{signal}"),
+            };
+            let (user, system) = (exit.user.as_secs_f64() * 1e3, exit.system.as_secs_f64() * 1e3);
+            let _ = write!(
+                line,
+                ",\"user_ms\":{user:.3},\"system_ms\":{system:.3},\"max_rss\":{}",
+                exit.max_rss
+            );
+        }
+        line.push_str("}\n");
+        line
+    }
+}
+
+/// Appends `bytes` so that they cannot end a quoted field or a line.
+fn quote(line: &mut String, bytes: &[u8]) {
+    for &b in bytes {
+        match b {
+            b'"' | b'\\' => {
+                line.push('\\');
+                line.push(char::from(b));
+            }
+            b' '..=b'~' => line.push(char::from(b)),
+            b => {
+                let _ = write!(line, "\\x{b:02x}");
+            }
+        }
+    }
+}
+
+/// Appends a JSON string member (RFC 8259, 7). Bytes that are not UTF-8 become U+FFFD.
+fn text(line: &mut String, name: &str, value: &[u8]) {
+    let _ = write!(line, ",\"{name}\":\"");
+    for c in String::from_utf8_lossy(value).chars() {
+        match c {
+            '"' | '\\' => line.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(line, "\\u{:04x}", u32::from(c));
+            }
+            c => line.push(c),
+        }
+    }
+    line.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_byte_ends_a_field() {
+        let mut line = String::new();
+        quote(&mut line, b"a\"b\\c\nd\xff");
+        assert_eq!(line, "a\\\"b\\\\c\\x0ad\\xff");
+        let mut line = String::new();
+        text(&mut line, "k", b"\"\n\xff\\");
+        assert_eq!(line, ",\"k\":\"\\\"\\u000a\u{fffd}\\\\\"");
+    }
+}

@@ -1,0 +1,129 @@
+//! A thread that writes one log.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    time::SystemTime,
+};
+
+use super::time;
+use crate::config::LogTo;
+
+/// Blocks of lines that may wait for the disk; more are dropped and counted.
+const WAITING: usize = 4096;
+
+/// Hands lines to a thread that writes them.
+#[derive(Debug)]
+pub struct Writer {
+    to_thread: SyncSender<Message>,
+    dropped: Arc<AtomicU64>,
+}
+
+enum Message {
+    Lines(Vec<u8>),
+    Reopen,
+    Flush(SyncSender<()>),
+}
+
+/// What the thread owns.
+struct Output {
+    to: LogTo,
+    file: Option<File>,
+    dropped: Arc<AtomicU64>,
+    errors: Option<Arc<Writer>>,
+}
+
+impl Writer {
+    /// Opens the log and starts its thread. Trouble with it is reported to `errors`.
+    pub fn open(to: &LogTo, errors: Option<Arc<Self>>) -> io::Result<Self> {
+        let dropped = Arc::new(AtomicU64::new(0));
+        let mut output =
+            Output { to: to.clone(), file: None, dropped: dropped.clone(), errors };
+        output.open()?;
+        let (to_thread, messages) = sync_channel(WAITING);
+        std::thread::Builder::new().name("log".into()).spawn(move || output.run(&messages))?;
+        Ok(Self { to_thread, dropped })
+    }
+
+    /// Hands over whole lines; drops them when too many are waiting.
+    pub fn write(&self, lines: Vec<u8>) {
+        let count = memchr::memchr_iter(b'\n', &lines).count();
+        if self.to_thread.try_send(Message::Lines(lines)).is_err() {
+            self.dropped.fetch_add(count as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Opens the file again.
+    pub fn reopen(&self) {
+        let _ = self.to_thread.try_send(Message::Reopen);
+    }
+
+    /// Waits until everything handed over is written.
+    pub fn flush(&self) {
+        let (done, wait) = sync_channel(1);
+        if self.to_thread.send(Message::Flush(done)).is_ok() {
+            let _ = wait.recv();
+        }
+    }
+}
+
+impl Output {
+    fn open(&mut self) -> io::Result<()> {
+        if let LogTo::File(path) = &self.to {
+            self.file = Some(append(path)?);
+        }
+        Ok(())
+    }
+
+    fn run(mut self, messages: &Receiver<Message>) {
+        while let Ok(message) = messages.recv() {
+            match message {
+                Message::Lines(lines) => self.write(&lines),
+                Message::Flush(done) => drop(done.send(())),
+                Message::Reopen => {
+                    if let Err(e) = self.open() {
+                        self.report(&format!("the log could not be reopened, the old file is kept: {e}"));
+                    }
+                }
+            }
+            let dropped = self.dropped.swap(0, Ordering::Relaxed);
+            if dropped > 0 {
+                self.report(&format!("{dropped} lines were dropped: the log is slower than the requests"));
+            }
+        }
+    }
+
+    fn write(&mut self, lines: &[u8]) {
+        let done = match (&self.to, &mut self.file) {
+            (LogTo::Stdout, _) => io::stdout().lock().write_all(lines).and_then(|()| io::stdout().flush()),
+            (LogTo::Stderr, _) => io::stderr().lock().write_all(lines),
+            (LogTo::File(_), Some(file)) => file.write_all(lines),
+            (LogTo::File(_), None) => Ok(()),
+        };
+        if done.is_err() {
+            let count = memchr::memchr_iter(b'\n', lines).count();
+            self.dropped.fetch_add(count as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn report(&mut self, what: &str) {
+        let line = format!("{} warn log: {what}\n", time::iso(SystemTime::now()));
+        match &self.errors {
+            Some(errors) => errors.write(line.into_bytes()),
+            None => {
+                let _ = io::stderr().lock().write_all(line.as_bytes());
+            }
+        }
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o640).open(path)
+}

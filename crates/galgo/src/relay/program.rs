@@ -1,0 +1,458 @@
+//! A running program and everything that must be watched at once: its input, output and error, the
+//! client, the process itself and the clocks. Never "write everything, then read".
+
+use std::{
+    convert::Infallible,
+    io::{self, IoSlice},
+    time::Duration,
+};
+
+use galgo_spawn::{Child, Exit};
+use tokio::{io::Interest, io::unix::AsyncFd, time::Instant};
+
+use super::{clock::Clocks, stderr::Lines};
+use crate::{
+    admission::Permit,
+    conn::input::{Input, Next, RequestBody, watch_unread},
+    fault::Fault,
+    log::Source,
+    sock::Sock,
+};
+
+/// Output is read in pieces of this size: the default capacity of a pipe.
+pub const OUTPUT_READ: usize = 64 << 10;
+/// After the process has exited, how long a background child may keep standard output open.
+const EXIT_GRACE: Duration = Duration::from_millis(250);
+/// How long a process may go on after it closed its output, before it is told to end.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// A program that is answering a request.
+#[derive(Debug)]
+pub struct Program {
+    process: Process,
+    stdin: Option<Sock>,
+    stdout: Option<Sock>,
+    errors: Errors,
+    clocks: Clocks,
+    /// Output read and not yet sent.
+    pub out: Vec<u8>,
+    kill_grace: Duration,
+    run_to_completion: bool,
+    permit: Permit,
+}
+
+#[derive(Debug)]
+struct Errors {
+    sock: Option<Sock>,
+    lines: Lines,
+    source: Source,
+    buf: Vec<u8>,
+}
+
+/// A process, registered with the event loop only when somebody has to wait for it.
+#[derive(Debug)]
+enum Process {
+    Idle(Child),
+    Watched(AsyncFd<Child>),
+    Gone,
+}
+
+/// The descriptors and rules a program runs under.
+#[derive(Debug)]
+pub struct Started {
+    /// The process.
+    pub child: Child,
+    /// Our end of its standard input; `None` where it reads a file or nothing.
+    pub stdin: Option<Sock>,
+    /// Our end of its standard output.
+    pub stdout: Sock,
+    /// Our end of its standard error.
+    pub stderr: Sock,
+    /// Its clocks, started before the process was.
+    pub clocks: Clocks,
+    /// Between TERM and KILL.
+    pub kill_grace: Duration,
+    /// Let it finish when the client has gone.
+    pub run_to_completion: bool,
+    /// Bytes of standard error that go to the log.
+    pub max_stderr: usize,
+    /// Names it in the log.
+    pub source: Source,
+    /// Its place among the programs running.
+    pub permit: Permit,
+}
+
+/// A process that exits within this needs no watching: end of output tells as much.
+const WATCH_AFTER: Duration = Duration::from_millis(20);
+
+/// What happened while output was awaited.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// `out` holds more.
+    Output,
+    /// There will be no more output.
+    End,
+    /// The client has shut down its sending side: it may be gone, or still be reading.
+    HalfClosed,
+}
+
+impl Program {
+    /// Takes charge of a process that has just been started.
+    pub fn new(s: Started) -> Self {
+        let errors = Errors {
+            sock: Some(s.stderr),
+            lines: Lines::new(s.max_stderr),
+            source: s.source,
+            buf: Vec::new(),
+        };
+        Self {
+            process: Process::Idle(s.child),
+            stdin: s.stdin,
+            stdout: Some(s.stdout),
+            errors,
+            clocks: s.clocks,
+            out: Vec::new(),
+            kill_grace: s.kill_grace,
+            run_to_completion: s.run_to_completion,
+            permit: s.permit,
+        }
+    }
+
+    /// The response head is whole.
+    pub fn head_done(&mut self) {
+        self.clocks.first_byte();
+    }
+
+    /// Whether standard output has ended.
+    pub fn output_ended(&self) -> bool {
+        self.stdout.is_none()
+    }
+
+    /// Waits for output while everything else goes on.
+    pub async fn turn(
+        &mut self,
+        input: &mut Input,
+        body: &mut RequestBody,
+    ) -> Result<Turn, Fault> {
+        self.out.reserve(OUTPUT_READ);
+        let Self { process, stdin, stdout, errors, clocks, out, .. } = self;
+        let Some(sock) = stdout else { return Ok(Turn::End) };
+        let tend = tend(stdin, errors, process, clocks, input, body);
+        let turn = tokio::select! {
+            biased;
+            n = sock.read_later(out) => match n {
+                Ok(n) if n > 0 => Turn::Output,
+                _ => Turn::End,
+            },
+            tended = tend => match tended? {
+                Tended::HalfClosed => Turn::HalfClosed,
+                Tended::Exited => Turn::End,
+            },
+        };
+        match turn {
+            Turn::Output => self.clocks.moved(),
+            Turn::End => self.stdout = None,
+            Turn::HalfClosed => {}
+        }
+        Ok(turn)
+    }
+
+    /// Takes what output is there already, without waiting, until `out` holds `most` bytes or the
+    /// output ends.
+    pub fn drain_ready(&mut self, most: usize) {
+        while let Some(sock) = &self.stdout
+            && self.out.len() < most
+        {
+            self.out.reserve(OUTPUT_READ);
+            match sock.try_read(&mut self.out) {
+                Ok(None) => return,
+                Ok(Some(n)) if n > 0 => {}
+                _ => self.stdout = None,
+            }
+        }
+    }
+
+    /// Does `io` (sending to the client) while everything but standard output is tended to.
+    pub async fn during<T>(
+        &mut self,
+        input: &mut Input,
+        body: &mut RequestBody,
+        io: impl Future<Output = io::Result<T>>,
+    ) -> Result<T, Fault> {
+        let Self { process, stdin, errors, clocks, .. } = self;
+        let mut io = std::pin::pin!(io);
+        loop {
+            let tend = tend(stdin, errors, process, clocks, input, body);
+            tokio::select! {
+                biased;
+                done = &mut io => {
+                    clocks.moved();
+                    return done.map_err(|e| Fault::Gone(send_failed(&e)));
+                }
+                tended = tend => match tended? {
+                    // The write itself will show whether anybody still reads.
+                    Tended::HalfClosed => {}
+                    // Nothing is left to tend to but what is being sent.
+                    Tended::Exited => {
+                        return io.await.map_err(|e| Fault::Gone(send_failed(&e)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The response is over. Waits for the process in the background, ends it where it does not end
+    /// by itself, and hands its exit to `done`.
+    pub fn finish(mut self, done: impl FnOnce(Option<Exit>) + 'static) {
+        self.stdin = None;
+        self.stdout = None;
+        if let Some(exit) = self.reap() {
+            self.errors.drain_ready();
+            self.errors.finish();
+            return done(Some(exit));
+        }
+        tokio::task::spawn_local(async move {
+            let patience =
+                if self.run_to_completion { self.clocks.total_left() } else { LINGER };
+            let exit = self.wait_or_end(patience).await;
+            self.errors.finish();
+            done(exit);
+        });
+    }
+
+    /// The request has failed or the client is gone: ends the process group, TERM first, in the
+    /// background; or, with `run_to_completion`, lets the program finish and discards its output.
+    pub fn abandon(mut self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
+        let finish = client_left && self.run_to_completion;
+        self.stdin = None;
+        tokio::task::spawn_local(async move {
+            if finish {
+                self.discard_output().await;
+            }
+            self.stdout = None;
+            let patience = if finish { self.clocks.total_left() } else { Duration::ZERO };
+            let exit = self.wait_or_end(patience).await;
+            self.errors.finish();
+            done(exit);
+        });
+    }
+
+    /// The program closed its output too early. Gives it a moment to exit and to say why on standard
+    /// error, and tells both: for the log and for its author.
+    pub async fn post_mortem(&mut self) -> (Option<Exit>, String) {
+        let exit = self.wait_or_end(LINGER).await;
+        self.errors.drain_ready();
+        self.errors.finish();
+        (exit, self.errors.lines.tail())
+    }
+
+    async fn discard_output(&mut self) {
+        let Some(stdout) = self.stdout.take() else { return };
+        self.clocks.first_byte();
+        loop {
+            self.out.clear();
+            self.out.reserve(OUTPUT_READ);
+            let Self { errors, clocks, out, .. } = self;
+            tokio::select! {
+                n = stdout.read(out) => if !matches!(n, Ok(n) if n > 0) { return },
+                never = errors.drain() => match never {},
+                _late = clocks.ring() => return,
+            }
+            self.clocks.moved();
+        }
+    }
+
+    /// Waits for the process to exit; after `patience` it gets TERM, and KILL after the grace.
+    async fn wait_or_end(&mut self, patience: Duration) -> Option<Exit> {
+        if !self.exited_within(patience).await {
+            self.process.signal(galgo_spawn::TERM);
+            if !self.exited_within(self.kill_grace).await {
+                self.process.signal(galgo_spawn::KILL);
+                self.exited_within(LINGER).await;
+            }
+        }
+        self.reap()
+    }
+
+    async fn exited_within(&mut self, patience: Duration) -> bool {
+        let Self { process, errors, .. } = self;
+        tokio::select! {
+            biased;
+            () = process.exited() => true,
+            never = errors.drain() => match never {},
+            () = tokio::time::sleep(patience) => false,
+        }
+    }
+
+    fn reap(&mut self) -> Option<Exit> {
+        let exit = match &mut self.process {
+            Process::Idle(child) => child.try_wait(),
+            Process::Watched(fd) => fd.get_mut().try_wait(),
+            Process::Gone => return None,
+        };
+        match exit {
+            Ok(None) => None,
+            Ok(exit) => {
+                self.process = Process::Gone;
+                exit
+            }
+            Err(_) => {
+                self.process = Process::Gone;
+                None
+            }
+        }
+    }
+}
+
+/// Why tending ended.
+enum Tended {
+    HalfClosed,
+    Exited,
+}
+
+/// Tends to everything but standard output: feeds the request body, logs standard error, watches the
+/// client, the process and the clocks. Ends with a fault, or when the client half-closes, or when the
+/// process has exited and the grace for its background children is over.
+async fn tend(
+    stdin: &mut Option<Sock>,
+    errors: &mut Errors,
+    process: &mut Process,
+    clocks: &mut Clocks,
+    input: &mut Input,
+    body: &mut RequestBody,
+) -> Result<Tended, Fault> {
+    loop {
+        tokio::select! {
+            fed = feed(stdin, input, body) => match fed? {
+                Fed::Moved => clocks.moved(),
+                Fed::HalfClosed => return Ok(Tended::HalfClosed),
+            },
+            never = errors.drain() => match never {},
+            fault = clocks.ring() => return Err(fault),
+            () = process.exited_for(EXIT_GRACE) => return Ok(Tended::Exited),
+        }
+    }
+}
+
+enum Fed {
+    Moved,
+    HalfClosed,
+}
+
+/// Moves a piece of the request body to standard input; without one to move, watches the client.
+async fn feed(
+    stdin: &mut Option<Sock>,
+    input: &mut Input,
+    body: &mut RequestBody,
+) -> Result<Fed, Fault> {
+    match body.next(&mut input.buf)? {
+        Next::More => input.fill_body().await.map(|()| Fed::Moved),
+        Next::End => {
+            *stdin = None;
+            input.watch().await.map(|()| Fed::HalfClosed)
+        }
+        Next::Data(n) => {
+            let Some(pipe) = stdin else {
+                // The program reads no more: what still comes is taken and dropped.
+                body.take(&mut input.buf, n);
+                return Ok(Fed::Moved);
+            };
+            let data = [IoSlice::new(&input.buf.bytes()[..n])];
+            let written = tokio::select! {
+                biased;
+                written = pipe.write(&data) => written,
+                closed = watch_unread(input.sock.as_deref(), &mut input.half_closed) => {
+                    return closed.map(|()| Fed::HalfClosed);
+                }
+            };
+            match written {
+                Ok(n) => body.take(&mut input.buf, n),
+                // EPIPE: the program closed its standard input.
+                Err(_) => *stdin = None,
+            }
+            Ok(Fed::Moved)
+        }
+    }
+}
+
+impl Errors {
+    /// Logs what comes on standard error, forever.
+    async fn drain(&mut self) -> Infallible {
+        while let Some(sock) = &self.sock {
+            self.buf.clear();
+            self.buf.reserve(16 << 10);
+            match sock.read_later(&mut self.buf).await {
+                Ok(n) if n > 0 => self.log(),
+                _ => self.sock = None,
+            }
+        }
+        std::future::pending().await
+    }
+
+    fn drain_ready(&mut self) {
+        while let Some(sock) = &self.sock {
+            self.buf.clear();
+            self.buf.reserve(16 << 10);
+            match sock.try_read(&mut self.buf) {
+                Ok(Some(n)) if n > 0 => self.log(),
+                _ => self.sock = None,
+            }
+        }
+    }
+
+    fn log(&mut self) {
+        let Self { lines, source, buf, .. } = self;
+        lines.take(buf, &mut |line| source.line(line));
+    }
+
+    fn finish(&mut self) {
+        let Self { lines, source, .. } = self;
+        lines.finish(&mut |line| source.line(line));
+    }
+}
+
+impl Process {
+    /// Waits until the process has exited, and `grace` longer. Most exit within [`WATCH_AFTER`] of their
+    /// last byte, and are never registered with the event loop.
+    async fn exited_for(&mut self, grace: Duration) {
+        if let Self::Idle(_) = self {
+            tokio::time::sleep(WATCH_AFTER).await;
+        }
+        self.exited().await;
+        tokio::time::sleep(grace).await;
+    }
+
+    /// Waits until the process has exited; it is not reaped by this.
+    async fn exited(&mut self) {
+        if let Self::Idle(_) = self {
+            let Self::Idle(child) = std::mem::replace(self, Self::Gone) else { return };
+            match AsyncFd::with_interest(child, Interest::READABLE) {
+                Ok(fd) => *self = Self::Watched(fd),
+                Err(_) => return, // dropped with the error: its group has been killed
+            }
+        }
+        match self {
+            Self::Watched(fd) => {
+                // Readiness of a pidfd does not go away.
+                let _ready = fd.readable().await;
+            }
+            Self::Idle(_) | Self::Gone => {}
+        }
+    }
+
+    fn signal(&self, signal: i32) {
+        // It fails only where the group has ended already.
+        let _ = match self {
+            Self::Idle(child) => child.signal_group(signal),
+            Self::Watched(fd) => fd.get_ref().signal_group(signal),
+            Self::Gone => Ok(()),
+        };
+    }
+}
+
+fn send_failed(e: &io::Error) -> &'static str {
+    match e.kind() {
+        io::ErrorKind::TimedOut => "the client reads slower than min_rate",
+        _ => "the client closed the connection while the response was sent",
+    }
+}

@@ -1,0 +1,165 @@
+//! One descriptor on the event loop: a socket or our end of a pipe.
+//!
+//! Every operation tries the system call first and waits only when the kernel says `EAGAIN`.
+
+use std::{
+    io::{self, IoSlice},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::{buffer::spare_capacity, io::Errno};
+use tokio::io::{Interest, Ready, unix::AsyncFd};
+
+/// A descriptor in non-blocking mode, registered with the event loop of this thread.
+#[derive(Debug)]
+pub struct Sock {
+    fd: AsyncFd<OwnedFd>,
+}
+
+impl Sock {
+    /// Registers a socket, for both directions.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { fd: AsyncFd::new(fd)? })
+    }
+
+    /// Registers the end of a pipe that we read.
+    pub fn reader(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { fd: AsyncFd::with_interest(fd, Interest::READABLE)? })
+    }
+
+    /// Registers the end of a pipe that we write.
+    pub fn writer(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { fd: AsyncFd::with_interest(fd, Interest::WRITABLE)? })
+    }
+
+    async fn run<T>(
+        &self,
+        interest: Interest,
+        mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
+    ) -> io::Result<T> {
+        loop {
+            match call(self.fd.get_ref().as_fd()) {
+                Err(Errno::AGAIN) => {}
+                Err(Errno::INTR) => continue,
+                done => return done.map_err(Into::into),
+            }
+            let mut guard = self.fd.ready(interest).await?;
+            match guard.try_io(|fd| call(fd.get_ref().as_fd()).map_err(Into::into)) {
+                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(done) => return done,
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    /// Appends what can be read to `buf`, within its spare capacity; 0 is end of file.
+    pub async fn read(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        self.run(Interest::READABLE, |fd| rustix::io::read(fd, spare_capacity(buf))).await
+    }
+
+    /// As [`Sock::read`], where data is not expected to be there yet: waits first.
+    pub async fn read_later(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        let guard = self.fd.ready(Interest::READABLE).await?;
+        drop(guard);
+        self.read(buf).await
+    }
+
+    /// As [`Sock::read`], but never waits: `None` when nothing is there.
+    pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        match rustix::io::read(self.fd.get_ref(), spare_capacity(buf)) {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            done => Ok(Some(done?)),
+        }
+    }
+
+    /// Writes what fits of `bufs`.
+    pub async fn write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.run(Interest::WRITABLE, |fd| rustix::io::writev(fd, bufs)).await
+    }
+
+    /// Sends what fits of `bytes` and tells the kernel that more follows (`MSG_MORE`).
+    pub async fn send_more(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.run(Interest::WRITABLE, |fd| {
+            rustix::net::send(fd, bytes, rustix::net::SendFlags::MORE)
+        })
+        .await
+    }
+
+    /// Sends at once what `MSG_MORE` held back.
+    pub fn push(&self) {
+        // Setting the option again pushes (tcp(7)); it fails only on a Unix socket, which holds nothing back.
+        let _ = rustix::net::sockopt::set_tcp_nodelay(self.fd.get_ref(), true);
+    }
+
+    /// As [`Sock::write`], but never waits: `None` when nothing fits.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        match rustix::io::write(self.fd.get_ref(), bytes) {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            done => Ok(Some(done?)),
+        }
+    }
+
+    /// Sends bytes of a file without copying them through this process (sendfile(2)); moves `offset`.
+    pub async fn sendfile(
+        &self,
+        file: impl AsFd,
+        offset: &mut u64,
+        len: usize,
+    ) -> io::Result<usize> {
+        self.run(Interest::WRITABLE, |fd| {
+            rustix::fs::sendfile(fd, file.as_fd(), Some(offset), len)
+        })
+        .await
+    }
+
+    /// Waits until there is something to read, or the other side has closed, without reading.
+    pub async fn readable(&self) -> io::Result<()> {
+        loop {
+            let mut guard = self.fd.ready(Interest::READABLE).await?;
+            let mut probe = rustix::event::PollFd::new(
+                self.fd.get_ref(),
+                rustix::event::PollFlags::IN | rustix::event::PollFlags::RDHUP,
+            );
+            let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+            if rustix::event::poll(std::slice::from_mut(&mut probe), Some(&none))? > 0 {
+                return Ok(());
+            }
+            guard.clear_ready();
+        }
+    }
+
+    /// Waits until the peer has shut down its sending side or is gone, whatever is still unread.
+    pub async fn read_closed(&self) {
+        loop {
+            let Ok(mut guard) = self.fd.ready(Interest::READABLE | Interest::ERROR).await else {
+                return;
+            };
+            let ready = guard.ready();
+            if ready.is_read_closed() || ready.is_error() {
+                return;
+            }
+            guard.clear_ready_matching(Ready::READABLE);
+        }
+    }
+
+    /// Waits until the connection is broken in both directions (RST, or a Unix peer that closed).
+    /// A half-close is not enough.
+    pub async fn gone(&self) {
+        loop {
+            let Ok(mut guard) = self.fd.ready(Interest::WRITABLE | Interest::ERROR).await else {
+                return;
+            };
+            let ready = guard.ready();
+            if ready.is_write_closed() || ready.is_error() {
+                return;
+            }
+            guard.clear_ready_matching(Ready::WRITABLE);
+        }
+    }
+}
+
+impl AsFd for Sock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.get_ref().as_fd()
+    }
+}

@@ -1,0 +1,252 @@
+//! One thread with an event loop of its own. Nothing a request touches is shared with other threads but
+//! the configuration, the logs and the places for running programs.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    io,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use galgo_spawn::Spawner;
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+
+use crate::{
+    admission::Admission,
+    config::{Config, Handler, Route},
+    id::Ids,
+    listen::Accepted,
+    log::{Logs, access::Entry},
+};
+
+/// What all workers share.
+#[derive(Debug)]
+pub struct Server {
+    /// The configuration.
+    pub config: Config,
+    /// The logs.
+    pub logs: Logs,
+    /// Places for running programs.
+    pub admission: Admission,
+    /// Places of routes with a limit of their own.
+    route_places: Vec<(Arc<Route>, Arc<Semaphore>)>,
+    /// Connections of each worker, and the way to hand it another.
+    pub peers: Vec<Peer>,
+    /// Connections at once.
+    pub max_connections: usize,
+    /// Whether the server is still taking requests.
+    pub phase: watch::Receiver<Phase>,
+}
+
+/// Another worker, as seen from the one that accepted a connection.
+#[derive(Debug)]
+pub struct Peer {
+    /// Connections it has.
+    pub connections: AtomicUsize,
+    /// Hands it one more.
+    pub give: mpsc::UnboundedSender<Accepted>,
+}
+
+/// The life of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Phase {
+    Serving,
+    /// No new connections; running requests may finish.
+    Draining,
+}
+
+impl Server {
+    /// Shared state as configured.
+    pub fn new(
+        config: Config,
+        logs: Logs,
+        max_connections: usize,
+        peers: Vec<Peer>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
+        let route_places = config.routes.iter().filter_map(|r| match &r.handler {
+            Handler::Cgi(cgi) => {
+                let most = cgi.options.max_running?;
+                Some((r.clone(), Arc::new(Semaphore::new(most))))
+            }
+            _ => None,
+        });
+        let route_places = route_places.collect();
+        let admission = Admission::new(&config.admission);
+        Self { config, logs, admission, route_places, peers, max_connections, phase }
+    }
+
+    /// The places of a route, where it has a limit of its own.
+    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<Semaphore>> {
+        self.route_places.iter().find(|(r, _)| Arc::ptr_eq(r, route)).map(|(_, places)| places)
+    }
+
+    /// Connections open now, over all workers.
+    pub fn connections(&self) -> usize {
+        self.peers.iter().map(|p| p.connections.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Whether no more requests are taken.
+    pub fn draining(&self) -> bool {
+        *self.phase.borrow() == Phase::Draining
+    }
+}
+
+/// What one worker owns.
+#[derive(Debug)]
+pub struct Worker {
+    /// What it shares.
+    pub server: Arc<Server>,
+    /// Its number, and place in `server.peers`.
+    pub index: usize,
+    /// Starts programs.
+    pub spawner: RefCell<Spawner>,
+    /// Makes request ids.
+    pub ids: Ids,
+    /// Connections waiting for a request.
+    pub idle: Idle,
+    date: RefCell<(u64, Rc<str>)>,
+    lines: RefCell<Vec<u8>>,
+}
+
+/// Access log lines are handed to the log's thread this often, or when this many bytes have gathered.
+const LOG_EVERY: Duration = Duration::from_millis(20);
+const LOG_BYTES: usize = 32 << 10;
+
+impl Worker {
+    /// The worker number `index`.
+    pub fn new(server: Arc<Server>, index: usize, spawner: Spawner) -> Rc<Self> {
+        Rc::new(Self {
+            server,
+            index,
+            spawner: RefCell::new(spawner),
+            ids: Ids::new(),
+            idle: Idle::default(),
+            date: RefCell::new((0, "".into())),
+            lines: RefCell::default(),
+        })
+    }
+
+    /// The value of the Date field, made once a second.
+    pub fn date(&self) -> Rc<str> {
+        let now = SystemTime::now();
+        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut date = self.date.borrow_mut();
+        if date.0 != second {
+            *date = (second, httpdate::fmt_http_date(now).into());
+        }
+        date.1.clone()
+    }
+
+    /// Logs a request that is over.
+    pub fn log(self: &Rc<Self>, entry: &Entry) {
+        let Some(log) = &self.server.logs.access else { return };
+        let mut lines = self.lines.borrow_mut();
+        let first = lines.is_empty();
+        entry.write(self.server.logs.format, &mut lines);
+        if lines.len() >= LOG_BYTES {
+            log.write(std::mem::take(&mut *lines));
+        } else if first {
+            let worker = self.clone();
+            tokio::task::spawn_local(async move {
+                tokio::time::sleep(LOG_EVERY).await;
+                worker.flush_log();
+            });
+        }
+    }
+
+    /// Hands gathered lines to the log's thread.
+    pub fn flush_log(&self) {
+        let lines = self.lines.take();
+        if let (Some(log), false) = (&self.server.logs.access, lines.is_empty()) {
+            log.write(lines);
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.flush_log();
+    }
+}
+
+/// Connections that wait for a request, the longest idle first: they make room when
+/// descriptors run short.
+#[derive(Debug, Default)]
+pub struct Idle {
+    next: Cell<u64>,
+    waiting: RefCell<BTreeMap<u64, Rc<Notify>>>,
+}
+
+/// A connection's place among the idle ones; left when dropped.
+#[derive(Debug)]
+pub struct IdlePlace<'a> {
+    idle: &'a Idle,
+    key: u64,
+    shed: Rc<Notify>,
+}
+
+impl Idle {
+    /// Takes the last place.
+    pub fn enter(&self) -> IdlePlace<'_> {
+        let key = self.next.get();
+        self.next.set(key + 1);
+        let shed = Rc::new(Notify::new());
+        self.waiting.borrow_mut().insert(key, shed.clone());
+        IdlePlace { idle: self, key, shed }
+    }
+
+    /// Closes the connection that has been idle longest. False where none is idle.
+    pub fn shed_oldest(&self) -> bool {
+        match self.waiting.borrow_mut().pop_first() {
+            Some((_, shed)) => {
+                shed.notify_one();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl IdlePlace<'_> {
+    /// Resolves when this connection must make room.
+    pub async fn shed(&self) {
+        self.shed.notified().await;
+    }
+}
+
+impl Drop for IdlePlace<'_> {
+    fn drop(&mut self) {
+        self.idle.waiting.borrow_mut().remove(&self.key);
+    }
+}
+
+/// Runs a worker on this thread until the server drains and its last request is over, or until `grace` has passed then.
+pub fn run(
+    worker: &Rc<Worker>,
+    tasks: impl FnOnce(Rc<Worker>),
+    grace: Duration,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let local = tokio::task::LocalSet::new();
+    let mut phase = worker.server.phase.clone();
+    let entered = runtime.enter();
+    local.block_on(&runtime, async { tasks(worker.clone()) });
+    runtime.block_on(async {
+        tokio::select! {
+            () = local => {}
+            () = async {
+                let _ = phase.wait_for(|p| *p == Phase::Draining).await;
+                tokio::time::sleep(grace).await;
+            } => {}
+        }
+    });
+    drop(entered);
+    Ok(())
+}
