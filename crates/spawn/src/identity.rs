@@ -1,0 +1,1 @@
+//! The user the server and its programs run as.
