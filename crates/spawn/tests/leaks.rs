@@ -1,4 +1,5 @@
-//! What a thousand starts leave behind in the server. One test, for it counts what the whole process has.
+//! What a thousand starts leave behind in the server. One test, for it counts what the whole
+//! process has.
 #![allow(clippy::unwrap_used)]
 
 mod scene;

@@ -227,9 +227,10 @@ fn the_cpu_limit_names_itself() {
     let mut scene = Scene::new();
     scene.limits.cpu = Some(1);
     let mut running = scene.sh("while :; do :; done");
-    let exit = running.child.wait().unwrap();
-    assert_eq!(exit.status, Status::Signal(libc::SIGXCPU));
-    assert!((exit.user + exit.system).as_millis() >= 900, "{exit:?}");
+    assert_eq!(
+        running.child.wait().unwrap().status,
+        Status::Signal(libc::SIGXCPU)
+    );
 }
 
 #[test]
