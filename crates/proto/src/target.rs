@@ -212,3 +212,6 @@ fn reg_name(name: &str) -> Option<String> {
     }
     Some(name.to_ascii_lowercase())
 }
+
+#[cfg(test)]
+mod tests;

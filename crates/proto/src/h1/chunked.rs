@@ -199,3 +199,6 @@ impl Chunked {
 fn is_text(b: u8) -> bool {
     b == b'\t' || (b >= b' ' && b != 0x7f)
 }
+
+#[cfg(test)]
+mod tests;

@@ -117,3 +117,87 @@ impl HeadScan {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: HeadLimits = HeadLimits {
+        bytes: 100,
+        fields: 9,
+        target: 10,
+    };
+
+    /// The length at which a scan fed byte by byte decides, and what it decides.
+    fn decides(buf: &[u8], limits: &HeadLimits) -> (usize, Result<Option<usize>, u16>) {
+        let mut scan = HeadScan::default();
+        for n in 0..=buf.len() {
+            match scan.scan(&buf[..n], limits) {
+                Ok(None) => {}
+                done => return (n, done.map_err(|e| e.status)),
+            }
+        }
+        (buf.len(), Ok(None))
+    }
+
+    #[test]
+    fn the_head_ends_at_the_empty_line_and_not_before() {
+        for head in [
+            "GET / HTTP/1.1\r\nA: b\r\n\r\n",
+            "\r\nGET / HTTP/1.1\r\n\r\n",
+        ] {
+            let piped = format!("{head}GET /next HTTP/1.1\r\n\r\n");
+            assert_eq!(
+                decides(piped.as_bytes(), &SMALL),
+                (head.len(), Ok(Some(head.len())))
+            );
+            let whole = HeadScan::default().scan(piped.as_bytes(), &SMALL);
+            assert_eq!(whole, Ok(Some(head.len())));
+        }
+    }
+
+    #[test]
+    fn refusals_do_not_wait_for_more() {
+        for (buf, at, status) in [
+            ("GET / HTTP/1.1\nHost", 15, 400),
+            ("GET / HTTP/1.1\rHost", 16, 400),
+            ("\nGET", 1, 400),
+            ("\r\n\r\nGET", 4, 400),
+            ("\x16\x03\x01\x02", 1, 400),
+            (" GET", 1, 400),
+            ("GET /\r\n", 7, 400),
+            ("GET / HTTP/2.0\r\n", 16, 505),
+        ] {
+            assert_eq!(
+                decides(buf.as_bytes(), &SMALL),
+                (at, Err(status)),
+                "{buf:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn over_the_limit_at_once() {
+        // A request line of 32 + 1 + 10 + 11 bytes could still be a good one.
+        assert_eq!(decides(&[b'G'; 200], &SMALL), (54, Err(414)));
+        let endless = [&b"GET / HTTP/1.1\r\nX: "[..], &[b'y'; 200]].concat();
+        assert_eq!(decides(&endless, &SMALL), (100, Err(431)));
+        let tiny = HeadLimits { bytes: 20, ..SMALL };
+        assert_eq!(decides(&[b'G'; 200], &tiny), (20, Err(431)));
+    }
+
+    #[test]
+    fn a_head_of_exactly_the_limit_is_whole() {
+        let head = b"GET / HTTP/1.1\r\nA: b\r\n\r\n";
+        let exact = HeadLimits {
+            bytes: head.len(),
+            ..SMALL
+        };
+        assert_eq!(decides(head, &exact), (head.len(), Ok(Some(head.len()))));
+        let less = HeadLimits {
+            bytes: head.len() - 1,
+            ..SMALL
+        };
+        assert_eq!(decides(head, &less), (head.len() - 1, Err(431)));
+    }
+}
