@@ -91,10 +91,7 @@ fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, R
 /// a browser.
 fn to_slash(head: &Head) -> Response {
     let raw = head.target.raw.as_str();
-    let (path, query) = match head.target.query_at {
-        Some(at) => raw.split_at(at - 1),
-        None => (raw, ""),
-    };
-    let path = path.trim_start_matches(['/', '\\']).replace('\\', "%5C");
+    let (path, query) = raw.split_at(raw.find('?').unwrap_or(raw.len()));
+    let path = path.trim_start_matches('/').replace('\\', "%5C");
     Response::new(301).with("Location", format!("/{path}/{query}"))
 }

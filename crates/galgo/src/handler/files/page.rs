@@ -59,12 +59,10 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
     let folders = page.entries.iter().filter(|e| e.folder).count();
     let files = page.entries.len() - folders;
     if page.more {
-        write!(
-            out,
-            "<p>Only {MAX_ENTRIES} entries are shown; the folder holds more.</p>\n"
-        )?;
+        let note = "entries are shown; the folder holds more.";
+        writeln!(out, "<p>Only {MAX_ENTRIES} {note}</p>")?;
     } else {
-        write!(out, "<p>Folders: {folders}, files: {files}</p>\n")?;
+        writeln!(out, "<p>Folders: {folders}, files: {files}</p>")?;
     }
     out.write_str("</main>\n</body>\n</html>\n")
 }
