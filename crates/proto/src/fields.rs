@@ -1,13 +1,13 @@
 //! Header fields in the order they came, in one allocation (RFC 9110, 5).
 
 /// A list of header fields. Names keep their letter case; comparisons ignore it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Fields {
     bytes: Vec<u8>,
     spans: Vec<Span>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 struct Span {
     start: usize,
     colon: usize,
@@ -84,6 +84,15 @@ impl Fields {
     }
 }
 
+/// The same fields in the same order; what [`Fields::retain`] removed does not count.
+impl PartialEq for Fields {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Fields {}
+
 /// Whether any comma-separated element of the fields called `name` equals `token`, in any case.
 pub fn lists(fields: &Fields, name: &str, token: &str) -> bool {
     fields.all(name).any(|v| {
@@ -94,8 +103,25 @@ pub fn lists(fields: &Fields, name: &str, token: &str) -> bool {
 
 /// Whether `b` may stand in a token (RFC 9110, 5.6.2).
 pub fn is_token(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
+    TOKEN[b as usize]
 }
+
+/// Asked for every byte of a name or method, so it is a table.
+const TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut b = 0u8;
+    while b < 128 {
+        table[b as usize] = b.is_ascii_alphanumeric();
+        b += 1;
+    }
+    let marks = b"!#$%&'*+-.^_`|~";
+    let mut i = 0;
+    while i < marks.len() {
+        table[marks[i] as usize] = true;
+        i += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {
@@ -112,6 +138,19 @@ mod tests {
         f.retain(|n, _| n != b"X");
         assert_eq!(f.len(), 2);
         assert!(!f.has("x"));
+        let mut same = Fields::with_capacity(2, 64);
+        same.push("Set-Cookie", "a=1");
+        same.push("set-cookie", "b=2");
+        assert_eq!(f, same);
+    }
+
+    #[test]
+    fn s5_6_2_tokens() {
+        let tokens: Vec<u8> = (0..=255).filter(|&b| is_token(b)).collect();
+        assert_eq!(
+            tokens,
+            b"!#$%&'*+-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ^_`abcdefghijklmnopqrstuvwxyz|~"
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cgi;
+pub mod coding;
 pub mod cond;
 pub mod fields;
 pub mod h1;

@@ -1,5 +1,9 @@
 //! The request target (RFC 9112, 3.2): origin-form, absolute-form and `*`.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use memchr::memchr;
+
 /// A request target, checked and decoded once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
@@ -30,13 +34,184 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// Parses the target of a request line.
-    pub fn parse(_raw: &[u8], _limit: usize) -> Result<Self, TargetError> {
-        todo!()
+    /// Parses the target of a request line. `*` is taken here; that it needs the method OPTIONS is for
+    /// [`Head::parse`](crate::h1::Head::parse), which knows the method.
+    pub fn parse(raw: &[u8], limit: usize) -> Result<Self, TargetError> {
+        if raw.len() > limit {
+            return Err(TargetError::TooLong);
+        }
+        let plain = printable(raw)?;
+        match raw.first() {
+            Some(b'/') => Self::origin(plain.to_owned(), None),
+            Some(b'*') if raw.len() == 1 => Ok(Self {
+                raw: plain.to_owned(),
+                path: b"*".to_vec(),
+                query_at: None,
+                authority: None,
+            }),
+            _ => Self::absolute(plain),
+        }
     }
 
     /// The query without its `?`; empty where there is none.
     pub fn query(&self) -> &str {
         self.query_at.map_or("", |at| &self.raw[at..])
     }
+
+    /// absolute-form (RFC 9112, 3.2.2): scheme and authority come off.
+    fn absolute(raw: &str) -> Result<Self, TargetError> {
+        let rest = ["http://", "https://"]
+            .iter()
+            .find_map(|scheme| {
+                let head = raw.get(..scheme.len())?;
+                head.eq_ignore_ascii_case(scheme)
+                    .then(|| &raw[scheme.len()..])
+            })
+            .ok_or(TargetError::Form)?;
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        Authority::parse(authority.as_bytes()).ok_or(TargetError::Form)?;
+        let authority = Some(authority.to_owned());
+        if path.starts_with('/') {
+            Self::origin(path.to_owned(), authority)
+        } else {
+            Self::origin(format!("/{path}"), authority)
+        }
+    }
+
+    fn origin(raw: String, authority: Option<String>) -> Result<Self, TargetError> {
+        let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
+        let path = match query_at {
+            Some(at) => {
+                well_formed(&raw.as_bytes()[at..])?;
+                &raw.as_bytes()[..at - 1]
+            }
+            None => raw.as_bytes(),
+        };
+        let path = decode(path)?;
+        // Looked for in what was decoded: `%2e` hides nothing then.
+        if path.split(|&b| b == b'/').any(|s| s == b"." || s == b"..") {
+            return Err(TargetError::DotSegment);
+        }
+        Ok(Self {
+            raw,
+            path,
+            query_at,
+            authority,
+        })
+    }
 }
+
+/// Visible ASCII without `#`. Wider than RFC 3986, which has no place for `|` or `[` in a path or a
+/// query: browsers send them, and to us they mean nothing.
+fn printable(raw: &[u8]) -> Result<&str, TargetError> {
+    if raw.iter().all(|&b| b.is_ascii_graphic() && b != b'#') {
+        str::from_utf8(raw).map_err(|_| TargetError::Byte)
+    } else {
+        Err(TargetError::Byte)
+    }
+}
+
+/// The byte that the two digits behind a `%` stand for.
+fn percent(digits: &[u8]) -> Result<u8, TargetError> {
+    let digit = |at: usize| match digits.get(at) {
+        Some(&b @ b'0'..=b'9') => Ok(b - b'0'),
+        Some(&b @ b'a'..=b'f') => Ok(b - b'a' + 10),
+        Some(&b @ b'A'..=b'F') => Ok(b - b'A' + 10),
+        _ => Err(TargetError::Percent),
+    };
+    Ok(digit(0)? << 4 | digit(1)?)
+}
+
+/// Decodes a path once. An encoded slash would be a segment's text for us and a separator for the
+/// file system, so it is neither.
+fn decode(path: &[u8]) -> Result<Vec<u8>, TargetError> {
+    let mut rest = path;
+    let mut out = Vec::with_capacity(path.len());
+    while let Some(at) = memchr(b'%', rest) {
+        out.extend_from_slice(&rest[..at]);
+        let b = percent(&rest[at + 1..])?;
+        if b == b'/' || b.is_ascii_control() {
+            return Err(TargetError::Percent);
+        }
+        out.push(b);
+        rest = &rest[at + 3..];
+    }
+    out.extend_from_slice(rest);
+    Ok(out)
+}
+
+/// Whether every `%` of a query has its digits; what they hide is the program's business.
+fn well_formed(query: &[u8]) -> Result<(), TargetError> {
+    let mut rest = query;
+    while let Some(at) = memchr(b'%', rest) {
+        percent(&rest[at + 1..])?;
+        rest = &rest[at + 3..];
+    }
+    Ok(())
+}
+
+/// The longest host, in bytes: a DNS name has at most 253 and a dot.
+const LONGEST_HOST: usize = 254;
+
+/// A host and a port, as the Host field and absolute-form have them (RFC 9110, 7.2; RFC 3986, 3.2).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Authority {
+    /// In lower case; a name without the dot of the DNS root, an IPv6 address in brackets and in its
+    /// shortest form. Never empty when it was parsed.
+    pub host: String,
+    /// The port, 1 to 65535, where there is one.
+    pub port: Option<u16>,
+}
+
+impl Authority {
+    /// Parses `host[:port]`. Narrower than the reg-name of RFC 3986: letters, digits and `-._~`, since
+    /// programs print the host into pages and no name that resolves has more. A port that is empty and
+    /// user information are refused.
+    pub fn parse(raw: &[u8]) -> Option<Self> {
+        let raw = str::from_utf8(raw).ok()?;
+        let (host, port) = if raw.starts_with('[') {
+            let end = raw.find(']')?;
+            let address: Ipv6Addr = raw[1..end].parse().ok()?;
+            (format!("[{address}]"), &raw[end + 1..])
+        } else {
+            let (name, port) = raw.split_at(raw.find(':').unwrap_or(raw.len()));
+            (reg_name(name)?, port)
+        };
+        let port = match port.strip_prefix(':') {
+            Some(digits) => Some(parse_port(digits)?),
+            None if port.is_empty() => None,
+            None => return None,
+        };
+        Some(Self { host, port })
+    }
+}
+
+fn parse_port(digits: &str) -> Option<u16> {
+    // u16::from_str takes a `+`.
+    let plain = digits.len() <= 5 && digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse().ok().filter(|&port| plain && port != 0)
+}
+
+/// A name or an IPv4 address, in lower case.
+fn reg_name(name: &str) -> Option<String> {
+    if name.len() > LONGEST_HOST {
+        return None;
+    }
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_~".contains(&b);
+    if !name
+        .split('.')
+        .all(|label| !label.is_empty() && label.bytes().all(fits))
+    {
+        return None;
+    }
+    // `127.1` and `2130706433` are addresses to some resolvers and names to others.
+    let last = name.rsplit('.').next()?;
+    if last.bytes().all(|b| b.is_ascii_digit()) && name.parse::<Ipv4Addr>().is_err() {
+        return None;
+    }
+    Some(name.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests;

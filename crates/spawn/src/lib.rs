@@ -1,37 +1,29 @@
-//! Starting, watching and ending the processes of galgo. No async runtime; the only crate with `unsafe`.
+//! Starting, watching and ending the processes of galgo. No async runtime; the only crate with
+//! `unsafe`.
 //!
 //! One way in: [`Spawner::start`] turns a [`Start`] into a [`Child`]. Dropping a [`Child`] ends its
-//! whole process group.
+//! whole process group. Linux 5.9 or later, x86_64 and aarch64.
 
-use std::{
-    ffi::CString,
-    io,
-    os::fd::{BorrowedFd, OwnedFd},
-    time::Duration,
-};
+mod child;
+mod direct;
+mod env;
+mod error;
+pub mod identity;
+pub mod inspect;
+mod raw;
+mod reaper;
 
-/// The environment of a process in the layout `execve` takes: `NAME=value\0` one behind the other.
-#[derive(Debug, Clone, Default)]
-pub struct EnvBlock {
-    _bytes: Vec<u8>,
-}
-
-impl EnvBlock {
-    /// Appends one variable.
-    pub fn put(&mut self, _name: &[u8], _value: &[u8]) {
-        todo!()
-    }
-    /// The variables as (name, value).
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        std::iter::empty()
-    }
-    /// Bytes of all variables, as counted against the kernel's limit for `execve`.
-    pub fn size(&self) -> usize {
-        todo!()
-    }
-}
+pub use child::{Child, Exit, Status};
+pub use direct::Direct;
+pub use env::{EnvBlock, STRING_MAX, TooLong};
+pub use error::{Stage, StartError};
+use std::{ffi::CString, io, os::fd::BorrowedFd};
 
 /// Resource limits of a program (setrlimit(2)); `None` leaves the server's own. CORE is always 0.
+///
+/// Soft and hard limit are set alike, so that a program cannot raise them again; the hard limit of
+/// CPU is a second later, so that the log shows SIGXCPU and not a bare SIGKILL. A value above the
+/// server's own hard limit becomes that hard limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// RLIMIT_CPU, seconds.
@@ -40,9 +32,10 @@ pub struct Limits {
     pub memory: Option<u64>,
     /// RLIMIT_FSIZE, bytes.
     pub file_size: Option<u64>,
-    /// RLIMIT_NOFILE.
+    /// RLIMIT_NOFILE. A server that raised its own soft limit should set this: programs that use
+    /// select(2) or close every possible descriptor expect 1024.
     pub open_files: Option<u64>,
-    /// RLIMIT_NPROC.
+    /// RLIMIT_NPROC. Counts every process and thread of the user, the server's own among them.
     pub processes: Option<u64>,
 }
 
@@ -57,7 +50,7 @@ pub struct Start<'a> {
     pub env: &'a EnvBlock,
     /// The working directory, absolute.
     pub dir: &'a CString,
-    /// Standard input, output and error.
+    /// Standard input, output and error. No other descriptor reaches the program.
     pub stdio: [BorrowedFd<'a>; 3],
     /// Resource limits.
     pub limits: Limits,
@@ -65,63 +58,28 @@ pub struct Start<'a> {
     pub no_new_privs: bool,
 }
 
-/// Where a start failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Stage {
-    Clone,
-    Descriptors,
-    Limits,
-    Chdir,
-    Exec,
-}
-
-/// Why a program did not start.
-#[derive(Debug)]
-pub struct StartError {
-    /// At which step.
-    pub stage: Stage,
-    /// The system's error.
-    pub source: io::Error,
-}
-
 /// How processes are started. Direct: vfork and exec from this process.
+///
+/// A spawner serves one thread; give each thread that starts programs its own, made early, while
+/// descriptor numbers are low (see [`Direct`]).
 #[derive(Debug)]
 pub enum Spawner {
-    /// `clone3(CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD | CLONE_CLEAR_SIGHAND)` and `execve`.
-    Direct(()),
+    /// `clone3(CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD | CLONE_CLEAR_SIGHAND)` and
+    /// `execve`.
+    Direct(Direct),
 }
 
 impl Spawner {
-    /// Starts a program in a process group of its own.
-    pub fn start(&mut self, _start: &Start<'_>) -> Result<Child, StartError> {
-        todo!()
+    /// A spawner that starts programs from this process.
+    pub fn direct() -> io::Result<Self> {
+        Direct::new().map(Self::Direct)
     }
-}
 
-/// How a process ended, and what it used (getrusage(2)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exit {
-    /// Exit code, or signal number.
-    pub status: Status,
-    /// User CPU time.
-    pub user: Duration,
-    /// System CPU time.
-    pub system: Duration,
-    /// Peak resident set size, bytes.
-    pub max_rss: u64,
-}
-
-/// Exit code or signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Status {
-    Code(i32),
-    Signal(i32),
-}
-
-/// A running process, head of its own process group. Dropping it kills the group and reaps the process.
-#[derive(Debug)]
-pub struct Child {
-    _pidfd: OwnedFd,
+    /// Starts a program in a process group of its own; when this returns, that group exists and the
+    /// program has replaced the server's image. Blocks for the time of `execve`.
+    pub fn start(&mut self, start: &Start<'_>) -> Result<Child, StartError> {
+        match self {
+            Self::Direct(direct) => direct.start(start),
+        }
+    }
 }

@@ -1,0 +1,97 @@
+//! Static files: 1. method 2. open 3. conditional 4. range 5. body.
+//!
+//! Everything is decided on the file that was opened, never on its name, and nothing is remembered
+//! between requests: a file costs openat2, fstat, read and close, and replacing it takes effect at once.
+
+mod listing;
+mod open;
+mod page;
+mod send;
+mod types;
+mod variant;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::SystemTime;
+
+use galgo_proto::h1::{Head, Method};
+
+use self::open::{Found, Refused};
+use crate::{body::Response, config};
+
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+/// Answers a request for the file at `rest`, the decoded path below the route, without a leading slash.
+///
+/// Whether a folder was asked for with its slash is read from the target, since `rest` is empty for
+/// the route's own folder either way. What the configuration adds goes on answers below 400 only:
+/// a lifetime meant for files must not keep an error alive.
+pub fn answer(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
+    match head.method {
+        Method::Get | Method::Head => {}
+        Method::Other(ref m) if m == "OPTIONS" => {
+            return Response::new(204).with("Allow", ALLOW);
+        }
+        _ => return Response::new(405).with("Allow", ALLOW),
+    }
+    let mut response = found(files, head, rest).unwrap_or_else(Refused::response);
+    if response.status < 400 {
+        for (name, value) in &files.headers {
+            response.fields.push(name, value);
+        }
+    }
+    response
+}
+
+fn found(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Refused> {
+    if !open::may_be_seen(rest) {
+        return Err(Refused::NotFound);
+    }
+    if head.target.path.ends_with(b"/") {
+        return folder(files, head, rest);
+    }
+    match open::open(&files.fd, rest)? {
+        Found::File(file) => send::file(files, head, rest, file, SystemTime::now()),
+        Found::Folder(_) => Ok(to_slash(head)),
+    }
+}
+
+/// The first index that is a file, else a list of what is there. The folder itself is opened only
+/// for the list: the usual folder costs as much as a file, and may be one that cannot be read.
+fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Refused> {
+    let mut path = Vec::with_capacity(rest.len() + 16);
+    path.extend_from_slice(rest);
+    if !rest.is_empty() && !rest.ends_with(b"/") {
+        path.push(b'/');
+    }
+    let base = path.len();
+    for name in &files.index {
+        path.truncate(base);
+        path.extend_from_slice(name.as_bytes());
+        match open::open(&files.fd, &path) {
+            Ok(Found::File(file)) => {
+                return send::file(files, head, &path, file, SystemTime::now());
+            }
+            Ok(Found::Folder(_)) | Err(Refused::NotFound) => {}
+            Err(refused) => return Err(refused),
+        }
+    }
+    path.truncate(base);
+    match open::open(&files.fd, &path)? {
+        Found::Folder(fd) if files.listing => listing::answer(files, head, &path, fd),
+        Found::Folder(_) => Err(Refused::Forbidden),
+        Found::File(_) => Err(Refused::NotFound),
+    }
+}
+
+/// The same target with a slash at its end, as it came, so that nothing is decoded and encoded again.
+///
+/// One slash in front and no backslash: `//evil.example/` and `/\evil.example/` are other sites to
+/// a browser.
+fn to_slash(head: &Head) -> Response {
+    let raw = head.target.raw.as_str();
+    let (path, query) = raw.split_at(raw.find('?').unwrap_or(raw.len()));
+    let path = path.trim_start_matches('/').replace('\\', "%5C");
+    Response::new(301).with("Location", format!("/{path}/{query}"))
+}

@@ -1,0 +1,145 @@
+//! Opening what a path names, beneath the folder of the route and nowhere else.
+
+use std::{
+    os::fd::OwnedFd,
+    time::{Duration, SystemTime},
+};
+
+use rustix::{
+    fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2},
+    io::Errno,
+};
+
+use crate::body::Response;
+
+/// openat2 says EAGAIN when the tree was renamed under it, and when a lease is being broken.
+const ATTEMPTS: usize = 8;
+
+/// What a path turned out to be.
+#[derive(Debug)]
+pub(super) enum Found {
+    File(File),
+    Folder(OwnedFd),
+}
+
+/// A regular file, open for reading, and what fstat said of it.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) fd: OwnedFd,
+    pub(super) stat: Stat,
+}
+
+/// Why there is nothing to send. No answer says more than its status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Not there; or there, but not as far as the web is concerned: a way out of the folder, a
+    /// dotfile, a FIFO, a socket, a device.
+    NotFound,
+    /// The system does not let the server's user read it.
+    Forbidden,
+    /// No descriptor or no memory is left.
+    Busy,
+    /// The disk or the kernel failed.
+    Failed,
+}
+
+impl Refused {
+    pub(super) fn response(self) -> Response {
+        match self {
+            Self::NotFound => Response::new(404),
+            Self::Forbidden => Response::new(403),
+            Self::Busy => Response::new(503).with("Retry-After", "1"),
+            Self::Failed => Response::new(500),
+        }
+    }
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::ACCESS | Errno::PERM => Self::Forbidden,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Self::Busy,
+            // XDEV: beneath no more. LOOP: too many links, or a magic one. NXIO, NODEV: a socket or
+            // a device. INVAL: no file system could hold that name.
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::NAMETOOLONG
+            | Errno::XDEV
+            | Errno::LOOP
+            | Errno::NXIO
+            | Errno::NODEV
+            | Errno::INVAL => Self::NotFound,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// Whether `rest` may name anything: no empty segment but after the last slash, and none that begins
+/// with a dot, apart from `.well-known` (RFC 8615). That covers `.` and `..` too.
+pub(super) fn may_be_seen(rest: &[u8]) -> bool {
+    let inner = rest.strip_suffix(b"/").unwrap_or(rest);
+    let seen = |s: &[u8]| s == b".well-known" || !(s.is_empty() || s.starts_with(b"."));
+    rest.is_empty() || inner.split(|&b| b == b'/').all(seen)
+}
+
+/// Opens `path` beneath `root`; an empty path is `root` itself. Links are followed where they stay beneath.
+pub(super) fn open(root: &OwnedFd, path: &[u8]) -> Result<Found, Refused> {
+    // NONBLOCK: a FIFO without a writer must not hold up the thread before fstat tells it apart.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let fd = match beneath(root, path, flags) {
+        // A folder that may be entered but not read still has a slash to be sent to.
+        Err(Errno::ACCESS) => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let folder = beneath(root, path, flags).map_err(|_| Refused::Forbidden)?;
+            return if path.ends_with(b"/") || path.is_empty() {
+                Err(Refused::Forbidden)
+            } else {
+                Ok(Found::Folder(folder))
+            };
+        }
+        opened => opened?,
+    };
+    let stat = fstat(&fd)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(Found::File(File { fd, stat })),
+        FileType::Directory => Ok(Found::Folder(fd)),
+        _ => Err(Refused::NotFound),
+    }
+}
+
+/// openat2 with nothing but `root` and what is below it in reach.
+pub(super) fn beneath(root: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let path = if path.is_empty() { b"." } else { path };
+    let mut tried = 1;
+    loop {
+        match openat2(root, path, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) if tried < ATTEMPTS => tried += 1,
+            result => return result,
+        }
+    }
+}
+
+impl File {
+    /// Bytes.
+    pub(super) fn size(&self) -> u64 {
+        u64::try_from(self.stat.st_size).unwrap_or(0)
+    }
+
+    /// When its bytes last changed; `None` before 1970 and after 9999.
+    pub(super) fn modified(&self) -> Option<SystemTime> {
+        modified(&self.stat)
+    }
+}
+
+/// The modification time of `stat`; `None` before 1970 and after 9999, which an HTTP-date cannot
+/// say and httpdate panics at. Whoever may write a file may set both.
+pub(super) fn modified(stat: &Stat) -> Option<SystemTime> {
+    const YEAR_10000: u64 = 253_402_300_800;
+    let seconds = u64::try_from(stat.st_mtime).ok()?;
+    if seconds >= YEAR_10000 {
+        return None;
+    }
+    let nanos = u32::try_from(stat.st_mtime_nsec).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
+}

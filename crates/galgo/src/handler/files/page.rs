@@ -1,0 +1,227 @@
+//! The page that lists a folder: one HTML document that needs nothing else.
+
+use std::{
+    fmt::{self, Write},
+    time::SystemTime,
+};
+
+use super::listing::{Column, Entry, MAX_ENTRIES, Order};
+
+const STYLE: &str = include_str!("listing.css");
+
+/// What is on the page.
+#[derive(Debug)]
+pub(super) struct Page<'a> {
+    /// The decoded path of the folder.
+    pub(super) path: &'a [u8],
+    /// Whether it is the route's own folder, so that nothing of ours is above.
+    pub(super) is_root: bool,
+    pub(super) entries: &'a [Entry],
+    /// Whether the folder holds more.
+    pub(super) more: bool,
+    pub(super) order: Order,
+}
+
+/// The document.
+pub(super) fn html(page: &Page<'_>) -> String {
+    let mut out = String::with_capacity(2048 + 192 * page.entries.len());
+    // INVARIANT: writing to a String does not fail.
+    let _ = document(&mut out, page);
+    out
+}
+
+fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
+    let title = Text(page.path);
+    write!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Index of {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <h1>Index of <bdi>{title}</bdi></h1>\n<table>\n<thead><tr>"
+    )?;
+    for (column, label) in [
+        (Column::Name, "Name"),
+        (Column::Size, "Size"),
+        (Column::Modified, "Modified (UTC)"),
+    ] {
+        heading(out, page.order, column, label)?;
+    }
+    out.write_str("</tr></thead>\n<tbody>\n")?;
+    if !page.is_root {
+        out.write_str(
+            "<tr class=\"up\"><td><a href=\"../\">Parent folder</a></td><td></td><td></td></tr>\n",
+        )?;
+    }
+    for entry in page.entries {
+        row(out, entry)?;
+    }
+    out.write_str("</tbody>\n</table>\n")?;
+    let folders = page.entries.iter().filter(|e| e.folder).count();
+    let files = page.entries.len() - folders;
+    if page.more {
+        let note = "entries are shown; the folder holds more.";
+        writeln!(out, "<p>Only {MAX_ENTRIES} {note}</p>")?;
+    } else {
+        writeln!(out, "<p>Folders: {folders}, files: {files}</p>")?;
+    }
+    out.write_str("</main>\n</body>\n</html>\n")
+}
+
+/// A column's name, which sorts by it, or the other way round where it already does.
+fn heading(out: &mut String, order: Order, column: Column, label: &str) -> fmt::Result {
+    let key = match column {
+        Column::Name => 'N',
+        Column::Modified => 'M',
+        Column::Size => 'S',
+    };
+    let active = order.column == column;
+    let direction = if active && !order.descending {
+        'D'
+    } else {
+        'A'
+    };
+    let state = match (active, order.descending) {
+        (false, _) => "",
+        (true, false) => " aria-sort=\"ascending\"",
+        (true, true) => " aria-sort=\"descending\"",
+    };
+    write!(
+        out,
+        "<th scope=\"col\"{state}><a href=\"?C={key}&amp;O={direction}\">{label}</a></th>"
+    )
+}
+
+fn row(out: &mut String, entry: &Entry) -> fmt::Result {
+    let (class, slash) = if entry.folder {
+        ("folder", "/")
+    } else {
+        ("file", "")
+    };
+    let (link, text) = (Link(&entry.name), Text(&entry.name));
+    write!(
+        out,
+        "<tr class=\"{class}\"><td><a href=\"{link}{slash}\"><bdi>{text}</bdi>{slash}</a></td><td>"
+    )?;
+    if !entry.folder {
+        write!(out, "{}", Size(entry.size))?;
+    }
+    out.write_str("</td><td>")?;
+    if let Some(modified) = entry.modified {
+        write!(out, "{}", Date(modified))?;
+    }
+    out.write_str("</td></tr>\n")
+}
+
+/// Bytes as text for HTML, in content and in attributes: escaped, control characters as their
+/// pictures, what is not UTF-8 as U+FFFD.
+struct Text<'a>(&'a [u8]);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in String::from_utf8_lossy(self.0).chars() {
+            match c {
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '&' => f.write_str("&amp;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                '\0'..='\x1f' => f.write_char(char::from_u32(0x2400 + c as u32).unwrap_or(' '))?,
+                '\x7f'..='\u{9f}' => f.write_char('\u{2421}')?,
+                _ => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A name as a relative reference, byte for byte: all but the unreserved characters of RFC 3986, 2.3
+/// are encoded, so that a colon makes no scheme of it.
+struct Link<'a>(&'a [u8]);
+
+impl fmt::Display for Link<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for &b in self.0 {
+            if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
+                f.write_char(b as char)?;
+            } else {
+                write!(f, "%{b:02X}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes, in the largest unit that leaves at least one: `617 B`, `4.2 KiB`.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut unit = "B";
+        // In tenths; u128 because ten times the largest size is more than u64 holds.
+        let mut tenths = u128::from(self.0) * 10;
+        for larger in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
+            if tenths < 10_240 {
+                break;
+            }
+            tenths /= 1024;
+            unit = larger;
+        }
+        match (unit, tenths / 10, tenths % 10) {
+            ("B", whole, _) => write!(f, "{whole} B"),
+            (_, whole, tenth) => write!(f, "{whole}.{tenth} {unit}"),
+        }
+    }
+}
+
+/// A time to the minute, `06 Nov 1994 08:49`.
+struct Date(SystemTime);
+
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `Sun, 06 Nov 1994 08:49:37 GMT`: IMF-fixdate has fixed places (RFC 9110, 5.6.7).
+        let date = httpdate::fmt_http_date(self.0);
+        f.write_str(date.get(5..22).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_leave_its_place() {
+        let text = Text(b"<b>&\"'\n\xff\x7f\xc2\x85").to_string();
+        assert_eq!(
+            text,
+            "&lt;b&gt;&amp;&quot;&#39;\u{240a}\u{fffd}\u{2421}\u{2421}"
+        );
+    }
+
+    #[test]
+    fn links_hold_every_byte() {
+        assert_eq!(
+            Link(b"a:b/%\n\xff~.-_").to_string(),
+            "a%3Ab%2F%25%0A%FF~.-_"
+        );
+    }
+
+    #[test]
+    fn sizes() {
+        for (bytes, want) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (1 << 20, "1.0 MiB"),
+            (u64::MAX, "15.9 EiB"),
+        ] {
+            assert_eq!(Size(bytes).to_string(), want);
+        }
+    }
+
+    #[test]
+    fn dates() {
+        let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(784_111_777);
+        assert_eq!(Date(then).to_string(), "06 Nov 1994 08:49");
+    }
+}

@@ -1,0 +1,68 @@
+//! Media types by the ending of a name.
+
+use std::{borrow::Cow, path::Path};
+
+use crate::config;
+
+/// Types outside `text/` that are text all the same, or that shrink as text does.
+const COMPRESSIBLE: &[&str] = &[
+    "application/javascript",
+    "application/json",
+    "application/manifest+json",
+    "application/vnd.ms-fontobject",
+    "application/wasm",
+    "application/x-javascript",
+    "application/xml",
+    "font/otf",
+    "font/ttf",
+    "image/bmp",
+    "image/vnd.microsoft.icon",
+    "image/x-icon",
+];
+
+/// The media type of the file called `name`: what the route says of its ending, else the built-in
+/// table, else the route's default. Text without a charset is declared to be UTF-8.
+pub(super) fn media_type<'a>(files: &'a config::Files, name: &[u8]) -> Cow<'a, str> {
+    let found = overridden(files, name)
+        .or_else(|| built_in(name))
+        .unwrap_or(&files.default_type);
+    if is_text(found) && !found.contains(';') {
+        return Cow::Owned(format!("{found}; charset=utf-8"));
+    }
+    Cow::Borrowed(found)
+}
+
+fn overridden<'a>(files: &'a config::Files, name: &[u8]) -> Option<&'a str> {
+    let (_, found) = files.types.iter().find(|(ending, _)| {
+        let Some(dot) = name.len().checked_sub(ending.len() + 1) else {
+            return false;
+        };
+        name[dot] == b'.' && name[dot + 1..].eq_ignore_ascii_case(ending.as_bytes())
+    })?;
+    Some(found)
+}
+
+fn built_in(name: &[u8]) -> Option<&'static str> {
+    let name = name.rsplit(|&b| b == b'/').next()?;
+    let dot = name.iter().rposition(|&b| b == b'.')?;
+    let ending = std::str::from_utf8(&name[dot + 1..]).ok()?;
+    mime_guess::from_path(Path::new("x").with_extension(ending)).first_raw()
+}
+
+/// The type without its parameters.
+fn essence(media_type: &str) -> &str {
+    media_type.split(';').next().unwrap_or_default().trim_end()
+}
+
+fn is_text(media_type: &str) -> bool {
+    media_type.starts_with("text/") || essence(media_type) == "application/javascript"
+}
+
+/// Whether bytes of this type are worth compressing, so that a compressed sibling may be there.
+pub(super) fn is_compressible(media_type: &str) -> bool {
+    let essence = essence(media_type);
+    essence.starts_with("text/")
+        || essence.ends_with("+xml")
+        || essence.ends_with("+json")
+        || COMPRESSIBLE.contains(&essence)
+}

@@ -1,0 +1,204 @@
+//! Chunked bodies (RFC 9112, 7.1).
+
+use crate::{Parsed, fields::is_token};
+
+/// Digits of a chunk size: enough for a u64.
+const SIZE_DIGITS: u8 = 16;
+/// Bytes of extensions at one chunk. They are read over (RFC 9112, 7.1.1), so more is only a burden.
+const EXTENSION: u32 = 1 << 10;
+/// Bytes of extensions in one body: without it, each byte of data could come with a thousand of them.
+const EXTENSIONS: u32 = 16 << 10;
+/// Bytes of the trailer section.
+const TRAILERS: u32 = 8 << 10;
+
+/// Decodes a chunked body (RFC 9112, 7.1). Trailers are bounded, checked for form and discarded.
+#[derive(Debug, Clone, Default)]
+pub struct Chunked {
+    state: State,
+    /// Bytes of extensions at this chunk.
+    extension: u32,
+    /// Bytes of extensions so far.
+    extensions: u32,
+    /// Bytes of trailers so far.
+    trailers: u32,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// A digit of a chunk size, or what may follow it.
+    Size {
+        digits: u8,
+        size: u64,
+    },
+    /// Whitespace before the `;` of an extension.
+    BeforeExtension {
+        size: u64,
+    },
+    /// The rest of the extensions.
+    Extension {
+        size: u64,
+    },
+    /// The LF behind a chunk size.
+    SizeLf {
+        size: u64,
+    },
+    /// This much data, never 0.
+    Data(u64),
+    /// The CRLF behind the data.
+    DataCr,
+    DataLf,
+    /// A trailer field or the CR of the empty line.
+    Trailer,
+    TrailerName,
+    TrailerValue,
+    TrailerLf,
+    /// The LF of the empty line.
+    LastLf,
+    End,
+    Refused(ChunkError),
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Size { digits: 0, size: 0 }
+    }
+}
+
+/// A step of [`Chunked::step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chunk {
+    /// The input begins with this many bytes of body data: take them, call again behind them.
+    Data(usize),
+    /// The body and its trailers have ended.
+    End,
+}
+
+/// Why a chunked body is refused: 400 and close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkError(pub &'static str);
+
+impl Chunked {
+    /// A decoder at the start of a body.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads framing from the front of `input`. `Complete(Data(n), used)`: after `used` bytes of framing
+    /// come `n` bytes of data, all of them in `input` (`n >= 1`); they count as consumed by this call,
+    /// so the caller drops `used + n`. `Complete(End, used)`: the body is over, and stays so. `Partial`:
+    /// every byte of `input` was framing that has been consumed; read more. An error stays too.
+    pub fn step(&mut self, input: &[u8]) -> Result<Parsed<Chunk>, ChunkError> {
+        let mut used = 0;
+        loop {
+            match self.state {
+                State::Refused(e) => return Err(e),
+                State::End => return Ok(Parsed::Complete(Chunk::End, used)),
+                State::Data(size) if used < input.len() => {
+                    let n = usize::try_from(size)
+                        .map_or(input.len() - used, |size| size.min(input.len() - used));
+                    self.state = match size - n as u64 {
+                        0 => State::DataCr,
+                        rest => State::Data(rest),
+                    };
+                    return Ok(Parsed::Complete(Chunk::Data(n), used));
+                }
+                _ => {}
+            }
+            let Some(&b) = input.get(used) else {
+                return Ok(Parsed::Partial);
+            };
+            used += 1;
+            self.state = self.next(b).unwrap_or_else(State::Refused);
+        }
+    }
+
+    /// Whether the body and its trailers have ended.
+    pub fn is_end(&self) -> bool {
+        self.state == State::End
+    }
+
+    /// The state behind one byte of framing.
+    fn next(&mut self, b: u8) -> Result<State, ChunkError> {
+        use State::*;
+        match (self.state, b) {
+            (Size { digits, size }, _) => self.size(digits, size, b),
+            (BeforeExtension { size } | Extension { size }, _) => self.extension(size, b),
+            (SizeLf { size: 0 }, b'\n') => Ok(Trailer),
+            (SizeLf { size }, b'\n') => Ok(Data(size)),
+            (DataCr, b'\r') => Ok(DataLf),
+            (DataLf, b'\n') => Ok(State::default()),
+            (DataCr | DataLf, _) => Err(ChunkError("no CRLF behind the data of a chunk")),
+            (Trailer, b'\r') => Ok(LastLf),
+            (LastLf, b'\n') => Ok(End),
+            (Trailer | TrailerName | TrailerValue | TrailerLf, _) => self.trailer(b),
+            (SizeLf { .. } | LastLf, _) => Err(ChunkError("CR without LF in the framing")),
+            // INVARIANT: step() takes no byte of framing in these.
+            (Data(_) | End | Refused(_), _) => Err(ChunkError("not framing")),
+        }
+    }
+
+    fn size(&mut self, digits: u8, size: u64, b: u8) -> Result<State, ChunkError> {
+        let digit = match b {
+            b'0'..=b'9' => b - b'0',
+            b'a'..=b'f' => b - b'a' + 10,
+            b'A'..=b'F' => b - b'A' + 10,
+            _ if digits == 0 => return Err(ChunkError("chunk without a size")),
+            b'\r' => return Ok(State::SizeLf { size }),
+            b';' | b' ' | b'\t' => {
+                self.extension = 0;
+                return self.extension(size, b);
+            }
+            _ => return Err(ChunkError("chunk size is not hexadecimal")),
+        };
+        if digits == SIZE_DIGITS {
+            return Err(ChunkError("chunk size has too many digits"));
+        }
+        Ok(State::Size {
+            digits: digits + 1,
+            size: size << 4 | u64::from(digit),
+        })
+    }
+
+    /// Whitespace is taken only where an extension follows it.
+    fn extension(&mut self, size: u64, b: u8) -> Result<State, ChunkError> {
+        let begun = matches!(self.state, State::Extension { .. });
+        self.extension += 1;
+        self.extensions += 1;
+        if self.extension > EXTENSION || self.extensions > EXTENSIONS {
+            return Err(ChunkError("too many chunk extensions"));
+        }
+        match b {
+            b'\r' if begun => Ok(State::SizeLf { size }),
+            b';' => Ok(State::Extension { size }),
+            _ if begun && is_text(b) => Ok(State::Extension { size }),
+            b' ' | b'\t' => Ok(State::BeforeExtension { size }),
+            _ => Err(ChunkError("bad chunk extension")),
+        }
+    }
+
+    fn trailer(&mut self, b: u8) -> Result<State, ChunkError> {
+        use State::*;
+        self.trailers += 1;
+        if self.trailers > TRAILERS {
+            return Err(ChunkError("trailers too large"));
+        }
+        match (self.state, b) {
+            (TrailerName, b':') => Ok(TrailerValue),
+            (Trailer | TrailerName, _) if is_token(b) => Ok(TrailerName),
+            (TrailerValue, b'\r') => Ok(TrailerLf),
+            (TrailerValue, _) if is_text(b) => Ok(TrailerValue),
+            (TrailerLf, b'\n') => Ok(Trailer),
+            (TrailerLf, _) => Err(ChunkError("CR without LF in the trailers")),
+            _ => Err(ChunkError("bad trailer field")),
+        }
+    }
+}
+
+/// Whether `b` may stand in a field value: anything but control bytes, tab allowed.
+fn is_text(b: u8) -> bool {
+    b == b'\t' || (b >= b' ' && b != 0x7f)
+}
+
+#[cfg(test)]
+mod tests;

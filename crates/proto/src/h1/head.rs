@@ -1,0 +1,272 @@
+//! A request head (RFC 9112, 3 and 5).
+
+use httparse::{EMPTY_HEADER, Header};
+use memchr::memchr;
+
+use super::{BodyLen, HeadLimits, Method, Version};
+use crate::{
+    Fields,
+    target::{Authority, Target, TargetError},
+};
+
+/// The Allow field of a 405 (RFC 9110, 15.5.6): programs take any method but TRACE and CONNECT,
+/// these are the ones worth naming.
+pub const ALLOW: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
+
+/// A request head that passed every check of RFC 9112.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// The method, never TRACE or CONNECT.
+    pub method: Method,
+    /// The target.
+    pub target: Target,
+    /// The version.
+    pub version: Version,
+    /// The fields as they came.
+    pub fields: Fields,
+    /// The host the request is for, in lower case without its port and without the dot of the DNS root,
+    /// an IPv6 address in brackets and in its shortest form; empty only in HTTP/1.0.
+    pub host: String,
+    /// The port of the Host field or the absolute-form target.
+    pub port: Option<u16>,
+    /// How the body is framed.
+    pub body: BodyLen,
+    /// Whether the client expects `100 Continue`: it waits before it sends a body that is not empty.
+    pub expects_continue: bool,
+    /// Whether the connection may carry another request after this one.
+    pub keep_alive: bool,
+}
+
+/// Why a head is refused: the status to answer with before the connection is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadError {
+    /// 400, 405 (to be sent with [`ALLOW`]), 414, 417, 431, 501 or 505.
+    pub status: u16,
+    /// What was wrong, in words for the log.
+    pub why: &'static str,
+}
+
+impl HeadError {
+    pub(super) const fn new(status: u16, why: &'static str) -> Self {
+        Self { status, why }
+    }
+}
+
+impl From<TargetError> for HeadError {
+    fn from(e: TargetError) -> Self {
+        match e {
+            TargetError::TooLong => Self::new(414, "target too long"),
+            TargetError::Byte => Self::new(400, "a byte that no target may hold"),
+            TargetError::Form => Self::new(400, "target is neither a path nor an http URI"),
+            TargetError::Percent => {
+                Self::new(400, "bad or dangerous percent-encoding in the target")
+            }
+            TargetError::DotSegment => Self::new(400, "dot segment in the target"),
+        }
+    }
+}
+
+/// A field that may come once.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum Once<'b> {
+    #[default]
+    Absent,
+    One(&'b [u8]),
+    Several,
+}
+
+impl<'b> Once<'b> {
+    fn add(&mut self, value: &'b [u8]) {
+        *self = match self {
+            Self::Absent => Self::One(value),
+            _ => Self::Several,
+        };
+    }
+}
+
+/// What the fields say about the message and the connection, picked out while they are copied.
+#[derive(Debug, Default)]
+struct Framing<'b> {
+    host: Once<'b>,
+    content_length: Once<'b>,
+    transfer_encoding: Once<'b>,
+    continues: bool,
+    other_expectation: bool,
+    close: bool,
+    keep_alive: bool,
+}
+
+impl Head {
+    /// Parses a whole head, as found by [`HeadScan`](super::HeadScan); what that would refuse is
+    /// refused here too.
+    pub fn parse(buf: &[u8], limits: &HeadLimits) -> Result<Self, HeadError> {
+        if buf.len() > limits.bytes {
+            return Err(HeadError::new(431, "head too large"));
+        }
+        let buf = buf.strip_prefix(b"\r\n").unwrap_or(buf);
+        let (line, block) = request_line(buf)?;
+        let (method, target, version) = parse_line(line, limits)?;
+        let (fields, framing) = parse_fields(block, limits)?;
+        let Authority { host, port } = authority(&target, version, framing.host)?;
+        let body = BodyLen::of(version, framing.transfer_encoding, framing.content_length)?;
+        let current = version == Version::Http11;
+        // RFC 9110, 10.1.1: an expectation in HTTP/1.0 is ignored.
+        if current && framing.other_expectation {
+            return Err(HeadError::new(
+                417,
+                "an expectation other than 100-continue",
+            ));
+        }
+        Ok(Self {
+            method,
+            target,
+            version,
+            fields,
+            host,
+            port,
+            body,
+            expects_continue: current && framing.continues && !body.is_empty(),
+            keep_alive: !framing.close && (current || framing.keep_alive),
+        })
+    }
+}
+
+/// Splits the request line, without its CRLF, from what follows.
+fn request_line(buf: &[u8]) -> Result<(&[u8], &[u8]), HeadError> {
+    let cr = memchr(b'\r', buf).ok_or(HeadError::new(400, "request line has no end"))?;
+    match buf[cr..].strip_prefix(b"\r\n") {
+        Some(block) => Ok((&buf[..cr], block)),
+        None => Err(HeadError::new(400, "CR without LF in the head")),
+    }
+}
+
+/// method SP request-target SP HTTP-version, with single spaces (RFC 9112, 3).
+fn parse_line(line: &[u8], limits: &HeadLimits) -> Result<(Method, Target, Version), HeadError> {
+    let mut words = line.split(|&b| b == b' ');
+    let (Some(method), Some(target), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(HeadError::new(400, "request line is not three words"));
+    };
+    let version = Version::parse(version)?;
+    let method = Method::parse(method)?;
+    let target = Target::parse(target, limits.target)?;
+    if target.path == b"*" && method.as_str() != "OPTIONS" {
+        return Err(HeadError::new(400, "target `*` without the method OPTIONS"));
+    }
+    Ok((method, target, version))
+}
+
+/// Few requests have more fields; those that do cost an allocation.
+const USUAL_FIELDS: usize = 64;
+
+fn parse_fields<'b>(
+    block: &'b [u8],
+    limits: &HeadLimits,
+) -> Result<(Fields, Framing<'b>), HeadError> {
+    let mut few = [EMPTY_HEADER; USUAL_FIELDS];
+    match copy_fields(block, &mut few[..limits.fields.min(USUAL_FIELDS)]) {
+        Err(e) if e.status == 431 && limits.fields > USUAL_FIELDS => {
+            copy_fields(block, &mut vec![EMPTY_HEADER; limits.fields])
+        }
+        done => done,
+    }
+}
+
+fn copy_fields<'b>(
+    block: &'b [u8],
+    room: &mut [Header<'b>],
+) -> Result<(Fields, Framing<'b>), HeadError> {
+    let headers = match httparse::parse_headers(block, room) {
+        Ok(httparse::Status::Complete((used, headers))) if used == block.len() => headers,
+        Ok(httparse::Status::Complete(_)) => {
+            return Err(HeadError::new(400, "bytes behind the head"));
+        }
+        Ok(httparse::Status::Partial) => return Err(HeadError::new(400, "head has no end")),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(HeadError::new(431, "too many header fields"));
+        }
+        Err(httparse::Error::HeaderName) => {
+            // This is also what obs-fold and a space before the colon come to.
+            return Err(HeadError::new(400, "a field name that is not a token"));
+        }
+        Err(_) => return Err(HeadError::new(400, "a field value with a control byte")),
+    };
+    let mut fields = Fields::with_capacity(headers.len(), block.len());
+    let mut framing = Framing::default();
+    for h in headers.iter() {
+        let begin = h.name.as_ptr().addr() - block.as_ptr().addr();
+        after_crlf(block, begin)?;
+        framing.note(h.name, h.value);
+        fields.push(h.name, h.value);
+    }
+    after_crlf(block, block.len())?;
+    after_crlf(block, block.len() - 2)?;
+    Ok((fields, framing))
+}
+
+/// httparse takes a bare LF for the end of a line; we do not.
+fn after_crlf(block: &[u8], line: usize) -> Result<(), HeadError> {
+    if line == 0 || block[..line].ends_with(b"\r\n") {
+        Ok(())
+    } else {
+        Err(HeadError::new(400, "LF without CR in the head"))
+    }
+}
+
+impl<'b> Framing<'b> {
+    fn note(&mut self, name: &str, value: &'b [u8]) {
+        // The length rules out nearly every field before letters are compared.
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        match name.len() {
+            4 if is("host") => self.host.add(value),
+            6 if is("expect") => {
+                for e in elements(value) {
+                    let known = e.eq_ignore_ascii_case(b"100-continue");
+                    self.continues |= known;
+                    self.other_expectation |= !known;
+                }
+            }
+            10 if is("connection") => {
+                for option in elements(value) {
+                    self.close |= option.eq_ignore_ascii_case(b"close");
+                    self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            14 if is("content-length") => self.content_length.add(value),
+            17 if is("transfer-encoding") => self.transfer_encoding.add(value),
+            _ => {}
+        }
+    }
+}
+
+/// The elements of a list that are not empty (RFC 9110, 5.6.1.2).
+fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value
+        .split(|&b| b == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|e| !e.is_empty())
+}
+
+/// Who the request is for. RFC 9112, 3.2.2 would let an absolute target win over a Host that
+/// differs; a proxy before us may have looked at the other one, so that is refused.
+fn authority(target: &Target, version: Version, field: Once<'_>) -> Result<Authority, HeadError> {
+    let of_target = target.authority.as_deref().map(str::as_bytes);
+    let bad = HeadError::new(400, "Host is not a host and a port");
+    match (field, of_target) {
+        (Once::Several, _) => Err(HeadError::new(400, "several Host")),
+        (Once::Absent, _) if version == Version::Http11 => Err(HeadError::new(400, "no Host")),
+        (Once::Absent, None) => Ok(Authority::default()),
+        (Once::Absent, Some(a)) => Authority::parse(a).ok_or(bad),
+        (Once::One(b""), None) if version == Version::Http10 => Ok(Authority::default()),
+        (Once::One(f), None) => Authority::parse(f).ok_or(bad),
+        (Once::One(f), Some(t)) => match (Authority::parse(f), Authority::parse(t)) {
+            (Some(f), Some(t)) if f == t => Ok(f),
+            (Some(_), Some(_)) => Err(HeadError::new(400, "Host and target differ")),
+            _ => Err(bad),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! The method and the version of a request line (RFC 9112, 3.1 and 2.3).
+
+use super::HeadError;
+use crate::fields::is_token;
+
+/// The longest method taken, in bytes; those that are registered have at most 17.
+pub(super) const LONGEST_METHOD: usize = 32;
+
+/// The methods galgo knows by name, and any other token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Method {
+    Get,
+    Head,
+    Post,
+    Other(String),
+}
+
+impl Method {
+    /// The method as a token, as it came.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Other(m) => m,
+        }
+    }
+
+    /// Takes any token but TRACE and CONNECT, which are a 405; letter case counts (RFC 9110, 9.1).
+    pub(super) fn parse(raw: &[u8]) -> Result<Self, HeadError> {
+        match raw {
+            b"GET" => Ok(Self::Get),
+            b"HEAD" => Ok(Self::Head),
+            b"POST" => Ok(Self::Post),
+            b"TRACE" | b"CONNECT" => Err(HeadError::new(405, "method TRACE or CONNECT")),
+            _ if raw.len() > LONGEST_METHOD => Err(HeadError::new(501, "method too long")),
+            _ if raw.is_empty() || !raw.iter().copied().all(is_token) => {
+                Err(HeadError::new(400, "method is not a token"))
+            }
+            _ => Ok(Self::Other(String::from_utf8_lossy(raw).into_owned())),
+        }
+    }
+}
+
+/// HTTP/1.0 or HTTP/1.1; anything else is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Version {
+    Http10,
+    Http11,
+}
+
+impl Version {
+    /// A version that can be read but is not ours is a 505, anything else a 400.
+    pub(super) fn parse(raw: &[u8]) -> Result<Self, HeadError> {
+        match raw {
+            b"HTTP/1.1" => Ok(Self::Http11),
+            b"HTTP/1.0" => Ok(Self::Http10),
+            _ if is_numbered(raw) => Err(HeadError::new(505, "neither HTTP/1.0 nor HTTP/1.1")),
+            _ => Err(HeadError::new(400, "request line without an HTTP version")),
+        }
+    }
+}
+
+/// `HTTP/`, digits, a dot, digits.
+fn is_numbered(raw: &[u8]) -> bool {
+    let Some(number) = raw.strip_prefix(b"HTTP/") else {
+        return false;
+    };
+    let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    match number.iter().position(|&b| b == b'.') {
+        Some(dot) => digits(&number[..dot]) && digits(&number[dot + 1..]),
+        None => false,
+    }
+}

@@ -1,0 +1,16 @@
+//! HTTP/1 request heads and message bodies (RFC 9112), strict: what is ambiguous is refused.
+//!
+//! [`HeadScan`] finds where a head ends while bytes arrive, [`Head::parse`] reads it, [`BodyLen`] says
+//! how the body behind it is framed, [`Chunked`] takes a chunked body apart.
+
+mod body;
+mod chunked;
+mod head;
+mod method;
+mod scan;
+
+pub use body::BodyLen;
+pub use chunked::{Chunk, ChunkError, Chunked};
+pub use head::{ALLOW, Head, HeadError};
+pub use method::{Method, Version};
+pub use scan::{HeadLimits, HeadScan};

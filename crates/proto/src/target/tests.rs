@@ -1,0 +1,291 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn parse(raw: &str) -> Result<Target, TargetError> {
+    Target::parse(raw.as_bytes(), 1000)
+}
+
+#[track_caller]
+fn refused(why: TargetError, targets: &[&str]) {
+    for raw in targets {
+        assert_eq!(parse(raw), Err(why), "{raw}");
+    }
+}
+
+#[test]
+fn s3_2_1_origin_form_is_decoded_once() {
+    for (raw, path, query) in [
+        ("/", "/", None),
+        ("/a%20b", "/a b", None),
+        ("/%252e%252e/x", "/%2e%2e/x", None),
+        ("/caf%C3%a9", "/caf\u{e9}", None),
+        ("//evil/x", "//evil/x", None),
+        ("/a//b/", "/a//b/", None),
+        ("/a;v=1/..;/b", "/a;v=1/..;/b", None),
+        ("/.../.a/a./..a", "/.../.a/a./..a", None),
+        ("/%5c", "/\\", None),
+        ("/?", "/", Some("")),
+        ("/a?b=c?d", "/a", Some("b=c?d")),
+        ("/a?/../%2f%00%0a%2e%2e", "/a", Some("/../%2f%00%0a%2e%2e")),
+        ("/%3f?x", "/?", Some("x")),
+        ("/a?q[]={|}", "/a", Some("q[]={|}")),
+    ] {
+        let t = parse(raw).unwrap();
+        assert_eq!(t.raw, raw);
+        assert_eq!(t.path, path.as_bytes(), "{raw}");
+        assert_eq!(t.query_at.map(|_| t.query()), query, "{raw}");
+        assert_eq!(t.authority, None);
+    }
+}
+
+#[test]
+fn s3_2_2_absolute_form_loses_its_authority() {
+    for (raw, rest, authority) in [
+        ("http://a", "/", "a"),
+        ("http://a/", "/", "a"),
+        ("HTTP://A.b:80//x?y", "//x?y", "A.b:80"),
+        ("https://[::1]:1/x", "/x", "[::1]:1"),
+        ("http://a?x=http://b/", "/?x=http://b/", "a"),
+    ] {
+        let t = parse(raw).unwrap();
+        assert_eq!(
+            (t.raw.as_str(), t.authority.as_deref()),
+            (rest, Some(authority))
+        );
+        assert!(t.path.starts_with(b"/"));
+    }
+    assert_eq!(parse("http://a?x=1").unwrap().query(), "x=1");
+}
+
+#[test]
+fn other_forms_are_refused() {
+    refused(
+        TargetError::Form,
+        &[
+            "",
+            "a",
+            "a/b",
+            "**",
+            "*/",
+            "*?x",
+            "?x",
+            "http:/a",
+            "http:",
+            "http://",
+            "http:///x",
+            "http://?x",
+            "http://a:/",
+            "http://a:x/",
+            "http://u@a/",
+            "http://u:p@a/",
+            "ftp://a/",
+            "file:///etc/passwd",
+            "a:80",
+            "ws://a/",
+            "httpx://a/",
+            "http://a%2fb/",
+            "\\a",
+        ],
+    );
+}
+
+#[test]
+fn s3_2_4_asterisk_form() {
+    let t = parse("*").unwrap();
+    assert_eq!(
+        (t.raw.as_str(), &t.path[..], t.query()),
+        ("*", &b"*"[..], "")
+    );
+}
+
+#[test]
+fn bytes_that_no_target_holds() {
+    refused(
+        TargetError::Byte,
+        &[
+            "/#", "/a?b#c", "/ ", "/a?b c", "/\t", "/\0", "/\x7f", "/\x1f", "/\u{e9}", "/?\u{e9}",
+            "#",
+        ],
+    );
+    assert_eq!(Target::parse(b"/\xff", 9), Err(TargetError::Byte));
+}
+
+#[test]
+fn percent_that_is_broken_or_hides_something() {
+    refused(
+        TargetError::Percent,
+        &[
+            "/%",
+            "/%4",
+            "/%zz",
+            "/%4z",
+            "/%+1",
+            "/%%41",
+            "/%u0041",
+            "/a?%",
+            "/a?x=100%&y",
+            "/a?%4",
+            "/%2f",
+            "/%2F",
+            "/a%2fb",
+            "/..%2f",
+            "/%00",
+            "/a%00.cgi",
+            "/%0a",
+            "/%0d",
+            "/%1f",
+            "/%7f",
+            "/%09",
+        ],
+    );
+}
+
+#[test]
+fn dot_segments_plain_and_encoded() {
+    refused(
+        TargetError::DotSegment,
+        &[
+            "/.",
+            "/..",
+            "/./a",
+            "/../a",
+            "/a/.",
+            "/a/..",
+            "/a/../b",
+            "/a/./b",
+            "//..//",
+            "/%2e",
+            "/%2E%2e",
+            "/.%2e/a",
+            "/%2e./a",
+            "/a/%2e%2E/b",
+            "/a/..?x",
+            "http://a/..",
+            "/a/%2e?x",
+        ],
+    );
+}
+
+#[test]
+fn longer_than_the_limit() {
+    assert_eq!(Target::parse(b"/234", 3), Err(TargetError::TooLong));
+    assert!(Target::parse(b"/234", 4).is_ok());
+    assert_eq!(Target::parse(b"/\0 too", 3), Err(TargetError::TooLong));
+}
+
+#[test]
+fn s3_2_hosts_and_ports() {
+    for (raw, host, port) in [
+        ("a", "a", None),
+        ("A_b-c.Example.", "a_b-c.example", None),
+        (
+            "xn--bcher-kva.example:65535",
+            "xn--bcher-kva.example",
+            Some(65535),
+        ),
+        ("127.0.0.1:00080", "127.0.0.1", Some(80)),
+        ("3com.example", "3com.example", None),
+        ("[::1]", "[::1]", None),
+        ("[2001:DB8::0:1]:8080", "[2001:db8::1]", Some(8080)),
+        ("[::ffff:1.2.3.4]", "[::ffff:1.2.3.4]", None),
+    ] {
+        let host = host.to_owned();
+        assert_eq!(
+            Authority::parse(raw.as_bytes()),
+            Some(Authority { host, port }),
+            "{raw}"
+        );
+    }
+    let long = "a".repeat(255);
+    for raw in [
+        "",
+        ":",
+        ":80",
+        "a:",
+        "a:0",
+        "a:65536",
+        "a:000080",
+        "a:+80",
+        "a:-1",
+        "a:8 0",
+        "a:80:80",
+        "a:x",
+        ".",
+        "..",
+        ".a",
+        "a..",
+        "a..b",
+        "a b",
+        "a/b",
+        "a\\b",
+        "a@b",
+        "a,b",
+        "a%41",
+        "a'b",
+        "a<b",
+        "a#",
+        "a?b",
+        "a\0",
+        "\u{e9}",
+        "1.2.3",
+        "1.2.3.4.5",
+        "256.1.1.1",
+        "127.1",
+        "2130706433",
+        "01.2.3.4",
+        "::1",
+        "[::1",
+        "[::1]x",
+        "[::1]80",
+        "[]",
+        "[::1%25eth0]",
+        "[v1.a]",
+        "[1.2.3.4]",
+        "a[::1]",
+        "[::1]:",
+        &long,
+    ] {
+        assert_eq!(Authority::parse(raw.as_bytes()), None, "{raw}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_path_that_was_encoded_comes_back(
+        segments in prop::collection::vec(
+            prop::collection::vec(0x20u8.., 1..12), 1..6,
+        ),
+        all in any::<bool>(),
+    ) {
+        let mut raw = String::new();
+        let mut path = Vec::new();
+        for s in &segments {
+            raw.push('/');
+            path.push(b'/');
+            for &b in s.iter().filter(|&&b| b != b'/' && b != 0x7f) {
+                path.push(b);
+                if all || !(b.is_ascii_alphanumeric() || b == b'.') {
+                    raw.push_str(&format!("%{b:02x}"));
+                } else {
+                    raw.push(char::from(b));
+                }
+            }
+        }
+        let dots = path.split(|&b| b == b'/').any(|s| s == b"." || s == b"..");
+        match parse(&raw) {
+            Ok(t) => prop_assert_eq!(t.path, path),
+            Err(e) => prop_assert!(dots && e == TargetError::DotSegment),
+        }
+    }
+
+    #[test]
+    fn what_is_taken_is_harmless(raw in "(http://a)?/([a.%/;?#]|%2[ef05]|%00|%41){0,12}") {
+        if let Ok(t) = parse(&raw) {
+            prop_assert!(!t.path.iter().any(u8::is_ascii_control));
+            prop_assert!(!t.path.split(|&b| b == b'/').any(|s| s == b"." || s == b".."));
+            let again = parse(&t.raw).unwrap();
+            prop_assert_eq!((again.path, again.query_at), (t.path, t.query_at));
+        }
+    }
+}

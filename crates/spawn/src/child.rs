@@ -1,0 +1,252 @@
+//! A running program, and how it ended.
+
+use crate::{raw::syscall, reaper};
+use std::{
+    io,
+    mem::{ManuallyDrop, MaybeUninit},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+/// How a process ended, and what it used (getrusage(2)): itself and the children it waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    /// Exit code, or signal number.
+    pub status: Status,
+    /// User CPU time.
+    pub user: Duration,
+    /// System CPU time.
+    pub system: Duration,
+    /// Peak resident set size, bytes. The kernel counts the server's own peak in, because the
+    /// process ran in the server's memory before it became the program: never less than that.
+    pub max_rss: u64,
+}
+
+/// Exit code or signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It called exit(3) with this code, 0 to 255.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+impl Status {
+    /// Exit code 0.
+    pub fn success(self) -> bool {
+        self == Self::Code(0)
+    }
+}
+
+/// A running process, head of its own process group. Dropping it kills the group and reaps the
+/// process.
+///
+/// Its descriptor ([`AsFd`]) becomes readable when the process has exited. A process that left the
+/// group (setsid(2), setpgid(2)) is out of reach.
+#[derive(Debug)]
+pub struct Child {
+    /// Taken out in `drop` only: by the reaper, or to be closed.
+    pidfd: ManuallyDrop<OwnedFd>,
+    pid: i32,
+    /// How it ended; once set, the process is reaped and its numbers may be anybody's.
+    exit: Option<Exit>,
+    gone: bool,
+    leave: bool,
+}
+
+impl Child {
+    pub(crate) fn new(pidfd: OwnedFd, pid: i32) -> Self {
+        Self {
+            pidfd: ManuallyDrop::new(pidfd),
+            pid,
+            exit: None,
+            gone: false,
+            leave: false,
+        }
+    }
+
+    /// The process id, for logs; also the id of its process group.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether the process has exited. Neither reaps it nor touches its group, so what it left
+    /// running may still write: for a short grace, until [`try_wait`](Self::try_wait).
+    pub fn has_exited(&self) -> io::Result<bool> {
+        Ok(self.gone || peek(self.pidfd.as_fd(), libc::WNOHANG)?)
+    }
+
+    /// How the process ended, or `None` while it runs. Ends what is left of its group first, unless
+    /// [`leave_group`](Self::leave_group) was called. The same answer when asked again.
+    pub fn try_wait(&mut self) -> io::Result<Option<Exit>> {
+        if self.exit.is_none() && peek(self.pidfd.as_fd(), libc::WNOHANG)? {
+            self.finish()?;
+        }
+        Ok(self.exit)
+    }
+
+    /// As [`try_wait`](Self::try_wait), but waits for the end.
+    pub fn wait(&mut self) -> io::Result<Exit> {
+        if let Some(exit) = self.exit {
+            return Ok(exit);
+        }
+        peek(self.pidfd.as_fd(), 0)?;
+        self.finish()
+    }
+
+    /// Sends a signal to every process of the group. An error ESRCH when the process was reaped
+    /// already.
+    pub fn signal_group(&self, signal: i32) -> io::Result<()> {
+        if self.gone {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        signal_group(self.pidfd.as_fd(), self.pid, signal)
+    }
+
+    /// From now on nothing ends the group: neither this process's exit nor dropping the [`Child`],
+    /// which then leaves the process to run and only sees to it that it is reaped.
+    pub fn leave_group(&mut self) {
+        self.leave = true;
+    }
+
+    /// The process has exited: ends its group and reaps it, in this order. A zombie keeps its id,
+    /// and the group's, from being given to anybody else; once it is reaped a signal could meet
+    /// strangers.
+    fn finish(&mut self) -> io::Result<Exit> {
+        if !self.leave {
+            let _ = self.signal_group(libc::SIGKILL);
+        }
+        let (status, usage) = reap(self.pidfd.as_fd(), 0)?.ok_or(io::ErrorKind::WouldBlock)?;
+        let exit = Exit::new(status, &usage);
+        self.gone = true;
+        self.exit = Some(exit);
+        Ok(exit)
+    }
+
+    /// Reaps a child that is on its way out before it executed anything.
+    pub(crate) fn reap_failed(&mut self) {
+        let _ = reap(self.pidfd.as_fd(), 0);
+        self.gone = true;
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.gone && !self.leave {
+            // Ends stopped processes too.
+            let _ = self.signal_group(libc::SIGKILL);
+        }
+        // SAFETY: nothing uses the field after `drop`.
+        let pidfd = unsafe { ManuallyDrop::take(&mut self.pidfd) };
+        // A process in the middle of its I/O, or with much memory to give back, is not gone at
+        // once, and whoever drops us may be an event loop: the rest is waited for elsewhere.
+        if !self.gone && matches!(reap(pidfd.as_fd(), libc::WNOHANG), Ok(None)) {
+            reaper::adopt(pidfd);
+        }
+    }
+}
+
+impl AsFd for Child {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+impl AsRawFd for Child {
+    fn as_raw_fd(&self) -> RawFd {
+        self.pidfd.as_raw_fd()
+    }
+}
+
+impl Exit {
+    fn new(status: Status, usage: &libc::rusage) -> Self {
+        let time = |t: libc::timeval| {
+            let (s, us) = (t.tv_sec.unsigned_abs(), t.tv_usec.unsigned_abs());
+            Duration::from_secs(s) + Duration::from_micros(us)
+        };
+        Self {
+            status,
+            user: time(usage.ru_utime),
+            system: time(usage.ru_stime),
+            max_rss: usage.ru_maxrss.unsigned_abs() * 1024,
+        }
+    }
+}
+
+/// Whether the process has exited, without reaping it.
+fn peek(pidfd: BorrowedFd<'_>, options: i32) -> io::Result<bool> {
+    Ok(waitid(pidfd, options | libc::WNOWAIT)?.is_some())
+}
+
+/// Reaps the process; `None` when it still runs and WNOHANG was asked for.
+pub(crate) fn reap(
+    pidfd: BorrowedFd<'_>,
+    options: i32,
+) -> io::Result<Option<(Status, libc::rusage)>> {
+    waitid(pidfd, options)
+}
+
+/// waitid(2) on a pidfd. libc has no such call with the resource usage, the kernel's fifth
+/// argument.
+fn waitid(pidfd: BorrowedFd<'_>, options: i32) -> io::Result<Option<(Status, libc::rusage)>> {
+    // SAFETY: both are plain structs of integers and pointers for which zeros are a value.
+    let mut info: libc::siginfo_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: as above.
+    let mut usage: libc::rusage = unsafe { MaybeUninit::zeroed().assume_init() };
+    let args = [
+        libc::P_PIDFD as usize,
+        pidfd.as_raw_fd() as usize,
+        &raw mut info as usize,
+        (libc::WEXITED | libc::__WALL | options) as usize,
+        &raw mut usage as usize,
+        0,
+    ];
+    loop {
+        // SAFETY: the kernel writes to `info` and `usage`, which have its sizes and live on.
+        match unsafe { syscall(libc::SYS_waitid, args) } {
+            0 => break,
+            e if -e == libc::EINTR as isize => {}
+            e => return Err(io::Error::from_raw_os_error(-e as i32)),
+        }
+    }
+    // SAFETY: waitid filled the SIGCHLD form in, or left the zeros, which read as pid 0: nothing
+    // yet.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    let status = match info.si_code {
+        libc::CLD_EXITED => Status::Code(status),
+        _ => Status::Signal(status),
+    };
+    Ok((pid != 0).then_some((status, usage)))
+}
+
+/// Signals the process group that `pidfd` leads.
+fn signal_group(pidfd: BorrowedFd<'_>, pid: i32, signal: i32) -> io::Result<()> {
+    /// PIDFD_SIGNAL_PROCESS_GROUP: Linux 6.9.
+    const PROCESS_GROUP: usize = 1 << 2;
+    static BY_NUMBER: AtomicBool = AtomicBool::new(false);
+
+    if !BY_NUMBER.load(Ordering::Relaxed) {
+        let args = [
+            pidfd.as_raw_fd() as usize,
+            signal as usize,
+            0,
+            PROCESS_GROUP,
+            0,
+            0,
+        ];
+        // SAFETY: numbers only; a null siginfo stands for the usual one.
+        match -unsafe { syscall(libc::SYS_pidfd_send_signal, args) } as i32 {
+            0 => return Ok(()),
+            libc::EINVAL if (1..=64).contains(&signal) => BY_NUMBER.store(true, Ordering::Relaxed),
+            e => return Err(io::Error::from_raw_os_error(e)),
+        }
+    }
+    // The number is still ours: the caller has not reaped the leader, and running or zombie it
+    // holds the id.
+    // SAFETY: numbers only.
+    match unsafe { libc::kill(-pid, signal) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

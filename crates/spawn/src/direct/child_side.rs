@@ -1,0 +1,151 @@
+//! What the child does between `clone3` and `execve`.
+//!
+//! It runs in the server's memory, on its own stack, while the starting thread is suspended and all
+//! other threads run on. So: raw system calls only, no allocation, no lock, nothing that could
+//! panic. No signal handler of the server can run here: CLONE_CLEAR_SIGHAND removed them all.
+
+use super::signals;
+use crate::{error::Stage, raw::syscall};
+use std::{
+    convert::Infallible,
+    ffi::c_char,
+    os::fd::RawFd,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// All a child needs, prepared by the server.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) path: *const c_char,
+    pub(super) argv: *const *const c_char,
+    pub(super) envp: *const *const c_char,
+    pub(super) dir: *const c_char,
+    /// Ascending is not required; all are above 2.
+    pub(super) slots: [RawFd; 3],
+    /// Resource, soft, hard.
+    pub(super) limits: [Option<(u32, u64, u64)>; 6],
+    pub(super) umask: Option<u32>,
+    pub(super) no_new_privs: bool,
+    /// Signals to give their default disposition.
+    pub(super) ignored: u64,
+    /// The child's answer: 0, or stage and errno as `pack` puts them.
+    pub(super) failure: AtomicU32,
+}
+
+type Step = Result<(), (u32, i32)>;
+
+/// Indices into [`Stage::IN_CHILD`].
+const DESCRIPTORS: u32 = 0;
+const LIMITS: u32 = 1;
+const CHDIR: u32 = 2;
+const EXEC: u32 = 3;
+
+impl Context {
+    /// What the child reported; `None` when it executed the program.
+    pub(super) fn failure(&self) -> Option<(Stage, i32)> {
+        let word = self.failure.load(Ordering::Acquire);
+        let stage = Stage::IN_CHILD.get((word >> 16) as usize).copied();
+        (word != 0).then(|| (stage.unwrap_or(Stage::Exec), (word & 0xffff) as i32))
+    }
+}
+
+/// Becomes the program, or reports why not and exits.
+///
+/// # Safety
+/// `context` and all it points to must stay valid until the program is executed; to be called only
+/// on a stack of its own, by a child made with CLONE_VM, CLONE_VFORK, CLONE_FILES and
+/// CLONE_CLEAR_SIGHAND.
+pub(super) unsafe extern "C" fn run(context: *const Context) -> ! {
+    // SAFETY: valid by this function's contract; the server does not touch it while it is
+    // suspended.
+    let context = unsafe { &*context };
+    let Err((stage, errno)) = become_program(context);
+    context
+        .failure
+        .store(stage << 16 | (errno as u32 & 0xffff), Ordering::Release);
+    loop {
+        // SAFETY: ends this process, which is not the server: only memory is shared.
+        unsafe { syscall(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]) };
+    }
+}
+
+fn become_program(c: &Context) -> Result<Infallible, (u32, i32)> {
+    descriptors(&c.slots)?;
+    // The group exists before the server runs again, so it can be signalled from the first moment.
+    call(LIMITS, libc::SYS_setpgid, [0, 0, 0, 0])?;
+    signals::reset(c.ignored);
+    signals::unblock();
+    if let Some(mask) = c.umask {
+        call(LIMITS, libc::SYS_umask, [mask as usize, 0, 0, 0])?;
+    }
+    call(CHDIR, libc::SYS_chdir, [c.dir as usize, 0, 0, 0])?;
+    c.limits.iter().flatten().try_for_each(limit)?;
+    if c.no_new_privs {
+        call(
+            LIMITS,
+            libc::SYS_prctl,
+            [libc::PR_SET_NO_NEW_PRIVS as usize, 1, 0, 0],
+        )?;
+    }
+    let exec = [c.path as usize, c.argv as usize, c.envp as usize, 0];
+    call(EXEC, libc::SYS_execve, exec)?;
+    Err((EXEC, libc::ENOEXEC)) // not reached: execve returns failures only
+}
+
+/// Leaves 0, 1 and 2, from the slots. The first call is the one that must come first: until it
+/// succeeds the table is the server's own.
+fn descriptors(slots: &[RawFd; 3]) -> Step {
+    let [a, b, c] = *slots;
+    let above = a.max(b).max(c) as usize + 1;
+    let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
+    call(
+        DESCRIPTORS,
+        libc::SYS_close_range,
+        [above, u32::MAX as usize, unshare, 0],
+    )?;
+    for (target, slot) in [(0, a), (1, b), (2, c)] {
+        call(DESCRIPTORS, libc::SYS_dup3, [slot as usize, target, 0, 0])?;
+    }
+    // Not left to O_CLOEXEC: a library may have opened something without it. And other spawners'
+    // slots, which may hold pipe ends just now, are let go at once.
+    call(
+        DESCRIPTORS,
+        libc::SYS_close_range,
+        [3, u32::MAX as usize, 0, 0],
+    )
+}
+
+/// Sets a limit; where it is above what the server itself may have, that.
+fn limit(&(resource, soft, hard): &(u32, u64, u64)) -> Step {
+    let resource = resource as usize;
+    let new = [soft, hard];
+    let set = |new: &[u64; 2]| {
+        call(
+            LIMITS,
+            libc::SYS_prlimit64,
+            [0, resource, new.as_ptr() as usize, 0],
+        )
+    };
+    if set(&new).is_ok() {
+        return Ok(());
+    }
+    let mut old = [0u64; 2];
+    call(
+        LIMITS,
+        libc::SYS_prlimit64,
+        [0, resource, 0, old.as_mut_ptr() as usize],
+    )?;
+    let [_, most] = old;
+    set(&[soft.min(most), hard.min(most)])
+}
+
+fn call(stage: u32, number: libc::c_long, [a, b, c, d]: [usize; 4]) -> Step {
+    // SAFETY: every caller in this file passes numbers, or pointers from the context, which is
+    // valid, or to its own live locals of the size that call reads or writes.
+    let ret = unsafe { syscall(number, [a, b, c, d, 0, 0]) };
+    if ret < 0 {
+        Err((stage, -ret as i32))
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! Three low descriptor numbers through which a child receives its standard input, output and
+//! error.
+//!
+//! A plain vfork copies the whole descriptor table: its cost grows with the server's connections.
+//! With CLONE_FILES nothing is copied; the child then takes a private copy of the low part only, by
+//! `close_range(.., CLOSE_RANGE_UNSHARE)`. What it needs must lie in that low part: in the slots.
+//!
+//! Between starts a slot holds /dev/null, so that its number never becomes free: nobody else can be
+//! given it, and `dup3` onto it never meets a half-open descriptor (EBUSY).
+
+use rustix::{
+    fs::{Mode, OFlags, open},
+    io::{DupFlags, dup3, fcntl_dupfd_cloexec},
+};
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+};
+
+#[derive(Debug)]
+pub(super) struct Slots {
+    null: OwnedFd,
+    fds: [OwnedFd; 3],
+}
+
+impl Slots {
+    /// The lowest free numbers from 3 on: the child's 0, 1 and 2 must not be slots themselves.
+    pub(super) fn new() -> io::Result<Self> {
+        let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let slot = || fcntl_dupfd_cloexec(&null, 3);
+        let fds = [slot()?, slot()?, slot()?];
+        Ok(Self { null, fds })
+    }
+
+    /// Puts the descriptors of a program into the slots. On an error the slots may hold some of
+    /// them.
+    pub(super) fn fill(&mut self, stdio: &[BorrowedFd<'_>; 3]) -> io::Result<()> {
+        for (slot, fd) in self.fds.iter_mut().zip(stdio) {
+            dup3(fd, slot, DupFlags::CLOEXEC)?;
+        }
+        Ok(())
+    }
+
+    /// Empties the slots: a pipe's end left here would keep its other end from ever seeing the end
+    /// of file.
+    pub(super) fn clear(&mut self) -> io::Result<()> {
+        let null = &self.null;
+        self.fds
+            .iter_mut()
+            .try_for_each(|slot| dup3(null, slot, DupFlags::CLOEXEC))?;
+        Ok(())
+    }
+
+    pub(super) fn numbers(&self) -> [RawFd; 3] {
+        [
+            self.fds[0].as_raw_fd(),
+            self.fds[1].as_raw_fd(),
+            self.fds[2].as_raw_fd(),
+        ]
+    }
+}

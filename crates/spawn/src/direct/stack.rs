@@ -1,0 +1,52 @@
+//! The stack a child runs on until it has executed its program.
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use std::{ffi::c_void, io, ptr, ptr::NonNull};
+
+/// Bytes the child may use; it needs a few hundred, a debug build some thousand.
+const SIZE: usize = 64 * 1024;
+/// Unmapped bytes below it: one page, of any page size Linux has.
+const GUARD: usize = 64 * 1024;
+
+/// A mapping with a guard below.
+#[derive(Debug)]
+pub(super) struct Stack {
+    base: NonNull<c_void>,
+}
+
+// SAFETY: the mapping belongs to this value alone and is reached through `&mut Direct` only.
+unsafe impl Send for Stack {}
+
+impl Stack {
+    pub(super) fn new() -> io::Result<Self> {
+        // SAFETY: a new anonymous mapping at a place of the kernel's choice touches no memory in
+        // use.
+        let base = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                GUARD + SIZE,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE,
+            )?
+        };
+        let stack = Self {
+            base: NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?,
+        };
+        // SAFETY: the first GUARD bytes of the mapping made above, which nothing uses yet.
+        unsafe { mprotect(base, GUARD, MprotectFlags::empty())? };
+        Ok(stack)
+    }
+
+    /// Lowest address and bytes, as `clone_args` takes them. The top is page-aligned.
+    pub(super) fn range(&self) -> (u64, u64) {
+        ((self.base.as_ptr() as usize + GUARD) as u64, SIZE as u64)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`. No child uses it: each has left it before `start`
+        // returned. A failure leaves the mapping in place, which harms nobody.
+        let _ = unsafe { munmap(self.base.as_ptr(), GUARD + SIZE) };
+    }
+}

@@ -1,0 +1,219 @@
+//! The environment of a program.
+
+use std::{ffi::c_char, fmt, ptr};
+
+/// The longest single string `execve` takes, its NUL included: MAX_ARG_STRLEN with pages of 4 KiB.
+pub const STRING_MAX: usize = 128 * 1024;
+
+/// The environment of a process in the layout `execve` takes: `NAME=value\0` one behind the other.
+///
+/// Names are unique: a later [`put`](Self::put) replaces an earlier one, as setenv(3) does, so that
+/// no two readers of one environment can disagree about a value. Cloning copies two flat buffers.
+#[derive(Clone, Default)]
+pub struct EnvBlock {
+    bytes: Vec<u8>,
+    vars: Vec<Var>,
+    dropped: u32,
+}
+
+/// Where a variable lies in the block.
+#[derive(Debug, Clone, Copy)]
+struct Var {
+    start: usize,
+    name: usize,
+    /// With `=` and NUL.
+    len: usize,
+}
+
+impl EnvBlock {
+    /// Appends one variable, or replaces the one of that name.
+    ///
+    /// A name that is empty or holds `=` or NUL, or a value that holds NUL, cannot be said in an
+    /// environment. Such a variable is left out whole, never cut, and counted by
+    /// [`dropped`](Self::dropped).
+    pub fn put(&mut self, name: &[u8], value: &[u8]) {
+        if name.is_empty() || name.contains(&b'=') || name.contains(&0) || value.contains(&0) {
+            self.dropped += 1;
+            return;
+        }
+        if let Some(at) = self.find(name) {
+            self.remove(at);
+        }
+        let start = self.bytes.len();
+        let len = name.len() + value.len() + 2;
+        self.bytes.reserve(len);
+        self.bytes.extend_from_slice(name);
+        self.bytes.push(b'=');
+        self.bytes.extend_from_slice(value);
+        self.bytes.push(0);
+        self.vars.push(Var {
+            start,
+            name: name.len(),
+            len,
+        });
+    }
+
+    /// The variables as (name, value), in the order of their first byte in the block.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.vars.iter().map(|v| self.pair(v))
+    }
+
+    /// The value of one variable.
+    pub fn value(&self, name: &[u8]) -> Option<&[u8]> {
+        self.find(name).map(|at| self.pair(&self.vars[at]).1)
+    }
+
+    /// Bytes of all variables, their `=` and NUL and one pointer each included, as the kernel
+    /// counts them against its limit for `execve`: a quarter of RLIMIT_STACK, at most 6 MiB, at
+    /// least 128 KiB.
+    pub fn size(&self) -> usize {
+        self.bytes.len() + self.vars.len() * size_of::<*const c_char>()
+    }
+
+    /// Whether no single variable is longer than `execve` takes ([`STRING_MAX`]); the error names
+    /// the first that is, and its length.
+    pub fn fits(&self) -> Result<(), TooLong> {
+        match self.vars.iter().find(|v| v.len > STRING_MAX) {
+            None => Ok(()),
+            Some(v) => Err(TooLong {
+                name: String::from_utf8_lossy(self.pair(v).0).into_owned(),
+                len: v.len,
+            }),
+        }
+    }
+
+    /// How many variables were left out because no environment can hold them.
+    pub fn dropped(&self) -> u32 {
+        self.dropped
+    }
+
+    /// The array `execve` takes; valid until the block changes.
+    pub(crate) fn pointers(&self) -> Vec<*const c_char> {
+        let base = self.bytes.as_ptr();
+        self.vars
+            .iter()
+            .map(|v| base.wrapping_add(v.start).cast())
+            .chain([ptr::null()])
+            .collect()
+    }
+
+    fn pair(&self, v: &Var) -> (&[u8], &[u8]) {
+        let name = v.start..v.start + v.name;
+        let value = name.end + 1..v.start + v.len - 1;
+        (&self.bytes[name], &self.bytes[value])
+    }
+
+    fn find(&self, name: &[u8]) -> Option<usize> {
+        self.vars
+            .iter()
+            .position(|v| v.name == name.len() && self.bytes[v.start..].starts_with(name))
+    }
+
+    fn remove(&mut self, at: usize) {
+        let gone = self.vars.remove(at);
+        self.bytes.drain(gone.start..gone.start + gone.len);
+        for v in &mut self.vars[at..] {
+            v.start -= gone.len;
+        }
+    }
+}
+
+/// Names only: values may be secrets, and `{:?}` ends up in logs.
+impl fmt::Debug for EnvBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set()
+            .entries(self.iter().map(|(name, _)| String::from_utf8_lossy(name)))
+            .finish()
+    }
+}
+
+/// A variable that no `execve` takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TooLong {
+    /// Its name.
+    pub name: String,
+    /// Bytes with name, `=` and NUL.
+    pub len: usize,
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the variable {} has {} bytes, a program takes {STRING_MAX}",
+            self.name, self.len
+        )
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(env: &EnvBlock) -> Vec<(&[u8], &[u8])> {
+        env.iter().collect()
+    }
+
+    #[test]
+    fn what_an_environment_cannot_say_is_left_out_whole() {
+        let bad: [(&[u8], &[u8]); 5] = [
+            (b"", b"x"),
+            (b"A=B", b"x"),
+            (b"A\0", b"x"),
+            (b"A", b"x\0y"),
+            (b"=", b""),
+        ];
+        for (name, value) in bad {
+            let mut env = EnvBlock::default();
+            env.put(b"KEPT", b"1");
+            env.put(name, value);
+            assert_eq!(all(&env), [(&b"KEPT"[..], &b"1"[..])], "{name:?}={value:?}");
+            assert_eq!(env.dropped(), 1);
+        }
+    }
+
+    #[test]
+    fn a_later_value_replaces_an_earlier_one() {
+        let mut env = EnvBlock::default();
+        for (n, v) in [
+            ("A", "1"),
+            ("AB", "2"),
+            ("B", "=x="),
+            ("A", "longer"),
+            ("AB", ""),
+        ] {
+            env.put(n.as_bytes(), v.as_bytes());
+        }
+        assert_eq!(
+            all(&env),
+            [
+                (&b"B"[..], &b"=x="[..]),
+                (&b"A"[..], &b"longer"[..]),
+                (&b"AB"[..], &b""[..])
+            ]
+        );
+        assert_eq!(env.value(b"A"), Some(&b"longer"[..]));
+        assert_eq!(env.value(b"C"), None);
+        assert_eq!(env.bytes, b"B==x=\0A=longer\0AB=\0");
+        assert_eq!(env.size(), 19 + 3 * 8);
+    }
+
+    #[test]
+    fn the_kernels_limit_for_one_string_is_known_to_the_byte() {
+        let mut env = EnvBlock::default();
+        env.put(b"HTTP_COOKIE", &vec![b'x'; STRING_MAX - 13]);
+        assert_eq!(env.fits(), Ok(()));
+        env.put(b"HTTP_COOKIE", &vec![b'x'; STRING_MAX - 12]);
+        let e = env.fits().unwrap_err();
+        assert_eq!((e.name.as_str(), e.len), ("HTTP_COOKIE", STRING_MAX + 1));
+    }
+
+    #[test]
+    fn debug_shows_no_value() {
+        let mut env = EnvBlock::default();
+        env.put(b"HTTP_AUTHORIZATION", b"Basic c2VjcmV0");
+        assert_eq!(format!("{env:?}"), r#"{"HTTP_AUTHORIZATION"}"#);
+    }
+}

@@ -1,0 +1,85 @@
+//! Why a program did not start.
+
+use std::{fmt, io};
+
+/// Where a start failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The environment or the arguments cannot be passed to any program; nothing was started.
+    Environment,
+    /// No process: the system's or the user's limit of processes or memory.
+    Clone,
+    /// Standard input, output and error could not be put in place.
+    Descriptors,
+    /// Process group, signals, resource limits or no_new_privs.
+    Limits,
+    /// The working directory.
+    Chdir,
+    /// `execve` itself.
+    Exec,
+}
+
+impl Stage {
+    /// For the one word that passes from the child to the server; see `direct::child_side`.
+    pub(crate) const IN_CHILD: [Self; 4] =
+        [Self::Descriptors, Self::Limits, Self::Chdir, Self::Exec];
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Environment => "passing the environment",
+            Self::Clone => "creating a process",
+            Self::Descriptors => "handing over standard input, output and error",
+            Self::Limits => "setting limits",
+            Self::Chdir => "entering the working directory",
+            Self::Exec => "executing the program",
+        })
+    }
+}
+
+/// Why a program did not start. [`inspect::diagnose`](crate::inspect::diagnose) says it to a
+/// script's author.
+#[derive(Debug)]
+pub struct StartError {
+    /// At which step.
+    pub stage: Stage,
+    /// The system's error.
+    pub source: io::Error,
+}
+
+impl StartError {
+    /// The program's file is open for writing somewhere (ETXTBSY): it is being replaced in place.
+    /// Trying again after some milliseconds may succeed.
+    ///
+    /// `start` does not wait by itself: whoever writes may take seconds, and the caller can wait
+    /// without stopping a whole thread.
+    pub fn is_busy(&self) -> bool {
+        self.stage == Stage::Exec && self.source.raw_os_error() == Some(libc::ETXTBSY)
+    }
+
+    /// The file is executable, yet the kernel knows no way to run it (ENOEXEC): a script without
+    /// `#!`, an empty file, or a program for another machine.
+    pub fn is_unknown_format(&self) -> bool {
+        self.stage == Stage::Exec && self.source.raw_os_error() == Some(libc::ENOEXEC)
+    }
+
+    pub(crate) fn errno(stage: Stage, errno: i32) -> Self {
+        Self {
+            stage,
+            source: io::Error::from_raw_os_error(errno),
+        }
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.stage, self.source)
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

@@ -1,0 +1,280 @@
+//! The user the server and its programs run as.
+
+use std::{
+    ffi::{CStr, CString, OsString, c_char},
+    fmt, io,
+    mem::MaybeUninit,
+    os::unix::ffi::OsStringExt,
+    path::PathBuf,
+    ptr,
+};
+
+/// A user with its groups, as the system's user database tells (getpwnam(3), getgrouplist(3)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The user's id.
+    pub uid: u32,
+    /// The group's id: the one asked for, or the user's own.
+    pub gid: u32,
+    /// Supplementary groups, `gid` among them.
+    pub groups: Vec<u32>,
+    /// The home folder.
+    pub home: PathBuf,
+}
+
+/// Why there is no such identity, or why it could not be taken on.
+#[derive(Debug)]
+#[allow(missing_docs)] // each says itself
+pub enum Error {
+    NoUser(String),
+    NoGroup(String),
+    /// Root is what one drops from.
+    Root,
+    /// The database, or a call named here, failed.
+    System(&'static str, io::Error),
+    /// The system said yes, yet the old identity was still there or could be had back.
+    Regained(&'static str),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoUser(name) => write!(f, "there is no user `{name}`"),
+            Self::NoGroup(name) => write!(f, "there is no group `{name}`"),
+            Self::Root => f.write_str("root is not a user to serve as"),
+            Self::System(call, e) => write!(f, "{call}: {e}"),
+            Self::Regained(what) => write!(f, "the old {what} did not go away"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The identity of `user`, with `group` in place of the user's own group. Names, or decimal ids
+/// that the database knows.
+pub fn lookup(user: &str, group: Option<&str>) -> Result<Identity, Error> {
+    let found = passwd(user)?.ok_or_else(|| Error::NoUser(user.to_owned()))?;
+    let gid = match group {
+        None => found.gid,
+        Some(name) => group_id(name)?.ok_or_else(|| Error::NoGroup(name.to_owned()))?,
+    };
+    let groups = groups_of(&found.name, gid);
+    Ok(Identity {
+        uid: found.uid,
+        gid,
+        groups,
+        home: found.home,
+    })
+}
+
+/// The home folder of `user`; `None` where there is no such user.
+pub fn home_of(user: &str) -> Result<Option<PathBuf>, Error> {
+    Ok(passwd(user)?.map(|p| p.home))
+}
+
+impl Identity {
+    /// Takes this identity on for good: groups first, while there is still the right to, then
+    /// group, then user, and then tries to get the old one back, which must fail.
+    ///
+    /// To be called while the process has one thread. libc carries the change to all threads there
+    /// are, but one that is just opening a file would do so with the old identity. On an error the
+    /// process may be half changed and must end. A process that is not root can only become what it
+    /// is already.
+    pub fn assume(&self) -> Result<(), Error> {
+        if self.uid == 0 {
+            return Err(Error::Root);
+        }
+        if effective_uid() == 0 {
+            // SAFETY: the pointer and length are those of a live slice.
+            let ret = unsafe { libc::setgroups(self.groups.len(), self.groups.as_ptr()) };
+            done("setgroups", ret)?;
+        }
+        let (uid, gid) = (self.uid, self.gid);
+        // SAFETY: numbers only.
+        done("setresgid", unsafe { libc::setresgid(gid, gid, gid) })?;
+        // SAFETY: numbers only.
+        done("setresuid", unsafe { libc::setresuid(uid, uid, uid) })?;
+        self.verify()
+    }
+
+    fn verify(&self) -> Result<(), Error> {
+        let (mut u, mut g) = ([0; 3], [0; 3]);
+        let ([ru, eu, su], [rg, eg, sg]) = (&mut u, &mut g);
+        // SAFETY: three live places each.
+        let ret = unsafe { libc::getresuid(ru, eu, su) | libc::getresgid(rg, eg, sg) };
+        done("getresuid", ret)?;
+        if u != [self.uid; 3] {
+            return Err(Error::Regained("user"));
+        }
+        if g != [self.gid; 3] {
+            return Err(Error::Regained("group"));
+        }
+        // SAFETY: numbers only. Each is meant to fail; where it succeeds the caller ends the
+        // process.
+        if unsafe { libc::setresuid(0, 0, 0) } == 0 || unsafe { libc::setuid(0) } == 0 {
+            return Err(Error::Regained("user"));
+        }
+        // SAFETY: as above.
+        if self.gid != 0 && unsafe { libc::setresgid(0, 0, 0) } == 0 {
+            return Err(Error::Regained("group"));
+        }
+        // SAFETY: as above; one live number. Without CAP_SETGID no list can be set, not even an
+        // equal one.
+        if unsafe { libc::setgroups(1, &self.gid) } == 0 {
+            return Err(Error::Regained("right to choose groups"));
+        }
+        Ok(())
+    }
+}
+
+/// The effective user id of this process; 0 is root.
+pub fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+struct Passwd {
+    name: CString,
+    uid: u32,
+    gid: u32,
+    home: PathBuf,
+}
+
+fn passwd(user: &str) -> Result<Option<Passwd>, Error> {
+    let Ok(name) = CString::new(user) else {
+        return Ok(None);
+    };
+    // SAFETY: libc's own contract; the strings of `entry` lie in the buffer, which outlives `read`.
+    let read = |entry: &libc::passwd| unsafe {
+        Passwd {
+            name: CStr::from_ptr(entry.pw_name).to_owned(),
+            uid: entry.pw_uid,
+            gid: entry.pw_gid,
+            home: OsString::from_vec(CStr::from_ptr(entry.pw_dir).to_bytes().to_vec()).into(),
+        }
+    };
+    let by_name = entry(
+        "getpwnam_r",
+        // SAFETY: `entry` gives places and a buffer of the length it says.
+        |to, buf, len, found| unsafe { libc::getpwnam_r(name.as_ptr(), to, buf, len, found) },
+        read,
+    )?;
+    match (by_name, user.parse()) {
+        (None, Ok(uid)) => entry(
+            "getpwuid_r",
+            // SAFETY: as above.
+            |to, buf, len, found| unsafe { libc::getpwuid_r(uid, to, buf, len, found) },
+            read,
+        ),
+        (found, _) => Ok(found),
+    }
+}
+
+fn group_id(group: &str) -> Result<Option<u32>, Error> {
+    let Ok(name) = CString::new(group) else {
+        return Ok(None);
+    };
+    let read = |entry: &libc::group| entry.gr_gid;
+    let by_name = entry(
+        "getgrnam_r",
+        // SAFETY: `entry` gives places and a buffer of the length it says.
+        |to, buf, len, found| unsafe { libc::getgrnam_r(name.as_ptr(), to, buf, len, found) },
+        read,
+    )?;
+    match (by_name, group.parse()) {
+        (None, Ok(gid)) => entry(
+            "getgrgid_r",
+            // SAFETY: as above.
+            |to, buf, len, found| unsafe { libc::getgrgid_r(gid, to, buf, len, found) },
+            read,
+        ),
+        (found, _) => Ok(found),
+    }
+}
+
+/// Calls one of the `get…_r` functions with a buffer that grows until the entry fits.
+fn entry<T, R>(
+    name: &'static str,
+    call: impl Fn(*mut T, *mut c_char, usize, *mut *mut T) -> libc::c_int,
+    read: impl Fn(&T) -> R,
+) -> Result<Option<R>, Error> {
+    const MOST: usize = 1 << 20; // a group's list of members is the longest entry there is
+    let mut buffer: Vec<c_char> = vec![0; 4096];
+    loop {
+        let mut place = MaybeUninit::<T>::uninit();
+        let mut found = ptr::null_mut();
+        match call(
+            place.as_mut_ptr(),
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &mut found,
+        ) {
+            libc::ERANGE if buffer.len() < MOST => buffer.resize(buffer.len() * 4, 0),
+            // SAFETY: a non-null `found` points to `place`, which is filled in, and `buffer` still
+            // lives.
+            0 => return Ok(unsafe { found.as_ref() }.map(&read)),
+            // What getpwnam(3) lists as answers for "no such name".
+            libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => return Ok(None),
+            libc::EINTR => {}
+            e => return Err(Error::System(name, io::Error::from_raw_os_error(e))),
+        }
+    }
+}
+
+fn groups_of(user: &CStr, gid: u32) -> Vec<u32> {
+    let mut groups = vec![0; 64];
+    loop {
+        let mut n = groups.len() as libc::c_int;
+        // SAFETY: `n` says how many places there are; the call sets it to how many it wanted.
+        let ret = unsafe { libc::getgrouplist(user.as_ptr(), gid, groups.as_mut_ptr(), &mut n) };
+        let wanted = n.max(0) as usize;
+        if ret >= 0 {
+            groups.truncate(wanted);
+            return groups;
+        }
+        groups.resize(wanted.max(groups.len() * 2), 0);
+    }
+}
+
+fn done(call: &'static str, ret: libc::c_int) -> Result<(), Error> {
+    if ret == 0 {
+        Ok(())
+    } else {
+        Err(Error::System(call, io::Error::last_os_error()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_known_by_name_and_by_number() {
+        for user in ["root", "0"] {
+            let root = lookup(user, None).unwrap();
+            assert_eq!((root.uid, root.gid), (0, 0));
+            assert!(root.groups.contains(&0) && root.home.is_absolute());
+            assert_eq!(home_of(user).unwrap(), Some(root.home.clone()));
+            assert!(matches!(root.assume(), Err(Error::Root)));
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_named_replaces_the_users_own() {
+        let nobody = lookup("nobody", Some("daemon")).unwrap();
+        assert_ne!(nobody.uid, 0);
+        assert_eq!((nobody.gid, nobody.groups), (1, vec![1]));
+    }
+
+    #[test]
+    fn who_does_not_exist_is_named() {
+        assert!(
+            matches!(lookup("no such user", None), Err(Error::NoUser(n)) if n == "no such user")
+        );
+        assert!(matches!(lookup("a\0b", None), Err(Error::NoUser(_))));
+        assert!(matches!(
+            lookup("root", Some("no such group")),
+            Err(Error::NoGroup(_))
+        ));
+        assert_eq!(home_of("no such user").unwrap(), None);
+    }
+}

@@ -1,0 +1,1 @@
+//! What is wrong with a program, in words, and the mend.

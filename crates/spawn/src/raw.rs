@@ -1,0 +1,130 @@
+//! System calls without libc.
+//!
+//! Between `clone3` and `execve` the child runs in the memory of a server whose thread is
+//! suspended. libc's wrappers would write that thread's `errno` and may be bound lazily, which
+//! takes the dynamic linker's locks; a bare instruction does neither.
+
+use std::arch::asm;
+
+/// One system call with six arguments; the kernel's answer as it is, `-errno` for a failure.
+///
+/// # Safety
+/// The arguments must be what the call `number` demands: pointers valid for what it reads or
+/// writes.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
+    let ret: isize;
+    // SAFETY: the registers are those of the kernel's calling convention; it clobbers rcx and r11
+    // only. What the call does to memory is the caller's promise.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => ret,
+            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
+            in("r10") a[3], in("r8") a[4], in("r9") a[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    ret
+}
+
+/// One system call with six arguments; the kernel's answer as it is, `-errno` for a failure.
+///
+/// # Safety
+/// The arguments must be what the call `number` demands: pointers valid for what it reads or
+/// writes.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
+    let ret: isize;
+    // SAFETY: the registers are those of the kernel's calling convention; it clobbers x0 only.
+    // What the call does to memory is the caller's promise.
+    unsafe {
+        asm!(
+            "svc #0",
+            in("x8") number,
+            inlateout("x0") a[0] as isize => ret,
+            in("x1") a[1], in("x2") a[2], in("x3") a[3], in("x4") a[4], in("x5") a[5],
+            options(nostack),
+        );
+    }
+    ret
+}
+
+/// `clone3` for a child on a stack of its own in this process's memory: it calls `entry(context)`,
+/// the caller goes on with the child's pid or `-errno`.
+///
+/// # Safety
+/// `args` must hold `CLONE_VM | CLONE_VFORK` and a stack whose top is 16-byte aligned and which
+/// nobody else uses; `entry` must not return, and everything it reaches from `context` must live
+/// until it called `execve` or `exit`: while this call lasts.
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+pub(crate) unsafe fn clone3<T>(
+    args: &mut libc::clone_args,
+    entry: unsafe extern "C" fn(*const T) -> !,
+    context: *const T,
+) -> isize {
+    let ret: isize;
+    // SAFETY: in the parent this is a plain system call. The child finds 0 in rax, rsp at its own
+    // stack's top, and never comes out of `call`, so none of the compiler's assumptions about this
+    // frame apply to it.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp", // the outermost frame, for debuggers
+            "mov rdi, r12",
+            "call r13",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone3 as isize => ret,
+            in("rdi") args as *mut libc::clone_args,
+            in("rsi") size_of::<libc::clone_args>(),
+            in("r12") context,
+            in("r13") entry,
+            lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    ret
+}
+
+/// `clone3` for a child on a stack of its own in this process's memory: it calls `entry(context)`,
+/// the caller goes on with the child's pid or `-errno`.
+///
+/// # Safety
+/// `args` must hold `CLONE_VM | CLONE_VFORK` and a stack whose top is 16-byte aligned and which
+/// nobody else uses; `entry` must not return, and everything it reaches from `context` must live
+/// until it called `execve` or `exit`: while this call lasts.
+#[cfg(target_arch = "aarch64")]
+#[inline(never)]
+pub(crate) unsafe fn clone3<T>(
+    args: &mut libc::clone_args,
+    entry: unsafe extern "C" fn(*const T) -> !,
+    context: *const T,
+) -> isize {
+    let ret: isize;
+    // SAFETY: in the parent this is a plain system call. The child finds 0 in x0, sp at its own
+    // stack's top, and never comes out of `blr`, so none of the compiler's assumptions about this
+    // frame apply to it.
+    unsafe {
+        asm!(
+            "svc #0",
+            "cbnz x0, 2f",
+            "mov x29, xzr", // the outermost frame, for debuggers
+            "mov x0, x20",
+            "blr x21",
+            "brk #1",
+            "2:",
+            in("x8") libc::SYS_clone3,
+            inlateout("x0") args as *mut libc::clone_args => ret,
+            in("x1") size_of::<libc::clone_args>(),
+            in("x20") context,
+            in("x21") entry,
+        );
+    }
+    ret
+}

@@ -1,0 +1,69 @@
+//! Response heads of CGI programs: any split gives the same answer, and nothing in what is passed on
+//! could end a head or frame a body.
+#![no_main]
+
+use galgo_proto::{
+    Parsed,
+    cgi::{Kind, Reply, ReplyError, ReplyLimits, ReplyScan},
+    fields::is_token,
+};
+use libfuzzer_sys::fuzz_target;
+
+fn split(step: usize, buf: &[u8], limits: &ReplyLimits) -> Result<Parsed<Reply>, ReplyError> {
+    let mut scan = ReplyScan::default();
+    let mut have = 0;
+    loop {
+        match scan.step(&buf[..have], limits) {
+            Ok(Parsed::Partial) if have < buf.len() => have = buf.len().min(have + step),
+            done => return done,
+        }
+    }
+}
+
+fn check(reply: &Reply) {
+    assert!((200..=999).contains(&reply.status));
+    let text = |b: &u8| !b.is_ascii_control() || *b == b'\t';
+    assert!(reply.reason.iter().all(|r| r.as_bytes().iter().all(text)));
+    if let Kind::LocalRedirect(path) = &reply.kind {
+        assert!(path.starts_with('/') && !path.starts_with("//"));
+    }
+    for (name, value) in reply.fields.iter() {
+        assert!(!name.is_empty() && name.iter().copied().all(is_token));
+        assert!(value.iter().all(text));
+    }
+    for gone in [
+        "Status",
+        "Content-Length",
+        "Transfer-Encoding",
+        "Connection",
+        "Keep-Alive",
+        "Upgrade",
+        "Trailer",
+    ] {
+        assert!(!reply.fields.has(gone), "{gone}");
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&cut, buf)) = data.split_first() else {
+        return;
+    };
+    let limits = ReplyLimits {
+        bytes: 2048,
+        fields: 32,
+    };
+    let mut scan = ReplyScan::default();
+    let whole = scan.step(buf, &limits);
+    assert_eq!(whole, split(usize::from(cut % 17) + 1, buf, &limits));
+    match whole {
+        Ok(Parsed::Complete(reply, used)) => {
+            assert!(used <= buf.len() && used <= limits.bytes);
+            check(&reply);
+        }
+        Ok(Parsed::Partial) => {
+            assert!(buf.len() <= limits.bytes);
+            let _ = scan.ended(buf);
+        }
+        Err(_) => {}
+    }
+});
