@@ -45,6 +45,8 @@ pub struct Output {
     pub content_length: Option<u64>,
     /// It speaks to the client itself (`nph-`): its bytes are not touched.
     pub nph: bool,
+    /// Bytes behind the head are not a document: they are read and dropped.
+    pub discard: bool,
     /// It has printed more than its Content-Length.
     pub excess: bool,
     /// Names it in the log.

@@ -1,5 +1,20 @@
-//! galgo: a web server for `cgi-bin`.
+//! galgo: a web server for `cgi-bin`. Linux only (x86_64 and aarch64).
+//!
+//! A request's way: [`listen`] → [`conn`] → [`route`] → [`handler`] → [`relay`] → [`conn::send`] → [`log`].
 
+pub mod admission;
 pub mod body;
+pub mod buf;
 pub mod config;
+pub mod conn;
+pub mod fault;
 pub mod handler;
+pub mod id;
+pub mod listen;
+pub mod log;
+pub mod pace;
+pub mod proxy;
+pub mod relay;
+pub mod route;
+pub mod sock;
+pub mod worker;

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use galgo_proto::h1::{BodyLen, Head, HeadError, HeadLimits, HeadScan};
+use galgo_proto::h1::{BodyLen, Head, HeadError, HeadLimits, HeadScan, Version};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
@@ -76,6 +76,30 @@ impl Request<'_> {
     /// Its id.
     pub fn id(&self) -> Id {
         self.entry.borrow().id
+    }
+
+    /// Somebody wants the body: sends the `100 Continue` that is owed, once, unless the body has begun
+    /// to come anyway (RFC 9110, 10.1.1).
+    pub fn send_continue(&mut self) {
+        if std::mem::take(&mut self.owes_continue) && self.input.buf.is_empty() {
+            self.interim(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+    }
+
+    /// The client has shut down its sending side while no response has begun. An interim response
+    /// means nothing to a client that is still there (RFC 9110, 15.2), and makes the kernel of one
+    /// that is gone send a reset.
+    pub fn probe(&self) {
+        if self.head.version == Version::Http11 {
+            self.interim(b"HTTP/1.1 102 Processing\r\n\r\n");
+        }
+    }
+
+    fn interim(&self, head: &[u8]) {
+        if let Some(sock) = &self.input.sock {
+            // Nothing has been sent yet that could fill the socket's buffer; what fails here fails again.
+            let _ = sock.try_write(head);
+        }
     }
 }
 

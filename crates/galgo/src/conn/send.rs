@@ -239,10 +239,7 @@ impl Stream<'_, '_, '_> {
             Framing::Bodiless => &out[..0],
             Framing::Length(n) => {
                 let left = usize::try_from(n - self.sent).unwrap_or(usize::MAX);
-                if out.len() > left {
-                    self.request.stderr.clear();
-                    self.output.excess = true;
-                }
+                self.output.excess |= out.len() > left && !self.output.discard;
                 &out[..out.len().min(left)]
             }
             Framing::Chunked | Framing::UntilClose | Framing::Raw => out,
@@ -317,6 +314,8 @@ fn program_framing(request: &Request<'_>, status: u16, output: &Output) -> Frami
         Framing::Raw
     } else if bodiless(request, status) {
         Framing::Bodiless
+    } else if output.discard {
+        Framing::Length(0)
     } else if let Some(n) = output.content_length {
         Framing::Length(n)
     } else if program.output_ended() {

@@ -19,7 +19,7 @@ use galgo_proto::{
     h1::{BodyLen, Head},
     vars::{self, Sink},
 };
-use galgo_spawn::{EnvBlock, Exit, Limits, Start, StartError, Status, inspect};
+use galgo_spawn::{EnvBlock, Exit, Start, StartError, Status, inspect};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::time::Instant;
 
@@ -233,65 +233,91 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    /// Reads the response head.
+    /// Reads the response head, and decides what becomes of the rest.
     async fn reply(&mut self, mut program: Program) -> Result<Answer, Fault> {
         self.request.send_continue();
-        if self.script.nph {
-            return self.own_words(program).await;
+        let reply = match self.script.nph {
+            true => self.own_words(&mut program).await,
+            false => self.head(&mut program).await,
+        };
+        match reply {
+            Ok(Reply { kind: Kind::LocalRedirect(location), .. }) => {
+                self.end(program);
+                Ok(Answer::Local(location))
+            }
+            Ok(reply) => Ok(Answer::Response(self.document(program, reply))),
+            Err(Trouble::Reply(e)) => Err(self.bad_reply(program, &e).await),
+            Err(Trouble::Fault(fault)) => {
+                self.request.stderr = program.stderr_tail();
+                let client_left = matches!(fault, Fault::Gone(_));
+                program.abandon(client_left, |_exit| {});
+                Err(fault)
+            }
         }
+    }
+
+    async fn head(&mut self, program: &mut Program) -> Result<Reply, Trouble> {
         let limits = ReplyLimits { bytes: self.cgi.options.max_reply_head, ..Default::default() };
         let mut scan = ReplyScan::default();
         let (reply, used) = loop {
-            match scan.step(&program.out, &limits) {
-                Ok(Parsed::Complete(reply, used)) => break (reply, used),
-                Ok(Parsed::Partial) if program.output_ended() => {
-                    let e = scan.ended(&program.out);
-                    return Err(self.bad_reply(program, &e).await);
+            match scan.step(&program.out, &limits)? {
+                Parsed::Complete(reply, used) => break (reply, used),
+                Parsed::Partial if program.output_ended() => {
+                    return Err(scan.ended(&program.out).into());
                 }
-                Ok(Parsed::Partial) => self.turn(&mut program).await?,
-                Err(e) => return Err(self.bad_reply(program, &e).await),
+                Parsed::Partial => self.turn(program).await?,
             }
         };
         program.head_done();
         program.out.drain(..used);
-        if let Kind::LocalRedirect(location) = reply.kind {
-            self.end(program);
-            return Ok(Answer::Local(location));
-        }
-        let discard = match reply.body() {
-            ReplyBody::Send => false,
-            ReplyBody::Discard => true,
-            ReplyBody::Refuse => {
-                while program.out.is_empty() && !program.output_ended() {
-                    self.turn(&mut program).await?;
-                }
-                if !program.out.is_empty() {
-                    return Err(self.bad_reply(program, &ReplyError::UntypedBody).await);
-                }
-                false
+        if reply.body() == ReplyBody::Refuse {
+            self.some_output(program).await?;
+            if !program.out.is_empty() {
+                return Err(ReplyError::UntypedBody.into());
             }
-        };
-        Ok(Answer::Response(self.document(program, reply, discard)))
+        }
+        Ok(reply)
     }
 
-    /// One turn of the program. A fault ends it.
-    async fn turn(&mut self, program: &mut Program) -> Result<(), Fault> {
-        match program.turn(self.request.input, self.request.body).await {
-            Ok(Turn::Output | Turn::End) => Ok(()),
-            Ok(Turn::HalfClosed) => {
-                self.request.probe();
-                Ok(())
-            }
-            Err(fault) => Err(fault),
+    /// A program that writes the whole response itself. Its first bytes are looked at for the log only.
+    async fn own_words(&mut self, program: &mut Program) -> Result<Reply, Trouble> {
+        self.some_output(program).await?;
+        if program.out.is_empty() {
+            return Err(ReplyError::Nothing.into());
         }
+        program.head_done();
+        Ok(Reply {
+            kind: Kind::Document,
+            status: nph::status(&program.out).unwrap_or(200),
+            reason: None,
+            fields: galgo_proto::Fields::new(),
+            content_length: None,
+            content_type: true,
+        })
     }
 
-    fn document(&self, program: Program, reply: Reply, discard: bool) -> Response {
+    /// Waits for a byte of output, or its end.
+    async fn some_output(&mut self, program: &mut Program) -> Result<(), Trouble> {
+        while program.out.is_empty() && !program.output_ended() {
+            self.turn(program).await?;
+        }
+        Ok(())
+    }
+
+    /// One turn of the program.
+    async fn turn(&mut self, program: &mut Program) -> Result<(), Trouble> {
+        if program.turn(self.request.input, self.request.body).await? == Turn::HalfClosed {
+            self.request.probe();
+        }
+        Ok(())
+    }
+
+    fn document(&self, program: Program, reply: Reply) -> Response {
         let output = Output {
             program,
             content_length: reply.content_length,
-            nph: false,
-            discard,
+            nph: self.script.nph,
+            discard: !self.script.nph && reply.body() == ReplyBody::Discard,
             excess: false,
             source: self.source(),
         };
@@ -301,27 +327,6 @@ impl Run<'_, '_, '_> {
             fields: reply.fields,
             body: Body::Program(Box::new(output)),
         }
-    }
-
-    /// A program that writes the whole response itself. Its first bytes are looked at for the log only.
-    async fn own_words(&mut self, mut program: Program) -> Result<Answer, Fault> {
-        while program.out.is_empty() && !program.output_ended() {
-            self.turn(&mut program).await?;
-        }
-        if program.out.is_empty() {
-            return Err(self.bad_reply(program, &ReplyError::Nothing).await);
-        }
-        program.head_done();
-        let mut response = Response::new(nph::status(&program.out).unwrap_or(200));
-        response.body = Body::Program(Box::new(Output {
-            program,
-            content_length: None,
-            nph: true,
-            discard: false,
-            excess: false,
-            source: self.source(),
-        }));
-        Ok(Answer::Response(response))
     }
 
     /// What the program did wrong, together with how it ended.
@@ -343,6 +348,24 @@ impl Run<'_, '_, '_> {
     fn end(&self, program: Program) {
         let entry = self.request.entry.clone();
         program.finish(move |exit: Option<Exit>| entry.borrow_mut().exit = exit);
+    }
+}
+
+/// Why there is no response head.
+enum Trouble {
+    Reply(ReplyError),
+    Fault(Fault),
+}
+
+impl From<ReplyError> for Trouble {
+    fn from(e: ReplyError) -> Self {
+        Self::Reply(e)
+    }
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
     }
 }
 
@@ -419,6 +442,3 @@ fn null() -> std::io::Result<OwnedFd> {
 fn capacity(_e: &std::io::Error) -> Fault {
     Fault::Busy("no descriptors are left for another program")
 }
-
-#[allow(unused)]
-type Unused = Limits;

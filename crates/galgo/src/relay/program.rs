@@ -237,13 +237,20 @@ impl Program {
         });
     }
 
-    /// The program closed its output too early. Gives it a moment to exit and to say why on standard
-    /// error, and tells both: for the log and for its author.
-    pub async fn post_mortem(&mut self) -> (Option<Exit>, String) {
-        let exit = self.wait_or_end(LINGER).await;
+    /// The program's response is no response. Gives it a moment to exit and to say why on standard
+    /// error, unless it must `end` at once, and tells both: for the log and for its author.
+    pub async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
+        self.stdin = None;
+        self.stdout = None;
+        let exit = self.wait_or_end(if end { Duration::ZERO } else { LINGER }).await;
         self.errors.drain_ready();
         self.errors.finish();
-        (exit, self.errors.lines.tail())
+        (exit, self.stderr_tail())
+    }
+
+    /// The last it wrote to standard error.
+    pub fn stderr_tail(&self) -> String {
+        self.errors.lines.tail()
     }
 
     async fn discard_output(&mut self) {
