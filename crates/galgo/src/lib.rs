@@ -3,3 +3,4 @@
 pub mod body;
 pub mod config;
 pub mod handler;
+pub mod route;
