@@ -1,7 +1,34 @@
 //! The configuration, checked: paths absolute, defaults applied, folders opened.
-//! [`raw`] is what was typed; nothing outside this module sees it.
+//! `raw` is what was typed; nothing outside this module sees it.
+//!
+//! | room | holds |
+//! |---|---|
+//! | `raw`, `units` | keys and values as they are typed |
+//! | `error` | errors with file, line, column, key and mend |
+//! | `check`, `routes`, `userdir` | from typed to checked |
+//! | `cover` | no program's source is served as a file |
+//! | `folder`, `identity` | what the file system and the system's accounts say |
+//! | `listen`, `defaults`, `source` | addresses, defaults, where a configuration comes from |
+
+mod check;
+mod cover;
+mod defaults;
+mod error;
+mod folder;
+mod identity;
+mod listen;
+mod raw;
+mod routes;
+mod source;
+#[cfg(test)]
+mod tests;
+mod units;
+mod userdir;
 
 use std::{net::SocketAddr, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
+
+pub use error::ConfigError;
+pub use identity::identity;
 
 use galgo_spawn::Limits;
 
@@ -28,10 +55,16 @@ pub struct Config {
     pub http: Http,
     /// Programs running at once, over all routes.
     pub admission: Admission,
-    /// Routes, in the order to try them: routes with a host first, then the longest path first.
+    /// How programs are run where a route does not say otherwise.
+    pub options: CgiOptions,
+    /// Programs that run files by their ending, the longest ending first.
+    pub interpreters: Arc<Vec<(String, PathBuf)>>,
+    /// Routes, in the order to try them: the longest path first; of equal paths those with a host first.
     pub routes: Vec<Arc<Route>>,
-    /// `/~user/`, where it is on.
+    /// `/~user/`, where it is on. Its routes stand among `routes` already.
     pub userdir: Option<UserDir>,
+    /// What the operator should know, one sentence each: shown at the start.
+    pub warnings: Vec<String>,
 }
 
 /// One listener.
@@ -251,7 +284,7 @@ pub struct Respond {
     pub body: Arc<[u8]>,
 }
 
-/// `/~user/…` from `~user/public_html`, `/~user/cgi-bin/…` from `~user/public_html/../cgi-bin`.
+/// `/~user/…` from `~user/public_html`, `/~user/cgi-bin/…` from `~user/cgi-bin`.
 #[derive(Debug, Clone)]
 pub struct UserDir {
     /// Folder of files, relative to the home.

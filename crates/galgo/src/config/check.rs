@@ -1,0 +1,387 @@
+//! From what was typed to what is served, part one: the values that are not routes.
+
+use std::{fmt::Display, io::IsTerminal, path::Path, sync::Arc, time::Duration};
+
+use galgo_spawn::Limits;
+use toml::Spanned;
+
+use super::{
+    Address, Admission, BodyMode, CgiOptions, Config, ConfigError, Http, Identity, Listen, Log,
+    LogFormat, LogTo,
+    error::Text,
+    folder,
+    identity::identity,
+    listen,
+    raw::{self, RawConfig, RawOptions, Typed},
+    routes,
+    units::{Count, G, K, M, OrNone, Size, Switch, T, Time, Value},
+};
+
+type Checked<X> = Result<X, ConfigError>;
+type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;
+
+/// Reads, checks and opens everything that `source`, standing in `file`, says.
+pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
+    let text = Text::new(file, source)?;
+    let raw: RawConfig = toml::from_str(source).map_err(|e| text.parse_error(&e))?;
+    let mut config = Config {
+        listen: text.listen(&raw)?,
+        identity: text.identity(&raw)?,
+        umask: raw.umask.as_ref().map_or(0o022, |mask| mask.get_ref().0.0),
+        log: text.log(&raw)?,
+        http: text.http(&raw)?,
+        admission: text.admission(&raw)?,
+        interpreters: text.interpreters(&raw)?,
+        ..Config::default()
+    };
+    config.workers = text.count(&raw.workers, config.workers, 1, 1024)?;
+    config.path = text.search_path(&raw, config.path)?;
+    config.dev_errors = match raw.dev_errors.as_ref().map(Spanned::get_ref) {
+        Some(Switch::Is(on)) => *on,
+        Some(Switch::Auto) | None => std::io::stdout().is_terminal(),
+    };
+    config.shutdown_grace = text.time(&raw.shutdown_grace, config.shutdown_grace, 0, 3_600_000)?;
+    if let Some(defaults) = &raw.defaults {
+        config.options = text.options(defaults.get_ref(), &config.options)?;
+    }
+    routes::fill(&text, &raw, &mut config)?;
+    Ok(config)
+}
+
+impl Text<'_> {
+    fn listen(&self, raw: &RawConfig) -> Checked<Vec<Listen>> {
+        let Some(typed) = &raw.listen else {
+            return Ok(Config::default().listen);
+        };
+        if typed.get_ref().is_empty() {
+            return Err(self.error(
+                typed.span(),
+                "names no address: add one, or delete the line",
+            ));
+        }
+        let mut listeners = Vec::new();
+        for text in typed.get_ref() {
+            let fail = |message| self.error(text.span(), message);
+            let mut one: Listen = text.get_ref().parse().map_err(fail)?;
+            if let Address::Unix(path) = &mut one.address {
+                *path = self.folder.join(&path);
+                listen::fits(path).map_err(fail)?;
+            }
+            if listeners
+                .iter()
+                .any(|other: &Listen| other.address == one.address)
+            {
+                return Err(fail(format!("{} is named twice: delete one", one)));
+            }
+            listeners.push(one);
+        }
+        Ok(listeners)
+    }
+
+    fn identity(&self, raw: &RawConfig) -> Checked<Option<Identity>> {
+        let Some(user) = &raw.user else {
+            return match &raw.group {
+                None => Ok(None),
+                Some(group) => Err(self.error(group.span(), "needs a `user` beside it")),
+            };
+        };
+        let group = raw.group.as_ref();
+        let found = identity(user.get_ref(), group.map(|g| g.get_ref().as_str())).map_err(|e| {
+            // The group is at fault only where the user alone is fine.
+            let alone = identity(user.get_ref(), None).is_ok();
+            let at = group.filter(|_| alone).unwrap_or(user);
+            self.error(at.span(), format!("{e}: create it or correct the name"))
+        })?;
+        if found.uid == 0 {
+            return Err(self.error(
+                user.span(),
+                "galgo does not serve as root: name a user without privileges (www-data)",
+            ));
+        }
+        Ok(Some(found))
+    }
+
+    fn search_path(&self, raw: &RawConfig, default: String) -> Checked<String> {
+        let Some(path) = &raw.path else {
+            return Ok(default);
+        };
+        // An empty or relative folder would be looked up in the folder of each program.
+        if path
+            .get_ref()
+            .split(':')
+            .any(|folder| !folder.starts_with('/'))
+        {
+            let message = "every folder begins with \"/\": \"/usr/local/bin:/usr/bin:/bin\"";
+            return Err(self.error(path.span(), message));
+        }
+        self.no_nul(path)
+    }
+
+    fn log(&self, raw: &RawConfig) -> Checked<Log> {
+        let default = Log::default();
+        let access = match &raw.access_log {
+            None => default.access,
+            Some(to) if to.get_ref() == "off" => None,
+            Some(to) => Some(self.log_to(to)?),
+        };
+        let format = match raw
+            .log_format
+            .as_ref()
+            .map(|f| (f.get_ref().as_str(), f.span()))
+        {
+            None => default.format,
+            Some(("combined", _)) => LogFormat::Combined,
+            Some(("json", _)) => LogFormat::Json,
+            Some((other, at)) => {
+                let message = format!("{other:?} is no format: choose \"combined\" or \"json\"");
+                return Err(self.error(at, message));
+            }
+        };
+        let error = match &raw.error_log {
+            None => default.error,
+            Some(to) if to.get_ref() == "off" => {
+                let message = "is never off: write \"stderr\", \"-\" (standard output) or a file";
+                return Err(self.error(to.span(), message));
+            }
+            Some(to) => self.log_to(to)?,
+        };
+        Ok(Log {
+            access,
+            format,
+            error,
+        })
+    }
+
+    fn log_to(&self, to: &raw::Text) -> Checked<LogTo> {
+        Ok(match to.get_ref().as_str() {
+            "-" => LogTo::Stdout,
+            "stderr" => LogTo::Stderr,
+            "" => return Err(self.error(to.span(), "is empty: write \"-\", \"stderr\" or a file")),
+            file => LogTo::File(folder::absolute(&self.folder, file)),
+        })
+    }
+
+    fn http(&self, raw: &RawConfig) -> Checked<Http> {
+        let d = Http::default();
+        let http = Http {
+            head_timeout: self.time(&raw.head_timeout, d.head_timeout, 1000, 3_600_000)?,
+            keep_alive: self.time(&raw.keep_alive, d.keep_alive, 0, 3_600_000)?,
+            min_rate: self.size(&raw.min_rate, d.min_rate, 0, G)?,
+            rate_grace: self.time(&raw.rate_grace, d.rate_grace, 1000, 3_600_000)?,
+            max_connections: self.count(&raw.max_connections, d.max_connections, 0, 1_000_000)?,
+            max_head: self.size(&raw.max_head, d.max_head, K, M)?,
+            max_fields: self.count(&raw.max_fields, d.max_fields, 8, 10_000)?,
+            max_target: self.size(&raw.max_target, d.max_target, 256, 64 * K)?,
+        };
+        if let Some(at) = raw
+            .max_target
+            .as_ref()
+            .filter(|_| http.max_target > http.max_head)
+        {
+            return Err(self.error(at.span(), "is larger than `max_head`, which contains it"));
+        }
+        Ok(http)
+    }
+
+    fn admission(&self, raw: &RawConfig) -> Checked<Admission> {
+        let d = Admission::default();
+        Ok(Admission {
+            running: self.count(&raw.max_running, d.running, 1, 100_000)?,
+            queue: self.count(&raw.queue, d.queue, 0, 1_000_000)?,
+            wait: self.time(&raw.queue_wait, d.wait, 0, 3_600_000)?,
+        })
+    }
+
+    /// `[interpreters]`, the longest ending first, so that `.tar.x` is tried before `.x`.
+    fn interpreters(&self, raw: &RawConfig) -> Checked<Interpreters> {
+        let mut found = Vec::new();
+        for (ending, program) in raw.interpreters.iter().flat_map(|map| map.get_ref()) {
+            let name = ending.get_ref();
+            if name.len() < 2 || !name.starts_with('.') || name.contains(['/', '\0']) {
+                let message = format!("{name:?} is not an ending: write it as in \".php\"");
+                return Err(self.bare(ending.span(), message));
+            }
+            let path = Path::new(program.get_ref());
+            let fail = |what| self.error(program.span(), format!("{} {what}", path.display()));
+            if !path.is_absolute() {
+                return Err(fail(
+                    "is not absolute: write the whole path, as /usr/bin/php-cgi",
+                ));
+            }
+            if !path.metadata().is_ok_and(|m| m.is_file()) {
+                return Err(fail(
+                    "is not a program here: install it or correct the path",
+                ));
+            }
+            if rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_err() {
+                return Err(fail("is not executable: chmod +x it or correct the path"));
+            }
+            found.push((name.clone(), path.to_owned()));
+        }
+        found.sort_by_key(|(ending, _)| std::cmp::Reverse(ending.len()));
+        Ok(Arc::new(found))
+    }
+
+    /// The options of programs: what is typed in `raw`, else what `d` says.
+    pub(super) fn options(&self, raw: &RawOptions, d: &CgiOptions) -> Checked<CgiOptions> {
+        const DAY: u64 = 24 * 3_600_000;
+        let max_running = d.max_running.map(|n| Count(n as u64));
+        Ok(CgiOptions {
+            pass_authorization: flag(&raw.pass_authorization, d.pass_authorization),
+            body: self.body_mode(raw, d.body)?,
+            run_to_completion: flag(&raw.run_to_completion, d.run_to_completion),
+            query_args: flag(&raw.query_args, d.query_args),
+            drop_shellshock: flag(&raw.drop_shellshock, d.drop_shellshock),
+            first_byte_timeout: self.time(&raw.first_byte_timeout, d.first_byte_timeout, 1, DAY)?,
+            idle_timeout: self.time(&raw.idle_timeout, d.idle_timeout, 1, DAY)?,
+            total_timeout: self.time(&raw.total_timeout, d.total_timeout, 1, 7 * DAY)?,
+            kill_grace: self.time(&raw.kill_grace, d.kill_grace, 0, 60_000)?,
+            max_body: self.size(&raw.max_body, d.max_body, 0, T)?,
+            max_reply_head: self.size(&raw.max_reply_head, d.max_reply_head, K, M)?,
+            max_stderr: self.size(&raw.max_stderr, d.max_stderr, 0, G)?,
+            limits: self.limits(raw, &d.limits)?,
+            no_new_privs: flag(&raw.no_new_privs, d.no_new_privs),
+            max_running: self
+                .optional(&raw.max_running, max_running, Count(1), Count(100_000))?
+                .map(|n| usize::try_from(n.0).unwrap_or(usize::MAX)),
+        })
+    }
+
+    fn limits(&self, raw: &RawOptions, d: &Limits) -> Checked<Limits> {
+        let cpu = self.optional(
+            &raw.cpu,
+            d.cpu.map(Time::secs),
+            Time::secs(1),
+            Time::secs(86_400),
+        )?;
+        if let (Some(at), Some(Time(cpu))) = (&raw.cpu, cpu)
+            && cpu.subsec_nanos() != 0
+        {
+            return Err(self.error(at.span(), "is counted in whole seconds"));
+        }
+        let size = |typed, default: Option<u64>, low| {
+            Ok(self
+                .optional(typed, default.map(Size), Size(low), Size(T))?
+                .map(|size| size.0))
+        };
+        let count = |typed, default: Option<u64>, low| {
+            let found = self.optional(typed, default.map(Count), Count(low), Count(1 << 20))?;
+            Ok(found.map(|count| count.0))
+        };
+        Ok(Limits {
+            cpu: cpu.map(|time| time.0.as_secs()),
+            memory: size(&raw.memory, d.memory, M)?,
+            file_size: size(&raw.file_size, d.file_size, 0)?,
+            open_files: count(&raw.open_files, d.open_files, 8)?,
+            processes: count(&raw.processes, d.processes, 1)?,
+        })
+    }
+
+    fn body_mode(&self, raw: &RawOptions, default: BodyMode) -> Checked<BodyMode> {
+        let Some(mode) = &raw.body else {
+            return Ok(default);
+        };
+        match mode.get_ref().as_str() {
+            "stream" => Ok(BodyMode::Stream),
+            "file" => Ok(BodyMode::File),
+            other => Err(self.error(
+                mode.span(),
+                format!("{other:?} is no way to hand over a body: choose \"stream\" or \"file\""),
+            )),
+        }
+    }
+}
+
+/// Values with a range.
+impl Text<'_> {
+    fn within<U: Copy + PartialOrd + Display>(
+        &self,
+        span: std::ops::Range<usize>,
+        value: U,
+        low: U,
+        high: U,
+    ) -> Checked<U> {
+        if low <= value && value <= high {
+            return Ok(value);
+        }
+        Err(self.error(span, format!("{value} is out of range: {low} to {high}")))
+    }
+
+    /// A duration between `low` and `high` milliseconds.
+    fn time(
+        &self,
+        typed: &Typed<Value<Time>>,
+        default: Duration,
+        low: u64,
+        high: u64,
+    ) -> Checked<Duration> {
+        let Some(typed) = typed else {
+            return Ok(default);
+        };
+        let value = typed.get_ref().0;
+        Ok(self
+            .within(typed.span(), value, Time::ms(low), Time::ms(high))?
+            .0)
+    }
+
+    fn size<N: TryFrom<u64>>(
+        &self,
+        typed: &Typed<Value<Size>>,
+        default: N,
+        low: u64,
+        high: u64,
+    ) -> Checked<N> {
+        let Some(typed) = typed else {
+            return Ok(default);
+        };
+        let size = self
+            .within(typed.span(), typed.get_ref().0, Size(low), Size(high))?
+            .0;
+        N::try_from(size).map_err(|_| self.error(typed.span(), "is too large for this machine"))
+    }
+
+    fn count(
+        &self,
+        typed: &Typed<Value<Count>>,
+        default: usize,
+        low: u64,
+        high: u64,
+    ) -> Checked<usize> {
+        let Some(typed) = typed else {
+            return Ok(default);
+        };
+        let count = self
+            .within(typed.span(), typed.get_ref().0, Count(low), Count(high))?
+            .0;
+        usize::try_from(count)
+            .map_err(|_| self.error(typed.span(), "is too large for this machine"))
+    }
+
+    fn optional<U: Copy + PartialOrd + Display>(
+        &self,
+        typed: &Typed<Value<OrNone<U>>>,
+        default: Option<U>,
+        low: U,
+        high: U,
+    ) -> Checked<Option<U>> {
+        let Some(typed) = typed else {
+            return Ok(default);
+        };
+        match typed.get_ref().0.0 {
+            None => Ok(None),
+            Some(value) => self.within(typed.span(), value, low, high).map(Some),
+        }
+    }
+
+    /// A text that will become part of an environment or a path.
+    pub(super) fn no_nul(&self, typed: &raw::Text) -> Checked<String> {
+        if typed.get_ref().contains('\0') {
+            return Err(self.error(typed.span(), "holds a NUL character: remove it"));
+        }
+        Ok(typed.get_ref().clone())
+    }
+}
+
+pub(super) fn flag(typed: &Typed<bool>, default: bool) -> bool {
+    typed.as_ref().map_or(default, |typed| *typed.get_ref())
+}

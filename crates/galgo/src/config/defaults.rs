@@ -1,0 +1,115 @@
+//! What holds where nothing is typed. `galgo.example.toml` shows the same values; a test compares.
+
+use std::{path::PathBuf, sync::Arc, thread, time::Duration};
+
+use galgo_spawn::Limits;
+
+use super::{
+    Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, Http, Listen, Log, LogFormat,
+    LogTo,
+};
+
+/// Processors this process may use.
+pub(super) fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+impl Default for Config {
+    /// No routes, and the defaults of everything else.
+    fn default() -> Self {
+        let address = Address::Tcp(([127, 0, 0, 1], 8080).into());
+        Self {
+            listen: vec![Listen {
+                address,
+                proxy: false,
+            }],
+            identity: None,
+            workers: cores(),
+            umask: 0o022,
+            path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
+            log: Log::default(),
+            dev_errors: false,
+            shutdown_grace: Duration::from_secs(10),
+            http: Http::default(),
+            admission: Admission::default(),
+            options: CgiOptions::default(),
+            interpreters: Arc::default(),
+            routes: Vec::new(),
+            userdir: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            access: Some(LogTo::Stdout),
+            format: LogFormat::Combined,
+            error: LogTo::Stderr,
+        }
+    }
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self {
+            head_timeout: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(75),
+            min_rate: 1024,
+            rate_grace: Duration::from_secs(10),
+            max_connections: 0,
+            max_head: 64 << 10,
+            max_fields: 256,
+            max_target: 16 << 10,
+        }
+    }
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self {
+            running: 2 * cores(),
+            queue: 512,
+            wait: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Default for CgiOptions {
+    fn default() -> Self {
+        Self {
+            pass_authorization: false,
+            body: BodyMode::Stream,
+            run_to_completion: false,
+            query_args: false,
+            drop_shellshock: true,
+            first_byte_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(60),
+            total_timeout: Duration::from_secs(3600),
+            kill_grace: Duration::from_secs(2),
+            max_body: 1 << 30,
+            max_reply_head: 64 << 10,
+            max_stderr: 1 << 20,
+            limits: Limits {
+                open_files: Some(1024),
+                ..Limits::default()
+            },
+            no_new_privs: true,
+            max_running: None,
+        }
+    }
+}
+
+impl Cgi {
+    /// Programs with default options, no variables of their own and no interpreters.
+    pub fn new(root: CgiRoot, document_root: PathBuf) -> Self {
+        Self {
+            root,
+            document_root,
+            env: Vec::new(),
+            interpreters: Arc::default(),
+            options: CgiOptions::default(),
+        }
+    }
+}

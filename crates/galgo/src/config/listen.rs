@@ -1,0 +1,128 @@
+//! Where to listen: `127.0.0.1:8080`, `[::1]:8080`, `unix:/path`, and `proxy+` in front of either.
+
+use std::{fmt, net::SocketAddr, os::unix::ffi::OsStrExt, path::PathBuf, str::FromStr};
+
+use super::{Address, Listen};
+
+/// Bytes of a path in `sockaddr_un`, without the closing NUL (unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
+
+impl FromStr for Listen {
+    type Err = String;
+
+    /// Reads an address. A host name is refused, for it may mean several addresses or, tomorrow,
+    /// another one; so is a lone port, which says nothing about who can reach it.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (proxy, rest) = match text.strip_prefix("proxy+") {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let address = match rest.strip_prefix("unix:") {
+            Some(path) => unix(path)?,
+            None => Address::Tcp(tcp(rest)?),
+        };
+        Ok(Self { address, proxy })
+    }
+}
+
+fn unix(path: &str) -> Result<Address, String> {
+    if path.is_empty() || path.contains('\0') {
+        return Err("a Unix socket needs a path: \"unix:/run/galgo.sock\"".to_owned());
+    }
+    let path = PathBuf::from(path);
+    fits(&path)?;
+    Ok(Address::Unix(path))
+}
+
+/// Whether the kernel takes a path of this length for a socket.
+pub(super) fn fits(path: &std::path::Path) -> Result<(), String> {
+    let length = path.as_os_str().as_bytes().len();
+    if length > MAX_SOCKET_PATH {
+        return Err(format!(
+            "the socket's path has {length} bytes, the kernel takes {MAX_SOCKET_PATH}: choose a shorter one"
+        ));
+    }
+    Ok(())
+}
+
+fn tcp(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let port = text.rsplit(':').next().unwrap_or(text);
+    if port.parse::<u16>().is_ok() && matches!(text.strip_suffix(port), Some("" | ":" | "*:")) {
+        return Err(format!(
+            "{text:?} names no address: write \"127.0.0.1:{port}\" for this machine only, or \"[::]:{port}\" for every address"
+        ));
+    }
+    if text.starts_with("http://") || text.starts_with("https://") {
+        return Err(format!(
+            "{text:?} is a URL: write only address and port, \"127.0.0.1:8080\""
+        ));
+    }
+    Err(format!(
+        "{text:?} is not an address: write IP and port (\"127.0.0.1:8080\", \"[::1]:8080\") or \"unix:/path\", with \"proxy+\" in front where a PROXY header comes first"
+    ))
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.proxy {
+            f.write_str("proxy+")?;
+        }
+        match &self.address {
+            Address::Tcp(address) => write!(f, "{address}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_as_read() {
+        let table = [
+            "127.0.0.1:8080",
+            "0.0.0.0:0",
+            "[::1]:8080",
+            "unix:/run/galgo.sock",
+            "unix:galgo.sock",
+            "proxy+127.0.0.1:8080",
+            "proxy+unix:/run/galgo.sock",
+        ];
+        for text in table {
+            assert_eq!(
+                text.parse::<Listen>().map(|l| l.to_string()),
+                Ok(text.to_owned())
+            );
+        }
+        let proxy: Listen = "proxy+[::1]:80".parse().unwrap();
+        assert!(proxy.proxy && matches!(proxy.address, Address::Tcp(a) if a.port() == 80));
+    }
+
+    #[test]
+    fn refused() {
+        let table = [
+            (":8080", "names no address: write \"127.0.0.1:8080\""),
+            ("8080", "names no address: write \"127.0.0.1:8080\""),
+            ("*:80", "names no address: write \"127.0.0.1:80\""),
+            ("localhost:8080", "is not an address"),
+            ("127.0.0.1", "is not an address"),
+            ("127.0.0.1:65536", "is not an address"),
+            ("::1:8080", "is not an address"),
+            ("http://127.0.0.1:8080/", "is a URL"),
+            ("unix:", "needs a path"),
+            ("proxy+proxy+127.0.0.1:80", "is not an address"),
+            ("", "is not an address"),
+        ];
+        for (text, want) in table {
+            let error = text.parse::<Listen>().unwrap_err();
+            assert!(error.contains(want), "{text}: {error}");
+        }
+        let long = format!("unix:/{}", "x".repeat(MAX_SOCKET_PATH));
+        assert!(long.parse::<Listen>().unwrap_err().contains("108 bytes"));
+        assert!(long[..long.len() - 1].parse::<Listen>().is_ok());
+    }
+}

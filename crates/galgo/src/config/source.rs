@@ -1,0 +1,109 @@
+//! Where a configuration comes from: a file, or the convention of a folder.
+
+use std::{fs, io, path::Path, sync::Arc};
+
+use super::{Cgi, CgiRoot, Config, ConfigError, Files, Handler, Route, check, routes::unopened};
+
+impl Config {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// Everything that keeps it from being used, with file, line, column, key and mend.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        let bytes = fs::read(file).map_err(|e| ConfigError::new(unopened(file, &e).to_string()))?;
+        let source = String::from_utf8(bytes).map_err(|e| {
+            let at = e.utf8_error().valid_up_to();
+            let line = e.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;
+            ConfigError::new(format!(
+                "{}:{line}: is not UTF-8: save it as UTF-8",
+                file.display()
+            ))
+        })?;
+        Self::parse(&source, file)
+    }
+
+    /// Reads `source` as if it stood in `file`: relative paths start at the file's folder.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(source: &str, file: &Path) -> Result<Self, ConfigError> {
+        check::config(file, source)
+    }
+
+    /// What a folder says without a file: `cgi-bin/` at `/cgi-bin/` and `public/` at `/`, both
+    /// optional. There are no interpreters; which program runs a file is said in words or not at all.
+    ///
+    /// # Errors
+    /// The folder has neither, or one of them cannot be opened.
+    pub fn convention(dir: &Path) -> Result<Self, ConfigError> {
+        let fail = |path: &Path, e: &io::Error| ConfigError::new(unopened(path, e).to_string());
+        let dir = std::path::absolute(dir).map_err(|e| fail(dir, &e))?;
+        if !dir.is_dir() {
+            return Err(fail(
+                &dir,
+                &dir.metadata()
+                    .err()
+                    .unwrap_or(io::ErrorKind::NotADirectory.into()),
+            ));
+        }
+        let (programs, public) = (dir.join("cgi-bin"), dir.join("public"));
+        let present = |path: &Path| path.symlink_metadata().is_ok();
+        let mut config = Self {
+            dev_errors: io::IsTerminal::is_terminal(&io::stdout()),
+            ..Self::default()
+        };
+        let mut add = |path: &str, handler| {
+            config.routes.push(Arc::new(Route {
+                host: None,
+                path: path.to_owned(),
+                handler,
+            }));
+        };
+        if present(&programs) {
+            let root = CgiRoot::open(&programs).map_err(|e| fail(&programs, &e))?;
+            if matches!(root, CgiRoot::Program { .. }) {
+                return Err(fail(&programs, &io::ErrorKind::NotADirectory.into()));
+            }
+            let document_root = if present(&public) { &public } else { &programs };
+            add(
+                "/cgi-bin/",
+                Handler::Cgi(Cgi::new(root, document_root.clone())),
+            );
+        }
+        if present(&public) {
+            add(
+                "/",
+                Handler::Files(Files::open(&public).map_err(|e| fail(&public, &e))?),
+            );
+        }
+        if config.routes.is_empty() {
+            let dir = dir.display();
+            return Err(ConfigError::new(format!(
+                "{dir} holds nothing to serve: put programs into {dir}/cgi-bin/ or files into {dir}/public/ (mkdir -p {dir}/cgi-bin), or write {dir}/galgo.toml"
+            )));
+        }
+        Ok(config)
+    }
+
+    /// What `galgo serve DIR` serves: the file named on the command line, else `DIR/galgo.toml`
+    /// where it exists, else the convention.
+    ///
+    /// # Errors
+    /// As [`Config::load`] and [`Config::convention`].
+    pub fn for_dir(dir: &Path, explicit: Option<&Path>) -> Result<Self, ConfigError> {
+        let own = dir.join("galgo.toml");
+        match explicit {
+            Some(file) => Self::load(file),
+            None if own.symlink_metadata().is_ok() => Self::load(&own),
+            None => Self::convention(dir),
+        }
+    }
+
+    /// Whether a file of this name is the source of a program, for an interpreter runs its ending.
+    /// A `files` route answers 403 for such a file instead of showing it.
+    pub fn is_source(&self, path: &[u8]) -> bool {
+        self.interpreters
+            .iter()
+            .any(|(ending, _)| path.ends_with(ending.as_bytes()))
+    }
+}

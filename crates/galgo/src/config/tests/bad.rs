@@ -1,0 +1,339 @@
+//! What is refused, and in which words. `DIR` stands for the folder of the file.
+
+use super::{parse, site};
+
+/// (source, message); the message begins with line and column.
+const BAD: &[(&str, &str)] = &[
+    (
+        "\n\nlisen = []",
+        "3:1: unknown key \"lisen\"; did you mean \"listen\"?",
+    ),
+    (
+        "idle_timeout = 3",
+        "1:1: unknown key \"idle_timeout\" here; it belongs under [defaults] or in a [[route]]",
+    ),
+    (
+        "[defaults]\nlisten = []",
+        "2:1: unknown key \"listen\" here; it belongs at the top of the file",
+    ),
+    (
+        "frobnicate = 1",
+        "1:1: unknown key \"frobnicate\"; known here: listen, user, group, workers, umask, path, access_log, log_format, error_log, dev_errors, shutdown_grace, head_timeout, keep_alive, min_rate, rate_grace, max_connections, max_head, max_fields, max_target, max_running, queue, queue_wait, defaults, route, interpreters, userdir",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfile = \"x\"",
+        "3:1: unknown key \"file\"; did you mean \"files\"?",
+    ),
+    (
+        "listen = ",
+        "1:10: string values must be quoted, expected literal string",
+    ),
+    (
+        "listen = \"127.0.0.1:80\"",
+        "1:10: listen: found string \"127.0.0.1:80\", expected a list: [ … ]",
+    ),
+    (
+        "listen = [8080]",
+        "1:11: listen: found integer `8080`, expected a string",
+    ),
+    (
+        "listen = [\"127.0.0.1:80\", \":8080\"]",
+        "1:27: listen: \":8080\" names no address: write \"127.0.0.1:8080\" for this machine only, or \"[::]:8080\" for every address",
+    ),
+    (
+        "listen = []",
+        "1:10: listen: names no address: add one, or delete the line",
+    ),
+    (
+        "listen = [\"127.0.0.1:80\", \"127.0.0.1:80\"]",
+        "1:27: listen: 127.0.0.1:80 is named twice: delete one",
+    ),
+    ("listen = []\nlisten = []", "2:1: duplicate key"),
+    (
+        "head_timeout = \"10x\"",
+        "1:16: head_timeout: \"10x\" is not a duration: seconds (10), or \"250ms\", \"10s\", \"2m\", \"1h\"",
+    ),
+    (
+        "head_timeout = -1",
+        "1:16: head_timeout: -1 is not a duration: seconds (10), or \"250ms\", \"10s\", \"2m\", \"1h\"",
+    ),
+    (
+        "head_timeout = 0",
+        "1:16: head_timeout: 0s is out of range: 1s to 1h",
+    ),
+    (
+        "head_timeout = true",
+        "1:16: head_timeout: found boolean `true`, expected a duration: seconds (10), or \"250ms\", \"10s\", \"2m\", \"1h\"",
+    ),
+    (
+        "max_head = \"1KB\"",
+        "1:12: max_head: \"1KB\" is not a size: bytes (65536), or \"64K\", \"16M\", \"1G\" (powers of 1024)",
+    ),
+    (
+        "max_head = \"2M\"",
+        "1:12: max_head: 2M is out of range: 1K to 1M",
+    ),
+    (
+        "max_head = \"4K\"\nmax_target = \"8K\"",
+        "2:14: max_target: is larger than `max_head`, which contains it",
+    ),
+    (
+        "umask = 18",
+        "1:9: umask: 18 is not a mask: three octal digits in quotes (\"022\")",
+    ),
+    (
+        "umask = \"999\"",
+        "1:9: umask: \"999\" is not a mask: three octal digits in quotes (\"022\")",
+    ),
+    (
+        "path = \"/bin:.\"",
+        "1:8: path: every folder begins with \"/\": \"/usr/local/bin:/usr/bin:/bin\"",
+    ),
+    ("workers = 0", "1:11: workers: 0 is out of range: 1 to 1024"),
+    (
+        "workers = 1.5",
+        "1:11: workers: found floating point `1.5`, expected a number from 0",
+    ),
+    (
+        "dev_errors = \"maybe\"",
+        "1:14: dev_errors: \"maybe\" is not true, false or \"auto\"",
+    ),
+    (
+        "access_log = \"\"",
+        "1:14: access_log: is empty: write \"-\", \"stderr\" or a file",
+    ),
+    (
+        "error_log = \"off\"",
+        "1:13: error_log: is never off: write \"stderr\", \"-\" (standard output) or a file",
+    ),
+    (
+        "log_format = \"xml\"",
+        "1:14: log_format: \"xml\" is no format: choose \"combined\" or \"json\"",
+    ),
+    (
+        "group = \"www-data\"",
+        "1:9: group: needs a `user` beside it",
+    ),
+    (
+        "user = \"no-such-user\"",
+        "1:8: user: there is no user \"no-such-user\" on this system: create it or correct the name",
+    ),
+    (
+        "user = \"daemon\"\ngroup = \"no-such-group\"",
+        "2:9: group: there is no group \"no-such-group\" on this system: create it or correct the name",
+    ),
+    (
+        "user = \"root\"",
+        "1:8: user: galgo does not serve as root: name a user without privileges (www-data)",
+    ),
+    (
+        "[defaults]\ncpu = \"1500ms\"",
+        "2:7: cpu: is counted in whole seconds",
+    ),
+    (
+        "[defaults]\ncpu = \"never\"",
+        "2:7: cpu: \"never\" is not a duration: seconds (10), or \"10s\", \"2m\", \"1h\"; or \"none\"",
+    ),
+    (
+        "[defaults]\nbody = \"pipe\"",
+        "2:8: body: \"pipe\" is no way to hand over a body: choose \"stream\" or \"file\"",
+    ),
+    (
+        "[defaults]\nmax_running = 0",
+        "2:15: max_running: 0 is out of range: 1 to 100000",
+    ),
+    (
+        "",
+        " there is no route: add a [[route]] with `path` and one of `cgi`, `files`, `respond`",
+    ),
+    (
+        "[[route]]\npath = \"/\"",
+        "1:1: this route has no handler: give it one of `cgi`, `files`, `respond`",
+    ),
+    (
+        "# a\n[[route]]\npath = \"/\"\nfiles = \"public\"\ncgi = \"cgi-bin\"",
+        "2:1: this route has more than one handler: keep one of `cgi`, `files`, `respond`",
+    ),
+    (
+        "[[route]]\nfiles = \"public\"",
+        "1:1: this route has no `path`: add path = \"/…\"",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"pubic\"",
+        "3:9: files: DIR/pubic does not exist: create it or correct the path",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"pixel.gif\"",
+        "3:9: files: DIR/pixel.gif is not a folder: name one",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"\"",
+        "3:9: files: is empty: write \".\" for the folder of this file",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\nmax_body = 3",
+        "4:12: max_body: is an option of `cgi` routes, and this is a `files` route: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\nenv = { A = \"1\" }",
+        "4:7: env: is an option of `cgi` routes, and this is a `files` route: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nindex = []",
+        "4:9: index: is an option of `files` routes, and this is a `cgi` route: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nenv = { PATH_INFO = \"1\" }",
+        "4:9: env: PATH_INFO is computed for each request and cannot be set: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nenv = { \"A-B\" = \"1\" }",
+        "4:9: env: \"A-B\" is not the name of a variable: letters, digits and \"_\"",
+    ),
+    (
+        "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nenv = { A = \"\\u0000\" }",
+        "4:13: A: holds a NUL character: remove it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nenv = { A = 1 }",
+        "4:13: A: found integer `1`, expected a string",
+    ),
+    (
+        "[[route]]\npath = \"a\"\ncgi = \"cgi-bin\"",
+        "2:8: path: \"a\" does not begin with \"/\"",
+    ),
+    (
+        "[[route]]\npath = \"/a//b\"\ncgi = \"cgi-bin\"",
+        "2:8: path: \"/a//b\" holds an empty segment: write one \"/\"",
+    ),
+    (
+        "[[route]]\npath = \"/a/../b\"\ncgi = \"cgi-bin\"",
+        "2:8: path: \"/a/../b\" holds a dot segment, which no request has: write the path without it",
+    ),
+    (
+        "[[route]]\npath = \"/a%20b\"\ncgi = \"cgi-bin\"",
+        "2:8: path: \"/a%20b\" holds \"?\", \"#\", \"%\" or a control character: write the decoded path",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nhost = \"a.b:80\"\ncgi = \"cgi-bin\"",
+        "3:8: host: a host has no port here: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nhost = \"*.b\"\ncgi = \"cgi-bin\"",
+        "3:8: host: \"*.b\" is not a host name: write it as in \"git.example.org\"",
+    ),
+    (
+        "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\n[[route]]\npath = \"/\"\nfiles = \"public\"",
+        "4:1: another route has the path \"/\" already: delete one",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\nhost = \"B.c\"\ncgi = \"cgi-bin\"\n[[route]]\npath = \"/a/\"\nhost = \"b.c\"\nfiles = \"public\"",
+        "5:1: another route has the path \"/a/\" and the host \"b.c\" already: delete one",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/programs/\"\ncgi = \"cgi-bin\"",
+        "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, or add a `cgi` route with that path",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\nindex = [\"a/b\"]",
+        "4:10: index: \"a/b\" is not the name of a file: write it as in \"index.html\"",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\ntypes = { x = \"html\" }",
+        "4:15: x: \"html\" is not a media type: write it as in \"text/html\"",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\nheaders = { \"Content-Length\" = \"1\" }",
+        "4:13: headers: Content-Length is computed for each response: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\nheaders = { \"A B\" = \"1\" }",
+        "4:13: headers: \"A B\" is not the name of a field",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\nheaders = { A = \"1\\r\\nB: 2\" }",
+        "4:17: A: a field value holds visible ASCII and single spaces around words only",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nrespond = { status = 99 }",
+        "3:22: status: is not a final status: 200 to 599",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nrespond = { status = 204, body = \"x\" }",
+        "3:11: a response with status 204 has no body: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nrespond = { body = \"x\", file = \"pixel.gif\" }",
+        "3:32: file: stands beside `body`: keep one of them",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nrespond = { file = \"nothing.gif\" }",
+        "3:20: file: DIR/nothing.gif does not exist: create it or correct the path",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nrespond = { bdy = \"x\" }",
+        "3:13: unknown key \"bdy\"; did you mean \"body\"?",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nrespond = { body = \"x\" }\nlisting = true",
+        "4:11: listing: is an option of `files` routes, and this is a `respond` route: delete it",
+    ),
+    (
+        "[interpreters]\nphp = \"/usr/bin/php-cgi\"",
+        "2:1: \"php\" is not an ending: write it as in \".php\"",
+    ),
+    (
+        "[interpreters]\n\".php\" = \"php-cgi\"",
+        "2:10: .php: php-cgi is not absolute: write the whole path, as /usr/bin/php-cgi",
+    ),
+    (
+        "[interpreters]\n\".php\" = \"/no/such/php-cgi\"",
+        "2:10: .php: /no/such/php-cgi is not a program here: install it or correct the path",
+    ),
+    (
+        "[interpreters]\n\".php\" = \"/etc/passwd\"",
+        "2:10: .php: /etc/passwd is not executable: chmod +x it or correct the path",
+    ),
+    (
+        "[userdir]\nusers = [\"daemon\"]",
+        "1:1: userdir: name at least one of `files` and `cgi`",
+    ),
+    (
+        "[userdir]\nfiles = \"public_html\"",
+        "1:1: userdir: name the users that have one: users = [\"alice\"]",
+    ),
+    (
+        "[userdir]\nfiles = \"public_html\"\nusers = [\"*\"]",
+        "3:10: users: every account would be published, those of the system too: name the users",
+    ),
+    (
+        "[userdir]\nfiles = \"public_html\"\nusers = [\"root\"]",
+        "3:10: users: the home of root is not published: delete it",
+    ),
+    (
+        "[userdir]\nfiles = \"public_html\"\nusers = [\"no-such-user\"]",
+        "3:10: users: there is no user \"no-such-user\" on this system: delete it or correct the name",
+    ),
+    (
+        "[userdir]\nfiles = \"../public_html\"\nusers = [\"daemon\"]",
+        "2:9: files: is a folder below the home: write it as in \"public_html\"",
+    ),
+];
+
+#[test]
+fn refused_with_place_and_mend() {
+    let dir = site();
+    let file = dir.path().join("galgo.toml").display().to_string();
+    let mut wrong = String::new();
+    for (source, want) in BAD {
+        let got = parse(dir.path(), source).expect_err(source).to_string();
+        let got = got.strip_prefix(&format!("{file}:")).unwrap_or(&got);
+        let got = got.replace(&dir.path().display().to_string(), "DIR");
+        if got != *want {
+            wrong.push_str(&format!(
+                "source: {source:?}\n  want: {want:?}\n   got: {got:?}\n"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}

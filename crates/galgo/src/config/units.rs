@@ -1,0 +1,334 @@
+//! Values with a unit, as they are typed: `"10s"`, `"64K"`, `"022"`, `"none"`.
+
+use std::{fmt, marker::PhantomData, time::Duration};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Visitor},
+};
+
+/// A kind of value that may be typed as a number, as a text, or as either.
+pub(super) trait Unit: Sized {
+    /// What it is and how it is written, for messages.
+    const FORM: &str;
+    /// From a plain number.
+    fn of_number(number: u64) -> Option<Self>;
+    /// From a text.
+    fn of_text(text: &str) -> Option<Self>;
+}
+
+/// Makes a [`Unit`] readable from TOML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Value<U>(pub(super) U);
+
+impl<'de, U: Unit> Deserialize<'de> for Value<U> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader(PhantomData))
+    }
+}
+
+struct Reader<U>(PhantomData<U>);
+
+impl<U: Unit> Visitor<'_> for Reader<U> {
+    type Value = Value<U>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(U::FORM)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+        let value = u64::try_from(number).ok().and_then(U::of_number);
+        value
+            .map(Value)
+            .ok_or_else(|| E::custom(format!("{number} is not {}", U::FORM)))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        let value = U::of_text(text);
+        value
+            .map(Value)
+            .ok_or_else(|| E::custom(format!("{text:?} is not {}", U::FORM)))
+    }
+}
+
+/// A duration: whole seconds, or a number with `ms`, `s`, `m` or `h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+pub(super) struct Time(pub(super) Duration);
+
+impl Time {
+    pub(super) const fn ms(ms: u64) -> Self {
+        Self(Duration::from_millis(ms))
+    }
+
+    pub(super) const fn secs(secs: u64) -> Self {
+        Self(Duration::from_secs(secs))
+    }
+}
+
+impl Unit for Time {
+    const FORM: &str = r#"a duration: seconds (10), or "250ms", "10s", "2m", "1h""#;
+
+    fn of_number(number: u64) -> Option<Self> {
+        Some(Self::secs(number))
+    }
+
+    fn of_text(text: &str) -> Option<Self> {
+        let (number, unit) = split(text)?;
+        let ms = match unit {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return None,
+        };
+        number.checked_mul(ms).map(Self::ms)
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_millis() {
+            ms if ms % 1000 != 0 => write!(f, "{ms}ms"),
+            ms if ms > 0 && ms % 3_600_000 == 0 => write!(f, "{}h", ms / 3_600_000),
+            ms if ms > 0 && ms % 60_000 == 0 => write!(f, "{}m", ms / 60_000),
+            ms => write!(f, "{}s", ms / 1000),
+        }
+    }
+}
+
+/// A number of bytes: plain, or with `K`, `M`, `G` or `T` (powers of 1024).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+pub(super) struct Size(pub(super) u64);
+
+pub(super) const K: u64 = 1 << 10;
+pub(super) const M: u64 = 1 << 20;
+pub(super) const G: u64 = 1 << 30;
+pub(super) const T: u64 = 1 << 40;
+
+impl Unit for Size {
+    const FORM: &str = r#"a size: bytes (65536), or "64K", "16M", "1G" (powers of 1024)"#;
+
+    fn of_number(number: u64) -> Option<Self> {
+        Some(Self(number))
+    }
+
+    fn of_text(text: &str) -> Option<Self> {
+        let (number, unit) = split(text)?;
+        let factor = match unit {
+            "K" | "k" => K,
+            "M" | "m" => M,
+            "G" | "g" => G,
+            "T" | "t" => T,
+            _ => return None,
+        };
+        number.checked_mul(factor).map(Self)
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(T, "T"), (G, "G"), (M, "M"), (K, "K")];
+        match units
+            .iter()
+            .find(|(unit, _)| self.0 > 0 && self.0.is_multiple_of(*unit))
+        {
+            Some((unit, name)) => write!(f, "{}{name}", self.0 / unit),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// A plain number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+pub(super) struct Count(pub(super) u64);
+
+impl Unit for Count {
+    const FORM: &str = "a number from 0";
+
+    fn of_number(number: u64) -> Option<Self> {
+        Some(Self(number))
+    }
+
+    fn of_text(_text: &str) -> Option<Self> {
+        None
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A value that may be absent: `"none"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OrNone<U>(pub(super) Option<U>);
+
+/// `FORM` cannot be put together from another one in a constant, hence the table of its users.
+pub(super) trait OptionalForm {
+    const FORM: &str;
+}
+
+impl OptionalForm for Time {
+    const FORM: &str = r#"a duration: seconds (10), or "10s", "2m", "1h"; or "none""#;
+}
+
+impl OptionalForm for Size {
+    const FORM: &str = r#"a size: bytes (65536), or "64K", "16M", "1G"; or "none""#;
+}
+
+impl OptionalForm for Count {
+    const FORM: &str = r#"a number from 0, or "none""#;
+}
+
+impl<U: Unit + OptionalForm> Unit for OrNone<U> {
+    const FORM: &str = <U as OptionalForm>::FORM;
+
+    fn of_number(number: u64) -> Option<Self> {
+        U::of_number(number).map(|value| Self(Some(value)))
+    }
+
+    fn of_text(text: &str) -> Option<Self> {
+        match text {
+            "none" => Some(Self(None)),
+            _ => U::of_text(text).map(|value| Self(Some(value))),
+        }
+    }
+}
+
+/// A file mode creation mask. A text, because an octal number cannot begin with 0 in TOML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mask(pub(super) u32);
+
+impl Unit for Mask {
+    const FORM: &str = r#"a mask: three octal digits in quotes ("022")"#;
+
+    fn of_number(_number: u64) -> Option<Self> {
+        None
+    }
+
+    fn of_text(text: &str) -> Option<Self> {
+        let octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
+        let mask = octal.then(|| u32::from_str_radix(text, 8).ok())??;
+        (mask <= 0o777).then_some(Self(mask))
+    }
+}
+
+/// `dev_errors`: true, false or `"auto"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Switch {
+    Auto,
+    Is(bool),
+}
+
+impl<'de> Deserialize<'de> for Switch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Switch;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(r#"true, false or "auto""#)
+            }
+            fn visit_bool<E: de::Error>(self, is: bool) -> Result<Switch, E> {
+                Ok(Switch::Is(is))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Switch, E> {
+                match text {
+                    "auto" => Ok(Switch::Auto),
+                    _ => Err(E::custom(format!(
+                        "{text:?} is not true, false or \"auto\""
+                    ))),
+                }
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// The digits at the start, and what follows them; a number without unit is not a text.
+fn split(text: &str) -> Option<(u64, &str)> {
+    let end = text.bytes().position(|b| !b.is_ascii_digit())?;
+    Some((text[..end].parse().ok()?, &text[end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let table = [
+            ("250ms", Some(250)),
+            ("10s", Some(10_000)),
+            ("2m", Some(120_000)),
+            ("1h", Some(3_600_000)),
+            ("0s", Some(0)),
+            ("10", None),
+            ("10 s", None),
+            ("-1s", None),
+            ("1.5s", None),
+            ("s", None),
+            ("", None),
+            ("1d", None),
+            ("99999999999999999999s", None),
+            ("18446744073709551615h", None),
+        ];
+        for (text, ms) in table {
+            assert_eq!(Time::of_text(text), ms.map(Time::ms), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        let table = [
+            ("64K", Some(65_536)),
+            ("16M", Some(16 << 20)),
+            ("1G", Some(1 << 30)),
+            ("1g", Some(1 << 30)),
+            ("2T", Some(2 << 40)),
+            ("64KB", None),
+            ("64", None),
+            ("18446744073709551615K", None),
+        ];
+        for (text, bytes) in table {
+            assert_eq!(Size::of_text(text), bytes.map(Size), "{text}");
+        }
+    }
+
+    #[test]
+    fn masks() {
+        let table = [
+            ("022", Some(0o22)),
+            ("0077", Some(0o77)),
+            ("22", None),
+            ("1022", None),
+        ];
+        for (text, mask) in table {
+            assert_eq!(Mask::of_text(text), mask.map(Mask), "{text}");
+        }
+        assert_eq!(Mask::of_text("+22"), None);
+    }
+
+    #[test]
+    fn shown_as_typed() {
+        let times = [
+            (0, "0s"),
+            (250, "250ms"),
+            (10_000, "10s"),
+            (75_000, "75s"),
+            (120_000, "2m"),
+        ];
+        for (ms, text) in times {
+            assert_eq!(Time::ms(ms).to_string(), text);
+        }
+        for (bytes, text) in [
+            (0, "0"),
+            (1, "1"),
+            (1536, "1536"),
+            (65_536, "64K"),
+            (G, "1G"),
+        ] {
+            assert_eq!(Size(bytes).to_string(), text);
+        }
+    }
+}

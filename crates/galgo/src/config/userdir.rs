@@ -1,0 +1,146 @@
+//! `[userdir]` becomes ordinary routes: `/~user/` and `/~user/cgi-bin/`.
+
+use std::{
+    io,
+    ops::Range,
+    path::{Component, Path, PathBuf},
+};
+
+use toml::Spanned;
+
+use super::{
+    Cgi, CgiRoot, Config, ConfigError, Files, Handler, Route, UserDir,
+    error::Text,
+    folder, identity,
+    raw::{self, RawUserDir},
+    routes::{Placed, unopened},
+};
+
+type Checked<X> = Result<X, ConfigError>;
+
+/// Looks the users up and adds a route for each folder that is there. A folder that is missing, or a
+/// link that leads out of the home, is a warning: one user must not keep the server from starting.
+pub(super) fn fill(
+    text: &Text<'_>,
+    raw: &Spanned<RawUserDir>,
+    config: &mut Config,
+    routes: &mut Vec<Placed>,
+) -> Checked<UserDir> {
+    let userdir = text.userdir(raw)?;
+    for (user, home) in &userdir.users {
+        for (name, kind) in [(&userdir.files, Kind::Files), (&userdir.cgi, Kind::Cgi)] {
+            let Some(name) = name else { continue };
+            match route(user, home, name, kind, &userdir, config) {
+                Ok(route) => routes.push((route, raw.span())),
+                Err(e) => config
+                    .warnings
+                    .push(format!("~{user}: {}", unopened(&home.join(name), &e))),
+            }
+        }
+    }
+    Ok(userdir)
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Files,
+    Cgi,
+}
+
+fn route(
+    user: &str,
+    home: &Path,
+    name: &Path,
+    kind: Kind,
+    userdir: &UserDir,
+    config: &Config,
+) -> io::Result<Route> {
+    // The user owns what is below the home and nothing else, whatever links are laid there.
+    let fd = folder::open_below(folder::open(home)?, name)?;
+    let path = home.join(name);
+    let (url, handler) = match kind {
+        Kind::Files => (format!("/~{user}/"), Handler::Files(Files::new(path, fd))),
+        Kind::Cgi => {
+            let document_root = home.join(userdir.files.as_deref().unwrap_or(name));
+            let root = CgiRoot::Folder { path, fd };
+            let cgi = Cgi {
+                interpreters: config.interpreters.clone(),
+                options: config.options.clone(),
+                ..Cgi::new(root, document_root)
+            };
+            (format!("/~{user}/cgi-bin/"), Handler::Cgi(cgi))
+        }
+    };
+    Ok(Route {
+        host: None,
+        path: url,
+        handler,
+    })
+}
+
+impl Text<'_> {
+    fn userdir(&self, raw: &Spanned<RawUserDir>) -> Checked<UserDir> {
+        let (at, raw) = (raw.span(), raw.get_ref());
+        let files = raw
+            .files
+            .as_ref()
+            .map(|typed| self.below_home(typed))
+            .transpose()?;
+        let cgi = raw
+            .cgi
+            .as_ref()
+            .map(|typed| self.below_home(typed))
+            .transpose()?;
+        if files.is_none() && cgi.is_none() {
+            return Err(self.bare(at, "userdir: name at least one of `files` and `cgi`"));
+        }
+        let users = raw
+            .users
+            .as_ref()
+            .filter(|users| !users.get_ref().is_empty());
+        let Some(users) = users else {
+            let message = "userdir: name the users that have one: users = [\"alice\"]";
+            return Err(self.bare(at, message));
+        };
+        let users = users
+            .get_ref()
+            .iter()
+            .map(|user| self.user(user))
+            .collect::<Checked<_>>()?;
+        Ok(UserDir { files, cgi, users })
+    }
+
+    fn below_home(&self, typed: &raw::Text) -> Checked<PathBuf> {
+        let path = PathBuf::from(self.no_nul(typed)?);
+        let plain = |part| matches!(part, Component::Normal(_));
+        if path.as_os_str().is_empty() || !path.components().all(plain) {
+            let message = "is a folder below the home: write it as in \"public_html\"";
+            return Err(self.error(typed.span(), message));
+        }
+        Ok(path)
+    }
+
+    fn user(&self, typed: &raw::Text) -> Checked<(String, PathBuf)> {
+        let user = typed.get_ref();
+        let fail = |at: Range<usize>, message: String| Err(self.error(at, message));
+        if user == "*" {
+            let message =
+                "every account would be published, those of the system too: name the users";
+            return fail(typed.span(), message.to_owned());
+        }
+        if user == "root" {
+            return fail(
+                typed.span(),
+                "the home of root is not published: delete it".to_owned(),
+            );
+        }
+        match identity::home(user) {
+            Ok(home) if home.is_absolute() && home != Path::new("/") => Ok((user.clone(), home)),
+            Ok(home) => fail(
+                typed.span(),
+                format!("{user} has no home (\"{}\")", home.display()),
+            ),
+            Err(e) => fail(typed.span(), format!("{e}: delete it or correct the name")),
+        }
+    }
+}

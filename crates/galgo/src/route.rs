@@ -1,0 +1,106 @@
+//! From host and path to a route, and from a `cgi` route to the program.
+//!
+//! The decision is made on the file that openat2(2) found below the route's folder, never on the path
+//! as a string: no link, dot segment or race leads out of the folder.
+
+mod program;
+
+use std::sync::Arc;
+
+pub use program::{Found, Refusal, program};
+
+use crate::config::{Handler, Route};
+
+/// The route that answers a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Match<'c, 'p> {
+    /// The route.
+    pub route: &'c Arc<Route>,
+    /// The decoded path below the route, without a leading slash.
+    pub rest: &'p [u8],
+    /// The path is that of a folder without its last slash: answer 301 to the same path with it.
+    pub slash_missing: bool,
+}
+
+/// Finds the route for a decoded path. `host` is the request's host, with or without a port, in any
+/// letter case; empty where there is none.
+///
+/// Among the routes whose host is the request's, or which have none, the longest path wins; of equal
+/// paths the one with a host. A path that ends in `/` answers everything below it and, without the
+/// slash, a redirect to itself; any other answers itself and everything below it.
+pub fn find<'c, 'p>(routes: &'c [Arc<Route>], host: &str, path: &'p [u8]) -> Option<Match<'c, 'p>> {
+    let (index, kind) = first(routes.iter().map(Arc::as_ref), host, path)?;
+    let route = routes.get(index)?;
+    let rest = path.get(route.path.len()..).unwrap_or_default();
+    let rest = rest
+        .strip_prefix(b"/")
+        .filter(|_| !route.path.ends_with('/'))
+        .unwrap_or(rest);
+    Some(Match {
+        route,
+        rest,
+        slash_missing: kind == Kind::Slashless,
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The path is the route's or below it.
+    Below,
+    /// The path is the route's without its last slash.
+    Slashless,
+}
+
+/// The index of the route that answers; `routes` come in the order of [`crate::config::Config::routes`].
+pub(crate) fn first<'c>(
+    routes: impl IntoIterator<Item = &'c Route>,
+    host: &str,
+    path: &[u8],
+) -> Option<(usize, Kind)> {
+    let host = name(host);
+    let mut slashless = None;
+    for (index, route) in routes.into_iter().enumerate() {
+        if route
+            .host
+            .as_ref()
+            .is_some_and(|own| !own.eq_ignore_ascii_case(host))
+        {
+            continue;
+        }
+        match kind(route, path) {
+            // `/docs` typed as a path of its own is nearer to `/docs` than the folder `/docs/` is.
+            Some(Kind::Below) if slashless.is_none() || route.path.as_bytes() == path => {
+                return Some((index, Kind::Below));
+            }
+            Some(Kind::Slashless) if slashless.is_none() => slashless = Some(index),
+            _ => {}
+        }
+    }
+    slashless.map(|index| (index, Kind::Slashless))
+}
+
+fn kind(route: &Route, path: &[u8]) -> Option<Kind> {
+    let own = route.path.as_bytes();
+    let folder = own.ends_with(b"/");
+    match path.strip_prefix(own) {
+        Some(rest) => (folder || matches!(rest, [] | [b'/', ..])).then_some(Kind::Below),
+        // A constant answer has no folder to be redirected into.
+        None if folder && !matches!(route.handler, Handler::Respond(_)) => {
+            (own.strip_suffix(b"/") == Some(path)).then_some(Kind::Slashless)
+        }
+        None => None,
+    }
+}
+
+/// The host without its port and without the dot of a full name.
+fn name(host: &str) -> &str {
+    let digits = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
+    let bare = match host.rsplit_once(':') {
+        Some((bare, port)) if digits(port) && (bare.ends_with(']') || !bare.contains(':')) => bare,
+        _ => host,
+    };
+    bare.strip_suffix('.').unwrap_or(bare)
+}
+
+#[cfg(test)]
+mod tests;

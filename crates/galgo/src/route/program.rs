@@ -1,0 +1,228 @@
+//! The program a path names: "the first existing file on the path", and what is behind it.
+
+use std::{
+    borrow::Cow,
+    ffi::CString,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2},
+    io::Errno,
+};
+
+use crate::config::{Cgi, CgiRoot};
+
+/// A program and how the path falls apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found<'p> {
+    /// SCRIPT_NAME: the path up to and including the program, no slash at its end.
+    pub script_name: &'p [u8],
+    /// PATH_INFO: the rest of the path, byte for byte (`//` stays); empty or begins with `/`.
+    pub path_info: &'p [u8],
+    /// PATH_TRANSLATED: DOCUMENT_ROOT and PATH_INFO; `None` where there is no PATH_INFO.
+    pub path_translated: Option<Vec<u8>>,
+    /// SCRIPT_FILENAME, absolute, as configured: links are not resolved.
+    pub script_filename: CString,
+    /// The folder the program is in: its working directory.
+    pub dir: CString,
+    /// What runs the file: `execve` this with the arguments `[interpreter, script_filename]`.
+    ///
+    /// php-cgi finds the script by SCRIPT_FILENAME, wants REDIRECT_STATUS, and ignores the
+    /// argument, but shows the source of a file for `-s`: a query must never become its argument.
+    /// Perl, Python and the shells take the argument, which begins with `/` and so is no option.
+    pub interpreter: Option<PathBuf>,
+    /// The file's name begins with `nph-`: its output goes to the client untouched.
+    pub nph: bool,
+}
+
+/// Why there is no program to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// 404.
+    NotFound,
+    /// 403, with a sentence for the log.
+    Forbidden(String),
+}
+
+/// Finds the program that the decoded `path` names on a route with the path `route_path`.
+///
+/// # Errors
+/// There is none, or it may not be run; a file is never shown instead.
+pub fn program<'p>(cgi: &Cgi, route_path: &str, path: &'p [u8]) -> Result<Found<'p>, Refusal> {
+    let base = route_path.strip_suffix('/').unwrap_or(route_path).len();
+    match &cgi.root {
+        CgiRoot::Program { path: file } => {
+            let (_, stat) = open(
+                CWD,
+                file.as_os_str().as_bytes(),
+                ResolveFlags::NO_MAGICLINKS,
+            )
+            .map_err(|errno| refusal(errno, file))?;
+            found(
+                cgi,
+                file.as_os_str().as_bytes().to_owned(),
+                &stat,
+                path,
+                base,
+            )
+        }
+        CgiRoot::Folder { path: folder, fd } => {
+            let below = path.get(base + 1..).ok_or(Refusal::NotFound)?;
+            let (length, stat) = walk(fd.as_fd(), below, folder)?;
+            let mut file = folder.as_os_str().as_bytes().to_owned();
+            file.push(b'/');
+            file.extend_from_slice(&below[..length]);
+            found(cgi, file, &stat, path, base + 1 + length)
+        }
+    }
+}
+
+/// The length of the part of `below` that names the program.
+///
+/// The whole is tried first, for most requests carry no PATH_INFO: one openat2 and one fstat. Where a
+/// file stands in the way, it is the program: the walk from the front meets it after at most as many
+/// steps as there are real folders.
+fn walk(folder: BorrowedFd<'_>, below: &[u8], named: &Path) -> Result<(usize, Stat), Refusal> {
+    let whole = plausible(below);
+    if whole == 0 {
+        return Err(Refusal::NotFound);
+    }
+    let refuse = |errno, length: usize| {
+        refusal(
+            errno,
+            &named.join(String::from_utf8_lossy(&below[..length]).as_ref()),
+        )
+    };
+    match open(
+        folder,
+        &below[..whole],
+        ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+    ) {
+        Ok((_, stat)) if is_folder(&stat) => return Err(Refusal::NotFound),
+        Ok((_, stat)) => return Ok((whole, stat)),
+        // The path behind the program may be longer than any file's.
+        Err(Errno::NOTDIR | Errno::NAMETOOLONG) => {}
+        Err(errno) => return Err(refuse(errno, whole)),
+    }
+    let slashes = (0..whole).filter(|&at| below[at] == b'/');
+    for length in slashes {
+        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let (_, stat) = open(folder, &below[..length], inside).map_err(|e| refuse(e, length))?;
+        if !is_folder(&stat) {
+            return Ok((length, stat));
+        }
+    }
+    Err(Refusal::NotFound)
+}
+
+/// How far `below` can name a program: up to an empty segment, a dotfile, or an editor's backup.
+fn plausible(below: &[u8]) -> usize {
+    let mut length = 0;
+    for segment in below.split(|&b| b == b'/') {
+        if segment.is_empty() || segment.starts_with(b".") || segment.ends_with(b"~") {
+            break;
+        }
+        length += segment.len() + usize::from(length > 0);
+    }
+    length
+}
+
+/// Opens without the right to read: what runs the program needs none.
+fn open(folder: impl AsFd, path: &[u8], how: ResolveFlags) -> Result<(OwnedFd, Stat), Errno> {
+    const TRIES: u8 = 8; // EAGAIN: a folder was renamed meanwhile (openat2(2))
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let mut tries = 0;
+    let fd = loop {
+        match openat2(&folder, path, flags, Mode::empty(), how) {
+            Err(Errno::AGAIN) if tries < TRIES => tries += 1,
+            other => break other?,
+        }
+    };
+    let stat = fstat(&fd)?;
+    Ok((fd, stat))
+}
+
+fn found<'p>(
+    cgi: &Cgi,
+    file: Vec<u8>,
+    stat: &Stat,
+    path: &'p [u8],
+    length: usize,
+) -> Result<Found<'p>, Refusal> {
+    let name_at = file.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+    let name = &file[name_at..];
+    let ours = cgi
+        .interpreters
+        .iter()
+        .find(|(ending, _)| name.ends_with(ending.as_bytes()));
+    let interpreter = ours.map(|(_, program)| program.clone());
+    runnable(&file, stat, interpreter.is_some())?;
+    let (script_name, path_info) = path.split_at_checked(length).ok_or(Refusal::NotFound)?;
+    let path_translated = (!path_info.is_empty()).then(|| {
+        let root = cgi.document_root.as_os_str().as_bytes();
+        [root.strip_suffix(b"/").unwrap_or(root), path_info].concat()
+    });
+    let nph = name.starts_with(b"nph-");
+    let dir = CString::new(&file[..name_at.saturating_sub(1).max(1)]);
+    // A NUL never gets here: no Target and no configuration holds one.
+    let (Ok(dir), Ok(script_filename)) = (dir, CString::new(file)) else {
+        return Err(Refusal::NotFound);
+    };
+    Ok(Found {
+        script_name,
+        path_info,
+        path_translated,
+        script_filename,
+        dir,
+        interpreter,
+        nph,
+    })
+}
+
+/// Whether the file may be run. The mode alone is looked at: where it says yes and this user may
+/// not, `execve` answers EACCES, which is a 403 too.
+fn runnable(file: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Refusal> {
+    let file = || -> Cow<'_, str> { String::from_utf8_lossy(file) };
+    let forbidden = |why: String| Err(Refusal::Forbidden(why));
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return forbidden(format!("{:?} is not a regular file", file()));
+    }
+    if interpreted && stat.st_mode & 0o444 == 0 {
+        return forbidden(format!(
+            "{:?} is not readable: chmod a+r {:?}",
+            file(),
+            file()
+        ));
+    }
+    if !interpreted && stat.st_mode & 0o111 == 0 {
+        return forbidden(format!(
+            "{:?} is not executable: chmod +x {:?}",
+            file(),
+            file()
+        ));
+    }
+    Ok(())
+}
+
+fn refusal(errno: Errno, file: &Path) -> Refusal {
+    match errno {
+        Errno::XDEV => Refusal::Forbidden(format!(
+            "{file:?} leads out of the program folder by a symbolic link: copy the program instead"
+        )),
+        Errno::LOOP => Refusal::Forbidden(format!("{file:?} is a loop of symbolic links")),
+        Errno::ACCESS => Refusal::Forbidden(format!(
+            "{file:?} cannot be reached by the server's user: chmod a+x the folders on the way"
+        )),
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Refusal::NotFound,
+        other => Refusal::Forbidden(format!("{file:?}: {other}")),
+    }
+}
+
+fn is_folder(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+}
