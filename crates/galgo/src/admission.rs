@@ -50,10 +50,15 @@ impl Admission {
                 Some(route) => Some(own(route).await?),
                 None => None,
             };
-            Ok(Permit { _server: own(&self.places).await?, _route: route })
+            Ok(Permit {
+                _server: own(&self.places).await?,
+                _route: route,
+            })
         })
         .await
-        .unwrap_or(Err(Fault::Busy("no place for another program came free within queue_wait")))
+        .unwrap_or(Err(Fault::Busy(
+            "no place for another program came free within queue_wait",
+        )))
     }
 
     fn at_once(&self, route: Option<&Arc<Semaphore>>) -> Option<Permit> {
@@ -61,7 +66,10 @@ impl Admission {
             Some(route) => Some(route.clone().try_acquire_owned().ok()?),
             None => None,
         };
-        Some(Permit { _server: self.places.clone().try_acquire_owned().ok()?, _route: route })
+        Some(Permit {
+            _server: self.places.clone().try_acquire_owned().ok()?,
+            _route: route,
+        })
     }
 
     /// Requests waiting now.

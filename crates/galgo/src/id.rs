@@ -23,7 +23,10 @@ impl Ids {
         let _ = rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty());
         let (base, next) = seed.split_at(8);
         let word = |b: &[u8]| b.iter().fold(0_u64, |n, &b| n << 8 | u64::from(b));
-        Self { base: word(base), next: Cell::new(word(next)) }
+        Self {
+            base: word(base),
+            next: Cell::new(word(next)),
+        }
     }
 
     /// The next id.
@@ -60,8 +63,9 @@ mod tests {
     #[test]
     fn ids_differ() {
         let (a, b) = (Ids::new(), Ids::new());
-        let mut all: Vec<_> =
-            (0..1000).flat_map(|_| [a.next().as_str().to_owned(), b.next().as_str().to_owned()]).collect();
+        let mut all: Vec<_> = (0..1000)
+            .flat_map(|_| [a.next().as_str().to_owned(), b.next().as_str().to_owned()])
+            .collect();
         all.sort();
         all.dedup();
         assert_eq!(all.len(), 2000);

@@ -5,6 +5,7 @@
 pub mod admission;
 pub mod body;
 pub mod buf;
+pub mod cli;
 pub mod config;
 pub mod conn;
 pub mod fault;
@@ -16,5 +17,6 @@ pub mod pace;
 pub mod proxy;
 pub mod relay;
 pub mod route;
+pub mod serve;
 pub mod sock;
 pub mod worker;

@@ -11,12 +11,13 @@ use std::{
 };
 
 use rustix::{io::Errno, net as sys};
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::io::Interest;
 
 use crate::{
     config::{Address, Listen},
     conn,
     log::Level,
+    sock::register,
     worker::{Phase, Worker},
 };
 
@@ -53,12 +54,21 @@ impl Listener {
             Address::Unix(path) => (bind_unix(path)?, listen.address.clone()),
         };
         sys::listen(&fd, BACKLOG)?;
-        Ok(Self { fd, listen: Listen { address, proxy: listen.proxy } })
+        Ok(Self {
+            fd,
+            listen: Listen {
+                address,
+                proxy: listen.proxy,
+            },
+        })
     }
 
     /// The same socket for another event loop.
     pub fn another(&self) -> io::Result<Self> {
-        Ok(Self { fd: self.fd.try_clone()?, listen: self.listen.clone() })
+        Ok(Self {
+            fd: self.fd.try_clone()?,
+            listen: self.listen.clone(),
+        })
     }
 
     /// Its address as a person would type it into a browser.
@@ -84,7 +94,11 @@ fn new_socket(family: sys::AddressFamily) -> Result<OwnedFd, Errno> {
 }
 
 fn bind_tcp(at: SocketAddr) -> io::Result<(OwnedFd, Address)> {
-    let family = if at.is_ipv4() { sys::AddressFamily::INET } else { sys::AddressFamily::INET6 };
+    let family = if at.is_ipv4() {
+        sys::AddressFamily::INET
+    } else {
+        sys::AddressFamily::INET6
+    };
     let fd = new_socket(family)?;
     sys::sockopt::set_socket_reuseaddr(&fd, true)?;
     if at.is_ipv6() {
@@ -103,8 +117,9 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     let fd = new_socket(sys::AddressFamily::UNIX)?;
     let at = sys::SocketAddrUnix::new(path)?;
     match sys::bind(&fd, &at) {
-        Err(Errno::ADDRINUSE) if sys::connect(new_socket(sys::AddressFamily::UNIX)?, &at)
-            == Err(Errno::CONNREFUSED) =>
+        Err(Errno::ADDRINUSE)
+            if sys::connect(new_socket(sys::AddressFamily::UNIX)?, &at)
+                == Err(Errno::CONNREFUSED) =>
         {
             std::fs::remove_file(path)?;
             sys::bind(&fd, &at)?;
@@ -117,11 +132,15 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
 /// Accepts connections on `listener` and serves each, here or on the worker with the fewest, until the server drains.
 pub async fn accept(worker: Rc<Worker>, listener: Listener) {
     let mut phase = worker.server.phase.clone();
-    let fd = match AsyncFd::with_interest(listener.fd, Interest::READABLE) {
+    let fd = match register(listener.fd, Interest::READABLE) {
         Ok(fd) => fd,
         Err(e) => {
             let about = "listen";
-            return worker.server.logs.error.write(Level::Error, about, &e.to_string());
+            return worker
+                .server
+                .logs
+                .error
+                .write(Level::Error, about, &e.to_string());
         }
     };
     loop {
@@ -136,14 +155,28 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener) {
         match guard.try_io(|fd| accept_one(fd.get_ref().as_fd())) {
             Err(_would_block) => {}
             Ok(Ok((fd, remote))) => {
-                place(&worker, Accepted { fd, remote, proxy: listener.listen.proxy });
+                place(
+                    &worker,
+                    Accepted {
+                        fd,
+                        remote,
+                        proxy: listener.listen.proxy,
+                    },
+                );
             }
             Ok(Err(e)) => {
                 let out = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
-                if out.iter().any(|o| e.raw_os_error() == Some(o.raw_os_error())) {
+                if out
+                    .iter()
+                    .any(|o| e.raw_os_error() == Some(o.raw_os_error()))
+                {
                     // Descriptors are reserved, so this is the whole system's shortage.
                     worker.idle.shed_oldest();
-                    worker.server.logs.error.write(Level::Error, "accept", &e.to_string());
+                    worker
+                        .server
+                        .logs
+                        .error
+                        .write(Level::Error, "accept", &e.to_string());
                     tokio::time::sleep(RETRY).await;
                 }
                 // Anything else concerns one connection that is gone already (accept(2)).
@@ -162,8 +195,14 @@ fn accept_one(fd: impl AsFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
 fn place(worker: &Rc<Worker>, accepted: Accepted) {
     let peers = &worker.server.peers;
     let load = |i: usize| peers[i].connections.load(Ordering::Relaxed);
-    let least = (0..peers.len()).min_by_key(|&i| load(i)).unwrap_or(worker.index);
-    let target = if load(worker.index) > load(least) { least } else { worker.index };
+    let least = (0..peers.len())
+        .min_by_key(|&i| load(i))
+        .unwrap_or(worker.index);
+    let target = if load(worker.index) > load(least) {
+        least
+    } else {
+        worker.index
+    };
     peers[target].connections.fetch_add(1, Ordering::Relaxed);
     if target == worker.index {
         conn::start(worker.clone(), accepted);
@@ -173,10 +212,7 @@ fn place(worker: &Rc<Worker>, accepted: Accepted) {
 }
 
 /// Serves the connections that other workers accepted for this one, until the server drains.
-pub async fn take(
-    worker: Rc<Worker>,
-    mut given: tokio::sync::mpsc::UnboundedReceiver<Accepted>,
-) {
+pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedReceiver<Accepted>) {
     let mut phase = worker.server.phase.clone();
     loop {
         let accepted = tokio::select! {

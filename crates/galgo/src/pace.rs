@@ -19,9 +19,17 @@ impl Pace {
     /// `grace` of waiting is free, and each byte moved earns `1 / min_rate` seconds more, up to `grace`.
     /// A rate of 0 earns the whole grace again with every byte.
     pub fn new(grace: Duration, min_rate: u64) -> Self {
-        let per_byte =
-            if min_rate == 0 { grace } else { Duration::from_secs(1) / clamp(min_rate) };
-        Self { left: grace, most: grace, per_byte, since: None }
+        let per_byte = if min_rate == 0 {
+            grace
+        } else {
+            Duration::from_secs(1) / clamp(min_rate)
+        };
+        Self {
+            left: grace,
+            most: grace,
+            per_byte,
+            since: None,
+        }
     }
 
     /// Begins a new request: the whole grace is there again.
@@ -32,10 +40,7 @@ impl Pace {
 
     /// Waits for `io`, which says how many bytes it moved, within the allowance.
     /// `TimedOut` when that is used up.
-    pub async fn wait(
-        &mut self,
-        io: impl Future<Output = io::Result<usize>>,
-    ) -> io::Result<usize> {
+    pub async fn wait(&mut self, io: impl Future<Output = io::Result<usize>>) -> io::Result<usize> {
         let mut io = std::pin::pin!(io);
         // Most calls are ready at once: no clock is read for them.
         let done = match poll_once(io.as_mut()).await {
@@ -55,7 +60,10 @@ impl Pace {
     }
 
     fn earn(&mut self, bytes: usize) {
-        self.left = self.per_byte.saturating_mul(clamp(bytes as u64)).saturating_add(self.left);
+        self.left = self
+            .per_byte
+            .saturating_mul(clamp(bytes as u64))
+            .saturating_add(self.left);
         self.left = self.left.min(self.most);
     }
 }
@@ -85,7 +93,10 @@ mod tests {
 
     #[test]
     fn the_allowance_runs_out() {
-        let rt = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let rt = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
         rt.block_on(async {
             let mut p = Pace::new(Duration::from_millis(1), 1);
             let late = p.wait(std::future::pending()).await.unwrap_err();

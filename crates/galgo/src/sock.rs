@@ -4,7 +4,7 @@
 
 use std::{
     io::{self, IoSlice},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
 use rustix::{buffer::spare_capacity, io::Errno};
@@ -16,20 +16,36 @@ pub struct Sock {
     fd: AsyncFd<OwnedFd>,
 }
 
+/// Registers a descriptor with the event loop of this thread.
+#[expect(
+    deprecated,
+    reason = "the replacement is unsafe for types that may change their descriptor"
+)]
+pub fn register<T: AsRawFd>(fd: T, interest: Interest) -> io::Result<AsyncFd<T>> {
+    // Sound for the types registered here: they own their descriptor and keep it.
+    AsyncFd::with_interest(fd, interest)
+}
+
 impl Sock {
     /// Registers a socket, for both directions.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { fd: AsyncFd::new(fd)? })
+        Ok(Self {
+            fd: register(fd, Interest::READABLE | Interest::WRITABLE)?,
+        })
     }
 
     /// Registers the end of a pipe that we read.
     pub fn reader(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { fd: AsyncFd::with_interest(fd, Interest::READABLE)? })
+        Ok(Self {
+            fd: register(fd, Interest::READABLE)?,
+        })
     }
 
     /// Registers the end of a pipe that we write.
     pub fn writer(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { fd: AsyncFd::with_interest(fd, Interest::WRITABLE)? })
+        Ok(Self {
+            fd: register(fd, Interest::WRITABLE)?,
+        })
     }
 
     async fn run<T>(
@@ -54,7 +70,10 @@ impl Sock {
 
     /// Appends what can be read to `buf`, within its spare capacity; 0 is end of file.
     pub async fn read(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        self.run(Interest::READABLE, |fd| rustix::io::read(fd, spare_capacity(buf))).await
+        self.run(Interest::READABLE, |fd| {
+            rustix::io::read(fd, spare_capacity(buf))
+        })
+        .await
     }
 
     /// As [`Sock::read`], where data is not expected to be there yet: waits first.
@@ -74,7 +93,8 @@ impl Sock {
 
     /// Writes what fits of `bufs`.
     pub async fn write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.run(Interest::WRITABLE, |fd| rustix::io::writev(fd, bufs)).await
+        self.run(Interest::WRITABLE, |fd| rustix::io::writev(fd, bufs))
+            .await
     }
 
     /// Sends what fits of `bytes` and tells the kernel that more follows (`MSG_MORE`).
@@ -120,7 +140,10 @@ impl Sock {
                 self.fd.get_ref(),
                 rustix::event::PollFlags::IN | rustix::event::PollFlags::RDHUP,
             );
-            let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+            let none = rustix::time::Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
             if rustix::event::poll(std::slice::from_mut(&mut probe), Some(&none))? > 0 {
                 return Ok(());
             }

@@ -79,17 +79,31 @@ impl Server {
         });
         let route_places = route_places.collect();
         let admission = Admission::new(&config.admission);
-        Self { config, logs, admission, route_places, peers, max_connections, phase }
+        Self {
+            config,
+            logs,
+            admission,
+            route_places,
+            peers,
+            max_connections,
+            phase,
+        }
     }
 
     /// The places of a route, where it has a limit of its own.
     pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<Semaphore>> {
-        self.route_places.iter().find(|(r, _)| Arc::ptr_eq(r, route)).map(|(_, places)| places)
+        self.route_places
+            .iter()
+            .find(|(r, _)| Arc::ptr_eq(r, route))
+            .map(|(_, places)| places)
     }
 
     /// Connections open now, over all workers.
     pub fn connections(&self) -> usize {
-        self.peers.iter().map(|p| p.connections.load(Ordering::Relaxed)).sum()
+        self.peers
+            .iter()
+            .map(|p| p.connections.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// Whether no more requests are taken.
@@ -146,7 +160,9 @@ impl Worker {
 
     /// Logs a request that is over.
     pub fn log(self: &Rc<Self>, entry: &Entry) {
-        let Some(log) = &self.server.logs.access else { return };
+        let Some(log) = &self.server.logs.access else {
+            return;
+        };
         let mut lines = self.lines.borrow_mut();
         let first = lines.is_empty();
         entry.write(self.server.logs.format, &mut lines);
@@ -199,7 +215,11 @@ impl Idle {
         self.next.set(key + 1);
         let shed = Rc::new(Notify::new());
         self.waiting.borrow_mut().insert(key, shed.clone());
-        IdlePlace { idle: self, key, shed }
+        IdlePlace {
+            idle: self,
+            key,
+            shed,
+        }
     }
 
     /// Closes the connection that has been idle longest. False where none is idle.
@@ -228,12 +248,10 @@ impl Drop for IdlePlace<'_> {
 }
 
 /// Runs a worker on this thread until the server drains and its last request is over, or until `grace` has passed then.
-pub fn run(
-    worker: &Rc<Worker>,
-    tasks: impl FnOnce(Rc<Worker>),
-    grace: Duration,
-) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+pub fn run(worker: &Rc<Worker>, tasks: impl FnOnce(Rc<Worker>), grace: Duration) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let local = tokio::task::LocalSet::new();
     let mut phase = worker.server.phase.clone();
     let entered = runtime.enter();

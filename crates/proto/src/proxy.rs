@@ -22,12 +22,16 @@ pub fn parse(buf: &[u8]) -> Result<Parsed<Ends>, ProxyError> {
     if buf[..signed] != SIGNATURE[..signed] {
         return Err(ProxyError);
     }
-    let Some(&[command, family, high, low]) = buf.get(12..16) else { return Ok(Parsed::Partial) };
+    let Some(&[command, family, high, low]) = buf.get(12..16) else {
+        return Ok(Parsed::Partial);
+    };
     let len = usize::from(high) << 8 | usize::from(low);
     if command & 0xf0 != 0x20 || len > MAX_LEN {
         return Err(ProxyError);
     }
-    let Some(block) = buf.get(16..16 + len) else { return Ok(Parsed::Partial) };
+    let Some(block) = buf.get(16..16 + len) else {
+        return Ok(Parsed::Partial);
+    };
     let ends = match (command & 0x0f, family) {
         (0, _) => None,
         (1, 0x11) => Some(v4(block).ok_or(ProxyError)?),
@@ -42,14 +46,20 @@ fn v4(block: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     let (from, rest) = block.split_first_chunk::<4>()?;
     let (to, rest) = rest.split_first_chunk::<4>()?;
     let (from_port, to_port) = ports(rest)?;
-    Some(((Ipv4Addr::from(*from), from_port).into(), (Ipv4Addr::from(*to), to_port).into()))
+    Some((
+        (Ipv4Addr::from(*from), from_port).into(),
+        (Ipv4Addr::from(*to), to_port).into(),
+    ))
 }
 
 fn v6(block: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     let (from, rest) = block.split_first_chunk::<16>()?;
     let (to, rest) = rest.split_first_chunk::<16>()?;
     let (from_port, to_port) = ports(rest)?;
-    Some(((Ipv6Addr::from(*from), from_port).into(), (Ipv6Addr::from(*to), to_port).into()))
+    Some((
+        (Ipv6Addr::from(*from), from_port).into(),
+        (Ipv6Addr::from(*to), to_port).into(),
+    ))
 }
 
 fn ports(rest: &[u8]) -> Option<(u16, u16)> {
@@ -73,7 +83,10 @@ mod tests {
     fn addresses_are_taken_over() {
         let block = [192, 0, 2, 1, 198, 51, 100, 2, 0x30, 0x39, 0x00, 0x50, 0xff];
         let h = header(0x21, 0x11, &block);
-        let ends = Some(("192.0.2.1:12345".parse().unwrap(), "198.51.100.2:80".parse().unwrap()));
+        let ends = Some((
+            "192.0.2.1:12345".parse().unwrap(),
+            "198.51.100.2:80".parse().unwrap(),
+        ));
         assert_eq!(parse(&h), Ok(Parsed::Complete(ends, h.len())));
         for cut in 0..h.len() {
             assert_eq!(parse(&h[..cut]), Ok(Parsed::Partial), "cut at {cut}");
@@ -101,6 +114,9 @@ mod tests {
         assert_eq!(parse(&header(0x22, 0x11, &[0; 12])), Err(ProxyError)); // unknown command
         assert_eq!(parse(&header(0x21, 0x12, &[0; 12])), Err(ProxyError)); // datagram
         assert_eq!(parse(&header(0x21, 0x11, &[0; 11])), Err(ProxyError)); // too short
-        assert_eq!(parse(&header(0x21, 0x11, &[0; 4000])[..16]), Err(ProxyError)); // too long
+        assert_eq!(
+            parse(&header(0x21, 0x11, &[0; 4000])[..16]),
+            Err(ProxyError)
+        ); // too long
     }
 }

@@ -65,7 +65,12 @@ impl RequestBody {
             BodyLen::Length(n) => Frame::Length(n),
             BodyLen::Chunked => Frame::Chunked(Box::default()),
         };
-        Self { frame, ready: 0, taken: 0, limit: u64::MAX }
+        Self {
+            frame,
+            ready: 0,
+            taken: 0,
+            limit: u64::MAX,
+        }
     }
 
     /// Sets the most it may hold; a declared length beyond it is refused at once.
@@ -107,7 +112,10 @@ impl RequestBody {
                 self.ready = usize::try_from(*left).map_or(buf.len(), |left| left.min(buf.len()));
             }
             Frame::Chunked(chunked) => {
-                match chunked.step(buf.bytes()).map_err(|e| Fault::Client(400, e.0))? {
+                match chunked
+                    .step(buf.bytes())
+                    .map_err(|e| Fault::Client(400, e.0))?
+                {
                     Parsed::Partial => {
                         let all = buf.len();
                         buf.consume(all);
@@ -168,7 +176,9 @@ impl Input {
     /// Reads more of a body that is not over yet.
     pub async fn fill_body(&mut self) -> Result<(), Fault> {
         match self.fill(BODY_READ).await? {
-            0 => Err(Fault::Gone("the client left before its request body was complete")),
+            0 => Err(Fault::Gone(
+                "the client left before its request body was complete",
+            )),
             _ => Ok(()),
         }
     }
@@ -176,7 +186,9 @@ impl Input {
     /// Watches a client whose request is complete. Returns once when it half-closes, and
     /// with [`Fault::Gone`] when it is gone; takes in what it pipelines meanwhile, up to a bound.
     pub async fn watch(&mut self) -> Result<(), Fault> {
-        let Some(sock) = self.sock.clone() else { return std::future::pending().await };
+        let Some(sock) = self.sock.clone() else {
+            return std::future::pending().await;
+        };
         while !self.half_closed && self.buf.len() < READ_AHEAD {
             match sock.read(self.buf.room(4 << 10)).await {
                 Ok(0) => {
@@ -193,7 +205,9 @@ impl Input {
 
 /// As [`Input::watch`] where nothing may be read. Returns once when the client half-closes.
 pub async fn watch_unread(sock: Option<&Sock>, half_closed: &mut bool) -> Result<(), Fault> {
-    let Some(sock) = sock else { return std::future::pending().await };
+    let Some(sock) = sock else {
+        return std::future::pending().await;
+    };
     if *half_closed {
         sock.gone().await;
         return Err(GONE);

@@ -107,12 +107,13 @@ impl Request<'_> {
 pub fn start(worker: Rc<Worker>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
         let _count = Count(&worker);
-        if worker.server.connections() > worker.server.max_connections
-            && !worker.idle.shed_oldest()
+        if worker.server.connections() > worker.server.max_connections && !worker.idle.shed_oldest()
         {
             return refuse(accepted);
         }
-        let Some(mut conn) = Conn::open(&worker, accepted).await else { return };
+        let Some(mut conn) = Conn::open(&worker, accepted).await else {
+            return;
+        };
         conn.serve().await;
     });
 }
@@ -122,7 +123,9 @@ struct Count<'a>(&'a Worker);
 
 impl Drop for Count<'_> {
     fn drop(&mut self) {
-        self.0.server.peers[self.0.index].connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.server.peers[self.0.index]
+            .connections
+            .fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -146,8 +149,12 @@ impl<'w> Conn<'w> {
         let sock = Rc::new(Sock::new(accepted.fd).ok()?);
         let http = &worker.server.config.http;
         let pace = Pace::new(http.rate_grace, http.min_rate);
-        let mut input =
-            Input { buf: Buf::default(), sock: Some(sock.clone()), pace: pace.clone(), half_closed: false };
+        let mut input = Input {
+            buf: Buf::default(),
+            sock: Some(sock.clone()),
+            pace: pace.clone(),
+            half_closed: false,
+        };
         let mut remote = accepted.remote;
         let mut local = rustix::net::getsockname(sock.as_fd())
             .ok()
@@ -160,12 +167,25 @@ impl<'w> Conn<'w> {
             }
         }
         let text = |a: Option<SocketAddr>| -> Rc<str> {
-            a.map_or_else(|| "unix".into(), |a| a.ip().to_canonical().to_string().into())
+            a.map_or_else(
+                || "unix".into(),
+                |a| a.ip().to_canonical().to_string().into(),
+            )
         };
-        let link =
-            Link { remote: text(remote), remote_ip: remote, local, local_text: text(local) };
+        let link = Link {
+            remote: text(remote),
+            remote_ip: remote,
+            local,
+            local_text: text(local),
+        };
         let sender = Sender::new(sock.clone(), pace);
-        Some(Self { worker, sock, link, input, sender })
+        Some(Self {
+            worker,
+            sock,
+            link,
+            input,
+            sender,
+        })
     }
 
     async fn serve(&mut self) {
@@ -203,19 +223,28 @@ impl<'w> Conn<'w> {
     /// Reads a head. `Ok(None)`: the client closed without sending one.
     async fn head(&mut self) -> Result<Option<Head>, Fault> {
         let http = &self.worker.server.config.http;
-        let limits =
-            HeadLimits { bytes: http.max_head, fields: http.max_fields, target: http.max_target };
+        let limits = HeadLimits {
+            bytes: http.max_head,
+            fields: http.max_fields,
+            target: http.max_target,
+        };
         let by = Instant::now() + http.head_timeout;
         let mut scan = HeadScan::default();
         loop {
-            if let Some(end) = scan.scan(self.input.buf.bytes(), &limits).map_err(refused)? {
+            if let Some(end) = scan
+                .scan(self.input.buf.bytes(), &limits)
+                .map_err(refused)?
+            {
                 let head = Head::parse(&self.input.buf.bytes()[..end], &limits).map_err(refused)?;
                 self.input.buf.consume(end);
                 return Ok(Some(head));
             }
             match timeout_at(by, self.input.fill(0)).await {
                 Err(_elapsed) => {
-                    return Err(Fault::Client(408, "the request head took longer than head_timeout"));
+                    return Err(Fault::Client(
+                        408,
+                        "the request head took longer than head_timeout",
+                    ));
                 }
                 Ok(Ok(0)) if self.input.buf.is_empty() => return Ok(None),
                 Ok(Ok(0)) => return Err(Fault::Gone("the client left in the request head")),
@@ -342,8 +371,7 @@ impl<'w> Conn<'w> {
 
     /// Closes so that the client sees that the response was cut.
     fn reset(&self) {
-        let _ =
-            rustix::net::sockopt::set_socket_linger(self.sock.as_fd(), Some(Duration::ZERO));
+        let _ = rustix::net::sockopt::set_socket_linger(self.sock.as_fd(), Some(Duration::ZERO));
     }
 }
 

@@ -66,8 +66,12 @@ impl Sender {
         };
         let framing = Framing::Length(body.len() as u64);
         let head = head(worker, &response, framing, Version::Http11, false);
-        write_all(&self.sock, &mut self.pace, &mut [IoSlice::new(&head), IoSlice::new(&body)])
-            .await?;
+        write_all(
+            &self.sock,
+            &mut self.pace,
+            &mut [IoSlice::new(&head), IoSlice::new(&body)],
+        )
+        .await?;
         Ok(body.len() as u64)
     }
 
@@ -97,7 +101,11 @@ impl Sender {
         let after = match sent {
             Ok(sent) => {
                 entry.bytes = sent;
-                if keep_alive { After::KeepAlive } else { After::Close }
+                if keep_alive {
+                    After::KeepAlive
+                } else {
+                    After::Close
+                }
             }
             Err(_) => {
                 entry.outcome = "cut";
@@ -113,9 +121,9 @@ impl Sender {
         let Self { sock, pace } = self;
         let len = body.len();
         match body {
-            _ if framing == Framing::Bodiless => {
-                write_all(sock, pace, &mut [IoSlice::new(head)]).await.map(|()| 0)
-            }
+            _ if framing == Framing::Bodiless => write_all(sock, pace, &mut [IoSlice::new(head)])
+                .await
+                .map(|()| 0),
             Body::Bytes(b) => write_two(sock, pace, head, &b).await.map(|()| len),
             Body::Shared(b) => write_two(sock, pace, head, &b).await.map(|()| len),
             Body::File(part) => {
@@ -134,9 +142,9 @@ impl Sender {
                 sock.push();
                 Ok(len)
             }
-            Body::Empty | Body::Program(_) => {
-                write_all(sock, pace, &mut [IoSlice::new(head)]).await.map(|()| 0)
-            }
+            Body::Empty | Body::Program(_) => write_all(sock, pace, &mut [IoSlice::new(head)])
+                .await
+                .map(|()| 0),
         }
     }
 
@@ -155,7 +163,13 @@ impl Sender {
             Framing::Raw => Vec::new(),
             _ => head(worker, &response, framing, request.head.version, keep_alive),
         };
-        let streamed = Stream { sender: self, request, output: &mut output, framing, sent: 0 };
+        let streamed = Stream {
+            sender: self,
+            request,
+            output: &mut output,
+            framing,
+            sent: 0,
+        };
         let (sent, result) = streamed.run(head).await;
         {
             let mut entry = request.entry.borrow_mut();
@@ -170,12 +184,18 @@ impl Sender {
         match result {
             Ok(()) => {
                 output.program.finish(logged);
-                if keep_alive { After::KeepAlive } else { After::Close }
+                if keep_alive {
+                    After::KeepAlive
+                } else {
+                    After::Close
+                }
             }
             Err(fault) => {
                 status::report(worker, request, &fault);
                 request.entry.borrow_mut().status = response.status;
-                output.program.abandon(matches!(fault, Fault::Gone(_)), logged);
+                output
+                    .program
+                    .abandon(matches!(fault, Fault::Gone(_)), logged);
                 After::Reset
             }
         }
@@ -204,7 +224,8 @@ impl Stream<'_, '_, '_> {
             let last = self.output.program.output_ended();
             let out = std::mem::take(&mut self.output.program.out);
             if !out.is_empty() || !head.is_empty() || last {
-                self.piece(&std::mem::take(&mut head), &out, last, probed).await?;
+                self.piece(&std::mem::take(&mut head), &out, last, probed)
+                    .await?;
                 probed &= out.is_empty();
             }
             self.output.program.out = reuse(out);
@@ -256,12 +277,14 @@ impl Stream<'_, '_, '_> {
             _ => (b"", b""),
         };
         debug_assert!(!probed || self.framing == Framing::Chunked);
-        let mut parts =
-            [head, before, body, after].map(IoSlice::new);
+        let mut parts = [head, before, body, after].map(IoSlice::new);
         let Sender { sock, pace } = &mut *self.sender;
         let write = write_all(sock, pace, &mut parts);
         let (input, request_body) = (&mut *self.request.input, &mut *self.request.body);
-        self.output.program.during(input, request_body, write).await?;
+        self.output
+            .program
+            .during(input, request_body, write)
+            .await?;
         if !head.is_empty() || self.sent == 0 {
             let mut entry = self.request.entry.borrow_mut();
             entry.first_byte = self.request.began.elapsed();
@@ -280,7 +303,9 @@ impl Stream<'_, '_, '_> {
             Framing::Length(n) if self.output.excess => {
                 self.output.source.write(
                     crate::log::Level::Warn,
-                    &format!("the program printed more than its Content-Length {n}; the rest was cut"),
+                    &format!(
+                        "the program printed more than its Content-Length {n}; the rest was cut"
+                    ),
                 );
                 Ok(())
             }
@@ -292,7 +317,11 @@ impl Stream<'_, '_, '_> {
 /// Keeps a buffer for the next read, unless it has grown large.
 fn reuse(mut out: Vec<u8>) -> Vec<u8> {
     out.clear();
-    if out.capacity() > 4 * OUTPUT_READ { Vec::new() } else { out }
+    if out.capacity() > 4 * OUTPUT_READ {
+        Vec::new()
+    } else {
+        out
+    }
 }
 
 fn chunk_size(buf: &mut [u8; 20], n: usize) -> &[u8] {
@@ -346,7 +375,11 @@ fn static_head(
     keep_alive: bool,
 ) -> Vec<u8> {
     let head_only = framing == Framing::Bodiless && !matches!(response.status, 204 | 304);
-    let framing = if head_only { Framing::Length(body.len()) } else { framing };
+    let framing = if head_only {
+        Framing::Length(body.len())
+    } else {
+        framing
+    };
     head(worker, response, framing, request.head.version, keep_alive)
 }
 
@@ -360,7 +393,10 @@ fn head(
 ) -> Vec<u8> {
     use io::Write as _;
     let mut out = Vec::with_capacity(512);
-    let reason = response.reason.as_deref().unwrap_or_else(|| status::reason(response.status));
+    let reason = response
+        .reason
+        .as_deref()
+        .unwrap_or_else(|| status::reason(response.status));
     // INVARIANT: writing to a Vec does not fail.
     let _ = write!(out, "HTTP/1.1 {} {reason}\r\n", response.status);
     if !response.fields.has("date") {
@@ -396,11 +432,7 @@ async fn write_two(sock: &Sock, pace: &mut Pace, a: &[u8], b: &[u8]) -> io::Resu
 }
 
 /// Writes all of `parts`.
-async fn write_all(
-    sock: &Sock,
-    pace: &mut Pace,
-    mut parts: &mut [IoSlice<'_>],
-) -> io::Result<()> {
+async fn write_all(sock: &Sock, pace: &mut Pace, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
         match pace.wait(sock.write(parts)).await? {
@@ -428,7 +460,11 @@ async fn send_file(sock: &Sock, pace: &mut Pace, part: &FilePart) -> io::Result<
     let end = part.offset + part.len;
     while offset < end {
         let len = usize::try_from((end - offset).min(PIECE)).unwrap_or(usize::MAX);
-        if pace.wait(sock.sendfile(&part.file, &mut offset, len)).await? == 0 {
+        if pace
+            .wait(sock.sendfile(&part.file, &mut offset, len))
+            .await?
+            == 0
+        {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         tokio::task::consume_budget().await;

@@ -4,7 +4,7 @@
 //! 5. read its head  6. document, redirect, or its own words (NPH)
 
 use std::{
-    ffi::{CString, OsStr},
+    ffi::CString,
     os::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
@@ -19,7 +19,7 @@ use galgo_proto::{
     h1::{BodyLen, Head},
     vars::{self, Sink},
 };
-use galgo_spawn::{EnvBlock, Exit, Start, StartError, Status, inspect};
+use galgo_spawn::{EnvBlock, Exit, Start, StartError, Status};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::time::Instant;
 
@@ -60,7 +60,13 @@ pub async fn answer(
     })?;
     request.body.limit(cgi.options.max_body)?;
     // A local redirect's request has no body, whatever the one before it had.
-    let mut run = Run { worker, request, head, cgi, script };
+    let mut run = Run {
+        worker,
+        request,
+        head,
+        cgi,
+        script,
+    };
     let file = match cgi.options.body {
         BodyMode::File if head.body != BodyLen::None => Some(spool::spool(run.request).await?),
         _ => None,
@@ -102,11 +108,19 @@ impl Run<'_, '_, '_> {
 
     fn source(&self) -> Source {
         let name = String::from_utf8_lossy(self.script.script_name);
-        Source::new(self.worker.server.logs.error.clone(), self.request.id(), &name)
+        Source::new(
+            self.worker.server.logs.error.clone(),
+            self.request.id(),
+            &name,
+        )
     }
 
     /// Starts the process.
-    async fn start(&mut self, file: Option<(OwnedFd, u64)>, permit: Permit) -> Result<Program, Fault> {
+    async fn start(
+        &mut self,
+        file: Option<(OwnedFd, u64)>,
+        permit: Permit,
+    ) -> Result<Program, Fault> {
         let began = Instant::now();
         let length = match &file {
             Some((_, n)) => Some(*n),
@@ -158,7 +172,11 @@ impl Run<'_, '_, '_> {
             args,
             env,
             dir: &self.script.dir,
-            stdio: [pipes.stdin.as_fd(), pipes.stdout.as_fd(), pipes.stderr.as_fd()],
+            stdio: [
+                pipes.stdin.as_fd(),
+                pipes.stdout.as_fd(),
+                pipes.stderr.as_fd(),
+            ],
             limits: options.limits,
             no_new_privs: options.no_new_privs,
         })
@@ -185,7 +203,10 @@ impl Run<'_, '_, '_> {
         let mut env = Env(EnvBlock::default());
         let config = &self.worker.server.config;
         vars::server(
-            &vars::Server { software: concat!("galgo/", env!("CARGO_PKG_VERSION")), path: &config.path },
+            &vars::Server {
+                software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
+                path: &config.path,
+            },
             &mut env,
         );
         for (name, value) in &self.cgi.env {
@@ -193,20 +214,29 @@ impl Run<'_, '_, '_> {
         }
         let link = self.request.link;
         let connection = vars::Connection {
-            remote_addr: if link.remote_ip.is_some() { &link.remote } else { "" },
+            remote_addr: if link.remote_ip.is_some() {
+                &link.remote
+            } else {
+                ""
+            },
             remote_port: link.remote_ip.map(|a| a.port()),
-            server_addr: if link.local.is_some() { &link.local_text } else { "" },
+            server_addr: if link.local.is_some() {
+                &link.local_text
+            } else {
+                ""
+            },
             server_port: link.local.map_or(0, |a| a.port()),
             https: false,
         };
         vars::connection(&connection, &mut env);
+        let id = self.request.id();
         let script = vars::Script {
             script_name: self.script.script_name,
             path_info: self.script.path_info,
             path_translated: self.script.path_translated.as_deref(),
             script_filename: self.script.script_filename.as_bytes(),
             document_root: self.cgi.document_root.as_os_str().as_bytes(),
-            unique_id: self.request.id().as_str(),
+            unique_id: id.as_str(),
             content_length,
             user: None,
             pass_authorization: self.cgi.options.pass_authorization,
@@ -224,8 +254,7 @@ impl Run<'_, '_, '_> {
     }
 
     fn not_started(&self, e: &StartError) -> Fault {
-        let path = OsStr::from_bytes(self.script.script_filename.as_bytes());
-        let words = inspect::diagnose(path.as_ref(), &e.source);
+        let words = e.to_string();
         match e.stage {
             galgo_spawn::Stage::Clone => Fault::Busy("the system could not create another process"),
             galgo_spawn::Stage::Exec => Fault::Script(words),
@@ -241,7 +270,10 @@ impl Run<'_, '_, '_> {
             false => self.head(&mut program).await,
         };
         match reply {
-            Ok(Reply { kind: Kind::LocalRedirect(location), .. }) => {
+            Ok(Reply {
+                kind: Kind::LocalRedirect(location),
+                ..
+            }) => {
                 self.end(program);
                 Ok(Answer::Local(location))
             }
@@ -257,7 +289,10 @@ impl Run<'_, '_, '_> {
     }
 
     async fn head(&mut self, program: &mut Program) -> Result<Reply, Trouble> {
-        let limits = ReplyLimits { bytes: self.cgi.options.max_reply_head, ..Default::default() };
+        let limits = ReplyLimits {
+            bytes: self.cgi.options.max_reply_head,
+            ..Default::default()
+        };
         let mut scan = ReplyScan::default();
         let (reply, used) = loop {
             match scan.step(&program.out, &limits)? {
@@ -422,8 +457,17 @@ impl Pipes {
         };
         let (from_stdout, stdout) = outward()?;
         let (from_stderr, stderr) = outward()?;
-        let ours = Ends { stdin: to_stdin, stdout: from_stdout, stderr: from_stderr };
-        Ok(Self { stdin, stdout, stderr, ours })
+        let ours = Ends {
+            stdin: to_stdin,
+            stdout: from_stdout,
+            stderr: from_stderr,
+        };
+        Ok(Self {
+            stdin,
+            stdout,
+            stderr,
+            ours,
+        })
     }
 }
 
@@ -436,7 +480,11 @@ fn outward() -> std::io::Result<(OwnedFd, OwnedFd)> {
 
 fn null() -> std::io::Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags};
-    Ok(rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(rustix::fs::open(
+        "/dev/null",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
 }
 
 fn capacity(_e: &std::io::Error) -> Fault {

@@ -13,14 +13,7 @@ use galgo_proto::{
     target::Target,
 };
 
-use crate::{
-    body::Response,
-    config::Handler,
-    conn::Request,
-    fault::Fault,
-    route,
-    worker::Worker,
-};
+use crate::{body::Response, config::Handler, conn::Request, fault::Fault, route, worker::Worker};
 
 /// Loop guard; RFC 3875, 6.2.2 sets none.
 const MAX_LOCAL_REDIRECTS: usize = 10;
@@ -35,10 +28,7 @@ pub enum Answer {
 }
 
 /// Finds what answers a request and has it answered, over local redirects if need be.
-pub async fn dispatch(
-    worker: &Rc<Worker>,
-    request: &mut Request<'_>,
-) -> Result<Response, Fault> {
+pub async fn dispatch(worker: &Rc<Worker>, request: &mut Request<'_>) -> Result<Response, Fault> {
     let mut head = request.head.clone();
     for _ in 0..=MAX_LOCAL_REDIRECTS {
         match answer(worker, request, &head).await? {
@@ -60,7 +50,7 @@ async fn answer(
     let found = route::find(&worker.server.config.routes, &head.host, path);
     let found = found.ok_or(Fault::NotFound)?;
     if found.slash_missing {
-        return Ok(Answer::Response(files::redirect_to_slash(head)));
+        return Ok(Answer::Response(files::to_slash(head)));
     }
     match &found.route.handler {
         Handler::Cgi(cgi) => cgi::answer(worker, request, head, &found, cgi).await,
@@ -78,11 +68,19 @@ fn redirected(head: &Head, location: &str) -> Result<Head, Fault> {
         Method::Head => Method::Head,
         _ => Method::Get,
     };
-    let mut head = Head { method, target, ..head.clone() };
+    let mut head = Head {
+        method,
+        target,
+        ..head.clone()
+    };
     head.fields.retain(|name, _| {
-        ![&b"content-type"[..], b"content-length", b"transfer-encoding"]
-            .iter()
-            .any(|n| name.eq_ignore_ascii_case(n))
+        ![
+            &b"content-type"[..],
+            b"content-length",
+            b"transfer-encoding",
+        ]
+        .iter()
+        .any(|n| name.eq_ignore_ascii_case(n))
     });
     head.body = galgo_proto::h1::BodyLen::None;
     Ok(head)

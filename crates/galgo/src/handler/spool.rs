@@ -9,10 +9,7 @@ use std::{
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
 use crate::{
-    conn::{
-        Request,
-        input::Next,
-    },
+    conn::{Request, input::Next},
     fault::Fault,
 };
 
@@ -27,7 +24,8 @@ pub async fn spool(request: &mut Request<'_>) -> Result<(OwnedFd, u64), Fault> {
     loop {
         match request.body.next(&mut request.input.buf)? {
             Next::Data(n) => {
-                file.write_all(&request.input.buf.bytes()[..n]).map_err(|e| trouble(&e))?;
+                file.write_all(&request.input.buf.bytes()[..n])
+                    .map_err(|e| trouble(&e))?;
                 request.body.take(&mut request.input.buf, n);
             }
             Next::More => request.input.fill_body().await?,

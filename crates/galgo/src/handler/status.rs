@@ -27,15 +27,25 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
     // The decoded path: escaped by the log, as everything is.
     let path = String::from_utf8_lossy(&request.head.target.path);
     let about = format!("[{}] {path}", id.as_str());
-    worker.server.logs.error.write(level, &about, &fault.to_string());
+    worker
+        .server
+        .logs
+        .error
+        .write(level, &about, &fault.to_string());
 }
 
 /// The response to a failed request.
 pub fn failed(worker: &Rc<Worker>, request: &Request<'_>, fault: &Fault) -> Response {
-    let near = request.link.remote_ip.is_none_or(|a| a.ip().to_canonical().is_loopback());
+    let near = request
+        .link
+        .remote_ip
+        .is_none_or(|a| a.ip().to_canonical().is_loopback());
     let shows = worker.server.config.dev_errors && near;
     let dev = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
-    let cause = (shows && dev).then(|| Cause { words: fault.to_string(), stderr: &request.stderr });
+    let cause = (shows && dev).then(|| Cause {
+        words: fault.to_string(),
+        stderr: &request.stderr,
+    });
     let mut response = page(fault.status(), request.id().as_str(), cause);
     match fault {
         Fault::Busy(_) => response.fields.push("Retry-After", "1"),
@@ -163,8 +173,13 @@ mod tests {
 
     #[test]
     fn the_cause_is_text() {
-        let cause = Cause { words: "<script>".into(), stderr: "a & \"b\"" };
-        let Body::Bytes(html) = page(502, "id", Some(cause)).body else { panic!() };
+        let cause = Cause {
+            words: "<script>".into(),
+            stderr: "a & \"b\"",
+        };
+        let Body::Bytes(html) = page(502, "id", Some(cause)).body else {
+            panic!()
+        };
         let html = String::from_utf8(html).unwrap();
         assert!(html.contains("&lt;script&gt;") && html.contains("a &amp; &quot;b&quot;"));
         assert!(!html.contains("<script>"));

@@ -52,13 +52,26 @@ impl Entry {
     }
 
     fn request_line(&self) -> String {
-        let Some(head) = &self.head else { return "-".into() };
-        let version = if head.version == Version::Http10 { "1.0" } else { "1.1" };
-        format!("{} {} HTTP/{version}", head.method.as_str(), head.target.raw)
+        let Some(head) = &self.head else {
+            return "-".into();
+        };
+        let version = if head.version == Version::Http10 {
+            "1.0"
+        } else {
+            "1.1"
+        };
+        format!(
+            "{} {} HTTP/{version}",
+            head.method.as_str(),
+            head.target.raw
+        )
     }
 
-    fn field(&self, name: &str) -> &[u8] {
-        self.head.as_ref().and_then(|h| h.fields.first(name)).unwrap_or(b"-")
+    fn field<'a>(&'a self, name: &'a str) -> &'a [u8] {
+        self.head
+            .as_ref()
+            .and_then(|h| h.fields.first(name))
+            .unwrap_or(b"-")
     }
 
     fn combined(&self) -> String {
@@ -73,12 +86,24 @@ impl Entry {
     }
 
     fn json(&self) -> String {
-        let mut line = format!("{{\"time\":\"{}\",\"id\":\"{}\"", time::iso(self.at), self.id.as_str());
+        let mut line = format!(
+            "{{\"time\":\"{}\",\"id\":\"{}\"",
+            time::iso(self.at),
+            self.id.as_str()
+        );
         let head = self.head.as_deref();
         text(&mut line, "remote", self.remote.as_bytes());
         text(&mut line, "host", head.map_or(b"", |h| h.host.as_bytes()));
-        text(&mut line, "method", head.map_or(b"", |h| h.method.as_str().as_bytes()));
-        text(&mut line, "target", head.map_or(b"", |h| h.target.raw.as_bytes()));
+        text(
+            &mut line,
+            "method",
+            head.map_or(b"", |h| h.method.as_str().as_bytes()),
+        );
+        text(
+            &mut line,
+            "target",
+            head.map_or(b"", |h| h.target.raw.as_bytes()),
+        );
         text(&mut line, "referer", self.field("referer"));
         text(&mut line, "user_agent", self.field("user-agent"));
         text(&mut line, "outcome", self.outcome.as_bytes());
@@ -96,7 +121,10 @@ impl Entry {
                 Status::Code(code) => write!(line, ",\"exit\":{code}"),
                 Status::Signal(signal) => write!(line, ",\"signal\":{signal}"),
             };
-            let (user, system) = (exit.user.as_secs_f64() * 1e3, exit.system.as_secs_f64() * 1e3);
+            let (user, system) = (
+                exit.user.as_secs_f64() * 1e3,
+                exit.system.as_secs_f64() * 1e3,
+            );
             let _ = write!(
                 line,
                 ",\"user_ms\":{user:.3},\"system_ms\":{system:.3},\"max_rss\":{}",

@@ -43,7 +43,11 @@ impl Logs {
             Some(to) => Some(Arc::new(Writer::open(to, Some(error.0.clone()))?)),
             None => None,
         };
-        Ok(Self { access, error, format: c.format })
+        Ok(Self {
+            access,
+            error,
+            format: c.format,
+        })
     }
 
     /// Opens the files again, after they were renamed (SIGUSR1).
@@ -83,7 +87,8 @@ impl ErrorLog {
         let now = time::iso(SystemTime::now());
         let (about, message) = (escape(about.as_bytes()), escape(message.as_bytes()));
         let gap = if about.is_empty() { "" } else { ": " };
-        self.0.write(format!("{now} {kind} {about}{gap}{message}\n").into_bytes());
+        self.0
+            .write(format!("{now} {kind} {about}{gap}{message}\n").into_bytes());
     }
 
     /// Waits until everything handed over is written.
@@ -102,7 +107,10 @@ pub struct Source {
 impl Source {
     /// The source of lines about request `id`, answered by `script`.
     pub fn new(log: ErrorLog, id: Id, script: &str) -> Self {
-        Self { log, about: format!("[{}] {script}", id.as_str()) }
+        Self {
+            log,
+            about: format!("[{}] {script}", id.as_str()),
+        }
     }
 
     /// A line the program wrote to standard error, already escaped.

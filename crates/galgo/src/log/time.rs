@@ -47,10 +47,14 @@ pub fn iso(t: SystemTime) -> String {
 
 /// `21/Nov/2026:01:04:23 +0000`, as in the Common Log Format.
 pub fn clf(t: SystemTime) -> String {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
     let c = civil(t);
-    let month = usize::try_from(c.month - 1).ok().and_then(|m| MONTHS.get(m)).unwrap_or(&"???");
+    let month = usize::try_from(c.month - 1)
+        .ok()
+        .and_then(|m| MONTHS.get(m))
+        .unwrap_or(&"???");
     format!(
         "{:02}/{month}/{:04}:{:02}:{:02}:{:02} +0000",
         c.day, c.year, c.hour, c.minute, c.second

@@ -44,11 +44,17 @@ impl Writer {
     /// Opens the log and starts its thread. Trouble with it is reported to `errors`.
     pub fn open(to: &LogTo, errors: Option<Arc<Self>>) -> io::Result<Self> {
         let dropped = Arc::new(AtomicU64::new(0));
-        let mut output =
-            Output { to: to.clone(), file: None, dropped: dropped.clone(), errors };
+        let mut output = Output {
+            to: to.clone(),
+            file: None,
+            dropped: dropped.clone(),
+            errors,
+        };
         output.open()?;
         let (to_thread, messages) = sync_channel(WAITING);
-        std::thread::Builder::new().name("log".into()).spawn(move || output.run(&messages))?;
+        std::thread::Builder::new()
+            .name("log".into())
+            .spawn(move || output.run(&messages))?;
         Ok(Self { to_thread, dropped })
     }
 
@@ -89,20 +95,27 @@ impl Output {
                 Message::Flush(done) => drop(done.send(())),
                 Message::Reopen => {
                     if let Err(e) = self.open() {
-                        self.report(&format!("the log could not be reopened, the old file is kept: {e}"));
+                        self.report(&format!(
+                            "the log could not be reopened, the old file is kept: {e}"
+                        ));
                     }
                 }
             }
             let dropped = self.dropped.swap(0, Ordering::Relaxed);
             if dropped > 0 {
-                self.report(&format!("{dropped} lines were dropped: the log is slower than the requests"));
+                self.report(&format!(
+                    "{dropped} lines were dropped: the log is slower than the requests"
+                ));
             }
         }
     }
 
     fn write(&mut self, lines: &[u8]) {
         let done = match (&self.to, &mut self.file) {
-            (LogTo::Stdout, _) => io::stdout().lock().write_all(lines).and_then(|()| io::stdout().flush()),
+            (LogTo::Stdout, _) => io::stdout()
+                .lock()
+                .write_all(lines)
+                .and_then(|()| io::stdout().flush()),
             (LogTo::Stderr, _) => io::stderr().lock().write_all(lines),
             (LogTo::File(_), Some(file)) => file.write_all(lines),
             (LogTo::File(_), None) => Ok(()),
@@ -125,5 +138,9 @@ impl Output {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o640).open(path)
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o640)
+        .open(path)
 }

@@ -30,7 +30,11 @@ impl Clocks {
             total,
             moved: now,
             idle: options.idle_timeout,
-            lengths: [options.first_byte_timeout, options.idle_timeout, options.total_timeout],
+            lengths: [
+                options.first_byte_timeout,
+                options.idle_timeout,
+                options.total_timeout,
+            ],
         }
     }
 
@@ -63,7 +67,11 @@ impl Clocks {
                 return late("total_timeout", total, "the request was not finished");
             }
             if self.first.is_some_and(|at| at <= now) {
-                return late("first_byte_timeout", first, "no complete response head came");
+                return late(
+                    "first_byte_timeout",
+                    first,
+                    "no complete response head came",
+                );
             }
             if idle_at <= now && self.first.is_none() {
                 return late("idle_timeout", idle, "no byte moved in either direction");
@@ -79,5 +87,7 @@ impl Clocks {
 }
 
 fn late(clock: &str, length: Duration, what: &str) -> Fault {
-    Fault::Late(format!("{what} within {length:?} ({clock}); the program was ended"))
+    Fault::Late(format!(
+        "{what} within {length:?} ({clock}); the program was ended"
+    ))
 }

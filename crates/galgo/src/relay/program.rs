@@ -8,7 +8,7 @@ use std::{
 };
 
 use galgo_spawn::{Child, Exit};
-use tokio::{io::Interest, io::unix::AsyncFd, time::Instant};
+use tokio::{io::Interest, io::unix::AsyncFd};
 
 use super::{clock::Clocks, stderr::Lines};
 use crate::{
@@ -16,8 +16,11 @@ use crate::{
     conn::input::{Input, Next, RequestBody, watch_unread},
     fault::Fault,
     log::Source,
-    sock::Sock,
+    sock::{Sock, register},
 };
+
+const TERM: i32 = rustix::process::Signal::TERM.as_raw();
+const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
 /// Output is read in pieces of this size: the default capacity of a pipe.
 pub const OUTPUT_READ: usize = 64 << 10;
@@ -129,14 +132,20 @@ impl Program {
     }
 
     /// Waits for output while everything else goes on.
-    pub async fn turn(
-        &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
-    ) -> Result<Turn, Fault> {
+    pub async fn turn(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
         self.out.reserve(OUTPUT_READ);
-        let Self { process, stdin, stdout, errors, clocks, out, .. } = self;
-        let Some(sock) = stdout else { return Ok(Turn::End) };
+        let Self {
+            process,
+            stdin,
+            stdout,
+            errors,
+            clocks,
+            out,
+            ..
+        } = self;
+        let Some(sock) = stdout else {
+            return Ok(Turn::End);
+        };
         let tend = tend(stdin, errors, process, clocks, input, body);
         let turn = tokio::select! {
             biased;
@@ -179,7 +188,13 @@ impl Program {
         body: &mut RequestBody,
         io: impl Future<Output = io::Result<T>>,
     ) -> Result<T, Fault> {
-        let Self { process, stdin, errors, clocks, .. } = self;
+        let Self {
+            process,
+            stdin,
+            errors,
+            clocks,
+            ..
+        } = self;
         let mut io = std::pin::pin!(io);
         loop {
             let tend = tend(stdin, errors, process, clocks, input, body);
@@ -212,8 +227,11 @@ impl Program {
             return done(Some(exit));
         }
         tokio::task::spawn_local(async move {
-            let patience =
-                if self.run_to_completion { self.clocks.total_left() } else { LINGER };
+            let patience = if self.run_to_completion {
+                self.clocks.total_left()
+            } else {
+                LINGER
+            };
             let exit = self.wait_or_end(patience).await;
             self.errors.finish();
             done(exit);
@@ -230,7 +248,11 @@ impl Program {
                 self.discard_output().await;
             }
             self.stdout = None;
-            let patience = if finish { self.clocks.total_left() } else { Duration::ZERO };
+            let patience = if finish {
+                self.clocks.total_left()
+            } else {
+                Duration::ZERO
+            };
             let exit = self.wait_or_end(patience).await;
             self.errors.finish();
             done(exit);
@@ -242,7 +264,9 @@ impl Program {
     pub async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
         self.stdin = None;
         self.stdout = None;
-        let exit = self.wait_or_end(if end { Duration::ZERO } else { LINGER }).await;
+        let exit = self
+            .wait_or_end(if end { Duration::ZERO } else { LINGER })
+            .await;
         self.errors.drain_ready();
         self.errors.finish();
         (exit, self.stderr_tail())
@@ -254,12 +278,19 @@ impl Program {
     }
 
     async fn discard_output(&mut self) {
-        let Some(stdout) = self.stdout.take() else { return };
+        let Some(stdout) = self.stdout.take() else {
+            return;
+        };
         self.clocks.first_byte();
         loop {
             self.out.clear();
             self.out.reserve(OUTPUT_READ);
-            let Self { errors, clocks, out, .. } = self;
+            let Self {
+                errors,
+                clocks,
+                out,
+                ..
+            } = self;
             tokio::select! {
                 n = stdout.read(out) => if !matches!(n, Ok(n) if n > 0) { return },
                 never = errors.drain() => match never {},
@@ -272,9 +303,9 @@ impl Program {
     /// Waits for the process to exit; after `patience` it gets TERM, and KILL after the grace.
     async fn wait_or_end(&mut self, patience: Duration) -> Option<Exit> {
         if !self.exited_within(patience).await {
-            self.process.signal(galgo_spawn::TERM);
+            self.process.signal(TERM);
             if !self.exited_within(self.kill_grace).await {
-                self.process.signal(galgo_spawn::KILL);
+                self.process.signal(KILL);
                 self.exited_within(LINGER).await;
             }
         }
@@ -282,7 +313,9 @@ impl Program {
     }
 
     async fn exited_within(&mut self, patience: Duration) -> bool {
-        let Self { process, errors, .. } = self;
+        let Self {
+            process, errors, ..
+        } = self;
         tokio::select! {
             biased;
             () = process.exited() => true,
@@ -408,7 +441,9 @@ impl Errors {
     }
 
     fn log(&mut self) {
-        let Self { lines, source, buf, .. } = self;
+        let Self {
+            lines, source, buf, ..
+        } = self;
         lines.take(buf, &mut |line| source.line(line));
     }
 
@@ -432,8 +467,10 @@ impl Process {
     /// Waits until the process has exited; it is not reaped by this.
     async fn exited(&mut self) {
         if let Self::Idle(_) = self {
-            let Self::Idle(child) = std::mem::replace(self, Self::Gone) else { return };
-            match AsyncFd::with_interest(child, Interest::READABLE) {
+            let Self::Idle(child) = std::mem::replace(self, Self::Gone) else {
+                return;
+            };
+            match register(child, Interest::READABLE) {
                 Ok(fd) => *self = Self::Watched(fd),
                 Err(_) => return, // dropped with the error: its group has been killed
             }

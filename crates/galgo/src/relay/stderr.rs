@@ -18,7 +18,12 @@ const TAIL: usize = 4 << 10;
 impl Lines {
     /// At most `most` bytes go to the log.
     pub fn new(most: usize) -> Self {
-        Self { part: Vec::new(), left: most, capped: false, tail: Vec::new() }
+        Self {
+            part: Vec::new(),
+            left: most,
+            capped: false,
+            tail: Vec::new(),
+        }
     }
 
     /// Takes `bytes` and hands each line that is now whole to `log`.
@@ -46,7 +51,11 @@ impl Lines {
 
     /// The end of what was written, escaped but for line ends.
     pub fn tail(&self) -> String {
-        self.tail.split(|&b| b == b'\n').map(escape).collect::<Vec<_>>().join("\n")
+        self.tail
+            .split(|&b| b == b'\n')
+            .map(escape)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     fn flush(&mut self, log: &mut dyn FnMut(&str)) {
@@ -58,7 +67,8 @@ impl Lines {
     }
 
     fn keep_tail(&mut self, bytes: &[u8]) {
-        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
+        self.tail
+            .extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
         if self.tail.len() > 2 * TAIL {
             self.tail.drain(..self.tail.len() - TAIL);
         }
@@ -104,7 +114,10 @@ mod tests {
 
     #[test]
     fn control_bytes_are_escaped() {
-        assert_eq!(run(100, &[b"\x1b[31mred\x07\xff\r\n"]), ["\\u{1b}[31mred\\u{7}\\xff"]);
+        assert_eq!(
+            run(100, &[b"\x1b[31mred\x07\xff\r\n"]),
+            ["\\u{1b}[31mred\\u{7}\\xff"]
+        );
     }
 
     #[test]

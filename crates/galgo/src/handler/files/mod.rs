@@ -89,7 +89,7 @@ fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, R
 ///
 /// One slash in front and no backslash: `//evil.example/` and `/\evil.example/` are other sites to
 /// a browser.
-fn to_slash(head: &Head) -> Response {
+pub(crate) fn to_slash(head: &Head) -> Response {
     let raw = head.target.raw.as_str();
     let (path, query) = raw.split_at(raw.find('?').unwrap_or(raw.len()));
     let path = path.trim_start_matches('/').replace('\\', "%5C");

@@ -1,0 +1,60 @@
+//! `galgo serve`.
+
+use std::{
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
+
+use super::{Serve, found};
+use crate::{
+    config::{self, Address, Listen},
+    serve::{End, Ready},
+};
+
+/// Serves until a signal ends it.
+pub(super) fn serve(args: &Serve) -> Result<ExitCode, String> {
+    let mut config = args.site.load().map_err(|e| e.to_string())?;
+    if !args.listen.is_empty() {
+        config.listen = args.listen.clone();
+    }
+    if let Some(user) = &args.user {
+        let (user, group) = match user.split_once(':') {
+            Some((user, group)) => (user, Some(group)),
+            None => (user.as_str(), None),
+        };
+        config.identity = Some(config::identity(user, group).map_err(|e| e.to_string())?);
+    }
+    if config.listen.is_empty() {
+        let here = Address::Tcp(([127, 0, 0, 1], 8080).into());
+        config.listen.push(Listen {
+            address: here,
+            proxy: false,
+        });
+    }
+    let ready = Ready::prepare(config)?;
+    greet(&ready);
+    let end = ready.run().map_err(|e| e.to_string())?;
+    Ok(match end {
+        End::Drained => ExitCode::SUCCESS,
+        End::AtOnce => ExitCode::from(130),
+    })
+}
+
+/// Prints where it listens, first of all, and then what it found there.
+fn greet(ready: &Ready) {
+    let mut out = std::io::stdout().lock();
+    for listener in ready.listeners() {
+        // Nobody may be reading; the server serves all the same.
+        let _ = writeln!(out, "listening on {}", listener.url());
+    }
+    let _ = found::table(&mut out, ready.config(), std::io::stdout().is_terminal());
+    let _ = out.flush();
+    for warning in &ready.config().warnings {
+        eprintln!("galgo: warning: {warning}");
+    }
+    if galgo_spawn::identity::effective_uid() == 0 {
+        eprintln!(
+            "galgo: warning: running as root, so programs do too; only this machine is served. Name a user: --user"
+        );
+    }
+}

@@ -1,0 +1,294 @@
+//! The life of the server: bind, open logs, become the configured user, serve, drain.
+
+use std::{
+    io,
+    net::IpAddr,
+    sync::{Arc, atomic::AtomicUsize},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use galgo_spawn::{Direct, Spawner};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{mpsc, watch},
+};
+
+use crate::{
+    config::{self, Address, Config},
+    listen::{self, Accepted, Listener},
+    log::{Level, Logs},
+    worker::{self, Peer, Phase, Server, Worker},
+};
+
+/// A server that has bound its listeners and dropped its privileges, and has not yet read a byte from the network.
+#[derive(Debug)]
+pub struct Ready {
+    config: Config,
+    listeners: Vec<Listener>,
+    logs: Logs,
+    max_connections: usize,
+    spawners: Vec<Direct>,
+}
+
+/// How serving ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum End {
+    /// Every request was finished, or ended after the grace.
+    Drained,
+    /// A second signal came.
+    AtOnce,
+}
+
+impl Ready {
+    /// Binds, opens logs, and becomes the configured user.
+    pub fn prepare(config: Config) -> Result<Self, String> {
+        allowed(&config)?;
+        let descriptors = raise_descriptors();
+        // Early, while descriptor numbers are low: see `Direct`.
+        let spawners = (0..config.workers)
+            .map(|_| spawner(&config))
+            .collect::<io::Result<_>>();
+        let spawners = spawners.map_err(|e| format!("preparing to start programs: {e}"))?;
+        let mut listeners = Vec::new();
+        for listen in &config.listen {
+            let bound = Listener::bind(listen);
+            listeners.push(bound.map_err(|e| cannot_listen(&listen.to_string(), &e))?);
+        }
+        let logs = Logs::open(&config.log).map_err(|e| format!("cannot open a log: {e}"))?;
+        if let Some(identity) = &config.identity {
+            as_process(identity)
+                .assume()
+                .map_err(|e| format!("cannot become the configured user: {e}"))?;
+        }
+        let max_connections = max_connections(&config, descriptors)?;
+        Ok(Self {
+            config,
+            listeners,
+            logs,
+            max_connections,
+            spawners,
+        })
+    }
+
+    /// The bound listeners, with their real ports.
+    pub fn listeners(&self) -> &[Listener] {
+        &self.listeners
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Connections at once.
+    pub fn max_connections(&self) -> usize {
+        self.max_connections
+    }
+
+    /// Serves until SIGTERM or SIGINT, then lets requests finish up to the grace.
+    pub fn run(self) -> io::Result<End> {
+        let Self {
+            config,
+            listeners,
+            logs,
+            max_connections,
+            spawners,
+        } = self;
+        let grace = config.shutdown_grace;
+        let (phase, watch) = watch::channel(Phase::Serving);
+        let (peers, given): (Vec<_>, Vec<_>) = (0..config.workers)
+            .map(|_| {
+                let (give, given) = mpsc::unbounded_channel();
+                (
+                    Peer {
+                        connections: AtomicUsize::new(0),
+                        give,
+                    },
+                    given,
+                )
+            })
+            .unzip();
+        let socket_files: Vec<_> = listeners.iter().filter_map(Listener::socket_file).collect();
+        let server = Arc::new(Server::new(
+            config,
+            logs.clone(),
+            max_connections,
+            peers,
+            watch,
+        ));
+        let mut threads = Vec::new();
+        for ((index, spawner), given) in spawners.into_iter().enumerate().zip(given) {
+            let own = listeners
+                .iter()
+                .map(Listener::another)
+                .collect::<io::Result<Vec<_>>>()?;
+            let spawner = Spawner::Direct(spawner);
+            threads.push(thread(server.clone(), index, spawner, own, given, grace)?);
+        }
+        drop(listeners);
+        let end = wait_for_signals(&logs, &phase, threads);
+        for file in socket_files {
+            // It may have been replaced or removed already.
+            let _ = std::fs::remove_file(file);
+        }
+        logs.flush();
+        end
+    }
+}
+
+fn spawner(config: &Config) -> io::Result<Direct> {
+    let mut direct = Direct::new()?;
+    direct.set_umask(Some(config.umask));
+    Ok(direct)
+}
+
+fn thread(
+    server: Arc<Server>,
+    index: usize,
+    spawner: Spawner,
+    listeners: Vec<Listener>,
+    given: mpsc::UnboundedReceiver<Accepted>,
+    grace: Duration,
+) -> io::Result<JoinHandle<()>> {
+    let name = format!("worker-{index}");
+    std::thread::Builder::new().name(name).spawn(move || {
+        let errors = server.logs.error.clone();
+        let worker = Worker::new(server, index, spawner);
+        let tasks = |worker: std::rc::Rc<Worker>| {
+            for listener in listeners {
+                tokio::task::spawn_local(listen::accept(worker.clone(), listener));
+            }
+            tokio::task::spawn_local(listen::take(worker.clone(), given));
+        };
+        if let Err(e) = worker::run(&worker, tasks, grace) {
+            errors.write(Level::Error, "worker", &e.to_string());
+        }
+    })
+}
+
+/// Serves on the main thread what signals ask for, until all workers have ended.
+fn wait_for_signals(
+    logs: &Logs,
+    phase: &watch::Sender<Phase>,
+    threads: Vec<JoinHandle<()>>,
+) -> io::Result<End> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut term = signal(SignalKind::terminate())?;
+        let mut int = signal(SignalKind::interrupt())?;
+        let mut reopen = signal(SignalKind::user_defined1())?;
+        loop {
+            tokio::select! {
+                _ = reopen.recv() => logs.reopen(),
+                () = either(&mut term, &mut int) => break,
+            }
+        }
+        phase.send_replace(Phase::Draining);
+        let (ended, all_ended) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            for thread in threads {
+                let _ = thread.join();
+            }
+            let _ = ended.send(());
+        });
+        tokio::select! {
+            _ = all_ended => Ok(End::Drained),
+            () = either(&mut term, &mut int) => Ok(End::AtOnce),
+        }
+    })
+}
+
+async fn either(a: &mut Signal, b: &mut Signal) {
+    tokio::select! {
+        _ = a.recv() => {}
+        _ = b.recv() => {}
+    }
+}
+
+fn as_process(identity: &config::Identity) -> galgo_spawn::identity::Identity {
+    galgo_spawn::identity::Identity {
+        uid: identity.uid,
+        gid: identity.gid,
+        groups: identity.groups.clone(),
+        home: std::path::PathBuf::new(),
+    }
+}
+
+/// Root without a user to become serves this machine only.
+fn allowed(config: &Config) -> Result<(), String> {
+    if galgo_spawn::identity::effective_uid() != 0 || config.identity.is_some() {
+        return Ok(());
+    }
+    let open = config.listen.iter().find(|l| match &l.address {
+        Address::Tcp(at) => !loopback(at.ip()),
+        Address::Unix(_) => false,
+    });
+    match open {
+        Some(listen) => Err(format!(
+            "refusing to listen on {listen} as root: programs would run as root for everybody. \
+             Name the user to run as: `user = \"www-data\"` in the configuration, or --user www-data"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether only this machine reaches `ip`.
+pub fn loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+fn cannot_listen(listen: &str, e: &io::Error) -> String {
+    let hint = match e.kind() {
+        io::ErrorKind::AddrInUse => {
+            ": another server listens there; stop it, or choose another --listen"
+        }
+        io::ErrorKind::PermissionDenied => ": ports below 1024 need root or CAP_NET_BIND_SERVICE",
+        io::ErrorKind::AddrNotAvailable => ": this machine has no such address",
+        _ => "",
+    };
+    format!("cannot listen on {listen}: {e}{hint}")
+}
+
+/// The most descriptors worth having.
+const DESCRIPTORS: u64 = 1 << 20;
+
+/// Raises the soft limit of descriptors to the hard one; programs get theirs from `open_files`.
+fn raise_descriptors() -> u64 {
+    let now = getrlimit(Resource::Nofile);
+    let most = now.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
+    let wanted = Rlimit {
+        current: Some(most),
+        maximum: now.maximum,
+    };
+    match setrlimit(Resource::Nofile, wanted) {
+        Ok(()) => most,
+        Err(_) => now.current.unwrap_or(DESCRIPTORS),
+    }
+}
+
+/// Connections such that every one that is accepted finds the descriptors its request may need:
+/// its socket, one open file, and the pipes of the programs that may run and the files of those that wait.
+fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
+    const PER_PROGRAM: usize = 10;
+    const PER_WORKER: usize = 16;
+    let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    let reserved = 64
+        + config.workers * (PER_WORKER + 2 * config.listen.len())
+        + config.admission.running * PER_PROGRAM
+        + config.admission.queue;
+    let possible = descriptors.saturating_sub(reserved) / 2;
+    let wanted = config.http.max_connections;
+    if possible == 0 || wanted > possible {
+        return Err(format!(
+            "{descriptors} descriptors are too few for {wanted} connections and {} programs: \
+             raise the limit (ulimit -n, LimitNOFILE=), or lower max_connections, max_running or queue",
+            config.admission.running
+        ));
+    }
+    Ok(if wanted == 0 { possible } else { wanted })
+}
