@@ -96,6 +96,8 @@ fn bare_lf_or_cr_anywhere_in_the_framing() {
         "5\r\nhello\r0\r\n\r\n",
         "5\r\nhello0\r\n\r\n",
         "5\r\nhelloX\r\n0\r\n\r\n",
+        "5\r\nhelloX\n0\r\n\r\n",
+        "5\r\nhello\n\n0\r\n\r\n",
         "5;a\nhello\r\n0\r\n\r\n",
         "5;a\rhello\r\n0\r\n\r\n",
         "0\n\r\n",
