@@ -362,7 +362,7 @@ fn keeps_alive(worker: &Worker, request: &Request<'_>, framing: Framing) -> bool
         && !request.input.half_closed
         && !worker.server.draining()
         // Nobody asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
-        && !(request.owes_continue && !request.body.is_over())
+        && (!request.owes_continue || request.body.is_over())
 }
 
 /// The head of a response whose body is not a program's: HEAD gets the length the body would have.

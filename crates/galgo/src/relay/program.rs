@@ -41,7 +41,8 @@ pub struct Program {
     pub out: Vec<u8>,
     kill_grace: Duration,
     run_to_completion: bool,
-    permit: Permit,
+    /// Given back when the process is gone.
+    _permit: Permit,
 }
 
 #[derive(Debug)]
@@ -117,7 +118,7 @@ impl Program {
             out: Vec::new(),
             kill_grace: s.kill_grace,
             run_to_completion: s.run_to_completion,
-            permit: s.permit,
+            _permit: s.permit,
         }
     }
 
