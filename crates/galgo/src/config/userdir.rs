@@ -42,12 +42,12 @@ pub(super) fn fill(
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+pub(super) enum Kind {
     Files,
     Cgi,
 }
 
-fn route(
+pub(super) fn route(
     user: &str,
     home: &Path,
     name: &Path,

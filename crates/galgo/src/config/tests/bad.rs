@@ -89,7 +89,10 @@ const BAD: &[(&str, &str)] = &[
         "path = \"/bin:.\"",
         "1:8: path: every folder begins with \"/\": \"/usr/local/bin:/usr/bin:/bin\"",
     ),
-    ("workers = 0", "1:11: workers: 0 is out of range: 1 to 1024"),
+    (
+        "workers = 2000",
+        "1:11: workers: 2000 is out of range: 0 to 1024",
+    ),
     (
         "workers = 1.5",
         "1:11: workers: found floating point `1.5`, expected a number from 0",
