@@ -11,9 +11,10 @@ use toml::Spanned;
 use super::{
     Cgi, CgiRoot, Config, ConfigError, Files, Handler, Route, UserDir,
     error::Text,
-    folder, identity,
+    folder::{self, unopened},
+    identity,
     raw::{self, RawUserDir},
-    routes::{Placed, unopened},
+    routes::Placed,
 };
 
 type Checked<X> = Result<X, ConfigError>;

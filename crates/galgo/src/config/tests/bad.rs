@@ -119,11 +119,11 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "user = \"no-such-user\"",
-        "1:8: user: there is no user \"no-such-user\" on this system: create it or correct the name",
+        "1:8: user: there is no user `no-such-user`: create it or correct the name",
     ),
     (
         "user = \"daemon\"\ngroup = \"no-such-group\"",
-        "2:9: group: there is no group \"no-such-group\" on this system: create it or correct the name",
+        "2:9: group: there is no group `no-such-group`: create it or correct the name",
     ),
     (
         "user = \"root\"",
@@ -315,7 +315,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[userdir]\nfiles = \"public_html\"\nusers = [\"no-such-user\"]",
-        "3:10: users: there is no user \"no-such-user\" on this system: delete it or correct the name",
+        "3:10: users: there is no user `no-such-user`: delete it or correct the name",
     ),
     (
         "[userdir]\nfiles = \"../public_html\"\nusers = [\"daemon\"]",
