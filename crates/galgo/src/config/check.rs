@@ -34,7 +34,7 @@ pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
         interpreters: text.interpreters(&raw)?,
         ..Config::default()
     };
-    config.workers = text.count(&raw.workers, config.workers, 1, 1024)?;
+    config.workers = or_derived(text.count(&raw.workers, 0, 0, 1024)?, config.workers);
     config.path = text.search_path(&raw, config.path)?;
     config.dev_errors = match raw.dev_errors.as_ref().map(Spanned::get_ref) {
         Some(Switch::Is(on)) => *on,
@@ -186,7 +186,7 @@ impl Text<'_> {
     fn admission(&self, raw: &RawConfig) -> Checked<Admission> {
         let d = Admission::default();
         Ok(Admission {
-            running: self.count(&raw.max_running, d.running, 1, 100_000)?,
+            running: or_derived(self.count(&raw.max_running, 0, 0, 100_000)?, d.running),
             queue: self.count(&raw.queue, d.queue, 0, 1_000_000)?,
             wait: self.time(&raw.queue_wait, d.wait, 0, 3_600_000)?,
         })
@@ -380,6 +380,11 @@ impl Text<'_> {
         }
         Ok(typed.get_ref().clone())
     }
+}
+
+/// 0 stands for what is derived from the machine.
+fn or_derived(typed: usize, derived: usize) -> usize {
+    if typed == 0 { derived } else { typed }
 }
 
 pub(super) fn flag(typed: &Typed<bool>, default: bool) -> bool {

@@ -1,6 +1,7 @@
 //! Folders and programs, opened when the configuration is read.
 
 use std::{
+    fmt::Display,
     io,
     os::fd::{AsFd, OwnedFd},
     path::{Component, Path, PathBuf},
@@ -44,6 +45,22 @@ pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {
         .components()
         .filter(|c| *c != Component::CurDir)
         .collect()
+}
+
+/// Why a folder or a file could not be opened, and what to do.
+pub(super) fn unopened(path: &Path, error: &io::Error) -> impl Display {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("{path} does not exist: create it or correct the path"),
+        io::ErrorKind::NotADirectory => format!("{path} is not a folder: name one"),
+        io::ErrorKind::IsADirectory => format!("{path} is a folder: name a file"),
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                "{path} may not be entered by this user: check the permissions on the way to it"
+            )
+        }
+        _ => format!("{path}: {error}"),
+    }
 }
 
 impl CgiRoot {

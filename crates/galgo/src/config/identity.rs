@@ -2,7 +2,18 @@
 
 use std::{fs, io, path::PathBuf};
 
-use super::Identity;
+/// A user with its groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The user's id.
+    pub uid: u32,
+    /// The group's id: the one asked for, or the user's own.
+    pub gid: u32,
+    /// Supplementary groups, `gid` among them.
+    pub groups: Vec<u32>,
+    /// The home folder.
+    pub home: PathBuf,
+}
 
 /// Looks a user up, and a group where it is not the user's own.
 ///
@@ -31,10 +42,10 @@ pub fn identity(user: &str, group: Option<&str>) -> io::Result<Identity> {
         }
     }
     Ok(Identity {
-        user: user.to_owned(),
         uid: account.uid,
         gid,
         groups: all,
+        home: account.home,
     })
 }
 
@@ -74,7 +85,7 @@ fn account(user: &str) -> io::Result<Account> {
 fn missing(kind: &str, name: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::NotFound,
-        format!("there is no {kind} {name:?} on this system"),
+        format!("there is no {kind} `{name}`"),
     )
 }
 
@@ -94,9 +105,6 @@ mod tests {
             );
         }
         let error = identity("root", Some("no-such-group")).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "there is no group \"no-such-group\" on this system"
-        );
+        assert_eq!(error.to_string(), "there is no group `no-such-group`");
     }
 }

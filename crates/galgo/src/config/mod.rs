@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `raw`, `units` | keys and values as they are typed |
 //! | `error` | errors with file, line, column, key and mend |
-//! | `check`, `routes`, `userdir` | from typed to checked |
+//! | `check`, `routes`, `handlers`, `fields`, `userdir` | from typed to checked |
 //! | `cover` | no program's source is served as a file |
 //! | `folder`, `identity` | what the file system and the system's accounts say |
 //! | `listen`, `defaults`, `source` | addresses, defaults, where a configuration comes from |
@@ -14,7 +14,9 @@ mod check;
 mod cover;
 mod defaults;
 mod error;
+mod fields;
 mod folder;
+mod handlers;
 mod identity;
 mod listen;
 mod raw;
@@ -28,7 +30,7 @@ mod userdir;
 use std::{net::SocketAddr, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 
 pub use error::ConfigError;
-pub use identity::identity;
+pub use identity::{Identity, identity};
 
 use galgo_spawn::Limits;
 
@@ -82,19 +84,6 @@ pub struct Listen {
 pub enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
-}
-
-/// User and group ids, looked up.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// The name, for initgroups(3) and messages.
-    pub user: String,
-    /// User id.
-    pub uid: u32,
-    /// Primary group id.
-    pub gid: u32,
-    /// All group ids.
-    pub groups: Vec<u32>,
 }
 
 /// Logs.

@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::Path, sync::Arc};
 
-use super::{Cgi, CgiRoot, Config, ConfigError, Files, Handler, Route, check, routes::unopened};
+use super::{Cgi, CgiRoot, Config, ConfigError, Files, Handler, Route, check, folder::unopened};
 
 impl Config {
     /// Reads a configuration file.

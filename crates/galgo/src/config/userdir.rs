@@ -11,9 +11,10 @@ use toml::Spanned;
 use super::{
     Cgi, CgiRoot, Config, ConfigError, Files, Handler, Route, UserDir,
     error::Text,
-    folder, identity,
+    folder::{self, unopened},
+    identity,
     raw::{self, RawUserDir},
-    routes::{Placed, unopened},
+    routes::Placed,
 };
 
 type Checked<X> = Result<X, ConfigError>;
@@ -42,12 +43,12 @@ pub(super) fn fill(
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+pub(super) enum Kind {
     Files,
     Cgi,
 }
 
-fn route(
+pub(super) fn route(
     user: &str,
     home: &Path,
     name: &Path,

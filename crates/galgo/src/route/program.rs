@@ -218,7 +218,8 @@ fn refusal(errno: Errno, file: &Path) -> Refusal {
         Errno::ACCESS => Refusal::Forbidden(format!(
             "{file:?} cannot be reached by the server's user: chmod a+x the folders on the way"
         )),
-        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Refusal::NotFound,
+        // INVAL: a NUL in the path.
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Refusal::NotFound,
         other => Refusal::Forbidden(format!("{file:?}: {other}")),
     }
 }

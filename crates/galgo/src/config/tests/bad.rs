@@ -89,7 +89,10 @@ const BAD: &[(&str, &str)] = &[
         "path = \"/bin:.\"",
         "1:8: path: every folder begins with \"/\": \"/usr/local/bin:/usr/bin:/bin\"",
     ),
-    ("workers = 0", "1:11: workers: 0 is out of range: 1 to 1024"),
+    (
+        "workers = 2000",
+        "1:11: workers: 2000 is out of range: 0 to 1024",
+    ),
     (
         "workers = 1.5",
         "1:11: workers: found floating point `1.5`, expected a number from 0",
@@ -116,11 +119,11 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "user = \"no-such-user\"",
-        "1:8: user: there is no user \"no-such-user\" on this system: create it or correct the name",
+        "1:8: user: there is no user `no-such-user`: create it or correct the name",
     ),
     (
         "user = \"daemon\"\ngroup = \"no-such-group\"",
-        "2:9: group: there is no group \"no-such-group\" on this system: create it or correct the name",
+        "2:9: group: there is no group `no-such-group`: create it or correct the name",
     ),
     (
         "user = \"root\"",
@@ -312,7 +315,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[userdir]\nfiles = \"public_html\"\nusers = [\"no-such-user\"]",
-        "3:10: users: there is no user \"no-such-user\" on this system: delete it or correct the name",
+        "3:10: users: there is no user `no-such-user`: delete it or correct the name",
     ),
     (
         "[userdir]\nfiles = \"../public_html\"\nusers = [\"daemon\"]",

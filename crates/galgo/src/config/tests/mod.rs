@@ -1,6 +1,8 @@
 //! Tests of the configuration.
 
 mod bad;
+mod example;
+mod good;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 

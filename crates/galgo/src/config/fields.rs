@@ -1,0 +1,71 @@
+//! Fields and media types that an operator adds to responses.
+
+use super::{ConfigError, error::Text, raw};
+
+type Checked<X> = Result<X, ConfigError>;
+
+impl Text<'_> {
+    /// A media type, as far as a field value can be spoilt by it.
+    pub(super) fn media_type(&self, typed: &raw::Text) -> Checked<String> {
+        let text = typed.get_ref();
+        let main = text.split(';').next().unwrap_or_default().trim_end();
+        let good = main
+            .split_once('/')
+            .is_some_and(|(a, b)| token(a) && token(b));
+        if !good || !field_value(text) {
+            let message = format!("{text:?} is not a media type: write it as in \"text/html\"");
+            return Err(self.error(typed.span(), message));
+        }
+        Ok(text.clone())
+    }
+
+    pub(super) fn headers(&self, typed: &raw::Typed<raw::Map>) -> Checked<Vec<(String, String)>> {
+        /// Computed for each response; RFC 9110 and 9112.
+        const COMPUTED: [&str; 12] = [
+            "connection",
+            "content-encoding",
+            "content-length",
+            "content-range",
+            "content-type",
+            "date",
+            "etag",
+            "keep-alive",
+            "last-modified",
+            "trailer",
+            "transfer-encoding",
+            "upgrade",
+        ];
+        let mut headers = Vec::new();
+        for (name, value) in typed.iter().flat_map(|map| map.get_ref()) {
+            let text = name.get_ref();
+            if !token(text) {
+                let message = format!("headers: {text:?} is not the name of a field");
+                return Err(self.bare(name.span(), message));
+            }
+            if COMPUTED.contains(&text.to_ascii_lowercase().as_str()) {
+                let message = format!("headers: {text} is computed for each response: delete it");
+                return Err(self.bare(name.span(), message));
+            }
+            if !field_value(value.get_ref()) {
+                let message =
+                    "a field value holds visible ASCII and single spaces around words only";
+                return Err(self.error(value.span(), message));
+            }
+            headers.push((text.clone(), value.get_ref().clone()));
+        }
+        Ok(headers)
+    }
+}
+
+/// RFC 9110, 5.6.2.
+fn token(text: &str) -> bool {
+    let tchar = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !text.is_empty() && text.bytes().all(tchar)
+}
+
+/// RFC 9110, 5.5, without obs-text.
+fn field_value(text: &str) -> bool {
+    text.bytes()
+        .all(|b| matches!(b, b' ' | b'\t' | 0x21..=0x7e))
+        && text.trim_ascii() == text
+}
