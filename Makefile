@@ -1,0 +1,48 @@
+# galgo: `make demo` and `make test` are all one needs. GNU make.
+
+site   := .build/demo
+listen ?= 127.0.0.1:8080
+galgo  := target/release/galgo
+cargo  := cargo
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo site test check bench bench-quick clean
+
+help:  ## say what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build:  ## build target/release/galgo
+	$(cargo) build --release --locked
+
+demo: build site  ## serve the demo site at http://127.0.0.1:8080/
+	@scripts/live $(site) http://$(listen)
+	@exec $(galgo) serve $(site) --config $(site)/galgo.toml --listen $(listen)
+
+site:  # the demo site, with every program this machine can build
+	@scripts/need demo
+	@examples/build $(site)
+
+test:  ## install what the tests need, and run every test
+	@scripts/need test
+	@examples/build --strict $(site)
+	examples/test-guestbook $(addprefix $(site)/cgi-bin/guestbook,-c -rust -go .py .pl .js .sh)
+	$(cargo) test --workspace --all-features --locked
+
+check:  ## formatting, lints, documentation, licences and sources of dependencies
+	@scripts/need check
+	$(cargo) fmt --all --check
+	$(cargo) clippy --workspace --all-targets --all-features --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(cargo) doc --workspace --no-deps --all-features --locked
+	.build/cargo/bin/cargo-deny --all-features --locked check --hide-inclusion-graph bans licenses sources
+
+bench: build  ## measure beside other servers: takes long, wants a quiet machine
+	@scripts/need bench
+	bench/run
+
+bench-quick: build  ## the same, in a few minutes
+	@scripts/need bench
+	bench/run --quick
+
+clean:  ## remove everything that was built
+	$(cargo) clean
+	rm -rf .build
