@@ -59,9 +59,7 @@ impl Ready {
         }
         let logs = Logs::open(&config.log).map_err(|e| format!("cannot open a log: {e}"))?;
         if let Some(identity) = &config.identity {
-            as_process(identity)
-                .assume()
-                .map_err(|e| format!("cannot become the configured user: {e}"))?;
+            become_user(identity)?;
         }
         let max_connections = max_connections(&config, descriptors)?;
         Ok(Self {
@@ -139,7 +137,8 @@ impl Ready {
     }
 }
 
-fn spawner(config: &Config) -> io::Result<Direct> {
+/// What starts the programs of one worker.
+pub(crate) fn spawner(config: &Config) -> io::Result<Direct> {
     let mut direct = Direct::new()?;
     direct.set_umask(Some(config.umask));
     Ok(direct)
@@ -210,13 +209,24 @@ async fn either(a: &mut Signal, b: &mut Signal) {
     }
 }
 
-fn as_process(identity: &config::Identity) -> galgo_spawn::identity::Identity {
-    galgo_spawn::identity::Identity {
+/// Becomes a user for good. Root's alone to do; to others the words say so.
+pub(crate) fn become_user(identity: &config::Identity) -> Result<(), String> {
+    let uid = galgo_spawn::identity::effective_uid();
+    if uid != 0 && uid != identity.uid {
+        return Err(
+            "cannot become the configured user: only root can. Start with sudo, or leave `user` and --user away"
+                .into(),
+        );
+    }
+    let process = galgo_spawn::identity::Identity {
         uid: identity.uid,
         gid: identity.gid,
         groups: identity.groups.clone(),
         home: std::path::PathBuf::new(),
-    }
+    };
+    process
+        .assume()
+        .map_err(|e| format!("cannot become the configured user: {e}"))
 }
 
 /// Root without a user to become serves this machine only.

@@ -19,7 +19,7 @@ use galgo_proto::{
     h1::{BodyLen, Head},
     vars::{self, Sink},
 };
-use galgo_spawn::{EnvBlock, Exit, Start, StartError, Status};
+use galgo_spawn::{EnvBlock, Exit, Stage, Start, StartError, Status, inspect};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::time::Instant;
 
@@ -254,11 +254,21 @@ impl Run<'_, '_, '_> {
     }
 
     fn not_started(&self, e: &StartError) -> Fault {
-        let words = e.to_string();
-        match e.stage {
-            galgo_spawn::Stage::Clone => Fault::Busy("the system could not create another process"),
-            galgo_spawn::Stage::Exec => Fault::Script(words),
-            _ => Fault::Script(format!("{e}")),
+        let file = std::ffi::OsStr::from_bytes(self.script.script_filename.as_bytes());
+        match (e.stage, &self.script.interpreter) {
+            (Stage::Clone, _) => Fault::Busy("the system could not create another process"),
+            (_, Some(interpreter)) => {
+                let path = &self.worker.server.config.path;
+                let words = inspect::diagnose(interpreter, path, e);
+                Fault::Script(format!(
+                    "its interpreter {}: {words}",
+                    interpreter.display()
+                ))
+            }
+            (_, None) => {
+                let path = &self.worker.server.config.path;
+                Fault::Script(inspect::diagnose(file.as_ref(), path, e))
+            }
         }
     }
 
@@ -373,8 +383,7 @@ impl Run<'_, '_, '_> {
         let how = match exit.map(|e| e.status) {
             Some(Status::Code(0)) | None => String::new(),
             Some(_) if !ended => String::new(),
-            Some(Status::Code(code)) => format!("; it exited with status {code}"),
-            Some(Status::Signal(n)) => format!("; it was ended by signal {n}{}", signal_name(n)),
+            Some(status) => format!("; {}", how(status)),
         };
         Fault::Script(format!("{e}{how}"))
     }
@@ -401,6 +410,14 @@ impl From<ReplyError> for Trouble {
 impl From<Fault> for Trouble {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
+    }
+}
+
+/// How a program ended, in words.
+pub fn how(status: Status) -> String {
+    match status {
+        Status::Code(code) => format!("it exited with status {code}"),
+        Status::Signal(n) => format!("it was ended by signal {n}{}", signal_name(n)),
     }
 }
 
