@@ -26,7 +26,7 @@ pub(super) fn check(site: &Site) -> Result<ExitCode, String> {
             super::assume(&config)?;
             report.config(&config).and_then(|()| report.summary())
         }
-        Err(e) => report.line(Verdict::Fails, "configuration", &e.to_string()),
+        Err(e) => report.line(Verdict::Fails, "configuration", &e),
     };
     // Who closes the pipe has read enough; the exit code still counts.
     let _ = done;

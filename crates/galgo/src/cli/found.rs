@@ -156,3 +156,93 @@ fn program(out: &mut impl Write, seen: &Seen, base: &str, paint: Paint) -> io::R
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Files, UserDir};
+    use std::{path::Path, sync::Arc};
+
+    fn shown(config: &Config, base: &str) -> String {
+        let mut out = Vec::new();
+        table(&mut out, config, base, Paint::plain()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn programs(folder: &Path, path: &str, host: Option<&str>) -> Arc<Route> {
+        let cgi = Cgi::new(CgiRoot::open(folder).unwrap(), folder.to_owned());
+        Arc::new(Route {
+            host: host.map(str::to_owned),
+            path: path.to_owned(),
+            handler: Handler::Cgi(cgi),
+        })
+    }
+
+    #[test]
+    fn users_own_programs_say_whose_rights_they_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Route {
+            host: None,
+            path: "/~ada/".into(),
+            handler: Handler::Files(Files::open(dir.path()).unwrap()),
+        };
+        let config = Config {
+            routes: vec![
+                programs(dir.path(), "/~ada/cgi-bin/", None),
+                programs(dir.path(), "/cgi-bin/", None),
+                Arc::new(files),
+            ],
+            userdir: Some(UserDir {
+                files: None,
+                cgi: None,
+                users: Vec::new(),
+            }),
+            ..Config::default()
+        };
+        let text = shown(&config, "http://127.0.0.1:1");
+        let said: Vec<_> = text
+            .lines()
+            .filter(|l| l.contains("server's own user"))
+            .collect();
+        assert_eq!(said.len(), 1, "{text}");
+        assert!(
+            said[0].starts_with("  /~ada/cgi-bin/   programs in "),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn columns_are_aligned_and_hosts_have_their_own_urls() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::copy("/bin/true", dir.path().join("a b")).unwrap();
+        let config = Config {
+            routes: vec![
+                programs(dir.path(), "/x/", Some("git.example.org")),
+                programs(dir.path(), "/", None),
+            ],
+            ..Config::default()
+        };
+        let text = shown(&config, "http://127.0.0.1:81");
+        let columns: Vec<_> = text.lines().filter_map(|l| l.find("programs in")).collect();
+        assert_eq!(columns, [23, 23], "{text}");
+        assert!(
+            text.contains("  http://git.example.org:81/x/a%20b\n"),
+            "{text}"
+        );
+        assert!(text.contains("  http://127.0.0.1:81/a%20b\n"), "{text}");
+    }
+
+    #[test]
+    fn every_address_is_this_machine_too() {
+        let table = [
+            (&["unix:/x", "0.0.0.0:80"][..], "http://127.0.0.1:80"),
+            (&["[::]:81"], "http://[::1]:81"),
+            (&["192.0.2.1:82"], "http://192.0.2.1:82"),
+            (&["unix:/x"], ""),
+        ];
+        for (listen, want) in table {
+            let listen: Vec<Listen> = listen.iter().map(|l| l.parse().unwrap()).collect();
+            assert_eq!(base(&listen), want);
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 pub(super) const GALGO: &str = "\
 Examples:
-  galgo serve                     this folder: cgi-bin/ at /cgi-bin/, public/ at /
+  galgo serve                     this folder: its cgi-bin/ and public/
   galgo serve site -l [::]:8080   another folder, for everybody
   galgo run cgi-bin/hello         what hello answers, without a server
   galgo check                     what would fail here, and how to mend it
@@ -10,18 +10,23 @@ Examples:
 
 A new site:
   mkdir -p site/cgi-bin && cd site
-  printf '#!/bin/sh\\necho Content-Type: text/plain\\necho\\necho hello\\n' >cgi-bin/hello
+  printf '#!/bin/sh\\necho Content-Type: text/plain\\necho\\necho hello\\n' \\
+    >cgi-bin/hello
   chmod +x cgi-bin/hello && galgo serve
 
 Exit codes: 0 done, 1 something is wrong, 2 the command line is wrong";
 
-pub(super) const ABOUT_SERVE: &str = "\
+pub(super) const SERVE_PAGE: &str = "\
 Serve a folder of programs and files
 
 DIR/cgi-bin/ answers at /cgi-bin/, a process for each request, and DIR/public/
 answers at /. A program that is copied in is served with the next request, and
 nothing is restarted. Where DIR/galgo.toml exists, it says what is served.
-SIGTERM and Ctrl-C let running requests finish; a second one ends at once.";
+SIGTERM and Ctrl-C let running requests finish; a second one ends at once.
+
+{usage-heading} {usage}
+
+{all-args}{after-help}";
 
 pub(super) const SERVE: &str = "\
 Addresses:
@@ -37,13 +42,17 @@ Examples:
   galgo serve --config /etc/galgo.toml
   sudo galgo serve site -l 0.0.0.0:80 -l [::]:80 --user www-data";
 
-pub(super) const ABOUT_RUN: &str = "\
+pub(super) const RUN_PAGE: &str = "\
 Run one program as the server would, without a server
 
 The program gets the variables, limits and clocks of the route that it belongs
 to: of --config FILE, else of the galgo.toml or the cgi-bin/ that it lies in.
 Its response is judged as the server judges it, and printed as it comes. What
-it writes to standard error goes to standard error.";
+it writes to standard error goes to standard error.
+
+{usage-heading} {usage}
+
+{all-args}{after-help}";
 
 pub(super) const RUN: &str = "\
 Examples:
@@ -56,13 +65,17 @@ Examples:
 
 Exit codes: 0 the response is valid, 1 it is not, 2 the command line is wrong";
 
-pub(super) const ABOUT_CHECK: &str = "\
+pub(super) const CHECK_PAGE: &str = "\
 Say what is wrong with a configuration and its programs
 
 Looks at every program of every route: whether it is executable, its
 interpreter and shared libraries are there, its #! line is whole, and nobody
 else may replace it. Nothing is run. Each line is ok, warn, FAIL or note (what
-lies in a program folder and is no program), with a mend where there is one.";
+lies in a program folder and is no program), with a mend where there is one.
+
+{usage-heading} {usage}
+
+{all-args}{after-help}";
 
 pub(super) const CHECK: &str = "\
 Examples:

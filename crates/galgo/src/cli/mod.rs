@@ -26,7 +26,7 @@ use std::{
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
-use crate::config::{self, Config, ConfigError, Identity, Listen};
+use crate::config::{self, Config, Identity, Listen};
 
 /// A web server for cgi-bin: copy a program into a folder and it is on the web.
 #[derive(Debug, Parser)]
@@ -45,13 +45,13 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve a folder of programs and files
-    #[command(long_about = help::ABOUT_SERVE, after_help = help::SERVE)]
+    #[command(help_template = help::SERVE_PAGE, after_help = help::SERVE)]
     Serve(Serve),
     /// Run one program as the server would, without a server
-    #[command(long_about = help::ABOUT_RUN, after_help = help::RUN)]
+    #[command(help_template = help::RUN_PAGE, after_help = help::RUN)]
     Run(run::Run),
     /// Say what is wrong with a configuration and its programs
-    #[command(long_about = help::ABOUT_CHECK, after_help = help::CHECK)]
+    #[command(help_template = help::CHECK_PAGE, after_help = help::CHECK)]
     Check(Site),
     /// Print the version
     Version,
@@ -71,8 +71,7 @@ struct Site {
 struct Serve {
     #[command(flatten)]
     site: Site,
-    /// Where to listen, instead of what the configuration says;
-    /// may be repeated [default: 127.0.0.1:8080]
+    /// Where; repeatable [default: 127.0.0.1:8080]
     #[arg(long, short, value_name = "ADDR")]
     listen: Vec<Listen>,
     /// Whom to become when started as root
@@ -81,8 +80,29 @@ struct Serve {
 }
 
 impl Site {
-    fn load(&self) -> Result<Config, ConfigError> {
-        Config::for_dir(&self.dir, self.config.as_deref())
+    fn load(&self) -> Result<Config, String> {
+        let loaded = Config::for_dir(&self.dir, self.config.as_deref());
+        loaded.map_err(|e| self.meant().unwrap_or_else(|| e.to_string()))
+    }
+
+    /// What was probably meant by a path that is no site.
+    fn meant(&self) -> Option<String> {
+        let shown = self.dir.display();
+        let dir = std::path::absolute(&self.dir).ok()?;
+        if self.config.is_some() || dir.join("galgo.toml").exists() {
+            return None;
+        }
+        if dir.is_file() {
+            return Some(format!(
+                "{shown} is a file: name the folder to serve, or try the program alone: galgo run {shown}"
+            ));
+        }
+        let parent = dir.parent().filter(|_| dir.ends_with("cgi-bin"))?;
+        let bare = !dir.join("cgi-bin").exists() && !dir.join("public").exists();
+        (bare && dir.is_dir()).then(|| {
+            let parent = near(parent);
+            format!("{shown} is a folder of programs: name the folder it is in, {parent}")
+        })
     }
 }
 
@@ -155,6 +175,8 @@ fn assume(config: &Config) -> Result<(), String> {
 fn near(path: &Path) -> std::borrow::Cow<'_, str> {
     let here = std::env::current_dir().unwrap_or_default();
     let near = path.strip_prefix(&here).ok();
-    let near = near.filter(|p| !p.as_os_str().is_empty());
-    near.unwrap_or(path).to_string_lossy()
+    match near {
+        Some(p) if p.as_os_str().is_empty() => ".".into(),
+        near => near.unwrap_or(path).to_string_lossy(),
+    }
 }

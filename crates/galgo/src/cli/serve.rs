@@ -13,7 +13,7 @@ use crate::{
 
 /// Serves until a signal ends it.
 pub(super) fn serve(args: &Serve) -> Result<ExitCode, String> {
-    let mut config = args.site.load().map_err(|e| e.to_string())?;
+    let mut config = args.site.load()?;
     if !args.listen.is_empty() {
         config.listen = args.listen.clone();
     }

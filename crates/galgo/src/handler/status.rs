@@ -73,8 +73,7 @@ pub fn hint(fault: &Fault) -> &'static str {
             "count bytes, not characters, or print no Content-Length at all"
         }
         Fault::Late(why) if why.contains("first_byte_timeout") => {
-            "print the header early and flush it, or raise first_byte_timeout; \
-             a program that reads more than CONTENT_LENGTH bytes waits forever"
+            "print the header early and flush it, or raise first_byte_timeout"
         }
         Fault::Late(why) if why.contains("idle_timeout") => {
             "print something from time to time and flush it, or raise idle_timeout"

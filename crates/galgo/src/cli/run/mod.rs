@@ -39,25 +39,25 @@ pub(super) struct Run {
     /// The method [default: GET, or POST with a body]
     #[arg(short = 'X', long, value_name = "METHOD")]
     method: Option<String>,
-    /// The query, as it stands in a URL behind the `?`
+    /// What stands behind the ? of a URL
     #[arg(short, long, value_name = "QUERY", allow_hyphen_values = true)]
     query: Option<String>,
-    /// A header field; may be repeated
-    #[arg(short = 'H', long = "header", value_name = "'NAME: VALUE'", value_parser = request::field)]
+    /// A header field, 'Name: value'; repeatable
+    #[arg(short = 'H', long = "header", value_name = "FIELD", value_parser = request::field)]
     headers: Vec<request::Field>,
-    /// The request body; @FILE takes a file's bytes, @- standard input's
+    /// The request body; @- is standard input
     #[arg(short, long, value_name = "BODY|@FILE", allow_hyphen_values = true)]
     data: Option<OsString>,
-    /// What follows the program's name in the URL, not encoded: PATH_INFO
+    /// PATH_INFO: what follows the name in the URL
     #[arg(long, value_name = "PATH")]
     path_info: Option<String>,
     /// Say how long it took and what it used
     #[arg(long)]
     time: bool,
-    /// What goes to standard output
-    #[arg(short, long, value_name = "WHAT", value_enum, default_value_t = Show::Response)]
+    /// What to print: response (the default) or body
+    #[arg(short, long, value_name = "WHAT", value_enum, hide_possible_values = true, hide_default_value = true, default_value_t = Show::Response)]
     output: Show,
-    /// The configuration whose route the program belongs to
+    /// The configuration that has a route for it
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 }
