@@ -160,7 +160,7 @@ fn beginners_are_told_what_to_do() {
     if is_root() {
         table.push((vec!["serve", "-l", "0.0.0.0:0"], "Name the user to run as"));
     } else {
-        table.push((vec!["serve", "--user", "nobody"], "only root can"));
+        table.push((vec!["serve", "--user", "daemon"], "only root can"));
     }
     for (args, says) in table {
         let done = site.galgo(&args);
