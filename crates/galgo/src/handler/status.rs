@@ -47,10 +47,8 @@ pub fn failed(worker: &Rc<Worker>, request: &Request<'_>, fault: &Fault) -> Resp
         stderr: &request.stderr,
     });
     let mut response = page(fault.status(), request.id().as_str(), cause);
-    match fault {
-        Fault::Busy(_) => response.fields.push("Retry-After", "1"),
-        Fault::Client(405, _) => response.fields.push("Allow", "GET, HEAD, POST"),
-        _ => {}
+    if let Fault::Busy(_) = fault {
+        response.fields.push("Retry-After", "1");
     }
     response
 }
