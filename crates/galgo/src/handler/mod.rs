@@ -58,7 +58,10 @@ async fn answer(
             "the source of a program is never sent: an interpreter runs files of this ending"
                 .into(),
         )),
-        Handler::Files(files) => Ok(Answer::Response(files::answer(files, head, found.rest))),
+        Handler::Files(files) => {
+            let response = files::answer(files, head, found.rest);
+            Ok(Answer::Response(status::dress(request, response)))
+        }
         Handler::Respond(respond) => Ok(Answer::Response(respond::answer(respond))),
     }
 }

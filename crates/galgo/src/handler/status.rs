@@ -53,6 +53,26 @@ pub fn failed(worker: &Rc<Worker>, request: &Request<'_>, fault: &Fault) -> Resp
     response
 }
 
+/// Gives an error without a body its page, and the access log its word.
+pub fn dress(request: &Request<'_>, mut response: Response) -> Response {
+    if response.status < 400 || !response.body.is_empty() {
+        return response;
+    }
+    request.entry.borrow_mut().outcome = match response.status {
+        403 => Fault::Refused(String::new()).outcome(),
+        404 => Fault::NotFound.outcome(),
+        503 => Fault::Busy("").outcome(),
+        500.. => Fault::Internal(String::new()).outcome(),
+        _ => Fault::Client(400, "").outcome(),
+    };
+    let page = page(response.status, request.id().as_str(), None);
+    for (name, value) in page.fields.iter() {
+        response.fields.push(name, value);
+    }
+    response.body = page.body;
+    response
+}
+
 /// What only a developer's own browser is shown.
 #[derive(Debug)]
 pub struct Cause<'a> {
