@@ -32,14 +32,29 @@ BEGIN {
 #[test]
 fn ruby_tcl_shell_and_awk() {
     let site = Site::new();
-    let programs = [("ask.rb", "Ruby", RUBY), ("ask.tcl", "Tcl", TCL), ("ask", "shell", SHELL), ("ask.awk", "awk", AWK)];
+    let programs = [
+        ("ask.rb", "Ruby", RUBY),
+        ("ask.tcl", "Tcl", TCL),
+        ("ask", "shell", SHELL),
+        ("ask.awk", "awk", AWK),
+    ];
     for (name, _, source) in programs {
         site.program(name, source);
     }
     let server = site.serve_programs("");
     for (name, language, _) in programs {
         let url = server.url(&format!("/cgi-bin/{name}/a/b?some+words"));
-        let reply = curl_with(&["-H", "Content-Type: text/plain", "--data-binary", "@-", &url], b"the body").ok();
+        let reply = curl_with(
+            &[
+                "-H",
+                "Content-Type: text/plain",
+                "--data-binary",
+                "@-",
+                &url,
+            ],
+            b"the body",
+        )
+        .ok();
         assert_eq!(reply.field("X-Language"), language);
         assert_eq!(reply.text(), "POST|/a/b|some+words|8|the body|0", "{name}");
     }
@@ -54,7 +69,11 @@ fn copied_and_replaced_while_the_server_runs() {
     for version in ["one", "two", "three"] {
         let source = format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n{version}'\n");
         server.site.program("new.tmp", &source);
-        std::fs::rename(server.site.path("cgi-bin/new.tmp"), server.site.path("cgi-bin/new.sh")).unwrap();
+        std::fs::rename(
+            server.site.path("cgi-bin/new.tmp"),
+            server.site.path("cgi-bin/new.sh"),
+        )
+        .unwrap();
         assert_eq!(curl_with(&[&url], b"").ok().text(), version);
     }
 }

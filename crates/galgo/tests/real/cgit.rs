@@ -31,10 +31,18 @@ fn index_log_and_blob() {
     let (server, bare) = serve();
     let commit = git(&bare, &["rev-parse", "main"]);
     let index = curl(&[&server.url("/cgit/")]).ok().text();
-    assert!(index.contains("/cgit/small.git/") && index.contains("a small repository"), "{index}");
+    assert!(
+        index.contains("/cgit/small.git/") && index.contains("a small repository"),
+        "{index}"
+    );
     let log = curl(&[&server.url("/cgit/small.git/log/")]).ok().text();
-    assert!(log.contains("the first commit") && log.contains("the second commit"), "{log}");
-    let page = curl(&[&server.url(&format!("/cgit/small.git/commit/?id={commit}"))]).ok().text();
+    assert!(
+        log.contains("the first commit") && log.contains("the second commit"),
+        "{log}"
+    );
+    let page = curl(&[&server.url(&format!("/cgit/small.git/commit/?id={commit}"))])
+        .ok()
+        .text();
     assert!(page.contains("+last line"), "{page}");
     let plain = curl(&[&server.url("/cgit/small.git/plain/README")]).ok();
     assert_eq!(plain.text(), "first line\n<b>bold & more</b>\nlast line\n");
@@ -42,20 +50,33 @@ fn index_log_and_blob() {
     assert_eq!(accent.text(), "naïve\n");
     curl(&[&server.url("/cgit/small.git/plain/nothing")]).is(404);
     let head = curl(&["-I", &server.url("/cgit/small.git/log/")]).ok();
-    assert!(head.body.is_empty() || head.body.starts_with(b"HTTP/"), "{head:?}");
+    assert!(
+        head.body.is_empty() || head.body.starts_with(b"HTTP/"),
+        "{head:?}"
+    );
 }
 
 #[test]
 fn snapshot_is_what_git_archive_makes() {
     let (server, bare) = serve();
     let commit = git(&bare, &["rev-parse", "main"]);
-    let archive = ["archive", "--format=tar", &format!("--prefix=small-{commit}/"), &commit];
+    let archive = [
+        "archive",
+        "--format=tar",
+        &format!("--prefix=small-{commit}/"),
+        &commit,
+    ];
     let expected = run(crate::repository::command(&bare).args(archive)).stdout;
-    let url = |suffix: &str| server.url(&format!("/cgit/small.git/snapshot/small-{commit}{suffix}"));
+    let url =
+        |suffix: &str| server.url(&format!("/cgit/small.git/snapshot/small-{commit}{suffix}"));
     let tar = curl(&[&url(".tar")]).ok();
     assert_eq!(sha256(&tar.body), sha256(&expected));
     let packed = curl(&[&url(".tar.gz")]).ok();
-    assert!(packed.field("Content-Disposition").contains(&format!("small-{commit}.tar.gz")));
+    assert!(
+        packed
+            .field("Content-Disposition")
+            .contains(&format!("small-{commit}.tar.gz"))
+    );
     let mut gzip = Command::new("gzip");
     let file = server.site.file("snapshot.gz", &packed.body);
     gzip.arg("-dc").arg(file).stdin(Stdio::null());
@@ -68,8 +89,14 @@ fn clone_from_cgit() {
     let (server, bare) = serve();
     git(&bare, &["update-server-info"]);
     let here = tempfile::tempdir().unwrap();
-    git(here.path(), &["clone", "-q", &server.url("/cgit/small.git"), "copy"]);
+    git(
+        here.path(),
+        &["clone", "-q", &server.url("/cgit/small.git"), "copy"],
+    );
     let copy = here.path().join("copy");
     git(&copy, &["fsck", "--full", "--strict"]);
-    assert_eq!(git(&copy, &["rev-parse", "HEAD"]), git(&bare, &["rev-parse", "main"]));
+    assert_eq!(
+        git(&copy, &["rev-parse", "HEAD"]),
+        git(&bare, &["rev-parse", "main"])
+    );
 }

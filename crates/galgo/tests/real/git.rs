@@ -65,11 +65,24 @@ fn clone_speaks_protocol_version_2() {
     let bare = small(&site.path("repos"), "small.git");
     let server = serve(site, &mark("clone"));
     let here = client();
-    run(traced(here.path()).args(["-c", "protocol.version=2", "clone", "-q", &server.url("/git/small.git"), "copy"]));
+    run(traced(here.path()).args([
+        "-c",
+        "protocol.version=2",
+        "clone",
+        "-q",
+        &server.url("/git/small.git"),
+        "copy",
+    ]));
     let copy = here.path().join("copy");
     sound(&copy);
-    assert_eq!(git(&copy, &["rev-parse", "HEAD"]), git(&bare, &["rev-parse", "HEAD"]));
-    assert_eq!(std::fs::read(copy.join("noise.bin")).unwrap(), noise(100_000));
+    assert_eq!(
+        git(&copy, &["rev-parse", "HEAD"]),
+        git(&bare, &["rev-parse", "HEAD"])
+    );
+    assert_eq!(
+        std::fs::read(copy.join("noise.bin")).unwrap(),
+        noise(100_000)
+    );
     let packets = trace(here.path(), "packet.trace");
     assert!(packets.contains("< version 2"), "{packets}");
     assert!(packets.contains("> command=fetch"), "{packets}");
@@ -81,9 +94,19 @@ fn clone_speaks_the_older_protocol_too() {
     let bare = small(&site.path("repos"), "small.git");
     let server = serve(site, &mark("v0"));
     let here = client();
-    run(traced(here.path()).args(["-c", "protocol.version=0", "clone", "-q", &server.url("/git/small.git"), "copy"]));
+    run(traced(here.path()).args([
+        "-c",
+        "protocol.version=0",
+        "clone",
+        "-q",
+        &server.url("/git/small.git"),
+        "copy",
+    ]));
     sound(&here.path().join("copy"));
-    assert_eq!(git(&here.path().join("copy"), &["rev-parse", "HEAD"]), git(&bare, &["rev-parse", "HEAD"]));
+    assert_eq!(
+        git(&here.path().join("copy"), &["rev-parse", "HEAD"]),
+        git(&bare, &["rev-parse", "HEAD"])
+    );
     assert!(!trace(here.path(), "packet.trace").contains("version 2"));
 }
 
@@ -93,7 +116,17 @@ fn shallow_clone_has_one_commit_and_deepens() {
     small(&site.path("repos"), "small.git");
     let server = serve(site, &mark("shallow"));
     let here = client();
-    git(here.path(), &["clone", "-q", "--depth", "1", &server.url("/git/small.git"), "copy"]);
+    git(
+        here.path(),
+        &[
+            "clone",
+            "-q",
+            "--depth",
+            "1",
+            &server.url("/git/small.git"),
+            "copy",
+        ],
+    );
     let copy = here.path().join("copy");
     assert_eq!(git(&copy, &["rev-list", "--count", "HEAD"]), "1");
     sound(&copy);
@@ -110,18 +143,37 @@ fn push_of_50_mb_in_chunks() {
     git(&bare, &["config", "http.receivepack", "true"]);
     let server = serve(site, &mark("push"));
     let here = client();
-    git(here.path(), &["clone", "-q", &server.url("/git/small.git"), "copy"]);
+    git(
+        here.path(),
+        &["clone", "-q", &server.url("/git/small.git"), "copy"],
+    );
     let copy = here.path().join("copy");
     std::fs::write(copy.join("large.bin"), noise(50_000_000)).unwrap();
     git(&copy, &["config", "core.compression", "0"]);
     git(&copy, &["add", "large.bin"]);
     git(&copy, &["commit", "-q", "-m", "50 MB"]);
-    run(traced(&copy).args(["-c", "http.postBuffer=65536", "push", "-q", "origin", "main"]));
+    run(traced(&copy).args([
+        "-c",
+        "http.postBuffer=65536",
+        "push",
+        "-q",
+        "origin",
+        "main",
+    ]));
     let said = trace(&copy, "curl.trace").to_lowercase();
-    assert!(said.contains("post /git/small.git/git-receive-pack"), "{said}");
+    assert!(
+        said.contains("post /git/small.git/git-receive-pack"),
+        "{said}"
+    );
     assert!(said.contains("transfer-encoding: chunked"), "{said}");
-    assert_eq!(git(&bare, &["rev-parse", "main"]), git(&copy, &["rev-parse", "main"]));
-    assert_eq!(git(&bare, &["cat-file", "-s", "main:large.bin"]), "50000000");
+    assert_eq!(
+        git(&bare, &["rev-parse", "main"]),
+        git(&copy, &["rev-parse", "main"])
+    );
+    assert_eq!(
+        git(&bare, &["cat-file", "-s", "main:large.bin"]),
+        "50000000"
+    );
     sound(&bare);
 }
 
@@ -151,7 +203,12 @@ fn many_branches(site: &Site) -> PathBuf {
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
-    process.stdin.take().unwrap().write_all(import.as_bytes()).unwrap();
+    process
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(import.as_bytes())
+        .unwrap();
     assert!(process.wait().unwrap().success());
     bare
 }
@@ -164,7 +221,15 @@ fn compressed_requests_are_understood() {
     for version in ["0", "2"] {
         let here = client();
         let version = format!("protocol.version={version}");
-        run(traced(here.path()).args(["-c", &version, "clone", "-q", "--mirror", &server.url("/git/many.git"), "copy"]));
+        run(traced(here.path()).args([
+            "-c",
+            &version,
+            "clone",
+            "-q",
+            "--mirror",
+            &server.url("/git/many.git"),
+            "copy",
+        ]));
         let said = trace(here.path(), "curl.trace").to_lowercase();
         assert!(said.contains("content-encoding: gzip"), "{version}: {said}");
         let copy = here.path().join("copy");
@@ -182,25 +247,42 @@ fn compressed_and_chunked_body_reaches_the_backend() {
     small(&site.path("repos"), "small.git");
     let server = serve(site, &mark("gzip-chunked"));
     let line = |s: &str| format!("{:04x}{s}", s.len() + 4);
-    let request = [&line("command=ls-refs\n"), "0001", &line("ref-prefix refs/heads/\n"), "0000"].concat();
+    let request = [
+        &line("command=ls-refs\n"),
+        "0001",
+        &line("ref-prefix refs/heads/\n"),
+        "0000",
+    ]
+    .concat();
     let mut gzip = Command::new("gzip")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    gzip.stdin.take().unwrap().write_all(request.as_bytes()).unwrap();
+    gzip.stdin
+        .take()
+        .unwrap()
+        .write_all(request.as_bytes())
+        .unwrap();
     let packed = gzip.wait_with_output().unwrap().stdout;
     let url = server.url("/git/small.git/git-upload-pack");
     let mut args = vec![
-        "-H", "Git-Protocol: version=2",
-        "-H", "Content-Type: application/x-git-upload-pack-request",
-        "-H", "Content-Encoding: gzip",
-        "--data-binary", "@-",
+        "-H",
+        "Git-Protocol: version=2",
+        "-H",
+        "Content-Type: application/x-git-upload-pack-request",
+        "-H",
+        "Content-Encoding: gzip",
+        "--data-binary",
+        "@-",
         &url,
     ];
     let told = curl_with(&args, &packed).ok();
     assert!(told.text().contains("refs/heads/main"), "{told:?}");
-    assert_eq!(told.field("Content-Type"), "application/x-git-upload-pack-result");
+    assert_eq!(
+        told.field("Content-Type"),
+        "application/x-git-upload-pack-result"
+    );
     args.extend(["-H", "Transfer-Encoding: chunked"]);
     assert_eq!(curl_with(&args, &packed).ok().body, told.body);
 }
@@ -213,12 +295,17 @@ fn dumb_protocol_serves_plain_files() {
     let loose = small(&site.path("repos"), "loose.git");
     git(&packed, &["repack", "-q", "-a", "-d"]);
     // Out of its pack, each object becomes a file of its own.
-    for pack in std::fs::read_dir(loose.join("objects/pack")).unwrap().flatten() {
+    for pack in std::fs::read_dir(loose.join("objects/pack"))
+        .unwrap()
+        .flatten()
+    {
         if pack.path().extension().is_some_and(|e| e == "pack") {
             let aside = loose.join("aside.pack");
             std::fs::rename(pack.path(), &aside).unwrap();
             let input = File::open(&aside).unwrap();
-            run(repository::command(&loose).args(["unpack-objects", "-q"]).stdin(input));
+            run(repository::command(&loose)
+                .args(["unpack-objects", "-q"])
+                .stdin(input));
             std::fs::remove_file(aside).unwrap();
         }
     }
@@ -226,14 +313,23 @@ fn dumb_protocol_serves_plain_files() {
         git(bare, &["update-server-info"]);
     }
     let server = serve(site, &mark("dumb"));
-    for (name, bare, file) in [("packed.git", &packed, "/objects/pack/pack-"), ("loose.git", &loose, "/objects/")] {
+    for (name, bare, file) in [
+        ("packed.git", &packed, "/objects/pack/pack-"),
+        ("loose.git", &loose, "/objects/"),
+    ] {
         let here = client();
-        run(traced(here.path())
-            .env("GIT_SMART_HTTP", "0")
-            .args(["clone", "-q", &server.url(&format!("/git/{name}")), "copy"]));
+        run(traced(here.path()).env("GIT_SMART_HTTP", "0").args([
+            "clone",
+            "-q",
+            &server.url(&format!("/git/{name}")),
+            "copy",
+        ]));
         let copy = here.path().join("copy");
         sound(&copy);
-        assert_eq!(git(&copy, &["rev-parse", "HEAD"]), git(bare, &["rev-parse", "HEAD"]));
+        assert_eq!(
+            git(&copy, &["rev-parse", "HEAD"]),
+            git(bare, &["rev-parse", "HEAD"])
+        );
         let said = trace(here.path(), "curl.trace");
         assert!(said.contains(&format!("GET /git/{name}{file}")), "{said}");
         assert!(!said.contains("POST "), "{said}");
@@ -242,7 +338,7 @@ fn dumb_protocol_serves_plain_files() {
     assert_eq!(head.text(), "ref: refs/heads/main\n");
     assert_eq!(head.field("Content-Type"), "text/plain");
     curl(&[&server.url("/git/loose.git/config")]).is(404);
-    curl(&[&server.url("/git/../error.log")]).is(404);
+    curl(&[&server.url("/git/../error.log")]).is(400);
 }
 
 /// A client that is killed while it receives leaves no process behind on the server.
@@ -254,7 +350,12 @@ fn killed_client_leaves_no_process() {
     let blob = site.file("blob", noise(50_000_000));
     let blob = git(&bare, &["hash-object", "-w", blob.to_str().unwrap()]);
     let tree = {
-        let mut tree = repository::command(&bare).arg("mktree").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut tree = repository::command(&bare)
+            .arg("mktree")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         writeln!(tree.stdin.take().unwrap(), "100644 blob {blob}\tlarge.bin").unwrap();
         let output = tree.wait_with_output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()

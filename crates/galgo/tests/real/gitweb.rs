@@ -2,7 +2,7 @@
 
 use crate::{
     curl::curl,
-    repository::{command, git, noise, run, sha256, small},
+    repository::{git, noise, run, sha256, small},
     site::{Server, Site, needed},
 };
 
@@ -28,12 +28,22 @@ fn serve() -> (Server, std::path::PathBuf) {
 fn lists_projects_and_shows_blobs() {
     let (server, bare) = serve();
     let list = curl(&[&server.url("/gitweb")]).ok().text();
-    assert!(list.contains("small.git") && list.contains("a small repository"), "{list}");
-    let summary = curl(&[&server.url("/gitweb?p=small.git;a=summary")]).ok().text();
+    assert!(
+        list.contains("small.git") && list.contains("a small repository"),
+        "{list}"
+    );
+    let summary = curl(&[&server.url("/gitweb?p=small.git;a=summary")])
+        .ok()
+        .text();
     assert!(summary.contains("the second commit"), "{summary}");
     assert!(summary.contains("Ada"), "{summary}");
-    let blob = curl(&[&server.url("/gitweb?p=small.git;a=blob;f=README;hb=HEAD")]).ok().text();
-    assert!(blob.contains("&lt;b&gt;bold&nbsp;&amp;&nbsp;more&lt;/b&gt;"), "{blob}");
+    let blob = curl(&[&server.url("/gitweb?p=small.git;a=blob;f=README;hb=HEAD")])
+        .ok()
+        .text();
+    assert!(
+        blob.contains("&lt;b&gt;bold&nbsp;&amp;&nbsp;more&lt;/b&gt;"),
+        "{blob}"
+    );
     // By path, which gitweb takes from PATH_INFO.
     let plain = curl(&[&server.url("/gitweb/small.git/blob_plain/HEAD:/README")]).ok();
     assert_eq!(plain.text(), "first line\n<b>bold & more</b>\nlast line\n");
@@ -43,7 +53,11 @@ fn lists_projects_and_shows_blobs() {
     let bytes = curl(&[&server.url("/gitweb?p=small.git;a=blob_plain;f=noise.bin;hb=HEAD")]).ok();
     assert_eq!(bytes.body, noise(100_000));
     let feed = curl(&[&server.url("/gitweb?p=small.git;a=atom")]).ok();
-    assert!(feed.field("Content-Type").starts_with("application/atom+xml"), "{feed:?}");
+    assert!(
+        feed.field("Content-Type")
+            .starts_with("application/atom+xml"),
+        "{feed:?}"
+    );
     let missing = curl(&[&server.url("/gitweb?p=nothing.git")]).is(404);
     assert!(missing.text().contains("404 - "), "{}", missing.text());
     assert_eq!(git(&bare, &["rev-list", "--count", "main"]), "2");
@@ -54,10 +68,17 @@ fn snapshot_is_what_git_archive_makes() {
     let (server, bare) = serve();
     let commit = git(&bare, &["rev-parse", "main"]);
     for (format, suffix) in [("tgz", ".tar.gz"), ("zip", ".zip")] {
-        let url = server.url(&format!("/gitweb?p=small.git;a=snapshot;h={commit};sf={format}"));
+        let url = server.url(&format!(
+            "/gitweb?p=small.git;a=snapshot;h={commit};sf={format}"
+        ));
         let snapshot = curl(&[&url]).ok();
         let name = snapshot.field("Content-Disposition").to_owned();
-        let name = name.split('"').nth(1).unwrap().strip_suffix(suffix).unwrap();
+        let name = name
+            .split('"')
+            .nth(1)
+            .unwrap()
+            .strip_suffix(suffix)
+            .unwrap();
         assert!(name.starts_with("small-"), "{name}");
         // gitweb's tgz is `tar`, then gzip without name and time.
         let archive = format!(
@@ -75,7 +96,6 @@ fn snapshot_is_what_git_archive_makes() {
         assert!(expected.len() > 100_000);
         assert_eq!(sha256(&snapshot.body), sha256(&expected), "{format}");
     }
-    drop(command(&bare));
 }
 
 #[test]

@@ -21,8 +21,22 @@ fn multipart_upload() {
     let file = server.site.file("data.bin", &bytes);
     let form = format!("file=@{};type=application/x-noise", file.display());
     let url = server.url(&format!("{FORM}/upload"));
-    let told = curl(&["-F", "title=Zoë", "-F", "tag=a", "-F", "tag=b", "-F", &form, &url]).ok();
-    let expected = format!("data.bin application/x-noise 1000000 {} Zoë a,b\n", sha256(&bytes));
+    let told = curl(&[
+        "-F",
+        "title=Zoë",
+        "-F",
+        "tag=a",
+        "-F",
+        "tag=b",
+        "-F",
+        &form,
+        &url,
+    ])
+    .ok();
+    let expected = format!(
+        "data.bin application/x-noise 1000000 {} Zoë a,b\n",
+        sha256(&bytes)
+    );
     assert_eq!(told.text(), expected);
     assert_eq!(told.field("Content-Type"), "text/plain; charset=utf-8");
 }
@@ -30,8 +44,16 @@ fn multipart_upload() {
 #[test]
 fn cookies() {
     let server = serve();
-    let reply = curl(&["-b", "seen=4; other=x%20y", &server.url(&format!("{FORM}/cookies"))]).ok();
-    assert_eq!(reply.fields("Set-Cookie"), ["seen=5; path=/", "name=two%20words; path=/"]);
+    let reply = curl(&[
+        "-b",
+        "seen=4; other=x%20y",
+        &server.url(&format!("{FORM}/cookies")),
+    ])
+    .ok();
+    assert_eq!(
+        reply.fields("Set-Cookie"),
+        ["seen=5; path=/", "name=two%20words; path=/"]
+    );
     assert_eq!(reply.text(), "seen 4, other x y\n");
 }
 
@@ -52,6 +74,9 @@ fn query_and_post_parameters() {
     let server = serve();
     let url = server.url(&format!("{FORM}/params?a=1;b=2&a=3"));
     assert_eq!(curl(&[&url]).ok().text(), "a=1,3 b=2\n");
-    assert_eq!(curl(&["-d", "b=%C3%BC&a=x+y", &url]).ok().text(), "b=ü a=x y\n");
+    assert_eq!(
+        curl(&["-d", "b=%C3%BC&a=x+y", &url]).ok().text(),
+        "b=ü a=x y\n"
+    );
     curl(&[&server.url(&format!("{FORM}/nothing"))]).is(404);
 }

@@ -21,7 +21,10 @@ pub(crate) fn marked(mark: &str) -> Vec<String> {
         let Ok(environment) = fs::read(entry.path().join("environ")) else {
             continue;
         };
-        if environment.split(|&b| b == 0).any(|v| v == wanted.as_bytes()) {
+        if environment
+            .split(|&b| b == 0)
+            .any(|v| v == wanted.as_bytes())
+        {
             let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
             found.push(String::from_utf8_lossy(&line).replace('\0', " "));
         }

@@ -47,16 +47,26 @@ pub(crate) fn small(folder: &Path, name: &str) -> PathBuf {
     std::fs::create_dir_all(folder).unwrap();
     let bare = folder.join(name);
     let work = folder.join(format!("{name}-work"));
-    git(folder, &["init", "-q", "-b", "main", work.to_str().unwrap()]);
+    git(
+        folder,
+        &["init", "-q", "-b", "main", work.to_str().unwrap()],
+    );
     std::fs::create_dir(work.join("src")).unwrap();
     std::fs::write(work.join("README"), "first line\n<b>bold & more</b>\n").unwrap();
     std::fs::write(work.join("src/größe.txt"), "naïve\n").unwrap();
     std::fs::write(work.join("noise.bin"), noise(100_000)).unwrap();
     git(&work, &["add", "."]);
     git(&work, &["commit", "-q", "-m", "the first commit"]);
-    std::fs::write(work.join("README"), "first line\n<b>bold & more</b>\nlast line\n").unwrap();
+    std::fs::write(
+        work.join("README"),
+        "first line\n<b>bold & more</b>\nlast line\n",
+    )
+    .unwrap();
     git(&work, &["commit", "-q", "-a", "-m", "the second commit"]);
-    git(folder, &["clone", "-q", "--bare", work.to_str().unwrap(), name]);
+    git(
+        folder,
+        &["clone", "-q", "--bare", work.to_str().unwrap(), name],
+    );
     std::fs::remove_dir_all(work).unwrap();
     std::fs::write(bare.join("description"), "a small repository\n").unwrap();
     bare

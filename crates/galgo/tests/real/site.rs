@@ -6,10 +6,13 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::OnceLock,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+use crate::processes::wait_until;
 
 /// Patient, for a busy machine must not change what a test says.
 const PATIENT: &str = r#"
@@ -59,17 +62,29 @@ impl Site {
     /// A named pipe: whoever opens it waits for the other side.
     pub(crate) fn fifo(&self, name: &str) -> PathBuf {
         let path = self.path(name);
-        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert!(
+            Command::new("mkfifo")
+                .arg(&path)
+                .status()
+                .unwrap()
+                .success()
+        );
         path
     }
 
     /// Serves it; `config` is what stands in galgo.toml besides patience.
     pub(crate) fn serve(self, config: &str) -> Server {
         self.file("galgo.toml", format!("{PATIENT}\n{config}"));
+        let folder = self.folder.path().to_owned();
+        self.serve_folder(&folder)
+    }
+
+    /// Serves another folder, which has a configuration of its own.
+    pub(crate) fn serve_folder(self, folder: &Path) -> Server {
         let log = fs::File::create(self.path("error.log")).unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_galgo"))
             .args(["serve", "--listen", "127.0.0.1:0"])
-            .arg(self.folder.path())
+            .arg(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -85,12 +100,18 @@ impl Site {
         let url = url.trim().to_owned();
         // The access log: nobody must be kept waiting by a full pipe.
         std::thread::spawn(move || stdout.read_to_end(&mut Vec::new()));
-        Server { process, url, site: self }
+        Server {
+            process,
+            url,
+            site: self,
+        }
     }
 
     /// Serves it with `cgi-bin` at `/cgi-bin/`.
     pub(crate) fn serve_programs(self, config: &str) -> Server {
-        self.serve(&format!("[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n{config}"))
+        self.serve(&format!(
+            "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n{config}"
+        ))
     }
 }
 
@@ -110,13 +131,27 @@ impl Server {
     pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.site.path("error.log")).unwrap()).into_owned()
     }
+
+    /// The log is written beside the requests, so a line may come after the response it belongs to.
+    #[track_caller]
+    pub(crate) fn wait_for_log(&self, words: &str) {
+        wait_until(words, || self.log().contains(words));
+    }
 }
 
 impl Drop for Server {
     /// SIGTERM must end it properly, and nothing may have panicked in it.
     fn drop(&mut self) {
         let pid = Pid::from_child(&self.process);
-        kill_process(pid, if std::thread::panicking() { Signal::KILL } else { Signal::TERM }).unwrap();
+        kill_process(
+            pid,
+            if std::thread::panicking() {
+                Signal::KILL
+            } else {
+                Signal::TERM
+            },
+        )
+        .unwrap();
         let status = self.process.wait().unwrap();
         if std::thread::panicking() {
             eprintln!("the server's log:\n{}", self.log());
@@ -141,4 +176,24 @@ pub(crate) fn needed(path: impl AsRef<Path>) -> PathBuf {
         path.display()
     );
     path.to_owned()
+}
+
+/// The demo site, built once from `examples/`: every program of it, or the test fails.
+pub(crate) fn demo() -> &'static Path {
+    static DEMO: OnceLock<PathBuf> = OnceLock::new();
+    DEMO.get_or_init(|| {
+        let root = root().canonicalize().unwrap();
+        let site = root.join(".build/demo");
+        let output = Command::new(root.join("examples/build"))
+            .arg("--strict")
+            .arg(&site)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "`scripts/need test` installs what is missing: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        site
+    })
 }
