@@ -7,6 +7,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
+use crate::pool;
 use rustix::{buffer::spare_capacity, io::Errno};
 use tokio::io::{Interest, Ready, unix::AsyncFd};
 
@@ -76,15 +77,26 @@ impl Sock {
         .await
     }
 
-    /// As [`Sock::read`], where data is not expected to be there yet: waits first.
+    /// As [`Sock::read`], where data is not expected to be there yet: waits first, and takes a
+    /// buffer only then.
     pub async fn read_later(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        let guard = self.fd.ready(Interest::READABLE).await?;
-        drop(guard);
-        self.read(buf).await
+        loop {
+            let mut guard = self.fd.ready(Interest::READABLE).await?;
+            pool::room(buf);
+            let read = guard.try_io(|fd| {
+                rustix::io::read(fd.get_ref(), spare_capacity(buf)).map_err(Into::into)
+            });
+            match read {
+                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(done) => return done,
+                Err(_would_block) => {}
+            }
+        }
     }
 
     /// As [`Sock::read`], but never waits: `None` when nothing is there.
     pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        pool::room(buf);
         match rustix::io::read(self.fd.get_ref(), spare_capacity(buf)) {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             done => Ok(Some(done?)),
