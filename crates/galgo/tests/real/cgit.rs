@@ -4,25 +4,19 @@ use std::process::{Command, Stdio};
 
 use crate::{
     curl::curl,
+    gitweb::parts_are_served,
+    recipe::block,
     repository::{git, run, sha256, small},
     site::{Server, Site, needed},
 };
 
 fn serve() -> (Server, std::path::PathBuf) {
+    needed("/usr/lib/cgit/cgit.cgi");
     let site = Site::new();
     let bare = small(&site.path("repos"), "small.git");
-    let rc = site.file(
-        "cgitrc",
-        format!(
-            "virtual-root=/cgit/\nsnapshots=tar.gz tar\nenable-http-clone=1\ncache-size=0\nscan-path={}\n",
-            site.path("repos").display()
-        ),
-    );
-    let config = format!(
-        "[[route]]\npath = \"/cgit\"\ncgi = \"{}\"\nenv = {{ CGIT_CONFIG = \"{}\" }}\n",
-        needed("/usr/lib/cgit/cgit.cgi").display(),
-        rc.display()
-    );
+    let rc = block("cgit.md", "", &[("/srv/git", &site.path("repos"))]);
+    let rc = site.file("cgitrc", rc);
+    let config = block("cgit.md", "toml", &[("/srv/cgitrc", &rc)]);
     (site.serve(&config), bare)
 }
 
@@ -31,6 +25,7 @@ fn index_log_and_blob() {
     let (server, bare) = serve();
     let commit = git(&bare, &["rev-parse", "main"]);
     let index = curl(&[&server.url("/cgit/")]).ok().text();
+    parts_are_served(&server, &index);
     assert!(
         index.contains("/cgit/small.git/") && index.contains("a small repository"),
         "{index}"

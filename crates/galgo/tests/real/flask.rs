@@ -3,29 +3,53 @@
 use std::{
     fs::OpenOptions,
     io::{BufRead, BufReader, Read, Write},
+    path::PathBuf,
     process::Stdio,
 };
 
 use crate::{
     curl::{self, curl},
+    recipe::block,
     repository::{noise, sha256},
     site::{Server, Site, needed, root},
 };
 
 fn serve() -> Server {
     let site = Site::new();
-    let python = needed(
+    site.program(
+        "site.py",
+        &format!("#!{}\n{}", python().display(), include_str!("site.py")),
+    );
+    site.fifo("go-on");
+    site.serve_programs("")
+}
+
+fn python() -> PathBuf {
+    needed(
         root()
             .canonicalize()
             .unwrap()
             .join(".build/venv/bin/python"),
-    );
-    site.program(
-        "site.py",
-        &format!("#!{}\n{}", python.display(), include_str!("site.py")),
-    );
-    site.fifo("go-on");
-    site.serve_programs("")
+    )
+}
+
+/// The program of the recipe, in a folder of programs and as a route of its own.
+#[test]
+fn recipe() {
+    let site = Site::new();
+    let program = block("flask.md", "python", &[("/srv/venv/bin/python", &python())]);
+    site.program("site.py", &program);
+    let route = "[[route]]\npath = \"/site\"\ncgi = \"cgi-bin/site.py\"\n";
+    let server = site.serve_programs(route);
+    for path in [SITE, "/site"] {
+        let home = curl(&[&server.url(&format!("{path}/"))]).ok().text();
+        assert_eq!(
+            home,
+            format!("<a href=\"{path}/hello/Zo%C3%AB\">Say hello</a>")
+        );
+        let hello = curl(&[&server.url(&format!("{path}/hello/Zo%C3%AB"))]).ok();
+        assert_eq!(hello.text(), "Hello, Zoë!");
+    }
 }
 
 const SITE: &str = "/cgi-bin/site.py";

@@ -13,27 +13,20 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::{
     curl::{curl, curl_with},
     processes::{MARK, mark, marked, wait_until},
+    recipe::block,
     repository::{self, git, noise, run, small},
     site::{Server, Site, needed},
 };
 
-fn backend() -> PathBuf {
-    let folder = git(Path::new("/"), &["--exec-path"]);
-    needed(Path::new(&folder).join("git-http-backend"))
-}
-
-/// Serves `repos/` of the site at `/git/`.
+/// Serves `repos/` of the site at `/git`, as the recipe says.
 fn serve(site: Site, mark: &str) -> Server {
-    let config = format!(
-        r#"
-        [[route]]
-        path = "/git"
-        cgi = "{}"
-        env = {{ GIT_PROJECT_ROOT = "{}", GIT_HTTP_EXPORT_ALL = "", {MARK} = "{mark}" }}
-        "#,
-        backend().display(),
-        site.path("repos").display(),
-    );
+    needed("/usr/lib/git-core/git-http-backend");
+    let marked = format!("GIT_HTTP_EXPORT_ALL = \"\", {MARK} = \"{mark}\"");
+    let names: [(_, &dyn AsRef<Path>); 2] = [
+        ("/srv/git", &site.path("repos")),
+        ("GIT_HTTP_EXPORT_ALL = \"\"", &marked),
+    ];
+    let config = block("git.md", "toml", &names);
     site.serve(&config)
 }
 

@@ -2,32 +2,46 @@
 
 use crate::{
     curl::curl,
+    recipe::block,
     repository::{git, noise, run, sha256, small},
     site::{Server, Site, needed},
 };
 
 fn serve() -> (Server, std::path::PathBuf) {
+    needed("/usr/share/gitweb/gitweb.cgi");
     let site = Site::new();
     let bare = small(&site.path("repos"), "small.git");
-    let conf = site.file(
-        "gitweb.conf",
-        format!(
-            "our $projectroot = '{}';\n$feature{{'snapshot'}}{{'default'}} = ['tgz', 'zip'];\n",
-            site.path("repos").display()
-        ),
-    );
-    let config = format!(
-        "[[route]]\npath = \"/gitweb\"\ncgi = \"{}\"\nenv = {{ GITWEB_CONFIG = \"{}\" }}\n",
-        needed("/usr/share/gitweb/gitweb.cgi").display(),
-        conf.display()
-    );
+    let conf = block("gitweb.md", "perl", &[("/srv/git", &site.path("repos"))]);
+    let conf = site.file("gitweb.conf", conf);
+    let config = block("gitweb.md", "toml", &[("/srv/gitweb.conf", &conf)]);
     (site.serve(&config), bare)
+}
+
+/// What a page names in these attributes is there.
+pub(crate) fn parts_are_served(server: &Server, page: &str) {
+    let mut parts = 0;
+    for attribute in [
+        "rel=\"stylesheet\" type=\"text/css\" href",
+        "rel='stylesheet' type='text/css' href",
+        "src",
+    ] {
+        for quote in ["'", "\""] {
+            for rest in page.split(&format!("{attribute}={quote}")).skip(1) {
+                let part = rest.split(quote).next().unwrap();
+                assert!(part.starts_with('/'), "{part}");
+                curl(&[&server.url(part)]).ok();
+                parts += 1;
+            }
+        }
+    }
+    assert!(parts >= 2, "{page}");
 }
 
 #[test]
 fn lists_projects_and_shows_blobs() {
     let (server, bare) = serve();
     let list = curl(&[&server.url("/gitweb")]).ok().text();
+    parts_are_served(&server, &list);
     assert!(
         list.contains("small.git") && list.contains("a small repository"),
         "{list}"

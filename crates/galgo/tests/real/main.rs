@@ -16,6 +16,7 @@ mod perl;
 mod php;
 mod processes;
 mod programs;
+mod recipe;
 mod repository;
 mod site;
 

@@ -2,6 +2,7 @@
 
 use crate::{
     curl::curl,
+    recipe::block,
     repository::{noise, sha256},
     site::{Server, Site},
 };
@@ -79,4 +80,25 @@ fn query_and_post_parameters() {
         "b=ü a=x y\n"
     );
     curl(&[&server.url(&format!("{FORM}/nothing"))]).is(404);
+}
+
+#[test]
+fn recipe() {
+    let site = Site::new();
+    site.program("hello.pl", &block("perl.md", "perl", &[]));
+    let server = site.serve_programs("");
+    let url = server.url("/cgi-bin/hello.pl");
+    assert!(
+        curl(&[&url])
+            .ok()
+            .text()
+            .starts_with("<h1>Hello, stranger!</h1>")
+    );
+    let signed = curl(&["-d", "name=%3CZo%C3%AB%3E", &url]).is(303);
+    assert_eq!(signed.field("Location"), url);
+    let again = curl(&["-L", "-b", "", "-d", "name=%3CZo%C3%AB%3E", &url]).ok();
+    assert!(
+        again.text().starts_with("<h1>Hello, &lt;Zoë&gt;!</h1>"),
+        "{again:?}"
+    );
 }

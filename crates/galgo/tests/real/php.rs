@@ -8,6 +8,7 @@ use std::{
 
 use crate::{
     curl::{self, curl, curl_with},
+    recipe::block,
     repository::{noise, sha256},
     site::{Server, Site, needed},
 };
@@ -21,12 +22,9 @@ fn serve_site(site: Site, page: &str) -> Server {
     site.file("cgi-bin/sub/page.php", page);
     let ini = "upload_max_filesize = 32M\npost_max_size = 32M\nallow_url_include = 0\n";
     let ini = site.file("php.ini", ini);
-    let config = format!(
-        "env = {{ PHPRC = \"{}\" }}\n[interpreters]\n\".php\" = \"{}\"\n",
-        ini.display(),
-        needed("/usr/bin/php-cgi").display()
-    );
-    site.serve_programs(&config)
+    needed("/usr/bin/php-cgi");
+    let config = block("php.md", "toml", &[("/srv/php.ini", &ini)]);
+    site.serve(&config)
 }
 
 const PAGE: &str = "/cgi-bin/sub/page.php";
