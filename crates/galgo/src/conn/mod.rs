@@ -14,11 +14,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use galgo_proto::h1::{BodyLen, Head, HeadError, HeadLimits, HeadScan, Version};
+use galgo_proto::h1::{ALLOW, BodyLen, Head, HeadError, HeadLimits, HeadScan, Version};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    body::Response,
     buf::Buf,
     fault::Fault,
     handler,
@@ -70,6 +69,8 @@ pub struct Request<'a> {
     pub stderr: String,
     /// A `100 Continue` is owed before the body is read.
     pub owes_continue: bool,
+    /// Nothing behind this request is taken for another one.
+    pub last: bool,
 }
 
 impl Request<'_> {
@@ -204,7 +205,8 @@ impl<'w> Conn<'w> {
         if !self.input.buf.is_empty() {
             return true;
         }
-        if self.worker.server.draining() || self.input.half_closed {
+        // A client that has half-closed may have pipelined more before: the next read will tell.
+        if self.worker.server.draining() {
             return false;
         }
         // The usual next request is there already, or comes at once.
@@ -277,11 +279,13 @@ impl<'w> Conn<'w> {
             entry,
             began,
             stderr: String::new(),
+            last: false,
         };
         let response = match handler::dispatch(self.worker, &mut request).await {
             Ok(response) => response,
             Err(fault) => {
                 handler::status::report(self.worker, &request, &fault);
+                request.last = matches!(fault, Fault::Client(..));
                 if let Fault::Gone(_) = fault {
                     request.entry.borrow_mut().total = began.elapsed();
                     self.worker.log(&request.entry.borrow());
@@ -325,8 +329,11 @@ impl<'w> Conn<'w> {
         entry.borrow_mut().status = fault.status();
         entry.borrow_mut().outcome = fault.outcome();
         if !gone {
-            let response: Response =
+            let mut response =
                 handler::status::page(fault.status(), entry.borrow().id.as_str(), None);
+            if response.status == 405 {
+                response.fields.push("Allow", ALLOW);
+            }
             let sent = self.sender.send_simple(self.worker, response).await;
             entry.borrow_mut().bytes = sent.unwrap_or(0);
         }
@@ -345,8 +352,9 @@ impl<'w> Conn<'w> {
                     body.take(&mut self.input.buf, n);
                 }
                 Ok(input::Next::More) => {
+                    // The response is whole: a reset might overtake it.
                     if self.input.fill_body().await.is_err() {
-                        return After::Reset;
+                        return After::Close;
                     }
                 }
                 _ => return After::Close,

@@ -10,7 +10,7 @@ use galgo_proto::{
     h1::{Method, Version},
 };
 
-use super::Request;
+use super::{DRAIN, Request};
 use crate::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
@@ -359,8 +359,9 @@ fn program_framing(request: &Request<'_>, status: u16, output: &Output) -> Frami
 fn keeps_alive(worker: &Worker, request: &Request<'_>, framing: Framing) -> bool {
     request.head.keep_alive
         && !matches!(framing, Framing::UntilClose | Framing::Raw)
-        && !request.input.half_closed
+        && !request.last
         && !worker.server.draining()
+        && request.body.left().is_none_or(|n| n <= DRAIN)
         // Nobody asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
         && (!request.owes_continue || request.body.is_over())
 }

@@ -47,10 +47,8 @@ pub fn failed(worker: &Rc<Worker>, request: &Request<'_>, fault: &Fault) -> Resp
         stderr: &request.stderr,
     });
     let mut response = page(fault.status(), request.id().as_str(), cause);
-    match fault {
-        Fault::Busy(_) => response.fields.push("Retry-After", "1"),
-        Fault::Client(405, _) => response.fields.push("Allow", "GET, HEAD, POST"),
-        _ => {}
+    if let Fault::Busy(_) = fault {
+        response.fields.push("Retry-After", "1");
     }
     response
 }
@@ -60,6 +58,25 @@ pub fn failed(worker: &Rc<Worker>, request: &Request<'_>, fault: &Fault) -> Resp
 pub struct Cause<'a> {
     words: String,
     stderr: &'a str,
+}
+
+/// A failure that a handler answered with fields alone, with the page of its status.
+pub fn explained(request: &Request<'_>, response: Response) -> Response {
+    if response.status < 400 || !response.body.is_empty() {
+        return response;
+    }
+    request.entry.borrow_mut().outcome = match response.status {
+        403 => Fault::Refused(String::new()).outcome(),
+        404 => Fault::NotFound.outcome(),
+        503 => Fault::Busy("").outcome(),
+        500.. => Fault::Internal(String::new()).outcome(),
+        status => Fault::Client(status, "").outcome(),
+    };
+    let mut page = page(response.status, request.id().as_str(), None);
+    for (name, value) in response.fields.iter() {
+        page.fields.push(name, value);
+    }
+    page
 }
 
 /// The page of a status: nothing of the request is in it but its id.

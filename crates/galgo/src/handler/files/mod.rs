@@ -18,7 +18,10 @@ use std::time::SystemTime;
 use galgo_proto::h1::{Head, Method};
 
 use self::open::{Found, Refused};
-use crate::{body::Response, config};
+use crate::{
+    body::Response,
+    config::{self, Config},
+};
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
@@ -26,8 +29,8 @@ const ALLOW: &str = "GET, HEAD, OPTIONS";
 ///
 /// Whether a folder was asked for with its slash is read from the target, since `rest` is empty for
 /// the route's own folder either way. What the configuration adds goes on answers below 400 only:
-/// a lifetime meant for files must not keep an error alive.
-pub fn answer(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
+/// a lifetime meant for files must not keep an error alive. The source of a program is never shown.
+pub fn answer(config: &Config, files: &config::Files, head: &Head, rest: &[u8]) -> Response {
     match head.method {
         Method::Get | Method::Head => {}
         Method::Other(ref m) if m == "OPTIONS" => {
@@ -35,7 +38,7 @@ pub fn answer(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
         }
         _ => return Response::new(405).with("Allow", ALLOW),
     }
-    let mut response = found(files, head, rest).unwrap_or_else(Refused::response);
+    let mut response = found(config, files, head, rest).unwrap_or_else(Refused::response);
     if response.status < 400 {
         for (name, value) in &files.headers {
             response.fields.push(name, value);
@@ -44,14 +47,20 @@ pub fn answer(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
     response
 }
 
-fn found(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Refused> {
+fn found(
+    config: &Config,
+    files: &config::Files,
+    head: &Head,
+    rest: &[u8],
+) -> Result<Response, Refused> {
     if !open::may_be_seen(rest) {
         return Err(Refused::NotFound);
     }
     if head.target.path.ends_with(b"/") {
-        return folder(files, head, rest);
+        return folder(config, files, head, rest);
     }
     match open::open(&files.fd, rest)? {
+        Found::File(_) if config.is_source(rest) => Err(Refused::Forbidden),
         Found::File(file) => send::file(files, head, rest, file, SystemTime::now()),
         Found::Folder(_) => Ok(to_slash(head)),
     }
@@ -59,7 +68,12 @@ fn found(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Re
 
 /// The first index that is a file, else a list of what is there. The folder itself is opened only
 /// for the list: the usual folder costs as much as a file, and may be one that cannot be read.
-fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Refused> {
+fn folder(
+    config: &Config,
+    files: &config::Files,
+    head: &Head,
+    rest: &[u8],
+) -> Result<Response, Refused> {
     let mut path = Vec::with_capacity(rest.len() + 16);
     path.extend_from_slice(rest);
     if !rest.is_empty() && !rest.ends_with(b"/") {
@@ -70,6 +84,7 @@ fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, R
         path.truncate(base);
         path.extend_from_slice(name.as_bytes());
         match open::open(&files.fd, &path) {
+            Ok(Found::File(_)) if config.is_source(&path) => return Err(Refused::Forbidden),
             Ok(Found::File(file)) => {
                 return send::file(files, head, &path, file, SystemTime::now());
             }
