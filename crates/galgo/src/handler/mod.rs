@@ -58,6 +58,10 @@ async fn answer(
     }
     match &found.route.handler {
         Handler::Cgi(cgi) => cgi::answer(worker, request, head, &found, cgi).await,
+        Handler::Files(_) if worker.server.config.is_source(found.rest) => Err(Fault::Refused(
+            "the source of a program is never sent: an interpreter runs files of this ending"
+                .into(),
+        )),
         Handler::Files(files) => {
             let config = &worker.server.config;
             let response = files::answer(config, files, head, found.rest);

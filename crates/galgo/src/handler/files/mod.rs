@@ -29,7 +29,8 @@ const ALLOW: &str = "GET, HEAD, OPTIONS";
 ///
 /// Whether a folder was asked for with its slash is read from the target, since `rest` is empty for
 /// the route's own folder either way. What the configuration adds goes on answers below 400 only:
-/// a lifetime meant for files must not keep an error alive. The source of a program is never shown.
+/// a lifetime meant for files must not keep an error alive. Its
+/// caller has made sure that `rest` is not the source of a program; that an index is not, is seen to here.
 pub fn answer(config: &Config, files: &config::Files, head: &Head, rest: &[u8]) -> Response {
     match head.method {
         Method::Get | Method::Head => {}
@@ -60,7 +61,6 @@ fn found(
         return folder(config, files, head, rest);
     }
     match open::open(&files.fd, rest)? {
-        Found::File(_) if config.is_source(rest) => Err(Refused::Forbidden),
         Found::File(file) => send::file(files, head, rest, file, SystemTime::now()),
         Found::Folder(_) => Ok(to_slash(head)),
     }

@@ -283,7 +283,11 @@ fn absolute_paths_and_proc_stay_beneath() {
         // And below a route whose path is longer, where the rest may be anything.
         let head = head(Method::Get, target, &[]);
         let rest = &head.target.path;
-        assert_eq!(answer(&Config::default(), &site.files, &head, rest).status, 404, "{target}");
+        assert_eq!(
+            answer(&Config::default(), &site.files, &head, rest).status,
+            404,
+            "{target}"
+        );
     }
 }
 
@@ -485,10 +489,20 @@ fn a_folder_gets_its_slash_on_this_site() {
         ("/\\/evil.example", "/%5C/evil.example/"),
         ("/\\\\evil.example", "/%5C%5Cevil.example/"),
     ] {
-        let r = answer(&Config::default(), &site.files, &head(Method::Get, raw, &[]), b"evil.example");
+        let r = answer(
+            &Config::default(),
+            &site.files,
+            &head(Method::Get, raw, &[]),
+            b"evil.example",
+        );
         assert_eq!(field(&r, "Location"), location);
     }
-    let r = answer(&Config::default(), &site.files, &head(Method::Get, "/static", &[]), b"");
+    let r = answer(
+        &Config::default(),
+        &site.files,
+        &head(Method::Get, "/static", &[]),
+        b"",
+    );
     assert_eq!(field(&r, "Location"), "/static/");
 }
 
@@ -507,7 +521,12 @@ fn a_folder_answers_with_its_first_index() {
     site.put("empty/file", "");
     assert_serves(&site.get("/empty/"), 403, "");
     assert_serves(&site.get("/missing/"), 404, "");
-    let r = answer(&Config::default(), &site.files, &head(Method::Get, "/static/", &[]), b"");
+    let r = answer(
+        &Config::default(),
+        &site.files,
+        &head(Method::Get, "/static/", &[]),
+        b"",
+    );
     assert_serves(&r, 200, "first");
     site.files.index.clear();
     assert_serves(&site.get("/"), 403, "");
