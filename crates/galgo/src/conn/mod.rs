@@ -137,6 +137,29 @@ fn refuse(accepted: Accepted) {
     let _ = rustix::io::write(&accepted.fd, BUSY);
 }
 
+/// A request that is being answered. The end of the server may drop it: then it is logged, and its
+/// client sees that the response was cut.
+struct Unfinished<'w> {
+    worker: &'w Rc<Worker>,
+    sock: Rc<Sock>,
+    entry: Rc<RefCell<Entry>>,
+    began: Instant,
+    over: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        reset(&self.sock);
+        let mut entry = self.entry.borrow_mut();
+        entry.outcome = "shutdown";
+        entry.total = self.began.elapsed();
+        self.worker.log(&entry);
+    }
+}
+
 struct Conn<'w> {
     worker: &'w Rc<Worker>,
     sock: Rc<Sock>,
@@ -195,7 +218,7 @@ impl<'w> Conn<'w> {
             match Box::pin(self.request()).await {
                 After::KeepAlive => {}
                 After::Close => return self.linger().await,
-                After::Reset => return self.reset(),
+                After::Reset => return reset(&self.sock),
             }
         }
     }
@@ -217,7 +240,7 @@ impl<'w> Conn<'w> {
             biased;
             ready = self.sock.readable() => ready.is_ok(),
             () = place.shed() => false,
-            _ = phase.wait_for(|p| *p == Phase::Draining) => false,
+            _ = phase.wait_for(|p| *p != Phase::Serving) => false,
             () = tokio::time::sleep(self.worker.server.config.http.keep_alive) => false,
         }
     }
@@ -269,6 +292,13 @@ impl<'w> Conn<'w> {
             let fault = fault.unwrap_or(Fault::NotFound);
             return self.refuse_head(&fault, &entry, began).await;
         };
+        let mut unfinished = Unfinished {
+            worker: self.worker,
+            sock: self.sock.clone(),
+            entry: entry.clone(),
+            began,
+            over: false,
+        };
         let mut body = RequestBody::new(head.body);
         let mut request = Request {
             owes_continue: head.expects_continue && head.body != BodyLen::None,
@@ -289,12 +319,14 @@ impl<'w> Conn<'w> {
                 if let Fault::Gone(_) = fault {
                     request.entry.borrow_mut().total = began.elapsed();
                     self.worker.log(&request.entry.borrow());
+                    unfinished.over = true;
                     return After::Reset;
                 }
                 handler::status::failed(self.worker, &request, &fault)
             }
         };
         let after = self.sender.send(self.worker, &mut request, response).await;
+        unfinished.over = true;
         match after {
             After::KeepAlive => self.rest_of_body(&mut body).await,
             other => other,
@@ -376,11 +408,11 @@ impl<'w> Conn<'w> {
             last.consume(all);
         }
     }
+}
 
-    /// Closes so that the client sees that the response was cut.
-    fn reset(&self) {
-        let _ = rustix::net::sockopt::set_socket_linger(self.sock.as_fd(), Some(Duration::ZERO));
-    }
+/// Closes so that the client sees that the response was cut.
+fn reset(sock: &Sock) {
+    let _ = rustix::net::sockopt::set_socket_linger(sock.as_fd(), Some(Duration::ZERO));
 }
 
 fn refused(e: HeadError) -> Fault {

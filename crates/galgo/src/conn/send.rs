@@ -1,6 +1,7 @@
 //! Sending a response: its head is written once, its body as its kind allows.
 
 use std::{
+    cell::RefCell,
     io::{self, IoSlice},
     rc::Rc,
 };
@@ -10,11 +11,14 @@ use galgo_proto::{
     h1::{Method, Version},
 };
 
+use galgo_spawn::Exit;
+
 use super::{DRAIN, Request};
 use crate::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
     handler::status,
+    log::access::Entry,
     pace::Pace,
     relay::program::{OUTPUT_READ, Turn},
     sock::Sock,
@@ -176,11 +180,11 @@ impl Sender {
             entry.bytes = sent;
             entry.total = request.began.elapsed();
         }
-        let (entry, w) = (request.entry.clone(), worker.clone());
-        let logged = move |exit| {
-            entry.borrow_mut().exit = exit;
-            w.log(&entry.borrow());
+        let line = Line {
+            worker: worker.clone(),
+            entry: request.entry.clone(),
         };
+        let logged = move |exit| line.end(exit);
         match result {
             Ok(()) => {
                 output.program.finish(logged);
@@ -199,6 +203,25 @@ impl Sender {
                 After::Reset
             }
         }
+    }
+}
+
+/// The log line of a request whose program may still be ending: written when that is over, or when
+/// the server ends before.
+struct Line {
+    worker: Rc<Worker>,
+    entry: Rc<RefCell<Entry>>,
+}
+
+impl Line {
+    fn end(self, exit: Option<Exit>) {
+        self.entry.borrow_mut().exit = exit;
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.worker.log(&self.entry.borrow());
     }
 }
 
