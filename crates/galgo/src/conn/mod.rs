@@ -271,7 +271,7 @@ impl<'w> Conn<'w> {
                         "the request head took longer than head_timeout",
                     ));
                 }
-                Ok(Ok(0)) if self.input.buf.is_empty() => return Ok(None),
+                Ok(Ok(0) | Err(Fault::Gone(_))) if self.input.buf.is_empty() => return Ok(None),
                 Ok(Ok(0)) => return Err(Fault::Gone("the client left in the request head")),
                 Ok(done) => done.map(drop)?,
             }

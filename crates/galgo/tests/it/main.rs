@@ -17,6 +17,12 @@
 #[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
 mod harness;
 
+mod files;
+mod framing;
+mod logs;
+mod secrets;
+mod server;
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -25,6 +31,14 @@ fn main() -> ExitCode {
     }
     harness::raise_descriptors();
     let args = libtest_mimic::Arguments::from_args();
-    let tests = [harness::tests()].concat();
+    let tests = [
+        harness::tests(),
+        files::tests(),
+        framing::tests(),
+        logs::tests(),
+        secrets::tests(),
+        server::tests(),
+    ]
+    .concat();
     libtest_mimic::run(&args, harness::trials(tests)).exit_code()
 }
