@@ -69,7 +69,7 @@ pub struct Request<'a> {
     pub stderr: String,
     /// A `100 Continue` is owed before the body is read.
     pub owes_continue: bool,
-    /// Nothing behind this request is taken for another one.
+    /// Nothing behind this request can be trusted to be a request: the connection ends with its response.
     pub last: bool,
 }
 
@@ -232,13 +232,11 @@ impl<'w> Conn<'w> {
         if self.worker.server.draining() {
             return false;
         }
-        // The usual next request is there already, or comes at once.
-        self.input.buf.shrink();
         let place = self.worker.idle.enter();
         let mut phase = self.worker.server.phase.clone();
         tokio::select! {
             biased;
-            ready = self.sock.readable() => ready.is_ok(),
+            read = self.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),
             () = place.shed() => false,
             _ = phase.wait_for(|p| *p != Phase::Serving) => false,
             () = tokio::time::sleep(self.worker.server.config.http.keep_alive) => false,
@@ -315,13 +313,13 @@ impl<'w> Conn<'w> {
             Ok(response) => response,
             Err(fault) => {
                 handler::status::report(self.worker, &request, &fault);
-                request.last = matches!(fault, Fault::Client(..));
                 if let Fault::Gone(_) = fault {
                     request.entry.borrow_mut().total = began.elapsed();
                     self.worker.log(&request.entry.borrow());
                     unfinished.over = true;
                     return After::Reset;
                 }
+                request.last = matches!(fault, Fault::Client(..));
                 handler::status::failed(self.worker, &request, &fault)
             }
         };

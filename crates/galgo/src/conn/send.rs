@@ -20,7 +20,8 @@ use crate::{
     handler::status,
     log::access::Entry,
     pace::Pace,
-    relay::program::{OUTPUT_READ, Turn},
+    pool,
+    relay::program::Turn,
     sock::Sock,
     worker::Worker,
 };
@@ -160,7 +161,7 @@ impl Sender {
         response: Response,
         mut output: Output,
     ) -> After {
-        output.program.drain_ready(OUTPUT_READ);
+        output.program.drain_ready(pool::SIZE);
         let framing = program_framing(request, response.status, &output);
         let keep_alive = keeps_alive(worker, request, framing);
         let head = match framing {
@@ -197,10 +198,14 @@ impl Sender {
             Err(fault) => {
                 status::report(worker, request, &fault);
                 request.entry.borrow_mut().status = response.status;
-                output
-                    .program
-                    .abandon(matches!(fault, Fault::Gone(_)), logged);
-                After::Reset
+                let gone = matches!(fault, Fault::Gone(_));
+                output.program.abandon(gone, logged);
+                // Where only the end of the connection marks the end of the body, a cut must look different.
+                match framing {
+                    Framing::UntilClose | Framing::Raw => After::Reset,
+                    _ if gone => After::Reset,
+                    _ => After::Close,
+                }
             }
         }
     }
@@ -251,14 +256,14 @@ impl Stream<'_, '_, '_> {
                     .await?;
                 probed &= out.is_empty();
             }
-            self.output.program.out = reuse(out);
-            if last {
+            pool::give(out);
+            if last || self.output.excess {
                 return self.ended();
             }
             let (input, body) = (&mut *self.request.input, &mut *self.request.body);
             match self.output.program.turn(input, body).await? {
                 // What is there already goes out together, and with the end if that is there.
-                Turn::Output => self.output.program.drain_ready(OUTPUT_READ),
+                Turn::Output => self.output.program.drain_ready(pool::SIZE),
                 Turn::End => {}
                 Turn::HalfClosed if self.framing == Framing::Chunked && !probed => {
                     // Is anybody still reading? A leading zero of the next chunk size (RFC 9112, 7.1)
@@ -337,16 +342,6 @@ impl Stream<'_, '_, '_> {
     }
 }
 
-/// Keeps a buffer for the next read, unless it has grown large.
-fn reuse(mut out: Vec<u8>) -> Vec<u8> {
-    out.clear();
-    if out.capacity() > 4 * OUTPUT_READ {
-        Vec::new()
-    } else {
-        out
-    }
-}
-
 fn chunk_size(buf: &mut [u8; 20], n: usize) -> &[u8] {
     use io::Write as _;
     let mut rest = &mut buf[..];
@@ -381,8 +376,8 @@ fn program_framing(request: &Request<'_>, status: u16, output: &Output) -> Frami
 
 fn keeps_alive(worker: &Worker, request: &Request<'_>, framing: Framing) -> bool {
     request.head.keep_alive
-        && !matches!(framing, Framing::UntilClose | Framing::Raw)
         && !request.last
+        && !matches!(framing, Framing::UntilClose | Framing::Raw)
         && !worker.server.draining()
         && request.body.left().is_none_or(|n| n <= DRAIN)
         // Nobody asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).

@@ -65,7 +65,7 @@ async fn answer(
         Handler::Files(files) => {
             let config = &worker.server.config;
             let response = files::answer(config, files, head, found.rest);
-            Ok(Answer::Response(status::explained(request, response)))
+            Ok(Answer::Response(status::dress(request, response)))
         }
         Handler::Respond(respond) => Ok(Answer::Response(respond::answer(respond))),
     }

@@ -53,15 +53,8 @@ pub fn failed(worker: &Rc<Worker>, request: &Request<'_>, fault: &Fault) -> Resp
     response
 }
 
-/// What only a developer's own browser is shown.
-#[derive(Debug)]
-pub struct Cause<'a> {
-    words: String,
-    stderr: &'a str,
-}
-
-/// A failure that a handler answered with fields alone, with the page of its status.
-pub fn explained(request: &Request<'_>, response: Response) -> Response {
+/// Gives an error without a body its page, and the access log its word.
+pub fn dress(request: &Request<'_>, mut response: Response) -> Response {
     if response.status < 400 || !response.body.is_empty() {
         return response;
     }
@@ -70,13 +63,21 @@ pub fn explained(request: &Request<'_>, response: Response) -> Response {
         404 => Fault::NotFound.outcome(),
         503 => Fault::Busy("").outcome(),
         500.. => Fault::Internal(String::new()).outcome(),
-        status => Fault::Client(status, "").outcome(),
+        _ => Fault::Client(400, "").outcome(),
     };
-    let mut page = page(response.status, request.id().as_str(), None);
-    for (name, value) in response.fields.iter() {
-        page.fields.push(name, value);
+    let page = page(response.status, request.id().as_str(), None);
+    for (name, value) in page.fields.iter() {
+        response.fields.push(name, value);
     }
-    page
+    response.body = page.body;
+    response
+}
+
+/// What only a developer's own browser is shown.
+#[derive(Debug)]
+pub struct Cause<'a> {
+    words: String,
+    stderr: &'a str,
 }
 
 /// The page of a status: nothing of the request is in it but its id.

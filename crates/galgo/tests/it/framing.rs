@@ -613,9 +613,7 @@ fn a_slow_head_is_a_408() {
 }
 
 fn a_slow_body_is_a_408() {
-    let server = site()
-        .top("min_rate = \"1M\"\nrate_grace = \"1s\"")
-        .start();
+    let server = site().top("min_rate = \"1M\"\nrate_grace = \"1s\"").start();
     let watch = server.watch();
     let mut client = server.connect();
     client.begin_post("/cgi-bin/t?count&head&out=done", 1000);
@@ -628,9 +626,7 @@ fn a_slow_body_is_a_408() {
 }
 
 fn a_reader_that_stops_is_cut_off() {
-    let server = site()
-        .top("min_rate = \"1M\"\nrate_grace = \"1s\"")
-        .start();
+    let server = site().top("min_rate = \"1M\"\nrate_grace = \"1s\"").start();
     let watch = server.watch().memory(8 << 20);
     let mut client = server.connect();
     client.get("/cgi-bin/t?head&endless");
