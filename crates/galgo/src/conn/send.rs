@@ -1,6 +1,7 @@
 //! Sending a response: its head is written once, its body as its kind allows.
 
 use std::{
+    cell::RefCell,
     io::{self, IoSlice},
     rc::Rc,
 };
@@ -10,11 +11,14 @@ use galgo_proto::{
     h1::{Method, Version},
 };
 
-use super::Request;
+use galgo_spawn::Exit;
+
+use super::{DRAIN, Request};
 use crate::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
     handler::status,
+    log::access::Entry,
     pace::Pace,
     pool,
     relay::program::Turn,
@@ -180,11 +184,11 @@ impl Sender {
             entry.bytes = sent;
             entry.total = request.began.elapsed();
         }
-        let (entry, w) = (request.entry.clone(), worker.clone());
-        let logged = move |exit| {
-            entry.borrow_mut().exit = exit;
-            w.log(&entry.borrow());
+        let line = Line {
+            worker: worker.clone(),
+            entry: request.entry.clone(),
         };
+        let logged = move |exit| line.end(exit);
         match result {
             Ok(()) => {
                 output.program.finish(logged);
@@ -207,6 +211,25 @@ impl Sender {
                 }
             }
         }
+    }
+}
+
+/// The log line of a request whose program may still be ending: written when that is over, or when
+/// the server ends before.
+struct Line {
+    worker: Rc<Worker>,
+    entry: Rc<RefCell<Entry>>,
+}
+
+impl Line {
+    fn end(self, exit: Option<Exit>) {
+        self.entry.borrow_mut().exit = exit;
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.worker.log(&self.entry.borrow());
     }
 }
 
@@ -358,8 +381,8 @@ fn keeps_alive(worker: &Worker, request: &Request<'_>, framing: Framing) -> bool
     request.head.keep_alive
         && !request.last
         && !matches!(framing, Framing::UntilClose | Framing::Raw)
-        && !request.input.half_closed
         && !worker.server.draining()
+        && request.body.left().is_none_or(|n| n <= DRAIN)
         // Nobody asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
         && (!request.owes_continue || request.body.is_over())
 }
