@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    config::{self, Address, Config},
+    config::{Address, Config},
     listen::{self, Accepted, Listener},
     log::{Level, Logs},
     worker::{self, Peer, Phase, Server, Worker},
@@ -59,7 +59,7 @@ impl Ready {
         }
         let logs = Logs::open(&config.log).map_err(|e| format!("cannot open a log: {e}"))?;
         if let Some(identity) = &config.identity {
-            as_process(identity)
+            identity
                 .assume()
                 .map_err(|e| format!("cannot become the configured user: {e}"))?;
         }
@@ -207,15 +207,6 @@ async fn either(a: &mut Signal, b: &mut Signal) {
     tokio::select! {
         _ = a.recv() => {}
         _ = b.recv() => {}
-    }
-}
-
-fn as_process(identity: &config::Identity) -> galgo_spawn::identity::Identity {
-    galgo_spawn::identity::Identity {
-        uid: identity.uid,
-        gid: identity.gid,
-        groups: identity.groups.clone(),
-        home: std::path::PathBuf::new(),
     }
 }
 

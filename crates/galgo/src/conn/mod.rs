@@ -70,6 +70,8 @@ pub struct Request<'a> {
     pub stderr: String,
     /// A `100 Continue` is owed before the body is read.
     pub owes_continue: bool,
+    /// Nothing behind this request can be trusted to be a request: the connection ends with its response.
+    pub last: bool,
 }
 
 impl Request<'_> {
@@ -277,6 +279,7 @@ impl<'w> Conn<'w> {
             entry,
             began,
             stderr: String::new(),
+            last: false,
         };
         let response = match handler::dispatch(self.worker, &mut request).await {
             Ok(response) => response,
@@ -287,6 +290,7 @@ impl<'w> Conn<'w> {
                     self.worker.log(&request.entry.borrow());
                     return After::Reset;
                 }
+                request.last = matches!(fault, Fault::Client(..));
                 handler::status::failed(self.worker, &request, &fault)
             }
         };
@@ -325,8 +329,11 @@ impl<'w> Conn<'w> {
         entry.borrow_mut().status = fault.status();
         entry.borrow_mut().outcome = fault.outcome();
         if !gone {
-            let response: Response =
+            let mut response: Response =
                 handler::status::page(fault.status(), entry.borrow().id.as_str(), None);
+            if fault.status() == 405 {
+                response.fields.push("Allow", galgo_proto::h1::ALLOW);
+            }
             let sent = self.sender.send_simple(self.worker, response).await;
             entry.borrow_mut().bytes = sent.unwrap_or(0);
         }

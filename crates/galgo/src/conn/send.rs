@@ -193,10 +193,14 @@ impl Sender {
             Err(fault) => {
                 status::report(worker, request, &fault);
                 request.entry.borrow_mut().status = response.status;
-                output
-                    .program
-                    .abandon(matches!(fault, Fault::Gone(_)), logged);
-                After::Reset
+                let gone = matches!(fault, Fault::Gone(_));
+                output.program.abandon(gone, logged);
+                // Where only the end of the connection marks the end of the body, a cut must look different.
+                match framing {
+                    Framing::UntilClose | Framing::Raw => After::Reset,
+                    _ if gone => After::Reset,
+                    _ => After::Close,
+                }
             }
         }
     }
@@ -229,7 +233,7 @@ impl Stream<'_, '_, '_> {
                 probed &= out.is_empty();
             }
             self.output.program.out = reuse(out);
-            if last {
+            if last || self.output.excess {
                 return self.ended();
             }
             let (input, body) = (&mut *self.request.input, &mut *self.request.body);
@@ -358,6 +362,7 @@ fn program_framing(request: &Request<'_>, status: u16, output: &Output) -> Frami
 
 fn keeps_alive(worker: &Worker, request: &Request<'_>, framing: Framing) -> bool {
     request.head.keep_alive
+        && !request.last
         && !matches!(framing, Framing::UntilClose | Framing::Raw)
         && !request.input.half_closed
         && !worker.server.draining()

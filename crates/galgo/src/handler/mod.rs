@@ -54,7 +54,14 @@ async fn answer(
     }
     match &found.route.handler {
         Handler::Cgi(cgi) => cgi::answer(worker, request, head, &found, cgi).await,
-        Handler::Files(files) => Ok(Answer::Response(files::answer(files, head, found.rest))),
+        Handler::Files(_) if worker.server.config.is_source(found.rest) => Err(Fault::Refused(
+            "the source of a program is never sent: an interpreter runs files of this ending"
+                .into(),
+        )),
+        Handler::Files(files) => {
+            let response = files::answer(files, head, found.rest);
+            Ok(Answer::Response(status::dress(request, response)))
+        }
         Handler::Respond(respond) => Ok(Answer::Response(respond::answer(respond))),
     }
 }

@@ -1,0 +1,82 @@
+//! Whether a file is there, may be executed, and by whom it may be replaced.
+
+use super::{Finding, Subject, chmod};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use std::{fs, io, os::unix::fs::MetadataExt, path::Path};
+
+/// A regular file's mode; otherwise what it is instead.
+pub(super) fn regular(subject: Subject<'_>, path: &Path) -> Result<u32, Finding> {
+    match fs::metadata(path) {
+        Ok(m) if m.is_dir() => Err(subject.fails("is a folder", "")),
+        Ok(m) if !m.is_file() => Err(subject.fails("is not a regular file", "")),
+        Ok(m) => Ok(m.mode()),
+        Err(e) => Err(absent(subject, path, &e)),
+    }
+}
+
+fn absent(subject: Subject<'_>, path: &Path, error: &io::Error) -> Finding {
+    if let Ok(target) = fs::read_link(path) {
+        let target = target.display();
+        return subject.fails(format!("is a symbolic link to {target}: {error}"), "");
+    }
+    match error.kind() {
+        io::ErrorKind::NotFound => subject.fails("does not exist", ""),
+        io::ErrorKind::PermissionDenied => {
+            let folder = path
+                .ancestors()
+                .skip(1)
+                .filter(|f| fs::metadata(f).is_ok())
+                .find(|f| accessat(CWD, *f, Access::EXEC_OK, AtFlags::EACCESS).is_err());
+            match folder {
+                Some(f) => subject.fails("is in a folder this user may not enter", chmod("+x", f)),
+                None => subject.fails(error, ""),
+            }
+        }
+        _ => subject.fails(error, ""),
+    }
+}
+
+/// Whether this process may execute a file of that mode. Root too needs one executable bit.
+pub(super) fn executable(subject: Subject<'_>, path: &Path, mode: u32) -> Result<(), Finding> {
+    if mode & 0o111 == 0 {
+        return Err(subject.fails("is not executable", chmod("+x", path)));
+    }
+    match accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS) {
+        Ok(()) => Ok(()),
+        Err(_) => Err(subject.fails(
+            format!(
+                "is not executable for user {}",
+                crate::identity::effective_uid()
+            ),
+            chmod("+x", path),
+        )),
+    }
+}
+
+/// Who else could put another program in this one's place: everybody who may write the file or any
+/// folder above it. A sticky folder (`/tmp`) lets nobody replace what is not his.
+pub(super) fn writable(path: &Path) -> Vec<Finding> {
+    const STICKY: u32 = 0o1000;
+    let Ok(path) = path.canonicalize() else {
+        return Vec::new();
+    };
+    let warns = |what: String, path: &Path| Finding {
+        says: format!("{what} is writable by others"),
+        mend: chmod("o-w", path),
+        fails: false,
+    };
+    let mut found = Vec::new();
+    for (depth, place) in path.ancestors().enumerate() {
+        let Ok(meta) = fs::metadata(place) else {
+            continue;
+        };
+        if meta.mode() & 0o002 == 0 || (depth > 0 && meta.mode() & STICKY != 0) {
+            continue;
+        }
+        found.push(match depth {
+            0 => warns("the program".into(), place),
+            _ => warns(format!("the folder {}", place.display()), place),
+        });
+    }
+    found
+}

@@ -1,0 +1,172 @@
+//! The header of an ELF file, as far as `execve` depends on it (elf(5)).
+
+use super::{Finding, Subject, access, show};
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+
+pub(super) const MAGIC: &[u8] = b"\x7fELF";
+
+/// What this machine runs: its own, and the 32-bit sister that most kernels still take.
+#[cfg(target_arch = "x86_64")]
+const MACHINES: [u16; 2] = [62, 3];
+/// What this machine runs: its own, and the 32-bit sister that most kernels still take.
+#[cfg(target_arch = "aarch64")]
+const MACHINES: [u16; 2] = [183, 40];
+
+/// Part of an ELF header.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Header<'a> {
+    little_endian: bool,
+    /// e_type: 2 is a program, 3 one at any address (or a library).
+    kind: u16,
+    machine: u16,
+    /// PT_INTERP, the dynamic linker.
+    interpreter: Option<&'a [u8]>,
+}
+
+impl<'a> Header<'a> {
+    /// `None` when the file ends, or the part of it in `head`, before what its header speaks of.
+    pub(super) fn parse(head: &'a [u8]) -> Option<Self> {
+        let wide = *head.get(4)? == 2;
+        let little_endian = *head.get(5)? == 1;
+        let at = |offset: usize, len: usize| number(head, offset, len, little_endian);
+        let (kind, machine) = (at(16, 2)? as u16, at(18, 2)? as u16);
+        let (table, entry, count) = if wide {
+            (at(32, 8)?, at(54, 2)?, at(56, 2)?)
+        } else {
+            (at(28, 4)?, at(42, 2)?, at(44, 2)?)
+        };
+        let mut interpreter = None;
+        for n in 0..count {
+            let start = usize::try_from(table.checked_add(n.checked_mul(entry)?)?).ok()?;
+            const PT_INTERP: u64 = 3;
+            if at(start, 4)? != PT_INTERP {
+                continue;
+            }
+            let (offset, len) = if wide {
+                (
+                    at(start.checked_add(8)?, 8)?,
+                    at(start.checked_add(32)?, 8)?,
+                )
+            } else {
+                (
+                    at(start.checked_add(4)?, 4)?,
+                    at(start.checked_add(16)?, 4)?,
+                )
+            };
+            let offset = usize::try_from(offset).ok()?;
+            let bytes = head.get(offset..offset.checked_add(usize::try_from(len).ok()?)?)?;
+            interpreter = bytes.split(|&b| b == 0).next();
+        }
+        Some(Self {
+            little_endian,
+            kind,
+            machine,
+            interpreter,
+        })
+    }
+
+    pub(super) fn interpreter(&self) -> Option<&'a [u8]> {
+        self.interpreter
+    }
+
+    fn is_ours(&self) -> bool {
+        self.little_endian == cfg!(target_endian = "little") && MACHINES.contains(&self.machine)
+    }
+}
+
+fn number(bytes: &[u8], offset: usize, len: usize, little_endian: bool) -> Option<u64> {
+    let bytes = bytes.get(offset..offset.checked_add(len)?)?;
+    let push = |n: u64, b: &u8| n << 8 | u64::from(*b);
+    Some(match little_endian {
+        true => bytes.iter().rev().fold(0, push),
+        false => bytes.iter().fold(0, push),
+    })
+}
+
+/// What is wrong with the ELF file at `path` that begins with `head`.
+pub(super) fn check(subject: Subject<'_>, path: &Path, head: &[u8]) -> Option<Finding> {
+    let Some(header) = Header::parse(head) else {
+        // Headers that lie further behind than what was read are legal, only nobody makes them.
+        let whole = std::fs::metadata(path).is_ok_and(|m| m.len() <= head.len() as u64);
+        return whole
+            .then(|| subject.fails("is cut off: its header speaks of more", "copy it again"));
+    };
+    if !header.is_ours() {
+        let (has, here) = (machine(header.machine), std::env::consts::ARCH);
+        let says = format!("is built for {has}, and this machine is {here}");
+        let finding = subject.fails(says, "build it here");
+        return Some(Finding {
+            fails: !super::other_formats(),
+            ..finding
+        });
+    }
+    if header.kind != 2 && header.kind != 3 {
+        return Some(subject.fails("is an ELF file, but not a linked program", ""));
+    }
+    let name = header.interpreter?;
+    let linker = Path::new(OsStr::from_bytes(name));
+    let interpreter = Subject::Interpreter(name);
+    let lacks = access::regular(interpreter, linker)
+        .and_then(|mode| access::executable(interpreter, linker, mode))
+        .err()?;
+    let says = format!(
+        "{}: {subject} was built for a system with another libc",
+        lacks.says
+    );
+    Some(Finding {
+        says,
+        mend: "build it here, or link it statically".into(),
+        fails: true,
+    })
+}
+
+fn machine(number: u16) -> String {
+    let name = match number {
+        3 => "x86",
+        8 => "MIPS",
+        20 => "PowerPC",
+        21 => "PowerPC 64",
+        22 => "S/390",
+        40 => "32-bit Arm",
+        62 => "x86_64",
+        183 => "aarch64",
+        243 => "RISC-V",
+        258 => "LoongArch",
+        _ => return show(format!("another machine (ELF number {number})").as_bytes()),
+    };
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This test binary itself, dynamically linked on every system the tests run on.
+    fn own() -> Vec<u8> {
+        super::super::head(&std::env::current_exe().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_real_program_is_read_right() {
+        let head = own();
+        let header = Header::parse(&head).unwrap();
+        assert!(header.is_ours() && header.kind == 3, "{header:?}");
+        let interpreter = header.interpreter.unwrap();
+        assert!(interpreter.starts_with(b"/lib"), "{}", show(interpreter));
+    }
+
+    #[test]
+    fn no_cut_and_no_flipped_byte_panics() {
+        let head = own();
+        for len in 0..head.len() {
+            Header::parse(&head[..len]);
+        }
+        for at in 0..head.len().min(1024) {
+            for byte in [0, 0x7f, 0xff] {
+                let mut head = head.clone();
+                head[at] = byte;
+                Header::parse(&head);
+            }
+        }
+    }
+}

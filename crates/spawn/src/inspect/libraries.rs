@@ -1,0 +1,130 @@
+//! Shared libraries a program needs and the system has not.
+
+use super::{Finding, elf::Header, head, show};
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// Asks the program's dynamic linker. Nothing where the program is no dynamic ELF file, or its
+/// linker is not one to be run.
+pub(super) fn missing(path: &Path) -> Vec<Finding> {
+    let Ok(head) = head(path) else {
+        return Vec::new();
+    };
+    let Some(linker) = Header::parse(&head).and_then(|h| h.interpreter()) else {
+        return Vec::new();
+    };
+    let linker = Path::new(OsStr::from_bytes(linker));
+    if !is_systems_own(linker) {
+        return Vec::new();
+    }
+    let output = Command::new(linker)
+        .arg("--list")
+        .arg(path)
+        .env_clear()
+        .stdin(Stdio::null())
+        .output();
+    match output {
+        Ok(output) => complaints(&output.stdout, &output.stderr),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// A linker that only root could have put there. The name comes from the program, and whoever wrote
+/// that must not choose what `galgo check` runs.
+fn is_systems_own(linker: &Path) -> bool {
+    const PLACES: [&str; 4] = ["/usr/lib", "/lib", "/nix/store", "/gnu/store"];
+    let Ok(real) = linker.canonicalize() else {
+        return false;
+    };
+    let text = real.to_string_lossy();
+    PLACES.iter().any(|p| text.starts_with(p))
+        && real
+            .file_name()
+            .is_some_and(|n| n.as_bytes().starts_with(b"ld"))
+        && fs::metadata(&real).is_ok_and(|m| m.uid() == 0 && m.mode() & 0o022 == 0)
+}
+
+/// Reads what glibc's and musl's linkers print.
+fn complaints(stdout: &[u8], stderr: &[u8]) -> Vec<Finding> {
+    let lines = stdout
+        .split(|&b| b == b'\n')
+        .chain(stderr.split(|&b| b == b'\n'));
+    let mut names: Vec<String> = Vec::new();
+    for line in lines {
+        let line = show(line.trim_ascii());
+        let glibc = line.strip_suffix("=> not found").map(str::trim);
+        // Of a library that is named by its path, glibc says: "PROGRAM: error while loading shared
+        // libraries: PATH: cannot open …"
+        let named = [
+            "Error loading shared library ",
+            "error while loading shared libraries: ",
+        ]
+        .iter()
+        .find_map(|said| line.split_once(said))
+        .and_then(|(_, rest)| rest.split(':').next());
+        // "…: version `GLIBC_2.38' not found (required by …)"
+        let version = line
+            .split("version `")
+            .nth(1)
+            .and_then(|rest| rest.split('\'').next());
+        if let Some(name) = glibc.or(version).or(named)
+            && !names.iter().any(|n| n == name)
+        {
+            names.push(name.to_owned());
+        }
+    }
+    let finding = |name: String| Finding {
+        says: format!("the shared library `{name}` is missing"),
+        mend: "install the package that holds it".into(),
+        fails: true,
+    };
+    names.into_iter().map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_linkers_are_understood() {
+        let glibc = b"\tlinux-vdso.so.1 (0x7)\n\tlibnone.so.3 => not found\n\
+                      \tlibc.so.6 => /lib/libc.so.6 (0x7)\n\tlibnone.so.3 => not found\n";
+        let version =
+            b"/srv/a: /lib/libc.so.6: version `GLIBC_2.99' not found (required by /srv/a)\n";
+        let musl =
+            b"Error loading shared library libnone.so.3: No such file or directory (needed by a)\n";
+        let says = |out: &[u8], err: &[u8]| -> Vec<String> {
+            complaints(out, err).into_iter().map(|f| f.says).collect()
+        };
+        let path =
+            b"a: error while loading shared libraries: /o/libnone.so.3: cannot open shared\n";
+        assert_eq!(
+            says(b"", path),
+            ["the shared library `/o/libnone.so.3` is missing"]
+        );
+        let lib = ["the shared library `libnone.so.3` is missing"];
+        assert_eq!(says(glibc, b""), lib);
+        assert_eq!(says(b"", musl), lib);
+        assert_eq!(
+            says(b"", version),
+            ["the shared library `GLIBC_2.99` is missing"]
+        );
+    }
+
+    #[test]
+    fn a_linker_of_the_programs_own_is_not_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("ld.so");
+        fs::write(&own, "").unwrap();
+        assert!(!is_systems_own(&own));
+        assert!(!is_systems_own(Path::new("/usr/bin/env")));
+        let exe = head(&std::env::current_exe().unwrap()).unwrap();
+        let linker = Header::parse(&exe).and_then(|h| h.interpreter()).unwrap();
+        assert!(is_systems_own(Path::new(OsStr::from_bytes(linker))));
+    }
+}
