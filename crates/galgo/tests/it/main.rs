@@ -14,6 +14,7 @@
     clippy::cast_possible_truncation
 )]
 
+mod faults;
 #[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
 mod harness;
 
@@ -25,6 +26,6 @@ fn main() -> ExitCode {
     }
     harness::raise_descriptors();
     let args = libtest_mimic::Arguments::from_args();
-    let tests = [harness::tests()].concat();
+    let tests = [harness::tests(), faults::tests()].concat();
     libtest_mimic::run(&args, harness::trials(tests)).exit_code()
 }
