@@ -16,7 +16,8 @@ use crate::{
     fault::Fault,
     handler::status,
     pace::Pace,
-    relay::program::{OUTPUT_READ, Turn},
+    pool,
+    relay::program::Turn,
     sock::Sock,
     worker::Worker,
 };
@@ -156,7 +157,7 @@ impl Sender {
         response: Response,
         mut output: Output,
     ) -> After {
-        output.program.drain_ready(OUTPUT_READ);
+        output.program.drain_ready(pool::SIZE);
         let framing = program_framing(request, response.status, &output);
         let keep_alive = keeps_alive(worker, request, framing);
         let head = match framing {
@@ -232,14 +233,14 @@ impl Stream<'_, '_, '_> {
                     .await?;
                 probed &= out.is_empty();
             }
-            self.output.program.out = reuse(out);
+            pool::give(out);
             if last || self.output.excess {
                 return self.ended();
             }
             let (input, body) = (&mut *self.request.input, &mut *self.request.body);
             match self.output.program.turn(input, body).await? {
                 // What is there already goes out together, and with the end if that is there.
-                Turn::Output => self.output.program.drain_ready(OUTPUT_READ),
+                Turn::Output => self.output.program.drain_ready(pool::SIZE),
                 Turn::End => {}
                 Turn::HalfClosed if self.framing == Framing::Chunked && !probed => {
                     // Is anybody still reading? A leading zero of the next chunk size (RFC 9112, 7.1)
@@ -315,16 +316,6 @@ impl Stream<'_, '_, '_> {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// Keeps a buffer for the next read, unless it has grown large.
-fn reuse(mut out: Vec<u8>) -> Vec<u8> {
-    out.clear();
-    if out.capacity() > 4 * OUTPUT_READ {
-        Vec::new()
-    } else {
-        out
     }
 }
 

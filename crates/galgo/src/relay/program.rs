@@ -16,14 +16,13 @@ use crate::{
     conn::input::{Input, Next, RequestBody, watch_unread},
     fault::Fault,
     log::Source,
+    pool,
     sock::{Sock, register},
 };
 
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
-/// Output is read in pieces of this size: the default capacity of a pipe.
-pub const OUTPUT_READ: usize = 64 << 10;
 /// After the process has exited, how long a background child may keep standard output open.
 const EXIT_GRACE: Duration = Duration::from_millis(250);
 /// How long a process may go on after it closed its output, before it is told to end.
@@ -134,7 +133,6 @@ impl Program {
 
     /// Waits for output while everything else goes on.
     pub async fn turn(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
-        self.out.reserve(OUTPUT_READ);
         let Self {
             process,
             stdin,
@@ -173,7 +171,6 @@ impl Program {
         while let Some(sock) = &self.stdout
             && self.out.len() < most
         {
-            self.out.reserve(OUTPUT_READ);
             match sock.try_read(&mut self.out) {
                 Ok(None) => return,
                 Ok(Some(n)) if n > 0 => {}
@@ -285,7 +282,6 @@ impl Program {
         self.clocks.first_byte();
         loop {
             self.out.clear();
-            self.out.reserve(OUTPUT_READ);
             let Self {
                 errors,
                 clocks,
@@ -293,7 +289,7 @@ impl Program {
                 ..
             } = self;
             tokio::select! {
-                n = stdout.read(out) => if !matches!(n, Ok(n) if n > 0) { return },
+                n = stdout.read_later(out) => if !matches!(n, Ok(n) if n > 0) { return },
                 never = errors.drain() => match never {},
                 _late = clocks.ring() => return,
             }
@@ -416,12 +412,17 @@ async fn feed(
     }
 }
 
+impl Drop for Program {
+    fn drop(&mut self) {
+        pool::give(std::mem::take(&mut self.out));
+        pool::give(std::mem::take(&mut self.errors.buf));
+    }
+}
+
 impl Errors {
     /// Logs what comes on standard error, forever.
     async fn drain(&mut self) -> Infallible {
         while let Some(sock) = &self.sock {
-            self.buf.clear();
-            self.buf.reserve(16 << 10);
             match sock.read_later(&mut self.buf).await {
                 Ok(n) if n > 0 => self.log(),
                 _ => self.sock = None,
@@ -432,8 +433,6 @@ impl Errors {
 
     fn drain_ready(&mut self) {
         while let Some(sock) = &self.sock {
-            self.buf.clear();
-            self.buf.reserve(16 << 10);
             match sock.try_read(&mut self.buf) {
                 Ok(Some(n)) if n > 0 => self.log(),
                 _ => self.sock = None,
@@ -446,6 +445,7 @@ impl Errors {
             lines, source, buf, ..
         } = self;
         lines.take(buf, &mut |line| source.line(line));
+        pool::give(std::mem::take(buf));
     }
 
     fn finish(&mut self) {
