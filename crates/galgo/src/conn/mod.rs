@@ -350,8 +350,9 @@ impl<'w> Conn<'w> {
                     body.take(&mut self.input.buf, n);
                 }
                 Ok(input::Next::More) => {
+                    // What was answered still has to arrive.
                     if self.input.fill_body().await.is_err() {
-                        return After::Reset;
+                        return After::Close;
                     }
                 }
                 _ => return After::Close,

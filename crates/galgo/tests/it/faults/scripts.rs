@@ -65,7 +65,7 @@ fn starts() -> Vec<Row> {
             Page(502),
             "carriage return",
         ),
-        row("empty_file", file("empty"), Page(502), "empty"),
+        row("empty_file", file("blank"), Page(502), "empty"),
         row("no_format_the_kernel_knows", file("text"), Page(502), "#!"),
         row("a_folder", file("folder"), Page(404), ""),
         row("not_there", file("nothing"), Page(404), ""),
@@ -393,7 +393,7 @@ fn check(row: &Row) {
         .file("cgi-bin/plain.py", "print('secret')", 0o644)
         .file("cgi-bin/lost", "#!/no/such/interpreter\nsecret", 0o755)
         .file("cgi-bin/dos", "#!/bin/sh\r\necho secret\r\n", 0o755)
-        .file("cgi-bin/empty", "", 0o755)
+        .file("cgi-bin/blank", "", 0o755)
         .file("cgi-bin/text", "secret\n", 0o755)
         .file("cgi-bin/folder/x", "", 0o755)
         .file(
@@ -466,6 +466,7 @@ fn check(row: &Row) {
             assert!(client.is_over());
         }
     }
+    drop(client);
     if !row.says.is_empty() {
         server.says(row.says);
     }
