@@ -14,6 +14,7 @@
     clippy::cast_possible_truncation
 )]
 
+mod faults;
 #[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
 mod harness;
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     let args = libtest_mimic::Arguments::from_args();
     let tests = [
         harness::tests(),
+        faults::tests(),
         files::tests(),
         framing::tests(),
         logs::tests(),
