@@ -1,0 +1,162 @@
+"""The load generators: wrk (closed loop), ab (the pixel), oha (constant offered rates).
+
+Each function returns one dictionary: `rate` (good answers a second), `requests`, `bytes`,
+`latency` in milliseconds (min, mean, p50, p90, p95, p99, max), `curve` ([percentile, ms]...),
+`errors` by kind. An error count that makes the figure meaningless raises check.Wrong.
+"""
+
+import json
+import re
+import subprocess
+
+from . import process
+from .check import Wrong, check_bytes
+from .paths import BENCH, CARGO
+
+# A load generator may count a few resets when it closes at the end; more means failing.
+TOLERATED_SOCKET_ERRORS = 0.001
+TIMEOUT_SECONDS = 10
+
+
+def output_of(argv, limit):
+    """Runs a load generator to its end; Ctrl-C ends it, too."""
+    child = process.spawn(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        out, err = child.communicate(timeout=limit)
+    except BaseException:
+        child.kill()
+        child.wait()
+        raise
+    return child.returncode, out, err
+
+
+def percentiles(points):
+    """Named percentiles of a [percentile, ms] curve."""
+    named = {f"p{p:g}".replace(".", "_"): ms for p, ms in points}
+    return {key: named.get(key) for key in ("p50", "p90", "p95", "p99", "p99_9")}
+
+
+def wrk(server, target, connections, seconds, close=False):
+    """Closed loop: `connections` clients, each sends its next request after the answer."""
+    argv = ["wrk", "-t", min(2, connections), "-c", connections, "-d", f"{seconds}s"]
+    argv += ["--timeout", f"{TIMEOUT_SECONDS}s", "-s", BENCH / "wrk.lua"]
+    argv += ["-H", "Connection: close"] if close else []
+    argv += [server.url(target.path)]
+    argv += ["--", target.method, target.body] if target.body else []
+    code, out, err = output_of(argv, seconds + 30)
+    found = re.search(r"^JSON (.*)$", out, re.M)
+    if code != 0 or not found:
+        raise Wrong(f"wrk: {(err or out).strip()[:200]}")
+    raw = json.loads(found[1])
+    curve = [[p, us / 1000] for p, us in raw["curve"]]
+    took = raw["us"] / 1e6
+    latency = {key: raw[key] / 1000 for key in ("min", "mean", "max")} | percentiles(curve)
+    result = {
+        "tool": "wrk",
+        "rate": raw["requests"] / took,
+        "requests": raw["requests"],
+        "bytes": raw["bytes"],
+        "latency": latency,
+        "curve": curve,
+        "errors": {kind: n for kind, n in raw["errors"].items() if n},
+    }
+    judge(target, result, connections)
+    return result
+
+
+def judge(target, result, connections):
+    errors = result["errors"]
+    if not result["requests"]:
+        raise Wrong(f"no answer at all under load {errors or ''}".strip())
+    if errors.get("status"):
+        raise Wrong(f"{errors['status']} of {result['requests']} answers were errors under load")
+    sockets = sum(n for kind, n in errors.items() if kind != "status")
+    if sockets > max(1, result["requests"] * TOLERATED_SOCKET_ERRORS):
+        raise Wrong(f"{sockets} connections failed under load: {errors}")
+    check_bytes(target, result, connections)
+
+
+def ab(server, target, requests, connections):
+    """A fixed number of requests, a connection each: the classic test of pixel servers."""
+    argv = ["ab", "-q", "-n", requests, "-c", connections, server.url(target.path)]
+    code, out, err = output_of(argv, 60)
+    if code != 0:
+        raise Wrong(f"ab: {err.strip()[:200]}")
+
+    def figure(label):
+        found = re.search(rf"^{re.escape(label)}\s*([\d.]+)", out, re.M)
+        return float(found[1]) if found else 0.0
+
+    failed, bad = figure("Failed requests:"), figure("Non-2xx responses:")
+    length = figure("Document Length:")
+    if failed or bad or figure("Complete requests:") != requests:
+        raise Wrong(f"{failed:.0f} failed, {bad:.0f} not 2xx of {requests}")
+    if target.length is not None and length != target.length:
+        raise Wrong(f"{length:.0f} bytes, expected {target.length}")
+    curve = [[int(p), int(ms)] for p, ms in re.findall(r"^\s+(\d+)%\s+(\d+)", out, re.M)]
+    times = re.search(r"^Total:\s+(\d+)\s+(\d+)\s+[\d.]+\s+(\d+)\s+(\d+)", out, re.M)
+    low, mean, _, high = (int(word) for word in times.groups())
+    return {
+        "tool": "ab",
+        "rate": figure("Requests per second:"),
+        "requests": requests,
+        "bytes": int(figure("Total transferred:")),
+        "latency": {"min": low, "mean": mean, "max": high} | percentiles(curve),
+        "curve": curve,
+        "errors": {},
+    }
+
+
+def oha(server, target, connections, seconds, rate=None):
+    """Open loop when `rate` is given: requests fall due at a constant rate whether or not the
+    server keeps up, and latency counts from the moment a request was due. Otherwise a closed
+    loop. Answers of another status (503 above all) are counted apart, as `refused`.
+    """
+    argv = [CARGO / "oha", "--no-tui", "--output-format", "json", "--stats-success-breakdown"]
+    argv += ["-z", f"{round(seconds * 1000)}ms", "-c", connections, "--redirect", 0]
+    argv += ["-t", f"{TIMEOUT_SECONDS}s"]
+    if rate:
+        argv += ["-q", max(1, round(rate)), "--latency-correction"]
+    if target.body:
+        argv += ["-m", target.method, "-d", target.body]
+        argv += ["-T", "application/x-www-form-urlencoded"]
+    code, out, err = output_of([*argv, server.url(target.path)], seconds + 40)
+    if code != 0:
+        raise Wrong(f"oha: {err.strip()[:200]}")
+    return understand_oha(json.loads(out), target, rate)
+
+
+def understand_oha(raw, target, rate):
+    took = raw["summary"]["total"]
+    statuses = {int(code): n for code, n in raw["statusCodeDistribution"].items()}
+    good = statuses.pop(target.status, 0)
+    refused = statuses.pop(503, 0)
+    if statuses:
+        raise Wrong(f"unexpected statuses under load: {statuses}")
+    errors = dict(raw["errorDistribution"])
+    cut = sum(n for text, n in errors.items() if "deadline" in text)
+    failed = sum(errors.values()) - cut
+    if not good:
+        raise Wrong(f"no good answer under load: {refused} refused, {failed} failed")
+    accepted = raw.get("latencyPercentilesSuccessful") or raw["latencyPercentiles"]
+    curve = sorted([float(key[1:]), s * 1000] for key, s in accepted.items() if s is not None)
+    summary = raw["summary"]
+    # Its mean counts refusals, too: where there are any, only percentiles speak of answers.
+    spread = {"min": "fastest", "mean": "average", "max": "slowest"}
+    latency = {key: None if refused else summary[name] * 1000 for key, name in spread.items()}
+    # Due by the schedule; in a closed loop, all that were sent.
+    offered = rate * took if rate else good + refused + failed
+    return {
+        "tool": "oha",
+        "rate": good / took,
+        "requests": good,
+        "offered": rate,
+        "success": min(1.0, good / offered),
+        "refused": refused,
+        "failed": failed,
+        "unfinished": cut,
+        "bytes": summary["totalData"],
+        "latency": latency | percentiles(curve),
+        "curve": curve,
+        "errors": errors,
+    }
