@@ -7,7 +7,7 @@ import time
 from . import load, process, site
 from .check import Wrong, check
 from .idle import IdleConnections
-from .paths import CORES, TOOLS, WORK
+from .paths import CORES, WORK, account
 
 
 class Floor:
@@ -17,21 +17,23 @@ class Floor:
     label = "kernel"
 
     def __init__(self, program, outstanding, seconds, flags):
-        self.argv = [TOOLS / "floor", "-n", outstanding, "-s", seconds, *flags, site.cgi(program)]
+        self.argv = [WORK / "floor", "-n", outstanding, "-s", seconds, *flags, site.cgi(program)]
 
     def __call__(self, _):
-        env = {
-            "PATH": "/usr/bin:/bin",
-            "REQUEST_METHOD": "GET",
-            "QUERY_STRING": "",
-            "GUESTBOOK_DB": str(site.SITE / "data" / "guestbook.db"),
-        }
-        done = subprocess.run(
-            [str(word) for word in self.argv], env=env, capture_output=True, text=True, cwd=WORK
+        # As a server would: from the program's folder, as the server's user.
+        child = process.spawn(
+            self.argv,
+            account=account(),
+            env={"PATH": "/usr/bin:/bin", "REQUEST_METHOD": "GET", "QUERY_STRING": ""},
+            cwd=site.SITE / "cgi-bin",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-        if done.returncode != 0:
-            raise Wrong(done.stderr.strip()[:200])
-        return {"tool": "floor", "rate": float(done.stdout)}
+        out, err = child.communicate()
+        if child.returncode != 0:
+            raise Wrong(err.strip()[:200])
+        return {"tool": "floor", "rate": float(out)}
 
 
 class Reference:

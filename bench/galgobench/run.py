@@ -2,7 +2,7 @@
 
 import time
 
-from . import process
+from . import process, site
 from .check import Wrong, check
 from .measure import Floor, settle
 from .paths import redact
@@ -32,6 +32,7 @@ class Runner:
 
     def start_all(self, table):
         self.progress.say(f"== {table.title}")
+        site.fresh_guestbook()
         for server in servers_of(table):
             if not server.running() and server.name not in self.unfit:
                 self.start(server)

@@ -13,7 +13,7 @@ import subprocess
 import time
 
 from . import process
-from .paths import BUILD, CARGO, CORES, PEERS, TOOLS, WORK, account
+from .paths import CARGO, CORES, PEERS, TOOLS, WORK, account
 
 
 class CannotStart(Exception):

@@ -1,12 +1,12 @@
 """The site that every server serves: programs in cgi-bin/, files in public/, data in data/."""
 
-import json
 import os
 import shutil
 import subprocess
 
+from . import process
 from .check import Target
-from .paths import BUILD, EXAMPLES, PEERS, PROGRAMS, TOOLS, WORK, account
+from .paths import EXAMPLES, PROGRAMS, TOOLS, WORK, account
 
 SITE = WORK / "site"
 FILE_SIZES = {
@@ -42,14 +42,15 @@ def build():
     compile_c("line")
     compile_c("bytes", "-static")
     install("debug", PROGRAMS / "debug.pl")
+    shutil.copy(TOOLS / "floor", WORK / "floor")
+    if os.geteuid() == 0:
+        os.chown(SITE / "data", account().pw_uid, account().pw_gid)
     absent = {}
     for language in LANGUAGES:
         try:
             guestbook(language)
         except Absent as why:
             absent[f"guestbook-{language}"] = str(why)
-    if os.geteuid() == 0:
-        os.chown(SITE / "data", account().pw_uid, account().pw_gid)
     return absent
 
 
@@ -144,16 +145,49 @@ def build_node(name, source):
 BUILDERS = {"c": build_c, "rust": build_rust, "go": build_go, "node": build_node}
 
 
-def first_page(name):
-    """One request without a server: a guestbook that cannot run here is absent, not slow."""
-    env = {"PATH": os.environ["PATH"], "REQUEST_METHOD": "GET", "GUESTBOOK_DB": str(TOOLS / "try.db")}
+def request(name, **variables):
+    """One request without a server, as the servers' user. Returns what the program printed."""
+    body = variables.pop("body", "")
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "QUERY_STRING": ""} | variables
+    child = process.spawn(
+        [cgi(name)],
+        account=account(),
+        env=env,
+        cwd=SITE / "cgi-bin",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     try:
-        done = subprocess.run([cgi(name)], env=env, cwd=SITE / "cgi-bin", capture_output=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Absent(f"does not run: {error}") from error
-    if done.returncode != 0 or b"\n" not in done.stdout:
-        reason = done.stderr.decode(errors="replace").strip().splitlines()
-        raise Absent(reason[-1][:200] if reason else f"exit status {done.returncode}")
+        out, err = child.communicate(body.encode(), timeout=30)
+    except subprocess.TimeoutExpired as error:
+        child.kill()
+        raise Absent("does not answer within 30 s") from error
+    if child.returncode != 0 or not out:
+        reason = err.decode(errors="replace").strip().splitlines() or ["prints nothing"]
+        raise Absent(f"exit status {child.returncode}: {reason[-1][:200]}")
+    return out
+
+
+def first_page(name):
+    """A guestbook that cannot run here is absent, not slow."""
+    try:
+        request(name, REQUEST_METHOD="GET")
+    except (OSError, Absent) as why:
+        cgi(name).unlink()
+        raise Absent(f"does not run: {why}") from why
+
+
+def fresh_guestbook(entries=100):
+    """An empty database with as many entries as a page shows: a page is as long after a million
+    signatures as at the start."""
+    for old in (SITE / "data").iterdir():
+        old.unlink()
+    programs = [f"guestbook-{name}" for name in LANGUAGES]
+    for name in [name for name in programs if cgi(name).exists()][:1]:
+        form = {"CONTENT_TYPE": "application/x-www-form-urlencoded", "CONTENT_LENGTH": str(len(SIGNING))}
+        for _ in range(entries):
+            request(name, REQUEST_METHOD="POST", body=SIGNING, **form)
 
 
 # What is asked of a server, and what it must answer -------------------------------------
