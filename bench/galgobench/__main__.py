@@ -1,6 +1,7 @@
 """bench/run ends here: options, the site, the plan, the run, the report."""
 
 import argparse
+import fcntl
 import json
 import os
 import resource
@@ -11,7 +12,7 @@ import time
 
 from . import machine, plan, process, report, run, site
 from .cell import Size
-from .paths import CARGO, ROOT, RUNS, TOOLS, WORK, account, redact
+from .paths import BUILD, ROOT, RUNS, WORK, account, redact
 from .progress import OVERHEAD_SECONDS, clock, work
 from .servers import ALL, Galgo
 
@@ -22,10 +23,14 @@ def options():
     parser = argparse.ArgumentParser(prog="bench/run", description=__doc__.partition(":")[2])
     parser.add_argument("--quick", action="store_true", help="the headline rows, under six minutes")
     parser.add_argument("--rounds", type=int, help="rounds a row (5)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="factor on every measurement's time")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="factor on every measurement's time"
+    )
     parser.add_argument("--tables", help="only these: " + ",".join(plan.TABLES))
     parser.add_argument("--servers", help="only these: " + ",".join(s.name for s in ALL))
-    parser.add_argument("--galgo", default=ROOT / "target/release/galgo", help="the binary to measure")
+    parser.add_argument(
+        "--galgo", default=ROOT / "target/release/galgo", help="the binary to measure"
+    )
     parser.add_argument("--out", help="folder for the results (bench/runs/<date>-<machine>)")
     parser.add_argument("--plan", action="store_true", help="print the plan and stop")
     given = parser.parse_args()
@@ -68,12 +73,19 @@ def print_plan(tables, rounds):
     for table in tables:
         most = max(len(cell.servers) for cell in table.cells)
         time_needed = clock(work(table, rounds))
-        print(f"{table.name:<10} {len(table.cells):>5} {most:>8} {table.rounds(rounds):>7} {time_needed:>7}")
+        print(
+            f"{table.name:<10} {len(table.cells):>5} {most:>8} {table.rounds(rounds):>7} {time_needed:>7}"
+        )
     print(f"{'together':<10} {clock(sum(work(t, rounds) for t in tables)):>31}", flush=True)
 
 
 def ready_to_measure():
-    """An empty work folder that the servers' user can reach."""
+    """An empty work folder that the servers' user can reach. Returns the lock on it."""
+    lock = open(BUILD / "bench.lock", "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit("another run is under way in this checkout")
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
     if os.geteuid() == 0:
@@ -83,6 +95,7 @@ def ready_to_measure():
             sys.exit(f"{user.pw_name} may not enter this checkout: put it where others can read it")
     # The interpreters of the system, not those of whoever runs this.
     os.environ["PATH"] = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:" + os.environ["PATH"]
+    return lock
 
 
 def main():
@@ -90,7 +103,7 @@ def main():
     size = Size(given.rounds or 5, given.quick, given.seconds)
     raise_descriptor_limit()
     process.become_subreaper()
-    ready_to_measure()
+    lock = ready_to_measure()  # noqa: F841: held until the process ends
     absent = site.build()
     servers, missing = participants(given)
     tables = plan.make(size, servers, absent, given.tables)
@@ -154,7 +167,10 @@ def carry_out(tables, rounds, about, folder):
     save(runner.records)
     shutil.rmtree(WORK, ignore_errors=True)
     report.write(folder)
-    print(f"results: {os.path.relpath(folder / 'REPORT.md')}" + (f" ({left} processes left!)" if left else ""))
+    print(
+        f"results: {os.path.relpath(folder / 'REPORT.md')}"
+        + (f" ({left} processes left!)" if left else "")
+    )
     return 130 if interrupted else 0
 
 

@@ -1,8 +1,11 @@
 """The charts of a run, as SVG."""
 
+import logging
+
 import matplotlib
 
 matplotlib.use("svg")
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # Verdana need not be here
 
 import matplotlib.pyplot as plt  # noqa: E402: the backend is chosen first
 from matplotlib.ticker import FuncFormatter  # noqa: E402
@@ -22,7 +25,9 @@ COLOURS = {
 MARKERS = dict(zip(COLOURS, "osD^vPX*"))
 INK, FAINT = "#2b2f36", "#d9dde2"
 STYLE = {
-    "font.family": "DejaVu Sans",
+    # Laid out with the first, which matplotlib brings; Verdana has the same widths elsewhere.
+    "font.family": ["DejaVu Sans", "Verdana", "sans-serif"],
+    "svg.fonttype": "none",
     "font.size": 9,
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -50,7 +55,9 @@ def draw(folder, results, labels):
             figure = function(results, labels)
             if figure is None:
                 continue
-            figure.savefig(folder / file, metadata={"Date": None}, bbox_inches="tight", pad_inches=0.15)
+            figure.savefig(
+                folder / file, metadata={"Date": None}, bbox_inches="tight", pad_inches=0.15
+            )
             plt.close(figure)
             drawn.setdefault(table, []).append((file, alt))
     return drawn
@@ -77,16 +84,22 @@ def bars(axes, results, labels, table, row, title, path="rate", floor=None):
     for place, server in enumerate(servers):
         found = spreads[server]
         if found is None:
-            axes.text(0, place, "  answers wrongly", va="center", color="#a33", fontsize=8, style="italic")
+            why = (results.wrong(table, row, server) or "not measured").partition(" (")[0]
+            words = "  " + (why if len(why) < 44 else why[:42] + "…")
+            axes.text(0, place, words, va="center", color="#a33", fontsize=8, style="italic")
             continue
         axes.barh(place, found.median, color=COLOURS.get(server, "#888"), height=0.72)
         if found.count > 1:
             axes.plot([found.low, found.high], [place, place], color=INK, linewidth=1)
         end = max(found.median, found.high)
-        axes.text(end + most * 0.015, place, thousands(round_3(found.median)), va="center", fontsize=8)
+        axes.text(
+            end + most * 0.015, place, thousands(round_3(found.median)), va="center", fontsize=8
+        )
     if floor:
         axes.axvline(floor, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-        axes.text(floor, -0.62, f"floor {thousands(round_3(floor))} ", ha="right", va="bottom", fontsize=8)
+        axes.text(
+            floor, -0.62, f"floor {thousands(round_3(floor))} ", ha="right", va="bottom", fontsize=8
+        )
     axes.set_yticks(range(len(servers)), [labels[s] for s in servers])
     axes.set_ylim(len(servers) - 0.4, -0.6 - (0.5 if floor else 0))
     axes.set_xlim(0, most * 1.14)
@@ -134,7 +147,9 @@ def programs(results, labels):
 
 
 def guestbook(results, labels):
-    wanted = [("guestbook", row, label, "rate", None) for row, label in results.rows("guestbook").items()]
+    wanted = [
+        ("guestbook", row, label, "rate", None) for row, label in results.rows("guestbook").items()
+    ]
     return panels(results, labels, wanted, 2, "Guestbook, answers a second (more is better)")
 
 
@@ -185,7 +200,9 @@ def finish(figure, heading, axes_list):
         axes.grid(True)
         axes.tick_params(length=0)
         seen |= dict(zip(*reversed(axes.get_legend_handles_labels())))
-    figure.legend(seen.values(), seen.keys(), loc="outside lower center", ncols=min(4, max(1, len(seen))))
+    figure.legend(
+        seen.values(), seen.keys(), loc="outside lower center", ncols=min(4, max(1, len(seen)))
+    )
     figure.suptitle(heading, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure
 
@@ -204,12 +221,18 @@ def median_curve(results, table, row, server):
     for record in results.at(table, row, server):
         for percentile, ms in record.get("curve", []):
             by_percentile.setdefault(percentile, []).append(ms)
-    points = sorted((p, Spread.of(values).median) for p, values in by_percentile.items() if 25 <= p < 99.95)
+    points = sorted(
+        (p, Spread.of(values).median) for p, values in by_percentile.items() if 25 <= p < 99.95
+    )
     return [p for p, _ in points], [ms for _, ms in points]
 
 
 def latency(results, labels):
-    rows = {"line/0.5": "at half the capacity", "line/0.9": "at 0.9 of it", "line/1": "at all of it"}
+    rows = {
+        "line/0.5": "at half the capacity",
+        "line/0.75": "at 0.75 of it",
+        "line/1": "at all of it",
+    }
     rows = {row: words for row, words in rows.items() if results.servers("sweep", row)}
     if not rows:
         return None
@@ -227,7 +250,9 @@ def latency(results, labels):
         axes.set_xlabel("percentile")
         axes.set_title(words)
     axes_list[0].set_ylabel("latency, ms")
-    return finish(figure, "Latency of the one-liner at the same offered rate (lower is better)", axes_list)
+    return finish(
+        figure, "Latency of the one-liner at the same offered rate (lower is better)", axes_list
+    )
 
 
 def goodput(results, labels):
@@ -244,7 +269,10 @@ def goodput(results, labels):
         far = 0
         for server in present(results, labels, "sweep"):
             points = [
-                (results.median("sweep", row, server, "offered"), results.median("sweep", row, server))
+                (
+                    results.median("sweep", row, server, "offered"),
+                    results.median("sweep", row, server),
+                )
                 for row in rows
             ]
             points = [(x, y) for x, y in points if x and y]

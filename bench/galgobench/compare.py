@@ -14,7 +14,9 @@ from .stats import Results
 
 def main():
     parser = argparse.ArgumentParser(prog="bench/compare", description=__doc__)
-    parser.add_argument("run", nargs="?", type=Path, help="folder of a run (the newest in bench/runs)")
+    parser.add_argument(
+        "run", nargs="?", type=Path, help="folder of a run (the newest in bench/runs)"
+    )
     parser.add_argument("--report", action="store_true", help="write REPORT.md and the charts anew")
     given = parser.parse_args()
     runs = sorted(RUNS.glob("*/raw.json"), key=lambda file: file.stat().st_mtime)
@@ -30,7 +32,9 @@ def main():
         word = {True: "pass", False: "FAIL", None: "  ? "}[v.passed]
         print(f"{word}  {v.row:<{wide}}  {v.wanted:<45}  {v.found}")
     passed = [v.passed for v in found]
-    print(f"{passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not told")
+    print(
+        f"{passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not told"
+    )
     return 1 if False in passed else 2 if None in passed else 0
 
 

@@ -60,12 +60,16 @@ def wrk(server, target, connections, seconds, close=False):
         "curve": curve,
         "errors": {kind: n for kind, n in raw["errors"].items() if n},
     }
-    judge(target, result, connections)
+    judge(target, result, connections, close)
     return result
 
 
-def judge(target, result, connections):
-    errors = result["errors"]
+def judge(target, result, connections, close):
+    errors = dict(result["errors"])
+    if close and errors.get("read", 0) <= result["requests"]:
+        # Tortuga closes when asked to, but without "Connection: close" in its answer: wrk takes
+        # the end for a failure. The answers themselves were whole.
+        errors.pop("read", None)
     if not result["requests"]:
         raise Wrong(f"no answer at all under load {errors or ''}".strip())
     if errors.get("status"):

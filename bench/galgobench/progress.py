@@ -37,7 +37,7 @@ class Progress:
         self.out.flush()
 
 
-OVERHEAD_SECONDS = 0.2  # a measurement: checking the answer, starting the load, settling
+OVERHEAD_SECONDS = 0.12  # a measurement: checking the answer, starting the load, settling
 
 
 def work(table, rounds):

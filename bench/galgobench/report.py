@@ -50,7 +50,11 @@ def head(raw):
 
 def missing(raw):
     """What did not take part, and why."""
-    rows = [f"- {name}: {why}" for part in ("missing", "unfit", "absent") for name, why in raw.get(part, {}).items()]
+    rows = [
+        f"- {name}: {why}"
+        for part in ("missing", "unfit", "absent")
+        for name, why in raw.get(part, {}).items()
+    ]
     return "\n".join(["**Absent from this run:**", "", *rows]) if rows else ""
 
 
@@ -74,8 +78,14 @@ def conduct(results, labels):
         name = labels.get(record["server"], record["server"])
         left[name] = left.get(name, 0) + record.get("left_running", 0)
         restarts[name] = restarts.get(name, 0) + bool(record.get("restarted"))
-    said = [f"- {name}: {n} programs still ran 3 s after the load had ended" for name, n in left.items() if n]
-    said += [f"- {name}: had ended and was started again {n} times" for name, n in restarts.items() if n]
+    said = [
+        f"- {name}: {n} programs still ran 3 s after the load had ended"
+        for name, n in left.items()
+        if n
+    ]
+    said += [
+        f"- {name}: had ended and was started again {n} times" for name, n in restarts.items() if n
+    ]
     return "\n".join(["## Conduct", "", *said]) if said else ""
 
 

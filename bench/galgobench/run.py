@@ -56,7 +56,9 @@ class Runner:
                 record = self.measure(cell, server)
                 record |= {"round": number, "at": round(time.time(), 1)}
                 self.records.append(record)
-                rates.append(f"{server.name} {record.get('wrong') or format(record['rate'], ',.0f')}")
+                rates.append(
+                    f"{server.name} {record.get('wrong') or format(record['rate'], ',.0f')}"
+                )
             self.progress.advance(cell.seconds + OVERHEAD_SECONDS)
         if not self.progress.fancy:
             self.progress.say(f"   {number + 1} {cell.label}: " + ", ".join(rates))

@@ -19,8 +19,7 @@ FILE_SIZES = {
 }
 # 1x1, transparent, 43 bytes.
 PIXEL = bytes.fromhex(
-    "47494638396101000100800000000000ffffff21f90401000000002c000000000100010000020144003b"
-    "00"
+    "47494638396101000100800000000000ffffff21f90401000000002c000000000100010000020144003b00"
 )[:43]
 SIGNING = "name=John+Carmack&message=Hello+from+id+software%21"
 GREETING = b"Hello from id software!"
@@ -185,7 +184,10 @@ def fresh_guestbook(entries=100):
         old.unlink()
     programs = [f"guestbook-{name}" for name in LANGUAGES]
     for name in [name for name in programs if cgi(name).exists()][:1]:
-        form = {"CONTENT_TYPE": "application/x-www-form-urlencoded", "CONTENT_LENGTH": str(len(SIGNING))}
+        form = {
+            "CONTENT_TYPE": "application/x-www-form-urlencoded",
+            "CONTENT_LENGTH": str(len(SIGNING)),
+        }
         for _ in range(entries):
             request(name, REQUEST_METHOD="POST", body=SIGNING, **form)
 

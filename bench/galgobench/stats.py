@@ -14,7 +14,7 @@ class Spread:
 
     @classmethod
     def of(cls, values):
-        values = [value for value in values if value is not None]
+        values = [value for value in values if value is not None]  # a round may lack the figure
         if not values:
             return None
         return cls(float(numpy.median(values)), min(values), max(values), len(values))
@@ -78,6 +78,13 @@ class Results:
         under = {r["round"]: dig(r, path) for r in self.at(*below)}
         pairs = [(dig(r, path), under.get(r["round"])) for r in self.at(*above)]
         return Spread.of([a / b for a, b in pairs if a is not None and b])
+
+    def undisturbed(self, table, row, server):
+        """Median over the rounds of a rate beside a disturbance to the rate just before it."""
+        if self.wrong(table, row, server):
+            return None
+        found = Spread.of([r["rate"] / r["rate_before"] for r in self.at(table, row, server)])
+        return found.median if found else None
 
     def best_peer(self, table, row, path="rate", lowest=False):
         """The best server but galgo and the floor, by its median."""

@@ -68,16 +68,14 @@ def compared(name, results, labels):
         if not best or not results.at(name, row, "galgo"):
             continue
         galgo = (name, row, "galgo")
-        floor = results.ratio(galgo, ("floor", floor_row(row), "floor")) if name == "programs" else None
-        rows.append([label, labels[best], spread(results.ratio(galgo, (name, row, best))), spread(floor)])
+        # 16 connections stand beside 16 outstanding: the rows have the same names.
+        floor = results.ratio(galgo, ("floor", row, "floor")) if name == "programs" else None
+        peer = results.ratio(galgo, (name, row, best))
+        rows.append([label, labels[best], spread(peer), spread(floor)])
     if not rows:
         return []
-    return ["galgo's rate as a multiple:", markdown(["", "best peer", "of the best peer", "of the floor"], rows)]
-
-
-def floor_row(row):
-    """Programs through a server with 16 connections stand beside 16 outstanding."""
-    return row
+    header = ["", "best peer", "of the best peer", "of the floor"]
+    return ["galgo's rate as a multiple:", markdown(header, rows)]
 
 
 def floor(name, results, labels):
@@ -129,30 +127,14 @@ def overload(name, results, labels):
 
 
 def big(name, results, labels):
-    return "Answers a second:\n\n" + grid(name, results, labels) + "\n\n" + "\n\n".join(compared(name, results, labels))
+    parts = ["Answers a second:", grid(name, results, labels)]
+    return "\n\n".join(parts + compared(name, results, labels))
 
 
 def idle(name, results, labels):
-    rows = []
-    for server in servers_in(name, results, labels):
-        if results.wrong(name, "idle", server):
-            rows.append([labels[server], "[wrong](#wrong-answers)", *[""] * 5])
-            continue
-
-        def kib(path, scale=1024):
-            value = results.median(name, "idle", server, path)
-            return number(value / scale if value is not None else None)
-
-        ratio = [
-            r["rate"] / r["rate_before"] for r in results.at(name, "idle", server) if "rate" in r
-        ]
-        beside = f"{sorted(ratio)[len(ratio) // 2]:.2f}" if ratio else "–"
-        memory = [kib("start_rss_kib"), kib("start_pss_kib"), kib("idle_rss_kib"), kib("each_kib", 1)]
-        rows.append([labels[server], *memory, spread(results.spread(name, "idle", server)), beside])
-    header = [
-        "", "resident at start, MiB", "proportional, MiB", "resident with 10,000 idle, MiB",
-        "each idle connection, KiB", "one-liner beside them, /s", "of its rate without",
-    ]  # fmt: skip
+    header = ["", "resident at start, MiB", "proportional, MiB", "resident with 10,000 idle, MiB"]
+    header += ["each idle connection, KiB", "one-liner beside them, /s", "of its rate without"]
+    rows = [idle_row(name, results, labels, server) for server in servers_in(name, results, labels)]
     words = (
         "Resident counts memory that processes share once for each of them; proportional shares it "
         "out. An idle connection's cost is the growth of the proportional memory; the kernel's own "
@@ -161,8 +143,27 @@ def idle(name, results, labels):
     parts = [words, markdown(header, rows)]
     if heavy := results.spread(name, "ballast", "galgo"):
         before = results.spread(name, "ballast", "galgo", "rate_before")
-        parts.append(f"galgo with 1 GB resident: {spread(heavy)} a second, without: {spread(before)}.")
+        parts.append(
+            f"galgo with 1 GB resident: {spread(heavy)} a second, without: {spread(before)}."
+        )
     return "\n\n".join(parts)
+
+
+def idle_row(name, results, labels, server):
+    if results.wrong(name, "idle", server):
+        return [labels[server], "[wrong](#wrong-answers)", *[""] * 5]
+    figures = []
+    for path, scale in (
+        ("start_rss_kib", 1024),
+        ("start_pss_kib", 1024),
+        ("idle_rss_kib", 1024),
+        ("each_kib", 1),
+    ):
+        value = results.median(name, "idle", server, path)
+        figures.append(number(value / scale if value is not None else None))
+    share = results.undisturbed(name, "idle", server)
+    beside = f"{share:.2f}" if share is not None else "–"
+    return [labels[server], *figures, spread(results.spread(name, "idle", server)), beside]
 
 
 def pixel(name, results, labels):
