@@ -266,7 +266,7 @@ def goodput(results, labels):
         return None
     figure, axes_list = frame(len(programs))
     for axes, (title, rows) in zip(axes_list, programs.values()):
-        far = 0
+        far = high = 0
         for server in present(results, labels, "sweep"):
             points = [
                 (
@@ -277,10 +277,11 @@ def goodput(results, labels):
             ]
             points = [(x, y) for x, y in points if x and y]
             far = max([far, *(x for x, _ in points)])
+            high = max([high, *(y for _, y in points)])
             line(axes, server, labels, [x for x, _ in points], [y for _, y in points])
         axes.plot([0, far], [0, far], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
         axes.set_xlim(0, far * 1.03)
-        axes.set_ylim(0, far * 0.66)
+        axes.set_ylim(0, high * 1.08 or 1)
         axes.xaxis.set_major_formatter(FuncFormatter(thousands))
         axes.yaxis.set_major_formatter(FuncFormatter(thousands))
         axes.set_xlabel("offered a second")

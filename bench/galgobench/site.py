@@ -41,7 +41,8 @@ def build():
     compile_c("line")
     compile_c("bytes", "-static")
     install("debug", PROGRAMS / "debug.pl")
-    shutil.copy(TOOLS / "floor", WORK / "floor")
+    for tool in ("floor", "drain"):
+        shutil.copy(TOOLS / tool, WORK / tool)
     if os.geteuid() == 0:
         os.chown(SITE / "data", account().pw_uid, account().pw_gid)
     absent = {}

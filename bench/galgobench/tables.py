@@ -122,8 +122,11 @@ def overload(name, results, labels):
             failed = results.median(name, row, server, "failed")
             rest = [number(refused), number(failed)]
             rows.append([label, labels[server], *answered(results, name, row, server), *rest])
-    header = ["", "", "offered/s", "good/s", "good", *LATENCIES, "503", "failed"]
-    return "Latency in ms, of accepted requests.\n\n" + markdown(header, rows)
+    header = ["", "", "offered/s", "good/s", "good", *LATENCIES, "refused", "failed"]
+    return (
+        "Latency in ms, of accepted requests; refused: answered with 502, 503 or 504.\n\n"
+        + markdown(header, rows)
+    )
 
 
 def big(name, results, labels):
