@@ -16,7 +16,7 @@ build:  ## build target/release/galgo
 
 demo: build site  ## serve the demo site at http://127.0.0.1:8080/
 	@scripts/live $(site) http://$(listen)
-	@exec $(galgo) serve $(site) --config $(site)/galgo.toml --listen $(listen)
+	@exec $(galgo) serve $(site) --listen $(listen)
 
 site:  # the demo site, with every program this machine can build
 	@scripts/need demo
@@ -31,6 +31,7 @@ test:  ## install what the tests need, and run every test
 check:  ## formatting, lints, documentation, licences and sources of dependencies
 	@scripts/need check
 	$(cargo) fmt --all --check
+	$(cargo) fmt --check --manifest-path examples/guestbook/rust/Cargo.toml
 	$(cargo) clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(cargo) doc --workspace --no-deps --all-features --locked
 	.build/cargo/bin/cargo-deny --all-features --locked check --hide-inclusion-graph bans licenses sources

@@ -14,6 +14,7 @@ pub mod id;
 pub mod listen;
 pub mod log;
 pub mod pace;
+pub mod pool;
 pub mod proxy;
 pub mod relay;
 pub mod route;

@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::{
     config::{self, Address, Config, Listen},
-    listen::{self, Accepted, Listener},
+    listen::{self, Accepted, Listener, SocketFile},
     log::{Level, Logs},
     worker::{self, Peer, Phase, Server, Worker},
 };
@@ -62,6 +62,9 @@ impl Signals {
         })
     }
 }
+
+/// How long a second signal may take.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// How serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,10 +165,7 @@ impl Ready {
         }
         drop(listeners);
         let end = wait_for_signals(signals, &logs, &phase, threads);
-        for file in socket_files {
-            // It may have been replaced or removed already.
-            let _ = std::fs::remove_file(file);
-        }
+        socket_files.iter().for_each(SocketFile::remove);
         logs.flush();
         end
     }
@@ -189,14 +189,15 @@ fn thread(
     let name = format!("worker-{index}");
     std::thread::Builder::new().name(name).spawn(move || {
         let errors = server.logs.error.clone();
-        let worker = Worker::new(server, index, spawner);
         let tasks = |worker: std::rc::Rc<Worker>| {
             for listener in listeners {
                 tokio::task::spawn_local(listen::accept(worker.clone(), listener));
             }
             tokio::task::spawn_local(listen::take(worker.clone(), given));
         };
-        if let Err(e) = worker::run(&worker, tasks, grace) {
+        let ran = Worker::new(server, index, spawner)
+            .and_then(|worker| worker::run(&worker, tasks, grace));
+        if let Err(e) = ran {
             errors.write(Level::Error, "worker", &e.to_string());
         }
     })
@@ -223,7 +224,7 @@ fn wait_for_signals(
             }
         }
         phase.send_replace(Phase::Draining);
-        let (ended, all_ended) = tokio::sync::oneshot::channel();
+        let (ended, mut all_ended) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
             for thread in threads {
                 let _ = thread.join();
@@ -231,9 +232,13 @@ fn wait_for_signals(
             let _ = ended.send(());
         });
         tokio::select! {
-            _ = all_ended => Ok(End::Drained),
-            () = either(&mut term, &mut int) => Ok(End::AtOnce),
+            _ = &mut all_ended => return Ok(End::Drained),
+            () = either(&mut term, &mut int) => {}
         }
+        // Workers end the programs that still run; one that is stuck in the kernel is not waited for.
+        phase.send_replace(Phase::Ending);
+        let _ = tokio::time::timeout(AT_ONCE, all_ended).await;
+        Ok(End::AtOnce)
     })
 }
 
@@ -253,13 +258,7 @@ pub(crate) fn become_user(identity: &config::Identity) -> Result<(), String> {
                 .into(),
         );
     }
-    let process = galgo_spawn::identity::Identity {
-        uid: identity.uid,
-        gid: identity.gid,
-        groups: identity.groups.clone(),
-        home: std::path::PathBuf::new(),
-    };
-    process
+    identity
         .assume()
         .map_err(|e| format!("cannot become the configured user: {e}"))
 }

@@ -3,17 +3,24 @@
 //! Every operation tries the system call first and waits only when the kernel says `EAGAIN`.
 
 use std::{
+    cell::Cell,
     io::{self, IoSlice},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
+use crate::{buf::Buf, pool};
 use rustix::{buffer::spare_capacity, io::Errno};
 use tokio::io::{Interest, Ready, unix::AsyncFd};
+
+/// What the first read of a request asks for: most heads are smaller.
+const HEAD_READ: usize = 4 << 10;
 
 /// A descriptor in non-blocking mode, registered with the event loop of this thread.
 #[derive(Debug)]
 pub struct Sock {
     fd: AsyncFd<OwnedFd>,
+    /// Something unread may be there though the event loop would not say so again.
+    passed_over: Cell<bool>,
 }
 
 /// Registers a descriptor with the event loop of this thread.
@@ -31,6 +38,7 @@ impl Sock {
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             fd: register(fd, Interest::READABLE | Interest::WRITABLE)?,
+            passed_over: Cell::new(false),
         })
     }
 
@@ -38,6 +46,7 @@ impl Sock {
     pub fn reader(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             fd: register(fd, Interest::READABLE)?,
+            passed_over: Cell::new(false),
         })
     }
 
@@ -45,6 +54,7 @@ impl Sock {
     pub fn writer(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             fd: register(fd, Interest::WRITABLE)?,
+            passed_over: Cell::new(false),
         })
     }
 
@@ -76,15 +86,26 @@ impl Sock {
         .await
     }
 
-    /// As [`Sock::read`], where data is not expected to be there yet: waits first.
+    /// As [`Sock::read`], where data is not expected to be there yet: waits first, and takes a
+    /// buffer only then.
     pub async fn read_later(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        let guard = self.fd.ready(Interest::READABLE).await?;
-        drop(guard);
-        self.read(buf).await
+        loop {
+            let mut guard = self.fd.ready(Interest::READABLE).await?;
+            pool::room(buf);
+            let read = guard.try_io(|fd| {
+                rustix::io::read(fd.get_ref(), spare_capacity(buf)).map_err(Into::into)
+            });
+            match read {
+                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(done) => return done,
+                Err(_would_block) => {}
+            }
+        }
     }
 
     /// As [`Sock::read`], but never waits: `None` when nothing is there.
     pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        pool::room(buf);
         match rustix::io::read(self.fd.get_ref(), spare_capacity(buf)) {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             done => Ok(Some(done?)),
@@ -132,22 +153,25 @@ impl Sock {
         .await
     }
 
-    /// Waits until there is something to read, or the other side has closed, without reading.
-    pub async fn readable(&self) -> io::Result<()> {
+    /// Waits for the next request; holds no memory while there is none.
+    pub async fn read_idle(&self, buf: &mut Buf) -> io::Result<usize> {
+        if self.passed_over.take() {
+            match rustix::io::read(self.fd.get_ref(), spare_capacity(buf.room(HEAD_READ))) {
+                Err(Errno::AGAIN | Errno::INTR) => buf.shrink(),
+                done => return done.map_err(Into::into),
+            }
+        }
         loop {
             let mut guard = self.fd.ready(Interest::READABLE).await?;
-            let mut probe = rustix::event::PollFd::new(
-                self.fd.get_ref(),
-                rustix::event::PollFlags::IN | rustix::event::PollFlags::RDHUP,
-            );
-            let none = rustix::time::Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
-            if rustix::event::poll(std::slice::from_mut(&mut probe), Some(&none))? > 0 {
-                return Ok(());
+            let read = guard.try_io(|fd| {
+                let room = spare_capacity(buf.room(HEAD_READ));
+                rustix::io::read(fd.get_ref(), room).map_err(Into::into)
+            });
+            match read {
+                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(done) => return done,
+                Err(_would_block) => buf.shrink(),
             }
-            guard.clear_ready();
         }
     }
 
@@ -161,6 +185,7 @@ impl Sock {
             if ready.is_read_closed() || ready.is_error() {
                 return;
             }
+            self.passed_over.set(true);
             guard.clear_ready_matching(Ready::READABLE);
         }
     }

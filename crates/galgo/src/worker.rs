@@ -5,6 +5,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     io,
+    os::fd::OwnedFd,
     rc::Rc,
     sync::{
         Arc,
@@ -14,6 +15,7 @@ use std::{
 };
 
 use galgo_spawn::Spawner;
+use rustix::fs::{Mode, OFlags};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use crate::{
@@ -59,6 +61,8 @@ pub enum Phase {
     Serving,
     /// No new connections; running requests may finish.
     Draining,
+    /// Whatever still runs is ended.
+    Ending,
 }
 
 impl Server {
@@ -108,7 +112,7 @@ impl Server {
 
     /// Whether no more requests are taken.
     pub fn draining(&self) -> bool {
-        *self.phase.borrow() == Phase::Draining
+        *self.phase.borrow() != Phase::Serving
     }
 }
 
@@ -125,7 +129,10 @@ pub struct Worker {
     pub ids: Ids,
     /// Connections waiting for a request.
     pub idle: Idle,
+    /// /dev/null, the standard input of programs that get no body.
+    pub null: OwnedFd,
     date: RefCell<(u64, Rc<str>)>,
+    ending: Cell<bool>,
     lines: RefCell<Vec<u8>>,
 }
 
@@ -135,16 +142,19 @@ const LOG_BYTES: usize = 32 << 10;
 
 impl Worker {
     /// The worker number `index`.
-    pub fn new(server: Arc<Server>, index: usize, spawner: Spawner) -> Rc<Self> {
-        Rc::new(Self {
+    pub fn new(server: Arc<Server>, index: usize, spawner: Spawner) -> io::Result<Rc<Self>> {
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Rc::new(Self {
+            null,
             server,
             index,
             spawner: RefCell::new(spawner),
             ids: Ids::new(),
             idle: Idle::default(),
             date: RefCell::new((0, "".into())),
+            ending: Cell::new(false),
             lines: RefCell::default(),
-        })
+        }))
     }
 
     /// The value of the Date field, made once a second.
@@ -168,7 +178,7 @@ impl Worker {
         entry.write(self.server.logs.format, &mut lines);
         if lines.len() >= LOG_BYTES {
             log.write(std::mem::take(&mut *lines));
-        } else if first {
+        } else if first && !self.ending.get() {
             let worker = self.clone();
             tokio::task::spawn_local(async move {
                 tokio::time::sleep(LOG_EVERY).await;
@@ -252,19 +262,23 @@ pub fn run(worker: &Rc<Worker>, tasks: impl FnOnce(Rc<Worker>), grace: Duration)
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let local = tokio::task::LocalSet::new();
+    let mut local = tokio::task::LocalSet::new();
     let mut phase = worker.server.phase.clone();
     let entered = runtime.enter();
     local.block_on(&runtime, async { tasks(worker.clone()) });
     runtime.block_on(async {
         tokio::select! {
-            () = local => {}
+            () = &mut local => {}
             () = async {
-                let _ = phase.wait_for(|p| *p == Phase::Draining).await;
-                tokio::time::sleep(grace).await;
+                let _ = phase.wait_for(|p| *p != Phase::Serving).await;
+                let ending = phase.wait_for(|p| *p == Phase::Ending);
+                let _ = tokio::time::timeout(grace, ending).await;
             } => {}
         }
+        // Requests that are dropped now are logged all the same.
+        worker.ending.set(true);
     });
+    drop(local);
     drop(entered);
     Ok(())
 }

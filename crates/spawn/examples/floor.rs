@@ -4,8 +4,7 @@
 //! running from a single thread, with all three standard descriptors on /dev/null, and prints
 //! starts a second.
 //!
-//! - `bare`: vfork in its smallest form (CLONE_VM | CLONE_VFORK), `execve`, `waitid(P_ALL)`; no
-//! group,
+//! - `bare`: vfork in its smallest form (CLONE_VM | CLONE_VFORK), `execve`, `waitid(P_ALL)`; no group,
 //!   no limits, no pidfd, every descriptor inherited.
 //! - `spawn`: the same loop through this crate: what its guarantees cost is the difference.
 

@@ -61,7 +61,7 @@ impl<W: Write> Report<W> {
             self.counts.routes += 1;
             match &route.handler {
                 Handler::Cgi(cgi) => self.programs(config, route, cgi)?,
-                Handler::Files(files) => self.files(config, files)?,
+                Handler::Files(files) => self.files(files)?,
                 Handler::Respond(_) => {}
             }
         }
@@ -105,13 +105,13 @@ impl<W: Write> Report<W> {
     }
 
     /// What a `files` route would show to everybody and hardly should.
-    fn files(&mut self, config: &Config, files: &Files) -> io::Result<()> {
+    fn files(&mut self, files: &Files) -> io::Result<()> {
         let mut all = Vec::new();
         programs::walk(&files.path, 8, &mut all);
         all.sort();
         for path in all {
             let below = path.strip_prefix(&files.path).unwrap_or(&path);
-            if let Some(what) = doubtful(config, below) {
+            if let Some(what) = doubtful(files, below) {
                 self.counts.warns += 1;
                 let says = format!("is {what}, and everybody may read it (try: move it away)");
                 self.line(Verdict::Warns, &near(&path), &says)?;
@@ -156,7 +156,7 @@ impl<W: Write> Report<W> {
 }
 
 /// What a file is that is rarely meant for the public, by its name below the folder of files.
-fn doubtful(config: &Config, path: &Path) -> Option<&'static str> {
+fn doubtful(files: &Files, path: &Path) -> Option<&'static str> {
     const SOURCES: [&str; 9] = ["php", "cgi", "pl", "py", "rb", "sh", "tcl", "lua", "phtml"];
     const SECRETS: [&str; 8] = [
         "pem", "key", "p12", "pfx", "kdbx", "env", "htpasswd", "pgpass",
@@ -166,7 +166,7 @@ fn doubtful(config: &Config, path: &Path) -> Option<&'static str> {
     ];
     let name = path.file_name()?.to_str()?;
     // Dotfiles are refused, and so is what an interpreter is named for.
-    if path.components().any(|c| is_dotfile(c.as_os_str())) || config.is_source(name.as_bytes()) {
+    if path.components().any(|c| is_dotfile(c.as_os_str())) || files.is_source(name.as_bytes()) {
         return None;
     }
     if name.starts_with("id_") && !name.contains('.') {
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn names_that_are_rarely_public() {
-        let config = Config::default();
+        let files = Files::open(Path::new("/")).unwrap();
         let table = [
             ("index.html", None),
             ("app.js", None),
@@ -206,7 +206,7 @@ mod tests {
             (".git/a.sh", None),
         ];
         for (path, want) in table {
-            assert_eq!(doubtful(&config, Path::new(path)), want, "{path}");
+            assert_eq!(doubtful(&files, Path::new(path)), want, "{path}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Sending a response: its head is written once, its body as its kind allows.
 
 use std::{
+    cell::RefCell,
     io::{self, IoSlice},
     rc::Rc,
 };
@@ -10,13 +11,17 @@ use galgo_proto::{
     h1::{Method, Version},
 };
 
-use super::Request;
+use galgo_spawn::Exit;
+
+use super::{DRAIN, Request};
 use crate::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
     handler::status,
+    log::access::Entry,
     pace::Pace,
-    relay::program::{OUTPUT_READ, Turn},
+    pool,
+    relay::program::Turn,
     sock::Sock,
     worker::Worker,
 };
@@ -153,15 +158,17 @@ impl Sender {
         &mut self,
         worker: &Rc<Worker>,
         request: &mut Request<'_>,
-        response: Response,
+        mut response: Response,
         mut output: Output,
     ) -> After {
-        output.program.drain_ready(OUTPUT_READ);
         let framing = program_framing(request, response.status, &output);
         let keep_alive = keeps_alive(worker, request, framing);
         let head = match framing {
             Framing::Raw => Vec::new(),
-            _ => head(worker, &response, framing, request.head.version, keep_alive),
+            _ => {
+                promise(&mut response, framing, &output);
+                head(worker, &response, framing, request.head.version, keep_alive)
+            }
         };
         let streamed = Stream {
             sender: self,
@@ -176,11 +183,11 @@ impl Sender {
             entry.bytes = sent;
             entry.total = request.began.elapsed();
         }
-        let (entry, w) = (request.entry.clone(), worker.clone());
-        let logged = move |exit| {
-            entry.borrow_mut().exit = exit;
-            w.log(&entry.borrow());
+        let line = Line {
+            worker: worker.clone(),
+            entry: request.entry.clone(),
         };
+        let logged = move |exit| line.end(exit);
         match result {
             Ok(()) => {
                 output.program.finish(logged);
@@ -193,12 +200,35 @@ impl Sender {
             Err(fault) => {
                 status::report(worker, request, &fault);
                 request.entry.borrow_mut().status = response.status;
-                output
-                    .program
-                    .abandon(matches!(fault, Fault::Gone(_)), logged);
-                After::Reset
+                let gone = matches!(fault, Fault::Gone(_));
+                output.program.abandon(gone, logged);
+                // Where only the end of the connection marks the end of the body, a cut must look different.
+                match framing {
+                    Framing::UntilClose | Framing::Raw => After::Reset,
+                    _ if gone => After::Reset,
+                    _ => After::Close,
+                }
             }
         }
+    }
+}
+
+/// The log line of a request whose program may still be ending: written when that is over, or when
+/// the server ends before.
+struct Line {
+    worker: Rc<Worker>,
+    entry: Rc<RefCell<Entry>>,
+}
+
+impl Line {
+    fn end(self, exit: Option<Exit>) {
+        self.entry.borrow_mut().exit = exit;
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.worker.log(&self.entry.borrow());
     }
 }
 
@@ -221,21 +251,32 @@ impl Stream<'_, '_, '_> {
     async fn stream(&mut self, mut head: Vec<u8>) -> Result<(), Fault> {
         let mut probed = false;
         loop {
-            let last = self.output.program.output_ended();
+            let mut last = self.output.program.output_ended();
+            let killed = match self.framing {
+                // Here the end of output alone would make a whole response of what is a piece of one.
+                Framing::Chunked | Framing::UntilClose | Framing::Raw if last => {
+                    self.output.program.killed().await
+                }
+                _ => None,
+            };
+            last &= killed.is_none();
             let out = std::mem::take(&mut self.output.program.out);
             if !out.is_empty() || !head.is_empty() || last {
                 self.piece(&std::mem::take(&mut head), &out, last, probed)
                     .await?;
                 probed &= out.is_empty();
             }
-            self.output.program.out = reuse(out);
-            if last {
+            pool::give(out);
+            if let Some(fault) = killed {
+                return Err(fault);
+            }
+            if last || self.output.excess {
                 return self.ended();
             }
             let (input, body) = (&mut *self.request.input, &mut *self.request.body);
             match self.output.program.turn(input, body).await? {
                 // What is there already goes out together, and with the end if that is there.
-                Turn::Output => self.output.program.drain_ready(OUTPUT_READ),
+                Turn::Output => self.output.program.drain_ready(pool::SIZE),
                 Turn::End => {}
                 Turn::HalfClosed if self.framing == Framing::Chunked && !probed => {
                     // Is anybody still reading? A leading zero of the next chunk size (RFC 9112, 7.1)
@@ -302,16 +343,6 @@ impl Stream<'_, '_, '_> {
     }
 }
 
-/// Keeps a buffer for the next read, unless it has grown large.
-fn reuse(mut out: Vec<u8>) -> Vec<u8> {
-    out.clear();
-    if out.capacity() > 4 * OUTPUT_READ {
-        Vec::new()
-    } else {
-        out
-    }
-}
-
 fn chunk_size(buf: &mut [u8; 20], n: usize) -> &[u8] {
     use io::Write as _;
     let mut rest = &mut buf[..];
@@ -346,9 +377,10 @@ fn program_framing(request: &Request<'_>, status: u16, output: &Output) -> Frami
 
 fn keeps_alive(worker: &Worker, request: &Request<'_>, framing: Framing) -> bool {
     request.head.keep_alive
+        && !request.last
         && !matches!(framing, Framing::UntilClose | Framing::Raw)
-        && !request.input.half_closed
         && !worker.server.draining()
+        && request.body.left().is_none_or(|n| n <= DRAIN)
         // Nobody asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
         && (!request.owes_continue || request.body.is_over())
 }
@@ -369,6 +401,16 @@ fn static_head(
         framing
     };
     head(worker, response, framing, request.head.version, keep_alive)
+}
+
+/// What a program says of the length of a body that is not sent, to HEAD or beside 304, is passed on
+/// (RFC 9110, 8.6).
+fn promise(response: &mut Response, framing: Framing, output: &Output) {
+    if let (Framing::Bodiless, Some(n)) = (framing, output.content_length)
+        && response.status != 204
+    {
+        response.fields.push("Content-Length", n.to_string());
+    }
 }
 
 /// Writes the head of a response.

@@ -31,8 +31,10 @@ use crate::{
     conn::Request,
     fault::Fault,
     log::{Level, Source},
+    pool,
     relay::{
         clock::Clocks,
+        process::how,
         program::{Program, Started, Turn},
     },
     route::{self, Found, Match, Refusal},
@@ -173,7 +175,7 @@ impl Run<'_, '_, '_> {
             env,
             dir: &self.script.dir,
             stdio: [
-                pipes.stdin.as_fd(),
+                pipes.stdin.as_ref().unwrap_or(&self.worker.null).as_fd(),
                 pipes.stdout.as_fd(),
                 pipes.stderr.as_fd(),
             ],
@@ -275,6 +277,9 @@ impl Run<'_, '_, '_> {
     /// Reads the response head, and decides what becomes of the rest.
     async fn reply(&mut self, mut program: Program) -> Result<Answer, Fault> {
         self.request.send_continue();
+        if self.request.input.half_closed {
+            self.request.probe();
+        }
         let reply = match self.script.nph {
             true => self.own_words(&mut program).await,
             false => self.head(&mut program).await,
@@ -287,7 +292,7 @@ impl Run<'_, '_, '_> {
                 self.end(program);
                 Ok(Answer::Local(location))
             }
-            Ok(reply) => Ok(Answer::Response(self.document(program, reply))),
+            Ok(reply) => self.document(program, reply).await,
             Err(Trouble::Reply(e)) => Err(self.bad_reply(program, &e).await),
             Err(Trouble::Fault(fault)) => {
                 self.request.stderr = program.stderr_tail();
@@ -357,7 +362,15 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    fn document(&self, program: Program, reply: Reply) -> Response {
+    async fn document(&mut self, mut program: Program, reply: Reply) -> Result<Answer, Fault> {
+        program.drain_ready(pool::SIZE);
+        if program.output_ended()
+            && let Some(fault) = program.killed().await
+        {
+            self.request.stderr = program.stderr_tail();
+            self.end(program);
+            return Err(fault);
+        }
         let output = Output {
             program,
             content_length: reply.content_length,
@@ -366,12 +379,12 @@ impl Run<'_, '_, '_> {
             excess: false,
             source: self.source(),
         };
-        Response {
+        Ok(Answer::Response(Response {
             status: reply.status,
             reason: reply.reason,
             fields: reply.fields,
             body: Body::Program(Box::new(output)),
-        }
+        }))
     }
 
     /// What the program did wrong, together with how it ended.
@@ -383,7 +396,8 @@ impl Run<'_, '_, '_> {
         let how = match exit.map(|e| e.status) {
             Some(Status::Code(0)) | None => String::new(),
             Some(_) if !ended => String::new(),
-            Some(status) => format!("; {}", how(status)),
+            Some(status @ Status::Code(_)) => format!("; it exited {}", how(status)),
+            Some(status @ Status::Signal(_)) => format!("; it was ended {}", how(status)),
         };
         Fault::Script(format!("{e}{how}"))
     }
@@ -413,31 +427,6 @@ impl From<Fault> for Trouble {
     }
 }
 
-/// How a program ended, in words.
-pub fn how(status: Status) -> String {
-    match status {
-        Status::Code(code) => format!("it exited with status {code}"),
-        Status::Signal(n) => format!("it was ended by signal {n}{}", signal_name(n)),
-    }
-}
-
-/// The names of the signals that programs usually die of (signal(7)).
-fn signal_name(n: i32) -> &'static str {
-    match n {
-        4 => " (SIGILL)",
-        6 => " (SIGABRT)",
-        7 => " (SIGBUS)",
-        8 => " (SIGFPE)",
-        9 => " (SIGKILL: a limit, or the system ran out of memory)",
-        11 => " (SIGSEGV)",
-        15 => " (SIGTERM)",
-        24 => " (SIGXCPU: its limit of CPU time)",
-        25 => " (SIGXFSZ: its limit of file size)",
-        31 => " (SIGSYS)",
-        _ => "",
-    }
-}
-
 /// An environment as a sink of variables.
 struct Env(EnvBlock);
 
@@ -449,7 +438,8 @@ impl Sink for Env {
 
 /// The three standard streams: the program's ends, and ours.
 struct Pipes {
-    stdin: OwnedFd,
+    /// `None`: nothing, /dev/null.
+    stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
     ours: Ends,
@@ -464,12 +454,12 @@ struct Ends {
 impl Pipes {
     fn new(file: Option<OwnedFd>, body: BodyLen) -> std::io::Result<Self> {
         let (stdin, to_stdin) = match (file, body) {
-            (Some(file), _) => (file, None),
-            (None, BodyLen::None) => (null()?, None),
+            (Some(file), _) => (Some(file), None),
+            (None, BodyLen::None) => (None, None),
             (None, _) => {
                 let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
                 rustix::io::ioctl_fionbio(&ours, true)?;
-                (theirs, Some(ours))
+                (Some(theirs), Some(ours))
             }
         };
         let (from_stdout, stdout) = outward()?;
@@ -493,15 +483,6 @@ fn outward() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
     Ok((ours, theirs))
-}
-
-fn null() -> std::io::Result<OwnedFd> {
-    use rustix::fs::{Mode, OFlags};
-    Ok(rustix::fs::open(
-        "/dev/null",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?)
 }
 
 fn capacity(_e: &std::io::Error) -> Fault {

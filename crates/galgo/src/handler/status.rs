@@ -46,10 +46,8 @@ pub fn failed(worker: &Rc<Worker>, request: &Request<'_>, fault: &Fault) -> Resp
         hint: hint(fault),
     });
     let mut response = page(fault.status(), request.id().as_str(), cause);
-    match fault {
-        Fault::Busy(_) => response.fields.push("Retry-After", "1"),
-        Fault::Client(405, _) => response.fields.push("Allow", "GET, HEAD, POST"),
-        _ => {}
+    if let Fault::Busy(_) = fault {
+        response.fields.push("Retry-After", "1");
     }
     response
 }
@@ -81,6 +79,26 @@ pub fn hint(fault: &Fault) -> &'static str {
         Fault::Late(_) => "raise total_timeout where that is as long as it takes",
         _ => "",
     }
+}
+
+/// Gives an error without a body its page, and the access log its word.
+pub fn dress(request: &Request<'_>, mut response: Response) -> Response {
+    if response.status < 400 || !response.body.is_empty() {
+        return response;
+    }
+    request.entry.borrow_mut().outcome = match response.status {
+        403 => Fault::Refused(String::new()).outcome(),
+        404 => Fault::NotFound.outcome(),
+        503 => Fault::Busy("").outcome(),
+        500.. => Fault::Internal(String::new()).outcome(),
+        _ => Fault::Client(400, "").outcome(),
+    };
+    let page = page(response.status, request.id().as_str(), None);
+    for (name, value) in page.fields.iter() {
+        response.fields.push(name, value);
+    }
+    response.body = page.body;
+    response
 }
 
 /// What only a developer's own browser is shown.

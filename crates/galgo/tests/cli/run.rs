@@ -208,11 +208,12 @@ fn a_cut_response_is_not_valid() {
     assert_eq!((code, out.as_str()), (0, "123456789"));
     assert!(err.contains("more than its Content-Length 9"), "{err}");
     let (code, out, err) = body("dies");
-    assert_eq!((code, out.as_str()), (1, "half"));
+    // Where the end came before the head was printed, the whole response is refused.
+    assert!(code == 1 && (out == "half" || out.is_empty()), "{out}");
     assert!(err.contains("SIGKILL"), "{err}");
     let (code, out, err) = body("sorry");
     assert_eq!((code, out.as_str()), (0, "whole"));
-    assert!(err.contains("exited with status 4"), "{err}");
+    assert!(err.contains("ended with status 4"), "{err}");
 }
 
 #[test]

@@ -102,8 +102,14 @@ fn sign() -> Result<String, Failure> {
     let mut form = read_form()?;
     let name = check(&mut form, "name", 64, char::is_control)?;
     let message = check(&mut form, "message", 1000, |c| c != '\n' && c.is_control())?;
-    database()?.execute("INSERT INTO entry (name, message) VALUES (?, ?)", (name, message))?;
-    Ok(format!("Status: 303 See Other\nLocation: {}\n\n", variable("SCRIPT_NAME")))
+    database()?.execute(
+        "INSERT INTO entry (name, message) VALUES (?, ?)",
+        (name, message),
+    )?;
+    Ok(format!(
+        "Status: 303 See Other\nLocation: {}\n\n",
+        variable("SCRIPT_NAME")
+    ))
 }
 
 fn database() -> rusqlite::Result<Connection> {
@@ -177,16 +183,24 @@ fn check(
     limit: usize,
     unwanted: fn(char) -> bool,
 ) -> Result<String, Failure> {
-    let text = form.remove(name).unwrap_or_default().replace("\r\n", "\n").replace('\r', "\n");
+    let text = form
+        .remove(name)
+        .unwrap_or_default()
+        .replace("\r\n", "\n")
+        .replace('\r', "\n");
     let text = text.trim_matches([' ', '\n']);
     if text.is_empty() {
         return Err(bad_request(format!("The {name} is empty.")));
     }
     if text.chars().count() > limit {
-        return Err(bad_request(format!("The {name} is longer than {limit} characters.")));
+        return Err(bad_request(format!(
+            "The {name} is longer than {limit} characters."
+        )));
     }
     if text.contains(unwanted) {
-        return Err(bad_request(format!("The {name} contains control characters.")));
+        return Err(bad_request(format!(
+            "The {name} contains control characters."
+        )));
     }
     Ok(text.to_owned())
 }

@@ -128,7 +128,8 @@ fn worker(mut config: crate::config::Config) -> Result<Rc<Worker>, String> {
         crate::serve::spawner(&config).map_err(|e| format!("preparing to start programs: {e}"))?;
     let (_phase, serving) = watch::channel(Phase::Serving);
     let server = Arc::new(Server::new(config, logs, 0, Vec::new(), serving));
-    Ok(Worker::new(server, 0, Spawner::Direct(spawner)))
+    let worker = Worker::new(server, 0, Spawner::Direct(spawner));
+    worker.map_err(|e| format!("starting the worker: {e}"))
 }
 
 /// The exit code.
@@ -157,6 +158,7 @@ async fn exchange(
         began: Instant::now(),
         stderr: String::new(),
         owes_continue: false,
+        last: true,
     };
     let matched = Match {
         route: &route.route,

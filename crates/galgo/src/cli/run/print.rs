@@ -7,16 +7,17 @@ use std::{
 };
 
 use galgo_proto::h1::Head;
-use galgo_spawn::{Exit, Status};
+use galgo_spawn::Exit;
 use tokio::sync::oneshot;
 
 use crate::{
     body::{Body, Output, Response},
     conn::{Link, Request, send},
     fault::Fault,
-    handler::{cgi, status::reason},
+    handler::status::reason,
     id::Id,
     log::access::Entry,
+    relay::process::how,
 };
 
 /// Prints one response.
@@ -128,6 +129,10 @@ impl Printer {
         let mut sent = 0;
         loop {
             let last = output.program.output_ended();
+            let killed = match room {
+                None if last => output.program.killed().await,
+                _ => None,
+            };
             let mut out = std::mem::take(&mut output.program.out);
             let left = room.map_or(usize::MAX, |n| {
                 usize::try_from(n - sent).unwrap_or(usize::MAX)
@@ -140,7 +145,10 @@ impl Printer {
             sent += piece.len() as u64;
             out.clear();
             output.program.out = out;
-            if last {
+            if let Some(fault) = killed {
+                return Err(fault.into());
+            }
+            if last || output.excess {
                 return Ok(sent);
             }
             let (input, body) = (&mut *request.input, &mut *request.body);
@@ -180,15 +188,9 @@ impl Printer {
                 }
                 1
             }
-            (Ok(()), Some(status @ Status::Signal(_))) if self.begun => {
-                eprintln!("galgo: the response may be cut: {}", cgi::how(status));
-                1
-            }
-            (Ok(()), Some(status @ Status::Code(1..))) => {
-                eprintln!(
-                    "galgo: note: the response is valid, yet {}",
-                    cgi::how(status)
-                );
+            (Ok(()), Some(status)) if self.begun && !status.success() => {
+                let how = how(status);
+                eprintln!("galgo: note: the response is valid, yet the program ended {how}");
                 0
             }
             (Ok(()), _) => 0,

@@ -1,0 +1,69 @@
+//! Buffers for what programs print, used again and again by the worker of this thread.
+//!
+//! A buffer this large would otherwise be a fresh mapping each time, and its first touch a page
+//! fault, which costs more than the read itself.
+
+use std::cell::RefCell;
+
+/// The size of a buffer: the default capacity of a pipe (pipe(7)), so that one read empties it.
+pub const SIZE: usize = 64 << 10;
+/// Buffers kept for the next request.
+const KEPT: usize = 32;
+
+thread_local! {
+    static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty buffer with room for [`SIZE`] bytes.
+pub fn take() -> Vec<u8> {
+    FREE.with_borrow_mut(Vec::pop)
+        .unwrap_or_else(|| Vec::with_capacity(SIZE))
+}
+
+/// Gives a buffer back. One that grew, or that nobody may need soon, is freed.
+pub fn give(mut buf: Vec<u8>) {
+    if buf.capacity() == SIZE {
+        buf.clear();
+        FREE.with_borrow_mut(|free| {
+            if free.len() < KEPT {
+                free.push(buf);
+            }
+        });
+    }
+}
+
+/// Makes room for a read: a whole buffer where there is none yet.
+pub fn room(buf: &mut Vec<u8>) {
+    if buf.capacity() == 0 {
+        *buf = take();
+    } else if buf.capacity() - buf.len() < 4 << 10 {
+        buf.reserve(SIZE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_comes_back_empty() {
+        let mut a = take();
+        a.extend_from_slice(b"secret");
+        let at = a.as_ptr();
+        give(a);
+        let b = take();
+        assert_eq!((b.as_ptr(), b.len()), (at, 0));
+    }
+
+    #[test]
+    fn room_is_made_when_it_is_short() {
+        let mut a = Vec::new();
+        room(&mut a);
+        assert_eq!(a.capacity(), SIZE);
+        a.resize(SIZE - 1, 0);
+        room(&mut a);
+        assert!(a.capacity() >= 2 * SIZE - 1);
+        give(a);
+        assert_eq!(take().capacity(), SIZE);
+    }
+}
