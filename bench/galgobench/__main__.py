@@ -103,7 +103,7 @@ def main():
     size = Size(given.rounds or 5, given.quick, given.seconds)
     raise_descriptor_limit()
     process.become_subreaper()
-    lock = ready_to_measure()  # noqa: F841: held until the process ends
+    _lock = ready_to_measure()  # held until the process ends
     absent = site.build()
     servers, missing = participants(given)
     tables = plan.make(size, servers, absent, given.tables)

@@ -16,7 +16,7 @@ class Floor:
     name = "floor"
     label = "kernel"
 
-    def __init__(self, program, outstanding, seconds, flags):
+    def __init__(self, program, outstanding, seconds, flags=()):
         self.argv = [WORK / "floor", "-n", outstanding, "-s", seconds, *flags, site.cgi(program)]
 
     def __call__(self, _):
