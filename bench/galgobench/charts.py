@@ -2,7 +2,6 @@
 
 import logging
 
-
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter
 

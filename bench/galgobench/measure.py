@@ -67,7 +67,7 @@ class Reference:
 
 
 def idle(count, seconds):
-    """Memory of a server that was just started; then with idle connections; its rate beside them."""
+    """Memory of a server just started, then with idle connections; its rate beside them."""
 
     def once(server):
         restart(server)

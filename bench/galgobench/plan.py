@@ -19,6 +19,8 @@ FLOORED = ["bare", "line"]  # compared with the floor: longer measurements
 # of each measurement would be minutes of waiting.
 OPEN_CONNECTIONS = {"guestbook-python": 64}
 USUAL_OPEN_CONNECTIONS = 256
+# Seconds for languages that answer few requests in one.
+SLOW = {"python": 2, "perl": 2, "bash": 2, "node": 3}
 # 10,000 where descriptors allow: galgo and others set two aside for a connection and its file.
 IDLE_CONNECTIONS = 10_000
 SPARE_DESCRIPTORS = 1_000
@@ -96,7 +98,7 @@ def guestbook(size, servers, absent):
     for language in site.LANGUAGES:
         if f"guestbook-{language}" in absent:
             continue
-        seconds = size.seconds(3 if language == "node" else 1)  # Node answers 10 a second
+        seconds = size.seconds(SLOW.get(language, 1))
         for verb, target in (("read", site.reading), ("write", site.signing)):
             row, label = f"{language}/{verb}", f"{language.capitalize()}, {verb}"
             once = wrk(target(language), 16, seconds)

@@ -148,9 +148,9 @@ def idle(name, results, labels):
     rows = [idle_row(name, results, labels, server) for server in servers_in(name, results, labels)]
     count = results.rows(name).get("idle", "idle connections")
     words = (
-        f"{count}. Resident counts memory that processes share once for each of them; proportional "
-        "shares it out. An idle connection's cost is the growth of the proportional memory; the kernel's own "
-        "socket buffers are not in it."
+        f"{count}. Resident counts memory that processes share once for each of them; "
+        "proportional shares it out. An idle connection's cost is the growth of the proportional "
+        "memory; the kernel's own socket buffers are not in it."
     )
     parts = [words, markdown(header, rows)]
     if heavy := results.spread(name, "ballast", "galgo"):
