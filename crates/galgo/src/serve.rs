@@ -156,14 +156,15 @@ fn thread(
     let name = format!("worker-{index}");
     std::thread::Builder::new().name(name).spawn(move || {
         let errors = server.logs.error.clone();
-        let worker = Worker::new(server, index, spawner);
         let tasks = |worker: std::rc::Rc<Worker>| {
             for listener in listeners {
                 tokio::task::spawn_local(listen::accept(worker.clone(), listener));
             }
             tokio::task::spawn_local(listen::take(worker.clone(), given));
         };
-        if let Err(e) = worker::run(&worker, tasks, grace) {
+        let ran = Worker::new(server, index, spawner)
+            .and_then(|worker| worker::run(&worker, tasks, grace));
+        if let Err(e) = ran {
             errors.write(Level::Error, "worker", &e.to_string());
         }
     })

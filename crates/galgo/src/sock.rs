@@ -7,9 +7,12 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
-use crate::pool;
+use crate::{buf::Buf, pool};
 use rustix::{buffer::spare_capacity, io::Errno};
 use tokio::io::{Interest, Ready, unix::AsyncFd};
+
+/// What the first read of a request asks for: most heads are smaller.
+const HEAD_READ: usize = 4 << 10;
 
 /// A descriptor in non-blocking mode, registered with the event loop of this thread.
 #[derive(Debug)]
@@ -144,22 +147,19 @@ impl Sock {
         .await
     }
 
-    /// Waits until there is something to read, or the other side has closed, without reading.
-    pub async fn readable(&self) -> io::Result<()> {
+    /// Waits for the next request; holds no memory while there is none.
+    pub async fn read_idle(&self, buf: &mut Buf) -> io::Result<usize> {
         loop {
             let mut guard = self.fd.ready(Interest::READABLE).await?;
-            let mut probe = rustix::event::PollFd::new(
-                self.fd.get_ref(),
-                rustix::event::PollFlags::IN | rustix::event::PollFlags::RDHUP,
-            );
-            let none = rustix::time::Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
-            if rustix::event::poll(std::slice::from_mut(&mut probe), Some(&none))? > 0 {
-                return Ok(());
+            let read = guard.try_io(|fd| {
+                let room = spare_capacity(buf.room(HEAD_READ));
+                rustix::io::read(fd.get_ref(), room).map_err(Into::into)
+            });
+            match read {
+                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(done) => return done,
+                Err(_would_block) => buf.shrink(),
             }
-            guard.clear_ready();
         }
     }
 

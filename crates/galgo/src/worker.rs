@@ -5,6 +5,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     io,
+    os::fd::OwnedFd,
     rc::Rc,
     sync::{
         Arc,
@@ -14,6 +15,7 @@ use std::{
 };
 
 use galgo_spawn::Spawner;
+use rustix::fs::{Mode, OFlags};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use crate::{
@@ -125,6 +127,8 @@ pub struct Worker {
     pub ids: Ids,
     /// Connections waiting for a request.
     pub idle: Idle,
+    /// /dev/null, the standard input of programs that get no body.
+    pub null: OwnedFd,
     date: RefCell<(u64, Rc<str>)>,
     lines: RefCell<Vec<u8>>,
 }
@@ -135,8 +139,10 @@ const LOG_BYTES: usize = 32 << 10;
 
 impl Worker {
     /// The worker number `index`.
-    pub fn new(server: Arc<Server>, index: usize, spawner: Spawner) -> Rc<Self> {
-        Rc::new(Self {
+    pub fn new(server: Arc<Server>, index: usize, spawner: Spawner) -> io::Result<Rc<Self>> {
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Rc::new(Self {
+            null,
             server,
             index,
             spawner: RefCell::new(spawner),
@@ -144,7 +150,7 @@ impl Worker {
             idle: Idle::default(),
             date: RefCell::new((0, "".into())),
             lines: RefCell::default(),
-        })
+        }))
     }
 
     /// The value of the Date field, made once a second.

@@ -209,13 +209,11 @@ impl<'w> Conn<'w> {
         if self.worker.server.draining() || self.input.half_closed {
             return false;
         }
-        // The usual next request is there already, or comes at once.
-        self.input.buf.shrink();
         let place = self.worker.idle.enter();
         let mut phase = self.worker.server.phase.clone();
         tokio::select! {
             biased;
-            ready = self.sock.readable() => ready.is_ok(),
+            read = self.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),
             () = place.shed() => false,
             _ = phase.wait_for(|p| *p == Phase::Draining) => false,
             () = tokio::time::sleep(self.worker.server.config.http.keep_alive) => false,

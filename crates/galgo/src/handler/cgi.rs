@@ -173,7 +173,7 @@ impl Run<'_, '_, '_> {
             env,
             dir: &self.script.dir,
             stdio: [
-                pipes.stdin.as_fd(),
+                pipes.stdin.as_ref().unwrap_or(&self.worker.null).as_fd(),
                 pipes.stdout.as_fd(),
                 pipes.stderr.as_fd(),
             ],
@@ -432,7 +432,8 @@ impl Sink for Env {
 
 /// The three standard streams: the program's ends, and ours.
 struct Pipes {
-    stdin: OwnedFd,
+    /// `None`: nothing, /dev/null.
+    stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
     ours: Ends,
@@ -447,12 +448,12 @@ struct Ends {
 impl Pipes {
     fn new(file: Option<OwnedFd>, body: BodyLen) -> std::io::Result<Self> {
         let (stdin, to_stdin) = match (file, body) {
-            (Some(file), _) => (file, None),
-            (None, BodyLen::None) => (null()?, None),
+            (Some(file), _) => (Some(file), None),
+            (None, BodyLen::None) => (None, None),
             (None, _) => {
                 let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
                 rustix::io::ioctl_fionbio(&ours, true)?;
-                (theirs, Some(ours))
+                (Some(theirs), Some(ours))
             }
         };
         let (from_stdout, stdout) = outward()?;
@@ -476,15 +477,6 @@ fn outward() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
     Ok((ours, theirs))
-}
-
-fn null() -> std::io::Result<OwnedFd> {
-    use rustix::fs::{Mode, OFlags};
-    Ok(rustix::fs::open(
-        "/dev/null",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?)
 }
 
 fn capacity(_e: &std::io::Error) -> Fault {
