@@ -1,6 +1,7 @@
 //! Sending a response: its head is written once, its body as its kind allows.
 
 use std::{
+    cell::RefCell,
     io::{self, IoSlice},
     rc::Rc,
 };
@@ -10,11 +11,14 @@ use galgo_proto::{
     h1::{Method, Version},
 };
 
-use super::Request;
+use galgo_spawn::Exit;
+
+use super::{DRAIN, Request};
 use crate::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
     handler::status,
+    log::access::Entry,
     pace::Pace,
     pool,
     relay::program::Turn,
@@ -157,7 +161,6 @@ impl Sender {
         mut response: Response,
         mut output: Output,
     ) -> After {
-        output.program.drain_ready(pool::SIZE);
         let framing = program_framing(request, response.status, &output);
         let keep_alive = keeps_alive(worker, request, framing);
         let head = match framing {
@@ -180,11 +183,11 @@ impl Sender {
             entry.bytes = sent;
             entry.total = request.began.elapsed();
         }
-        let (entry, w) = (request.entry.clone(), worker.clone());
-        let logged = move |exit| {
-            entry.borrow_mut().exit = exit;
-            w.log(&entry.borrow());
+        let line = Line {
+            worker: worker.clone(),
+            entry: request.entry.clone(),
         };
+        let logged = move |exit| line.end(exit);
         match result {
             Ok(()) => {
                 output.program.finish(logged);
@@ -210,6 +213,25 @@ impl Sender {
     }
 }
 
+/// The log line of a request whose program may still be ending: written when that is over, or when
+/// the server ends before.
+struct Line {
+    worker: Rc<Worker>,
+    entry: Rc<RefCell<Entry>>,
+}
+
+impl Line {
+    fn end(self, exit: Option<Exit>) {
+        self.entry.borrow_mut().exit = exit;
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.worker.log(&self.entry.borrow());
+    }
+}
+
 /// One program's output on its way to one client.
 struct Stream<'s, 'r, 'i> {
     sender: &'s mut Sender,
@@ -229,7 +251,15 @@ impl Stream<'_, '_, '_> {
     async fn stream(&mut self, mut head: Vec<u8>) -> Result<(), Fault> {
         let mut probed = false;
         loop {
-            let last = self.output.program.output_ended();
+            let mut last = self.output.program.output_ended();
+            let killed = match self.framing {
+                // Here the end of output alone would make a whole response of what is a piece of one.
+                Framing::Chunked | Framing::UntilClose | Framing::Raw if last => {
+                    self.output.program.killed().await
+                }
+                _ => None,
+            };
+            last &= killed.is_none();
             let out = std::mem::take(&mut self.output.program.out);
             if !out.is_empty() || !head.is_empty() || last {
                 self.piece(&std::mem::take(&mut head), &out, last, probed)
@@ -237,6 +267,9 @@ impl Stream<'_, '_, '_> {
                 probed &= out.is_empty();
             }
             pool::give(out);
+            if let Some(fault) = killed {
+                return Err(fault);
+            }
             if last || self.output.excess {
                 return self.ended();
             }
@@ -358,8 +391,8 @@ fn keeps_alive(worker: &Worker, request: &Request<'_>, framing: Framing) -> bool
     request.head.keep_alive
         && !request.last
         && !matches!(framing, Framing::UntilClose | Framing::Raw)
-        && !request.input.half_closed
         && !worker.server.draining()
+        && request.body.left().is_none_or(|n| n <= DRAIN)
         // Nobody asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
         && (!request.owes_continue || request.body.is_over())
 }

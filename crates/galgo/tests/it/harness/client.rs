@@ -1,0 +1,258 @@
+//! A client that sends what it is told to, byte for byte, and looks closely at what comes back.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use super::LONG;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Client {
+    /// The socket.
+    pub stream: TcpStream,
+    buf: Vec<u8>,
+    /// A read found the end of what the server sends.
+    ended: bool,
+}
+
+/// How a response ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// As its framing promised.
+    Whole,
+    /// The connection ended before that: the response is visibly cut.
+    Cut,
+    /// At the end of the connection, which is all the framing there is.
+    Close,
+}
+
+/// A response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// Interim responses before it.
+    pub interim: Vec<u16>,
+    /// Its status; 0: the connection ended before a whole head.
+    pub status: u16,
+    /// Its head with the empty line, untouched.
+    pub head: String,
+    /// Its body, without chunk framing.
+    pub body: Vec<u8>,
+    /// How it ended.
+    pub end: End,
+}
+
+impl Reply {
+    /// The values of all fields of a name, in order.
+    pub fn fields(&self, name: &str) -> Vec<&str> {
+        let lines = self.head.lines().skip(1);
+        let fields = lines.filter_map(|l| l.split_once(": "));
+        let named = fields.filter(|(n, _)| n.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value).collect()
+    }
+
+    /// The value of the only field of a name.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let all = self.fields(name);
+        assert!(all.len() <= 1, "several {name}: {all:?}");
+        all.first().copied()
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// Whether the server will close the connection.
+    pub fn closes(&self) -> bool {
+        self.field("connection") == Some("close")
+    }
+}
+
+impl Client {
+    /// Connects.
+    pub fn connect(to: SocketAddr) -> Self {
+        let stream = TcpStream::connect(to).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.set_write_timeout(Some(LONG)).unwrap();
+        Self {
+            stream,
+            buf: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// Sends bytes.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Sends bytes that the server may refuse to take; false where it does.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Sends a GET.
+    pub fn get(&mut self, target: &str) {
+        self.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    }
+
+    /// Sends a POST with a body whose length is known.
+    pub fn post(&mut self, target: &str, body: &[u8]) {
+        self.begin_post(target, body.len());
+        self.send(body);
+    }
+
+    /// Sends the head of a POST.
+    pub fn begin_post(&mut self, target: &str, length: usize) {
+        self.send(format!(
+            "POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+        ));
+    }
+
+    /// Sends no more, and goes on to read.
+    pub fn half_close(&self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Leaves with a reset.
+    pub fn reset(self) {
+        let zero = Some(Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&self.stream, zero).unwrap();
+    }
+
+    /// Reads one response to anything but HEAD.
+    pub fn reply(&mut self) -> Reply {
+        self.reply_to("GET")
+    }
+
+    /// Reads one response to a request with `method`.
+    pub fn reply_to(&mut self, method: &str) -> Reply {
+        let mut interim = Vec::new();
+        loop {
+            let mut reply = self.head();
+            if (100..200).contains(&reply.status) {
+                interim.push(reply.status);
+                continue;
+            }
+            reply.interim = interim;
+            if reply.status != 0 {
+                (reply.body, reply.end) = self.body(method, &reply);
+            }
+            return reply;
+        }
+    }
+
+    /// Reads the head of a response; its body is still to come.
+    pub fn head(&mut self) -> Reply {
+        let until = self.until(b"\r\n\r\n");
+        let head = String::from_utf8_lossy(&until.clone().unwrap_or_default()).into_owned();
+        let status = head.strip_prefix("HTTP/1.1 ").and_then(|l| l.get(..3));
+        assert_eq!(status.is_some(), until.is_some(), "no head: {head:?}");
+        Reply {
+            interim: Vec::new(),
+            status: status.map_or(0, |s| s.parse().unwrap()),
+            head,
+            body: Vec::new(),
+            end: End::Cut,
+        }
+    }
+
+    fn body(&mut self, method: &str, head: &Reply) -> (Vec<u8>, End) {
+        let length = head.field("content-length");
+        if method == "HEAD" || matches!(head.status, 204 | 304) {
+            return (Vec::new(), End::Whole);
+        }
+        if let Some(coding) = head.field("transfer-encoding") {
+            assert_eq!((coding, length), ("chunked", None));
+            let mut body = Vec::new();
+            while let Some(chunk) = self.chunk() {
+                if chunk.is_empty() {
+                    return (body, End::Whole);
+                }
+                body.extend(chunk);
+            }
+            return (body, End::Cut);
+        }
+        match length {
+            Some(n) => {
+                let n: usize = n.parse().unwrap();
+                let body = self.take(n);
+                let end = if body.len() == n {
+                    End::Whole
+                } else {
+                    End::Cut
+                };
+                (body, end)
+            }
+            None => (self.rest(), End::Close),
+        }
+    }
+
+    /// Reads one chunk; the last is empty. `None`: the connection ended.
+    pub fn chunk(&mut self) -> Option<Vec<u8>> {
+        let line = self.until(b"\r\n")?;
+        let digits = std::str::from_utf8(&line[..line.len() - 2]).unwrap();
+        let size = usize::from_str_radix(digits, 16).expect("a chunk size");
+        let data = self.take(size);
+        let end = self.take(2);
+        if data.len() < size || end.len() < 2 {
+            return None;
+        }
+        assert_eq!(end, b"\r\n");
+        Some(data)
+    }
+
+    /// Reads up to and with `mark`; `None`: the connection ended before it.
+    pub fn until(&mut self, mark: &[u8]) -> Option<Vec<u8>> {
+        loop {
+            if let Some(at) = self.buf.windows(mark.len()).position(|w| w == mark) {
+                return Some(self.buf.drain(..at + mark.len()).collect());
+            }
+            if !self.fill() {
+                return None;
+            }
+        }
+    }
+
+    /// Reads `n` bytes, fewer where the connection ends.
+    pub fn take(&mut self, n: usize) -> Vec<u8> {
+        while self.buf.len() < n && self.fill() {}
+        self.buf.drain(..n.min(self.buf.len())).collect()
+    }
+
+    /// Reads to the end of the connection.
+    pub fn rest(&mut self) -> Vec<u8> {
+        while self.fill() {}
+        std::mem::take(&mut self.buf)
+    }
+
+    /// Whether the server has closed the connection and sent nothing more.
+    pub fn is_over(&mut self) -> bool {
+        self.rest().is_empty()
+    }
+
+    /// Reads once. False: the connection has ended, or was reset.
+    fn fill(&mut self) -> bool {
+        if self.ended {
+            return false;
+        }
+        let mut piece = [0; 64 << 10];
+        match self.stream.read(&mut piece) {
+            Ok(0) => self.ended = true,
+            Ok(n) => self.buf.extend_from_slice(&piece[..n]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                panic!(
+                    "nothing came within {LONG:?}; so far {} bytes",
+                    self.buf.len()
+                )
+            }
+            Err(_) => self.ended = true,
+        }
+        !self.ended
+    }
+}

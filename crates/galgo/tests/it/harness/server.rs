@@ -1,0 +1,258 @@
+//! A folder to serve, and the server that serves it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use super::{Client, Reply, eventually, watch::Watch};
+
+/// A folder with a program `cgi-bin/t` ([`super::child`]), and its configuration.
+#[derive(Debug)]
+pub struct Site {
+    dir: TempDir,
+    top: String,
+    defaults: String,
+    routes: String,
+    arguments: Vec<String>,
+}
+
+impl Site {
+    /// The usual site: programs at `/cgi-bin/`, files at `/`, a constant answer at `/health`.
+    pub fn new() -> Self {
+        // Beside the test binary, so that programs can be links to it.
+        let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        for folder in ["cgi-bin", "public", "marks"] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        let site = Self {
+            dir,
+            top: String::new(),
+            defaults: String::new(),
+            routes: String::new(),
+            arguments: Vec::new(),
+        };
+        site.program("cgi-bin/t")
+    }
+
+    /// Adds keys to the top of the configuration.
+    pub fn top(mut self, toml: &str) -> Self {
+        self.top.push_str(toml);
+        self.top.push('\n');
+        self
+    }
+
+    /// Adds keys to `[defaults]`.
+    pub fn defaults(mut self, toml: &str) -> Self {
+        self.defaults.push_str(toml);
+        self.defaults.push('\n');
+        self
+    }
+
+    /// Adds a table such as `[[route]]`.
+    pub fn table(mut self, toml: &str) -> Self {
+        self.routes.push_str(toml);
+        self.routes.push('\n');
+        self
+    }
+
+    /// Adds command line arguments behind `serve DIR`.
+    pub fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments
+            .extend(arguments.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Adds the test program under another name.
+    pub fn program(self, path: &str) -> Self {
+        let (from, to) = (std::env::current_exe().unwrap(), self.dir.path().join(path));
+        if fs::hard_link(&from, &to).is_err() {
+            fs::copy(&from, &to).unwrap();
+        }
+        self
+    }
+
+    /// Adds a file with permission bits `mode`, and the folders it is in.
+    pub fn file(self, path: &str, content: impl AsRef<[u8]>, mode: u32) -> Self {
+        let path = self.dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        self
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Writes the configuration and starts the server; returns when it serves.
+    pub fn start(self) -> Server {
+        let routes = &self.routes;
+        let config = format!(
+            "listen = [\"127.0.0.1:0\"]\naccess_log = \"access.log\"\nlog_format = \"json\"\n{}\n\
+             [defaults]\n{}\n{routes}\n\
+             [[route]]\npath = \"/health\"\nrespond = {{ type = \"text/plain\", body = \"fine\" }}\n",
+            self.top, self.defaults,
+        );
+        let mut config = config;
+        for (path, kind, folder) in [("/cgi-bin/", "cgi", "cgi-bin"), ("/", "files", "public")] {
+            if !routes.contains(&format!("path = \"{path}\"\n")) {
+                config.push_str(&format!(
+                    "[[route]]\npath = \"{path}\"\n{kind} = \"{folder}\"\n"
+                ));
+            }
+        }
+        fs::write(self.dir.path().join("galgo.toml"), config).unwrap();
+        Server::start(self)
+    }
+}
+
+/// A running server; ended when dropped, with every program it started.
+#[derive(Debug)]
+pub struct Server {
+    site: Site,
+    process: Child,
+    stdout: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Server {
+    fn start(site: Site) -> Self {
+        let errors = fs::File::create(site.path().join("stderr")).unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_galgo"))
+            .arg("serve")
+            .arg(site.path())
+            .args(&site.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let mut server = Self {
+            site,
+            process,
+            stdout,
+            address: String::new(),
+        };
+        let address = line.trim_end().strip_prefix("listening on http://");
+        server.address = address
+            .unwrap_or_else(|| panic!("not started: {line:?} {}", server.errors()))
+            .to_owned();
+        // The first of everything: threads, connections, a program.
+        assert_eq!(server.get("/health").status, 200);
+        server
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address.parse().unwrap()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The folder it serves.
+    pub fn path(&self) -> &Path {
+        self.site.path()
+    }
+
+    /// The next line of its standard output, behind the first.
+    pub fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Its process, for tests of its end.
+    pub fn process(&mut self) -> &mut Child {
+        &mut self.process
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    /// One GET on a connection of its own.
+    pub fn get(&self, target: &str) -> Reply {
+        let mut client = self.connect();
+        client.get(target);
+        client.reply()
+    }
+
+    /// Writes `request` on a connection of its own and reads one response.
+    pub fn ask(&self, request: impl AsRef<[u8]>) -> Reply {
+        let mut client = self.connect();
+        client.send(request);
+        client.reply()
+    }
+
+    /// Begins to watch what must hold afterwards.
+    pub fn watch(&self) -> Watch<'_> {
+        Watch::begin(self)
+    }
+
+    /// Where a program's mark is ([`super::child`]: `touch`, `await`).
+    pub fn mark(&self, name: &str) -> PathBuf {
+        self.path().join("marks").join(name)
+    }
+
+    /// Makes a mark that a program waits for.
+    pub fn set(&self, name: &str) {
+        fs::write(self.mark(name), "").unwrap();
+    }
+
+    /// Waits for a mark that a program makes.
+    pub fn wait_for(&self, name: &str) {
+        eventually(&format!("the mark {name}"), || {
+            self.mark(name).exists().then_some(())
+        });
+    }
+
+    /// What it wrote to standard error so far: the error log, and panics.
+    pub fn errors(&self) -> String {
+        let bytes = fs::read(self.path().join("stderr")).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until the error log holds `words`.
+    pub fn says(&self, words: &str) {
+        eventually(&format!("{words:?} in the error log"), || {
+            self.errors().contains(words).then_some(())
+        });
+    }
+
+    /// The lines of the access log so far.
+    pub fn access(&self) -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(self.path().join("access.log")).unwrap();
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let line = |line| serde_json::from_str(line).expect("a line of JSON");
+        text[..whole].lines().map(line).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        for pid in super::watch::processes_of(self.site.path()) {
+            let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        if std::thread::panicking() {
+            eprintln!("--- error log\n{}", self.errors());
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The eight points that hold after every fault.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use super::{Client, Server, eventually};
+
+/// A health request is answered within this, whatever else goes on; the machine may be slow.
+const HEALTHY: Duration = Duration::from_secs(5);
+
+/// Watches a server while something goes wrong: health requests on other connections go on all the
+/// time. [`Watch::after`] asserts what must hold then.
+#[derive(Debug)]
+pub struct Watch<'s> {
+    server: &'s Server,
+    descriptors: usize,
+    lines: usize,
+    resident: u64,
+    growth: Option<u64>,
+    over: Arc<AtomicBool>,
+    prober: Option<JoinHandle<usize>>,
+}
+
+impl<'s> Watch<'s> {
+    pub(super) fn begin(server: &'s Server) -> Self {
+        // A program, so that what the first one leaves for good is there.
+        // Its line is written when it has exited.
+        let first = format!("/cgi-bin/t?head&out={}", unique());
+        assert_eq!(server.get(&first).status, 200);
+        eventually("the line of the first program", || {
+            let lines = server.access();
+            lines
+                .iter()
+                .any(|l| l["target"] == first.as_str())
+                .then_some(())
+        });
+        let lines = settled(server);
+        // Connections of before are on their way out.
+        let sample = |_| {
+            std::thread::sleep(Duration::from_millis(1));
+            descriptors(server.pid())
+        };
+        let descriptors = (0..20).map(sample).min().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let (address, stop) = (server.address(), over.clone());
+        // From here on the peak counts (proc(5), clear_refs).
+        let _ = fs::write(format!("/proc/{}/clear_refs", server.pid()), "5");
+        let prober = std::thread::spawn(move || {
+            let mut probes = 0;
+            while !stop.load(Ordering::Relaxed) || probes == 0 {
+                let began = Instant::now();
+                let mut client = Client::connect(address);
+                client.get("/health");
+                assert_eq!(client.reply().text(), "fine");
+                assert!(
+                    began.elapsed() < HEALTHY,
+                    "health took {:?}",
+                    began.elapsed()
+                );
+                probes += 1;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            probes
+        });
+        Self {
+            server,
+            descriptors,
+            lines,
+            resident: memory(server.pid(), "VmRSS"),
+            growth: None,
+            over,
+            prober: Some(prober),
+        }
+    }
+
+    /// The server's memory may grow by so many bytes at its peak.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.growth = Some(bytes);
+        self
+    }
+
+    /// Asserts the eight points; the access log has one line for each of `outcomes`, in any order.
+    /// Returns those lines.
+    pub fn after(mut self, outcomes: &[&str]) -> Vec<Value> {
+        let server = self.server;
+        // 1: a health request on another connection was answered, all the time.
+        self.over.store(true, Ordering::Relaxed);
+        let probes = self.prober.take().unwrap().join();
+        assert!(probes.expect("health") > 0);
+        // 2: no process is left.
+        eventually("the end of every process of the request", || {
+            let left = processes(server);
+            left.is_empty().then_some(())
+        });
+        // 3: nor a descriptor.
+        eventually("the end of every descriptor of the request", || {
+            (descriptors(server.pid()) <= self.descriptors).then_some(())
+        });
+        // 4: nor memory.
+        if let Some(growth) = self.growth {
+            let peak = memory(server.pid(), "VmHWM");
+            assert!(
+                peak <= self.resident + growth,
+                "{} KiB of memory became {} KiB",
+                self.resident >> 10,
+                peak >> 10
+            );
+        }
+        // 5: exactly one line names the outcome.
+        let lines = eventually("the lines of the access log", || {
+            let lines = requests(server).split_off(self.lines);
+            (lines.len() >= outcomes.len()).then_some(lines)
+        });
+        settled(server);
+        assert_eq!(
+            requests(server).len(),
+            self.lines + lines.len(),
+            "{lines:#?}"
+        );
+        let mut named: Vec<_> = lines
+            .iter()
+            .map(|l| l["outcome"].as_str().unwrap())
+            .collect();
+        let mut wanted = outcomes.to_vec();
+        named.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(named, wanted, "{lines:#?}\n{}", server.errors());
+        // 6 and 7, no byte of another response and a visible cut, are the client's to see.
+        // 8: nothing panicked.
+        assert!(!server.errors().contains("panicked"), "{}", server.errors());
+        assert_eq!(server.get("/health").text(), "fine");
+        lines
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits until the log has caught up; how many lines it then has.
+fn settled(server: &Server) -> usize {
+    // Lines of one worker stand in their order, and connections that are open together are spread
+    // over all workers: when the lines of these are there, so is every line before them.
+    let mut clients: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    let probe = |client: &mut Client| {
+        let target = format!("/health?{}", unique());
+        client.get(&target);
+        assert_eq!(client.reply().status, 200);
+        target
+    };
+    let targets: Vec<_> = clients.iter_mut().map(probe).collect();
+    eventually("the health requests in the access log", || {
+        let lines = server.access();
+        let there = |t: &String| lines.iter().any(|l| l["target"] == t.as_str());
+        targets.iter().all(there).then_some(())
+    });
+    requests(server).len()
+}
+
+fn unique() -> u64 {
+    use std::sync::atomic::AtomicU64;
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The lines of the access log but those of health requests.
+fn requests(server: &Server) -> Vec<Value> {
+    let health = |l: &Value| {
+        l["target"]
+            .as_str()
+            .is_some_and(|t| t.starts_with("/health"))
+    };
+    server.access().into_iter().filter(|l| !health(l)).collect()
+}
+
+/// Open descriptors of a process.
+pub fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// A figure of `/proc/PID/status` in bytes.
+pub fn memory(pid: u32, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with(name)).unwrap();
+    let figure = line.split_whitespace().nth(1).unwrap();
+    figure.parse::<u64>().unwrap() << 10
+}
+
+/// Processes of the server's programs: its children, exited ones among them, and whatever they
+/// left running elsewhere.
+pub fn processes(server: &Server) -> Vec<u32> {
+    let mut all = processes_of(server.path());
+    let children = |pid: &u32| parent(*pid) == Some(server.pid());
+    all.extend(pids().filter(children));
+    all
+}
+
+/// Processes with `site` in their environment: SCRIPT_FILENAME.
+pub fn processes_of(site: &Path) -> Vec<u32> {
+    let site = site.as_os_str().as_encoded_bytes();
+    let inside = |pid: &u32| {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let named = |v: &[u8]| {
+            v.strip_prefix(b"SCRIPT_FILENAME=")
+                .is_some_and(|f| f.starts_with(site))
+        };
+        environ.split(|&b| b == 0).any(named)
+    };
+    pids().filter(inside).collect()
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let all = fs::read_dir("/proc").unwrap();
+    all.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok())
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    let behind = &stat[stat.rfind(')')? + 1..];
+    behind.split_whitespace().nth(1)?.parse().ok()
+}

@@ -1,0 +1,46 @@
+//! Behaviour tests: raw bytes over real sockets, against the real server.
+//!
+//! Started with `GATEWAY_INTERFACE` in its environment this binary is a program of a `cgi-bin`, whose
+//! steps stand in the query ([`harness::child`]). Otherwise it runs the tests.
+//!
+//! A test that needs something this machine lacks calls [`harness::skip!`] and is reported as
+//! ignored, by name and with the reason.
+
+// A test that meets what it did not expect ends there.
+#![allow(
+    clippy::unwrap_used,
+    unreachable_pub,
+    clippy::print_stderr,
+    clippy::cast_possible_truncation
+)]
+
+mod faults;
+#[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
+mod harness;
+
+mod files;
+mod framing;
+mod logs;
+mod secrets;
+mod server;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if std::env::var_os("GATEWAY_INTERFACE").is_some() {
+        return harness::child::main();
+    }
+    harness::raise_descriptors();
+    let args = libtest_mimic::Arguments::from_args();
+    let tests = [
+        harness::tests(),
+        faults::tests(),
+        files::tests(),
+        framing::tests(),
+        logs::tests(),
+        secrets::tests(),
+        server::tests(),
+    ]
+    .concat();
+    libtest_mimic::run(&args, harness::trials(tests)).exit_code()
+}
