@@ -169,6 +169,7 @@ impl Sender {
             output: &mut output,
             framing,
             sent: 0,
+            dropped: 0,
         };
         let (sent, result) = streamed.run(head).await;
         {
@@ -206,6 +207,10 @@ impl Sender {
     }
 }
 
+/// A body that is not sent (HEAD, 204, 304) is read so that its program is not blocked by us; one that
+/// prints more than this has been told apart from one that will end.
+const MOST_DROPPED: usize = 16 << 20;
+
 /// One program's output on its way to one client.
 struct Stream<'s, 'r, 'i> {
     sender: &'s mut Sender,
@@ -213,6 +218,7 @@ struct Stream<'s, 'r, 'i> {
     output: &'s mut Output,
     framing: Framing,
     sent: u64,
+    dropped: usize,
 }
 
 impl Stream<'_, '_, '_> {
@@ -244,7 +250,7 @@ impl Stream<'_, '_, '_> {
             if let Some(fault) = killed {
                 return Err(fault);
             }
-            if last || self.output.excess {
+            if last || self.output.excess || self.dropped > MOST_DROPPED {
                 return self.ended();
             }
             let (input, body) = (&mut *self.request.input, &mut *self.request.body);
@@ -280,6 +286,7 @@ impl Stream<'_, '_, '_> {
             }
             Framing::Chunked | Framing::UntilClose | Framing::Raw => out,
         };
+        self.dropped += out.len() - body.len();
         let mut size = [0; 20];
         let (before, after): (&[u8], &[u8]) = match self.framing {
             Framing::Chunked if body.is_empty() && !last => (b"", b""),
