@@ -258,6 +258,10 @@ impl Run<'_, '_, '_> {
     fn not_started(&self, e: &StartError) -> Fault {
         let words = e.to_string();
         match e.stage {
+            galgo_spawn::Stage::Environment => Fault::Client(
+                431,
+                "a header field is longer than any variable of a program may be",
+            ),
             galgo_spawn::Stage::Clone => Fault::Busy("the system could not create another process"),
             galgo_spawn::Stage::Exec => Fault::Script(words),
             _ => Fault::Script(format!("{e}")),

@@ -15,7 +15,7 @@
 )]
 
 mod faults;
-#[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
+#[allow(dead_code)] // a tool may wait for its test
 mod harness;
 
 use std::process::ExitCode;

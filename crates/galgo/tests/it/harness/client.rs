@@ -13,9 +13,9 @@ use super::LONG;
 pub struct Client {
     /// The socket.
     pub stream: TcpStream,
-    buf: Vec<u8>,
+    pub buf: Vec<u8>,
     /// A read found the end of what the server sends.
-    ended: bool,
+    pub ended: bool,
 }
 
 /// How a response ended.
