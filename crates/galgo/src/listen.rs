@@ -3,7 +3,10 @@
 use std::{
     io,
     net::SocketAddr,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
     path::{Path, PathBuf},
     rc::Rc,
     sync::atomic::Ordering,
@@ -33,6 +36,38 @@ pub struct Listener {
     pub fd: OwnedFd,
     /// What was asked for, with the real port.
     pub listen: Listen,
+    /// The file of a Unix socket.
+    file: Option<SocketFile>,
+}
+
+/// The file that binding a Unix socket made.
+#[derive(Debug, Clone)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    own: (u64, u64),
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            own: identity(path)?,
+        })
+    }
+
+    /// Removes the file, unless another server has put its own there meanwhile.
+    pub fn remove(&self) {
+        if identity(&self.path).is_ok_and(|now| now == self.own) {
+            // The folder may be closed to the user that the server became.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let stat = path.symlink_metadata()?;
+    Ok((stat.dev(), stat.ino()))
 }
 
 /// A connection that has been accepted and not yet served.
@@ -49,9 +84,15 @@ pub struct Accepted {
 impl Listener {
     /// Binds and listens.
     pub fn bind(listen: &Listen) -> io::Result<Self> {
-        let (fd, address) = match &listen.address {
-            Address::Tcp(at) => bind_tcp(*at)?,
-            Address::Unix(path) => (bind_unix(path)?, listen.address.clone()),
+        let (fd, address, file) = match &listen.address {
+            Address::Tcp(at) => {
+                let (fd, address) = bind_tcp(*at)?;
+                (fd, address, None)
+            }
+            Address::Unix(path) => {
+                let fd = bind_unix(path)?;
+                (fd, listen.address.clone(), Some(SocketFile::of(path)?))
+            }
         };
         sys::listen(&fd, BACKLOG)?;
         Ok(Self {
@@ -60,6 +101,7 @@ impl Listener {
                 address,
                 proxy: listen.proxy,
             },
+            file,
         })
     }
 
@@ -68,6 +110,7 @@ impl Listener {
         Ok(Self {
             fd: self.fd.try_clone()?,
             listen: self.listen.clone(),
+            file: None,
         })
     }
 
@@ -79,12 +122,9 @@ impl Listener {
         }
     }
 
-    /// The path of a Unix socket, to remove when the server ends.
-    pub fn socket_file(&self) -> Option<PathBuf> {
-        match &self.listen.address {
-            Address::Unix(path) => Some(path.clone()),
-            Address::Tcp(_) => None,
-        }
+    /// The file of a Unix socket, to remove when the server ends.
+    pub fn socket_file(&self) -> Option<SocketFile> {
+        self.file.clone()
     }
 }
 
@@ -146,7 +186,7 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener) {
     loop {
         let mut guard = tokio::select! {
             biased;
-            _ = phase.wait_for(|p| *p == Phase::Draining) => return,
+            _ = phase.wait_for(|p| *p != Phase::Serving) => return,
             ready = fd.readable() => match ready {
                 Ok(guard) => guard,
                 Err(_) => return,
@@ -218,7 +258,7 @@ pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedRec
         let accepted = tokio::select! {
             biased;
             accepted = given.recv() => accepted,
-            _ = phase.wait_for(|p| *p == Phase::Draining) => return,
+            _ = phase.wait_for(|p| *p != Phase::Serving) => return,
         };
         match accepted {
             Some(accepted) => conn::start(worker.clone(), accepted),

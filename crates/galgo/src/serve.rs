@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     config::{Address, Config},
-    listen::{self, Accepted, Listener},
+    listen::{self, Accepted, Listener, SocketFile},
     log::{Level, Logs},
     worker::{self, Peer, Phase, Server, Worker},
 };
@@ -31,6 +31,9 @@ pub struct Ready {
     max_connections: usize,
     spawners: Vec<Direct>,
 }
+
+/// How long a second signal may take.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// How serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,10 +133,7 @@ impl Ready {
         }
         drop(listeners);
         let end = wait_for_signals(&logs, &phase, threads);
-        for file in socket_files {
-            // It may have been replaced or removed already.
-            let _ = std::fs::remove_file(file);
-        }
+        socket_files.iter().for_each(SocketFile::remove);
         logs.flush();
         end
     }
@@ -190,7 +190,7 @@ fn wait_for_signals(
             }
         }
         phase.send_replace(Phase::Draining);
-        let (ended, all_ended) = tokio::sync::oneshot::channel();
+        let (ended, mut all_ended) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
             for thread in threads {
                 let _ = thread.join();
@@ -198,9 +198,13 @@ fn wait_for_signals(
             let _ = ended.send(());
         });
         tokio::select! {
-            _ = all_ended => Ok(End::Drained),
-            () = either(&mut term, &mut int) => Ok(End::AtOnce),
+            _ = &mut all_ended => return Ok(End::Drained),
+            () = either(&mut term, &mut int) => {}
         }
+        // Workers end the programs that still run; one that is stuck in the kernel is not waited for.
+        phase.send_replace(Phase::Ending);
+        let _ = tokio::time::timeout(AT_ONCE, all_ended).await;
+        Ok(End::AtOnce)
     })
 }
 

@@ -61,6 +61,8 @@ pub enum Phase {
     Serving,
     /// No new connections; running requests may finish.
     Draining,
+    /// Whatever still runs is ended.
+    Ending,
 }
 
 impl Server {
@@ -110,7 +112,7 @@ impl Server {
 
     /// Whether no more requests are taken.
     pub fn draining(&self) -> bool {
-        *self.phase.borrow() == Phase::Draining
+        *self.phase.borrow() != Phase::Serving
     }
 }
 
@@ -130,6 +132,7 @@ pub struct Worker {
     /// /dev/null, the standard input of programs that get no body.
     pub null: OwnedFd,
     date: RefCell<(u64, Rc<str>)>,
+    ending: Cell<bool>,
     lines: RefCell<Vec<u8>>,
 }
 
@@ -149,6 +152,7 @@ impl Worker {
             ids: Ids::new(),
             idle: Idle::default(),
             date: RefCell::new((0, "".into())),
+            ending: Cell::new(false),
             lines: RefCell::default(),
         }))
     }
@@ -174,7 +178,7 @@ impl Worker {
         entry.write(self.server.logs.format, &mut lines);
         if lines.len() >= LOG_BYTES {
             log.write(std::mem::take(&mut *lines));
-        } else if first {
+        } else if first && !self.ending.get() {
             let worker = self.clone();
             tokio::task::spawn_local(async move {
                 tokio::time::sleep(LOG_EVERY).await;
@@ -258,19 +262,23 @@ pub fn run(worker: &Rc<Worker>, tasks: impl FnOnce(Rc<Worker>), grace: Duration)
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let local = tokio::task::LocalSet::new();
+    let mut local = tokio::task::LocalSet::new();
     let mut phase = worker.server.phase.clone();
     let entered = runtime.enter();
     local.block_on(&runtime, async { tasks(worker.clone()) });
     runtime.block_on(async {
         tokio::select! {
-            () = local => {}
+            () = &mut local => {}
             () = async {
-                let _ = phase.wait_for(|p| *p == Phase::Draining).await;
-                tokio::time::sleep(grace).await;
+                let _ = phase.wait_for(|p| *p != Phase::Serving).await;
+                let ending = phase.wait_for(|p| *p == Phase::Ending);
+                let _ = tokio::time::timeout(grace, ending).await;
             } => {}
         }
+        // Requests that are dropped now are logged all the same.
+        worker.ending.set(true);
     });
+    drop(local);
     drop(entered);
     Ok(())
 }

@@ -98,12 +98,22 @@ impl Config {
             None => Self::convention(dir),
         }
     }
+}
 
-    /// Whether a file of this name is the source of a program, for an interpreter runs its ending.
-    /// A `files` route answers 403 for such a file instead of showing it.
+impl Files {
+    /// Whether a file of this name is the source of a program, for an interpreter runs its ending, in
+    /// any letter case, or a copy of one that an editor left. A `files` route answers 403 for such a
+    /// file instead of showing it.
     pub fn is_source(&self, path: &[u8]) -> bool {
+        const COPIES: [&[u8]; 6] = [b"~", b".bak", b".old", b".orig", b".save", b".swp"];
+        let ends = |path: &[u8], ending: &[u8]| {
+            let at = path.len().checked_sub(ending.len());
+            at.is_some_and(|at| path[at..].eq_ignore_ascii_case(ending))
+        };
+        let copy = COPIES.iter().find(|copy| ends(path, copy));
+        let original = &path[..path.len() - copy.map_or(0, |copy| copy.len())];
         self.interpreters
             .iter()
-            .any(|(ending, _)| path.ends_with(ending.as_bytes()))
+            .any(|(ending, _)| ends(original, ending.as_bytes()))
     }
 }

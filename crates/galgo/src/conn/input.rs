@@ -95,6 +95,14 @@ impl RequestBody {
         }
     }
 
+    /// What is left of a declared length.
+    pub fn left(&self) -> Option<u64> {
+        match self.frame {
+            Frame::Length(n) => Some(n),
+            _ => None,
+        }
+    }
+
     /// Bytes of data taken so far.
     pub fn taken(&self) -> u64 {
         self.taken

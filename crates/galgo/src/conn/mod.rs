@@ -14,11 +14,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use galgo_proto::h1::{BodyLen, Head, HeadError, HeadLimits, HeadScan, Version};
+use galgo_proto::h1::{ALLOW, BodyLen, Head, HeadError, HeadLimits, HeadScan, Version};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    body::Response,
     buf::Buf,
     fault::Fault,
     handler,
@@ -138,6 +137,29 @@ fn refuse(accepted: Accepted) {
     let _ = rustix::io::write(&accepted.fd, BUSY);
 }
 
+/// A request that is being answered. The end of the server may drop it: then it is logged, and its
+/// client sees that the response was cut.
+struct Unfinished<'w> {
+    worker: &'w Rc<Worker>,
+    sock: Rc<Sock>,
+    entry: Rc<RefCell<Entry>>,
+    began: Instant,
+    over: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        reset(&self.sock);
+        let mut entry = self.entry.borrow_mut();
+        entry.outcome = "shutdown";
+        entry.total = self.began.elapsed();
+        self.worker.log(&entry);
+    }
+}
+
 struct Conn<'w> {
     worker: &'w Rc<Worker>,
     sock: Rc<Sock>,
@@ -196,7 +218,7 @@ impl<'w> Conn<'w> {
             match Box::pin(self.request()).await {
                 After::KeepAlive => {}
                 After::Close => return self.linger().await,
-                After::Reset => return self.reset(),
+                After::Reset => return reset(&self.sock),
             }
         }
     }
@@ -206,7 +228,8 @@ impl<'w> Conn<'w> {
         if !self.input.buf.is_empty() {
             return true;
         }
-        if self.worker.server.draining() || self.input.half_closed {
+        // A client that has half-closed may have pipelined more before: the next read will tell.
+        if self.worker.server.draining() {
             return false;
         }
         let place = self.worker.idle.enter();
@@ -215,7 +238,7 @@ impl<'w> Conn<'w> {
             biased;
             read = self.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),
             () = place.shed() => false,
-            _ = phase.wait_for(|p| *p == Phase::Draining) => false,
+            _ = phase.wait_for(|p| *p != Phase::Serving) => false,
             () = tokio::time::sleep(self.worker.server.config.http.keep_alive) => false,
         }
     }
@@ -246,7 +269,7 @@ impl<'w> Conn<'w> {
                         "the request head took longer than head_timeout",
                     ));
                 }
-                Ok(Ok(0)) if self.input.buf.is_empty() => return Ok(None),
+                Ok(Ok(0) | Err(Fault::Gone(_))) if self.input.buf.is_empty() => return Ok(None),
                 Ok(Ok(0)) => return Err(Fault::Gone("the client left in the request head")),
                 Ok(done) => done.map(drop)?,
             }
@@ -267,6 +290,13 @@ impl<'w> Conn<'w> {
             let fault = fault.unwrap_or(Fault::NotFound);
             return self.refuse_head(&fault, &entry, began).await;
         };
+        let mut unfinished = Unfinished {
+            worker: self.worker,
+            sock: self.sock.clone(),
+            entry: entry.clone(),
+            began,
+            over: false,
+        };
         let mut body = RequestBody::new(head.body);
         let mut request = Request {
             owes_continue: head.expects_continue && head.body != BodyLen::None,
@@ -286,6 +316,7 @@ impl<'w> Conn<'w> {
                 if let Fault::Gone(_) = fault {
                     request.entry.borrow_mut().total = began.elapsed();
                     self.worker.log(&request.entry.borrow());
+                    unfinished.over = true;
                     return After::Reset;
                 }
                 request.last = matches!(fault, Fault::Client(..));
@@ -293,6 +324,7 @@ impl<'w> Conn<'w> {
             }
         };
         let after = self.sender.send(self.worker, &mut request, response).await;
+        unfinished.over = true;
         match after {
             After::KeepAlive => self.rest_of_body(&mut body).await,
             other => other,
@@ -327,10 +359,10 @@ impl<'w> Conn<'w> {
         entry.borrow_mut().status = fault.status();
         entry.borrow_mut().outcome = fault.outcome();
         if !gone {
-            let mut response: Response =
+            let mut response =
                 handler::status::page(fault.status(), entry.borrow().id.as_str(), None);
-            if fault.status() == 405 {
-                response.fields.push("Allow", galgo_proto::h1::ALLOW);
+            if response.status == 405 {
+                response.fields.push("Allow", ALLOW);
             }
             let sent = self.sender.send_simple(self.worker, response).await;
             entry.borrow_mut().bytes = sent.unwrap_or(0);
@@ -350,7 +382,7 @@ impl<'w> Conn<'w> {
                     body.take(&mut self.input.buf, n);
                 }
                 Ok(input::Next::More) => {
-                    // What was answered still has to arrive.
+                    // The response is whole: a reset might overtake it.
                     if self.input.fill_body().await.is_err() {
                         return After::Close;
                     }
@@ -374,11 +406,11 @@ impl<'w> Conn<'w> {
             last.consume(all);
         }
     }
+}
 
-    /// Closes so that the client sees that the response was cut.
-    fn reset(&self) {
-        let _ = rustix::net::sockopt::set_socket_linger(self.sock.as_fd(), Some(Duration::ZERO));
-    }
+/// Closes so that the client sees that the response was cut.
+fn reset(sock: &Sock) {
+    let _ = rustix::net::sockopt::set_socket_linger(sock.as_fd(), Some(Duration::ZERO));
 }
 
 fn refused(e: HeadError) -> Fault {

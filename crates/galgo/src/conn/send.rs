@@ -1,6 +1,7 @@
 //! Sending a response: its head is written once, its body as its kind allows.
 
 use std::{
+    cell::RefCell,
     io::{self, IoSlice},
     rc::Rc,
 };
@@ -10,11 +11,14 @@ use galgo_proto::{
     h1::{Method, Version},
 };
 
-use super::Request;
+use galgo_spawn::Exit;
+
+use super::{DRAIN, Request};
 use crate::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
     handler::status,
+    log::access::Entry,
     pace::Pace,
     pool,
     relay::program::Turn,
@@ -154,14 +158,17 @@ impl Sender {
         &mut self,
         worker: &Rc<Worker>,
         request: &mut Request<'_>,
-        response: Response,
+        mut response: Response,
         mut output: Output,
     ) -> After {
         let framing = program_framing(request, response.status, &output);
         let keep_alive = keeps_alive(worker, request, framing);
         let head = match framing {
             Framing::Raw => Vec::new(),
-            _ => head(worker, &response, framing, request.head.version, keep_alive),
+            _ => {
+                promise(&mut response, framing, &output);
+                head(worker, &response, framing, request.head.version, keep_alive)
+            }
         };
         let streamed = Stream {
             sender: self,
@@ -177,11 +184,11 @@ impl Sender {
             entry.bytes = sent;
             entry.total = request.began.elapsed();
         }
-        let (entry, w) = (request.entry.clone(), worker.clone());
-        let logged = move |exit| {
-            entry.borrow_mut().exit = exit;
-            w.log(&entry.borrow());
+        let line = Line {
+            worker: worker.clone(),
+            entry: request.entry.clone(),
         };
+        let logged = move |exit| line.end(exit);
         match result {
             Ok(()) => {
                 output.program.finish(logged);
@@ -210,6 +217,25 @@ impl Sender {
 /// A body that is not sent (HEAD, 204, 304) is read so that its program is not blocked by us; one that
 /// prints more than this has been told apart from one that will end.
 const MOST_DROPPED: usize = 16 << 20;
+
+/// The log line of a request whose program may still be ending: written when that is over, or when
+/// the server ends before.
+struct Line {
+    worker: Rc<Worker>,
+    entry: Rc<RefCell<Entry>>,
+}
+
+impl Line {
+    fn end(self, exit: Option<Exit>) {
+        self.entry.borrow_mut().exit = exit;
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.worker.log(&self.entry.borrow());
+    }
+}
 
 /// One program's output on its way to one client.
 struct Stream<'s, 'r, 'i> {
@@ -372,9 +398,8 @@ fn keeps_alive(worker: &Worker, request: &Request<'_>, framing: Framing) -> bool
     request.head.keep_alive
         && !request.last
         && !matches!(framing, Framing::UntilClose | Framing::Raw)
-        // Who has shut down its sending side may have sent more requests before.
-        && (!request.input.half_closed || !request.input.buf.is_empty())
         && !worker.server.draining()
+        && request.body.left().is_none_or(|n| n <= DRAIN)
         // Nobody asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
         && (!request.owes_continue || request.body.is_over())
 }
@@ -395,6 +420,16 @@ fn static_head(
         framing
     };
     head(worker, response, framing, request.head.version, keep_alive)
+}
+
+/// What a program says of the length of a body that is not sent, to HEAD or beside 304, is passed on
+/// (RFC 9110, 8.6).
+fn promise(response: &mut Response, framing: Framing, output: &Output) {
+    if let (Framing::Bodiless, Some(n)) = (framing, output.content_length)
+        && response.status != 204
+    {
+        response.fields.push("Content-Length", n.to_string());
+    }
 }
 
 /// Writes the head of a response.

@@ -9,7 +9,7 @@ pub mod status;
 use std::rc::Rc;
 
 use galgo_proto::{
-    h1::{Head, Method},
+    h1::{ALLOW, Head, Method},
     target::Target,
 };
 
@@ -29,6 +29,10 @@ pub enum Answer {
 
 /// Finds what answers a request and has it answered, over local redirects if need be.
 pub async fn dispatch(worker: &Rc<Worker>, request: &mut Request<'_>) -> Result<Response, Fault> {
+    if request.head.target.path == b"*" {
+        // OPTIONS: the server as a whole is asked (RFC 9110, 9.3.7).
+        return Ok(Response::new(204).with("Allow", ALLOW));
+    }
     let mut head = request.head.clone();
     for _ in 0..=MAX_LOCAL_REDIRECTS {
         match answer(worker, request, &head).await? {
@@ -54,10 +58,6 @@ async fn answer(
     }
     match &found.route.handler {
         Handler::Cgi(cgi) => cgi::answer(worker, request, head, &found, cgi).await,
-        Handler::Files(_) if worker.server.config.is_source(found.rest) => Err(Fault::Refused(
-            "the source of a program is never sent: an interpreter runs files of this ending"
-                .into(),
-        )),
         Handler::Files(files) => {
             let response = files::answer(files, head, found.rest);
             Ok(Answer::Response(status::dress(request, response)))

@@ -7,10 +7,10 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{Receiver, SyncSender, sync_channel},
     },
-    time::SystemTime,
+    time::{Duration, Instant, SystemTime},
 };
 
 use super::time;
@@ -19,11 +19,16 @@ use crate::config::LogTo;
 /// Blocks of lines that may wait for the disk; more are dropped and counted.
 const WAITING: usize = 4096;
 
+/// How long the end of the server waits for a log that nobody takes in, and looks again.
+const PATIENCE: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_millis(10);
+
 /// Hands lines to a thread that writes them.
 #[derive(Debug)]
 pub struct Writer {
     to_thread: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
+    reopen: Arc<AtomicBool>,
 }
 
 enum Message {
@@ -37,6 +42,7 @@ struct Output {
     to: LogTo,
     file: Option<File>,
     dropped: Arc<AtomicU64>,
+    reopen: Arc<AtomicBool>,
     errors: Option<Arc<Writer>>,
 }
 
@@ -44,10 +50,12 @@ impl Writer {
     /// Opens the log and starts its thread. Trouble with it is reported to `errors`.
     pub fn open(to: &LogTo, errors: Option<Arc<Self>>) -> io::Result<Self> {
         let dropped = Arc::new(AtomicU64::new(0));
+        let reopen = Arc::new(AtomicBool::new(false));
         let mut output = Output {
             to: to.clone(),
             file: None,
             dropped: dropped.clone(),
+            reopen: reopen.clone(),
             errors,
         };
         output.open()?;
@@ -55,7 +63,11 @@ impl Writer {
         std::thread::Builder::new()
             .name("log".into())
             .spawn(move || output.run(&messages))?;
-        Ok(Self { to_thread, dropped })
+        Ok(Self {
+            to_thread,
+            dropped,
+            reopen,
+        })
     }
 
     /// Hands over whole lines; drops them when too many are waiting.
@@ -68,15 +80,27 @@ impl Writer {
 
     /// Opens the file again.
     pub fn reopen(&self) {
+        self.reopen.store(true, Ordering::Relaxed);
+        // Where no message fits the thread is busy, and sees the flag with the next one.
         let _ = self.to_thread.try_send(Message::Reopen);
     }
 
-    /// Waits until everything handed over is written.
+    /// Waits until everything handed over is written, but not for ever: nobody may be reading.
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
-        if self.to_thread.send(Message::Flush(done)).is_ok() {
-            let _ = wait.recv();
+        let until = Instant::now() + PATIENCE;
+        while self
+            .to_thread
+            .try_send(Message::Flush(done.clone()))
+            .is_err()
+        {
+            if Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(RETRY);
         }
+        drop(done);
+        let _ = wait.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -90,16 +114,17 @@ impl Output {
 
     fn run(mut self, messages: &Receiver<Message>) {
         while let Ok(message) = messages.recv() {
+            if self.reopen.swap(false, Ordering::Relaxed)
+                && let Err(e) = self.open()
+            {
+                self.report(&format!(
+                    "the log could not be reopened, the old file is kept: {e}"
+                ));
+            }
             match message {
                 Message::Lines(lines) => self.write(&lines),
                 Message::Flush(done) => drop(done.send(())),
-                Message::Reopen => {
-                    if let Err(e) = self.open() {
-                        self.report(&format!(
-                            "the log could not be reopened, the old file is kept: {e}"
-                        ));
-                    }
-                }
+                Message::Reopen => {}
             }
             let dropped = self.dropped.swap(0, Ordering::Relaxed);
             if dropped > 0 {

@@ -18,6 +18,12 @@ mod faults;
 #[allow(dead_code)] // a tool may wait for its test
 mod harness;
 
+mod files;
+mod framing;
+mod logs;
+mod secrets;
+mod server;
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -26,6 +32,15 @@ fn main() -> ExitCode {
     }
     harness::raise_descriptors();
     let args = libtest_mimic::Arguments::from_args();
-    let tests = [harness::tests(), faults::tests()].concat();
+    let tests = [
+        harness::tests(),
+        faults::tests(),
+        files::tests(),
+        framing::tests(),
+        logs::tests(),
+        secrets::tests(),
+        server::tests(),
+    ]
+    .concat();
     libtest_mimic::run(&args, harness::trials(tests)).exit_code()
 }

@@ -295,7 +295,15 @@ fn interpreters_are_tried_longest_ending_first() {
         .map(|(ending, _)| ending.as_str())
         .collect();
     assert_eq!(endings, [".b.a", ".a"]);
-    assert!(config.is_source(b"x/y.a") && !config.is_source(b"y.a.txt"));
+    let Handler::Files(files) = &config.routes[0].handler else {
+        panic!("a route of files");
+    };
+    for source in ["x/y.a", "y.A", "y.a~", "y.a.bak", "y.b.a.ORIG", ".a"] {
+        assert!(files.is_source(source.as_bytes()), "{source}");
+    }
+    for other in ["", "a", "y.a.txt", "y.a/z", "~", "y.bak"] {
+        assert!(!files.is_source(other.as_bytes()), "{other}");
+    }
 }
 
 #[test]

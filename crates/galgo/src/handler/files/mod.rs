@@ -52,6 +52,7 @@ fn found(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Re
         return folder(files, head, rest);
     }
     match open::open(&files.fd, rest)? {
+        Found::File(_) if files.is_source(rest) => Err(Refused::Forbidden),
         Found::File(file) => send::file(files, head, rest, file, SystemTime::now()),
         Found::Folder(_) => Ok(to_slash(head)),
     }
@@ -70,6 +71,7 @@ fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, R
         path.truncate(base);
         path.extend_from_slice(name.as_bytes());
         match open::open(&files.fd, &path) {
+            Ok(Found::File(_)) if files.is_source(&path) => return Err(Refused::Forbidden),
             Ok(Found::File(file)) => {
                 return send::file(files, head, &path, file, SystemTime::now());
             }

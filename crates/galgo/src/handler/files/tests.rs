@@ -50,6 +50,7 @@ fn site() -> Site {
         types: Vec::new(),
         default_type: "application/octet-stream".into(),
         headers: Vec::new(),
+        interpreters: std::sync::Arc::default(),
     };
     Site { top, files }
 }
@@ -400,6 +401,32 @@ fn what_the_system_refuses_is_403() {
     for name in ["closed", "enter", "bare"] {
         mode(&site, name, 0o700);
     }
+}
+
+/// A program's source is never shown, whatever the configuration calls its folder.
+#[test]
+fn files_for_an_interpreter_are_refused() {
+    let mut site = site();
+    let php = (".php".to_owned(), "/usr/bin/php-cgi".into());
+    site.files.interpreters = std::sync::Arc::new(vec![php]);
+    site.files.index = vec!["index.php".into(), "index.html".into()];
+    for name in [
+        "a.php",
+        "a.PhP",
+        ".php/index.html",
+        "php",
+        "a.php.txt",
+        "sub/index.php",
+    ] {
+        site.put(name, SECRET);
+    }
+    for target in ["/a.php", "/a.PhP", "/a%2ephp", "/sub/", "/sub/index.php"] {
+        assert_serves(&site.get(target), 403, "");
+    }
+    for target in ["/php", "/a.php.txt"] {
+        assert_serves(&site.get(target), 200, SECRET);
+    }
+    assert_eq!(site.get("/b.php").status, 404);
 }
 
 #[test]

@@ -34,7 +34,16 @@ pub struct Watch<'s> {
 impl<'s> Watch<'s> {
     pub(super) fn begin(server: &'s Server) -> Self {
         // A program, so that what the first one leaves for good is there.
-        assert_eq!(server.get("/cgi-bin/t?head").status, 200);
+        // Its line is written when it has exited.
+        let first = format!("/cgi-bin/t?head&out={}", unique());
+        assert_eq!(server.get(&first).status, 200);
+        eventually("the line of the first program", || {
+            let lines = server.access();
+            lines
+                .iter()
+                .any(|l| l["target"] == first.as_str())
+                .then_some(())
+        });
         let lines = settled(server);
         // Connections of before are on their way out.
         let sample = |_| {

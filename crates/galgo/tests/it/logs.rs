@@ -1,0 +1,2 @@
+use crate::harness::list;
+list![];
