@@ -124,10 +124,10 @@ impl Run<'_, '_, '_> {
         permit: Permit,
     ) -> Result<Program, Fault> {
         let began = Instant::now();
-        let length = match &file {
-            Some((_, n)) => Some(*n),
-            None if self.head.body == BodyLen::None => None,
-            None => self.request.body.declared(),
+        let length = match (&file, self.head.body) {
+            (Some((_, n)), _) => Some(*n),
+            (None, BodyLen::Length(n)) => Some(n),
+            (None, BodyLen::None | BodyLen::Chunked) => None,
         };
         let env = self.environment(length)?;
         let args = self.arguments()?;

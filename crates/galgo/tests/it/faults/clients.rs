@@ -151,16 +151,18 @@ fn gone_in_the_queue_rst() {
     in_the_queue(Rst);
 }
 
-/// The script gets TERM, and may tidy up.
+/// The whole group gets TERM, and has its grace while the program itself lives.
 fn the_group_of_a_client_that_left_gets_term() {
     let server = Site::new().start();
     let watch = server.watch();
     let mut client = server.connect();
-    client.get("/cgi-bin/t?bg=last=child%26touch=bg%26hang&await=bg&last=parent&touch=up&hang");
+    let child = "bg=last=child%26touch=bg%26hang";
+    client.get(&format!(
+        "/cgi-bin/t?{child}&await=bg&deaf&touch=up&await=child&touch=parent"
+    ));
     server.wait_for("up");
     drop(client);
     server.wait_for("parent");
-    server.wait_for("child");
     watch.after(&["client_gone"]);
 }
 
