@@ -235,6 +235,17 @@ impl Client {
         self.rest().is_empty()
     }
 
+    /// Whether the server has closed the connection by now; what it sent is kept.
+    pub fn is_closed(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        match peeked {
+            Ok(n) => n == 0,
+            Err(e) => e.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
     /// Reads once. False: the connection has ended, or was reset.
     fn fill(&mut self) -> bool {
         if self.ended {
