@@ -5,6 +5,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::{Component, Path, PathBuf},
+    sync::Arc,
 };
 
 use rustix::{
@@ -119,6 +120,7 @@ impl Files {
             types: Vec::new(),
             default_type: "application/octet-stream".to_owned(),
             headers: Vec::new(),
+            interpreters: Arc::default(),
         }
     }
 }

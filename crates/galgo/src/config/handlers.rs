@@ -90,10 +90,16 @@ impl Text<'_> {
 
 /// Files.
 impl Text<'_> {
-    pub(super) fn files(&self, route: &RawRoute, typed: &raw::Text) -> Checked<Files> {
+    pub(super) fn files(
+        &self,
+        route: &RawRoute,
+        typed: &raw::Text,
+        config: &Config,
+    ) -> Checked<Files> {
         self.only_for_cgi(route, "files")?;
         let path = self.path(typed)?;
         let mut files = Files::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
+        files.interpreters = config.interpreters.clone();
         if let Some(index) = &route.index {
             files.index = index
                 .get_ref()

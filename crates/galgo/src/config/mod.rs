@@ -258,6 +258,8 @@ pub struct Files {
     pub default_type: String,
     /// Fields added to every response (`Cache-Control`).
     pub headers: Vec<(String, String)>,
+    /// Files with one of these endings are programs, and are refused: their source would be shown.
+    pub interpreters: Arc<Vec<(String, PathBuf)>>,
 }
 
 /// A constant answer from memory.

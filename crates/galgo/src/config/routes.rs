@@ -85,7 +85,7 @@ impl Text<'_> {
             .transpose()?;
         let handler = match (&route.cgi, &route.files, &route.respond) {
             (Some(cgi), None, None) => Handler::Cgi(self.cgi(route, cgi, all, config)?),
-            (None, Some(files), None) => Handler::Files(self.files(route, files)?),
+            (None, Some(files), None) => Handler::Files(self.files(route, files, config)?),
             (None, None, Some(respond)) => self.respond(route, respond)?,
             (None, None, None) => {
                 let message = "this route has no handler: give it one of `cgi`, `files`, `respond`";

@@ -60,7 +60,13 @@ pub(super) fn route(
     let fd = folder::open_below(folder::open(home)?, name)?;
     let path = home.join(name);
     let (url, handler) = match kind {
-        Kind::Files => (format!("/~{user}/"), Handler::Files(Files::new(path, fd))),
+        Kind::Files => {
+            let files = Files {
+                interpreters: config.interpreters.clone(),
+                ..Files::new(path, fd)
+            };
+            (format!("/~{user}/"), Handler::Files(files))
+        }
         Kind::Cgi => {
             let document_root = home.join(userdir.files.as_deref().unwrap_or(name));
             let root = CgiRoot::Folder { path, fd };

@@ -155,6 +155,9 @@ impl Drop for Unfinished<'_> {
         reset(&self.sock);
         let mut entry = self.entry.borrow_mut();
         entry.outcome = "shutdown";
+        if entry.status == 0 {
+            entry.status = 503;
+        }
         entry.total = self.began.elapsed();
         self.worker.log(&entry);
     }

@@ -158,7 +158,7 @@ impl Sender {
         &mut self,
         worker: &Rc<Worker>,
         request: &mut Request<'_>,
-        response: Response,
+        mut response: Response,
         mut output: Output,
     ) -> After {
         output.program.drain_ready(pool::SIZE);
@@ -166,7 +166,10 @@ impl Sender {
         let keep_alive = keeps_alive(worker, request, framing);
         let head = match framing {
             Framing::Raw => Vec::new(),
-            _ => head(worker, &response, framing, request.head.version, keep_alive),
+            _ => {
+                promise(&mut response, framing, &output);
+                head(worker, &response, framing, request.head.version, keep_alive)
+            }
         };
         let streamed = Stream {
             sender: self,
@@ -400,6 +403,16 @@ fn static_head(
         framing
     };
     head(worker, response, framing, request.head.version, keep_alive)
+}
+
+/// What a program says of the length of a body that is not sent, to HEAD or beside 304, is passed on
+/// (RFC 9110, 8.6).
+fn promise(response: &mut Response, framing: Framing, output: &Output) {
+    if let (Framing::Bodiless, Some(n)) = (framing, output.content_length)
+        && response.status != 204
+    {
+        response.fields.push("Content-Length", n.to_string());
+    }
 }
 
 /// Writes the head of a response.

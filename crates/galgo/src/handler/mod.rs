@@ -63,8 +63,7 @@ async fn answer(
                 .into(),
         )),
         Handler::Files(files) => {
-            let config = &worker.server.config;
-            let response = files::answer(config, files, head, found.rest);
+            let response = files::answer(files, head, found.rest);
             Ok(Answer::Response(status::dress(request, response)))
         }
         Handler::Respond(respond) => Ok(Answer::Response(respond::answer(respond))),

@@ -511,3 +511,17 @@ proptest! {
         }
     }
 }
+
+/// docs/programs.md names every variable, and no other in its table.
+#[test]
+fn the_documentation_lists_every_variable() {
+    let doc = include_str!("../../../../docs/programs.md");
+    let rows = doc.lines().filter(|l| l.starts_with("| `"));
+    let first = rows.filter_map(|l| l.split('|').nth(1));
+    let mut named: Vec<&str> = first
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .filter(|n| *n != "HTTP_*" && n.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'))
+        .collect();
+    named.sort_unstable();
+    assert_eq!(named, NAMES);
+}

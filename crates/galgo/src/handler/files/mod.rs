@@ -18,10 +18,7 @@ use std::time::SystemTime;
 use galgo_proto::h1::{Head, Method};
 
 use self::open::{Found, Refused};
-use crate::{
-    body::Response,
-    config::{self, Config},
-};
+use crate::{body::Response, config};
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
@@ -29,9 +26,8 @@ const ALLOW: &str = "GET, HEAD, OPTIONS";
 ///
 /// Whether a folder was asked for with its slash is read from the target, since `rest` is empty for
 /// the route's own folder either way. What the configuration adds goes on answers below 400 only:
-/// a lifetime meant for files must not keep an error alive. Its
-/// caller has made sure that `rest` is not the source of a program; that an index is not, is seen to here.
-pub fn answer(config: &Config, files: &config::Files, head: &Head, rest: &[u8]) -> Response {
+/// a lifetime meant for files must not keep an error alive.
+pub fn answer(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
     match head.method {
         Method::Get | Method::Head => {}
         Method::Other(ref m) if m == "OPTIONS" => {
@@ -39,7 +35,7 @@ pub fn answer(config: &Config, files: &config::Files, head: &Head, rest: &[u8]) 
         }
         _ => return Response::new(405).with("Allow", ALLOW),
     }
-    let mut response = found(config, files, head, rest).unwrap_or_else(Refused::response);
+    let mut response = found(files, head, rest).unwrap_or_else(Refused::response);
     if response.status < 400 {
         for (name, value) in &files.headers {
             response.fields.push(name, value);
@@ -48,19 +44,15 @@ pub fn answer(config: &Config, files: &config::Files, head: &Head, rest: &[u8]) 
     response
 }
 
-fn found(
-    config: &Config,
-    files: &config::Files,
-    head: &Head,
-    rest: &[u8],
-) -> Result<Response, Refused> {
+fn found(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Refused> {
     if !open::may_be_seen(rest) {
         return Err(Refused::NotFound);
     }
     if head.target.path.ends_with(b"/") {
-        return folder(config, files, head, rest);
+        return folder(files, head, rest);
     }
     match open::open(&files.fd, rest)? {
+        Found::File(_) if is_program(files, rest) => Err(Refused::Forbidden),
         Found::File(file) => send::file(files, head, rest, file, SystemTime::now()),
         Found::Folder(_) => Ok(to_slash(head)),
     }
@@ -68,12 +60,7 @@ fn found(
 
 /// The first index that is a file, else a list of what is there. The folder itself is opened only
 /// for the list: the usual folder costs as much as a file, and may be one that cannot be read.
-fn folder(
-    config: &Config,
-    files: &config::Files,
-    head: &Head,
-    rest: &[u8],
-) -> Result<Response, Refused> {
+fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Refused> {
     let mut path = Vec::with_capacity(rest.len() + 16);
     path.extend_from_slice(rest);
     if !rest.is_empty() && !rest.ends_with(b"/") {
@@ -84,7 +71,7 @@ fn folder(
         path.truncate(base);
         path.extend_from_slice(name.as_bytes());
         match open::open(&files.fd, &path) {
-            Ok(Found::File(_)) if config.is_source(&path) => return Err(Refused::Forbidden),
+            Ok(Found::File(_)) if is_program(files, &path) => return Err(Refused::Forbidden),
             Ok(Found::File(file)) => {
                 return send::file(files, head, &path, file, SystemTime::now());
             }
@@ -98,6 +85,15 @@ fn folder(
         Found::Folder(_) => Err(Refused::Forbidden),
         Found::File(_) => Err(Refused::NotFound),
     }
+}
+
+/// Whether the file is one for `[interpreters]`: shown, it would tell its source. In any letter case,
+/// since nobody means `page.PHP` to be read either.
+fn is_program(files: &config::Files, name: &[u8]) -> bool {
+    files.interpreters.iter().any(|(ending, _)| {
+        let at = name.len().checked_sub(ending.len());
+        at.is_some_and(|at| name[at..].eq_ignore_ascii_case(ending.as_bytes()))
+    })
 }
 
 /// The same target with a slash at its end, as it came, so that nothing is decoded and encoded again.

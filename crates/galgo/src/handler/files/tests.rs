@@ -50,6 +50,7 @@ fn site() -> Site {
         types: Vec::new(),
         default_type: "application/octet-stream".into(),
         headers: Vec::new(),
+        interpreters: std::sync::Arc::default(),
     };
     Site { top, files }
 }
@@ -76,7 +77,7 @@ impl Site {
     fn ask(&self, method: Method, target: &str, pairs: &[(&str, &str)]) -> Response {
         let head = head(method, target, pairs);
         let rest = head.target.path.strip_prefix(b"/").unwrap_or(b"");
-        answer(&Config::default(), &self.files, &head, rest)
+        answer(&self.files, &head, rest)
     }
 
     fn get(&self, target: &str) -> Response {
@@ -283,11 +284,7 @@ fn absolute_paths_and_proc_stay_beneath() {
         // And below a route whose path is longer, where the rest may be anything.
         let head = head(Method::Get, target, &[]);
         let rest = &head.target.path;
-        assert_eq!(
-            answer(&Config::default(), &site.files, &head, rest).status,
-            404,
-            "{target}"
-        );
+        assert_eq!(answer(&site.files, &head, rest).status, 404, "{target}");
     }
 }
 
@@ -406,6 +403,32 @@ fn what_the_system_refuses_is_403() {
     }
 }
 
+/// A program's source is never shown, whatever the configuration calls its folder.
+#[test]
+fn files_for_an_interpreter_are_refused() {
+    let mut site = site();
+    let php = (".php".to_owned(), "/usr/bin/php-cgi".into());
+    site.files.interpreters = std::sync::Arc::new(vec![php]);
+    site.files.index = vec!["index.php".into(), "index.html".into()];
+    for name in [
+        "a.php",
+        "a.PhP",
+        ".php/index.html",
+        "php",
+        "a.php.txt",
+        "sub/index.php",
+    ] {
+        site.put(name, SECRET);
+    }
+    for target in ["/a.php", "/a.PhP", "/a%2ephp", "/sub/", "/sub/index.php"] {
+        assert_serves(&site.get(target), 403, "");
+    }
+    for target in ["/php", "/a.php.txt"] {
+        assert_serves(&site.get(target), 200, SECRET);
+    }
+    assert_eq!(site.get("/b.php").status, 404);
+}
+
 #[test]
 fn dotfiles_are_not_there() {
     let site = site();
@@ -489,20 +512,10 @@ fn a_folder_gets_its_slash_on_this_site() {
         ("/\\/evil.example", "/%5C/evil.example/"),
         ("/\\\\evil.example", "/%5C%5Cevil.example/"),
     ] {
-        let r = answer(
-            &Config::default(),
-            &site.files,
-            &head(Method::Get, raw, &[]),
-            b"evil.example",
-        );
+        let r = answer(&site.files, &head(Method::Get, raw, &[]), b"evil.example");
         assert_eq!(field(&r, "Location"), location);
     }
-    let r = answer(
-        &Config::default(),
-        &site.files,
-        &head(Method::Get, "/static", &[]),
-        b"",
-    );
+    let r = answer(&site.files, &head(Method::Get, "/static", &[]), b"");
     assert_eq!(field(&r, "Location"), "/static/");
 }
 
@@ -521,12 +534,7 @@ fn a_folder_answers_with_its_first_index() {
     site.put("empty/file", "");
     assert_serves(&site.get("/empty/"), 403, "");
     assert_serves(&site.get("/missing/"), 404, "");
-    let r = answer(
-        &Config::default(),
-        &site.files,
-        &head(Method::Get, "/static/", &[]),
-        b"",
-    );
+    let r = answer(&site.files, &head(Method::Get, "/static/", &[]), b"");
     assert_serves(&r, 200, "first");
     site.files.index.clear();
     assert_serves(&site.get("/"), 403, "");

@@ -1,0 +1,79 @@
+//! Programs that name what runs them in their first line.
+
+use crate::{curl::curl_with, site::Site};
+
+const RUBY: &str = r#"#!/usr/bin/env ruby
+body = $stdin.read
+print "Content-Type: text/plain\r\nX-Language: Ruby\r\n\r\n"
+print [ENV['REQUEST_METHOD'], ENV['PATH_INFO'], ENV['QUERY_STRING'], ENV['CONTENT_LENGTH'], body, ARGV.length].join('|')
+"#;
+const TCL: &str = r#"#!/usr/bin/env tclsh
+fconfigure stdin -translation binary
+fconfigure stdout -translation lf
+set body [read stdin]
+puts "Content-Type: text/plain\nX-Language: Tcl\n"
+puts -nonewline [join [list $env(REQUEST_METHOD) $env(PATH_INFO) $env(QUERY_STRING) $env(CONTENT_LENGTH) $body $argc] |]
+"#;
+const SHELL: &str = r#"#!/bin/sh
+printf 'Content-Type: text/plain\nX-Language: shell\n\n'
+printf '%s|%s|%s|%s|' "$REQUEST_METHOD" "$PATH_INFO" "$QUERY_STRING" "$CONTENT_LENGTH"
+cat
+printf '|%s' "$#"
+"#;
+const AWK: &str = r#"#!/usr/bin/awk -f
+BEGIN {
+    getline body
+    e = "|"
+    printf "Content-Type: text/plain\nX-Language: awk\n\n"
+    printf "%s", ENVIRON["REQUEST_METHOD"] e ENVIRON["PATH_INFO"] e ENVIRON["QUERY_STRING"] e ENVIRON["CONTENT_LENGTH"] e body e ARGC - 1
+}
+"#;
+
+#[test]
+fn ruby_tcl_shell_and_awk() {
+    let site = Site::new();
+    let programs = [
+        ("ask.rb", "Ruby", RUBY),
+        ("ask.tcl", "Tcl", TCL),
+        ("ask", "shell", SHELL),
+        ("ask.awk", "awk", AWK),
+    ];
+    for (name, _, source) in programs {
+        site.program(name, source);
+    }
+    let server = site.serve_programs("");
+    for (name, language, _) in programs {
+        let url = server.url(&format!("/cgi-bin/{name}/a/b?some+words"));
+        let reply = curl_with(
+            &[
+                "-H",
+                "Content-Type: text/plain",
+                "--data-binary",
+                "@-",
+                &url,
+            ],
+            b"the body",
+        )
+        .ok();
+        assert_eq!(reply.field("X-Language"), language);
+        assert_eq!(reply.text(), "POST|/a/b|some+words|8|the body|0", "{name}");
+    }
+}
+
+/// A program that is copied in is there for the next request, and a replaced one too.
+#[test]
+fn copied_and_replaced_while_the_server_runs() {
+    let server = Site::new().serve_programs("");
+    let url = server.url("/cgi-bin/new.sh");
+    curl_with(&[&url], b"").is(404);
+    for version in ["one", "two", "three"] {
+        let source = format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n{version}'\n");
+        server.site.program("new.tmp", &source);
+        std::fs::rename(
+            server.site.path("cgi-bin/new.tmp"),
+            server.site.path("cgi-bin/new.sh"),
+        )
+        .unwrap();
+        assert_eq!(curl_with(&[&url], b"").ok().text(), version);
+    }
+}

@@ -1,0 +1,24 @@
+//! Real programs behind the real server, asked by real clients: nothing here is a stand-in.
+//!
+//! Every test starts the galgo binary on a folder of its own. What a test needs and this machine lacks
+//! makes it fail, with a sentence; `make test` installs all of it.
+
+#![allow(clippy::unwrap_used)]
+
+mod bang;
+mod cgit;
+mod curl;
+mod flask;
+mod git;
+mod gitweb;
+mod guestbook;
+mod perl;
+mod php;
+mod processes;
+mod programs;
+mod recipe;
+mod repository;
+mod site;
+
+/// The longest a test waits for something that must happen: a guard, not a measure.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);

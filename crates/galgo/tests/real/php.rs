@@ -1,0 +1,268 @@
+//! php-cgi by the ending of the file: docs/recipes/php.md.
+
+use std::{
+    fs::OpenOptions,
+    io::{BufRead, BufReader, Read, Write},
+    process::Stdio,
+};
+
+use crate::{
+    curl::{self, curl, curl_with},
+    recipe::block,
+    repository::{noise, sha256},
+    site::{Server, Site, needed},
+};
+
+/// `page.php` has no executable bit: php-cgi reads it.
+fn serve(page: &str) -> Server {
+    serve_site(Site::new(), page)
+}
+
+fn serve_site(site: Site, page: &str) -> Server {
+    site.file("cgi-bin/sub/page.php", page);
+    let ini = "upload_max_filesize = 32M\npost_max_size = 32M\nallow_url_include = 0\n";
+    let ini = site.file("php.ini", ini);
+    needed("/usr/bin/php-cgi");
+    let config = block("php.md", "toml", &[("/srv/php.ini", &ini)]);
+    site.serve(&config)
+}
+
+const PAGE: &str = "/cgi-bin/sub/page.php";
+
+#[test]
+fn variables() {
+    let server = serve(
+        r#"<?php header('Content-Type: text/plain');
+        foreach (['PATH_INFO', 'SCRIPT_NAME', 'PHP_SELF', 'QUERY_STRING', 'REQUEST_METHOD', 'REQUEST_URI',
+            'SERVER_PROTOCOL', 'DOCUMENT_ROOT', 'SCRIPT_FILENAME', 'HTTP_X_COLOUR', 'REMOTE_ADDR'] as $name)
+            echo "$name=", $_SERVER[$name] ?? '(unset)', "\n";
+        echo "q=", $_GET['q'] ?? '(unset)', "\n__DIR__=", __DIR__, "\ncwd=", getcwd(), "\n";
+        echo "argc=", $_SERVER['argc'] ?? 0, "\n";"#,
+    );
+    let url = server.url(&format!("{PAGE}/a%20b/c?q=gr%C3%BC%C3%9Fe&x[]=1"));
+    let reply = curl(&["-g", "-H", "X-Colour: red", &url]).ok();
+    assert!(reply.field("X-Powered-By").starts_with("PHP/"));
+    let told = reply.text();
+    let sub = server.site.path("cgi-bin/sub");
+    let sub = sub.display();
+    let root = server.site.path("cgi-bin");
+    let expected = format!(
+        "PATH_INFO=/a b/c\nSCRIPT_NAME={PAGE}\nPHP_SELF={PAGE}/a b/c\nQUERY_STRING=q=gr%C3%BC%C3%9Fe&x[]=1\n\
+         REQUEST_METHOD=GET\nREQUEST_URI={PAGE}/a%20b/c?q=gr%C3%BC%C3%9Fe&x[]=1\nSERVER_PROTOCOL=HTTP/1.1\n\
+         DOCUMENT_ROOT={}\nSCRIPT_FILENAME={sub}/page.php\nHTTP_X_COLOUR=red\nREMOTE_ADDR=127.0.0.1\n\
+         q=grüße\n__DIR__={sub}\ncwd={sub}\n",
+        root.display()
+    );
+    assert!(told.starts_with(&expected), "{told}\nexpected\n{expected}");
+    let without = curl(&[&server.url(PAGE)]).ok().text();
+    assert!(
+        without.contains("PATH_INFO=(unset)\n") || without.contains("PATH_INFO=\n"),
+        "{without}"
+    );
+    assert!(
+        without.contains(&format!("PHP_SELF={PAGE}\nQUERY_STRING=\n")),
+        "{without}"
+    );
+}
+
+#[test]
+fn post_form() {
+    let server = serve(
+        "<?php header('Content-Type: text/plain; charset=utf-8'); ksort($_POST); echo json_encode($_POST, \
+         JSON_UNESCAPED_UNICODE), ' ', file_get_contents('php://input'), ' ', $_SERVER['CONTENT_LENGTH'] ?? '-';",
+    );
+    let form = "name=Zo%C3%AB+%26+co&list[]=1&list[]=2";
+    let reply = curl(&["-d", form, &server.url(PAGE)]).ok();
+    let expected = format!(
+        r#"{{"list":["1","2"],"name":"Zoë & co"}} {form} {}"#,
+        form.len()
+    );
+    assert_eq!(reply.text(), expected);
+}
+
+/// php-cgi reads exactly CONTENT_LENGTH bytes; a chunked body has none until it is a file.
+#[test]
+fn chunked_form_arrives_as_a_file() {
+    let site = Site::new();
+    site.file(
+        "cgi-bin/page.php",
+        "<?php echo $_POST['name'] ?? '-', $_SERVER['CONTENT_LENGTH'] ?? '-';",
+    );
+    let config = "body = \"file\"\n[interpreters]\n\".php\" = \"/usr/bin/php-cgi\"\n";
+    let server = site.serve_programs(config);
+    let url = server.url("/cgi-bin/page.php");
+    let reply = curl(&["-H", "Transfer-Encoding: chunked", "-d", "name=Ada", &url]).ok();
+    assert_eq!(reply.text(), "Ada8");
+}
+
+#[test]
+fn upload_of_20_mb() {
+    let server = serve(
+        "<?php header('Content-Type: text/plain'); $f = $_FILES['file']; echo $f['error'], ' ', $f['name'], ' ', \
+         $f['size'], ' ', hash_file('sha256', $f['tmp_name']), ' ', $_POST['title'];",
+    );
+    let bytes = noise(20_000_000);
+    let file = server.site.file("größe.bin", &bytes);
+    let form = format!("file=@{}", file.display());
+    let reply = curl(&["-F", "title=a title", "-F", &form, &server.url(PAGE)]).ok();
+    let expected = format!("0 größe.bin 20000000 {} a title", sha256(&bytes));
+    assert_eq!(reply.text(), expected);
+}
+
+#[test]
+fn two_cookies_arrive_and_leave() {
+    let server = serve(
+        "<?php setcookie('a', '1'); setcookie('b', 'two words', ['httponly' => true]); \
+         echo $_COOKIE['x'] ?? '-', $_COOKIE['y'] ?? '-';",
+    );
+    let reply = curl(&["-H", "Cookie: x=1", "-H", "Cookie: y=2", &server.url(PAGE)]).ok();
+    assert_eq!(
+        reply.fields("Set-Cookie"),
+        ["a=1", "b=two%20words; HttpOnly"]
+    );
+    assert_eq!(reply.text(), "12");
+}
+
+/// The first part is received while the script stands still, and only that lets it go on.
+#[test]
+fn flush_sends_at_once() {
+    let site = Site::new();
+    let fifo = site.fifo("go-on");
+    let page = format!(
+        "<?php header('Content-Type: text/plain'); echo \"first\\n\"; flush(); \
+         echo file_get_contents('{}'), \"last\\n\";",
+        fifo.display()
+    );
+    let server = serve_site(site, &page);
+    let mut client = curl::command()
+        .args(["-N", &server.url(PAGE)])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(client.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert_eq!(line, "first\n");
+    let mut go_on = OpenOptions::new().write(true).open(fifo).unwrap();
+    go_on.write_all(b"went on\n").unwrap();
+    drop(go_on);
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "went on\nlast\n");
+    assert!(client.wait().unwrap().success());
+}
+
+#[test]
+fn response_code_redirect_and_error() {
+    let server = serve(
+        "<?php switch ($_SERVER['PATH_INFO'] ?? '') {
+         case '/404': http_response_code(404); echo 'not here'; break;
+         case '/201': header('X-A: b', true, 201); echo 'made'; break;
+         case '/redirect': header('Location: /elsewhere?x=1'); break;
+         case '/see-other': header('Location: https://example.org/', true, 303); break;
+         case '/204': http_response_code(204); break;
+         case '/fatal': ini_set('display_errors', '0'); ini_set('log_errors', '1'); no_such_function();
+         }",
+    );
+    let get = |path: &str| curl(&[&server.url(&format!("{PAGE}{path}"))]);
+    assert_eq!(get("/404").is(404).text(), "not here");
+    assert_eq!(get("/201").is(201).field("X-A"), "b");
+    assert_eq!(get("/redirect").is(302).field("Location"), "/elsewhere?x=1");
+    assert_eq!(
+        get("/see-other").is(303).field("Location"),
+        "https://example.org/"
+    );
+    assert!(get("/204").is(204).body.is_empty());
+    get("/fatal").is(500);
+    server.wait_for_log("no_such_function");
+}
+
+/// A session begun by one request is there in the next.
+#[test]
+fn session() {
+    let server = serve(
+        "<?php session_save_path(dirname(__DIR__, 2)); session_start(); echo $_SESSION['n'] = ($_SESSION['n'] ?? 0) + 1;",
+    );
+    let url = server.url(PAGE);
+    let first = curl(&[&url]).ok();
+    assert_eq!(first.text(), "1");
+    let cookie = first
+        .field("Set-Cookie")
+        .split(';')
+        .next()
+        .unwrap()
+        .to_owned();
+    assert_eq!(curl(&["-b", &cookie, &url]).ok().text(), "2");
+    assert_eq!(curl(&["-b", &cookie, &url]).ok().text(), "3");
+    assert_eq!(curl(&[&url]).ok().text(), "1");
+}
+
+/// php-cgi has options that show the source of a script or change its settings: no request sets them.
+#[test]
+fn no_query_becomes_an_option() {
+    let server = serve(
+        "<?php /* SECRET */ header('Content-Type: text/plain'); echo 'ran ', ini_get('allow_url_include');",
+    );
+    for query in [
+        "-s",
+        "%2ds",
+        "-s+",
+        "+-s",
+        "--syntax-highlight",
+        "-n",
+        "-h",
+        "-i",
+        "-T+3",
+        "%AD-s",
+        "%ads",
+        "s",
+        "-",
+        "-d+allow_url_include%3d1",
+        "-d+allow_url_include=1+-d+auto_prepend_file=php://input",
+        "%ADd+allow_url_include%3d1+%ADd+auto_prepend_file%3dphp://input",
+        "-c+/etc",
+        "-z+page.php",
+    ] {
+        let url = server.url(&format!("{PAGE}?{query}"));
+        let got = curl(&[&url]).ok();
+        assert_eq!(got.text(), "ran 0", "{query}");
+        let injected = curl_with(&["--data-binary", "@-", &url], b"<?php echo 'INJECTED'; ?>").ok();
+        assert_eq!(injected.text(), "ran 0", "{query}");
+    }
+    for path in [
+        "/cgi-bin/sub/page.phps",
+        "/cgi-bin/sub/page.php~",
+        "/cgi-bin/sub/page.PHP",
+        "/cgi-bin/sub/page.php%00",
+        "/cgi-bin/sub/",
+    ] {
+        let got = curl(&[&server.url(path)]);
+        assert!(
+            got.status >= 400 && !String::from_utf8_lossy(&got.body).contains("SECRET"),
+            "{path}: {got:?}"
+        );
+    }
+}
+
+/// A script in a folder of files would show its source: it is refused there.
+#[test]
+fn among_files_a_script_is_refused() {
+    let site = Site::new();
+    for name in ["page.php", "other.PhP", "index.php"] {
+        site.file(&format!("public/{name}"), "<?php /* SECRET */");
+    }
+    let config = "[[route]]\npath = \"/\"\nfiles = \"public\"\nindex = [\"index.php\"]\n[interpreters]\n\".php\" = \"/usr/bin/php-cgi\"\n";
+    let server = site.serve(config);
+    for path in ["/page.php", "/page.PHP", "/other.PhP", "/", "/page.php?-s"] {
+        let got = curl(&[&server.url(path)]);
+        let expected = if path == "/page.PHP" { 404 } else { 403 };
+        assert!(!got.is(expected).text().contains("SECRET"), "{path}");
+    }
+}
+
+/// Only what the client said is in REDIRECT_STATUS's care: php-cgi runs nothing without it.
+#[test]
+fn missing_script_is_not_found() {
+    let server = serve("<?php echo 1;");
+    curl(&[&server.url("/cgi-bin/sub/nothing.php")]).is(404);
+}
