@@ -3,6 +3,7 @@
 //! Every operation tries the system call first and waits only when the kernel says `EAGAIN`.
 
 use std::{
+    cell::Cell,
     io::{self, IoSlice},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
@@ -18,6 +19,8 @@ const HEAD_READ: usize = 4 << 10;
 #[derive(Debug)]
 pub struct Sock {
     fd: AsyncFd<OwnedFd>,
+    /// Something unread may be there though the event loop would not say so again.
+    passed_over: Cell<bool>,
 }
 
 /// Registers a descriptor with the event loop of this thread.
@@ -35,6 +38,7 @@ impl Sock {
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             fd: register(fd, Interest::READABLE | Interest::WRITABLE)?,
+            passed_over: Cell::new(false),
         })
     }
 
@@ -42,6 +46,7 @@ impl Sock {
     pub fn reader(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             fd: register(fd, Interest::READABLE)?,
+            passed_over: Cell::new(false),
         })
     }
 
@@ -49,6 +54,7 @@ impl Sock {
     pub fn writer(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             fd: register(fd, Interest::WRITABLE)?,
+            passed_over: Cell::new(false),
         })
     }
 
@@ -149,6 +155,12 @@ impl Sock {
 
     /// Waits for the next request; holds no memory while there is none.
     pub async fn read_idle(&self, buf: &mut Buf) -> io::Result<usize> {
+        if self.passed_over.take() {
+            match rustix::io::read(self.fd.get_ref(), spare_capacity(buf.room(HEAD_READ))) {
+                Err(Errno::AGAIN | Errno::INTR) => buf.shrink(),
+                done => return done.map_err(Into::into),
+            }
+        }
         loop {
             let mut guard = self.fd.ready(Interest::READABLE).await?;
             let read = guard.try_io(|fd| {
@@ -173,6 +185,7 @@ impl Sock {
             if ready.is_read_closed() || ready.is_error() {
                 return;
             }
+            self.passed_over.set(true);
             guard.clear_ready_matching(Ready::READABLE);
         }
     }

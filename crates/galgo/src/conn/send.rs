@@ -161,7 +161,6 @@ impl Sender {
         mut response: Response,
         mut output: Output,
     ) -> After {
-        output.program.drain_ready(pool::SIZE);
         let framing = program_framing(request, response.status, &output);
         let keep_alive = keeps_alive(worker, request, framing);
         let head = match framing {
@@ -252,7 +251,15 @@ impl Stream<'_, '_, '_> {
     async fn stream(&mut self, mut head: Vec<u8>) -> Result<(), Fault> {
         let mut probed = false;
         loop {
-            let last = self.output.program.output_ended();
+            let mut last = self.output.program.output_ended();
+            let killed = match self.framing {
+                // Here the end of output alone would make a whole response of what is a piece of one.
+                Framing::Chunked | Framing::UntilClose | Framing::Raw if last => {
+                    self.output.program.killed().await
+                }
+                _ => None,
+            };
+            last &= killed.is_none();
             let out = std::mem::take(&mut self.output.program.out);
             if !out.is_empty() || !head.is_empty() || last {
                 self.piece(&std::mem::take(&mut head), &out, last, probed)
@@ -260,6 +267,9 @@ impl Stream<'_, '_, '_> {
                 probed &= out.is_empty();
             }
             pool::give(out);
+            if let Some(fault) = killed {
+                return Err(fault);
+            }
             if last || self.output.excess {
                 return self.ended();
             }

@@ -31,8 +31,10 @@ use crate::{
     conn::Request,
     fault::Fault,
     log::{Level, Source},
+    pool,
     relay::{
         clock::Clocks,
+        process::how,
         program::{Program, Started, Turn},
     },
     route::{self, Found, Match, Refusal},
@@ -265,6 +267,9 @@ impl Run<'_, '_, '_> {
     /// Reads the response head, and decides what becomes of the rest.
     async fn reply(&mut self, mut program: Program) -> Result<Answer, Fault> {
         self.request.send_continue();
+        if self.request.input.half_closed {
+            self.request.probe();
+        }
         let reply = match self.script.nph {
             true => self.own_words(&mut program).await,
             false => self.head(&mut program).await,
@@ -277,7 +282,7 @@ impl Run<'_, '_, '_> {
                 self.end(program);
                 Ok(Answer::Local(location))
             }
-            Ok(reply) => Ok(Answer::Response(self.document(program, reply))),
+            Ok(reply) => self.document(program, reply).await,
             Err(Trouble::Reply(e)) => Err(self.bad_reply(program, &e).await),
             Err(Trouble::Fault(fault)) => {
                 self.request.stderr = program.stderr_tail();
@@ -347,7 +352,15 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    fn document(&self, program: Program, reply: Reply) -> Response {
+    async fn document(&mut self, mut program: Program, reply: Reply) -> Result<Answer, Fault> {
+        program.drain_ready(pool::SIZE);
+        if program.output_ended()
+            && let Some(fault) = program.killed().await
+        {
+            self.request.stderr = program.stderr_tail();
+            self.end(program);
+            return Err(fault);
+        }
         let output = Output {
             program,
             content_length: reply.content_length,
@@ -356,12 +369,12 @@ impl Run<'_, '_, '_> {
             excess: false,
             source: self.source(),
         };
-        Response {
+        Ok(Answer::Response(Response {
             status: reply.status,
             reason: reply.reason,
             fields: reply.fields,
             body: Body::Program(Box::new(output)),
-        }
+        }))
     }
 
     /// What the program did wrong, together with how it ended.
@@ -373,8 +386,8 @@ impl Run<'_, '_, '_> {
         let how = match exit.map(|e| e.status) {
             Some(Status::Code(0)) | None => String::new(),
             Some(_) if !ended => String::new(),
-            Some(Status::Code(code)) => format!("; it exited with status {code}"),
-            Some(Status::Signal(n)) => format!("; it was ended by signal {n}{}", signal_name(n)),
+            Some(status @ Status::Code(_)) => format!("; it exited {}", how(status)),
+            Some(status @ Status::Signal(_)) => format!("; it was ended {}", how(status)),
         };
         Fault::Script(format!("{e}{how}"))
     }
@@ -401,23 +414,6 @@ impl From<ReplyError> for Trouble {
 impl From<Fault> for Trouble {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
-    }
-}
-
-/// The names of the signals that programs usually die of (signal(7)).
-fn signal_name(n: i32) -> &'static str {
-    match n {
-        4 => " (SIGILL)",
-        6 => " (SIGABRT)",
-        7 => " (SIGBUS)",
-        8 => " (SIGFPE)",
-        9 => " (SIGKILL: a limit, or the system ran out of memory)",
-        11 => " (SIGSEGV)",
-        15 => " (SIGTERM)",
-        24 => " (SIGXCPU: its limit of CPU time)",
-        25 => " (SIGXFSZ: its limit of file size)",
-        31 => " (SIGSYS)",
-        _ => "",
     }
 }
 

@@ -7,17 +7,20 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::{Child, Exit};
-use tokio::{io::Interest, io::unix::AsyncFd};
+use galgo_spawn::{Child, Exit, Status};
 
-use super::{clock::Clocks, stderr::Lines};
+use super::{
+    clock::Clocks,
+    process::{Process, how},
+    stderr::Lines,
+};
 use crate::{
     admission::Permit,
     conn::input::{Input, Next, RequestBody, watch_unread},
     fault::Fault,
     log::Source,
     pool,
-    sock::{Sock, register},
+    sock::Sock,
 };
 
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
@@ -25,6 +28,10 @@ const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
 /// After the process has exited, how long a background child may keep standard output open.
 const EXIT_GRACE: Duration = Duration::from_millis(250);
+/// The most that a pipe holds without privileges (pipe(7)).
+const PIPE_MOST: usize = 1 << 20;
+/// Who dies of a signal closes its output on the way: the signal is known within this, or there is none.
+const VERDICT: Duration = Duration::from_millis(20);
 /// How long a process may go on after it closed its output, before it is told to end.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -32,6 +39,8 @@ const LINGER: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Program {
     process: Process,
+    /// How it ended, once that has been asked.
+    exit: Option<Exit>,
     stdin: Option<Sock>,
     stdout: Option<Sock>,
     errors: Errors,
@@ -50,14 +59,6 @@ struct Errors {
     lines: Lines,
     source: Source,
     buf: Vec<u8>,
-}
-
-/// A process, registered with the event loop only when somebody has to wait for it.
-#[derive(Debug)]
-enum Process {
-    Idle(Child),
-    Watched(AsyncFd<Child>),
-    Gone,
 }
 
 /// The descriptors and rules a program runs under.
@@ -85,9 +86,6 @@ pub struct Started {
     pub permit: Permit,
 }
 
-/// A process that exits within this needs no watching: end of output tells as much.
-const WATCH_AFTER: Duration = Duration::from_millis(20);
-
 /// What happened while output was awaited.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -109,7 +107,8 @@ impl Program {
             buf: Vec::new(),
         };
         Self {
-            process: Process::Idle(s.child),
+            process: Process::new(s.child),
+            exit: None,
             stdin: s.stdin,
             stdout: Some(s.stdout),
             errors,
@@ -133,6 +132,11 @@ impl Program {
 
     /// Waits for output while everything else goes on.
     pub async fn turn(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
+        if self.stdout.is_some() && self.process.is_over(EXIT_GRACE) {
+            // What it printed itself is in the pipe, in front of what others print there for ever.
+            self.drain_ready(self.out.len() + PIPE_MOST);
+            self.stdout = None;
+        }
         let Self {
             process,
             stdin,
@@ -322,21 +326,26 @@ impl Program {
     }
 
     fn reap(&mut self) -> Option<Exit> {
-        let exit = match &mut self.process {
-            Process::Idle(child) => child.try_wait(),
-            Process::Watched(fd) => fd.get_mut().try_wait(),
-            Process::Gone => return None,
-        };
-        match exit {
-            Ok(None) => None,
-            Ok(exit) => {
-                self.process = Process::Gone;
-                exit
+        self.exit = self.exit.or_else(|| self.process.reap());
+        self.exit
+    }
+
+    /// Its output has ended: whether that was the end of a document, or a signal ended the program
+    /// before it had printed all of one.
+    pub async fn killed(&mut self) -> Option<Fault> {
+        if self.reap().is_none() {
+            // The moment between the end of output and that of the process is short.
+            tokio::task::yield_now().await;
+            if self.reap().is_none() {
+                self.exited_within(VERDICT).await;
             }
-            Err(_) => {
-                self.process = Process::Gone;
-                None
-            }
+        }
+        match self.reap()?.status {
+            status @ Status::Signal(_) => Some(Fault::Script(format!(
+                "the program did not finish its response: it was ended {}",
+                how(status)
+            ))),
+            Status::Code(_) => None,
         }
     }
 }
@@ -419,6 +428,9 @@ impl Drop for Program {
     }
 }
 
+/// Reads of standard error after the process is gone: a pipe holds no more.
+const DRAINS: usize = PIPE_MOST / pool::SIZE;
+
 impl Errors {
     /// Logs what comes on standard error, forever.
     async fn drain(&mut self) -> Infallible {
@@ -432,7 +444,9 @@ impl Errors {
     }
 
     fn drain_ready(&mut self) {
-        while let Some(sock) = &self.sock {
+        // Bounded: who has left the group may still be writing.
+        for _ in 0..DRAINS {
+            let Some(sock) = &self.sock else { return };
             match sock.try_read(&mut self.buf) {
                 Ok(Some(n)) if n > 0 => self.log(),
                 _ => self.sock = None,
@@ -451,47 +465,6 @@ impl Errors {
     fn finish(&mut self) {
         let Self { lines, source, .. } = self;
         lines.finish(&mut |line| source.line(line));
-    }
-}
-
-impl Process {
-    /// Waits until the process has exited, and `grace` longer. Most exit within [`WATCH_AFTER`] of their
-    /// last byte, and are never registered with the event loop.
-    async fn exited_for(&mut self, grace: Duration) {
-        if let Self::Idle(_) = self {
-            tokio::time::sleep(WATCH_AFTER).await;
-        }
-        self.exited().await;
-        tokio::time::sleep(grace).await;
-    }
-
-    /// Waits until the process has exited; it is not reaped by this.
-    async fn exited(&mut self) {
-        if let Self::Idle(_) = self {
-            let Self::Idle(child) = std::mem::replace(self, Self::Gone) else {
-                return;
-            };
-            match register(child, Interest::READABLE) {
-                Ok(fd) => *self = Self::Watched(fd),
-                Err(_) => return, // dropped with the error: its group has been killed
-            }
-        }
-        match self {
-            Self::Watched(fd) => {
-                // Readiness of a pidfd does not go away.
-                let _ready = fd.readable().await;
-            }
-            Self::Idle(_) | Self::Gone => {}
-        }
-    }
-
-    fn signal(&self, signal: i32) {
-        // It fails only where the group has ended already.
-        let _ = match self {
-            Self::Idle(child) => child.signal_group(signal),
-            Self::Watched(fd) => fd.get_ref().signal_group(signal),
-            Self::Gone => Ok(()),
-        };
     }
 }
 

@@ -17,6 +17,7 @@
 #[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
 mod harness;
 
+mod faults;
 mod files;
 mod framing;
 mod logs;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     let args = libtest_mimic::Arguments::from_args();
     let tests = [
         harness::tests(),
+        faults::tests(),
         files::tests(),
         framing::tests(),
         logs::tests(),

@@ -87,10 +87,10 @@ fn run(verb: &str, argument: &[u8]) -> io::Result<()> {
         "deaf" => on_term(None),
         "last" => on_term(Some(mark(&text))),
         "bg" => background(&text).map(drop),
-        "die" => Ok(kill_process(
-            getpid(),
-            Signal::from_named_raw(number as i32).unwrap(),
-        )?),
+        // The library's own handler of SIGSEGV takes the first one.
+        "die" => loop {
+            kill_process(getpid(), Signal::from_named_raw(number as i32).unwrap())?;
+        },
         "exit" => std::process::exit(number as i32),
         "env" => list(env::vars_os().map(|(mut name, value)| {
             name.push("=");

@@ -10,6 +10,7 @@ pub mod watch;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,7 +20,22 @@ pub use client::{Client, End, Reply};
 pub use server::{Server, Site};
 
 /// A test: its name and what it does.
-pub type Test = (&'static str, fn());
+#[derive(Clone)]
+pub struct Test {
+    name: String,
+    run: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Test {
+    /// A test of the module `module`.
+    pub fn new(module: &str, name: &str, run: impl Fn() + Send + Sync + 'static) -> Self {
+        let module = module.strip_prefix("it::").unwrap_or(module);
+        Self {
+            name: format!("{module}::{name}"),
+            run: Arc::new(run),
+        }
+    }
+}
 
 /// Nothing that a test waits for takes longer, on the slowest machine.
 pub const LONG: Duration = Duration::from_secs(20);
@@ -29,7 +45,7 @@ macro_rules! list {
     ($($name:ident),* $(,)?) => {
         /// The tests of this module.
         pub fn tests() -> Vec<$crate::harness::Test> {
-            vec![$((concat!(module_path!(), "::", stringify!($name)), $name as fn())),*]
+            vec![$($crate::harness::Test::new(module_path!(), stringify!($name), $name)),*]
         }
     };
 }
@@ -54,14 +70,11 @@ pub fn trials(tests: Vec<Test>) -> Vec<Trial> {
             quiet(info);
         }
     }));
-    let trial = |(name, test): Test| {
-        let name = name.strip_prefix("it::").unwrap_or(name);
-        Trial::ignorable_test(name, move || run(test))
-    };
+    let trial = |test: Test| Trial::ignorable_test(test.name, move || run(&*test.run));
     tests.into_iter().map(trial).collect()
 }
 
-fn run(test: fn()) -> Result<Completion, Failed> {
+fn run(test: &dyn Fn()) -> Result<Completion, Failed> {
     match catch_unwind(AssertUnwindSafe(test)) {
         Ok(()) => Ok(Completion::Completed),
         Err(thrown) => match thrown.downcast::<Skipped>() {

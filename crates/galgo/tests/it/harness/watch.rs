@@ -45,6 +45,12 @@ impl<'s> Watch<'s> {
                 .then_some(())
         });
         let lines = settled(server);
+        // Connections of before are on their way out.
+        let sample = |_| {
+            std::thread::sleep(Duration::from_millis(1));
+            descriptors(server.pid())
+        };
+        let descriptors = (0..20).map(sample).min().unwrap();
         let over = Arc::new(AtomicBool::new(false));
         let (address, stop) = (server.address(), over.clone());
         // From here on the peak counts (proc(5), clear_refs).
@@ -68,7 +74,7 @@ impl<'s> Watch<'s> {
         });
         Self {
             server,
-            descriptors: descriptors(server.pid()),
+            descriptors,
             lines,
             resident: memory(server.pid(), "VmRSS"),
             growth: None,
@@ -145,18 +151,20 @@ impl Drop for Watch<'_> {
 
 /// Waits until the log has caught up; how many lines it then has.
 fn settled(server: &Server) -> usize {
-    // Lines of one worker stand in their order; two health requests may meet two workers, so
-    // each worker has written everything before once the last of some is there.
-    let probe = |_| {
-        let id = format!("/health?{}", unique());
-        assert_eq!(server.get(&id).status, 200);
-        id
+    // Lines of one worker stand in their order, and connections that are open together are spread
+    // over all workers: when the lines of these are there, so is every line before them.
+    let mut clients: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    let probe = |client: &mut Client| {
+        let target = format!("/health?{}", unique());
+        client.get(&target);
+        assert_eq!(client.reply().status, 200);
+        target
     };
-    let ids: Vec<_> = (0..4).map(probe).collect();
+    let targets: Vec<_> = clients.iter_mut().map(probe).collect();
     eventually("the health requests in the access log", || {
         let lines = server.access();
-        let there = |id: &String| lines.iter().any(|l| l["target"] == id.as_str());
-        ids.iter().all(there).then_some(())
+        let there = |t: &String| lines.iter().any(|l| l["target"] == t.as_str());
+        targets.iter().all(there).then_some(())
     });
     requests(server).len()
 }

@@ -1,0 +1,131 @@
+//! A process, watched without being waited for.
+
+use std::time::Duration;
+
+use galgo_spawn::{Child, Exit, Status};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::{Instant, sleep_until},
+};
+
+use crate::sock::register;
+
+/// A process that exits within this needs no watching: end of output tells as much.
+const WATCH_AFTER: Duration = Duration::from_millis(20);
+
+/// A process, registered with the event loop only when somebody has to wait for it.
+#[derive(Debug)]
+pub(super) struct Process {
+    state: State,
+    /// When it was started, or somebody last looked whether it has exited.
+    looked: Instant,
+    /// Since when it is known to have exited.
+    exited: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle(Child),
+    Watched(AsyncFd<Child>),
+    Gone,
+}
+
+impl Process {
+    pub(super) fn new(child: Child) -> Self {
+        Self {
+            state: State::Idle(child),
+            looked: Instant::now(),
+            exited: None,
+        }
+    }
+
+    /// Waits until the process has exited, and `grace` longer. Most exit before they need to be
+    /// watched, and are never registered with the event loop. Given up and begun again it goes on
+    /// where it was: output that keeps coming does not put it off.
+    pub(super) async fn exited_for(&mut self, grace: Duration) {
+        if let State::Idle(_) = self.state {
+            sleep_until(self.looked + WATCH_AFTER).await;
+        }
+        self.exited().await;
+        let since = *self.exited.get_or_insert_with(Instant::now);
+        sleep_until(since + grace).await;
+    }
+
+    /// Whether the process exited `grace` ago, for who has no time to wait; looks itself now and then.
+    pub(super) fn is_over(&mut self, grace: Duration) -> bool {
+        let now = Instant::now();
+        if self.exited.is_none() && now >= self.looked + grace {
+            self.looked = now;
+            let gone = match &self.state {
+                State::Idle(child) => child.has_exited().unwrap_or(true),
+                State::Watched(fd) => fd.get_ref().has_exited().unwrap_or(true),
+                State::Gone => true,
+            };
+            self.exited = gone.then_some(now);
+        }
+        self.exited.is_some_and(|since| since + grace <= now)
+    }
+
+    /// Waits until the process has exited; it is not reaped by this.
+    pub(super) async fn exited(&mut self) {
+        if let State::Idle(_) = self.state {
+            let State::Idle(child) = std::mem::replace(&mut self.state, State::Gone) else {
+                return;
+            };
+            match register(child, Interest::READABLE) {
+                Ok(fd) => self.state = State::Watched(fd),
+                Err(_) => return, // dropped with the error: its group has been killed
+            }
+        }
+        if let State::Watched(fd) = &self.state {
+            // Readiness of a pidfd does not go away.
+            let _ready = fd.readable().await;
+        }
+    }
+
+    /// Reaps the process where it has exited, and ends what is left of its group.
+    pub(super) fn reap(&mut self) -> Option<Exit> {
+        let exit = match &mut self.state {
+            State::Idle(child) => child.try_wait(),
+            State::Watched(fd) => fd.get_mut().try_wait(),
+            State::Gone => return None,
+        };
+        let exit = exit.transpose()?;
+        self.state = State::Gone;
+        exit.ok()
+    }
+
+    pub(super) fn signal(&self, signal: i32) {
+        // It fails only where the group has ended already.
+        let _ = match &self.state {
+            State::Idle(child) => child.signal_group(signal),
+            State::Watched(fd) => fd.get_ref().signal_group(signal),
+            State::Gone => Ok(()),
+        };
+    }
+}
+
+/// How a process ended, in words: "with status 3", "by signal 11 (SIGSEGV)".
+pub fn how(status: Status) -> String {
+    match status {
+        Status::Code(code) => format!("with status {code}"),
+        Status::Signal(n) => format!("by signal {n}{}", signal_name(n)),
+    }
+}
+
+/// The names of the signals that programs usually die of (signal(7)).
+fn signal_name(n: i32) -> &'static str {
+    match n {
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL: a limit, or the system ran out of memory)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        24 => " (SIGXCPU: its limit of CPU time)",
+        25 => " (SIGXFSZ: its limit of file size)",
+        31 => " (SIGSYS)",
+        _ => "",
+    }
+}

@@ -1,0 +1,25 @@
+//! What must be survived: one row for each fault, and after each the eight points of
+//! [`Watch::after`](crate::harness::watch::Watch::after).
+
+mod clients;
+mod limits;
+mod scripts;
+mod streams;
+
+use crate::harness::{Test, encode};
+
+/// The tests of this module.
+pub fn tests() -> Vec<Test> {
+    [
+        scripts::tests(),
+        streams::tests(),
+        limits::tests(),
+        clients::tests(),
+    ]
+    .concat()
+}
+
+/// The target that makes the program print `bytes` and exit.
+fn prints(bytes: impl AsRef<[u8]>) -> String {
+    format!("/cgi-bin/t?out={}", encode(bytes))
+}

@@ -1,0 +1,474 @@
+//! Programs that do not start, die, or print what is no response.
+
+use super::prints;
+use crate::harness::{End, Site, Test};
+
+/// What the client must see.
+#[derive(Clone, Copy)]
+enum Want {
+    /// Our page with this status: not a byte of the program's.
+    Page(u16),
+    /// A whole response with this status and body; the connection goes on.
+    Whole(u16, &'static str),
+    /// The beginning of a response, and then the end of the connection.
+    Cut(&'static str),
+}
+use Want::{Cut, Page, Whole};
+
+#[derive(Clone)]
+struct Row {
+    name: &'static str,
+    method: &'static str,
+    target: String,
+    want: Want,
+    outcome: &'static str,
+    /// Words of the error log.
+    says: &'static str,
+}
+
+fn row(name: &'static str, target: String, want: Want, says: &'static str) -> Row {
+    let outcome = match want {
+        Page(403) => "refused",
+        Page(404) => "not_found",
+        Page(504) => "script_timeout",
+        Page(_) | Cut(_) => "script_error",
+        Whole(..) => "ok",
+    };
+    Row {
+        name,
+        method: "GET",
+        target,
+        want,
+        outcome,
+        says,
+    }
+}
+
+/// The target that makes the program run these steps.
+fn steps(steps: &str) -> String {
+    format!("/cgi-bin/t?{steps}")
+}
+
+fn starts() -> Vec<Row> {
+    let file = |name: &str| format!("/cgi-bin/{name}");
+    vec![
+        row("not_executable", file("plain.py"), Page(403), "chmod +x"),
+        row(
+            "missing_interpreter",
+            file("lost"),
+            Page(502),
+            "/no/such/interpreter",
+        ),
+        row(
+            "carriage_return_in_first_line",
+            file("dos"),
+            Page(502),
+            "carriage return",
+        ),
+        row("empty_file", file("blank"), Page(502), "empty"),
+        row("no_format_the_kernel_knows", file("text"), Page(502), "#!"),
+        row("a_folder", file("folder"), Page(404), ""),
+        row("not_there", file("nothing"), Page(404), ""),
+        row(
+            "link_out_of_the_folder",
+            file("outward"),
+            Page(403),
+            "symbolic link",
+        ),
+    ]
+}
+
+fn deaths() -> Vec<Row> {
+    vec![
+        row(
+            "exits_1_without_output",
+            steps("exit=1"),
+            Page(502),
+            "it exited with status 1",
+        ),
+        row(
+            "exits_0_without_output",
+            steps(""),
+            Page(502),
+            "it printed nothing",
+        ),
+        row("dies_by_a_signal", steps("die=11"), Page(502), "SIGSEGV"),
+        row(
+            "dies_half_way_through_the_headers",
+            steps("out=Content-Type:%20text/plain%0AX-Half&die=6"),
+            Page(502),
+            "SIGABRT",
+        ),
+        row(
+            "ends_without_an_empty_line",
+            prints("Content-Type: text/plain\n"),
+            Page(502),
+            "no empty line",
+        ),
+        row(
+            "dies_half_way_through_a_body_of_known_length",
+            steps(
+                "out=Content-Type:%20text/plain%0AContent-Length:%2010%0A%0A12345&touch=out&await=go&die=9",
+            ),
+            Cut("12345"),
+            "Content-Length 10",
+        ),
+        row(
+            "dies_half_way_through_a_streamed_body",
+            steps("head&out=12345&touch=out&await=go&die=9"),
+            Cut("12345"),
+            "SIGKILL",
+        ),
+        row(
+            "dies_by_a_signal_before_a_byte_was_sent",
+            steps("head&out=12345&die=9"),
+            Page(502),
+            "SIGKILL",
+        ),
+        row(
+            "exits_3_behind_a_document",
+            steps("head&out=done&exit=3"),
+            Whole(200, "done"),
+            "",
+        ),
+    ]
+}
+
+fn heads() -> Vec<Row> {
+    const TYPE: &str = "Content-Type: text/plain\n";
+    let bad =
+        |name, head: &str, says| row(name, prints(format!("{head}\nbody\n")), Page(502), says);
+    let fine = |name, head: &str| {
+        row(
+            name,
+            prints(format!("{head}\nbody")),
+            Whole(200, "body"),
+            "",
+        )
+    };
+    vec![
+        bad(
+            "nul_in_a_value",
+            "Content-Type: text/plain\nX: a\0b\n",
+            "NUL",
+        ),
+        bad(
+            "nul_in_a_name",
+            "X\0Y: a\nContent-Type: text/plain\n",
+            "NUL",
+        ),
+        bad(
+            "bare_cr",
+            "Content-Type: text/plain\nX: a\rSet-Cookie: b\n",
+            "carriage return",
+        ),
+        bad(
+            "obs_fold",
+            "Content-Type: text/plain\nX: a\n b\n",
+            "white space",
+        ),
+        bad(
+            "no_colon",
+            "Content-Type: text/plain\nHello\n",
+            "not a header field",
+        ),
+        bad("empty_name", "Content-Type: text/plain\n: a\n", "no name"),
+        bad(
+            "space_before_the_colon",
+            "Content-Type : text/plain\n",
+            "white space before",
+        ),
+        bad(
+            "name_with_8_bits",
+            "Content-Type: text/plain\nX-\u{e4}: a\n",
+            "name",
+        ),
+        bad(
+            "no_content_type_with_a_body",
+            "Status: 200 OK\n",
+            "no Content-Type",
+        ),
+        bad(
+            "a_status_line",
+            "HTTP/1.1 200 OK\nContent-Type: text/plain\n",
+            "HTTP status line",
+        ),
+        bad(
+            "status_abc",
+            "Status: abc\nContent-Type: text/plain\n",
+            "not a status",
+        ),
+        bad(
+            "status_99",
+            "Status: 99\nContent-Type: text/plain\n",
+            "not a status",
+        ),
+        bad(
+            "status_1000",
+            "Status: 1000\nContent-Type: text/plain\n",
+            "not a status",
+        ),
+        bad(
+            "status_1xx",
+            "Status: 103 Early Hints\nContent-Type: text/plain\n",
+            "not a status",
+        ),
+        bad(
+            "two_content_types",
+            "Content-Type: text/plain\nContent-Type: text/plain\n",
+            "repeats",
+        ),
+        bad("two_locations", "Location: /a\nLocation: /b\n", "repeats"),
+        bad(
+            "two_statuses",
+            "Status: 200\nstatus: 200\nContent-Type: text/plain\n",
+            "repeats",
+        ),
+        bad(
+            "transfer_encoding",
+            "Transfer-Encoding: chunked\nContent-Type: text/plain\n",
+            "Transfer-Encoding",
+        ),
+        bad(
+            "content_length_no_number",
+            "Content-Length: +4\nContent-Type: text/plain\n",
+            "not a length",
+        ),
+        fine("lines_end_with_lf", TYPE),
+        fine("lines_end_with_crlf", "Content-Type: text/plain\r\n\r"),
+        row(
+            "status_in_any_letter_case",
+            prints("sTATUS: 404 Not Found\ncontent-type: text/plain\n\ngone"),
+            Whole(404, "gone"),
+            "",
+        ),
+    ]
+}
+
+fn sizes() -> Vec<Row> {
+    let body = |length: &str, text: &str| {
+        prints(format!(
+            "Content-Type: text/plain\nContent-Length: {length}\n\n{text}"
+        ))
+    };
+    vec![
+        row(
+            "one_gigabyte_of_headers",
+            steps("fields=100000000"),
+            Page(502),
+            "more than 256 fields",
+        ),
+        row(
+            "ten_thousand_headers",
+            steps("fields=10000"),
+            Page(502),
+            "more than 256 fields",
+        ),
+        row(
+            "a_header_line_without_end",
+            steps("out=X:%20&endless"),
+            Page(502),
+            "65536 bytes",
+        ),
+        row(
+            "content_length_shorter_than_the_body",
+            body("4", "body and more"),
+            Whole(200, "body"),
+            "Content-Length 4",
+        ),
+        row(
+            "content_length_shorter_than_an_endless_body",
+            steps("out=Content-Type:%20a/b%0AContent-Length:%204%0A%0A&endless"),
+            Whole(200, "0123"),
+            "Content-Length 4",
+        ),
+        row(
+            "content_length_longer_than_the_body",
+            body("40", "body"),
+            Cut("body"),
+            "Content-Length 40",
+        ),
+    ]
+}
+
+fn bodiless() -> Vec<Row> {
+    let big = |head: &str| {
+        steps(&format!(
+            "out={}&fill=1000000&touch=out",
+            crate::harness::encode(head)
+        ))
+    };
+    let mut head = row(
+        "body_on_head",
+        big("Content-Type: text/plain\n\n"),
+        Whole(200, ""),
+        "",
+    );
+    head.method = "HEAD";
+    vec![
+        head,
+        row("body_on_204", big("Status: 204\n\n"), Whole(204, ""), ""),
+        row(
+            "body_on_304",
+            big("Status: 304 Not Modified\nETag: \"a\"\n\n"),
+            Whole(304, ""),
+            "",
+        ),
+        row(
+            "body_on_304_with_a_type",
+            big("Status: 304\nContent-Type: text/plain\n\n"),
+            Whole(304, ""),
+            "",
+        ),
+        row(
+            "body_behind_a_redirect",
+            big("Status: 303\nLocation: /elsewhere\n\n"),
+            Whole(303, ""),
+            "",
+        ),
+    ]
+}
+
+fn redirects() -> Vec<Row> {
+    let to = |location: &str| prints(format!("Location: {location}\n\n"));
+    let itself = steps("out=Location:%20/cgi-bin/loop%0A%0A");
+    let nested = |inner: &str| to(inner);
+    vec![
+        row(
+            "local_redirect_to_itself",
+            "/cgi-bin/loop".into(),
+            Page(502),
+            "local redirects",
+        ),
+        row(
+            "local_redirect_into_a_loop",
+            itself,
+            Page(502),
+            "local redirects",
+        ),
+        row(
+            "local_redirect_to_a_static_file",
+            to("/page.txt"),
+            Whole(200, "a page"),
+            "",
+        ),
+        row(
+            "local_redirect_to_a_missing_page",
+            to("/missing"),
+            Page(404),
+            "",
+        ),
+        row(
+            "local_redirect_to_a_program",
+            nested("/cgi-bin/t?head&out=there"),
+            Whole(200, "there"),
+            "",
+        ),
+        row(
+            "redirect_to_another_host_is_never_local",
+            to("//evil/"),
+            Whole(302, ""),
+            "",
+        ),
+    ]
+}
+
+/// The tests of this module.
+pub fn tests() -> Vec<Test> {
+    let all = [
+        starts(),
+        deaths(),
+        heads(),
+        sizes(),
+        bodiless(),
+        redirects(),
+    ]
+    .concat();
+    let test = |row: Row| Test::new(module_path!(), row.name, move || check(&row));
+    all.into_iter().map(test).collect()
+}
+
+fn check(row: &Row) {
+    let site = Site::new()
+        .file("cgi-bin/plain.py", "print('secret')", 0o644)
+        .file("cgi-bin/lost", "#!/no/such/interpreter\nsecret", 0o755)
+        .file("cgi-bin/dos", "#!/bin/sh\r\necho secret\r\n", 0o755)
+        .file("cgi-bin/blank", "", 0o755)
+        .file("cgi-bin/text", "secret\n", 0o755)
+        .file("cgi-bin/folder/x", "", 0o755)
+        .file(
+            "cgi-bin/loop",
+            "#!/bin/sh\necho Location: /cgi-bin/loop\necho\n",
+            0o755,
+        )
+        .file("public/page.txt", "a page", 0o644);
+    std::os::unix::fs::symlink("/bin/true", site.path().join("cgi-bin/outward")).unwrap();
+    let server = site.start();
+    let watch = server.watch().memory(24 << 20);
+    let mut client = server.connect();
+    client.send(format!(
+        "{} {} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        row.method, row.target
+    ));
+    if row.target.contains("await=go") {
+        server.wait_for("out");
+        // The part of the body that was printed arrives; then the program dies.
+        let head = client.head();
+        assert_eq!(head.status, 200);
+        if head.field("transfer-encoding").is_some() {
+            assert_eq!(client.until(b"12345\r\n").unwrap(), b"5\r\n12345\r\n");
+        } else {
+            assert_eq!(client.take(5), b"12345");
+        }
+        server.set("go");
+        assert!(client.is_over(), "not cut: more came");
+    } else {
+        let reply = client.reply_to(row.method);
+        match row.want {
+            Page(status) => {
+                assert_eq!((reply.status, reply.end), (status, End::Whole));
+                let text = reply.text();
+                assert!(text.starts_with("<!DOCTYPE html>"), "{text}");
+                for leak in ["secret", "body", "cgi-bin", "12345"] {
+                    assert!(
+                        !text
+                            .replace("<body>", "")
+                            .replace("</body>", "")
+                            .replace("body{", "")
+                            .contains(leak),
+                        "{leak} in {text}"
+                    );
+                }
+            }
+            Whole(status, body) => {
+                assert_eq!(
+                    (reply.status, reply.text()),
+                    (status, body.into()),
+                    "{}",
+                    reply.head
+                );
+                assert_eq!(reply.end, End::Whole);
+            }
+            Cut(body) => {
+                assert_eq!(
+                    (reply.text(), reply.end),
+                    (body.into(), End::Cut),
+                    "{}",
+                    reply.head
+                );
+            }
+        }
+        if reply.end == End::Whole && !reply.closes() {
+            // Nothing of this response is taken for the next, nor the other way round.
+            client.get("/health");
+            assert_eq!(client.reply().text(), "fine");
+        } else {
+            assert!(client.is_over());
+        }
+    }
+    drop(client);
+    if !row.says.is_empty() {
+        server.says(row.says);
+    }
+    watch.after(&[row.outcome]);
+}
