@@ -12,7 +12,7 @@ use galgo_spawn::{Direct, Spawner};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
 };
 
 use crate::{
@@ -108,6 +108,8 @@ impl Ready {
                 (
                     Peer {
                         connections: AtomicUsize::new(0),
+                        idle: Arc::default(),
+                        shed: Notify::new(),
                         give,
                     },
                     given,

@@ -108,8 +108,8 @@ impl Request<'_> {
 pub fn start(worker: Rc<Worker>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
         let _count = Count(&worker);
-        if worker.server.connections() > worker.server.max_connections && !worker.idle.shed_oldest()
-        {
+        let full = worker.server.connections() > worker.server.max_connections;
+        if full && !worker.idle.shed_oldest() && !worker.server.shed_elsewhere() {
             return refuse(accepted);
         }
         let Some(mut conn) = Conn::open(&worker, accepted).await else {
