@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     runtime::Runtime,
     signal::unix::{Signal, SignalKind, signal},
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
 };
 
 use crate::{
@@ -140,6 +140,8 @@ impl Ready {
                 (
                     Peer {
                         connections: AtomicUsize::new(0),
+                        idle: Arc::default(),
+                        shed: Notify::new(),
                         give,
                     },
                     given,

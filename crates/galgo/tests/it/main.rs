@@ -14,6 +14,7 @@
     clippy::cast_possible_truncation
 )]
 
+mod cgi;
 mod faults;
 #[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
 mod harness;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let args = libtest_mimic::Arguments::from_args();
     let tests = [
         harness::tests(),
+        cgi::tests(),
         faults::tests(),
         files::tests(),
         framing::tests(),
