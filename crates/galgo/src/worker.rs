@@ -59,6 +59,20 @@ pub struct Peer {
     pub give: mpsc::UnboundedSender<Accepted>,
 }
 
+impl Peer {
+    /// A worker without connections, and where it is handed some.
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<Accepted>) {
+        let (give, given) = mpsc::unbounded_channel();
+        let peer = Self {
+            connections: AtomicUsize::new(0),
+            idle: Arc::default(),
+            shed: Notify::new(),
+            give,
+        };
+        (peer, given)
+    }
+}
+
 /// The life of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]

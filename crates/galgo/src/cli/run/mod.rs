@@ -28,7 +28,7 @@ use crate::{
     pace::Pace,
     route::Match,
     tick,
-    worker::{Phase, Server, Worker},
+    worker::{Peer, Phase, Server, Worker},
 };
 use print::Printer;
 use site::Place;
@@ -134,7 +134,9 @@ fn worker(mut config: crate::config::Config) -> Result<Rc<Worker>, String> {
     let spawner =
         crate::serve::spawner(&config).map_err(|e| format!("preparing to start programs: {e}"))?;
     let (_phase, serving) = watch::channel(Phase::Serving);
-    let server = Arc::new(Server::new(config, logs, 0, Vec::new(), serving));
+    // Nobody hands it a connection.
+    let (peer, _given) = Peer::new();
+    let server = Arc::new(Server::new(config, logs, 0, vec![peer], serving));
     let worker = Worker::new(server, 0, Spawner::Direct(spawner));
     worker.map_err(|e| format!("starting the worker: {e}"))
 }
