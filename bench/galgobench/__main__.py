@@ -64,7 +64,7 @@ def participants(given):
         if server.binary():
             servers.append(server)
         else:
-            missing[server.label] = "its program is missing"
+            missing[server.label] = server.lacks
     return servers, missing
 
 
@@ -72,10 +72,8 @@ def print_plan(tables, rounds):
     print(f"{'table':<10} {'rows':>5} {'servers':>8} {'rounds':>7} {'time':>7}")
     for table in tables:
         most = max(len(cell.servers) for cell in table.cells)
-        time_needed = clock(work(table, rounds))
-        print(
-            f"{table.name:<10} {len(table.cells):>5} {most:>8} {table.rounds(rounds):>7} {time_needed:>7}"
-        )
+        size = f"{len(table.cells):>5} {most:>8} {table.rounds(rounds):>7}"
+        print(f"{table.name:<10} {size} {clock(work(table, rounds)):>7}")
     print(f"{'together':<10} {clock(sum(work(t, rounds) for t in tables)):>31}", flush=True)
 
 
@@ -103,7 +101,7 @@ def main():
     size = Size(given.rounds or 5, given.quick, given.seconds)
     raise_descriptor_limit()
     process.become_subreaper()
-    lock = ready_to_measure()  # noqa: F841: held until the process ends
+    _lock = ready_to_measure()  # held until the process ends
     absent = site.build()
     servers, missing = participants(given)
     tables = plan.make(size, servers, absent, given.tables)

@@ -2,15 +2,13 @@
 
 import logging
 
-import matplotlib
+import matplotlib.pyplot as plt
+from matplotlib.ticker import FuncFormatter
 
-matplotlib.use("svg")
+from .stats import Spread
+
+plt.switch_backend("svg")
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # Verdana need not be here
-
-import matplotlib.pyplot as plt  # noqa: E402: the backend is chosen first
-from matplotlib.ticker import FuncFormatter  # noqa: E402
-
-from .stats import Spread  # noqa: E402
 
 COLOURS = {
     "galgo": "#d1402f",
@@ -140,7 +138,7 @@ def programs(results, labels):
         "debug": "debug script (Perl)",
     }
     wanted = [
-        ("programs", f"{name}/16", title, "rate", results.median("floor", f"{name}/16", "floor"))
+        ("programs", f"{name}/16", title, "rate", results.median("programs", f"{name}/16", "floor"))
         for name, title in names.items()
     ]
     return panels(results, labels, wanted, 2, "Answers a second, 16 connections (more is better)")
@@ -171,7 +169,7 @@ def pixel(results, labels):
 def memory(results, labels):
     wanted = [
         ("idle", "idle", "at start, resident KiB", "start_rss_kib", None),
-        ("idle", "idle", "each of 10,000 idle connections, KiB", "each_kib", None),
+        ("idle", "idle", "each idle connection, KiB", "each_kib", None),
     ]
     return panels(results, labels, wanted, 2, "Memory (less is better)")
 

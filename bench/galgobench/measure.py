@@ -16,7 +16,7 @@ class Floor:
     name = "floor"
     label = "kernel"
 
-    def __init__(self, program, outstanding, seconds, flags):
+    def __init__(self, program, outstanding, seconds, flags=()):
         self.argv = [WORK / "floor", "-n", outstanding, "-s", seconds, *flags, site.cgi(program)]
 
     def __call__(self, _):
@@ -67,7 +67,7 @@ class Reference:
 
 
 def idle(count, seconds):
-    """Memory of a server that was just started; then with idle connections; its rate beside them."""
+    """Memory of a server just started, then with idle connections; its rate beside them."""
 
     def once(server):
         restart(server)

@@ -58,7 +58,7 @@ def descendants(pid):
     """All living processes below `pid`, without it. Zombies do not count."""
     everyone = table()
     below = {}
-    for child, (parent, state) in everyone.items():
+    for child, (parent, _) in everyone.items():
         below.setdefault(parent, []).append(child)
     found, todo = [], [pid]
     while todo:

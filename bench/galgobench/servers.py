@@ -27,6 +27,7 @@ class Server:
     pixel = "/pixel.gif"
     serves = {"programs", "files", "pixel"}
     template = None  # file in bench/peers/
+    lacks = "its program is missing"  # said when binary() is None
     ballast = None  # environment variable that makes it hold memory, if it can
 
     def __init__(self, site):
@@ -155,6 +156,7 @@ class Galgo(Server):
     name = label = "galgo"
     template = "galgo.toml"
     ballast = "GALGO_BENCH_BALLAST"
+    lacks = "its binary is missing: cargo build --release, or --galgo FILE"
     path = None  # set from the command line
 
     def binary(self):

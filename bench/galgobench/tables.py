@@ -68,13 +68,16 @@ def compared(name, results, labels):
         if not best or not results.at(name, row, "galgo"):
             continue
         galgo = (name, row, "galgo")
-        # 16 connections stand beside 16 outstanding: the rows have the same names.
-        floor = results.ratio(galgo, ("floor", row, "floor")) if name == "programs" else None
-        peer = results.ratio(galgo, (name, row, best))
-        rows.append([label, labels[best], spread(peer), spread(floor)])
+        floor = (name, row, "floor")
+        figures = [spread(results.ratio(galgo, floor)), spread(results.spread(*floor))]
+        rows.append(
+            [label, labels[best], spread(results.ratio(galgo, (name, row, best))), *figures]
+        )
     if not rows:
         return []
-    header = ["", "best peer", "of the best peer", "of the floor"]
+    header = ["", "best peer", "of the best peer", "of the floor", "floor, starts a second"]
+    if not any(results.at(name, row, "floor") for row in results.rows(name)):
+        header, rows = header[:3], [row[:3] for row in rows]
     return ["galgo's rate as a multiple:", markdown(header, rows)]
 
 
@@ -135,13 +138,19 @@ def big(name, results, labels):
 
 
 def idle(name, results, labels):
-    header = ["", "resident at start, MiB", "proportional, MiB", "resident with 10,000 idle, MiB"]
+    header = [
+        "",
+        "resident at start, MiB",
+        "proportional, MiB",
+        "resident with idle connections, MiB",
+    ]
     header += ["each idle connection, KiB", "one-liner beside them, /s", "of its rate without"]
     rows = [idle_row(name, results, labels, server) for server in servers_in(name, results, labels)]
+    count = results.rows(name).get("idle", "idle connections")
     words = (
-        "Resident counts memory that processes share once for each of them; proportional shares it "
-        "out. An idle connection's cost is the growth of the proportional memory; the kernel's own "
-        "socket buffers are not in it."
+        f"{count}. Resident counts memory that processes share once for each of them; "
+        "proportional shares it out. An idle connection's cost is the growth of the proportional "
+        "memory; the kernel's own socket buffers are not in it."
     )
     parts = [words, markdown(header, rows)]
     if heavy := results.spread(name, "ballast", "galgo"):

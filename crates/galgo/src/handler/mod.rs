@@ -67,7 +67,7 @@ async fn answer(
 }
 
 /// The request that a local redirect stands for: GET (or HEAD) of its path, without a body.
-fn redirected(head: &Head, location: &str) -> Result<Head, Fault> {
+pub(crate) fn redirected(head: &Head, location: &str) -> Result<Head, Fault> {
     let target = Target::parse(location.as_bytes(), 16 << 10).map_err(|_| {
         Fault::Script("its local redirect (Location: /…) is not a valid path".into())
     })?;
