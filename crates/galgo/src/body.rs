@@ -4,7 +4,11 @@ use std::{os::fd::OwnedFd, sync::Arc};
 
 use galgo_proto::Fields;
 
-use crate::{log::Source, relay::program::Program};
+use crate::{
+    fault::Fault,
+    log::{Level, Source},
+    relay::program::Program,
+};
 
 /// An answer, not yet on its way.
 #[derive(Debug)]
@@ -88,6 +92,28 @@ impl Response {
     pub fn with(mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         self.fields.push(name, value);
         self
+    }
+}
+
+impl Output {
+    /// The output has ended, and `sent` bytes of body went out of the `promised` ones: says what is
+    /// wrong with that.
+    ///
+    /// # Errors
+    /// There were fewer: the response is cut.
+    pub fn ended(&self, promised: u64, sent: u64) -> Result<(), Fault> {
+        if sent < promised {
+            return Err(Fault::Script(format!(
+                "the program promised Content-Length {promised} and printed {sent} bytes; the connection was closed"
+            )));
+        }
+        if self.excess {
+            let words = format!(
+                "the program printed more than its Content-Length {promised}; the rest was cut"
+            );
+            self.source.write(Level::Warn, &words);
+        }
+        Ok(())
     }
 }
 

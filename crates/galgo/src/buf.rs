@@ -61,6 +61,11 @@ impl Buf {
         &mut self.bytes
     }
 
+    /// Whether the last read left room: there was no more to read.
+    pub fn has_room(&self) -> bool {
+        self.bytes.len() < self.bytes.capacity()
+    }
+
     /// Reads once from `sock`; 0 is end of file.
     pub async fn fill(&mut self, sock: &Sock, want: usize) -> io::Result<usize> {
         sock.read(self.room(want.max(READ))).await

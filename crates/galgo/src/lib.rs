@@ -20,4 +20,5 @@ pub mod relay;
 pub mod route;
 pub mod serve;
 pub mod sock;
+pub mod tick;
 pub mod worker;

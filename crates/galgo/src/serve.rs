@@ -11,12 +11,13 @@ use std::{
 use galgo_spawn::{Direct, Spawner};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
+    runtime::Runtime,
     signal::unix::{Signal, SignalKind, signal},
     sync::{Notify, mpsc, watch},
 };
 
 use crate::{
-    config::{Address, Config},
+    config::{self, Address, Config, Listen},
     listen::{self, Accepted, Listener, SocketFile},
     log::{Level, Logs},
     worker::{self, Peer, Phase, Server, Worker},
@@ -30,6 +31,36 @@ pub struct Ready {
     logs: Logs,
     max_connections: usize,
     spawners: Vec<Direct>,
+    signals: Signals,
+}
+
+/// What the main thread waits for. Watched before anybody is told that the server is ready: a signal
+/// that comes right then must not end it the hard way.
+#[derive(Debug)]
+struct Signals {
+    runtime: Runtime,
+    term: Signal,
+    int: Signal,
+    reopen: Signal,
+}
+
+impl Signals {
+    fn watch() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let entered = runtime.enter();
+        let (term, int) = (SignalKind::terminate(), SignalKind::interrupt());
+        let (term, int) = (signal(term)?, signal(int)?);
+        let reopen = signal(SignalKind::user_defined1())?;
+        drop(entered);
+        Ok(Self {
+            runtime,
+            term,
+            int,
+            reopen,
+        })
+    }
 }
 
 /// How long a second signal may take.
@@ -58,21 +89,21 @@ impl Ready {
         let mut listeners = Vec::new();
         for listen in &config.listen {
             let bound = Listener::bind(listen);
-            listeners.push(bound.map_err(|e| cannot_listen(&listen.to_string(), &e))?);
+            listeners.push(bound.map_err(|e| cannot_listen(listen, &e))?);
         }
         let logs = Logs::open(&config.log).map_err(|e| format!("cannot open a log: {e}"))?;
         if let Some(identity) = &config.identity {
-            identity
-                .assume()
-                .map_err(|e| format!("cannot become the configured user: {e}"))?;
+            become_user(identity)?;
         }
         let max_connections = max_connections(&config, descriptors)?;
+        let signals = Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
         Ok(Self {
             config,
             listeners,
             logs,
             max_connections,
             spawners,
+            signals,
         })
     }
 
@@ -99,6 +130,7 @@ impl Ready {
             logs,
             max_connections,
             spawners,
+            signals,
         } = self;
         let grace = config.shutdown_grace;
         let (phase, watch) = watch::channel(Phase::Serving);
@@ -134,14 +166,15 @@ impl Ready {
             threads.push(thread(server.clone(), index, spawner, own, given, grace)?);
         }
         drop(listeners);
-        let end = wait_for_signals(&logs, &phase, threads);
+        let end = wait_for_signals(signals, &logs, &phase, threads);
         socket_files.iter().for_each(SocketFile::remove);
         logs.flush();
         end
     }
 }
 
-fn spawner(config: &Config) -> io::Result<Direct> {
+/// What starts the programs of one worker.
+pub(crate) fn spawner(config: &Config) -> io::Result<Direct> {
     let mut direct = Direct::new()?;
     direct.set_umask(Some(config.umask));
     Ok(direct)
@@ -174,17 +207,18 @@ fn thread(
 
 /// Serves on the main thread what signals ask for, until all workers have ended.
 fn wait_for_signals(
+    signals: Signals,
     logs: &Logs,
     phase: &watch::Sender<Phase>,
     threads: Vec<JoinHandle<()>>,
 ) -> io::Result<End> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let Signals {
+        runtime,
+        mut term,
+        mut int,
+        mut reopen,
+    } = signals;
     runtime.block_on(async {
-        let mut term = signal(SignalKind::terminate())?;
-        let mut int = signal(SignalKind::interrupt())?;
-        let mut reopen = signal(SignalKind::user_defined1())?;
         loop {
             tokio::select! {
                 _ = reopen.recv() => logs.reopen(),
@@ -217,6 +251,20 @@ async fn either(a: &mut Signal, b: &mut Signal) {
     }
 }
 
+/// Becomes a user for good. Root's alone to do; to others the words say so.
+pub(crate) fn become_user(identity: &config::Identity) -> Result<(), String> {
+    let uid = galgo_spawn::identity::effective_uid();
+    if uid != 0 && uid != identity.uid {
+        return Err(
+            "cannot become the configured user: only root can. Start with sudo, or leave `user` and --user away"
+                .into(),
+        );
+    }
+    identity
+        .assume()
+        .map_err(|e| format!("cannot become the configured user: {e}"))
+}
+
 /// Root without a user to become serves this machine only.
 fn allowed(config: &Config) -> Result<(), String> {
     if galgo_spawn::identity::effective_uid() != 0 || config.identity.is_some() {
@@ -240,16 +288,29 @@ pub fn loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-fn cannot_listen(listen: &str, e: &io::Error) -> String {
-    let hint = match e.kind() {
-        io::ErrorKind::AddrInUse => {
-            ": another server listens there; stop it, or choose another --listen"
+/// Why nothing can be bound there, and what to do.
+fn cannot_listen(listen: &Listen, e: &io::Error) -> String {
+    let unix = matches!(listen.address, Address::Unix(_));
+    let why = match (e.kind(), unix) {
+        (io::ErrorKind::AddrInUse, false) => {
+            "another program listens there already. Stop it (ss -ltnp shows which), \
+             or choose another port with --listen; port 0 takes a free one"
         }
-        io::ErrorKind::PermissionDenied => ": ports below 1024 need root or CAP_NET_BIND_SERVICE",
-        io::ErrorKind::AddrNotAvailable => ": this machine has no such address",
-        _ => "",
+        (io::ErrorKind::AddrInUse, true) => {
+            "another program listens there already, or the file is no socket"
+        }
+        (io::ErrorKind::PermissionDenied, false) => {
+            "ports below 1024 need root or CAP_NET_BIND_SERVICE. Choose a port such as 8080, \
+             or start with sudo and --user"
+        }
+        (io::ErrorKind::PermissionDenied, true) => "this user may not create a file in that folder",
+        (io::ErrorKind::NotFound, true) => "its folder does not exist: create it",
+        (io::ErrorKind::AddrNotAvailable, _) => {
+            "this machine has no such address (ip addr shows those it has)"
+        }
+        _ => return format!("cannot listen on {listen}: {e}"),
     };
-    format!("cannot listen on {listen}: {e}{hint}")
+    format!("cannot listen on {listen}: {why}")
 }
 
 /// The most descriptors worth having.

@@ -63,12 +63,18 @@ impl Sock {
         interest: Interest,
         mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
     ) -> io::Result<T> {
+        match call(self.fd.get_ref().as_fd()) {
+            Err(Errno::AGAIN | Errno::INTR) => self.run_later(interest, call).await,
+            done => done.map_err(Into::into),
+        }
+    }
+
+    async fn run_later<T>(
+        &self,
+        interest: Interest,
+        mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
+    ) -> io::Result<T> {
         loop {
-            match call(self.fd.get_ref().as_fd()) {
-                Err(Errno::AGAIN) => {}
-                Err(Errno::INTR) => continue,
-                done => return done.map_err(Into::into),
-            }
             let mut guard = self.fd.ready(interest).await?;
             match guard.try_io(|fd| call(fd.get_ref().as_fd()).map_err(Into::into)) {
                 Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -89,18 +95,11 @@ impl Sock {
     /// As [`Sock::read`], where data is not expected to be there yet: waits first, and takes a
     /// buffer only then.
     pub async fn read_later(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        loop {
-            let mut guard = self.fd.ready(Interest::READABLE).await?;
+        self.run_later(Interest::READABLE, |fd| {
             pool::room(buf);
-            let read = guard.try_io(|fd| {
-                rustix::io::read(fd.get_ref(), spare_capacity(buf)).map_err(Into::into)
-            });
-            match read {
-                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
-                Ok(done) => return done,
-                Err(_would_block) => {}
-            }
-        }
+            rustix::io::read(fd, spare_capacity(buf))
+        })
+        .await
     }
 
     /// As [`Sock::read`], but never waits: `None` when nothing is there.
@@ -155,22 +154,21 @@ impl Sock {
 
     /// Waits for the next request; holds no memory while there is none.
     pub async fn read_idle(&self, buf: &mut Buf) -> io::Result<usize> {
-        if self.passed_over.take() {
-            match rustix::io::read(self.fd.get_ref(), spare_capacity(buf.room(HEAD_READ))) {
-                Err(Errno::AGAIN | Errno::INTR) => buf.shrink(),
-                done => return done.map_err(Into::into),
-            }
-        }
         loop {
             let mut guard = self.fd.ready(Interest::READABLE).await?;
-            let read = guard.try_io(|fd| {
-                let room = spare_capacity(buf.room(HEAD_READ));
-                rustix::io::read(fd.get_ref(), room).map_err(Into::into)
-            });
+            let read = rustix::io::read(self.fd.get_ref(), spare_capacity(buf.room(HEAD_READ)));
             match read {
-                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
-                Ok(done) => return done,
-                Err(_would_block) => buf.shrink(),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    buf.shrink();
+                    guard.clear_ready_matching(Ready::READABLE);
+                }
+                // All that was there: whatever comes now is a new event (epoll(7), edge-triggered).
+                Ok(n) if n > 0 && buf.has_room() => {
+                    guard.clear_ready_matching(Ready::READABLE);
+                    return Ok(n);
+                }
+                done => return done.map_err(Into::into),
             }
         }
     }

@@ -24,6 +24,7 @@ use crate::{
     id::Ids,
     listen::Accepted,
     log::{Logs, access::Entry},
+    tick,
 };
 
 /// What all workers share.
@@ -290,6 +291,7 @@ pub fn run(worker: &Rc<Worker>, tasks: impl FnOnce(Rc<Worker>), grace: Duration)
     runtime.block_on(async {
         tokio::select! {
             () = &mut local => {}
+            () = tick::run() => {}
             () = async {
                 let _ = phase.wait_for(|p| *p != Phase::Serving).await;
                 let ending = phase.wait_for(|p| *p == Phase::Ending);

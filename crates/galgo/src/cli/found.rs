@@ -1,33 +1,248 @@
-//! The table of what a configuration serves.
+//! The table of what is served: a line for each route, and one for each program below it.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
 
-use crate::config::{CgiRoot, Config, Handler, Route};
+use super::{
+    near,
+    paint::Paint,
+    programs::{self, Seen, State, Verdict},
+};
+use crate::{
+    config::{Address, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route},
+    handler::status::reason,
+};
 
-/// Prints a line for each route and each program.
-pub(super) fn table(out: &mut impl Write, config: &Config, _terminal: bool) -> io::Result<()> {
-    for route in &config.routes {
-        let (kind, what) = describe(route);
-        let host = route.host.as_deref().unwrap_or("");
-        writeln!(
+/// Programs shown, over all routes. Looking at one takes a millisecond or so, and nobody is served
+/// meanwhile.
+const SHOWN: usize = 50;
+
+/// Prints the table. `base` is what a URL begins with, without its last slash.
+pub(super) fn table(
+    out: &mut impl Write,
+    config: &Config,
+    base: &str,
+    paint: Paint,
+) -> io::Result<()> {
+    let names: Vec<_> = config.routes.iter().map(|r| name(r)).collect();
+    let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
+    let mut room = SHOWN;
+    writeln!(out)?;
+    for (route, name) in config.routes.iter().zip(names) {
+        let gap = width - name.chars().count();
+        let what = describe(config, route);
+        writeln!(out, "  {}{:gap$}   {what}", paint.strong(&name), "")?;
+        if let Handler::Cgi(cgi) = &route.handler {
+            list(out, config, route, cgi, base, paint, &mut room)?;
+        }
+    }
+    writeln!(out)
+}
+
+/// What URLs of the site begin with on this machine: the first TCP listener, else nothing.
+pub(super) fn base<'l>(listeners: impl IntoIterator<Item = &'l Listen>) -> String {
+    let tcp = listeners.into_iter().find_map(|l| match l.address {
+        Address::Tcp(at) => Some(at),
+        Address::Unix(_) => None,
+    });
+    let Some(at) = tcp else { return String::new() };
+    let ip = match at.ip() {
+        // Every address is listened on; this machine's own is one of them.
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, at.port()))
+}
+
+fn name(route: &Route) -> String {
+    let host = route.host.as_deref().unwrap_or_default();
+    format!("{host}{}", route.path)
+}
+
+fn describe(config: &Config, route: &Route) -> String {
+    match &route.handler {
+        Handler::Cgi(cgi) => {
+            let kind = match &cgi.root {
+                CgiRoot::Folder { .. } => "programs in",
+                CgiRoot::Program { .. } => "program",
+            };
+            format!("{kind} {}{}", near(cgi.root.path()), whose(config, route))
+        }
+        Handler::Files(files) => format!("files in {}", near(&files.path)),
+        Handler::Respond(respond) => answer(respond),
+    }
+}
+
+/// A user's own folder of programs: whose rights they have is no matter of course.
+fn whose(config: &Config, route: &Route) -> String {
+    if config.userdir.is_none() || !route.path.starts_with("/~") {
+        return String::new();
+    }
+    let uid = galgo_spawn::identity::effective_uid();
+    format!(" (run as the server's own user, uid {uid}, not as theirs)")
+}
+
+fn answer(respond: &Respond) -> String {
+    let status = respond.status;
+    let length = respond.body.len();
+    match &respond.content_type {
+        Some(kind) => format!("always {status} {}: {kind}, {length} bytes", reason(status)),
+        None => format!("always {status} {}", reason(status)),
+    }
+}
+
+/// Prints the programs of a route, and where one would fail, why.
+fn list(
+    out: &mut impl Write,
+    config: &Config,
+    route: &Route,
+    cgi: &Cgi,
+    base: &str,
+    paint: Paint,
+    room: &mut usize,
+) -> io::Result<()> {
+    let base = match (&route.host, base.rsplit_once(':')) {
+        (Some(host), Some((_, port))) => format!("http://{host}:{port}"),
+        _ => base.to_owned(),
+    };
+    let mut more = 0_usize;
+    let mut shown = 0_usize;
+    for file in programs::files(&cgi.root) {
+        if *room == 0 {
+            more += 1;
+            continue;
+        }
+        let Some(seen) = programs::look(config, route, cgi, file) else {
+            continue;
+        };
+        if seen.verdict() == Verdict::Note {
+            continue;
+        }
+        *room -= 1;
+        shown += 1;
+        program(out, &seen, &base, paint)?;
+    }
+    match (shown, more) {
+        (_, 1..) => writeln!(out, "    and {more} more files (galgo check looks at all)"),
+        (0, 0) => writeln!(
             out,
-            "  {:<28} {kind:<8} {what}",
-            format!("{host}{}", route.path)
-        )?;
+            "    no program yet: copy one in, and it is served at once"
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn program(out: &mut impl Write, seen: &Seen, base: &str, paint: Paint) -> io::Result<()> {
+    let mark = match seen.verdict() {
+        Verdict::Fails => paint.bad("FAIL"),
+        Verdict::Warns => paint.doubtful("warn"),
+        Verdict::Fine | Verdict::Note => paint.good("ok  "),
+    };
+    writeln!(out, "    {mark}  {base}{}", programs::encoded(&seen.url))?;
+    if let State::Program(found) = &seen.state {
+        for finding in found.iter().take(2) {
+            writeln!(out, "          {}", finding.says)?;
+            if !finding.mend.is_empty() {
+                writeln!(
+                    out,
+                    "          {}",
+                    paint.faint(&format!("try: {}", finding.mend))
+                )?;
+            }
+        }
     }
     Ok(())
 }
 
-fn describe(route: &Route) -> (&'static str, String) {
-    match &route.handler {
-        Handler::Cgi(cgi) => match &cgi.root {
-            CgiRoot::Folder { path, .. } => ("programs", path.display().to_string()),
-            CgiRoot::Program { path } => ("program", path.display().to_string()),
-        },
-        Handler::Files(files) => ("files", files.path.display().to_string()),
-        Handler::Respond(respond) => (
-            "answer",
-            format!("{}, {} bytes", respond.status, respond.body.len()),
-        ),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Files, UserDir};
+    use std::{path::Path, sync::Arc};
+
+    fn shown(config: &Config, base: &str) -> String {
+        let mut out = Vec::new();
+        table(&mut out, config, base, Paint::plain()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn programs(folder: &Path, path: &str, host: Option<&str>) -> Arc<Route> {
+        let cgi = Cgi::new(CgiRoot::open(folder).unwrap(), folder.to_owned());
+        Arc::new(Route {
+            host: host.map(str::to_owned),
+            path: path.to_owned(),
+            handler: Handler::Cgi(cgi),
+        })
+    }
+
+    #[test]
+    fn users_own_programs_say_whose_rights_they_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Route {
+            host: None,
+            path: "/~ada/".into(),
+            handler: Handler::Files(Files::open(dir.path()).unwrap()),
+        };
+        let config = Config {
+            routes: vec![
+                programs(dir.path(), "/~ada/cgi-bin/", None),
+                programs(dir.path(), "/cgi-bin/", None),
+                Arc::new(files),
+            ],
+            userdir: Some(UserDir {
+                files: None,
+                cgi: None,
+                users: Vec::new(),
+            }),
+            ..Config::default()
+        };
+        let text = shown(&config, "http://127.0.0.1:1");
+        let said: Vec<_> = text
+            .lines()
+            .filter(|l| l.contains("server's own user"))
+            .collect();
+        assert_eq!(said.len(), 1, "{text}");
+        assert!(
+            said[0].starts_with("  /~ada/cgi-bin/   programs in "),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn columns_are_aligned_and_hosts_have_their_own_urls() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::copy("/bin/true", dir.path().join("a b")).unwrap();
+        let config = Config {
+            routes: vec![
+                programs(dir.path(), "/x/", Some("git.example.org")),
+                programs(dir.path(), "/", None),
+            ],
+            ..Config::default()
+        };
+        let text = shown(&config, "http://127.0.0.1:81");
+        let columns: Vec<_> = text.lines().filter_map(|l| l.find("programs in")).collect();
+        assert_eq!(columns, [23, 23], "{text}");
+        assert!(
+            text.contains("  http://git.example.org:81/x/a%20b\n"),
+            "{text}"
+        );
+        assert!(text.contains("  http://127.0.0.1:81/a%20b\n"), "{text}");
+    }
+
+    #[test]
+    fn every_address_is_this_machine_too() {
+        let table = [
+            (&["unix:/x", "0.0.0.0:80"][..], "http://127.0.0.1:80"),
+            (&["[::]:81"], "http://[::1]:81"),
+            (&["192.0.2.1:82"], "http://192.0.2.1:82"),
+            (&["unix:/x"], ""),
+        ];
+        for (listen, want) in table {
+            let listen: Vec<Listen> = listen.iter().map(|l| l.parse().unwrap()).collect();
+            assert_eq!(base(&listen), want);
+        }
     }
 }

@@ -1,24 +1,41 @@
 //! The command line. Exit codes: 0 done, 1 something is wrong with what was asked for, 2 usage.
+//!
+//! | room | holds |
+//! |---|---|
+//! | `serve`, `run`, `check` | one command each |
+//! | `help` | what `--help` says beyond the options |
+//! | `programs` | the programs of a route, and what is wrong with each |
+//! | `found` | the table of what is served |
+//! | `paint` | colours, on a terminal that wants them |
 
 // What a person reads on a terminal is printed here and nowhere else.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod check;
 mod found;
+mod help;
+mod paint;
+mod programs;
+mod run;
 mod serve;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
-use crate::config::{Config, ConfigError, Listen};
+use crate::config::{self, Config, Identity, Listen};
 
-/// Serves programs: copy one into cgi-bin/ and it is on the web, a process for each request.
+/// A web server for cgi-bin: copy a program into a folder and it is on the web.
 #[derive(Debug, Parser)]
 #[command(
     name = "galgo",
     version,
-    disable_help_subcommand = true,
-    max_term_width = 100
+    after_help = help::GALGO,
+    subcommand_required = true,
+    arg_required_else_help = true
 )]
 struct Args {
     #[command(subcommand)]
@@ -27,18 +44,25 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve a folder: DIR/cgi-bin/ at /cgi-bin/, DIR/public/ at /, or what DIR/galgo.toml says
+    /// Serve a folder of programs and files
+    #[command(help_template = help::SERVE_PAGE, after_help = help::SERVE)]
     Serve(Serve),
+    /// Run one program as the server would, without a server
+    #[command(help_template = help::RUN_PAGE, after_help = help::RUN)]
+    Run(run::Run),
+    /// Say what is wrong with a configuration and its programs
+    #[command(help_template = help::CHECK_PAGE, after_help = help::CHECK)]
+    Check(Site),
     /// Print the version
     Version,
 }
 
 #[derive(Debug, clap::Args)]
 struct Site {
-    /// The folder to serve
+    /// The folder, with cgi-bin/, public/ or galgo.toml in it
     #[arg(default_value = ".")]
     dir: PathBuf,
-    /// The configuration file [default: DIR/galgo.toml where there is one]
+    /// The configuration, instead of DIR/galgo.toml
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -47,25 +71,54 @@ struct Site {
 struct Serve {
     #[command(flatten)]
     site: Site,
-    /// Where to listen, in place of the configuration: 127.0.0.1:8080, [::]:80, unix:/path; port 0 takes a free
-    /// one; proxy+… demands the PROXY protocol [default: 127.0.0.1:8080]
+    /// Where; repeatable [default: 127.0.0.1:8080]
     #[arg(long, short, value_name = "ADDR")]
     listen: Vec<Listen>,
-    /// The user to become, when started as root: NAME or NAME:GROUP
-    #[arg(long, short, value_name = "USER")]
+    /// Whom to become when started as root
+    #[arg(long, short, value_name = "NAME[:GROUP]")]
     user: Option<String>,
 }
 
 impl Site {
-    fn load(&self) -> Result<Config, ConfigError> {
-        Config::for_dir(&self.dir, self.config.as_deref())
+    fn load(&self) -> Result<Config, String> {
+        let loaded = Config::for_dir(&self.dir, self.config.as_deref());
+        loaded.map_err(|e| self.meant().unwrap_or_else(|| e.to_string()))
+    }
+
+    /// What was probably meant by a path that is no site.
+    fn meant(&self) -> Option<String> {
+        let shown = self.dir.display();
+        let dir = std::path::absolute(&self.dir).ok()?;
+        if self.config.is_some() || dir.join("galgo.toml").exists() {
+            return None;
+        }
+        if dir.is_file() {
+            return Some(format!(
+                "{shown} is a file: name the folder to serve, or try the program alone: galgo run {shown}"
+            ));
+        }
+        let parent = dir.parent().filter(|_| dir.ends_with("cgi-bin"))?;
+        let bare = !dir.join("cgi-bin").exists() && !dir.join("public").exists();
+        (bare && dir.is_dir()).then(|| {
+            let parent = near(parent);
+            format!("{shown} is a folder of programs: name the folder it is in, {parent}")
+        })
     }
 }
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
-    let done = match Args::parse().command {
+    let args = match Args::command()
+        .try_get_matches()
+        .and_then(|matches| Args::from_arg_matches(&matches))
+    {
+        Ok(args) => args,
+        Err(e) => return usage(&e),
+    };
+    let done = match args.command {
         Command::Serve(args) => serve::serve(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::check(&args),
         Command::Version => {
             println!("galgo {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)
@@ -75,4 +128,55 @@ pub fn main() -> ExitCode {
         eprintln!("galgo: {message}");
         ExitCode::FAILURE
     })
+}
+
+/// Prints help and version as asked, and what was wrong with the arguments otherwise.
+fn usage(e: &clap::Error) -> ExitCode {
+    // Nobody may be reading.
+    let _ = e.print();
+    if e.kind() == ErrorKind::InvalidSubcommand
+        && let Some(first) = std::env::args_os().nth(1).map(PathBuf::from)
+    {
+        match first.metadata() {
+            Ok(m) if m.is_dir() => eprintln!("\nTo serve it: galgo serve {}", first.display()),
+            Ok(_) => eprintln!("\nTo run it: galgo run {}", first.display()),
+            Err(_) => {}
+        }
+    }
+    ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(2))
+}
+
+/// The identity that `--user NAME[:GROUP]` names.
+fn user(typed: &str) -> Result<Identity, String> {
+    let (user, group) = match typed.split_once(':') {
+        Some((user, group)) => (user, Some(group)),
+        None => (typed, None),
+    };
+    let found = config::identity(user, group).map_err(|e| format!("--user {typed}: {e}"))?;
+    if found.uid == 0 {
+        return Err(format!(
+            "--user {typed}: galgo does not serve as root: name a user without privileges (www-data)"
+        ));
+    }
+    Ok(found)
+}
+
+/// Becomes whom the server would become, so that what follows meets the same permissions.
+fn assume(config: &Config) -> Result<(), String> {
+    match &config.identity {
+        Some(identity) if galgo_spawn::identity::effective_uid() == 0 => {
+            crate::serve::become_user(identity)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A path as a person here would type it.
+fn near(path: &Path) -> std::borrow::Cow<'_, str> {
+    let here = std::env::current_dir().unwrap_or_default();
+    let near = path.strip_prefix(&here).ok();
+    match near {
+        Some(p) if p.as_os_str().is_empty() => ".".into(),
+        near => near.unwrap_or(path).to_string_lossy(),
+    }
 }

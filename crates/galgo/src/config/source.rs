@@ -98,7 +98,9 @@ impl Config {
             None => Self::convention(dir),
         }
     }
+}
 
+impl Files {
     /// Whether a file of this name is the source of a program, for an interpreter runs its ending, in
     /// any letter case, or a copy of one that an editor left. A `files` route answers 403 for such a
     /// file instead of showing it.

@@ -198,7 +198,7 @@ impl Input {
             return std::future::pending().await;
         };
         while !self.half_closed && self.buf.len() < READ_AHEAD {
-            match sock.read(self.buf.room(4 << 10)).await {
+            match sock.read_idle(&mut self.buf).await {
                 Ok(0) => {
                     self.half_closed = true;
                     return Ok(());

@@ -337,19 +337,7 @@ impl Stream<'_, '_, '_> {
     /// The output has ended: was it what the head promised?
     fn ended(&self) -> Result<(), Fault> {
         match self.framing {
-            Framing::Length(n) if self.sent < n => Err(Fault::Script(format!(
-                "the program promised Content-Length {n} and printed {} bytes; the connection was closed",
-                self.sent
-            ))),
-            Framing::Length(n) if self.output.excess => {
-                self.output.source.write(
-                    crate::log::Level::Warn,
-                    &format!(
-                        "the program printed more than its Content-Length {n}; the rest was cut"
-                    ),
-                );
-                Ok(())
-            }
+            Framing::Length(n) => self.output.ended(n, self.sent),
             _ => Ok(()),
         }
     }
@@ -364,7 +352,7 @@ fn chunk_size(buf: &mut [u8; 20], n: usize) -> &[u8] {
 }
 
 /// RFC 9110, 6.4.1: these have no body.
-fn bodiless(request: &Request<'_>, status: u16) -> bool {
+pub(crate) fn bodiless(request: &Request<'_>, status: u16) -> bool {
     request.head.method == Method::Head || matches!(status, 100..=199 | 204 | 304)
 }
 

@@ -19,7 +19,7 @@ use galgo_proto::{
     h1::{BodyLen, Head},
     vars::{self, Sink},
 };
-use galgo_spawn::{EnvBlock, Exit, Start, StartError, Status};
+use galgo_spawn::{EnvBlock, Exit, Stage, Start, StartError, Status, inspect};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::time::Instant;
 
@@ -256,11 +256,21 @@ impl Run<'_, '_, '_> {
     }
 
     fn not_started(&self, e: &StartError) -> Fault {
-        let words = e.to_string();
-        match e.stage {
-            galgo_spawn::Stage::Clone => Fault::Busy("the system could not create another process"),
-            galgo_spawn::Stage::Exec => Fault::Script(words),
-            _ => Fault::Script(format!("{e}")),
+        let file = std::ffi::OsStr::from_bytes(self.script.script_filename.as_bytes());
+        match (e.stage, &self.script.interpreter) {
+            (Stage::Clone, _) => Fault::Busy("the system could not create another process"),
+            (_, Some(interpreter)) => {
+                let path = &self.worker.server.config.path;
+                let words = inspect::diagnose(interpreter, path, e);
+                Fault::Script(format!(
+                    "its interpreter {}: {words}",
+                    interpreter.display()
+                ))
+            }
+            (_, None) => {
+                let path = &self.worker.server.config.path;
+                Fault::Script(inspect::diagnose(file.as_ref(), path, e))
+            }
         }
     }
 

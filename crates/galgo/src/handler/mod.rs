@@ -58,10 +58,6 @@ async fn answer(
     }
     match &found.route.handler {
         Handler::Cgi(cgi) => cgi::answer(worker, request, head, &found, cgi).await,
-        Handler::Files(_) if worker.server.config.is_source(found.rest) => Err(Fault::Refused(
-            "the source of a program is never sent: an interpreter runs files of this ending"
-                .into(),
-        )),
         Handler::Files(files) => {
             let response = files::answer(files, head, found.rest);
             Ok(Answer::Response(status::dress(request, response)))
@@ -71,7 +67,7 @@ async fn answer(
 }
 
 /// The request that a local redirect stands for: GET (or HEAD) of its path, without a body.
-fn redirected(head: &Head, location: &str) -> Result<Head, Fault> {
+pub(crate) fn redirected(head: &Head, location: &str) -> Result<Head, Fault> {
     let target = Target::parse(location.as_bytes(), 16 << 10).map_err(|_| {
         Fault::Script("its local redirect (Location: /…) is not a valid path".into())
     })?;

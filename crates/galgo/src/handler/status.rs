@@ -8,6 +8,7 @@ use crate::{
     conn::Request,
     fault::Fault,
     log::Level,
+    serve::loopback,
     worker::Worker,
 };
 
@@ -36,21 +37,48 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
 
 /// The response to a failed request.
 pub fn failed(worker: &Rc<Worker>, request: &Request<'_>, fault: &Fault) -> Response {
-    let near = request
-        .link
-        .remote_ip
-        .is_none_or(|a| a.ip().to_canonical().is_loopback());
-    let shows = worker.server.config.dev_errors && near;
+    let shows = worker.server.config.dev_errors && is_developer(request);
     let dev = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
     let cause = (shows && dev).then(|| Cause {
         words: fault.to_string(),
-        stderr: &request.stderr,
+        // What was never started had nothing to say.
+        stderr: (!request.entry.borrow().start.is_zero()).then_some(&request.stderr),
+        hint: hint(fault),
     });
     let mut response = page(fault.status(), request.id().as_str(), cause);
     if let Fault::Busy(_) = fault {
         response.fields.push("Retry-After", "1");
     }
     response
+}
+
+/// Whether the request was made on this machine. What came over a Unix socket, or says that it was
+/// passed on, is a proxy's: whom that serves is not known.
+fn is_developer(request: &Request<'_>) -> bool {
+    let near = request.link.remote_ip.is_some_and(|a| loopback(a.ip()));
+    let passed_on = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+    near && !passed_on.iter().any(|name| request.head.fields.has(name))
+}
+
+/// What to do about a failure, where its words do not say so themselves.
+pub fn hint(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::Script(why) if why.contains("printed nothing") => {
+            "what it wrote to standard error tells most; a program must print a header, \
+             an empty line and its document, and flush them before it ends"
+        }
+        Fault::Script(why) if why.contains("promised Content-Length") => {
+            "count bytes, not characters, or print no Content-Length at all"
+        }
+        Fault::Late(why) if why.contains("first_byte_timeout") => {
+            "print the header early and flush it, or raise first_byte_timeout"
+        }
+        Fault::Late(why) if why.contains("idle_timeout") => {
+            "print something from time to time and flush it, or raise idle_timeout"
+        }
+        Fault::Late(_) => "raise total_timeout where that is as long as it takes",
+        _ => "",
+    }
 }
 
 /// Gives an error without a body its page, and the access log its word.
@@ -77,8 +105,21 @@ pub fn dress(request: &Request<'_>, mut response: Response) -> Response {
 #[derive(Debug)]
 pub struct Cause<'a> {
     words: String,
-    stderr: &'a str,
+    stderr: Option<&'a str>,
+    hint: &'static str,
 }
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--line:#8884;--red:light-dark(#b3261e,#ff8a80)}\
+body{font:16px/1.55 system-ui,sans-serif;max-width:46rem;margin:10vh auto;padding:0 1.2rem}\
+h1{font-weight:600;margin:0 0 1rem}h1 b{color:var(--red)}h2{font-size:1rem;margin:2rem 0 .5rem}\
+.cause{border-left:4px solid var(--red);padding:.2rem 0 .2rem 1rem;font-size:1.1rem;\
+overflow-wrap:anywhere}\
+pre{font:14px/1.5 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere;margin:0;\
+padding:1rem;border:1px solid var(--line);border-radius:.4rem;background:#8881}\
+code{font-family:ui-monospace,monospace}\
+footer{margin-top:2.5rem;padding-top:.8rem;border-top:1px solid var(--line);\
+font-size:.85rem;opacity:.7}";
 
 /// The page of a status: nothing of the request is in it but its id.
 pub fn page(status: u16, id: &str, cause: Option<Cause<'_>>) -> Response {
@@ -86,34 +127,49 @@ pub fn page(status: u16, id: &str, cause: Option<Cause<'_>>) -> Response {
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>{status} {reason}</title>\n\
-         <style>:root{{color-scheme:light dark}}body{{font:16px/1.5 system-ui,sans-serif;\
-         max-width:46rem;margin:12vh auto;padding:0 1rem}}h1{{font-weight:600}}\
-         pre{{white-space:pre-wrap;overflow-wrap:anywhere;padding:1rem;border-radius:.4rem;\
-         background:#8882}}small{{opacity:.6}}</style></head>\n<body><h1>{status} {reason}</h1>\n"
+         <style>{STYLE}</style></head>\n<body><h1><b>{status}</b> {reason}</h1>\n"
     );
+    let developer = cause.is_some();
     if let Some(cause) = cause {
-        html.push_str("<p>");
-        escape(&mut html, &cause.words);
-        html.push_str("</p>\n");
-        if !cause.stderr.is_empty() {
-            html.push_str("<h2>What it wrote to standard error</h2>\n<pre>");
-            escape(&mut html, cause.stderr);
-            html.push_str("</pre>\n");
-        }
-        html.push_str(
-            "<p>The same program without a server: <code>galgo run PROGRAM</code>. \
-             All programs: <code>galgo check</code>.</p>\n\
-             <p><small>Only browsers on this machine see the cause (dev_errors).</small></p>\n",
-        );
+        explain(&mut html, &cause);
     }
-    html.push_str("<p><small>Request ");
+    html.push_str("<footer>Request ");
     html.push_str(id);
-    html.push_str("</small></p></body></html>\n");
+    if developer {
+        html.push_str("<br>Only browsers on this machine see the cause (<code>dev_errors</code>).");
+    }
+    html.push_str("</footer></body></html>\n");
     let mut response = Response::new(status)
         .with("Content-Type", "text/html; charset=utf-8")
         .with("Cache-Control", "no-store");
     response.body = Body::Bytes(html.into_bytes());
     response
+}
+
+fn explain(html: &mut String, cause: &Cause<'_>) {
+    html.push_str("<p class=\"cause\">");
+    escape(html, &cause.words);
+    html.push_str("</p>\n");
+    if !cause.hint.is_empty() {
+        html.push_str("<p>Hint: ");
+        escape(html, cause.hint);
+        html.push_str(".</p>\n");
+    }
+    if let Some(stderr) = cause.stderr {
+        html.push_str("<h2>Standard error</h2>\n");
+        match stderr.trim_end() {
+            "" => html.push_str("<p>The program wrote nothing to it.</p>\n"),
+            text => {
+                html.push_str("<pre>");
+                escape(html, text);
+                html.push_str("</pre>\n");
+            }
+        }
+    }
+    html.push_str(
+        "<h2>Try</h2>\n<pre>galgo run PROGRAM    the same, in a terminal\n\
+         galgo check          everything else that would fail</pre>\n",
+    );
 }
 
 /// Appends `text` so that HTML takes it for text.
@@ -193,7 +249,8 @@ mod tests {
     fn the_cause_is_text() {
         let cause = Cause {
             words: "<script>".into(),
-            stderr: "a & \"b\"",
+            stderr: Some("a & \"b\""),
+            hint: "",
         };
         let Body::Bytes(html) = page(502, "id", Some(cause)).body else {
             panic!()

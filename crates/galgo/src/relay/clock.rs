@@ -1,15 +1,14 @@
 //! The three clocks of a program: first byte, idle, total.
 
-use std::{pin::Pin, time::Duration};
+use std::time::Duration;
 
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
-use crate::{config::CgiOptions, fault::Fault};
+use crate::{config::CgiOptions, fault::Fault, tick};
 
-/// The clocks of one request. One timer serves all three; it is set again only when it rings.
+/// The clocks of one request, looked at with every [`tick`].
 #[derive(Debug)]
 pub struct Clocks {
-    timer: Pin<Box<Sleep>>,
     first: Option<Instant>,
     total: Instant,
     moved: Instant,
@@ -21,13 +20,9 @@ impl Clocks {
     /// Starts all clocks now.
     pub fn start(options: &CgiOptions) -> Self {
         let now = Instant::now();
-        let first = now + options.first_byte_timeout;
-        let total = now + options.total_timeout;
-        let soonest = first.min(total).min(now + options.idle_timeout);
         Self {
-            timer: Box::pin(sleep_until(soonest)),
-            first: Some(first),
-            total,
+            first: Some(now + options.first_byte_timeout),
+            total: now + options.total_timeout,
             moved: now,
             idle: options.idle_timeout,
             lengths: [
@@ -43,10 +38,15 @@ impl Clocks {
         self.first = None;
     }
 
-    /// A byte moved, in either direction. While the request body moves, the first clock begins again:
-    /// a slow upload is not the program's fault.
+    /// A byte moved, in either direction.
     pub fn moved(&mut self) {
         self.moved = Instant::now();
+    }
+
+    /// A byte of the request body moved: the first clock begins again, for a slow upload is not the
+    /// program's fault.
+    pub fn body_moved(&mut self) {
+        self.moved();
         if let Some(first) = &mut self.first {
             *first = self.moved + self.lengths[0];
         }
@@ -76,12 +76,7 @@ impl Clocks {
             if idle_at <= now && self.first.is_none() {
                 return late("idle_timeout", idle, "no byte moved in either direction");
             }
-            // Before the head is whole only the first-byte clock counts.
-            let next = self.first.unwrap_or(idle_at).min(self.total);
-            if self.timer.deadline() <= now || self.timer.deadline() > next {
-                self.timer.as_mut().reset(next);
-            }
-            self.timer.as_mut().await;
+            tick::next().await;
         }
     }
 }

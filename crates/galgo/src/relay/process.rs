@@ -8,10 +8,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::sock::register;
-
-/// A process that exits within this needs no watching: end of output tells as much.
-const WATCH_AFTER: Duration = Duration::from_millis(20);
+use crate::{sock::register, tick};
 
 /// A process, registered with the event loop only when somebody has to wait for it.
 #[derive(Debug)]
@@ -44,7 +41,7 @@ impl Process {
     /// where it was: output that keeps coming does not put it off.
     pub(super) async fn exited_for(&mut self, grace: Duration) {
         if let State::Idle(_) = self.state {
-            sleep_until(self.looked + WATCH_AFTER).await;
+            tick::next().await;
         }
         self.exited().await;
         let since = *self.exited.get_or_insert_with(Instant::now);

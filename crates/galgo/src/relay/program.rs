@@ -370,7 +370,7 @@ async fn tend(
     loop {
         tokio::select! {
             fed = feed(stdin, input, body) => match fed? {
-                Fed::Moved => clocks.moved(),
+                Fed::Moved => clocks.body_moved(),
                 Fed::HalfClosed => return Ok(Tended::HalfClosed),
             },
             never = errors.drain() => match never {},

@@ -1,5 +1,7 @@
 //! Programs that name what runs them in their first line.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::{curl::curl_with, site::Site};
 
 const RUBY: &str = r#"#!/usr/bin/env ruby
@@ -76,4 +78,39 @@ fn copied_and_replaced_while_the_server_runs() {
         .unwrap();
         assert_eq!(curl_with(&[&url], b"").ok().text(), version);
     }
+}
+
+/// Clients that ask while a program is being replaced get the old one or the new one, never a failure.
+#[test]
+fn no_request_fails_during_a_replacement() {
+    let site = Site::new();
+    let source = |n: u32| format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n{n}'\n");
+    site.program("now.sh", &source(0));
+    let server = site.serve_programs("");
+    let url = server.url("/cgi-bin/now.sh");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1.. {
+                let new = server.site.path("cgi-bin/now.tmp");
+                server.site.program("now.tmp", &source(n));
+                std::fs::rename(new, server.site.path("cgi-bin/now.sh")).unwrap();
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let answers = std::panic::catch_unwind(|| {
+            // One connection, many requests.
+            let urls = [url.as_str()].repeat(100);
+            curl_with(&[&["-f", "-w", "\\n"], &urls[..]].concat(), b"")
+                .ok()
+                .text()
+        });
+        done.store(true, Ordering::Relaxed);
+        let answers = answers.unwrap();
+        let seen: Vec<u32> = answers.lines().map(|n| n.parse().unwrap()).collect();
+        assert_eq!(seen.len(), 100);
+        assert!(seen.is_sorted() && seen[0] < seen[99], "{seen:?}");
+    });
 }

@@ -3,7 +3,7 @@
 //! Every test starts the galgo binary on a folder of its own. What a test needs and this machine lacks
 //! makes it fail, with a sentence; `make test` installs all of it.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod bang;
 mod cgit;

@@ -102,3 +102,14 @@ fn recipe() {
         "{again:?}"
     );
 }
+
+/// CGI.pm wants to be told the length, and is, where the body goes to a file first.
+#[test]
+fn chunked_form_arrives_as_a_file() {
+    let site = Site::new();
+    site.program("form.pl", include_str!("form.pl"));
+    let server = site.serve_programs("body = \"file\"\n");
+    let url = server.url(&format!("{FORM}/params"));
+    let chunked = ["-H", "Transfer-Encoding: chunked", "-d", "a=1&b=two", &url];
+    assert_eq!(curl(&chunked).ok().text(), "a=1 b=two\n");
+}

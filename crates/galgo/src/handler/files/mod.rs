@@ -52,7 +52,7 @@ fn found(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Re
         return folder(files, head, rest);
     }
     match open::open(&files.fd, rest)? {
-        Found::File(_) if is_program(files, rest) => Err(Refused::Forbidden),
+        Found::File(_) if files.is_source(rest) => Err(Refused::Forbidden),
         Found::File(file) => send::file(files, head, rest, file, SystemTime::now()),
         Found::Folder(_) => Ok(to_slash(head)),
     }
@@ -71,7 +71,7 @@ fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, R
         path.truncate(base);
         path.extend_from_slice(name.as_bytes());
         match open::open(&files.fd, &path) {
-            Ok(Found::File(_)) if is_program(files, &path) => return Err(Refused::Forbidden),
+            Ok(Found::File(_)) if files.is_source(&path) => return Err(Refused::Forbidden),
             Ok(Found::File(file)) => {
                 return send::file(files, head, &path, file, SystemTime::now());
             }
@@ -85,15 +85,6 @@ fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, R
         Found::Folder(_) => Err(Refused::Forbidden),
         Found::File(_) => Err(Refused::NotFound),
     }
-}
-
-/// Whether the file is one for `[interpreters]`: shown, it would tell its source. In any letter case,
-/// since nobody means `page.PHP` to be read either.
-fn is_program(files: &config::Files, name: &[u8]) -> bool {
-    files.interpreters.iter().any(|(ending, _)| {
-        let at = name.len().checked_sub(ending.len());
-        at.is_some_and(|at| name[at..].eq_ignore_ascii_case(ending.as_bytes()))
-    })
 }
 
 /// The same target with a slash at its end, as it came, so that nothing is decoded and encoded again.

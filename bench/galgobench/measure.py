@@ -1,0 +1,167 @@
+"""How a cell is measured, where it takes more than one call of a load generator."""
+
+import os
+import subprocess
+import time
+
+from . import load, process, site
+from .check import Wrong, check
+from .idle import IdleConnections
+from .paths import CORES, WORK, account
+
+
+class Floor:
+    """The loop of floor.c. Stands in the place of a server: it is the kernel's own row."""
+
+    name = "floor"
+    label = "kernel"
+
+    def __init__(self, program, outstanding, seconds, flags=()):
+        self.argv = [WORK / "floor", "-n", outstanding, "-s", seconds, *flags, site.cgi(program)]
+
+    def __call__(self, _):
+        # As a server would: from the program's folder, as the server's user.
+        child = process.spawn(
+            self.argv,
+            account=account(),
+            env={"PATH": "/usr/bin:/bin", "REQUEST_METHOD": "GET", "QUERY_STRING": ""},
+            cwd=site.SITE / "cgi-bin",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        out, err = child.communicate()
+        if child.returncode != 0:
+            raise Wrong(err.strip()[:200])
+        return {"tool": "floor", "rate": float(out)}
+
+
+class Reference:
+    """Measures a closed loop and remembers its rates: offered rates are fractions of one.
+
+    All servers are offered the same rates, or their curves could not be compared. The
+    reference is galgo's first-round rate, without galgo the best server's.
+    """
+
+    def __init__(self, once):
+        self.once = once
+        self.rates = {}
+
+    def __call__(self, server):
+        result = self.once(server)
+        self.rates.setdefault(server.name, result["rate"])
+        return result
+
+    def capacity(self):
+        if not self.rates:
+            raise Wrong("no server's capacity is known")
+        return self.rates.get("galgo") or max(self.rates.values())
+
+    def at(self, fraction, target, connections, seconds):
+        def once(server):
+            rate = fraction * self.capacity()
+            result = load.oha(server, target(server), connections, seconds, rate)
+            return result | {"fraction": fraction, "capacity": self.capacity()}
+
+        return once
+
+
+def idle(count, seconds):
+    """Memory of a server just started, then with idle connections; its rate beside them."""
+
+    def once(server):
+        restart(server)
+        start = process.memory(server.family())
+        before = load.wrk(server, site.line(server), 16, seconds)
+        settle(server)
+        quiet = process.memory(server.family())
+        connections = IdleConnections(server, count)
+        try:
+            held = connections.alive()
+            full = process.memory(server.family())
+            beside = load.wrk(server, site.line(server), 16, seconds)
+            check(server, site.line(server))
+            kept = connections.alive()
+        finally:
+            connections.close()
+        if held < count:
+            raise Wrong(f"kept {held} of {count} idle connections")
+        return {
+            "tool": "wrk",
+            "rate": beside["rate"],
+            "rate_before": before["rate"],
+            "kept": kept,
+            "start_rss_kib": start[0],
+            "start_pss_kib": start[1],
+            "idle_rss_kib": full[0],
+            "each_kib": (full[1] - quiet[1]) / count,
+        }
+
+    return once
+
+
+def ballast(size, seconds):
+    """The one-liner's rate with and without memory resident in the server's own heap."""
+
+    def once(server):
+        restart(server)
+        before = load.wrk(server, site.line(server), 16, seconds)
+        restart(server, env={server.ballast: str(size)})
+        resident = process.memory(server.family())[0]
+        try:
+            if resident * 1024 < size:
+                raise Wrong(f"only {resident} KiB resident: no {server.ballast} in this build")
+            loaded = load.wrk(server, site.line(server), 16, seconds)
+        finally:
+            restart(server)
+        return loaded | {"rate_before": before["rate"], "resident_kib": resident}
+
+    return once
+
+
+def on_cores(count, seconds):
+    """The server on the first `count` cores, the load generator on all."""
+
+    def once(server):
+        cpus = ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0))[:count])
+        restart(server, cpus=cpus if count < CORES else None)
+        try:
+            check(server, site.line(server))
+            return load.wrk(server, site.line(server), 16 * count, seconds) | {"cores": count}
+        finally:
+            restart(server)
+
+    return once
+
+
+def restart(server, **options):
+    server.stop()
+    server.start(**options)
+    check(server, site.line(server))
+
+
+def settle(server, seconds=3.0):
+    """Waits until no program is running. Returns how many had to be killed.
+
+    A load generator leaves with requests under way; what a server then does with their
+    programs must not burden whoever is measured next.
+    """
+    deadline = time.monotonic() + seconds
+    while left := running_programs():
+        if time.monotonic() > deadline:
+            process.send(left, 9)
+            return len(left)
+        time.sleep(0.01)
+    return 0
+
+
+def running_programs():
+    found = []
+    for pid in process.descendants(os.getpid()):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as line:
+                if b".cgi" in line.read():
+                    found.append(pid)
+        except OSError:
+            continue
+    return found

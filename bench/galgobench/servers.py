@@ -1,0 +1,304 @@
+"""The servers that take part: one adapter each.
+
+An adapter knows how to start its server on a free port of 127.0.0.1 with the configuration
+in bench/peers/, and where it answers. To add a server, add a class and put it into ALL.
+"""
+
+import grp
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import time
+
+from . import process
+from .paths import CARGO, CORES, PEERS, TOOLS, WORK, account
+
+
+class CannotStart(Exception):
+    """A server did not start; the text says why, for the report."""
+
+
+class Server:
+    name = ""  # in raw.json and on the command line
+    label = ""  # in tables and charts
+    index = "/"  # where the index page is
+    pixel = "/pixel.gif"
+    serves = {"programs", "files", "pixel"}
+    template = None  # file in bench/peers/
+    lacks = "its program is missing"  # said when binary() is None
+    ballast = None  # environment variable that makes it hold memory, if it can
+
+    def __init__(self, site):
+        self.site = site
+        self.run = WORK / self.name
+        self.port = 0
+        self.processes = []
+
+    # What an adapter says about itself ------------------------------------------------
+
+    def binary(self):
+        """The program, as a path; None when it is missing."""
+        return shutil.which(self.name)
+
+    def version(self):
+        """One line, for the report."""
+        return ""
+
+    def commands(self):
+        """The command lines to start, in order; the last one listens."""
+        raise NotImplementedError
+
+    # What all share -------------------------------------------------------------------
+
+    def program(self, name, rest=""):
+        return f"/cgi-bin/{name}.cgi{rest}"
+
+    def url(self, path):
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def start(self, cpus=None, env=None):
+        if self.binary() is None:
+            raise CannotStart(f"{self.label}: its program is missing")
+        self.port = free_port()
+        self.prepare()
+        log = open(self.run / "output.log", "ab")
+        for command in self.commands():
+            child = process.spawn(
+                command,
+                account=account(),
+                cpus=cpus,
+                cwd=self.run,
+                env=os.environ | (env or {}),
+                stdout=subprocess.PIPE if command is self.announces(command) else log,
+                stderr=log,
+            )
+            self.processes.append(child)
+        self.wait_until_it_listens()
+
+    def announces(self, command):
+        """Returns the command when its standard output must be read for the port."""
+        return None
+
+    def prepare(self):
+        """A fresh folder with the filled-in configuration, owned by the server's user."""
+        shutil.rmtree(self.run, ignore_errors=True)
+        self.run.mkdir(parents=True)
+        if self.template:
+            text = (PEERS / self.template).read_text()
+            user = account()
+            values = {
+                "PORT": self.port,
+                "RUN": self.run,
+                "SITE": self.site,
+                "CORES": CORES,
+                "NOFILE": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+                "USER": user.pw_name,
+                "GROUP": grp.getgrgid(user.pw_gid).gr_name,
+            }
+            for key, value in values.items():
+                text = text.replace(f"@{key}@", str(value))
+            (self.run / self.template).write_text(text)
+        if os.geteuid() == 0:
+            os.chown(self.run, account().pw_uid, account().pw_gid)
+
+    def wait_until_it_listens(self, seconds=10):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if any(child.poll() is not None for child in self.processes):
+                break
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        self.stop()
+        raise CannotStart(f"{self.label} does not listen: {self.last_words()}")
+
+    def last_words(self):
+        words = []
+        for log in ("output.log", "error.log"):
+            path = self.run / log
+            if path.exists():
+                words += path.read_text(errors="replace").strip().splitlines()[-3:]
+        return " / ".join(words) or "it printed nothing"
+
+    def running(self):
+        return bool(self.processes) and all(p.poll() is None for p in self.processes)
+
+    def family(self):
+        """Pids of the server itself and of all that it started."""
+        return [pid for p in self.processes for pid in (p.pid, *process.descendants(p.pid))]
+
+    def stop(self):
+        """Ends the server and its programs; returns how many had to be killed."""
+        killed = sum(process.end(child) for child in reversed(self.processes))
+        self.processes = []
+        return killed
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def first_line(argv):
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=10)
+    except OSError:
+        return ""
+    return (done.stdout + done.stderr).strip().partition("\n")[0]
+
+
+class Galgo(Server):
+    name = label = "galgo"
+    template = "galgo.toml"
+    ballast = "GALGO_BENCH_BALLAST"
+    lacks = "its binary is missing: cargo build --release, or --galgo FILE"
+    path = None  # set from the command line
+
+    def binary(self):
+        return self.path if self.path and os.access(self.path, os.X_OK) else None
+
+    def version(self):
+        return first_line([self.binary(), "version"])
+
+    def commands(self):
+        # A copy: the server's user may not be allowed to enter the folder it was built in.
+        binary = self.run / "galgo"
+        shutil.copy(self.binary(), binary)
+        return [[binary, "serve", "--config", self.run / self.template]]
+
+    def announces(self, command):
+        return command
+
+    def wait_until_it_listens(self, seconds=10):
+        """The first line on standard output names the port."""
+        line = self.processes[0].stdout.readline().decode(errors="replace").strip()
+        if not line.startswith("listening on http://127.0.0.1:"):
+            self.stop()
+            raise CannotStart(f"galgo's first line was {line!r}: {self.last_words()}")
+        self.port = int(line.rpartition(":")[2].rstrip("/"))
+        drain(self.processes[0].stdout)
+        super().wait_until_it_listens(seconds)
+
+
+def drain(pipe):
+    """Lets a server print more than a pipe holds without ever blocking it."""
+    with open(os.devnull, "wb") as nowhere:
+        subprocess.Popen(["cat"], stdin=pipe, stdout=nowhere, start_new_session=True)
+    pipe.close()
+
+
+class Apache(Server):
+    name, label, template = "apache", "Apache mod_cgid", "apache.conf"
+
+    def binary(self):
+        return shutil.which("apache2", path="/usr/sbin:/usr/bin")
+
+    def version(self):
+        return first_line([self.binary(), "-v"]).removeprefix("Server version: ")
+
+    def commands(self):
+        return [[self.binary(), "-D", "FOREGROUND", "-f", self.run / self.template]]
+
+
+class Nginx(Server):
+    name, label, template = "nginx", "nginx + fcgiwrap", "nginx.conf"
+
+    def binary(self):
+        found = shutil.which("nginx", path="/usr/sbin:/usr/bin")
+        return found if shutil.which("fcgiwrap", path="/usr/sbin:/usr/bin") else None
+
+    def version(self):
+        nginx = first_line([self.binary(), "-v"]).removeprefix("nginx version: ")
+        return f"{nginx}, fcgiwrap {package_version('fcgiwrap')}"
+
+    def commands(self):
+        return [
+            ["/usr/sbin/fcgiwrap", "-c", 16, "-s", f"unix:{self.run}/fcgiwrap.sock"],
+            [self.binary(), "-e", self.run / "error.log", "-c", self.run / self.template],
+        ]
+
+
+class Lighttpd(Server):
+    name, label, template = "lighttpd", "lighttpd mod_cgi", "lighttpd.conf"
+
+    def binary(self):
+        return shutil.which("lighttpd", path="/usr/sbin:/usr/bin")
+
+    def version(self):
+        return first_line([self.binary(), "-v"]).partition(" - ")[0]
+
+    def commands(self):
+        return [[self.binary(), "-D", "-f", self.run / self.template]]
+
+
+class GoCgi(Server):
+    name, label = "go", "Go net/http/cgi"
+
+    def binary(self):
+        return str(TOOLS / "gocgi") if (TOOLS / "gocgi").exists() else None
+
+    def version(self):
+        return first_line(["go", "version"]).removeprefix("go version ")
+
+    def commands(self):
+        binary = self.run / "gocgi"
+        shutil.copy(self.binary(), binary)
+        return [[binary, f"127.0.0.1:{self.port}", self.site]]
+
+
+class Tortuga(Server):
+    name, label = "tortuga", "Tortuga"
+    index = "/index.html"  # it has no index pages
+
+    def binary(self):
+        return str(CARGO / "tortuga") if (CARGO / "tortuga").exists() else None
+
+    def version(self):
+        return first_line([self.binary(), "--version"])
+
+    def commands(self):
+        binary = self.run / "tortuga"
+        shutil.copy(self.binary(), binary)
+        where = ["-H", "127.0.0.1", "-P", self.port, "-c", self.site / "cgi-bin"]
+        return [[binary, "serve", *where, self.site / "public"]]
+
+
+class GoPixel(GoCgi):
+    name, label = "go-pixel", "tiny Go server"
+    serves = {"pixel"}
+
+    def binary(self):
+        return str(TOOLS / "gopixel") if (TOOLS / "gopixel").exists() else None
+
+    def commands(self):
+        binary = self.run / "gopixel"
+        shutil.copy(self.binary(), binary)
+        return [[binary, f"127.0.0.1:{self.port}", self.site / "public" / "pixel.gif"]]
+
+
+class PerlPixel(Server):
+    name, label = "perl-pixel", "tiny Perl server"
+    serves = {"pixel"}
+
+    def binary(self):
+        return shutil.which("perl")
+
+    def version(self):
+        return first_line(["perl", "-e", "print qq(perl $^V)"])
+
+    def commands(self):
+        script = shutil.copy(PEERS / "pixel.pl", self.run / "pixel.pl")
+        gif = self.site / "public" / "pixel.gif"
+        return [[self.binary(), script, self.port, gif, CORES]]
+
+
+def package_version(name):
+    return first_line(["dpkg-query", "-W", "-f", "${Version}", name])
+
+
+ALL = [Galgo, Apache, Nginx, Lighttpd, GoCgi, Tortuga, GoPixel, PerlPixel]

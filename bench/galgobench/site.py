@@ -1,0 +1,237 @@
+"""The site that every server serves: programs in cgi-bin/, files in public/, data in data/."""
+
+import os
+import shutil
+import subprocess
+
+from . import process
+from .check import Target
+from .paths import EXAMPLES, PROGRAMS, TOOLS, WORK, account
+
+SITE = WORK / "site"
+FILE_SIZES = {
+    "1 KB": 1_000,
+    "10 KB": 10_000,
+    "100 KB": 100_000,
+    "1 MB": 1_000_000,
+    "10 MB": 10_000_000,
+    "100 MB": 100_000_000,
+}
+# 1x1, transparent, 43 bytes.
+PIXEL = bytes.fromhex(
+    "47494638396101000100800000000000ffffff21f90401000000002c000000000100010000020144003b00"
+)[:43]
+SIGNING = "name=John+Carmack&message=Hello+from+id+software%21"
+GREETING = b"Hello from id software!"
+# In the order of the tables. Each is looked for in examples/ when the site is built.
+LANGUAGES = ["c", "rust", "go", "python", "perl", "node", "bash"]
+
+
+class Absent(Exception):
+    """A program that cannot be had here; the text says why."""
+
+
+def build():
+    """Makes the site anew. Returns {program: why} of those that are absent."""
+    shutil.rmtree(SITE, ignore_errors=True)
+    for folder in ("cgi-bin", "public", "data"):
+        (SITE / folder).mkdir(parents=True)
+    write_files(SITE / "public")
+    compile_c("bare", "-static", "-nostdlib")
+    compile_c("line")
+    compile_c("bytes", "-static")
+    install("debug", PROGRAMS / "debug.pl")
+    for tool in ("floor", "drain"):
+        shutil.copy(TOOLS / tool, WORK / tool)
+    if os.geteuid() == 0:
+        os.chown(SITE / "data", account().pw_uid, account().pw_gid)
+    absent = {}
+    for language in LANGUAGES:
+        try:
+            guestbook(language)
+        except Absent as why:
+            absent[f"guestbook-{language}"] = str(why)
+    return absent
+
+
+def write_files(public):
+    index = b"<!DOCTYPE html><title>galgo bench</title><p>An index page.\n"
+    (public / "index.html").write_bytes(index.ljust(612, b" "))  # as long as nginx's own
+    (public / "pixel.gif").write_bytes(PIXEL)
+    for name, size in FILE_SIZES.items():
+        (public / file_name(name)).write_bytes(b"s" * size)
+
+
+def file_name(size):
+    return size.replace(" ", "") + ".bin"
+
+
+def run_or_absent(argv, **options):
+    try:
+        done = subprocess.run(
+            [str(word) for word in argv], capture_output=True, text=True, **options
+        )
+    except OSError as error:
+        raise Absent(str(error)) from error
+    if done.returncode != 0:
+        raise Absent((done.stderr or done.stdout).strip().splitlines()[-1][:200])
+
+
+def compile_c(name, *flags):
+    run_or_absent(["cc", "-O2", *flags, "-o", cgi(name), PROGRAMS / f"{name}.c"])
+
+
+def cgi(name):
+    """The program's file. All end in .cgi: Tortuga starts nothing else."""
+    return SITE / "cgi-bin" / f"{name}.cgi"
+
+
+def install(name, source):
+    shutil.copy(source, cgi(name))
+    cgi(name).chmod(0o755)
+
+
+def guestbook(language):
+    """Puts one guestbook of examples/ into the site, or raises Absent."""
+    folder = EXAMPLES / "guestbook"
+    source = folder / SOURCES[language]
+    if not source.exists():
+        raise Absent(f"no {source.relative_to(EXAMPLES.parent)}")
+    BUILDERS.get(language, install)(f"guestbook-{language}", source)
+    first_page(f"guestbook-{language}")
+
+
+SOURCES = {
+    "c": "guestbook.c",
+    "rust": "rust/Cargo.toml",
+    "go": "go/go.mod",
+    "python": "guestbook.py",
+    "perl": "guestbook.pl",
+    "node": "node/guestbook.js",
+    "bash": "guestbook.sh",
+}
+
+
+def build_c(name, source):
+    run_or_absent(["cc", "-O2", "-o", cgi(name), source, "-lsqlite3"])
+
+
+def build_rust(name, source):
+    target = TOOLS / "guestbook-rust"
+    argv = ["cargo", "build", "--release", "--manifest-path", source, "--target-dir", target]
+    run_or_absent(argv)
+    binaries = [f for f in (target / "release").iterdir() if f.is_file() and os.access(f, os.X_OK)]
+    if len(binaries) != 1:
+        raise Absent(f"cargo built {len(binaries)} programs")
+    install(name, binaries[0])
+
+
+def build_go(name, source):
+    run_or_absent(["go", "build", "-o", cgi(name), "."], cwd=source.parent)
+
+
+def build_node(name, source):
+    """Node looks for packages in the folders above the program: node_modules goes there."""
+    home = TOOLS / "guestbook-node"
+    shutil.copytree(source.parent, home, dirs_exist_ok=True)
+    locked = (home / "package-lock.json").exists()
+    if not (home / "node_modules").exists():
+        run_or_absent(["npm", "ci" if locked else "install", "--no-audit", "--no-fund"], cwd=home)
+    if (home / "node_modules").exists():
+        shutil.copytree(home / "node_modules", SITE / "node_modules", symlinks=True)
+    install(name, source)
+
+
+BUILDERS = {"c": build_c, "rust": build_rust, "go": build_go, "node": build_node}
+
+
+def request(name, **variables):
+    """One request without a server, as the servers' user. Returns what the program printed."""
+    body = variables.pop("body", "")
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "QUERY_STRING": ""} | variables
+    child = process.spawn(
+        [cgi(name)],
+        account=account(),
+        env=env,
+        cwd=SITE / "cgi-bin",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        out, err = child.communicate(body.encode(), timeout=30)
+    except subprocess.TimeoutExpired as error:
+        child.kill()
+        raise Absent("does not answer within 30 s") from error
+    if child.returncode != 0 or not out:
+        reason = err.decode(errors="replace").strip().splitlines() or ["prints nothing"]
+        raise Absent(f"exit status {child.returncode}: {reason[-1][:200]}")
+    return out
+
+
+def first_page(name):
+    """A guestbook that cannot run here is absent, not slow."""
+    try:
+        request(name, REQUEST_METHOD="GET")
+    except (OSError, Absent) as why:
+        cgi(name).unlink()
+        raise Absent(f"does not run: {why}") from why
+
+
+def fresh_guestbook(entries=100):
+    """An empty database with as many entries as a page shows: a page is as long after a million
+    signatures as at the start."""
+    for old in (SITE / "data").iterdir():
+        old.unlink()
+    programs = [f"guestbook-{name}" for name in LANGUAGES]
+    for name in [name for name in programs if cgi(name).exists()][:1]:
+        form = {
+            "CONTENT_TYPE": "application/x-www-form-urlencoded",
+            "CONTENT_LENGTH": str(len(SIGNING)),
+        }
+        for _ in range(entries):
+            request(name, REQUEST_METHOD="POST", body=SIGNING, **form)
+
+
+# What is asked of a server, and what it must answer -------------------------------------
+
+
+def bare(server):
+    return Target(server.program("bare"), length=34, contains=(b"without libc",))
+
+
+def line(server):
+    return Target(server.program("line"), length=31, contains=(b"with libc",))
+
+
+def debug(server):
+    told = (b"PATH_INFO=/extra/path\n", b"QUERY_STRING=foo+bar+--me%202\n")
+    return Target(server.program("debug", "/extra/path?foo+bar+--me%202"), contains=told)
+
+
+def printed(size):
+    return lambda server: Target(
+        server.program("bytes", f"?{FILE_SIZES[size]}"), length=FILE_SIZES[size]
+    )
+
+
+def stored(size):
+    return lambda server: Target("/" + file_name(size), length=FILE_SIZES[size])
+
+
+def index(server):
+    return Target(server.index, length=612, contains=(b"An index page",))
+
+
+def pixel(server):
+    return Target(server.pixel, length=43, contains=(b"GIF89a",))
+
+
+def reading(language):
+    return lambda server: Target(server.program(f"guestbook-{language}"), contains=(GREETING,))
+
+
+def signing(language):
+    return lambda server: Target(
+        server.program(f"guestbook-{language}"), status=303, method="POST", body=SIGNING
+    )

@@ -1,0 +1,231 @@
+//! `galgo check`: everything that would fail, said before it does.
+
+use std::{
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+};
+
+use super::{
+    Site, near,
+    paint::Paint,
+    programs::{self, Seen, State, Verdict},
+};
+use crate::config::{Cgi, Config, Files, Handler, Route};
+
+/// Looks at the configuration and at all programs.
+pub(super) fn check(site: &Site) -> Result<ExitCode, String> {
+    let out = io::stdout().lock();
+    let mut report = Report {
+        paint: Paint::on(&out),
+        out,
+        counts: Counts::default(),
+    };
+    let done = match site.load() {
+        Ok(config) => {
+            super::assume(&config)?;
+            report.config(&config).and_then(|()| report.summary())
+        }
+        Err(e) => report.line(Verdict::Fails, "configuration", &e),
+    };
+    // Who closes the pipe has read enough; the exit code still counts.
+    let _ = done;
+    Ok(match report.counts.fails {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+struct Report<W> {
+    out: W,
+    paint: Paint,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    programs: usize,
+    fine: usize,
+    warns: usize,
+    fails: usize,
+    routes: usize,
+}
+
+impl<W: Write> Report<W> {
+    fn config(&mut self, config: &Config) -> io::Result<()> {
+        for warning in &config.warnings {
+            self.counts.warns += 1;
+            self.line(Verdict::Warns, "configuration", warning)?;
+        }
+        for route in &config.routes {
+            self.counts.routes += 1;
+            match &route.handler {
+                Handler::Cgi(cgi) => self.programs(config, route, cgi)?,
+                Handler::Files(files) => self.files(files)?,
+                Handler::Respond(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn programs(&mut self, config: &Config, route: &Route, cgi: &Cgi) -> io::Result<()> {
+        for seen in programs::all(config, route, cgi) {
+            let verdict = seen.verdict();
+            match verdict {
+                Verdict::Fine => self.counts.fine += 1,
+                Verdict::Warns => self.counts.warns += 1,
+                Verdict::Fails => self.counts.fails += 1,
+                Verdict::Note => {}
+            }
+            self.counts.programs += usize::from(verdict != Verdict::Note);
+            self.program(&seen)?;
+        }
+        Ok(())
+    }
+
+    /// A line for each finding; one where there is none.
+    fn program(&mut self, seen: &Seen) -> io::Result<()> {
+        let path = near(&seen.path);
+        match &seen.state {
+            State::Other => self.line(
+                Verdict::Note,
+                &path,
+                "is not a program (no #! line, not executable): its URL answers 403",
+            ),
+            State::Program(found) if found.is_empty() => self.line(Verdict::Fine, &path, ""),
+            State::Program(found) => found.iter().try_for_each(|finding| {
+                let verdict = if finding.fails {
+                    Verdict::Fails
+                } else {
+                    Verdict::Warns
+                };
+                self.line(verdict, &path, &finding.to_string())
+            }),
+        }
+    }
+
+    /// What a `files` route would show to everybody and hardly should.
+    fn files(&mut self, files: &Files) -> io::Result<()> {
+        let mut all = Vec::new();
+        programs::walk(&files.path, 8, &mut all);
+        all.sort();
+        for path in all {
+            let below = path.strip_prefix(&files.path).unwrap_or(&path);
+            if let Some(what) = doubtful(files, below) {
+                self.counts.warns += 1;
+                let says = format!("is {what}, and everybody may read it (try: move it away)");
+                self.line(Verdict::Warns, &near(&path), &says)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, verdict: Verdict, path: &str, says: &str) -> io::Result<()> {
+        let mark = match verdict {
+            Verdict::Fine => self.paint.good("ok  "),
+            Verdict::Note => self.paint.faint("note"),
+            Verdict::Warns => self.paint.doubtful("warn"),
+            Verdict::Fails => self.paint.bad("FAIL"),
+        };
+        if verdict == Verdict::Fails && path == "configuration" {
+            self.counts.fails += 1;
+        }
+        if says.is_empty() {
+            return writeln!(self.out, "{mark}  {path}");
+        }
+        writeln!(self.out, "{mark}  {path}: {says}")
+    }
+
+    fn summary(&mut self) -> io::Result<()> {
+        let Counts {
+            programs,
+            fine,
+            warns,
+            fails,
+            routes,
+        } = self.counts;
+        let n = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        writeln!(
+            self.out,
+            "{}, {}: {fine} ok, {}, {fails} would fail",
+            n(routes, "route"),
+            n(programs, "program"),
+            n(warns, "warning"),
+        )
+    }
+}
+
+/// What a file is that is rarely meant for the public, by its name below the folder of files.
+fn doubtful(files: &Files, path: &Path) -> Option<&'static str> {
+    const SOURCES: [&str; 9] = ["php", "cgi", "pl", "py", "rb", "sh", "tcl", "lua", "phtml"];
+    const SECRETS: [&str; 8] = [
+        "pem", "key", "p12", "pfx", "kdbx", "env", "htpasswd", "pgpass",
+    ];
+    const DATA: [&str; 8] = [
+        "sqlite", "sqlite3", "db", "sql", "bak", "orig", "swp", "old",
+    ];
+    let name = path.file_name()?.to_str()?;
+    // Dotfiles are refused, and so is what an interpreter is named for.
+    if path.components().any(|c| is_dotfile(c.as_os_str())) || files.is_source(name.as_bytes()) {
+        return None;
+    }
+    if name.starts_with("id_") && !name.contains('.') {
+        return Some("named like a private key");
+    }
+    let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+    let is = |list: &[&str]| list.contains(&ending.as_str());
+    match () {
+        () if is(&SOURCES) => Some("the source of a program"),
+        () if is(&SECRETS) => Some("named like a secret"),
+        () if is(&DATA) => Some("named like a database or a backup"),
+        () => None,
+    }
+}
+
+fn is_dotfile(name: &std::ffi::OsStr) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    name.as_bytes().starts_with(b".") && name != "." && name != ".."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_rarely_public() {
+        let files = Files::open(Path::new("/")).unwrap();
+        let table = [
+            ("index.html", None),
+            ("app.js", None),
+            ("key.html", None),
+            ("index.php", Some("the source of a program")),
+            ("tls/server.KEY", Some("named like a secret")),
+            ("id_ed25519", Some("named like a private key")),
+            ("id_ed25519.pub", None),
+            ("book.sqlite3", Some("named like a database or a backup")),
+            (".git/a.sh", None),
+        ];
+        for (path, want) in table {
+            assert_eq!(doubtful(&files, Path::new(path)), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_summary_counts() {
+        let mut report = Report {
+            out: Vec::new(),
+            paint: Paint::plain(),
+            counts: Counts {
+                programs: 1,
+                routes: 2,
+                fine: 1,
+                ..Counts::default()
+            },
+        };
+        report.summary().unwrap();
+        assert_eq!(
+            report.out,
+            b"2 routes, 1 program: 1 ok, 0 warnings, 0 would fail\n"
+        );
+    }
+}

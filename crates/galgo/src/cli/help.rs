@@ -1,0 +1,87 @@
+//! What `--help` says beyond the list of options, at most 80 columns wide.
+
+pub(super) const GALGO: &str = "\
+Examples:
+  galgo serve                     this folder: its cgi-bin/ and public/
+  galgo serve site -l [::]:8080   another folder, for everybody
+  galgo run cgi-bin/hello         what hello answers, without a server
+  galgo check                     what would fail here, and how to mend it
+  galgo help serve                more about one command
+
+A new site:
+  mkdir -p site/cgi-bin && cd site
+  printf '#!/bin/sh\\necho Content-Type: text/plain\\necho\\necho hello\\n' \\
+    >cgi-bin/hello
+  chmod +x cgi-bin/hello && galgo serve
+
+Exit codes: 0 done, 1 something is wrong, 2 the command line is wrong";
+
+pub(super) const SERVE_PAGE: &str = "\
+Serve a folder of programs and files
+
+DIR/cgi-bin/ answers at /cgi-bin/, a process for each request, and DIR/public/
+answers at /. A program that is copied in is served with the next request, and
+nothing is restarted. Where DIR/galgo.toml exists, it says what is served.
+SIGTERM and Ctrl-C let running requests finish; a second one ends at once.
+
+{usage-heading} {usage}
+
+{all-args}{after-help}";
+
+pub(super) const SERVE: &str = "\
+Addresses:
+  127.0.0.1:8080       this machine only
+  [::]:8080            everybody, by IPv6;  0.0.0.0:8080  by IPv4
+  127.0.0.1:0          any free port; the first line printed names it
+  unix:/run/galgo.sock a Unix socket
+  proxy+127.0.0.1:8080 behind a proxy that speaks the PROXY protocol, version 2
+
+Examples:
+  galgo serve
+  galgo serve site --listen 127.0.0.1:9000
+  galgo serve --config /etc/galgo.toml
+  sudo galgo serve site -l 0.0.0.0:80 -l [::]:80 --user www-data";
+
+pub(super) const RUN_PAGE: &str = "\
+Run one program as the server would, without a server
+
+The program gets the variables, limits and clocks of the route that it belongs
+to: of --config FILE, else of the galgo.toml or the cgi-bin/ that it lies in.
+Its response is judged as the server judges it, and printed as it comes. What
+it writes to standard error goes to standard error.
+
+{usage-heading} {usage}
+
+{all-args}{after-help}";
+
+pub(super) const RUN: &str = "\
+Examples:
+  galgo run cgi-bin/hello
+  galgo run cgi-bin/search -q 'term=galgo&page=2'
+  galgo run cgi-bin/guestbook.py -d 'name=Ada&text=Hello'
+  galgo run cgi-bin/upload -d @photo.jpg -H 'Content-Type: image/jpeg'
+  galgo run cgi-bin/wiki --path-info /Home -X HEAD --time
+  galgo run cgi-bin/image -o body >image.png
+
+Exit codes: 0 the response is valid, 1 it is not, 2 the command line is wrong";
+
+pub(super) const CHECK_PAGE: &str = "\
+Say what is wrong with a configuration and its programs
+
+Looks at every program of every route: whether it is executable, its
+interpreter and shared libraries are there, its #! line is whole, and nobody
+else may replace it. Nothing is run. Each line is ok, warn, FAIL or note (what
+lies in a program folder and is no program), with a mend where there is one.
+
+{usage-heading} {usage}
+
+{all-args}{after-help}";
+
+pub(super) const CHECK: &str = "\
+Examples:
+  galgo check
+  galgo check site
+  galgo check --config /etc/galgo.toml
+  sudo galgo check --config /etc/galgo.toml      as the user it names
+
+Exit codes: 0 nothing would fail, 1 something would, 2 the command line is wrong";

@@ -1,0 +1,49 @@
+//! Colours, on a terminal that wants them.
+
+use std::io::IsTerminal;
+
+/// Marks words with colours, or leaves them alone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Paint(bool);
+
+impl Paint {
+    /// For what goes to `stream`: plain in a pipe, on a dumb terminal, and where NO_COLOR is set
+    /// (no-color.org).
+    pub(super) fn on(stream: &impl IsTerminal) -> Self {
+        let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+        let dumb = std::env::var_os("TERM").is_none_or(|t| t == "dumb");
+        Self(stream.is_terminal() && !set("NO_COLOR") && !dumb)
+    }
+
+    #[cfg(test)]
+    pub(super) fn plain() -> Self {
+        Self(false)
+    }
+
+    pub(super) fn good(self, text: &str) -> String {
+        self.sgr("32", text)
+    }
+
+    pub(super) fn doubtful(self, text: &str) -> String {
+        self.sgr("33", text)
+    }
+
+    pub(super) fn bad(self, text: &str) -> String {
+        self.sgr("1;31", text)
+    }
+
+    pub(super) fn strong(self, text: &str) -> String {
+        self.sgr("1", text)
+    }
+
+    pub(super) fn faint(self, text: &str) -> String {
+        self.sgr("2", text)
+    }
+
+    fn sgr(self, code: &str, text: &str) -> String {
+        match self.0 {
+            true => format!("\x1b[{code}m{text}\x1b[0m"),
+            false => text.to_owned(),
+        }
+    }
+}

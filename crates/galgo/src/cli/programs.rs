@@ -1,0 +1,181 @@
+//! The programs of a route, and what is wrong with each.
+
+use std::{
+    fs::{self, File},
+    io::Read,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{OpenOptionsExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use galgo_spawn::inspect::{self, Finding};
+
+use crate::{
+    config::{Cgi, CgiRoot, Config, Route},
+    route::{self, Refusal},
+};
+
+/// How deep below a program folder programs are looked for, and how many entries are looked at.
+const DEPTH: usize = 16;
+const ENTRIES: usize = 100_000;
+
+/// A file of a program folder.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// The file.
+    pub(super) path: PathBuf,
+    /// The path it answers at, decoded.
+    pub(super) url: Vec<u8>,
+    /// What it is.
+    pub(super) state: State,
+}
+
+/// What a file in a program folder is.
+#[derive(Debug)]
+pub(super) enum State {
+    /// A program; empty where it is fine.
+    Program(Vec<Finding>),
+    /// No program: a request for it is refused.
+    Other,
+}
+
+/// How serious what is said about a program is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub(super) enum Verdict {
+    Fine,
+    Note,
+    Warns,
+    Fails,
+}
+
+impl Seen {
+    pub(super) fn verdict(&self) -> Verdict {
+        match &self.state {
+            State::Other => Verdict::Note,
+            State::Program(found) if found.iter().any(|f| f.fails) => Verdict::Fails,
+            State::Program(found) if !found.is_empty() => Verdict::Warns,
+            State::Program(_) => Verdict::Fine,
+        }
+    }
+}
+
+/// The files of a route of programs in the order of their names, looked at one after the other.
+pub(super) fn all<'c>(
+    config: &'c Config,
+    route: &'c Route,
+    cgi: &'c Cgi,
+) -> impl Iterator<Item = Seen> + 'c {
+    files(&cgi.root)
+        .into_iter()
+        .filter_map(move |file| look(config, route, cgi, file))
+}
+
+/// The files that a route of programs may answer with, sorted.
+pub(super) fn files(root: &CgiRoot) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    match root {
+        CgiRoot::Program { path } => found.push(path.clone()),
+        CgiRoot::Folder { path, .. } => walk(path, DEPTH, &mut found),
+    }
+    found.sort();
+    found
+}
+
+/// Collects files; the folders that links lead to are left out, for they may form loops.
+pub(super) fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if found.len() >= ENTRIES {
+            return;
+        }
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && depth > 0 => walk(&path, depth - 1, found),
+            Ok(kind) if kind.is_symlink() && path.is_dir() => {}
+            Ok(kind) if kind.is_file() || kind.is_symlink() => found.push(path),
+            _ => {}
+        }
+    }
+}
+
+/// Looks at one file. `None`: no request reaches it (a dotfile, an editor's backup).
+pub(super) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
+    let mut url = route.path.clone().into_bytes();
+    if let CgiRoot::Folder { path: folder, .. } = &cgi.root {
+        url.extend_from_slice(path.strip_prefix(folder).ok()?.as_os_str().as_bytes());
+    }
+    let state = match route::program(cgi, &route.path, &url) {
+        Err(Refusal::NotFound) => return None,
+        Err(Refusal::Forbidden(_)) if !claims_to_run(&path) => State::Other,
+        Err(Refusal::Forbidden(why)) => State::Program(vec![refused(&path, why)]),
+        Ok(found) if found.interpreter.is_some() => State::Program(inspect::check_source(&path)),
+        Ok(_) => State::Program(inspect::check(&path, &config.path)),
+    };
+    Some(Seen { url, path, state })
+}
+
+/// What the server says of a file it does not run; the inspection's words where it has any.
+fn refused(path: &Path, why: String) -> Finding {
+    let of_mode = path
+        .metadata()
+        .is_ok_and(|m| m.permissions().mode() & 0o111 == 0);
+    Finding {
+        says: if of_mode {
+            "the program is not executable".into()
+        } else {
+            why
+        },
+        mend: if of_mode {
+            format!("chmod +x {}", path.display())
+        } else {
+            String::new()
+        },
+        fails: true,
+    }
+}
+
+/// Whether a file that may not be run looks as if it should: it begins as a script, is linked as a
+/// program, or cannot be looked at.
+fn claims_to_run(path: &Path) -> bool {
+    /// O_NONBLOCK: should a pipe stand there, nobody waits for its writer.
+    const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let library = path
+        .file_name()
+        .is_some_and(|name| memchr::memmem::find(name.as_bytes(), b".so").is_some());
+    let mut head = Vec::new();
+    let file = File::options().read(true).custom_flags(NONBLOCK).open(path);
+    match file.and_then(|f| f.take(4).read_to_end(&mut head)) {
+        Ok(_) => head.starts_with(b"#!") || (head == b"\x7fELF" && !library),
+        Err(_) => true,
+    }
+}
+
+/// A decoded path as it stands in a URL.
+pub(super) fn encoded(path: &[u8]) -> String {
+    let mut url = String::with_capacity(path.len());
+    for &b in path {
+        match b {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                url.push(char::from(b));
+            }
+            b => url.push_str(&format!("%{b:02X}")),
+        }
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_printable_whatever_the_name() {
+        let path = b"/cgi-bin/~a_b-c.d \x1b%?\xc3\xa9";
+        assert_eq!(encoded(path), "/cgi-bin/~a_b-c.d%20%1B%25%3F%C3%A9");
+    }
+}

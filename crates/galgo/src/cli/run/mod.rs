@@ -1,0 +1,183 @@
+//! `galgo run`: one program, by the server's own code, without a socket.
+//!
+//! 1. find the site and the route the program belongs to  2. make the request  3. have it answered
+//! 4. print the response as it comes  5. say what was wrong
+
+mod print;
+mod request;
+mod site;
+
+use std::{cell::RefCell, ffi::OsString, path::PathBuf, process::ExitCode, rc::Rc, sync::Arc};
+
+use clap::ValueEnum;
+use galgo_spawn::Spawner;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    time::Instant,
+};
+
+use crate::{
+    buf::Buf,
+    conn::{
+        Request,
+        input::{Input, RequestBody},
+    },
+    handler::{self, Answer, cgi, status},
+    log::Logs,
+    pace::Pace,
+    route::Match,
+    worker::{Phase, Server, Worker},
+};
+use print::Printer;
+use site::Place;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Run {
+    /// The program
+    program: PathBuf,
+    /// The method [default: GET, or POST with a body]
+    #[arg(short = 'X', long, value_name = "METHOD")]
+    method: Option<String>,
+    /// What stands behind the ? of a URL
+    #[arg(short, long, value_name = "QUERY", allow_hyphen_values = true)]
+    query: Option<String>,
+    /// A header field, 'Name: value'; repeatable
+    #[arg(short = 'H', long = "header", value_name = "FIELD", value_parser = request::field)]
+    headers: Vec<request::Field>,
+    /// The request body; @- is standard input
+    #[arg(short, long, value_name = "BODY|@FILE", allow_hyphen_values = true)]
+    data: Option<OsString>,
+    /// PATH_INFO: what follows the name in the URL
+    #[arg(long, value_name = "PATH")]
+    path_info: Option<String>,
+    /// Say how long it took and what it used
+    #[arg(long)]
+    time: bool,
+    /// What to print: response (the default) or body
+    #[arg(short, long, value_name = "WHAT", value_enum, hide_possible_values = true, hide_default_value = true, default_value_t = Show::Response)]
+    output: Show,
+    /// The configuration that has a route for it
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Show {
+    /// Status line, header fields and body
+    Response,
+    /// The body; status line and fields go to standard error
+    Body,
+}
+
+/// What a shell reports for a process that SIGINT has ended.
+const INTERRUPTED: u8 = 130;
+
+/// Runs the program once.
+pub(super) fn run(args: &Run) -> Result<ExitCode, String> {
+    let place = Place::of(&args.program, args.config.as_deref())?;
+    let made = match request::make(args, &place) {
+        Ok(made) => made,
+        Err(why) => {
+            eprintln!("galgo: {why}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    super::assume(&place.config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|e| format!("starting the event loop: {e}"))?;
+    let local = tokio::task::LocalSet::new();
+    let entered = runtime.enter();
+    let code = local.block_on(&runtime, once(args, place, made));
+    if !matches!(code, Ok(INTERRUPTED)) {
+        // What is left of the program gets its grace to end, as in the server.
+        runtime.block_on(local);
+    }
+    drop(entered);
+    code.map(ExitCode::from)
+}
+
+/// Answers one request and prints the response; a signal ends the program's whole group, for
+/// dropping the request does.
+async fn once(args: &Run, place: Place, made: request::Made) -> Result<u8, String> {
+    let watch = |kind| signal(kind).map_err(|e| format!("watching for signals: {e}"));
+    let (mut int, mut term) = (
+        watch(SignalKind::interrupt())?,
+        watch(SignalKind::terminate())?,
+    );
+    let Place { config, route } = place;
+    let worker = worker(config)?;
+    let printer = Printer::new(args.output == Show::Body, args.time);
+    let code = tokio::select! {
+        code = exchange(&worker, &route, made, printer) => code,
+        _ = int.recv() => INTERRUPTED,
+        _ = term.recv() => INTERRUPTED,
+    };
+    worker.server.logs.flush();
+    Ok(code)
+}
+
+/// A worker of a server that listens nowhere and logs to standard error.
+fn worker(mut config: crate::config::Config) -> Result<Rc<Worker>, String> {
+    config.log.access = None;
+    config.log.error = crate::config::LogTo::Stderr;
+    let logs = Logs::open(&config.log).map_err(|e| format!("cannot write to stderr: {e}"))?;
+    let spawner =
+        crate::serve::spawner(&config).map_err(|e| format!("preparing to start programs: {e}"))?;
+    let (_phase, serving) = watch::channel(Phase::Serving);
+    let server = Arc::new(Server::new(config, logs, 0, Vec::new(), serving));
+    let worker = Worker::new(server, 0, Spawner::Direct(spawner));
+    worker.map_err(|e| format!("starting the worker: {e}"))
+}
+
+/// The exit code.
+async fn exchange(
+    worker: &Rc<Worker>,
+    route: &site::Owner,
+    made: request::Made,
+    mut printer: Printer,
+) -> u8 {
+    let request::Made { head, body, link } = made;
+    let http = &worker.server.config.http;
+    let mut input = Input {
+        buf: Buf::from(body),
+        sock: None,
+        pace: Pace::new(http.rate_grace, http.min_rate),
+        half_closed: false,
+    };
+    let mut body = RequestBody::new(head.body);
+    let entry = print::entry(worker.ids.next(), &link, &head);
+    let mut request = Request {
+        head: head.clone(),
+        link: &link,
+        input: &mut input,
+        body: &mut body,
+        entry: Rc::new(RefCell::new(entry)),
+        began: Instant::now(),
+        stderr: String::new(),
+        owes_continue: false,
+        last: true,
+    };
+    let matched = Match {
+        route: &route.route,
+        rest: &[],
+        slash_missing: false,
+    };
+    let answer = match route.cgi() {
+        Some(cgi) => cgi::answer(worker, &mut request, &head, &matched, cgi).await,
+        None => return 1, // INVARIANT: only `cgi` routes own programs
+    };
+    request.entry.borrow_mut().first_byte = request.began.elapsed();
+    let done = match answer {
+        Ok(Answer::Response(response)) => printer.response(&mut request, response).await,
+        Ok(Answer::Local(location)) => match handler::redirected(&head, &location) {
+            Ok(_) => printer.local_redirect(&location),
+            Err(fault) => Err(fault.into()),
+        },
+        Err(fault) => Err(fault.into()),
+    };
+    worker.server.logs.flush();
+    printer.verdict(&request, done, status::hint)
+}

@@ -1,0 +1,268 @@
+//! The response on standard output as it comes, and on standard error what is to be said about it.
+
+use std::{
+    io::{self, Write},
+    rc::Rc,
+    time::{Duration, SystemTime},
+};
+
+use galgo_proto::h1::Head;
+use galgo_spawn::Exit;
+use tokio::sync::oneshot;
+
+use crate::{
+    body::{Body, Output, Response},
+    conn::{Link, Request, send},
+    fault::Fault,
+    handler::status::reason,
+    id::Id,
+    log::access::Entry,
+    relay::process::how,
+};
+
+/// Prints one response.
+#[derive(Debug)]
+pub(super) struct Printer {
+    /// Only the body goes to standard output.
+    body_only: bool,
+    time: bool,
+    /// The response head is out: what fails now cuts the response.
+    begun: bool,
+}
+
+/// Why a response is not whole.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// In the server's words.
+    Fault(Fault),
+    /// Standard output takes no more.
+    Output(io::Error),
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(e: io::Error) -> Self {
+        Self::Output(e)
+    }
+}
+
+impl Printer {
+    pub(super) fn new(body_only: bool, time: bool) -> Self {
+        Self {
+            body_only,
+            time,
+            begun: false,
+        }
+    }
+
+    /// Prints a response and waits for the program to end.
+    pub(super) async fn response(
+        &mut self,
+        request: &mut Request<'_>,
+        mut response: Response,
+    ) -> Result<(), Trouble> {
+        let Body::Program(output) = std::mem::replace(&mut response.body, Body::Empty) else {
+            return Ok(self.head(&response, None)?); // INVARIANT: programs answer with a program's body
+        };
+        let mut output = *output;
+        request.entry.borrow_mut().status = response.status;
+        if !output.nph {
+            self.head(&response, output.content_length)?;
+        }
+        self.begun = true;
+        let room = match () {
+            () if output.nph => None,
+            () if send::bodiless(request, response.status) || output.discard => Some(0),
+            () => output.content_length,
+        };
+        // The length promised to HEAD is that of the body GET would get.
+        let promised = room.filter(|_| !send::bodiless(request, response.status));
+        let printed = self.body(request, &mut output, room).await;
+        let printed = printed.and_then(|sent| {
+            request.entry.borrow_mut().bytes = sent;
+            Ok(promised.map_or(Ok(()), |n| output.ended(n, sent))?)
+        });
+        let (tell, told) = oneshot::channel();
+        let done = move |exit| {
+            let _ = tell.send(exit);
+        };
+        match &printed {
+            Ok(()) => output.program.finish(done),
+            Err(Trouble::Fault(_)) => output.program.abandon(false, done),
+            Err(Trouble::Output(_)) => output.program.abandon(true, done),
+        }
+        let exit = told.await.ok().flatten();
+        request.entry.borrow_mut().exit = exit;
+        request.entry.borrow_mut().total = request.began.elapsed();
+        printed
+    }
+
+    fn head(&self, response: &Response, length: Option<u64>) -> io::Result<()> {
+        let phrase = response.reason.as_deref();
+        let phrase = phrase.unwrap_or_else(|| reason(response.status));
+        let mut text = format!("HTTP/1.1 {} {phrase}\n", response.status).into_bytes();
+        for (name, value) in response.fields.iter() {
+            text.extend([name, b": ", value, b"\n"].concat());
+        }
+        if let Some(n) = length {
+            text.extend(format!("Content-Length: {n}\n").into_bytes());
+        }
+        text.push(b'\n');
+        match self.body_only {
+            true => io::stderr().write_all(&text),
+            false => put(&text),
+        }
+    }
+
+    /// Prints output as it comes, at most `room` bytes of it. Returns how many those were.
+    async fn body(
+        &self,
+        request: &mut Request<'_>,
+        output: &mut Output,
+        room: Option<u64>,
+    ) -> Result<u64, Trouble> {
+        let mut sent = 0;
+        loop {
+            let last = output.program.output_ended();
+            let killed = match room {
+                None if last => output.program.killed().await,
+                _ => None,
+            };
+            let mut out = std::mem::take(&mut output.program.out);
+            let left = room.map_or(usize::MAX, |n| {
+                usize::try_from(n - sent).unwrap_or(usize::MAX)
+            });
+            output.excess |= out.len() > left && !output.discard;
+            let piece = &out[..out.len().min(left)];
+            let (input, body) = (&mut *request.input, &mut *request.body);
+            let printing = async { Ok(put(piece)) };
+            output.program.during(input, body, printing).await??;
+            sent += piece.len() as u64;
+            out.clear();
+            output.program.out = out;
+            if let Some(fault) = killed {
+                return Err(fault.into());
+            }
+            if last || output.excess {
+                return Ok(sent);
+            }
+            let (input, body) = (&mut *request.input, &mut *request.body);
+            output.program.turn(input, body).await?;
+        }
+    }
+
+    /// The server would answer another path instead (RFC 3875, 6.2.2).
+    pub(super) fn local_redirect(&mut self, location: &str) -> Result<(), Trouble> {
+        let text = format!("local redirect to {location}\n");
+        if self.body_only {
+            eprint!("{text}");
+        } else {
+            put(text.as_bytes())?;
+        }
+        eprintln!("galgo: the server answers with that page; the client does not notice");
+        Ok(())
+    }
+
+    /// Says what was wrong, and what it took. Returns the exit code.
+    pub(super) fn verdict(
+        &self,
+        request: &Request<'_>,
+        done: Result<(), Trouble>,
+        hint: fn(&Fault) -> &'static str,
+    ) -> u8 {
+        let entry = request.entry.borrow();
+        let exit = entry.exit.map(|e| e.status);
+        let code = match (done, exit) {
+            (Err(Trouble::Fault(fault)), _) => {
+                self.say(&fault, hint(&fault));
+                1
+            }
+            (Err(Trouble::Output(e)), _) => {
+                if e.kind() != io::ErrorKind::BrokenPipe {
+                    eprintln!("galgo: standard output: {e}");
+                }
+                1
+            }
+            (Ok(()), Some(status)) if self.begun && !status.success() => {
+                let how = how(status);
+                eprintln!("galgo: note: the response is valid, yet the program ended {how}");
+                0
+            }
+            (Ok(()), _) => 0,
+        };
+        if self.time {
+            times(&entry, request.began.elapsed());
+        }
+        code
+    }
+
+    fn say(&self, fault: &Fault, hint: &str) {
+        if self.begun {
+            eprintln!("galgo: the response is cut: {fault}");
+        } else {
+            let status = fault.status();
+            eprintln!("galgo: {status} {}: {fault}", reason(status));
+        }
+        if !hint.is_empty() {
+            eprintln!("galgo: hint: {hint}");
+        }
+    }
+}
+
+/// What the request took.
+fn times(entry: &Entry, elapsed: Duration) {
+    let ms = |d: Duration| d.as_secs_f64() * 1e3;
+    let total = match entry.total {
+        Duration::ZERO => elapsed,
+        total => total,
+    };
+    eprintln!(
+        "start {:.1} ms, first byte {:.1} ms, total {:.1} ms",
+        ms(entry.start),
+        ms(entry.first_byte),
+        ms(total)
+    );
+    if let Some(exit) = &entry.exit {
+        let Exit {
+            user,
+            system,
+            max_rss,
+            ..
+        } = exit;
+        eprintln!(
+            "user {:.1} ms, system {:.1} ms, peak memory {:.1} MiB",
+            ms(*user),
+            ms(*system),
+            *max_rss as f64 / f64::from(1 << 20)
+        );
+    }
+}
+
+fn put(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()
+}
+
+/// What is known before the program runs.
+pub(super) fn entry(id: Id, link: &Link, head: &Rc<Head>) -> Entry {
+    Entry {
+        at: SystemTime::now(),
+        id,
+        remote: link.remote.clone(),
+        head: Some(head.clone()),
+        status: 0,
+        bytes: 0,
+        outcome: "ok",
+        queue: Duration::ZERO,
+        start: Duration::ZERO,
+        first_byte: Duration::ZERO,
+        total: Duration::ZERO,
+        exit: None,
+    }
+}

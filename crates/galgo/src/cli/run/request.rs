@@ -1,0 +1,142 @@
+//! The request that the arguments describe, made of the bytes a client would send.
+
+use std::{ffi::OsStr, io::Read, net::SocketAddr, os::unix::ffi::OsStrExt, path::Path, rc::Rc};
+
+use galgo_proto::h1::{Head, HeadLimits};
+
+use super::{Run, site::Place};
+use crate::{cli::programs, config::Address, conn::Link};
+
+/// A header field, as typed.
+#[derive(Debug, Clone)]
+pub(super) struct Field {
+    name: String,
+    value: String,
+}
+
+/// Reads `Name: value`.
+pub(super) fn field(typed: &str) -> Result<Field, String> {
+    let Some((name, value)) = typed.split_once(':') else {
+        return Err("a header field is written 'Name: value'".into());
+    };
+    if typed.contains(['\r', '\n']) {
+        return Err("a header field is one line".into());
+    }
+    Ok(Field {
+        name: name.into(),
+        value: value.trim().into(),
+    })
+}
+
+/// A request that needs no reading.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) head: Rc<Head>,
+    pub(super) body: Vec<u8>,
+    pub(super) link: Link,
+}
+
+/// Makes the request; the server's own parser refuses what no client could send.
+pub(super) fn make(args: &Run, place: &Place) -> Result<Made, String> {
+    let body = args.data.as_deref().map(data).transpose()?;
+    let local = local(place);
+    let target = target(args, place);
+    let method = match (&args.method, &body) {
+        (Some(method), _) => method,
+        (None, Some(_)) => "POST",
+        (None, None) => "GET",
+    };
+    let mut text = format!("{method} {target} HTTP/1.1\r\n");
+    let mut add = |name: &str, value: &str| {
+        text.extend([name, ": ", value, "\r\n"]);
+    };
+    let typed = |name: &str| {
+        args.headers
+            .iter()
+            .any(|f| f.name.eq_ignore_ascii_case(name))
+    };
+    if !typed("host") {
+        let host = place.route.route.host.as_deref().unwrap_or("localhost");
+        add("Host", &format!("{host}:{}", local.port()));
+    }
+    for field in &args.headers {
+        add(&field.name, &field.value);
+    }
+    if let Some(body) = &body {
+        if !typed("content-type") {
+            add("Content-Type", "application/x-www-form-urlencoded");
+        }
+        if !typed("content-length") && !typed("transfer-encoding") {
+            add("Content-Length", &body.len().to_string());
+        }
+    }
+    text.push_str("\r\n");
+    let http = &place.config.http;
+    let limits = HeadLimits {
+        bytes: http.max_head,
+        fields: http.max_fields,
+        target: http.max_target,
+    };
+    let head = Head::parse(text.as_bytes(), &limits).map_err(|e| {
+        format!(
+            "the server would refuse this request with {}: {}",
+            e.status, e.why
+        )
+    })?;
+    Ok(Made {
+        head: Rc::new(head),
+        body: body.unwrap_or_default(),
+        link: link(local),
+    })
+}
+
+fn data(typed: &OsStr) -> Result<Vec<u8>, String> {
+    let Some(file) = typed.as_bytes().strip_prefix(b"@") else {
+        return Ok(typed.as_bytes().to_owned());
+    };
+    let file = Path::new(OsStr::from_bytes(file));
+    let read = if file == Path::new("-") {
+        let mut all = Vec::new();
+        std::io::stdin().read_to_end(&mut all).map(|_| all)
+    } else {
+        std::fs::read(file)
+    };
+    read.map_err(|e| format!("the request body: {}: {e}", file.display()))
+}
+
+/// The path of the program and what follows it, encoded; then the query as typed.
+fn target(args: &Run, place: &Place) -> String {
+    let mut path = place.route.url.clone();
+    if let Some(info) = &args.path_info {
+        if !info.starts_with('/') && !info.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(info.as_bytes());
+    }
+    let mut target = programs::encoded(&path);
+    if let Some(query) = &args.query {
+        target.push('?');
+        target.push_str(query);
+    }
+    target
+}
+
+/// The first TCP address of the site.
+fn local(place: &Place) -> SocketAddr {
+    let tcp = place.config.listen.iter().find_map(|l| match l.address {
+        Address::Tcp(at) => Some(at),
+        Address::Unix(_) => None,
+    });
+    tcp.unwrap_or_else(|| ([127, 0, 0, 1], 8080).into())
+}
+
+/// A client on this machine.
+fn link(local: SocketAddr) -> Link {
+    let remote: SocketAddr = ([127, 0, 0, 1], 0).into();
+    Link {
+        remote: remote.ip().to_string().into(),
+        remote_ip: Some(remote),
+        local: Some(local),
+        local_text: local.ip().to_canonical().to_string().into(),
+    }
+}

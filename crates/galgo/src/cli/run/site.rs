@@ -1,0 +1,137 @@
+//! The route that a program belongs to: what the server would serve it by.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::config::{Cgi, CgiRoot, Config, Handler, Route};
+
+/// A program's place on a site.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) config: Config,
+    pub(super) route: Owner,
+}
+
+/// A route of programs, and the decoded path that names one of them.
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub(super) route: Arc<Route>,
+    pub(super) url: Vec<u8>,
+}
+
+impl Owner {
+    pub(super) fn cgi(&self) -> Option<&Cgi> {
+        match &self.route.handler {
+            Handler::Cgi(cgi) => Some(cgi),
+            _ => None,
+        }
+    }
+}
+
+impl Place {
+    /// Finds a program's place: in the configuration that is named; else on the nearest site above it;
+    /// else it is the only program of a site of its own.
+    pub(super) fn of(program: &Path, config: Option<&Path>) -> Result<Self, String> {
+        let file = existing(program)?;
+        if let Some(named) = config {
+            let config = Config::load(named).map_err(|e| e.to_string())?;
+            let route = owner(&config, &file).ok_or_else(|| {
+                let (named, file) = (named.display(), file.display());
+                format!("no `cgi` route of {named} holds {file}: add one, or leave --config away")
+            })?;
+            return Ok(Self { config, route });
+        }
+        for (folder, child) in file.ancestors().skip(1).zip(file.ancestors()) {
+            let own = folder.join("galgo.toml");
+            let by_name = child != file && child.file_name().is_some_and(|n| n == "cgi-bin");
+            let config = match own.is_file() {
+                true => Config::load(&own),
+                false if by_name => Config::convention(folder),
+                false => continue,
+            };
+            let config = config.map_err(|e| e.to_string())?;
+            if let Some(route) = owner(&config, &file) {
+                return Ok(Self { config, route });
+            }
+        }
+        alone(&file)
+    }
+}
+
+/// The program's file as an absolute path; links stay, for argv[0] is the program as named.
+fn existing(program: &Path) -> Result<PathBuf, String> {
+    let shown = program.display();
+    let file = std::path::absolute(program).map_err(|e| format!("{shown}: {e}"))?;
+    match file.metadata() {
+        Ok(m) if m.is_dir() => Err(format!(
+            "{shown} is a folder: name a program, or serve the folder (galgo serve {shown})"
+        )),
+        Ok(_) => Ok(file),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            let there = Path::new("cgi-bin").join(program);
+            let hint = match there.is_file() {
+                true => format!("; did you mean {}?", there.display()),
+                false => String::new(),
+            };
+            Err(format!("{shown} does not exist{hint}"))
+        }
+        Err(e) => Err(format!("{shown}: {e}")),
+    }
+}
+
+/// The route that answers with this program: the one with the innermost folder.
+fn owner(config: &Config, file: &Path) -> Option<Owner> {
+    let owns = |route: &Arc<Route>| {
+        let Handler::Cgi(cgi) = &route.handler else {
+            return None;
+        };
+        let below = below(&cgi.root, file)?;
+        let mut url = route.path.clone().into_bytes();
+        url.extend_from_slice(std::os::unix::ffi::OsStrExt::as_bytes(below.as_os_str()));
+        let depth = cgi.root.path().components().count();
+        let route = route.clone();
+        Some((depth, Owner { route, url }))
+    };
+    let owners = config.routes.iter().filter_map(owns);
+    // Of equal folders the route that is tried first.
+    owners
+        .reduce(|a, b| if b.0 > a.0 { b } else { a })
+        .map(|(_, owner)| owner)
+}
+
+/// The program's path below a folder of programs, both with the links on the way resolved; empty where
+/// the route has but this program.
+fn below(root: &CgiRoot, file: &Path) -> Option<PathBuf> {
+    let real = file.parent()?.canonicalize().ok()?.join(file.file_name()?);
+    let root_real = match root {
+        CgiRoot::Folder { path, .. } => path.canonicalize().ok()?,
+        CgiRoot::Program { path } => path.parent()?.canonicalize().ok()?.join(path.file_name()?),
+    };
+    match root {
+        CgiRoot::Folder { .. } => real.strip_prefix(&root_real).ok().map(Path::to_owned),
+        CgiRoot::Program { .. } => (real == root_real).then(PathBuf::new),
+    }
+}
+
+/// A site with nothing but this program, at `/cgi-bin/NAME`.
+fn alone(file: &Path) -> Result<Place, String> {
+    let shown = file.display();
+    let root = CgiRoot::open(file).map_err(|e| format!("{shown} {e}"))?;
+    let folder = root.folder().to_owned();
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let path = format!("/cgi-bin/{name}");
+    let url = path.clone().into_bytes();
+    let route = Arc::new(Route {
+        host: None,
+        path,
+        handler: Handler::Cgi(Cgi::new(root, folder)),
+    });
+    let config = Config {
+        routes: vec![route.clone()],
+        ..Config::default()
+    };
+    let route = Owner { route, url };
+    Ok(Place { config, route })
+}

@@ -1,0 +1,9 @@
+//! The command line, by the binary itself and with real programs.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)]
+
+mod check;
+mod run;
+mod scene;
+mod serve;
+mod user;
+mod words;

@@ -1,0 +1,436 @@
+//! `galgo run`.
+
+use crate::scene::{Site, ask, assert_gone};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    process::Stdio,
+};
+
+#[test]
+fn a_response_is_printed_as_it_is() {
+    let site = Site::new();
+    site.sh(
+        "echo",
+        r#"printf 'Status: 201 Made\nContent-Type: text/plain\nX-A: b\n\n'
+echo "$REQUEST_METHOD $QUERY_STRING $PATH_INFO $CONTENT_TYPE $CONTENT_LENGTH $HTTP_X_Y"; cat; echo oops >&2"#,
+    );
+    let args = [
+        "run",
+        "cgi-bin/echo",
+        "-q",
+        "a=1&b=%20",
+        "--path-info",
+        "/p q",
+        "-d",
+        "body",
+        "-H",
+        "X-Y: z",
+        "-H",
+        "Content-Type: text/x",
+    ];
+    let done = site.galgo(&args);
+    let want = "HTTP/1.1 201 Made\nContent-Type: text/plain\nX-A: b\n\n\
+                POST a=1&b=%20 /p q text/x 4 z\nbody";
+    assert_eq!((done.out.as_str(), done.code), (want, 0), "{}", done.err);
+    assert!(done.err.contains(" stderr [") && done.err.contains("] /cgi-bin/echo: oops\n"));
+
+    let done = site.galgo(&[&args[..], &["-o", "body", "-X", "PUT", "--time"]].concat());
+    assert_eq!(done.out, "PUT a=1&b=%20 /p q text/x 4 z\nbody");
+    let said = [
+        "HTTP/1.1 201 Made\n",
+        "oops\n",
+        "start ",
+        "first byte ",
+        "peak memory ",
+    ];
+    for said in said {
+        assert!(done.err.contains(said), "{said}: {}", done.err);
+    }
+}
+
+#[test]
+fn the_body_comes_from_a_file_or_from_standard_input() {
+    let site = Site::new();
+    site.sh("cat", "printf 'Content-Type: text/plain\n\n'; cat");
+    site.file("data", "from a file");
+    let run = ["run", "cgi-bin/cat", "-o", "body", "-d"];
+    assert_eq!(
+        site.galgo(&[&run[..], &["@data"]].concat()).out,
+        "from a file"
+    );
+    let mut child = site
+        .command(&[&run[..], &["@-"]].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"piped").unwrap();
+    assert_eq!(child.wait_with_output().unwrap().stdout, b"piped");
+    let done = site.galgo(&[&run[..], &["@nothing"]].concat());
+    assert_eq!(done.code, 2);
+    assert!(done.err.contains("nothing: No such file"), "{}", done.err);
+}
+
+/// The environment, without what is another for each request or client.
+fn variables(text: &str) -> Vec<&str> {
+    let own = [
+        "UNIQUE_ID=",
+        "REMOTE_PORT=",
+        "SERVER_PORT=",
+        "HTTP_",
+        "_=",
+        "SHLVL=",
+    ];
+    let body = text.split_once("\n\n").map_or(text, |(_, body)| body);
+    body.lines()
+        .filter(|l| l.contains('=') && !own.iter().any(|o| l.starts_with(o)))
+        .collect()
+}
+
+#[test]
+fn the_program_gets_what_the_server_would_give_it() {
+    let site = Site::new();
+    site.program(
+        "sub/env",
+        "#!/usr/bin/env python3\nimport os\nprint('Content-Type: text/plain\\n')\n\
+         print(*sorted(f'{k}={v}' for k, v in os.environ.items()), sep='\\n')\n\
+         print(f'cwd={os.getcwd()}')\n",
+    );
+    site.file("public/index.html", "");
+    for config in [
+        "",
+        "[[route]]\npath = '/programs/'\ncgi = 'cgi-bin'\nenv = { A = 'b' }\nopen_files = 99\n",
+    ] {
+        let prefix = if config.is_empty() {
+            "/cgi-bin"
+        } else {
+            "/programs"
+        };
+        if !config.is_empty() {
+            site.file("galgo.toml", config);
+        }
+        let server = site.serve(&["-l", "127.0.0.1:0"]);
+        let page = ask(server.tcp(), &format!("{prefix}/sub/env/a%20b?q"), "").replace('\r', "");
+        let done = site.galgo(&["run", "cgi-bin/sub/env", "--path-info", "/a b", "-q", "q"]);
+        assert_eq!(done.code, 0, "{}", done.err);
+        let (ours, theirs) = (variables(&done.out), variables(&page));
+        assert!(ours.len() > 15 && ours.iter().any(|v| v.starts_with("SCRIPT_NAME=")));
+        assert_eq!(ours, theirs);
+        assert_eq!(ours.contains(&"A=b"), !config.is_empty());
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_in_words() {
+    let site = Site::new();
+    site.file("cgi-bin/plain", "#!/bin/sh\n");
+    site.program("cr", "#!/bin/sh\r\necho\r\n");
+    site.program("lost", "#!/usr/bin/no-such-python\n");
+    site.program("bare", "echo hello\n");
+    site.sh("exit", "echo broken >&2; exit 3");
+    site.sh("killed", "kill -SEGV $$");
+    site.sh("html", "echo '<h1>'");
+    site.sh("stop", "printf 'Content-Type: text/plain\n'");
+    let table = [
+        ("plain", "403 Forbidden: ", "chmod +x"),
+        (
+            "cr",
+            "502 Bad Gateway: interpreter `/bin/sh\\r` does not exist",
+            "carriage return",
+        ),
+        (
+            "lost",
+            "502 Bad Gateway: interpreter `/usr/bin/no-such-python` does not exist",
+            "",
+        ),
+        (
+            "bare",
+            "502 Bad Gateway: the program has no `#!` line",
+            "#!/bin/sh",
+        ),
+        (
+            "exit",
+            "it printed nothing; it exited with status 3",
+            "broken",
+        ),
+        ("killed", "it was ended by signal 11 (SIGSEGV)", ""),
+        (
+            "html",
+            "line 1 of the response head is not a header field: \"<h1>\"",
+            "Content-Type",
+        ),
+        ("stop", "no empty line after the header", ""),
+    ];
+    for (name, says, too) in table {
+        let done = site.galgo(&["run", &format!("cgi-bin/{name}")]);
+        assert!(
+            done.err.contains(says) && done.err.contains(too),
+            "{name}: {}",
+            done.err
+        );
+        assert_eq!(
+            (done.out.as_str(), done.code),
+            ("", 1),
+            "{name}: {}",
+            done.err
+        );
+    }
+}
+
+#[test]
+fn a_cut_response_is_not_valid() {
+    let site = Site::new();
+    let head = "printf 'Content-Type: text/plain\nContent-Length: 9\n\n'";
+    site.sh("short", &format!("{head}; printf 1234"));
+    site.sh("long", &format!("{head}; printf 123456789abc"));
+    site.sh(
+        "dies",
+        "printf 'Content-Type: text/plain\n\nhalf'; kill -KILL $$",
+    );
+    site.sh(
+        "sorry",
+        "printf 'Content-Type: text/plain\n\nwhole'; exit 4",
+    );
+    let body = |name: &str| {
+        let done = site.galgo(&["run", &format!("cgi-bin/{name}"), "-o", "body"]);
+        (done.code, done.out, done.err)
+    };
+    let (code, out, err) = body("short");
+    assert_eq!((code, out.as_str()), (1, "1234"));
+    assert!(
+        err.contains("the response is cut: the program promised Content-Length 9"),
+        "{err}"
+    );
+    let (code, out, err) = body("long");
+    assert_eq!((code, out.as_str()), (0, "123456789"));
+    assert!(err.contains("more than its Content-Length 9"), "{err}");
+    let (code, out, err) = body("dies");
+    // Where the end came before the head was printed, the whole response is refused.
+    assert!(code == 1 && (out == "half" || out.is_empty()), "{out}");
+    assert!(err.contains("SIGKILL"), "{err}");
+    let (code, out, err) = body("sorry");
+    assert_eq!((code, out.as_str()), (0, "whole"));
+    assert!(err.contains("ended with status 4"), "{err}");
+}
+
+#[test]
+fn head_redirects_and_nph() {
+    let site = Site::new();
+    site.sh(
+        "page",
+        "printf 'Content-Type: text/plain\nContent-Length: 4\n\nbody'",
+    );
+    let done = site.galgo(&["run", "cgi-bin/page", "-X", "HEAD"]);
+    let want = "HTTP/1.1 200 OK\nContent-Type: text/plain\nContent-Length: 4\n\n";
+    assert_eq!((done.out.as_str(), done.code), (want, 0), "{}", done.err);
+
+    site.sh("here", "printf 'Location: /other?x=1\n\n'");
+    let done = site.galgo(&["run", "cgi-bin/here"]);
+    assert_eq!(
+        (done.out.as_str(), done.code),
+        ("local redirect to /other?x=1\n", 0)
+    );
+
+    site.sh("away", "printf 'Location: http://example.org/\n\n'");
+    let done = site.galgo(&["run", "cgi-bin/away"]);
+    assert_eq!(
+        done.out,
+        "HTTP/1.1 302 Found\nLocation: http://example.org/\n\n"
+    );
+
+    let raw = "HTTP/1.0 299 Own words\r\nX: y\r\n\r\n\u{1}raw";
+    site.sh(
+        "nph-raw",
+        &format!("printf '{}'", raw.replace('\r', "\\r").replace('\n', "\\n")),
+    );
+    let done = site.galgo(&["run", "cgi-bin/nph-raw"]);
+    assert_eq!((done.out.as_str(), done.code), (raw, 0));
+}
+
+#[test]
+fn output_is_printed_as_it_comes() {
+    let site = Site::new();
+    let fifo = site.path("go");
+    site.sh(
+        "events",
+        &format!(
+            "printf 'Content-Type: text/event-stream\n\ndata: 1\n\n'; read x <'{}'; printf 'data: 2\n\n'",
+            fifo.display()
+        ),
+    );
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut child = site
+        .command(&["run", "cgi-bin/events", "-o", "body"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "data: 1\n");
+    fs::write(&fifo, "\n").unwrap();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "\ndata: 2\n\n");
+    assert!(child.wait().unwrap().success());
+}
+
+/// A figure of /proc/PID/status in KiB.
+fn kib(pid: u32, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_large_body_is_not_held_in_memory() {
+    const SIZE: u64 = 1 << 28;
+    let site = Site::new();
+    site.sh(
+        "zeros",
+        &format!("printf 'Content-Type: text/plain\n\n'; head -c {SIZE} /dev/zero"),
+    );
+    let mut child = site
+        .command(&["run", "cgi-bin/zeros", "-o", "body"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut piece = vec![0; 1 << 16];
+    let mut all = 0;
+    while all < SIZE {
+        let n = out.read(&mut piece).unwrap();
+        assert!(n > 0, "{all}");
+        all += n as u64;
+        if all > SIZE / 2 && all - (n as u64) <= SIZE / 2 {
+            let peak = kib(child.id(), "VmHWM:");
+            assert!(peak < 64 << 10, "{peak} KiB");
+        }
+    }
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn ctrl_c_ends_the_whole_group() {
+    let site = Site::new();
+    // Before the head, and behind it.
+    for head in ["", "printf 'Content-Type: text/plain\n\n';"] {
+        site.sh(
+            "wait",
+            &format!("{head} sleep 1000 & echo $! $$ >&2; {head} wait"),
+        );
+        let mut child = site
+            .command(&["run", "cgi-bin/wait"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut err = BufReader::new(child.stderr.take().unwrap());
+        err.read_line(&mut line).unwrap();
+        let pids: Vec<i32> = line
+            .rsplit(": ")
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .map(|pid| pid.parse().unwrap())
+            .collect();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(pids.len(), 2);
+        pids.into_iter().for_each(assert_gone);
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_it() {
+    let site = Site::new();
+    site.sh(
+        "yes",
+        "printf 'Content-Type: text/plain\n\n'; echo $$ >&2; exec yes",
+    );
+    let mut child = site
+        .command(&["run", "cgi-bin/yes", "-o", "body"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut few = [0; 100];
+    child.stdout.take().unwrap().read_exact(&mut few).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    let err = String::from_utf8(done.stderr).unwrap();
+    assert!(!err.contains("galgo:"), "{err}");
+    let line = err.lines().find(|l| l.contains(" stderr [")).unwrap();
+    assert_gone(line.rsplit(": ").next().unwrap().parse().unwrap());
+}
+
+#[test]
+fn clocks_limits_and_interpreters_are_the_routes() {
+    let site = Site::new();
+    site.sh("slow", "exec sleep 1000");
+    site.sh("files", "printf 'Content-Type: text/plain\n\n'; ulimit -n");
+    site.file(
+        "cgi-bin/greet.greet",
+        "printf 'Content-Type: text/plain\n\nhi'",
+    );
+    let config = "[[route]]\npath = '/x/'\ncgi = 'cgi-bin'\nopen_files = 77\n\
+                  first_byte_timeout = '100ms'\n[interpreters]\n'.greet' = '/bin/sh'\n";
+    let elsewhere = config.replace("'cgi-bin'", &format!("{:?}", site.path("cgi-bin")));
+    site.file("elsewhere/site.toml", &elsewhere);
+    let config = ["--config", "elsewhere/site.toml", "-o", "body"];
+    let run = |name: &str| site.galgo(&[&["run", name], &config[..]].concat());
+
+    let done = run("cgi-bin/slow");
+    assert_eq!(done.code, 1);
+    assert!(
+        done.err
+            .contains("504 Gateway Timeout: no complete response head"),
+        "{}",
+        done.err
+    );
+    assert!(
+        done.err.contains("hint: print the header early"),
+        "{}",
+        done.err
+    );
+    assert_eq!(run("cgi-bin/files").out, "77\n");
+    assert_eq!(run("cgi-bin/greet.greet").out, "hi");
+
+    site.file("other", "");
+    let done = run("other");
+    assert_eq!(done.code, 1);
+    assert!(
+        done.err
+            .contains("no `cgi` route of elsewhere/site.toml holds"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+fn a_program_that_is_on_no_site_runs_alone() {
+    let site = Site::new();
+    site.sh(
+        "../alone",
+        "printf 'Content-Type: text/plain\n\n'; echo $SCRIPT_NAME $PATH_INFO",
+    );
+    let done = site.galgo(&["run", "alone", "-o", "body", "--path-info", "x"]);
+    assert_eq!(
+        (done.out.as_str(), done.code),
+        ("/cgi-bin/alone /x\n", 0),
+        "{}",
+        done.err
+    );
+}

@@ -1,0 +1,198 @@
+//! `galgo serve`: what it prints, and whom it shows causes to.
+
+use crate::scene::{Server, Site, ask, unix};
+use std::{io::Write, process::Command};
+
+#[test]
+fn the_table_names_every_program_and_why_one_would_fail() {
+    let site = Site::new();
+    site.sh("hello", "printf 'Content-Type: text/plain\n\nhello'");
+    site.program("broken", "#!/no/such\n");
+    site.file("cgi-bin/data", "");
+    site.file("public/index.html", "page");
+    let server = site.serve(&["-l", "127.0.0.1:0"]);
+    let at = &server.at;
+    let want = format!(
+        "listening on {at}\n\n  /cgi-bin/   programs in cgi-bin\n    FAIL  {at}/cgi-bin/broken\n          \
+         interpreter `/no/such` does not exist\n    ok    {at}/cgi-bin/hello\n  /           files in public\n\n"
+    );
+    assert_eq!(server.table, want);
+    assert!(server.page("/cgi-bin/hello").contains("\nhello"));
+    assert!(server.page("/").ends_with("page"));
+}
+
+#[test]
+fn the_table_is_bounded() {
+    let site = Site::new();
+    for n in 0..53 {
+        site.sh(&format!("p{n:02}"), "");
+    }
+    let server = site.serve(&["-l", "127.0.0.1:0"]);
+    assert_eq!(
+        server.table.matches("    ok    ").count(),
+        50,
+        "{}",
+        server.table
+    );
+    assert!(
+        server.table.contains("    and 3 more files (galgo check"),
+        "{}",
+        server.table
+    );
+}
+
+#[test]
+fn an_empty_folder_says_what_to_do() {
+    let site = Site::new();
+    let server = site.serve(&["-l", "127.0.0.1:0"]);
+    assert!(
+        server.table.contains("no program yet: copy one in"),
+        "{}",
+        server.table
+    );
+    site.sh("new", "printf 'Content-Type: text/plain\n\nnew'");
+    assert!(server.page("/cgi-bin/new").contains("\nnew"));
+}
+
+/// A program that says on standard error what only its author may see.
+fn failing() -> Site {
+    let site = Site::new();
+    site.sh("fail", "echo 'secret <detail>' >&2; exit 7");
+    let sockets = ["unix:plain.sock", "proxy+unix:proxy.sock"];
+    let config = format!(
+        "listen = ['127.0.0.1:0', '{}', '{}']\ndev_errors = true\n\
+         [[route]]\npath = '/cgi-bin/'\ncgi = 'cgi-bin'\n",
+        sockets[0], sockets[1]
+    );
+    site.file("galgo.toml", &config);
+    site
+}
+
+fn shows_cause(page: &str) -> bool {
+    assert!(page.starts_with("HTTP/1.1 502 Bad Gateway\r\n"), "{page}");
+    let cause = ["secret", "status 7", "galgo run"].map(|c| page.contains(c));
+    assert!(cause.iter().all(|c| *c == cause[0]), "{page}");
+    if !cause[0] {
+        // Status and request id, and nothing more.
+        assert!(
+            !page.contains("cgi-bin") && !page.contains("galgo "),
+            "{page}"
+        );
+        assert!(page.contains("Request "), "{page}");
+    }
+    cause[0]
+}
+
+#[test]
+fn a_browser_on_this_machine_is_shown_the_cause() {
+    let site = failing();
+    let server = site.serve(&[]);
+    let page = server.page("/cgi-bin/fail");
+    assert!(shows_cause(&page));
+    for has in [
+        "it exited with status 7",
+        "<pre>secret &lt;detail&gt;</pre>",
+        "Hint: ",
+    ] {
+        assert!(page.contains(has), "{has}: {page}");
+    }
+}
+
+#[test]
+fn nobody_else_is_shown_the_cause() {
+    let site = failing();
+    let server = site.serve(&[]);
+    let path = "/cgi-bin/fail";
+    for field in [
+        "Forwarded: for=192.0.2.1",
+        "X-Forwarded-For: 192.0.2.1",
+        "X-Real-IP: ::1",
+        "Via: 1.1 x",
+    ] {
+        assert!(
+            !shows_cause(&ask(server.tcp(), path, &format!("{field}\r\n"))),
+            "{field}"
+        );
+    }
+    assert!(!shows_cause(&ask(unix(&site.path("plain.sock")), path, "")));
+    for (from, near) in [
+        ([192, 0, 2, 1], false),
+        ([10, 0, 0, 1], false),
+        ([127, 0, 0, 1], true),
+    ] {
+        let mut to = unix(&site.path("proxy.sock"));
+        to.write_all(&proxy_header(from)).unwrap();
+        assert_eq!(shows_cause(&ask(to, path, "")), near, "{from:?}");
+    }
+}
+
+#[test]
+fn without_dev_errors_nobody_is_shown_the_cause() {
+    let site = failing();
+    let config = std::fs::read_to_string(site.path("galgo.toml")).unwrap();
+    // "auto" in a pipe is off.
+    site.file("galgo.toml", &config.replace("dev_errors = true\n", ""));
+    assert!(!shows_cause(&site.serve(&[]).page("/cgi-bin/fail")));
+}
+
+/// PROXY protocol, version 2: TCP over IPv4, from `from` to 127.0.0.1:80.
+fn proxy_header(from: [u8; 4]) -> Vec<u8> {
+    let mut head = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
+    head.extend(from);
+    head.extend([127, 0, 0, 1, 0x12, 0x34, 0, 80]);
+    head
+}
+
+#[test]
+fn a_program_that_cannot_start_tells_its_author_why() {
+    let site = failing();
+    site.program("cr", "#!/bin/sh\r\n");
+    let page = site.serve(&[]).page("/cgi-bin/cr");
+    assert!(
+        page.contains("the first line ends in a carriage return"),
+        "{page}"
+    );
+    assert!(!page.contains("Standard error"), "{page}");
+}
+
+#[test]
+fn signals_end_it_with_0() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let site = Site::new();
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(site.command(&["serve", "-l", "127.0.0.1:0"]));
+        kill_process(Pid::from_child(&server.child), signal).unwrap();
+        assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let site = Site::new();
+    site.sh("hello", "");
+    let check = |no_color: &str| {
+        let out = Command::new("script")
+            .args([
+                "-qec",
+                &format!("{} check", crate::scene::GALGO),
+                "/dev/null",
+            ])
+            .current_dir(site.path(""))
+            .env("TERM", "xterm")
+            .env("NO_COLOR", no_color)
+            .output()
+            .unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    assert!(
+        check("").starts_with("\x1b[32mok  \x1b[0m  cgi-bin/hello"),
+        "{}",
+        check("")
+    );
+    assert!(
+        check("1").starts_with("ok    cgi-bin/hello"),
+        "{}",
+        check("1")
+    );
+    assert!(!site.galgo(&["check"]).out.contains('\x1b'));
+}

@@ -1,0 +1,101 @@
+//! `--user`: the server and its programs are that user for good.
+
+use crate::scene::{GALGO, Server, Site, is_root};
+use std::{fs, process::Command};
+
+/// Ids and capabilities of a process, as /proc shows them.
+fn credentials(status: &str) -> Vec<String> {
+    let names = [
+        "Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapAmb:",
+    ];
+    let line = |name: &&str| status.lines().find(|l| l.starts_with(*name)).unwrap();
+    let words = |l: &str| l.split_whitespace().skip(1).collect::<Vec<_>>().join(" ");
+    names.iter().map(|n| words(line(n))).collect()
+}
+
+/// Tries to become root again by every call there is.
+const REGAIN: &str = r#"#!/usr/bin/env python3
+import os
+print("Content-Type: text/plain\n")
+print(open("/proc/self/status").read())
+for name, args in [("setuid", (0,)), ("seteuid", (0,)), ("setresuid", (0, 0, 0)), ("setgid", (0,)),
+                   ("setresgid", (0, 0, 0)), ("setgroups", ([0],)), ("setgroups", ([],))]:
+    try:
+        getattr(os, name)(*args)
+        print("REGAINED", name)
+    except PermissionError:
+        pass
+try:
+    open("/etc/shadow").read()
+    print("REGAINED shadow")
+except PermissionError:
+    print("done")
+"#;
+
+#[test]
+fn server_and_programs_are_that_user_and_stay_so() {
+    if !is_root() {
+        eprintln!("skipped server_and_programs_are_that_user_and_stay_so: it needs root");
+        return;
+    }
+    let site = Site::new();
+    site.program("regain", REGAIN);
+    // Groups of root that must be gone.
+    let mut command = Command::new("setpriv");
+    command.args(["--groups", "0,4,24", GALGO, "serve", "-l", "127.0.0.1:0"]);
+    command
+        .args(["--user", "nobody:daemon"])
+        .current_dir(site.path(""));
+    let server = Server::start(command);
+
+    let nobody = "65534 65534 65534 65534";
+    let none = "0000000000000000";
+    let want = [nobody, "1 1 1 1", "1", none, none, none, none];
+    let pid = server.child.id();
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let mut seen = 0;
+    for thread in threads.flatten() {
+        let status = fs::read_to_string(thread.path().join("status")).unwrap();
+        assert_eq!(credentials(&status), want, "{status}");
+        seen += 1;
+    }
+    assert!(seen > 1, "every thread counts");
+    let page = server.page("/cgi-bin/regain");
+    assert_eq!(credentials(&page), want, "{page}");
+    assert!(
+        page.contains("done") && !page.contains("REGAINED"),
+        "{page}"
+    );
+}
+
+#[test]
+fn run_and_check_meet_the_permissions_of_the_configured_user() {
+    if !is_root() {
+        eprintln!(
+            "skipped run_and_check_meet_the_permissions_of_the_configured_user: it needs root"
+        );
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let site = Site::new();
+    site.sh("who", "printf 'Content-Type: text/plain\n\n'; id -u");
+    site.sh("mine", "");
+    let mine = site.path("cgi-bin/mine");
+    fs::set_permissions(mine, fs::Permissions::from_mode(0o700)).unwrap();
+    let route = "[[route]]\npath = '/'\ncgi = 'cgi-bin'\n";
+    site.file("galgo.toml", &format!("user = 'nobody'\n{route}"));
+    assert_eq!(
+        site.galgo(&["run", "cgi-bin/who", "-o", "body"]).out,
+        "65534\n"
+    );
+    let done = site.galgo(&["check"]);
+    assert!(
+        done.out
+            .contains("mine: the program is not executable for user 65534"),
+        "{}",
+        done.out
+    );
+    assert_eq!(done.code, 1);
+    site.file("galgo.toml", route);
+    assert_eq!(site.galgo(&["check"]).code, 0);
+}

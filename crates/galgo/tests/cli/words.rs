@@ -1,0 +1,180 @@
+//! Help, usage, and sentences for beginners.
+
+use crate::scene::{Site, is_root};
+use std::net::TcpListener;
+
+#[test]
+fn help_has_examples_and_fits_80_columns() {
+    let site = Site::new();
+    let pages: [(&[&str], i32); 9] = [
+        (&[], 2),
+        (&["--help"], 0),
+        (&["-h"], 0),
+        (&["help"], 0),
+        (&["help", "serve"], 0),
+        (&["serve", "--help"], 0),
+        (&["run", "--help"], 0),
+        (&["run", "-h"], 0),
+        (&["check", "--help"], 0),
+    ];
+    for (args, code) in pages {
+        let done = site.galgo(args);
+        let page = if code == 0 { &done.out } else { &done.err };
+        assert_eq!(done.code, code, "{args:?}");
+        assert!(
+            page.contains("Usage: galgo") && page.contains("\nExamples:\n"),
+            "{args:?}: {page}"
+        );
+        for line in page.lines() {
+            assert!(line.chars().count() <= 80, "{args:?}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_example_of_the_help_works_as_it_is_printed() {
+    let site = Site::new();
+    let page = site.galgo(&["--help"]).out;
+    let lines = page.lines().skip_while(|l| !l.contains("mkdir -p site"));
+    let text: Vec<_> = lines.take_while(|l| !l.is_empty()).collect();
+    let script = text.join("\n").replace(
+        "galgo serve",
+        &format!("{} run cgi-bin/hello", crate::scene::GALGO),
+    );
+    let out = std::process::Command::new("sh")
+        .args(["-ec", &script])
+        .current_dir(site.path(""))
+        .output()
+        .unwrap();
+    let out = String::from_utf8(out.stdout).unwrap();
+    assert!(
+        out.ends_with("Content-Type: text/plain\n\nhello\n"),
+        "{out}: {script}"
+    );
+}
+
+#[test]
+fn version_both_ways() {
+    let site = Site::new();
+    for args in ["version", "-V", "--version"] {
+        let done = site.galgo(&[args]);
+        assert_eq!(done.out, format!("galgo {}\n", env!("CARGO_PKG_VERSION")));
+        assert_eq!(done.code, 0);
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_2_and_says_the_right_one() {
+    let site = Site::new();
+    site.sh("hello", "");
+    let table: [(&[&str], &str); 11] = [
+        (&["srve"], "a similar subcommand exists: 'serve'"),
+        (&["."], "To serve it: galgo serve ."),
+        (&["cgi-bin/hello"], "To run it: galgo run cgi-bin/hello"),
+        (
+            &["serve", "--lisen", "x"],
+            "a similar argument exists: '--listen'",
+        ),
+        (
+            &["serve", "-l", "8080"],
+            "write \"127.0.0.1:8080\" for this machine only",
+        ),
+        (&["serve", "-l", "localhost:8080"], "write IP and port"),
+        (&["run"], "<PROGRAM>"),
+        (&["run", "cgi-bin/hello", "-H", "nonsense"], "'Name: value'"),
+        (&["run", "cgi-bin/hello", "-H", "A: b\nC: d"], "one line"),
+        (
+            &["run", "cgi-bin/hello", "-q", "a b"],
+            "refuse this request with 400",
+        ),
+        (
+            &["run", "cgi-bin/hello", "-X", "TRACE"],
+            "refuse this request with 405",
+        ),
+    ];
+    for (args, says) in table {
+        let done = site.galgo(args);
+        assert_eq!(
+            (done.code, done.out.as_str()),
+            (2, ""),
+            "{args:?}: {}",
+            done.err
+        );
+        assert!(done.err.contains(says), "{args:?}: {}", done.err);
+    }
+}
+
+#[test]
+fn beginners_are_told_what_to_do() {
+    let site = Site::new();
+    site.sh("hello", "");
+    std::fs::create_dir(site.path("empty")).unwrap();
+    site.file("bad.toml", "\nlisen = []\n");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let mut table: Vec<(Vec<&str>, &str)> = vec![
+        (
+            vec!["serve", "-l", &taken],
+            "another program listens there already. Stop it",
+        ),
+        (vec!["serve", "none"], "none does not exist: create it"),
+        (
+            vec!["serve", "empty"],
+            "holds nothing to serve: put programs into",
+        ),
+        (
+            vec!["serve", "cgi-bin"],
+            "cgi-bin is a folder of programs: name the folder it is in, .",
+        ),
+        (vec!["serve", "cgi-bin/hello"], "galgo run cgi-bin/hello"),
+        (
+            vec!["serve", "-c", "bad.toml"],
+            "bad.toml:2:1: unknown key \"lisen\"; did you mean \"listen\"?",
+        ),
+        (vec!["serve", "-c", "none.toml"], "none.toml does not exist"),
+        (
+            vec!["serve", "-l", "unix:none/x"],
+            "its folder does not exist",
+        ),
+        (
+            vec!["serve", "--user", "no-such-user"],
+            "there is no user `no-such-user`",
+        ),
+        (
+            vec!["serve", "--user", "nobody:no-such"],
+            "there is no group `no-such`",
+        ),
+        (
+            vec!["serve", "--user", "root"],
+            "galgo does not serve as root",
+        ),
+        (
+            vec!["run", "hello"],
+            "hello does not exist; did you mean cgi-bin/hello?",
+        ),
+        (
+            vec!["run", "cgi-bin"],
+            "cgi-bin is a folder: name a program",
+        ),
+    ];
+    if is_root() {
+        table.push((vec!["serve", "-l", "0.0.0.0:0"], "Name the user to run as"));
+    } else {
+        table.push((vec!["serve", "--user", "daemon"], "only root can"));
+    }
+    for (args, says) in table {
+        let done = site.galgo(&args);
+        assert_eq!(
+            (done.code, done.out.as_str()),
+            (1, ""),
+            "{args:?}: {}",
+            done.err
+        );
+        assert!(
+            done.err.starts_with("galgo: ") && done.err.contains(says),
+            "{args:?}: {}",
+            done.err
+        );
+        assert!(!done.err.contains("os error"), "{args:?}: {}", done.err);
+    }
+}
