@@ -154,6 +154,16 @@ impl Sock {
 
     /// Waits for the next request; holds no memory while there is none.
     pub async fn read_idle(&self, buf: &mut Buf) -> io::Result<usize> {
+        if self.passed_over.get() {
+            match rustix::io::read(self.fd.get_ref(), spare_capacity(buf.room(HEAD_READ))) {
+                Err(Errno::AGAIN | Errno::INTR) => buf.shrink(),
+                done => {
+                    self.passed_over.set(!buf.has_room());
+                    return done.map_err(Into::into);
+                }
+            }
+            self.passed_over.set(false);
+        }
         loop {
             let mut guard = self.fd.ready(Interest::READABLE).await?;
             let read = rustix::io::read(self.fd.get_ref(), spare_capacity(buf.room(HEAD_READ)));

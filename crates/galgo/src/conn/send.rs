@@ -176,6 +176,7 @@ impl Sender {
             output: &mut output,
             framing,
             sent: 0,
+            dropped: 0,
         };
         let (sent, result) = streamed.run(head).await;
         {
@@ -213,6 +214,10 @@ impl Sender {
     }
 }
 
+/// A body that is not sent (HEAD, 204, 304) is read so that its program is not blocked by us; one that
+/// prints more than this has been told apart from one that will end.
+const MOST_DROPPED: usize = 16 << 20;
+
 /// The log line of a request whose program may still be ending: written when that is over, or when
 /// the server ends before.
 struct Line {
@@ -239,6 +244,7 @@ struct Stream<'s, 'r, 'i> {
     output: &'s mut Output,
     framing: Framing,
     sent: u64,
+    dropped: usize,
 }
 
 impl Stream<'_, '_, '_> {
@@ -270,7 +276,7 @@ impl Stream<'_, '_, '_> {
             if let Some(fault) = killed {
                 return Err(fault);
             }
-            if last || self.output.excess {
+            if last || self.output.excess || self.dropped > MOST_DROPPED {
                 return self.ended();
             }
             let (input, body) = (&mut *self.request.input, &mut *self.request.body);
@@ -306,6 +312,7 @@ impl Stream<'_, '_, '_> {
             }
             Framing::Chunked | Framing::UntilClose | Framing::Raw => out,
         };
+        self.dropped += out.len() - body.len();
         let mut size = [0; 20];
         let (before, after): (&[u8], &[u8]) = match self.framing {
             Framing::Chunked if body.is_empty() && !last => (b"", b""),

@@ -124,10 +124,10 @@ impl Run<'_, '_, '_> {
         permit: Permit,
     ) -> Result<Program, Fault> {
         let began = Instant::now();
-        let length = match &file {
-            Some((_, n)) => Some(*n),
-            None if self.head.body == BodyLen::None => None,
-            None => self.request.body.declared(),
+        let length = match (&file, self.head.body) {
+            (Some((_, n)), _) => Some(*n),
+            (None, BodyLen::Length(n)) => Some(n),
+            (None, BodyLen::None | BodyLen::Chunked) => None,
         };
         let env = self.environment(length)?;
         let args = self.arguments()?;
@@ -258,6 +258,10 @@ impl Run<'_, '_, '_> {
     fn not_started(&self, e: &StartError) -> Fault {
         let file = std::ffi::OsStr::from_bytes(self.script.script_filename.as_bytes());
         match (e.stage, &self.script.interpreter) {
+            (Stage::Environment, _) => Fault::Client(
+                431,
+                "a header field is longer than any variable of a program may be",
+            ),
             (Stage::Clone, _) => Fault::Busy("the system could not create another process"),
             (_, Some(interpreter)) => {
                 let path = &self.worker.server.config.path;

@@ -14,12 +14,12 @@
     clippy::cast_possible_truncation
 )]
 
-#[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
-mod harness;
-
+mod cgi;
 mod faults;
 mod files;
 mod framing;
+#[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
+mod harness;
 mod logs;
 mod secrets;
 mod server;
@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     let args = libtest_mimic::Arguments::from_args();
     let tests = [
         harness::tests(),
+        cgi::tests(),
         faults::tests(),
         files::tests(),
         framing::tests(),

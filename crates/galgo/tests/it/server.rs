@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
     net::Ipv6Addr,
     os::unix::{
-        fs::{FileTypeExt, MetadataExt},
+        fs::{FileTypeExt, MetadataExt, PermissionsExt},
         net::{UnixListener, UnixStream},
     },
     path::Path,
@@ -286,7 +286,7 @@ fn root_becomes_the_user() {
             0o755,
         )
         .arguments(&["--user", "daemon"]);
-    let mode = fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o755));
+    let mode = fs::Permissions::from_mode(0o755);
     fs::set_permissions(site.path(), mode).unwrap();
     let server = site.start();
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();

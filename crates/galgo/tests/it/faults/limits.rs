@@ -1,4 +1,200 @@
-//! To come.
-pub fn tests() -> Vec<crate::harness::Test> {
-    Vec::new()
+//! Programs that take more than their share, and programs that are replaced while they are used.
+
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use crate::harness::{Site, list};
+
+fn memory_bomb() {
+    let server = Site::new().defaults("memory = \"64M\"").start();
+    let watch = server.watch().memory(24 << 20);
+    // Only the limit stops it.
+    assert_eq!(server.get("/cgi-bin/t?head&eat=1000000").text(), "ate");
+    let reply = server.get("/cgi-bin/t?eat=1000000000&head");
+    assert_eq!(reply.status, 502);
+    server.says("SIGABRT");
+    watch.after(&["ok", "script_error"]);
 }
+
+fn file_bomb() {
+    let server = Site::new().defaults("file_size = \"1M\"").start();
+    let watch = server.watch();
+    assert_eq!(server.get("/cgi-bin/t?head&write=1000000").text(), "wrote");
+    let reply = server.get("/cgi-bin/t?write=1000000000&head");
+    assert_eq!(reply.status, 502);
+    server.says("SIGXFSZ");
+    assert_eq!(fs::metadata(server.mark("large")).unwrap().len(), 1 << 20);
+    watch.after(&["ok", "script_error"]);
+}
+
+fn ten_thousand_open_files() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    let reply = server.get("/cgi-bin/t?head&files=10000");
+    // 1024 by default, three of them the standard streams.
+    assert_eq!(reply.text(), "1021");
+    watch.after(&["ok"]);
+}
+
+fn endless_computation() {
+    let server = Site::new().file("cgi-bin/busy", "#!/bin/sh\nwhile :; do :; done\n", 0o755);
+    let server = server.defaults("cpu = 1").start();
+    let watch = server.watch();
+    let reply = server.get("/cgi-bin/busy");
+    assert_eq!(reply.status, 502);
+    server.says("SIGXCPU");
+    watch.after(&["script_error"]);
+}
+
+/// RLIMIT_NPROC counts the processes of a user and holds nobody back who is root.
+fn fork_bomb() {
+    let server = Site::new()
+        .defaults("processes = 40")
+        .file("cgi-bin/ids", "", 0o644);
+    let server = match rustix::process::geteuid().is_root() {
+        true => {
+            use std::os::unix::fs::PermissionsExt;
+            let Some(user) = unused_user() else {
+                crate::harness::skip!("needs a user that runs nothing else: games, news or uucp");
+            };
+            // As who the server becomes it must reach its programs and write its logs.
+            for folder in ["", "marks"] {
+                let open = fs::Permissions::from_mode(0o777);
+                fs::set_permissions(server.path().join(folder), open).unwrap();
+            }
+            if !reachable(server.path()) {
+                crate::harness::skip!("needs a target folder that other users may enter");
+            }
+            server.arguments(&["--user", user])
+        }
+        false => crate::harness::skip!("needs root: the tests' own user runs more processes"),
+    };
+    let server = server.start();
+    let watch = server.watch();
+    let reply = server.get("/cgi-bin/t?head&spawn=1000");
+    let started: usize = reply.text().parse().expect("how many processes there were");
+    assert!((1..40).contains(&started), "{started} processes");
+    watch.after(&["ok"]);
+}
+
+/// A user of the system that owns no process.
+fn unused_user() -> Option<&'static str> {
+    let users = fs::read_to_string("/etc/passwd").unwrap();
+    ["games", "news", "uucp"].into_iter().find(|name| {
+        let line = users.lines().find(|l| l.starts_with(&format!("{name}:")));
+        let Some(uid) = line.and_then(|l| l.split(':').nth(2)) else {
+            return false;
+        };
+        let owned = |status: String| {
+            let line = status
+                .lines()
+                .find(|l| l.starts_with("Uid:"))
+                .unwrap_or("")
+                .to_owned();
+            line.split_whitespace().nth(1) == Some(uid)
+        };
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        !all.filter_map(|e| fs::read_to_string(e.path().join("status")).ok())
+            .any(owned)
+    })
+}
+
+/// Whether every folder on the way may be entered by anybody.
+fn reachable(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    path.ancestors()
+        .all(|folder| fs::metadata(folder).is_ok_and(|m| m.mode() & 0o001 != 0))
+}
+
+/// Requests go on while `replace` does; every one of them is answered by one version or the other.
+fn replaced_under_load(name: &str, replace: impl Fn(&std::path::Path, &str, usize) + Sync) {
+    let version = |n: usize| format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n{n}'\n");
+    let site = Site::new().file(&format!("cgi-bin/{name}"), version(0), 0o755);
+    let server = site.top("max_running = 4").start();
+    let watch = server.watch();
+    let path = server.path().join("cgi-bin").join(name);
+    let over = AtomicBool::new(false);
+    let asked: usize = thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let (server, over) = (&server, &over);
+                scope.spawn(move || {
+                    let mut client = server.connect();
+                    let mut asked = 0;
+                    while !over.load(Ordering::Relaxed) {
+                        client.get(&format!("/cgi-bin/{name}"));
+                        let reply = client.reply();
+                        assert_eq!(reply.status, 200, "{}", server.errors());
+                        reply.text().parse::<usize>().expect("a version");
+                        asked += 1;
+                    }
+                    asked
+                })
+            })
+            .collect();
+        for n in 1..=20 {
+            replace(&path, &version(n), n);
+        }
+        over.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|c| c.join().unwrap()).sum()
+    });
+    assert_eq!(server.get(&format!("/cgi-bin/{name}")).text(), "20");
+    watch.after(&vec!["ok"; asked + 1]);
+}
+
+fn replaced_by_a_rename_under_load() {
+    use std::os::unix::fs::PermissionsExt;
+    replaced_under_load("renamed", |path, version, n| {
+        let new = path.with_file_name(format!(".new{n}"));
+        fs::write(&new, version).unwrap();
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(&new, path).unwrap();
+        thread::sleep(Duration::from_millis(5));
+    });
+}
+
+/// While a program's file is open for writing it cannot be executed (ETXTBSY); the request waits.
+fn replaced_in_place() {
+    let server = Site::new().program("cgi-bin/other").start();
+    let watch = server.watch();
+    let path = server.path().join("cgi-bin/copy");
+    fs::copy(server.path().join("cgi-bin/other"), &path).unwrap();
+    assert_eq!(server.get("/cgi-bin/copy?head&out=old").text(), "old");
+    let busy = fs::File::options().write(true).open(&path).unwrap();
+    let mut client = server.connect();
+    client.get("/cgi-bin/copy?head&out=new");
+    // Long enough that the first attempt fails.
+    thread::sleep(Duration::from_millis(60));
+    drop(busy);
+    assert_eq!(client.reply().text(), "new");
+    drop(client);
+    watch.after(&["ok", "ok"]);
+}
+
+/// One that stays busy is said to be.
+fn written_to_for_long() {
+    let server = Site::new().program("cgi-bin/other").start();
+    let watch = server.watch();
+    let path = server.path().join("cgi-bin/copy");
+    fs::copy(server.path().join("cgi-bin/other"), &path).unwrap();
+    let busy = fs::File::options().write(true).open(&path).unwrap();
+    assert_eq!(server.get("/cgi-bin/copy?head").status, 502);
+    drop(busy);
+    server.says("cgi-bin/copy");
+    watch.after(&["script_error"]);
+}
+
+list![
+    memory_bomb,
+    file_bomb,
+    ten_thousand_open_files,
+    endless_computation,
+    fork_bomb,
+    replaced_by_a_rename_under_load,
+    replaced_in_place,
+    written_to_for_long,
+];

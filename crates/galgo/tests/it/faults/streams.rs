@@ -1,4 +1,321 @@
-//! To come.
-pub fn tests() -> Vec<crate::harness::Test> {
-    Vec::new()
+//! Programs and clients that read or write too much, too little, or at the wrong time.
+
+use std::thread;
+
+use crate::harness::{Client, End, Server, Site, child::pattern, eventually, list};
+
+const MB: usize = 1_000_000;
+/// What the server may take at its peak, whatever flows through it.
+const FLAT: u64 = 24 << 20;
+
+/// Sends `n` bytes of a request body from another thread while the caller reads; stops where the
+/// server takes no more.
+fn upload(client: &Client, n: usize) -> thread::JoinHandle<usize> {
+    use std::io::Write;
+    let mut stream = client.stream.try_clone().unwrap();
+    thread::spawn(move || {
+        let block = pattern(0, 100_000);
+        let mut sent = 0;
+        while sent < n {
+            let piece = block.len().min(n - sent);
+            if stream.write_all(&block[..piece]).is_err() {
+                break;
+            }
+            sent += piece;
+        }
+        sent
+    })
 }
+
+fn never_reads_a_body_of_100_mb() {
+    let server = Site::new().start();
+    let watch = server.watch().memory(FLAT);
+    let mut client = server.connect();
+    client.begin_post("/cgi-bin/t?head&out=unread", 100 * MB);
+    let sending = upload(&client, 100 * MB);
+    let reply = client.reply();
+    assert_eq!((reply.text(), reply.end), ("unread".into(), End::Whole));
+    drop(client);
+    sending.join().unwrap();
+    watch.after(&["ok"]);
+}
+
+/// Blocking clients send everything before they read anything.
+fn never_reads_a_body_that_is_sent_before_anything_is_read() {
+    let server = Site::new().start();
+    let watch = server.watch().memory(FLAT);
+    let mut client = server.connect();
+    client.begin_post("/cgi-bin/t?head&out=unread&touch=said&await=sent", 20 * MB);
+    server.wait_for("said");
+    let sending = upload(&client, 20 * MB);
+    // A program that reads nothing while it runs holds the client back, not more.
+    eventually("the pipe to be full", || {
+        (crate::harness::watch::memory(server.pid(), "VmRSS") > 0).then_some(())
+    });
+    server.set("sent");
+    assert_eq!(sending.join().unwrap(), 20 * MB);
+    assert_eq!(client.reply().text(), "unread");
+    drop(client);
+    watch.after(&["ok"]);
+}
+
+fn closes_stdin_at_once() {
+    let server = Site::new().start();
+    let watch = server.watch().memory(FLAT);
+    let mut client = server.connect();
+    client.begin_post(
+        "/cgi-bin/t?close=0&head&out=first&touch=closed&await=go&out=second",
+        20 * MB,
+    );
+    server.wait_for("closed");
+    let sending = upload(&client, 20 * MB);
+    // All of it is taken in though nobody wants it, so that the client gets to reading.
+    assert_eq!(sending.join().unwrap(), 20 * MB);
+    server.set("go");
+    let reply = client.reply();
+    assert_eq!(
+        (reply.text(), reply.end),
+        ("firstsecond".into(), End::Whole)
+    );
+    drop(client);
+    watch.after(&["ok"]);
+}
+
+fn reads_one_byte_at_a_time() {
+    let server = Site::new().start();
+    let watch = server.watch().memory(FLAT);
+    let mut client = server.connect();
+    client.post("/cgi-bin/t?head&slowly", &pattern(0, 200_000));
+    assert_eq!(client.reply().text(), "200000");
+    client.get("/health");
+    assert_eq!(client.reply().text(), "fine");
+    drop(client);
+    watch.after(&["ok"]);
+}
+
+fn writes_64_mb_before_it_reads_64_mb() {
+    let server = Site::new().start();
+    let watch = server.watch().memory(FLAT);
+    let mut client = server.connect();
+    client.begin_post("/cgi-bin/t?head&fill=64000000&count", 64 * MB);
+    let sending = upload(&client, 64 * MB);
+    let reply = client.reply();
+    assert_eq!(reply.end, End::Whole);
+    assert_eq!(reply.body.len(), 64 * MB + 8);
+    assert!(reply.body.ends_with(b"8964000000"));
+    assert_eq!(sending.join().unwrap(), 64 * MB);
+    drop(client);
+    watch.after(&["ok"]);
+}
+
+fn echoes_64_mb_as_they_come() {
+    let server = Site::new().start();
+    let watch = server.watch().memory(FLAT);
+    let mut client = server.connect();
+    client.begin_post("/cgi-bin/t?head&echo", 64 * MB);
+    let sending = upload(&client, 64 * MB);
+    let reply = client.reply();
+    assert_eq!(reply.end, End::Whole);
+    assert!(
+        reply.body == pattern(0, 64 * MB),
+        "{} bytes",
+        reply.body.len()
+    );
+    assert_eq!(sending.join().unwrap(), 64 * MB);
+    drop(client);
+    watch.after(&["ok"]);
+}
+
+fn ten_mb_to_stderr_before_the_head() {
+    let server = Site::new().defaults("max_stderr = \"4K\"").start();
+    let watch = server.watch().memory(FLAT);
+    let reply = server.get("/cgi-bin/t?errfill=10000000&head&out=still%20here");
+    assert_eq!(reply.text(), "still here");
+    server.says("max_stderr is reached");
+    assert!(server.errors().len() < 8 << 10);
+    watch.after(&["ok"]);
+}
+
+fn one_gb_to_stderr() {
+    let server = Site::new().defaults("max_stderr = \"4K\"").start();
+    let watch = server.watch().memory(FLAT);
+    let reply = server.get("/cgi-bin/t?head&errfill=1000000000&out=still%20here");
+    assert_eq!((reply.text(), reply.end), ("still here".into(), End::Whole));
+    assert_eq!(server.errors().matches("max_stderr is reached").count(), 1);
+    assert!(server.errors().len() < 8 << 10);
+    watch.after(&["ok"]);
+}
+
+fn control_characters_in_stderr() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    let forged =
+        "/cgi-bin/t?err=%1B[2Ja%00b%07c%0D%0A2026%20error%20[x]%20forged%0A%FF%C2%9Bd&head";
+    assert_eq!(server.get(forged).status, 200);
+    server.says("forged");
+    server.says("\\xff");
+    let errors = server.errors();
+    let control = |c: char| c.is_control() && c != '\n';
+    assert!(!errors.contains(control), "{errors:?}");
+    // A line of a program is told from one of the server's.
+    let line = errors.lines().find(|l| l.contains("forged")).unwrap();
+    assert!(
+        line.contains(" stderr [") && line.contains("] /cgi-bin/t: 2026"),
+        "{line}"
+    );
+    watch.after(&["ok"]);
+}
+
+fn stderr_lines_carry_the_request_id() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    server.get("/cgi-bin/t?errlines=3&err=no%20end&head");
+    let lines = watch.after(&["ok"]);
+    let id = lines[0]["id"].as_str().unwrap();
+    for line in ["line 0", "line 1", "line 2", "no end"] {
+        server.says(&format!("stderr [{id}] /cgi-bin/t: {line}\n"));
+    }
+}
+
+fn stdout_closed_but_the_process_lives() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    let reply = server.get("/cgi-bin/t?last=told&head&out=done&close=1&hang");
+    assert_eq!((reply.text(), reply.end), ("done".into(), End::Whole));
+    // It is told to end, politely.
+    server.wait_for("told");
+    let lines = watch.after(&["ok"]);
+    assert_eq!(lines[0]["exit"], 0);
+}
+
+fn stdout_closed_but_the_process_lives_and_is_deaf() {
+    let server = Site::new().defaults("kill_grace = \"100ms\"").start();
+    let watch = server.watch();
+    let reply = server.get("/cgi-bin/t?deaf&head&out=done&close=1&hang");
+    assert_eq!((reply.text(), reply.end), ("done".into(), End::Whole));
+    let lines = watch.after(&["ok"]);
+    assert_eq!(lines[0]["signal"], 9);
+}
+
+fn a_background_child_keeps_stdout_open() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    let reply = server.get("/cgi-bin/t?bg=touch=bg%26deaf%26hang&await=bg&head&out=done&exit=0");
+    assert_eq!((reply.text(), reply.end), ("done".into(), End::Whole));
+    watch.after(&["ok"]);
+}
+
+fn a_background_child_prints_for_ever() {
+    let server = Site::new().start();
+    let watch = server.watch().memory(FLAT);
+    let reply = server.get("/cgi-bin/t?head&out=begin&bg=endless&exit=0");
+    assert_eq!((&reply.body[..5], reply.end), (&b"begin"[..], End::Whole));
+    watch.after(&["ok"]);
+}
+
+fn a_background_child_writes_to_stderr_for_ever() {
+    let server = Site::new().defaults("max_stderr = 0").start();
+    let watch = server.watch().memory(FLAT);
+    let reply = server.get("/cgi-bin/t?head&out=done&bg=close=1%26errfill=1000000000000&exit=0");
+    assert_eq!((reply.text(), reply.end), ("done".into(), End::Whole));
+    watch.after(&["ok"]);
+}
+
+fn head_of_a_program_that_prints_for_ever() {
+    let server = Site::new().start();
+    let watch = server.watch().memory(FLAT);
+    let mut client = server.connect();
+    client.send("HEAD /cgi-bin/t?head&endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(client.reply_to("HEAD").status, 200);
+    // The program does not keep the connection from going on.
+    client.get("/health");
+    assert_eq!(client.reply().text(), "fine");
+    drop(client);
+    watch.after(&["ok"]);
+}
+
+fn endless_output_to_a_reader_that_stops_reading() {
+    let server = Site::new().top("rate_grace = \"1s\"").start();
+    let watch = server.watch().memory(FLAT);
+    let mut client = server.connect();
+    client.get("/cgi-bin/t?head&endless");
+    assert_eq!(client.head().status, 200);
+    server.says_in_access("client_gone");
+    let rest = client.rest();
+    assert!(!rest.ends_with(b"\r\n0\r\n\r\n"), "not visibly cut");
+    drop(client);
+    watch.after(&["client_gone"]);
+}
+
+fn a_million_writes_of_one_byte() {
+    let server = Site::new().start();
+    let watch = server.watch().memory(FLAT);
+    let mut client = server.connect();
+    client.get("/cgi-bin/t?head&ones=1000000");
+    let reply = client.head();
+    assert_eq!(reply.field("transfer-encoding"), Some("chunked"));
+    let (mut body, mut chunks) = (Vec::new(), 0);
+    loop {
+        let chunk = client.chunk().expect("a chunk");
+        if chunk.is_empty() {
+            break;
+        }
+        chunks += 1;
+        body.extend(chunk);
+    }
+    assert!(body == pattern(0, 1_000_000));
+    // What is there already goes out together.
+    assert!(chunks < 500_000, "{chunks} chunks");
+    drop(client);
+    watch.after(&["ok"]);
+}
+
+fn one_byte_is_sent_without_waiting_for_more() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    let mut client = server.connect();
+    client.get("/cgi-bin/t?head&out=a&await=one&out=b&await=two&out=c");
+    assert_eq!(client.head().status, 200);
+    assert_eq!(client.chunk().unwrap(), b"a");
+    server.set("one");
+    assert_eq!(client.chunk().unwrap(), b"b");
+    server.set("two");
+    assert_eq!(client.chunk().unwrap(), b"c");
+    assert_eq!(client.chunk().unwrap(), b"");
+    drop(client);
+    watch.after(&["ok"]);
+}
+
+impl Server {
+    /// Waits for a line of the access log with this outcome.
+    fn says_in_access(&self, outcome: &str) {
+        eventually(&format!("{outcome} in the access log"), || {
+            self.access()
+                .iter()
+                .any(|l| l["outcome"] == outcome)
+                .then_some(())
+        });
+    }
+}
+
+list![
+    never_reads_a_body_of_100_mb,
+    never_reads_a_body_that_is_sent_before_anything_is_read,
+    closes_stdin_at_once,
+    reads_one_byte_at_a_time,
+    writes_64_mb_before_it_reads_64_mb,
+    echoes_64_mb_as_they_come,
+    ten_mb_to_stderr_before_the_head,
+    one_gb_to_stderr,
+    control_characters_in_stderr,
+    stderr_lines_carry_the_request_id,
+    stdout_closed_but_the_process_lives,
+    stdout_closed_but_the_process_lives_and_is_deaf,
+    a_background_child_keeps_stdout_open,
+    a_background_child_prints_for_ever,
+    a_background_child_writes_to_stderr_for_ever,
+    head_of_a_program_that_prints_for_ever,
+    endless_output_to_a_reader_that_stops_reading,
+    a_million_writes_of_one_byte,
+    one_byte_is_sent_without_waiting_for_more,
+];

@@ -16,6 +16,7 @@
 //! | `slowly` | reads its input to the end a byte at a time, prints how many bytes it had |
 //! | `close=N` | lets go of its standard input, output or error |
 //! | `touch=NAME`, `await=NAME` | makes a mark, waits for one ([`Server::mark`](super::Server::mark)) |
+//! | `alone` | dies where another program is in this same step |
 //! | `hang` | does nothing, for ever |
 //! | `deaf` | ignores TERM from here on |
 //! | `last=NAME` | on TERM makes a mark and exits with status 0 |
@@ -80,6 +81,11 @@ fn run(verb: &str, argument: &[u8]) -> io::Result<()> {
                 std::thread::sleep(Duration::from_millis(1));
             }
             Ok(())
+        }
+        "alone" => {
+            File::create_new(mark("alone"))?;
+            std::thread::sleep(Duration::from_micros(200));
+            std::fs::remove_file(mark("alone"))
         }
         "hang" => loop {
             std::thread::park();

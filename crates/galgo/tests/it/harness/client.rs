@@ -13,9 +13,9 @@ use super::LONG;
 pub struct Client {
     /// The socket.
     pub stream: TcpStream,
-    buf: Vec<u8>,
+    pub buf: Vec<u8>,
     /// A read found the end of what the server sends.
-    ended: bool,
+    pub ended: bool,
 }
 
 /// How a response ended.
@@ -233,6 +233,17 @@ impl Client {
     /// Whether the server has closed the connection and sent nothing more.
     pub fn is_over(&mut self) -> bool {
         self.rest().is_empty()
+    }
+
+    /// Whether the server has closed the connection by now; what it sent is kept.
+    pub fn is_closed(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        match peeked {
+            Ok(n) => n == 0,
+            Err(e) => e.kind() != io::ErrorKind::WouldBlock,
+        }
     }
 
     /// Reads once. False: the connection has ended, or was reset.

@@ -100,12 +100,14 @@ pub fn eventually<T>(what: &str, mut state: impl FnMut() -> Option<T>) -> T {
 pub fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
-    let most = Rlimit {
-        current: now.maximum,
-        maximum: now.maximum,
+    let to = |most: Option<u64>| Rlimit {
+        current: most,
+        maximum: most,
     };
-    // What the limit is too low for says so when it runs.
-    let _ = setrlimit(Resource::Nofile, most);
+    // Only root may raise the hard limit; what both are too low for says so when it runs.
+    if setrlimit(Resource::Nofile, to(Some(1 << 16))).is_err() {
+        let _ = setrlimit(Resource::Nofile, to(now.maximum));
+    }
 }
 
 /// Percent-encodes what may not stand in a query, or means something to [`child`].
