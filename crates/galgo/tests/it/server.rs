@@ -159,7 +159,7 @@ fn a_unix_socket_that_is_in_use() {
         .unwrap();
     assert_eq!(second.status.code(), Some(1));
     let words = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(words.contains("another server listens there"), "{words}");
+    assert!(words.contains("another program listens there"), "{words}");
     assert!(over(&socket, ENV).starts_with("HTTP/1.1 200 "));
     // What another server has put in its place is not ours to remove.
     fs::remove_file(&socket).unwrap();
@@ -314,7 +314,7 @@ fn a_port_that_is_taken() {
     let server = Site::new().start();
     let words = refused(&["--listen", &server.address().to_string()]);
     assert!(words.contains("cannot listen on"), "{words}");
-    assert!(words.contains("another server listens there"), "{words}");
+    assert!(words.contains("another program listens there"), "{words}");
 }
 
 /// A connection that has been used and waits for its next request.
