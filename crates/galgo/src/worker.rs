@@ -157,7 +157,12 @@ impl Worker {
     pub fn new(server: Arc<Server>, index: usize, spawner: Spawner) -> io::Result<Rc<Self>> {
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let idle = Idle {
-            count: server.peers[index].idle.clone(),
+            // `galgo run` has a worker and no connections.
+            count: server
+                .peers
+                .get(index)
+                .map(|p| p.idle.clone())
+                .unwrap_or_default(),
             ..Idle::default()
         };
         Ok(Rc::new(Self {

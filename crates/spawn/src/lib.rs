@@ -44,7 +44,7 @@ pub struct Limits {
 pub struct Start<'a> {
     /// The absolute path given to `execve`.
     pub path: &'a CString,
-    /// The arguments, argv[0] first.
+    /// The arguments, `argv[0]` first.
     pub args: &'a [CString],
     /// The whole environment.
     pub env: &'a EnvBlock,

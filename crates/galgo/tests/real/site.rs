@@ -139,6 +139,7 @@ impl Server {
     }
 }
 
+#[allow(clippy::print_stderr, reason = "what a failed test is understood by")]
 impl Drop for Server {
     /// SIGTERM must end it properly, and nothing may have panicked in it.
     fn drop(&mut self) {
@@ -154,7 +155,6 @@ impl Drop for Server {
         .unwrap();
         let status = self.process.wait().unwrap();
         if std::thread::panicking() {
-            #[allow(clippy::print_stderr, reason = "what a failed test is understood by")]
             eprintln!("the server's log:\n{}", self.log());
             return;
         }

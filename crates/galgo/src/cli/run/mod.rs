@@ -27,6 +27,7 @@ use crate::{
     log::Logs,
     pace::Pace,
     route::Match,
+    tick,
     worker::{Phase, Server, Worker},
 };
 use print::Printer;
@@ -93,7 +94,12 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, String> {
     let code = local.block_on(&runtime, once(args, place, made));
     if !matches!(code, Ok(INTERRUPTED)) {
         // What is left of the program gets its grace to end, as in the server.
-        runtime.block_on(local);
+        runtime.block_on(async {
+            tokio::select! {
+                () = local => {}
+                () = tick::run() => {}
+            }
+        });
     }
     drop(entered);
     code.map(ExitCode::from)
@@ -112,6 +118,7 @@ async fn once(args: &Run, place: Place, made: request::Made) -> Result<u8, Strin
     let printer = Printer::new(args.output == Show::Body, args.time);
     let code = tokio::select! {
         code = exchange(&worker, &route, made, printer) => code,
+        () = tick::run() => INTERRUPTED, // never: it drives the clocks
         _ = int.recv() => INTERRUPTED,
         _ = term.recv() => INTERRUPTED,
     };
