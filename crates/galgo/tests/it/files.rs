@@ -247,7 +247,9 @@ fn a_file_that_is_cut_while_it_is_sent() {
         .unwrap();
     let got = client.rest();
     assert!(got.len() < LARGE, "{}", got.len());
-    assert!(got == large()[..got.len()]);
+    // What was queued beyond the new end the kernel may have set to zeros.
+    let kept = got.len().min(1 << 20);
+    assert!(got[..kept] == large()[..kept]);
     drop(client);
     watch.after(&["cut"]);
 }

@@ -16,11 +16,10 @@
 
 mod cgi;
 mod faults;
-#[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
-mod harness;
-
 mod files;
 mod framing;
+#[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
+mod harness;
 mod logs;
 mod secrets;
 mod server;

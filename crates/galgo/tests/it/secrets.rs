@@ -658,7 +658,7 @@ fn error_pages_hold_nothing_of_the_request() {
         let folder = server.path().to_str().unwrap();
         assert!(!said.contains(folder) && !said.contains("/cgi-bin"), "{said}");
         // What it does hold: the status, and the id by which the log knows the request.
-        let id = said.split("<small>Request ").nth(1).unwrap().split('<').next().unwrap();
+        let id = said.split(">Request ").nth(1).unwrap().split('<').next().unwrap();
         assert_eq!(id.len(), 20, "{said}");
         eventually("the id in the log", || {
             server.access().iter().any(|l| l["id"] == id && l["status"] == status).then_some(())

@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
     net::Ipv6Addr,
     os::unix::{
-        fs::{FileTypeExt, MetadataExt},
+        fs::{FileTypeExt, MetadataExt, PermissionsExt},
         net::{UnixListener, UnixStream},
     },
     path::Path,
@@ -159,7 +159,7 @@ fn a_unix_socket_that_is_in_use() {
         .unwrap();
     assert_eq!(second.status.code(), Some(1));
     let words = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(words.contains("another server listens there"), "{words}");
+    assert!(words.contains("another program listens there"), "{words}");
     assert!(over(&socket, ENV).starts_with("HTTP/1.1 200 "));
     // What another server has put in its place is not ours to remove.
     fs::remove_file(&socket).unwrap();
@@ -286,7 +286,7 @@ fn root_becomes_the_user() {
             0o755,
         )
         .arguments(&["--user", "daemon"]);
-    let mode = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+    let mode = fs::Permissions::from_mode(0o755);
     fs::set_permissions(site.path(), mode).unwrap();
     let server = site.start();
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
@@ -314,7 +314,7 @@ fn a_port_that_is_taken() {
     let server = Site::new().start();
     let words = refused(&["--listen", &server.address().to_string()]);
     assert!(words.contains("cannot listen on"), "{words}");
-    assert!(words.contains("another server listens there"), "{words}");
+    assert!(words.contains("another program listens there"), "{words}");
 }
 
 /// A connection that has been used and waits for its next request.
