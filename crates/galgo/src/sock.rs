@@ -9,8 +9,21 @@ use std::{
 };
 
 use crate::{buf::Buf, pool};
-use rustix::{buffer::spare_capacity, io::Errno};
+use rustix::{
+    buffer::spare_capacity,
+    io::Errno,
+    pipe::{SpliceFlags, splice},
+};
 use tokio::io::{Interest, Ready, unix::AsyncFd};
+
+/// What [`Sock::waiting`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// This many bytes were read; 0 is end of file.
+    Read(usize),
+    /// This many bytes wait in the pipe.
+    Waiting(usize),
+}
 
 /// What the first read of a request asks for: most heads are smaller.
 const HEAD_READ: usize = 4 << 10;
@@ -115,6 +128,40 @@ impl Sock {
     pub async fn write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         self.run(Interest::WRITABLE, |fd| rustix::io::writev(fd, bufs))
             .await
+    }
+
+    /// Waits for output that may stay where it is: says how much is in the pipe. Less than `least`, and
+    /// the end of file, are read instead.
+    pub async fn waiting(&self, least: usize, buf: &mut Vec<u8>) -> io::Result<Came> {
+        loop {
+            let mut guard = self.fd.ready(Interest::READABLE).await?;
+            let there = rustix::io::ioctl_fionread(self.fd.get_ref())?;
+            if let Ok(there) = usize::try_from(there)
+                && there >= least
+            {
+                return Ok(Came::Waiting(there));
+            }
+            match self.try_read(buf)? {
+                Some(n) => return Ok(Came::Read(n)),
+                None => guard.clear_ready(),
+            }
+        }
+    }
+
+    /// Moves what fits of `len` bytes from the pipe `from` to this socket without copying them through
+    /// this process (splice(2)). The pipe holds that many, so a wait is for the socket.
+    pub async fn splice(&self, from: &Self, len: usize) -> io::Result<usize> {
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        self.run(Interest::WRITABLE, |fd| {
+            splice(from.fd.get_ref(), None, fd, None, len, flags)
+        })
+        .await
+    }
+
+    /// Gives the pipe room for `bytes`, where the user's share of pipe memory allows (pipe(7)).
+    pub fn widen(&self, bytes: usize) {
+        // Without it everything works, in smaller pieces.
+        let _ = rustix::pipe::fcntl_setpipe_size(self.fd.get_ref(), bytes);
     }
 
     /// Sends what fits of `bytes` and tells the kernel that more follows (`MSG_MORE`).

@@ -2,8 +2,10 @@
 //!
 //! 1. wait for a request  2. read its head  3. dispatch  4. send  5. log  6. the rest of its body
 
+pub mod framing;
 pub mod input;
 pub mod send;
+mod stream;
 
 use std::{
     cell::RefCell,

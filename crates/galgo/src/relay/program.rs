@@ -19,8 +19,9 @@ use crate::{
     conn::input::{Input, Next, RequestBody, watch_unread},
     fault::Fault,
     log::Source,
+    pace::Pace,
     pool,
-    sock::Sock,
+    sock::{Came, Sock},
 };
 
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
@@ -30,6 +31,8 @@ const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 const EXIT_GRACE: Duration = Duration::from_millis(250);
 /// The most that a pipe holds without privileges (pipe(7)).
 const PIPE_MOST: usize = 1 << 20;
+/// Less than this is read and written: splicing has to look how much is there, and to frame it apart.
+const SPLICE_LEAST: usize = 16 << 10;
 /// Who dies of a signal closes its output on the way: the signal is known within this, or there is none.
 const VERDICT: Duration = Duration::from_millis(20);
 /// How long a process may go on after it closed its output, before it is told to end.
@@ -49,6 +52,10 @@ pub struct Program {
     pub out: Vec<u8>,
     kill_grace: Duration,
     run_to_completion: bool,
+    /// Large output may be spliced.
+    splices: bool,
+    /// Output comes in whole buffers: it is left in its pipe, which has been widened.
+    bulk: bool,
     /// Given back when the process is gone.
     _permit: Permit,
 }
@@ -91,6 +98,8 @@ pub struct Started {
 pub enum Turn {
     /// `out` holds more.
     Output,
+    /// This many bytes of output wait in the pipe, to be moved on by [`Program::pass_on`].
+    Waiting(usize),
     /// There will be no more output.
     End,
     /// The client has shut down its sending side: it may be gone, or still be reading.
@@ -116,6 +125,8 @@ impl Program {
             out: Vec::new(),
             kill_grace: s.kill_grace,
             run_to_completion: s.run_to_completion,
+            splices: false,
+            bulk: false,
             _permit: s.permit,
         }
     }
@@ -144,6 +155,8 @@ impl Program {
             errors,
             clocks,
             out,
+            splices,
+            bulk,
             ..
         } = self;
         let Some(sock) = stdout else {
@@ -152,8 +165,15 @@ impl Program {
         let tend = tend(stdin, errors, process, clocks, input, body);
         let turn = tokio::select! {
             biased;
-            n = sock.read_later(out) => match n {
-                Ok(n) if n > 0 => Turn::Output,
+            came = come(sock, *bulk, out) => match came {
+                Ok(Came::Read(n)) if n > 0 => {
+                    if *splices && n == pool::SIZE && !*bulk {
+                        *bulk = true;
+                        sock.widen(PIPE_MOST);
+                    }
+                    Turn::Output
+                }
+                Ok(Came::Waiting(n)) => Turn::Waiting(n),
                 _ => Turn::End,
             },
             tended = tend => match tended? {
@@ -162,11 +182,43 @@ impl Program {
             },
         };
         match turn {
-            Turn::Output => self.clocks.moved(),
+            Turn::Output | Turn::Waiting(_) => self.clocks.moved(),
             Turn::End => self.stdout = None,
             Turn::HalfClosed => {}
         }
         Ok(turn)
+    }
+
+    /// From now on large output may be left in its pipe, for [`Program::pass_on`].
+    pub fn may_splice(&mut self) {
+        self.splices = true;
+    }
+
+    /// Moves `len` bytes that wait in the pipe to `to`, while everything else is tended to.
+    pub async fn pass_on(
+        &mut self,
+        input: &mut Input,
+        body: &mut RequestBody,
+        to: &Sock,
+        pace: &mut Pace,
+        len: usize,
+    ) -> Result<(), Fault> {
+        let Some(stdout) = self.stdout.take() else {
+            return Ok(());
+        };
+        let moved = async {
+            let mut left = len;
+            while left > 0 {
+                match pace.wait(to.splice(&stdout, left)).await? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    n => left -= n,
+                }
+            }
+            Ok(())
+        };
+        self.during(input, body, moved).await?;
+        self.stdout = Some(stdout);
+        Ok(())
     }
 
     /// Takes what output is there already, without waiting, until `out` holds `most` bytes or the
@@ -347,6 +399,13 @@ impl Program {
             ))),
             Status::Code(_) => None,
         }
+    }
+}
+
+async fn come(sock: &Sock, bulk: bool, out: &mut Vec<u8>) -> io::Result<Came> {
+    match bulk {
+        true => sock.waiting(SPLICE_LEAST, out).await,
+        false => sock.read_later(out).await.map(Came::Read),
     }
 }
 

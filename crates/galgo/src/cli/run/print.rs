@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     body::{Body, Output, Response},
-    conn::{Link, Request, send},
+    conn::{Link, Request, framing},
     fault::Fault,
     handler::status::reason,
     id::Id,
@@ -77,11 +77,11 @@ impl Printer {
         self.begun = true;
         let room = match () {
             () if output.nph => None,
-            () if send::bodiless(request, response.status) || output.discard => Some(0),
+            () if framing::bodiless(request, response.status) || output.discard => Some(0),
             () => output.content_length,
         };
         // The length promised to HEAD is that of the body GET would get.
-        let promised = room.filter(|_| !send::bodiless(request, response.status));
+        let promised = room.filter(|_| !framing::bodiless(request, response.status));
         let printed = self.body(request, &mut output, room).await;
         let printed = printed.and_then(|sent| {
             request.entry.borrow_mut().bytes = sent;

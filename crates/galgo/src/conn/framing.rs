@@ -1,0 +1,133 @@
+//! How a response is framed: its head, and how the end of its body is marked (RFC 9112, 6).
+
+use std::io;
+
+use galgo_proto::{
+    fields::lists,
+    h1::{Method, Version},
+};
+
+use super::{DRAIN, Request};
+use crate::{
+    body::{Body, Output, Response},
+    handler::status,
+    worker::Worker,
+};
+
+/// How the end of a body is marked (RFC 9112, 6.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// No body belongs to this response (HEAD, 204, 304).
+    Bodiless,
+    Length(u64),
+    Chunked,
+    UntilClose,
+    /// The program wrote the whole response (NPH).
+    Raw,
+}
+
+/// RFC 9110, 6.4.1: these have no body.
+pub(crate) fn bodiless(request: &Request<'_>, status: u16) -> bool {
+    request.head.method == Method::Head || matches!(status, 100..=199 | 204 | 304)
+}
+
+pub(super) fn program_framing(request: &Request<'_>, status: u16, output: &Output) -> Framing {
+    let program = &output.program;
+    if output.nph {
+        Framing::Raw
+    } else if bodiless(request, status) {
+        Framing::Bodiless
+    } else if output.discard {
+        Framing::Length(0)
+    } else if let Some(n) = output.content_length {
+        Framing::Length(n)
+    } else if program.output_ended() {
+        Framing::Length(program.out.len() as u64)
+    } else if request.head.version == Version::Http11 {
+        Framing::Chunked
+    } else {
+        Framing::UntilClose
+    }
+}
+
+pub(super) fn keeps_alive(worker: &Worker, request: &Request<'_>, framing: Framing) -> bool {
+    request.head.keep_alive
+        && !request.last
+        && !matches!(framing, Framing::UntilClose | Framing::Raw)
+        && !worker.server.draining()
+        && request.body.left().is_none_or(|n| n <= DRAIN)
+        // Nobody asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
+        && (!request.owes_continue || request.body.is_over())
+}
+
+/// The head of a response whose body is not a program's: HEAD gets the length the body would have.
+pub(super) fn static_head(
+    worker: &Worker,
+    request: &Request<'_>,
+    response: &Response,
+    body: &Body,
+    framing: Framing,
+    keep_alive: bool,
+) -> Vec<u8> {
+    let head_only = framing == Framing::Bodiless && !matches!(response.status, 204 | 304);
+    let framing = if head_only {
+        Framing::Length(body.len())
+    } else {
+        framing
+    };
+    head(worker, response, framing, request.head.version, keep_alive)
+}
+
+/// What a program says of the length of a body that is not sent, to HEAD or beside 304, is passed on
+/// (RFC 9110, 8.6).
+pub(super) fn promise(response: &mut Response, framing: Framing, output: &Output) {
+    if let (Framing::Bodiless, Some(n)) = (framing, output.content_length)
+        && response.status != 204
+    {
+        response.fields.push("Content-Length", n.to_string());
+    }
+}
+
+/// Writes the head of a response.
+pub(super) fn head(
+    worker: &Worker,
+    response: &Response,
+    framing: Framing,
+    version: Version,
+    keep_alive: bool,
+) -> Vec<u8> {
+    use io::Write as _;
+    let mut out = Vec::with_capacity(512);
+    let reason = response
+        .reason
+        .as_deref()
+        .unwrap_or_else(|| status::reason(response.status));
+    // INVARIANT: writing to a Vec does not fail.
+    let _ = write!(out, "HTTP/1.1 {} {reason}\r\n", response.status);
+    if !response.fields.has("date") {
+        let _ = write!(out, "Date: {}\r\n", worker.date());
+    }
+    if !response.fields.has("server") {
+        out.extend_from_slice(b"Server: galgo\r\n");
+    }
+    for (name, value) in response.fields.iter() {
+        for part in [name, b": ", value, b"\r\n"] {
+            out.extend_from_slice(part);
+        }
+    }
+    match framing {
+        Framing::Length(n) => {
+            let _ = write!(out, "Content-Length: {n}\r\n");
+        }
+        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        Framing::Bodiless | Framing::UntilClose | Framing::Raw => {}
+    }
+    if !keep_alive {
+        out.extend_from_slice(b"Connection: close\r\n");
+    } else if version == Version::Http10 {
+        out.extend_from_slice(b"Connection: keep-alive\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    debug_assert!(!lists(&response.fields, "transfer-encoding", "chunked"));
+    out
+}

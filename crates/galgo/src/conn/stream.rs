@@ -1,0 +1,181 @@
+//! One program's output on its way to one client, within its framing.
+
+use std::io::{self, IoSlice};
+
+use super::{
+    Request,
+    framing::Framing,
+    send::{Sender, write_all, write_more},
+};
+use crate::{body::Output, fault::Fault, pool, relay::program::Turn};
+
+/// A body that is not sent (HEAD, 204, 304) is read so that its program is not blocked by us; one that
+/// prints more than this has been told apart from one that will end.
+const MOST_DROPPED: usize = 16 << 20;
+
+/// One program's output on its way to one client.
+pub(super) struct Stream<'s, 'r, 'i> {
+    pub(super) sender: &'s mut Sender,
+    pub(super) request: &'r mut Request<'i>,
+    pub(super) output: &'s mut Output,
+    pub(super) framing: Framing,
+    pub(super) sent: u64,
+    pub(super) dropped: usize,
+}
+
+impl Stream<'_, '_, '_> {
+    /// Returns the body bytes sent, and how it ended.
+    pub(super) async fn run(mut self, head: Vec<u8>) -> (u64, Result<(), Fault>) {
+        if self.framing != Framing::Bodiless && !self.output.discard {
+            self.output.program.may_splice();
+        }
+        let result = self.stream(head).await;
+        (self.sent, result)
+    }
+
+    async fn stream(&mut self, mut head: Vec<u8>) -> Result<(), Fault> {
+        let mut probed = false;
+        loop {
+            let mut last = self.output.program.output_ended();
+            let killed = match self.framing {
+                // Here the end of output alone would make a whole response of what is a piece of one.
+                Framing::Chunked | Framing::UntilClose | Framing::Raw if last => {
+                    self.output.program.killed().await
+                }
+                _ => None,
+            };
+            last &= killed.is_none();
+            let out = std::mem::take(&mut self.output.program.out);
+            if !out.is_empty() || !head.is_empty() || last {
+                self.piece(&std::mem::take(&mut head), &out, last, probed)
+                    .await?;
+                probed &= out.is_empty();
+            }
+            pool::give(out);
+            if let Some(fault) = killed {
+                return Err(fault);
+            }
+            if last || self.output.excess || self.dropped > MOST_DROPPED {
+                return self.ended();
+            }
+            let (input, body) = (&mut *self.request.input, &mut *self.request.body);
+            match self.output.program.turn(input, body).await? {
+                // What is there already goes out together, and with the end if that is there.
+                Turn::Output => self.output.program.drain_ready(pool::SIZE),
+                Turn::Waiting(n) => {
+                    self.pass_on(n).await?;
+                    probed = false;
+                }
+                Turn::End => {}
+                Turn::HalfClosed if self.framing == Framing::Chunked && !probed => {
+                    // Is anybody still reading? A leading zero of the next chunk size (RFC 9112, 7.1)
+                    // means nothing to a client that is there, and makes the kernel of one that is
+                    // not send a reset.
+                    probed = matches!(self.sender.sock.try_write(b"0"), Ok(Some(1)));
+                }
+                Turn::HalfClosed => {}
+            }
+        }
+    }
+
+    /// Sends one piece of output within its framing.
+    async fn piece(
+        &mut self,
+        head: &[u8],
+        out: &[u8],
+        last: bool,
+        probed: bool,
+    ) -> Result<(), Fault> {
+        let body = match self.framing {
+            Framing::Bodiless => &out[..0],
+            Framing::Length(n) => {
+                let left = usize::try_from(n - self.sent).unwrap_or(usize::MAX);
+                self.output.excess |= out.len() > left && !self.output.discard;
+                &out[..out.len().min(left)]
+            }
+            Framing::Chunked | Framing::UntilClose | Framing::Raw => out,
+        };
+        self.dropped += out.len() - body.len();
+        let mut size = [0; 20];
+        let (before, after): (&[u8], &[u8]) = match self.framing {
+            Framing::Chunked if body.is_empty() && !last => (b"", b""),
+            // A probe has sent a `0` already; the last chunk may have more of them.
+            Framing::Chunked if body.is_empty() => (b"0\r\n\r\n", b""),
+            Framing::Chunked => (
+                chunk_size(&mut size, body.len()),
+                if last { b"\r\n0\r\n\r\n" } else { b"\r\n" },
+            ),
+            _ => (b"", b""),
+        };
+        debug_assert!(!probed || self.framing == Framing::Chunked);
+        let mut parts = [head, before, body, after].map(IoSlice::new);
+        let Sender { sock, pace } = &mut *self.sender;
+        let write = write_all(sock, pace, &mut parts);
+        let (input, request_body) = (&mut *self.request.input, &mut *self.request.body);
+        self.output
+            .program
+            .during(input, request_body, write)
+            .await?;
+        if !head.is_empty() || self.sent == 0 {
+            let mut entry = self.request.entry.borrow_mut();
+            entry.first_byte = self.request.began.elapsed();
+        }
+        self.sent += body.len() as u64;
+        Ok(())
+    }
+
+    /// Sends `n` bytes that wait in the program's pipe, within their framing, without copying them.
+    async fn pass_on(&mut self, n: usize) -> Result<(), Fault> {
+        let len = match self.framing {
+            Framing::Length(total) => {
+                let left = usize::try_from(total - self.sent).unwrap_or(usize::MAX);
+                self.output.excess |= n > left;
+                n.min(left)
+            }
+            _ => n,
+        };
+        let chunked = self.framing == Framing::Chunked;
+        if chunked {
+            let mut size = [0; 20];
+            self.frame(chunk_size(&mut size, len), true).await?;
+        }
+        let Sender { sock, pace } = &mut *self.sender;
+        let (input, body) = (&mut *self.request.input, &mut *self.request.body);
+        let program = &mut self.output.program;
+        program.pass_on(input, body, sock, pace, len).await?;
+        self.sent += len as u64;
+        match chunked {
+            true => self.frame(b"\r\n", false).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Sends framing around spliced data.
+    async fn frame(&mut self, bytes: &[u8], more: bool) -> Result<(), Fault> {
+        let Sender { sock, pace } = &mut *self.sender;
+        let write = async {
+            match more {
+                true => write_more(sock, pace, bytes).await,
+                false => write_all(sock, pace, &mut [IoSlice::new(bytes)]).await,
+            }
+        };
+        let (input, body) = (&mut *self.request.input, &mut *self.request.body);
+        self.output.program.during(input, body, write).await
+    }
+
+    /// The output has ended: was it what the head promised?
+    fn ended(&self) -> Result<(), Fault> {
+        match self.framing {
+            Framing::Length(n) => self.output.ended(n, self.sent),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn chunk_size(buf: &mut [u8; 20], n: usize) -> &[u8] {
+    use io::Write as _;
+    let mut rest = &mut buf[..];
+    let _ = write!(rest, "{n:x}\r\n"); // INVARIANT: 16 digits and CRLF fit
+    let left = rest.len();
+    &buf[..20 - left]
+}
