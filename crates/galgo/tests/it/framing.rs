@@ -9,6 +9,7 @@ list![
     s9_3_persistence,
     s9_3_2_pipelining_in_order,
     s9_3_2_a_half_close_behind_pipelined_requests,
+    s9_3_2_a_half_close_seen_before_what_is_unread,
     s9_6_nothing_behind_connection_close,
     s9_3_2_head_is_get_without_its_body,
     s10_1_1_at_most_one_continue,
@@ -338,6 +339,24 @@ fn s9_3_2_a_half_close_behind_pipelined_requests() {
     }
     sender.join().unwrap();
     assert_eq!(got, wanted);
+    assert!(client.is_over());
+}
+
+/// While a request waits for its place nothing is read, but the end is noticed.
+fn s9_3_2_a_half_close_seen_before_what_is_unread() {
+    let server = site().top("max_running = 1").start();
+    let mut busy = server.connect();
+    busy.get("/cgi-bin/t?head&touch=on&await=go");
+    server.wait_for("on");
+    let mut client = server.connect();
+    client.get("/cgi-bin/t?head&out=first");
+    (0..20).for_each(|_| assert_eq!(server.get("/health").status, 200));
+    client.send(MARKER);
+    client.half_close();
+    (0..20).for_each(|_| assert_eq!(server.get("/health").status, 200));
+    server.set("go");
+    assert_eq!(client.reply().text(), "first");
+    assert_eq!(client.reply().text(), "MARKED");
     assert!(client.is_over());
 }
 
