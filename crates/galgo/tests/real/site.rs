@@ -154,7 +154,6 @@ impl Drop for Server {
         .unwrap();
         let status = self.process.wait().unwrap();
         if std::thread::panicking() {
-            #[allow(clippy::print_stderr, reason = "what a failed test is understood by")]
             eprintln!("the server's log:\n{}", self.log());
             return;
         }
