@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::fs::MetadataExt,
+        unix::fs::{FileTypeExt, MetadataExt},
     },
     path::{Path, PathBuf},
     rc::Rc,
@@ -157,9 +157,11 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     let fd = new_socket(sys::AddressFamily::UNIX)?;
     let at = sys::SocketAddrUnix::new(path)?;
     match sys::bind(&fd, &at) {
+        // A file that is no socket refuses connections too, and is not ours to remove.
         Err(Errno::ADDRINUSE)
-            if sys::connect(new_socket(sys::AddressFamily::UNIX)?, &at)
-                == Err(Errno::CONNREFUSED) =>
+            if path.symlink_metadata()?.file_type().is_socket()
+                && sys::connect(new_socket(sys::AddressFamily::UNIX)?, &at)
+                    == Err(Errno::CONNREFUSED) =>
         {
             std::fs::remove_file(path)?;
             sys::bind(&fd, &at)?;
@@ -258,6 +260,10 @@ pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedRec
         let accepted = tokio::select! {
             biased;
             accepted = given.recv() => accepted,
+            () = worker.server.peers[worker.index].shed.notified() => {
+                worker.idle.shed_oldest();
+                continue;
+            }
             _ = phase.wait_for(|p| *p != Phase::Serving) => return,
         };
         match accepted {

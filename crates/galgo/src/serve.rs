@@ -1,12 +1,6 @@
 //! The life of the server: bind, open logs, become the configured user, serve, drain.
 
-use std::{
-    io,
-    net::IpAddr,
-    sync::{Arc, atomic::AtomicUsize},
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::{io, net::IpAddr, sync::Arc, thread::JoinHandle, time::Duration};
 
 use galgo_spawn::{Direct, Spawner};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -134,18 +128,7 @@ impl Ready {
         } = self;
         let grace = config.shutdown_grace;
         let (phase, watch) = watch::channel(Phase::Serving);
-        let (peers, given): (Vec<_>, Vec<_>) = (0..config.workers)
-            .map(|_| {
-                let (give, given) = mpsc::unbounded_channel();
-                (
-                    Peer {
-                        connections: AtomicUsize::new(0),
-                        give,
-                    },
-                    given,
-                )
-            })
-            .unzip();
+        let (peers, given): (Vec<_>, Vec<_>) = (0..config.workers).map(|_| Peer::new()).unzip();
         let socket_files: Vec<_> = listeners.iter().filter_map(Listener::socket_file).collect();
         let server = Arc::new(Server::new(
             config,

@@ -51,8 +51,26 @@ pub struct Server {
 pub struct Peer {
     /// Connections it has.
     pub connections: AtomicUsize,
+    /// Those of them that wait for a request.
+    pub idle: Arc<AtomicUsize>,
+    /// Asks it to close the one that has waited longest.
+    pub shed: Notify,
     /// Hands it one more.
     pub give: mpsc::UnboundedSender<Accepted>,
+}
+
+impl Peer {
+    /// A worker without connections, and where it is handed some.
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<Accepted>) {
+        let (give, given) = mpsc::unbounded_channel();
+        let peer = Self {
+            connections: AtomicUsize::new(0),
+            idle: Arc::default(),
+            shed: Notify::new(),
+            give,
+        };
+        (peer, given)
+    }
 }
 
 /// The life of the server.
@@ -111,6 +129,13 @@ impl Server {
             .sum()
     }
 
+    /// Asks another worker to make room. False where none has an idle connection.
+    pub fn shed_elsewhere(&self) -> bool {
+        let idle = |peer: &&Peer| peer.idle.load(Ordering::Relaxed) > 0;
+        let found = self.peers.iter().find(idle);
+        found.inspect(|peer| peer.shed.notify_one()).is_some()
+    }
+
     /// Whether no more requests are taken.
     pub fn draining(&self) -> bool {
         *self.phase.borrow() != Phase::Serving
@@ -145,13 +170,22 @@ impl Worker {
     /// The worker number `index`.
     pub fn new(server: Arc<Server>, index: usize, spawner: Spawner) -> io::Result<Rc<Self>> {
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let idle = Idle {
+            // `galgo run` has a worker and no connections.
+            count: server
+                .peers
+                .get(index)
+                .map(|p| p.idle.clone())
+                .unwrap_or_default(),
+            ..Idle::default()
+        };
         Ok(Rc::new(Self {
             null,
             server,
             index,
             spawner: RefCell::new(spawner),
             ids: Ids::new(),
-            idle: Idle::default(),
+            idle,
             date: RefCell::new((0, "".into())),
             ending: Cell::new(false),
             lines: RefCell::default(),
@@ -208,6 +242,8 @@ impl Drop for Worker {
 #[derive(Debug, Default)]
 pub struct Idle {
     next: Cell<u64>,
+    /// How many there are, for other workers to see.
+    count: Arc<AtomicUsize>,
     waiting: RefCell<BTreeMap<u64, Rc<Notify>>>,
 }
 
@@ -226,6 +262,7 @@ impl Idle {
         self.next.set(key + 1);
         let shed = Rc::new(Notify::new());
         self.waiting.borrow_mut().insert(key, shed.clone());
+        self.count.fetch_add(1, Ordering::Relaxed);
         IdlePlace {
             idle: self,
             key,
@@ -237,6 +274,7 @@ impl Idle {
     pub fn shed_oldest(&self) -> bool {
         match self.waiting.borrow_mut().pop_first() {
             Some((_, shed)) => {
+                self.count.fetch_sub(1, Ordering::Relaxed);
                 shed.notify_one();
                 true
             }
@@ -254,7 +292,9 @@ impl IdlePlace<'_> {
 
 impl Drop for IdlePlace<'_> {
     fn drop(&mut self) {
-        self.idle.waiting.borrow_mut().remove(&self.key);
+        if self.idle.waiting.borrow_mut().remove(&self.key).is_some() {
+            self.idle.count.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

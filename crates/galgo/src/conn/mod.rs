@@ -108,8 +108,8 @@ impl Request<'_> {
 pub fn start(worker: Rc<Worker>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
         let _count = Count(&worker);
-        if worker.server.connections() > worker.server.max_connections && !worker.idle.shed_oldest()
-        {
+        let full = worker.server.connections() > worker.server.max_connections;
+        if full && !worker.idle.shed_oldest() && !worker.server.shed_elsewhere() {
             return refuse(accepted);
         }
         let Some(mut conn) = Conn::open(&worker, accepted).await else {
@@ -155,6 +155,9 @@ impl Drop for Unfinished<'_> {
         reset(&self.sock);
         let mut entry = self.entry.borrow_mut();
         entry.outcome = "shutdown";
+        if entry.status == 0 {
+            entry.status = 503;
+        }
         entry.total = self.began.elapsed();
         self.worker.log(&entry);
     }

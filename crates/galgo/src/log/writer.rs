@@ -8,7 +8,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     time::{Duration, Instant, SystemTime},
 };
@@ -18,6 +18,9 @@ use crate::config::LogTo;
 
 /// Blocks of lines that may wait for the disk; more are dropped and counted.
 const WAITING: usize = 4096;
+
+/// Lost lines are reported this often at most.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the end of the server waits for a log that nobody takes in, and looks again.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,6 +45,9 @@ struct Output {
     to: LogTo,
     file: Option<File>,
     dropped: Arc<AtomicU64>,
+    /// Lines that the system did not take, and why.
+    failed: Option<(u64, io::Error)>,
+    reported: Option<Instant>,
     reopen: Arc<AtomicBool>,
     errors: Option<Arc<Writer>>,
 }
@@ -55,6 +61,8 @@ impl Writer {
             to: to.clone(),
             file: None,
             dropped: dropped.clone(),
+            failed: None,
+            reported: None,
             reopen: reopen.clone(),
             errors,
         };
@@ -113,7 +121,11 @@ impl Output {
     }
 
     fn run(mut self, messages: &Receiver<Message>) {
-        while let Ok(message) = messages.recv() {
+        loop {
+            let message = match self.owes_report() {
+                true => messages.recv_timeout(REPORT_EVERY),
+                false => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
             if self.reopen.swap(false, Ordering::Relaxed)
                 && let Err(e) = self.open()
             {
@@ -122,15 +134,17 @@ impl Output {
                 ));
             }
             match message {
-                Message::Lines(lines) => self.write(&lines),
-                Message::Flush(done) => drop(done.send(())),
-                Message::Reopen => {}
+                Ok(Message::Lines(lines)) => self.write(&lines),
+                Ok(Message::Flush(done)) => {
+                    self.report_lost();
+                    // Who waits may have lost patience.
+                    let _ = done.send(());
+                }
+                Ok(Message::Reopen) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
-            let dropped = self.dropped.swap(0, Ordering::Relaxed);
-            if dropped > 0 {
-                self.report(&format!(
-                    "{dropped} lines were dropped: the log is slower than the requests"
-                ));
+            if self.reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
+                self.report_lost();
             }
         }
     }
@@ -145,13 +159,32 @@ impl Output {
             (LogTo::File(_), Some(file)) => file.write_all(lines),
             (LogTo::File(_), None) => Ok(()),
         };
-        if done.is_err() {
-            let count = memchr::memchr_iter(b'\n', lines).count();
-            self.dropped.fetch_add(count as u64, Ordering::Relaxed);
+        if let Err(e) = done {
+            let count = memchr::memchr_iter(b'\n', lines).count() as u64;
+            let before = self.failed.take().map_or(0, |(n, _)| n);
+            self.failed = Some((before + count, e));
+        }
+    }
+
+    fn owes_report(&self) -> bool {
+        self.failed.is_some() || self.dropped.load(Ordering::Relaxed) > 0
+    }
+
+    /// Says how many lines were lost, and why.
+    fn report_lost(&mut self) {
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            self.report(&format!(
+                "{dropped} lines were dropped: the log is slower than the requests"
+            ));
+        }
+        if let Some((lost, e)) = self.failed.take() {
+            self.report(&format!("{lost} lines could not be written: {e}"));
         }
     }
 
     fn report(&mut self, what: &str) {
+        self.reported = Some(Instant::now());
         let line = format!("{} warn log: {what}\n", time::iso(SystemTime::now()));
         match &self.errors {
             Some(errors) => errors.write(line.into_bytes()),

@@ -573,6 +573,20 @@ fn run_to_completion_is_no_excuse_for_the_total_clock() {
     watch.after(&["client_gone"]);
 }
 
+fn a_failed_program_shows_its_cause_to_its_author() {
+    let query = "/cgi-bin/t?err=%3Cwhy%3E%0A&exit=3";
+    let server = Site::new().top("dev_errors = true").start();
+    let reply = server.get(query);
+    assert_eq!(reply.status, 502);
+    for words in ["it exited with status 3", "&lt;why&gt;"] {
+        assert!(reply.text().contains(words), "{words} in {}", reply.text());
+    }
+    // To everybody else only if they ask for it.
+    let server = Site::new().top("dev_errors = false").start();
+    let text = server.get(query).text();
+    assert!(!text.contains("exited") && !text.contains("why"), "{text}");
+}
+
 /// With a nonce in each request, and clients that leave in the middle: nobody gets what was meant
 /// for somebody else.
 fn every_client_gets_its_own_response() {
@@ -671,5 +685,6 @@ list![
     total_timeout_cuts_what_never_ends,
     run_to_completion,
     run_to_completion_is_no_excuse_for_the_total_clock,
+    a_failed_program_shows_its_cause_to_its_author,
     every_client_gets_its_own_response,
 ];

@@ -35,7 +35,7 @@ const MARKER: &str = "GET /marker HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// A request line and fields for a program that reads its input to the end.
 fn post(fields: &str) -> String {
-    format!("POST /cgi-bin/t?count&head HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n")
+    format!("POST /cgi-bin/t?take=5&take=5&head HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n")
 }
 
 fn chunked(body: &str) -> String {
@@ -377,7 +377,7 @@ fn s10_1_1_at_most_one_continue() {
             "POST {target} HTTP/{version}\r\nHost: localhost\r\nExpect: 100-continue\r\n{fields}\r\n"
         )
     };
-    let reads = "/cgi-bin/t?count&head";
+    let reads = "/cgi-bin/t?take=5&take=5&head";
     // A client that waits for it gets it, once.
     for twice in ["", "Expect: 100-Continue\r\n"] {
         let mut client = server.connect();
@@ -616,7 +616,7 @@ fn a_slow_body_is_a_408() {
     let server = site().top("min_rate = \"1M\"\nrate_grace = \"1s\"").start();
     let watch = server.watch();
     let mut client = server.connect();
-    client.begin_post("/cgi-bin/t?count&head&out=done", 1000);
+    client.begin_post("/cgi-bin/t?take=1000&head", 1000);
     client.send("x");
     let reply = client.reply();
     assert_eq!((reply.status, reply.closes()), (408, true));

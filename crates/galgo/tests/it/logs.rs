@@ -1,2 +1,313 @@
-use crate::harness::list;
-list![];
+//! The access log and the error log.
+
+use std::{fs, path::Path};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::harness::{Server, Site, eventually, list};
+
+list![
+    json_has_every_field,
+    combined_has_its_form,
+    no_line_is_forged,
+    both_are_opened_again,
+    a_full_disk_is_counted_and_said,
+    an_access_log_that_is_off,
+];
+
+fn line(server: &Server, target: &str) -> Value {
+    eventually("the line of the request", || {
+        let lines = server.access();
+        lines.into_iter().find(|l| l["target"] == target)
+    })
+}
+
+fn json_has_every_field() {
+    let server = Site::new().start();
+    let target = "/cgi-bin/t?head&out=hello&exit=3";
+    let reply = server.ask(format!(
+        "GET {target} HTTP/1.1\r\nHost: A.example:80\r\nReferer: r\"\\\r\nUser-Agent: \u{e4}\t\u{7f52}\r\n\r\n"
+    ));
+    assert_eq!(reply.status, 200);
+    let program = line(&server, target);
+    for (name, wanted) in [
+        ("remote", Value::from("127.0.0.1")),
+        ("host", "a.example".into()),
+        ("method", "GET".into()),
+        ("referer", "r\"\\".into()),
+        ("user_agent", "\u{e4}\t\u{7f52}".into()),
+        ("outcome", "ok".into()),
+        ("status", 200.into()),
+        ("bytes", 5.into()),
+        ("exit", 3.into()),
+    ] {
+        assert_eq!(program[name], wanted, "{name}: {program}");
+    }
+    assert_eq!(program["id"].as_str().unwrap().len(), 20);
+    let time = program["time"].as_str().unwrap();
+    assert!(
+        time.len() == 24 && time.starts_with("20") && time.ends_with('Z'),
+        "{time}"
+    );
+    let number = |name: &str| {
+        program[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{name}: {program}"))
+    };
+    let times = [
+        "queue_ms",
+        "start_ms",
+        "first_byte_ms",
+        "total_ms",
+        "user_ms",
+        "system_ms",
+    ];
+    assert!(times.iter().all(|name| number(name) >= 0.0), "{program}");
+    assert!(number("start_ms") > 0.0 && number("user_ms") + number("system_ms") > 0.0);
+    assert!(number("first_byte_ms") >= number("start_ms"));
+    assert!(number("total_ms") >= number("first_byte_ms"));
+    assert!(number("max_rss") > 1e5);
+
+    let killed = "/cgi-bin/t?die=9";
+    assert_eq!(server.get(killed).status, 502);
+    let killed = line(&server, killed);
+    assert_eq!(
+        (&killed["signal"], &killed["outcome"]),
+        (&9.into(), &"script_error".into())
+    );
+    assert!(killed.get("exit").is_none());
+    // What started no program has no end of one.
+    server.get("/none");
+    let none = line(&server, "/none");
+    assert_eq!(
+        (&none["outcome"], none.get("exit")),
+        (&"not_found".into(), None)
+    );
+    // What was no request has a line all the same.
+    assert_eq!(server.ask("nonsense\r\n\r\n").status, 400);
+    let nonsense = line(&server, "");
+    assert_eq!(
+        (&nonsense["outcome"], &nonsense["status"]),
+        (&"client_error".into(), &400.into())
+    );
+}
+
+/// A server with a configuration of its own behind `--config`.
+fn own(site: Site, top: &str) -> Server {
+    let config = format!(
+        "listen = [\"127.0.0.1:0\"]\n{top}\n[[route]]\npath = \"/health\"\nrespond = {{ body = \"fine\" }}\n\
+         [[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n"
+    );
+    let file = site.path().join("own.toml");
+    let site = site.file("own.toml", config, 0o644);
+    site.arguments(&["--config", file.to_str().unwrap()])
+        .start()
+}
+
+fn lines(path: &Path, least: usize) -> Vec<String> {
+    eventually("lines of the log", || {
+        let text = fs::read_to_string(path).ok()?;
+        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        (lines.len() >= least && text.ends_with('\n')).then_some(lines)
+    })
+}
+
+/// The parts of a Combined line; panics where it has another form.
+fn combined(line: &str) -> Vec<String> {
+    let mut parts = Vec::new();
+    let mut rest = line;
+    while !rest.is_empty() {
+        let end = match rest.as_bytes()[0] {
+            b'[' => rest.find(']').expect("a bracket") + 1,
+            b'"' => {
+                let mut escaped = false;
+                let close = rest[1..].bytes().position(|b| {
+                    let ends = b == b'"' && !escaped;
+                    escaped = b == b'\\' && !escaped;
+                    ends
+                });
+                close.expect("a quote") + 2
+            }
+            _ => rest.find(' ').unwrap_or(rest.len()),
+        };
+        parts.push(rest[..end].to_owned());
+        rest = &rest[end..];
+        if !rest.is_empty() {
+            rest = rest.strip_prefix(' ').expect("one space");
+        }
+    }
+    assert_eq!(parts.len(), 9, "{line}");
+    assert!(line.bytes().all(|b| (b' '..=b'~').contains(&b)), "{line}");
+    let time: Vec<_> = parts[3].split(['[', '/', ':', ' ', ']']).collect();
+    assert_eq!((time.len(), time[7]), (9, "+0000"), "{line}");
+    assert!(
+        parts[5].len() == 3 && parts[5].parse::<u16>().is_ok(),
+        "{line}"
+    );
+    assert!(parts[6].parse::<u64>().is_ok(), "{line}");
+    parts
+}
+
+fn combined_has_its_form() {
+    let server = own(Site::new(), "access_log = \"combined.log\"");
+    server.ask(
+        "GET /cgi-bin/t?head&out=\"hello\" HTTP/1.1\r\nHost: a\r\nReferer: a\"b\\\r\nUser-Agent: c\td \u{e4}\r\n\r\n",
+    );
+    server.ask("nonsense\r\n\r\n");
+    let path = server.path().join("combined.log");
+    let all: Vec<_> = lines(&path, 3).iter().map(|l| combined(l)).collect();
+    let with = |text: &str| all.iter().find(|p| p[4].contains(text)).unwrap();
+    let program = with("/cgi-bin/t");
+    assert_eq!(
+        program[4],
+        "\"GET /cgi-bin/t?head&out=\\\"hello\\\" HTTP/1.1\""
+    );
+    assert_eq!(program[0], "127.0.0.1");
+    assert_eq!((program[5].as_str(), program[6].as_str()), ("200", "7"));
+    assert_eq!(program[7], "\"a\\\"b\\\\\"");
+    assert_eq!(program[8], "\"c\\x09d \\xc3\\xa4\"");
+    let nonsense = all.iter().find(|p| p[5] == "400").unwrap();
+    assert_eq!(nonsense[4], "\"-\"");
+}
+
+fn no_line_is_forged() {
+    let server = Site::new().start();
+    let forged = "2026-01-01T00:00:00.000Z error forged";
+    // By a program: line ends of every kind, escapes of a terminal, bytes that are no text.
+    for text in [
+        format!("a\r{forged}"),
+        format!("a\u{1b}[2K\u{1b}[1A{forged}"),
+        format!("a\u{85}{forged}"),
+        format!("a\u{2028}{forged}"),
+        format!("a\0{forged}\u{8}"),
+        format!("{forged}\n{forged}\n"),
+    ] {
+        let program = format!("/cgi-bin/t?err={}&exit=1", crate::harness::encode(&text));
+        assert_eq!(server.get(&program).status, 502);
+    }
+    // By a client: in what it asks for, and in its fields.
+    for target in [
+        "/a%0a",
+        "/a%0d%0a",
+        "/%1b[2K",
+        "/cgi-bin/%c2%85x",
+        "/cgi-bin/%ff",
+        "/cgi-bin/\\n",
+    ] {
+        server.get(target);
+    }
+    for value in [
+        "a\tb",
+        "\u{85}",
+        "\u{9b}31m",
+        "\"}\n{\"",
+        "\\\",\"outcome\":\"forged",
+    ] {
+        server.ask(format!(
+            "GET /health HTTP/1.1\r\nHost: a\r\nUser-Agent: {value}\r\nReferer: {value}\r\n\r\n"
+        ));
+    }
+    server.get("/cgi-bin/t?err=last&exit=1");
+    server.says("last");
+    for line in server.errors().lines() {
+        let ours = line.starts_with("galgo: ");
+        let words: Vec<_> = line.splitn(3, ' ').collect();
+        let dated = words.len() == 3 && words[0].len() == 24 && words[0].ends_with('Z');
+        assert!(
+            ours || dated && ["error", "warn", "stderr"].contains(&words[1]),
+            "{line:?}"
+        );
+        // A line of a program names its request first.
+        assert!(
+            ours || words[1] != "stderr" || words[2].starts_with('['),
+            "{line:?}"
+        );
+        assert!(
+            !line.chars().any(|c| c.is_control() && c != '\t'),
+            "{line:?}"
+        );
+        assert!(!line.starts_with("2026-01-01"), "{line:?}");
+    }
+    // Each line of the access log is JSON, which `access` asserts, of the usual shape.
+    for line in server.access() {
+        assert_ne!(line["outcome"], "forged");
+        assert!(line["id"].is_string() && line["total_ms"].is_number());
+    }
+    let raw = fs::read(server.path().join("access.log")).unwrap();
+    assert!(raw.iter().all(|&b| b >= b' ' || b == b'\n'));
+}
+
+fn reopen(server: &Server) {
+    kill_process(Pid::from_raw(server.pid() as i32).unwrap(), Signal::USR1).unwrap();
+}
+
+fn both_are_opened_again() {
+    let server = own(
+        Site::new(),
+        "access_log = \"a.log\"\nerror_log = \"e.log\"\nlog_format = \"json\"",
+    );
+    let at = |name: &str| server.path().join(name);
+    server.get("/cgi-bin/t?err=first&head");
+    lines(&at("a.log"), 2);
+    lines(&at("e.log"), 1);
+    for name in ["a", "e"] {
+        fs::rename(at(&format!("{name}.log")), at(&format!("{name}.old"))).unwrap();
+    }
+    reopen(&server);
+    eventually("the new files", || {
+        (at("a.log").exists() && at("e.log").exists()).then_some(())
+    });
+    server.get("/cgi-bin/t?err=second&head");
+    let (access, error) = (lines(&at("a.log"), 1), lines(&at("e.log"), 1));
+    assert!(
+        access.len() == 1 && access[0].contains("second"),
+        "{access:?}"
+    );
+    assert!(error.len() == 1 && error[0].contains("second"), "{error:?}");
+    // Nothing was lost, and nothing is written to the old ones any more.
+    assert_eq!(lines(&at("a.old"), 2).len(), 2);
+    assert_eq!(lines(&at("e.old"), 1).len(), 1);
+    // Where that fails the old file is kept.
+    fs::rename(at("a.log"), at("a.kept")).unwrap();
+    fs::create_dir(at("a.log")).unwrap();
+    reopen(&server);
+    eventually("the complaint", || {
+        lines(&at("e.log"), 1)
+            .iter()
+            .any(|l| l.contains("could not be reopened"))
+            .then_some(())
+    });
+    server.get("/cgi-bin/t?head&out=third");
+    assert!(lines(&at("a.kept"), 2)[1].contains("third"));
+}
+
+fn a_full_disk_is_counted_and_said() {
+    let server = own(
+        Site::new(),
+        "access_log = \"/dev/full\"\nerror_log = \"e.log\"",
+    );
+    let mut client = server.connect();
+    for _ in 0..50 {
+        client.get("/health");
+        assert_eq!(client.reply().text(), "fine");
+    }
+    let path = server.path().join("e.log");
+    let lost = |l: &str| -> Option<u64> {
+        assert!(l.contains("No space left on device"), "{l}");
+        l.split("log: ").nth(1)?.split(' ').next()?.parse().ok()
+    };
+    // All of them, the request of the start among them, in few words.
+    let said = eventually("the count of lost lines", || {
+        let said = lines(&path, 1);
+        let lost: u64 = said.iter().filter_map(|l| lost(l)).sum();
+        (lost >= 51).then_some(said)
+    });
+    assert!(said.len() < 20, "{said:?}");
+}
+
+fn an_access_log_that_is_off() {
+    let server = own(Site::new(), "access_log = \"off\"");
+    assert_eq!(server.get("/cgi-bin/t?head&out=a").text(), "a");
+    assert!(!server.path().join("off").exists());
+}

@@ -16,7 +16,7 @@
 
 mod cgi;
 mod faults;
-#[allow(dead_code)] // a tool may wait for its test
+#[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
 mod harness;
 
 mod files;

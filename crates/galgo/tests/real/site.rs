@@ -139,6 +139,7 @@ impl Server {
     }
 }
 
+#[allow(clippy::print_stderr, reason = "what a failed test is understood by")]
 impl Drop for Server {
     /// SIGTERM must end it properly, and nothing may have panicked in it.
     fn drop(&mut self) {

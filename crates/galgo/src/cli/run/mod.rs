@@ -27,7 +27,8 @@ use crate::{
     log::Logs,
     pace::Pace,
     route::Match,
-    worker::{Phase, Server, Worker},
+    tick,
+    worker::{Peer, Phase, Server, Worker},
 };
 use print::Printer;
 use site::Place;
@@ -93,7 +94,12 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, String> {
     let code = local.block_on(&runtime, once(args, place, made));
     if !matches!(code, Ok(INTERRUPTED)) {
         // What is left of the program gets its grace to end, as in the server.
-        runtime.block_on(local);
+        runtime.block_on(async {
+            tokio::select! {
+                () = local => {}
+                () = tick::run() => {}
+            }
+        });
     }
     drop(entered);
     code.map(ExitCode::from)
@@ -112,6 +118,7 @@ async fn once(args: &Run, place: Place, made: request::Made) -> Result<u8, Strin
     let printer = Printer::new(args.output == Show::Body, args.time);
     let code = tokio::select! {
         code = exchange(&worker, &route, made, printer) => code,
+        () = tick::run() => INTERRUPTED, // never: it drives the clocks
         _ = int.recv() => INTERRUPTED,
         _ = term.recv() => INTERRUPTED,
     };
@@ -127,7 +134,9 @@ fn worker(mut config: crate::config::Config) -> Result<Rc<Worker>, String> {
     let spawner =
         crate::serve::spawner(&config).map_err(|e| format!("preparing to start programs: {e}"))?;
     let (_phase, serving) = watch::channel(Phase::Serving);
-    let server = Arc::new(Server::new(config, logs, 0, Vec::new(), serving));
+    // Nobody hands it a connection.
+    let (peer, _given) = Peer::new();
+    let server = Arc::new(Server::new(config, logs, 0, vec![peer], serving));
     let worker = Worker::new(server, 0, Spawner::Direct(spawner));
     worker.map_err(|e| format!("starting the worker: {e}"))
 }

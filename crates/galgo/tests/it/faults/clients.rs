@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use crate::harness::{Client, End, Server, Site, eventually, list, watch};
+use crate::harness::{Client, End, Server, Site, encode, eventually, list, watch};
 
 /// How a client leaves.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -228,6 +228,24 @@ fn half_closed_before_the_last_chunk_is_not_gone() {
     watch.after(&["ok"]);
 }
 
+/// Here nothing can be sent to see who still reads: half-closed is all the server knows.
+fn half_closed_in_a_body_of_known_length_is_not_gone() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    let mut client = server.connect();
+    let head = encode("Content-Type: text/plain\nContent-Length: 2\n\na");
+    client.get(&format!("/cgi-bin/t?out={head}&touch=up&await=go&out=b"));
+    assert_eq!(client.head().status, 200);
+    assert_eq!(client.take(1), b"a");
+    client.half_close();
+    // Another connection's request is answered behind the half-close's arrival.
+    assert_eq!(server.get("/health").status, 200);
+    server.set("go");
+    assert_eq!(client.rest(), b"b");
+    drop(client);
+    watch.after(&["ok"]);
+}
+
 fn half_closed_with_the_request_is_not_gone() {
     let server = Site::new().start();
     let watch = server.watch();
@@ -307,6 +325,22 @@ fn drip(
             thread::sleep(Duration::from_millis(20));
         }
     })
+}
+
+fn a_bad_chunk_in_the_middle_of_an_exchange() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    let mut client = server.connect();
+    client.send(
+        "POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+         1\r\na\r\n",
+    );
+    assert_eq!(client.head().status, 200);
+    assert_eq!(client.chunk().unwrap(), b"a");
+    client.send("0x1\r\nb\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.chunk(), None, "not cut");
+    drop(client);
+    watch.after(&["client_error"]);
 }
 
 fn content_length_longer_than_what_is_sent() {
@@ -643,10 +677,12 @@ list![
     half_closed_before_the_head_is_not_gone,
     half_closed_between_chunks_is_not_gone,
     half_closed_before_the_last_chunk_is_not_gone,
+    half_closed_in_a_body_of_known_length_is_not_gone,
     half_closed_with_the_request_is_not_gone,
     half_closed_behind_pipelined_requests_is_not_gone,
     a_head_of_one_byte_at_a_time_meets_a_total_deadline,
     a_body_of_one_byte_at_a_time_meets_the_minimum_rate,
+    a_bad_chunk_in_the_middle_of_an_exchange,
     content_length_longer_than_what_is_sent,
     content_length_longer_than_what_is_sent_and_then_closed,
     a_file_to_a_reader_that_stops_reading,

@@ -94,6 +94,18 @@ fn deaths() -> Vec<Row> {
             Page(502),
             "it printed nothing",
         ),
+        row(
+            "exits_1_and_leaves_a_child_that_keeps_stdout_open",
+            steps("bg=hang&exit=1"),
+            Page(502),
+            "it exited with status 1",
+        ),
+        row(
+            "closes_stdout_without_a_head_and_lives",
+            steps("close=1&hang"),
+            Page(502),
+            "it printed nothing",
+        ),
         row("dies_by_a_signal", steps("die=11"), Page(502), "SIGSEGV"),
         row(
             "dies_half_way_through_the_headers",
