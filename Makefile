@@ -15,7 +15,7 @@ build:  ## build target/release/galgo
 	$(cargo) build --release --locked
 
 demo: build site  ## serve the demo site at http://127.0.0.1:8080/
-	@scripts/live $(site) http://$(listen)
+	@scripts/live $(site)
 	@exec $(galgo) serve $(site) --listen $(listen)
 
 site:  # the demo site, with every program this machine can build
