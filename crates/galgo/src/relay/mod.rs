@@ -1,6 +1,8 @@
 //! Moving bytes between a client and a program: all directions watched at once.
 
 pub mod clock;
+mod errors;
 pub mod process;
 pub mod program;
 pub mod stderr;
+mod tend;

@@ -1,22 +1,20 @@
 //! A running program and everything that must be watched at once: its input, output and error, the
 //! client, the process itself and the clocks. Never "write everything, then read".
 
-use std::{
-    convert::Infallible,
-    io::{self, IoSlice},
-    time::Duration,
-};
+use std::{io, time::Duration};
 
 use galgo_spawn::{Child, Exit, Status};
 
 use super::{
     clock::Clocks,
+    errors::Errors,
     process::{Process, how},
     stderr::Lines,
+    tend::{Tended, tend},
 };
 use crate::{
     admission::Permit,
-    conn::input::{Input, Next, RequestBody, watch_unread},
+    conn::input::{Input, RequestBody},
     fault::Fault,
     log::Source,
     pace::Pace,
@@ -28,9 +26,9 @@ const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
 /// After the process has exited, how long a background child may keep standard output open.
-const EXIT_GRACE: Duration = Duration::from_millis(250);
+pub(super) const EXIT_GRACE: Duration = Duration::from_millis(250);
 /// The most that a pipe holds without privileges (pipe(7)).
-const PIPE_MOST: usize = 1 << 20;
+pub(super) const PIPE_MOST: usize = 1 << 20;
 /// Less than this is read and written: splicing has to look how much is there, and to frame it apart.
 const SPLICE_LEAST: usize = 16 << 10;
 /// Who dies of a signal closes its output on the way: the signal is known within this, or there is none.
@@ -58,14 +56,6 @@ pub struct Program {
     bulk: bool,
     /// Given back when the process is gone.
     _permit: Permit,
-}
-
-#[derive(Debug)]
-struct Errors {
-    sock: Option<Sock>,
-    lines: Lines,
-    source: Source,
-    buf: Vec<u8>,
 }
 
 /// The descriptors and rules a program runs under.
@@ -409,121 +399,10 @@ async fn come(sock: &Sock, bulk: bool, out: &mut Vec<u8>) -> io::Result<Came> {
     }
 }
 
-/// Why tending ended.
-enum Tended {
-    HalfClosed,
-    Exited,
-}
-
-/// Tends to everything but standard output: feeds the request body, logs standard error, watches the
-/// client, the process and the clocks. Ends with a fault, or when the client half-closes, or when the
-/// process has exited and the grace for its background children is over.
-async fn tend(
-    stdin: &mut Option<Sock>,
-    errors: &mut Errors,
-    process: &mut Process,
-    clocks: &mut Clocks,
-    input: &mut Input,
-    body: &mut RequestBody,
-) -> Result<Tended, Fault> {
-    loop {
-        tokio::select! {
-            fed = feed(stdin, input, body) => match fed? {
-                Fed::Moved => clocks.body_moved(),
-                Fed::HalfClosed => return Ok(Tended::HalfClosed),
-            },
-            never = errors.drain() => match never {},
-            fault = clocks.ring() => return Err(fault),
-            () = process.exited_for(EXIT_GRACE) => return Ok(Tended::Exited),
-        }
-    }
-}
-
-enum Fed {
-    Moved,
-    HalfClosed,
-}
-
-/// Moves a piece of the request body to standard input; without one to move, watches the client.
-async fn feed(
-    stdin: &mut Option<Sock>,
-    input: &mut Input,
-    body: &mut RequestBody,
-) -> Result<Fed, Fault> {
-    match body.next(&mut input.buf)? {
-        Next::More => input.fill_body().await.map(|()| Fed::Moved),
-        Next::End => {
-            *stdin = None;
-            input.watch().await.map(|()| Fed::HalfClosed)
-        }
-        Next::Data(n) => {
-            let Some(pipe) = stdin else {
-                // The program reads no more: what still comes is taken and dropped.
-                body.take(&mut input.buf, n);
-                return Ok(Fed::Moved);
-            };
-            let data = [IoSlice::new(&input.buf.bytes()[..n])];
-            let written = tokio::select! {
-                biased;
-                written = pipe.write(&data) => written,
-                closed = watch_unread(input.sock.as_deref(), &mut input.half_closed) => {
-                    return closed.map(|()| Fed::HalfClosed);
-                }
-            };
-            match written {
-                Ok(n) => body.take(&mut input.buf, n),
-                // EPIPE: the program closed its standard input.
-                Err(_) => *stdin = None,
-            }
-            Ok(Fed::Moved)
-        }
-    }
-}
-
 impl Drop for Program {
     fn drop(&mut self) {
         pool::give(std::mem::take(&mut self.out));
         pool::give(std::mem::take(&mut self.errors.buf));
-    }
-}
-
-/// Reads of standard error after the process is gone: a pipe holds no more.
-const DRAINS: usize = PIPE_MOST / pool::SIZE;
-
-impl Errors {
-    /// Logs what comes on standard error, forever.
-    async fn drain(&mut self) -> Infallible {
-        while let Some(sock) = &self.sock {
-            match sock.read_later(&mut self.buf).await {
-                Ok(n) if n > 0 => self.log(),
-                _ => self.sock = None,
-            }
-        }
-        std::future::pending().await
-    }
-
-    fn drain_ready(&mut self) {
-        // Bounded: who has left the group may still be writing.
-        for _ in 0..DRAINS {
-            let Some(sock) = &self.sock else { return };
-            match sock.try_read(&mut self.buf) {
-                Ok(Some(n)) if n > 0 => self.log(),
-                _ => self.sock = None,
-            }
-        }
-    }
-
-    fn log(&mut self) {
-        let Self {
-            lines, source, buf, ..
-        } = self;
-        lines.take(buf, &mut |line| source.line(line));
-        pool::give(std::mem::take(buf));
-    }
-
-    fn finish(&mut self) {
-        let Self { lines, source, .. } = self;
-        lines.finish(&mut |line| source.line(line));
     }
 }
 
