@@ -9,6 +9,12 @@ use super::{
     LogTo,
 };
 
+/// Event loops for each processor: one goes on while another waits for its program to be executed.
+const WORKERS: usize = 2;
+/// Programs running at once for each processor. Fewer leave it idle while a finished one is
+/// answered and the next is started; see docs/performance.md.
+const RUNNING: usize = 8;
+
 /// Processors this process may use.
 pub(super) fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
@@ -24,7 +30,7 @@ impl Default for Config {
                 proxy: false,
             }],
             identity: None,
-            workers: cores(),
+            workers: WORKERS * cores(),
             umask: 0o022,
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             log: Log::default(),
@@ -69,7 +75,7 @@ impl Default for Http {
 impl Default for Admission {
     fn default() -> Self {
         Self {
-            running: 2 * cores(),
+            running: RUNNING * cores(),
             queue: 512,
             wait: Duration::from_secs(10),
         }
