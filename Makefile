@@ -6,7 +6,7 @@ galgo  := target/release/galgo
 cargo  := cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo site test check bench bench-quick clean
+.PHONY: help build demo site test check bench bench-quick instructions clean
 
 help:  ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ bench: build  ## measure beside other servers: takes long, wants a quiet machine
 bench-quick: build  ## the same, in a few minutes
 	@scripts/need bench
 	bench/run --quick
+
+instructions:  ## count the instructions of a request, compare with the baseline
+	@scripts/need instructions
+	bench/instructions
 
 clean:  ## remove everything that was built
 	$(cargo) clean
