@@ -21,7 +21,7 @@ use crate::{
     conn,
     log::Level,
     sock::register,
-    worker::{Phase, Worker},
+    worker::{Handed, Phase, Worker},
 };
 
 /// Connections the kernel may hold before they are accepted; capped by `net.core.somaxconn`.
@@ -213,7 +213,7 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener) {
                     .any(|o| e.raw_os_error() == Some(o.raw_os_error()))
                 {
                     // Descriptors are reserved, so this is the whole system's shortage.
-                    worker.idle.shed_oldest();
+                    worker.server.make_room();
                     worker
                         .server
                         .logs
@@ -248,26 +248,27 @@ fn place(worker: &Rc<Worker>, accepted: Accepted) {
     peers[target].connections.fetch_add(1, Ordering::Relaxed);
     if target == worker.index {
         conn::start(worker.clone(), accepted);
-    } else if peers[target].give.send(accepted).is_err() {
+    } else if peers[target]
+        .give
+        .send(Handed::Connection(accepted))
+        .is_err()
+    {
         peers[target].connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Serves the connections that other workers accepted for this one, until the server drains.
-pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedReceiver<Accepted>) {
+pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedReceiver<Handed>) {
     let mut phase = worker.server.phase.clone();
     loop {
         let accepted = tokio::select! {
             biased;
             accepted = given.recv() => accepted,
-            () = worker.server.peers[worker.index].shed.notified() => {
-                worker.idle.shed_oldest();
-                continue;
-            }
             _ = phase.wait_for(|p| *p != Phase::Serving) => return,
         };
         match accepted {
-            Some(accepted) => conn::start(worker.clone(), accepted),
+            Some(Handed::Connection(accepted)) => conn::start(worker.clone(), accepted),
+            Some(Handed::Shed) => worker.idle.shed_oldest(),
             None => return,
         }
     }

@@ -12,9 +12,9 @@ use tokio::{
 
 use crate::{
     config::{self, Address, Config, Listen},
-    listen::{self, Accepted, Listener, SocketFile},
+    listen::{self, Listener, SocketFile},
     log::{Level, Logs},
-    worker::{self, Peer, Phase, Server, Worker},
+    worker::{self, Handed, Peer, Phase, Server, Worker},
 };
 
 /// A server that has bound its listeners and dropped its privileges, and has not yet read a byte from the network.
@@ -166,7 +166,7 @@ fn thread(
     index: usize,
     spawner: Spawner,
     listeners: Vec<Listener>,
-    given: mpsc::UnboundedReceiver<Accepted>,
+    given: mpsc::UnboundedReceiver<Handed>,
     grace: Duration,
 ) -> io::Result<JoinHandle<()>> {
     let name = format!("worker-{index}");

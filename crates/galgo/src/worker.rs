@@ -9,7 +9,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -51,22 +51,28 @@ pub struct Server {
 pub struct Peer {
     /// Connections it has.
     pub connections: AtomicUsize,
-    /// Those of them that wait for a request.
-    pub idle: Arc<AtomicUsize>,
-    /// Asks it to close the one that has waited longest.
-    pub shed: Notify,
-    /// Hands it one more.
-    pub give: mpsc::UnboundedSender<Accepted>,
+    /// The place of the one that has been idle longest; `u64::MAX`: none is.
+    pub oldest: Arc<AtomicU64>,
+    /// Hands it something to do.
+    pub give: mpsc::UnboundedSender<Handed>,
+}
+
+/// What one worker hands to another.
+#[derive(Debug)]
+pub enum Handed {
+    /// A connection to serve.
+    Connection(Accepted),
+    /// Another connection needs room: the one that has been idle longest must close.
+    Shed,
 }
 
 impl Peer {
     /// A worker without connections, and where it is handed some.
-    pub fn new() -> (Self, mpsc::UnboundedReceiver<Accepted>) {
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<Handed>) {
         let (give, given) = mpsc::unbounded_channel();
         let peer = Self {
             connections: AtomicUsize::new(0),
-            idle: Arc::default(),
-            shed: Notify::new(),
+            oldest: Arc::new(AtomicU64::new(u64::MAX)),
             give,
         };
         (peer, given)
@@ -129,11 +135,11 @@ impl Server {
             .sum()
     }
 
-    /// Asks another worker to make room. False where none has an idle connection.
-    pub fn shed_elsewhere(&self) -> bool {
-        let idle = |peer: &&Peer| peer.idle.load(Ordering::Relaxed) > 0;
-        let found = self.peers.iter().find(idle);
-        found.inspect(|peer| peer.shed.notify_one()).is_some()
+    /// Has the connection closed that has been idle longest. False where none is idle.
+    pub fn make_room(&self) -> bool {
+        let oldest = |peer: &&Peer| peer.oldest.load(Ordering::Relaxed);
+        let found = self.peers.iter().min_by_key(oldest);
+        found.is_some_and(|p| oldest(&p) != u64::MAX && p.give.send(Handed::Shed).is_ok())
     }
 
     /// Whether no more requests are taken.
@@ -172,10 +178,10 @@ impl Worker {
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let idle = Idle {
             // `galgo run` has a worker and no connections.
-            count: server
+            oldest: server
                 .peers
                 .get(index)
-                .map(|p| p.idle.clone())
+                .map(|p| p.oldest.clone())
                 .unwrap_or_default(),
             ..Idle::default()
         };
@@ -237,15 +243,17 @@ impl Drop for Worker {
     }
 }
 
-/// Connections that wait for a request, the longest idle first: they make room when
+/// Connections of a worker that wait for a request, the longest idle first: they make room when
 /// descriptors run short.
 #[derive(Debug, Default)]
 pub struct Idle {
-    next: Cell<u64>,
-    /// How many there are, for other workers to see.
-    count: Arc<AtomicUsize>,
+    /// The first of `waiting`, for other workers to see.
+    oldest: Arc<AtomicU64>,
     waiting: RefCell<BTreeMap<u64, Rc<Notify>>>,
 }
+
+/// Places are numbered over all workers.
+static PLACES: AtomicU64 = AtomicU64::new(0);
 
 /// A connection's place among the idle ones; left when dropped.
 #[derive(Debug)]
@@ -258,11 +266,9 @@ pub struct IdlePlace<'a> {
 impl Idle {
     /// Takes the last place.
     pub fn enter(&self) -> IdlePlace<'_> {
-        let key = self.next.get();
-        self.next.set(key + 1);
+        let key = PLACES.fetch_add(1, Ordering::Relaxed);
         let shed = Rc::new(Notify::new());
-        self.waiting.borrow_mut().insert(key, shed.clone());
-        self.count.fetch_add(1, Ordering::Relaxed);
+        self.change(|waiting| waiting.insert(key, shed.clone()));
         IdlePlace {
             idle: self,
             key,
@@ -270,16 +276,19 @@ impl Idle {
         }
     }
 
-    /// Closes the connection that has been idle longest. False where none is idle.
-    pub fn shed_oldest(&self) -> bool {
-        match self.waiting.borrow_mut().pop_first() {
-            Some((_, shed)) => {
-                self.count.fetch_sub(1, Ordering::Relaxed);
-                shed.notify_one();
-                true
-            }
-            None => false,
+    /// Closes the connection that has been idle longest.
+    pub fn shed_oldest(&self) {
+        if let Some((_, shed)) = self.change(BTreeMap::pop_first) {
+            shed.notify_one();
         }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<u64, Rc<Notify>>) -> T) -> T {
+        let mut waiting = self.waiting.borrow_mut();
+        let changed = change(&mut waiting);
+        let oldest = waiting.first_key_value().map_or(u64::MAX, |(&key, _)| key);
+        self.oldest.store(oldest, Ordering::Relaxed);
+        changed
     }
 }
 
@@ -292,9 +301,7 @@ impl IdlePlace<'_> {
 
 impl Drop for IdlePlace<'_> {
     fn drop(&mut self) {
-        if self.idle.waiting.borrow_mut().remove(&self.key).is_some() {
-            self.idle.count.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.idle.change(|waiting| waiting.remove(&self.key));
     }
 }
 

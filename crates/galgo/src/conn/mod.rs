@@ -111,7 +111,7 @@ pub fn start(worker: Rc<Worker>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
         let _count = Count(&worker);
         let full = worker.server.connections() > worker.server.max_connections;
-        if full && !worker.idle.shed_oldest() && !worker.server.shed_elsewhere() {
+        if full && !worker.server.make_room() {
             return refuse(accepted);
         }
         let Some(mut conn) = Conn::open(&worker, accepted).await else {
