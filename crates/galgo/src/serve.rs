@@ -127,6 +127,7 @@ impl Ready {
             signals,
         } = self;
         let grace = config.shutdown_grace;
+        let _ballast = ballast();
         let (phase, watch) = watch::channel(Phase::Serving);
         let (peers, given): (Vec<_>, Vec<_>) = (0..config.workers).map(|_| Peer::new()).unzip();
         let socket_files: Vec<_> = listeners.iter().filter_map(Listener::socket_file).collect();
@@ -244,6 +245,15 @@ pub(crate) fn become_user(identity: &config::Identity) -> Result<(), String> {
     identity
         .assume()
         .map_err(|e| format!("cannot become the configured user: {e}"))
+}
+
+/// Memory that a benchmark wants the server to hold, to show that starting programs does not depend on it:
+/// GALGO_BENCH_BALLAST, bytes.
+fn ballast() -> Vec<u8> {
+    let wanted = std::env::var("GALGO_BENCH_BALLAST").ok();
+    let bytes = wanted.and_then(|b| b.parse().ok()).unwrap_or(0);
+    // Not zeros: those would be pages that are not there.
+    vec![1; bytes]
 }
 
 /// Root without a user to become serves this machine only.

@@ -1,8 +1,10 @@
 //! Static files: 1. method 2. open 3. conditional 4. range 5. body.
 //!
-//! Everything is decided on the file that was opened, never on its name, and nothing is remembered
-//! between requests: a file costs openat2, fstat, read and close, and replacing it takes effect at once.
+//! Everything is decided on the file that was opened, never on its name: openat2, fstat, read, close. A
+//! small file is remembered, and costs one fstatat while it stays the same; replacing it takes effect
+//! at once.
 
+mod cache;
 mod listing;
 mod open;
 mod page;
@@ -35,6 +37,31 @@ pub fn answer(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
         }
         _ => return Response::new(405).with("Allow", ALLOW),
     }
+    match cache::applies(files, head) {
+        true => cache::answer(files, rest).unwrap_or_else(|| kept(files, head, rest)),
+        false => fresh(files, head, rest),
+    }
+}
+
+/// As [`fresh`], and keeps the answer for the next request where the cache takes such.
+fn kept(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
+    let mut path = rest.to_vec();
+    if head.target.path.ends_with(b"/") {
+        // Only the first index: an earlier one may appear at any time.
+        path.extend_from_slice(files.index.first().map_or("", String::as_str).as_bytes());
+    }
+    let before = match open::may_be_seen(rest) && !path.is_empty() && !path.ends_with(b"/") {
+        true => cache::identity(files, &path),
+        false => None,
+    };
+    let response = fresh(files, head, rest);
+    if let Some(before) = before {
+        cache::keep(files, rest, path, before, &response);
+    }
+    response
+}
+
+fn fresh(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
     let mut response = found(files, head, rest).unwrap_or_else(Refused::response);
     if response.status < 400 {
         for (name, value) in &files.headers {

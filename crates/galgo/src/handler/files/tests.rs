@@ -1012,3 +1012,43 @@ fn a_listing_is_bounded_and_says_so() {
         assert_eq!((entries.len(), left), (len, more), "{max}");
     }
 }
+
+/// Asks until the answer comes from memory: a file must have settled first.
+fn remembered(site: &Site, target: &str) {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !matches!(site.get(target).body, Body::Shared(_)) {
+        assert!(
+            std::time::Instant::now() < until,
+            "{target} is never remembered"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_is_remembered_is_what_is_there() {
+    let mut site = site();
+    site.files.precompressed = false;
+    site.put("kept.txt", "one");
+    site.put("kept/index.html", "index");
+    remembered(&site, "/kept.txt");
+    remembered(&site, "/kept/");
+    assert_serves(&site.get("/kept.txt"), 200, "one");
+    assert_serves(&site.get("/kept/"), 200, "index");
+    let ranged = site.ask(Method::Get, "/kept.txt", &[("Range", "bytes=0-1")]);
+    assert_eq!(ranged.status, 206);
+    let tag = field(&site.get("/kept.txt"), "ETag").to_owned();
+    let matched = site.ask(Method::Get, "/kept.txt", &[("If-None-Match", &tag)]);
+    assert_eq!(matched.status, 304);
+
+    // Written in place, in the same length.
+    site.put("kept.txt", "two");
+    assert_serves(&site.get("/kept.txt"), 200, "two");
+    // Replaced by a link that leads out.
+    std::fs::remove_file(site.path("kept.txt")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", site.path("kept.txt")).unwrap();
+    assert_eq!(site.get("/kept.txt").status, 404);
+    // Removed.
+    std::fs::remove_file(site.path("kept/index.html")).unwrap();
+    assert_eq!(site.get("/kept/").status, 403);
+}
