@@ -86,6 +86,7 @@ impl Ready {
             listeners.push(bound.map_err(|e| cannot_listen(listen, &e))?);
         }
         let logs = Logs::open(&config.log).map_err(|e| format!("cannot open a log: {e}"))?;
+        crate::wasm::prepare_cache(&config);
         if let Some(identity) = &config.identity {
             become_user(identity)?;
         }
@@ -148,6 +149,10 @@ impl Ready {
             threads.push(thread(server.clone(), index, spawner, own, given, grace)?);
         }
         drop(listeners);
+        let ahead = server.clone();
+        let compile = std::thread::Builder::new().name("modules".into());
+        // Without the thread each is compiled when it is asked for.
+        let _ = compile.spawn(move || ahead.wasm.prepare(&ahead.config));
         let end = wait_for_signals(signals, &logs, &phase, threads);
         socket_files.iter().for_each(SocketFile::remove);
         logs.flush();

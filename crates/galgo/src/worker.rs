@@ -25,6 +25,7 @@ use crate::{
     listen::Accepted,
     log::{Logs, access::Entry},
     tick,
+    wasm::Wasm,
 };
 
 /// What all workers share.
@@ -36,6 +37,8 @@ pub struct Server {
     pub logs: Logs,
     /// Places for running programs.
     pub admission: Admission,
+    /// WebAssembly programs.
+    pub wasm: Wasm,
     /// Places of routes with a limit of their own.
     route_places: Vec<(Arc<Route>, Arc<Semaphore>)>,
     /// Connections of each worker, and the way to hand it another.
@@ -108,10 +111,12 @@ impl Server {
         });
         let route_places = route_places.collect();
         let admission = Admission::new(&config.admission);
+        let wasm = Wasm::new(&config, &logs);
         Self {
             config,
             logs,
             admission,
+            wasm,
             route_places,
             peers,
             max_connections,

@@ -23,4 +23,4 @@ mod sandbox;
 pub mod wire;
 pub mod worker;
 
-pub use runtime::{FileId, Found, Instance, Launch, Profile, Runtime, Settings, StartFault};
+pub use runtime::{Found, Instance, Launch, Profile, Runtime, Settings, StartFault};

@@ -74,7 +74,7 @@ pub(super) fn all<'c>(
 }
 
 /// The files that a route of programs may answer with, sorted.
-pub(super) fn files(root: &CgiRoot) -> Vec<PathBuf> {
+pub(crate) fn files(root: &CgiRoot) -> Vec<PathBuf> {
     let mut found = Vec::new();
     match root {
         CgiRoot::Program { path } => found.push(path.clone()),
@@ -103,12 +103,18 @@ pub(super) fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Looks at one file. `None`: no request reaches it (a dotfile, an editor's backup).
-pub(super) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
+/// The decoded path at which a file of a route answers.
+pub(crate) fn url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u8>> {
     let mut url = route.path.clone().into_bytes();
     if let CgiRoot::Folder { path: folder, .. } = &cgi.root {
-        url.extend_from_slice(path.strip_prefix(folder).ok()?.as_os_str().as_bytes());
+        url.extend_from_slice(file.strip_prefix(folder).ok()?.as_os_str().as_bytes());
     }
+    Some(url)
+}
+
+/// Looks at one file. `None`: no request reaches it (a dotfile, an editor's backup).
+pub(super) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
+    let url = url(route, cgi, &path)?;
     let state = match route::program(cgi, &route.path, &url) {
         Err(Refusal::NotFound) => return None,
         Err(Refusal::Forbidden(_)) if !claims_to_run(&path) => State::Other,

@@ -29,6 +29,7 @@ pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
         identity: text.identity(&raw)?,
         umask: raw.umask.as_ref().map_or(0o022, |mask| mask.get_ref().0.0),
         log: text.log(&raw)?,
+        cache: text.cache(&raw)?,
         http: text.http(&raw)?,
         admission: text.admission(&raw)?,
         interpreters: text.interpreters(&raw)?,
@@ -150,6 +151,14 @@ impl Text<'_> {
             format,
             error,
         })
+    }
+
+    /// `None`: "auto".
+    fn cache(&self, raw: &RawConfig) -> Checked<Option<std::path::PathBuf>> {
+        match &raw.cache {
+            Some(typed) if typed.get_ref() != "auto" => self.path(typed).map(Some),
+            _ => Ok(None),
+        }
     }
 
     fn log_to(&self, to: &raw::Text) -> Checked<LogTo> {

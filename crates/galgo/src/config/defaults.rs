@@ -6,7 +6,7 @@ use galgo_spawn::Limits;
 
 use super::{
     Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, Http, Listen, Log, LogFormat,
-    LogTo,
+    LogTo, Sight,
 };
 
 /// Event loops for each processor: one goes on while another waits for its program to be executed.
@@ -34,6 +34,7 @@ impl Default for Config {
             umask: 0o022,
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             log: Log::default(),
+            cache: None,
             dev_errors: false,
             shutdown_grace: Duration::from_secs(10),
             http: Http::default(),
@@ -116,6 +117,7 @@ impl Cgi {
             env: Vec::new(),
             interpreters: Arc::default(),
             options: CgiOptions::default(),
+            sight: Sight::default(),
         }
     }
 }

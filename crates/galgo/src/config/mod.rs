@@ -49,6 +49,8 @@ pub struct Config {
     pub path: String,
     /// Logs.
     pub log: Log,
+    /// Where the compiled code of modules is kept; `None`: where the system's user keeps such things.
+    pub cache: Option<PathBuf>,
     /// Show the cause of a failed program to loopback clients.
     pub dev_errors: bool,
     /// How long requests may go on after SIGTERM.
@@ -180,6 +182,17 @@ pub struct Cgi {
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
     /// How programs are run.
     pub options: CgiOptions,
+    /// What WebAssembly programs see of this machine.
+    pub sight: Sight,
+}
+
+/// What WebAssembly programs of a route see of this machine: nothing, unless it is named here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sight {
+    /// Folders: their path in the program, their path here, whether they may be written to.
+    pub folders: Vec<(String, PathBuf, bool)>,
+    /// Other machines, over TCP and UDP.
+    pub network: bool,
 }
 
 /// A folder of programs, or one program.

@@ -1,4 +1,4 @@
-//! Programs, cold: a process for each request.
+//! Programs, cold: a process, or an instance of a module, for each request.
 //!
 //! 1. find the program  2. take in the body, where it goes to a file  3. wait for a place  4. start
 //! 5. read its head  6. document, redirect, or its own words (NPH)
@@ -6,7 +6,7 @@
 use std::{
     ffi::CString,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     rc::Rc,
@@ -34,11 +34,12 @@ use crate::{
     pool,
     relay::{
         clock::Clocks,
-        process::how,
+        process::{Running, how},
         program::{Program, Started, Turn},
     },
     route::{self, Found, Match, Refusal},
     sock::Sock,
+    wasm,
     worker::Worker,
 };
 
@@ -73,8 +74,9 @@ pub async fn answer(
         BodyMode::File if head.body != BodyLen::None => Some(spool::spool(run.request).await?),
         _ => None,
     };
+    let module = run.module().await?;
     let permit = run.place(found.route).await?;
-    let program = run.start(file, permit).await?;
+    let program = run.start(file, module, permit).await?;
     run.reply(program).await
 }
 
@@ -117,10 +119,35 @@ impl Run<'_, '_, '_> {
         )
     }
 
-    /// Starts the process.
+    /// The code of a module, compiled now where that has not been done; `None`: it is no module.
+    async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
+        let wasm = &self.worker.server.wasm;
+        if !self.script.module && (self.script.interpreter.is_some() || !wasm.begins(&self.script)) {
+            return Ok(None);
+        }
+        let longest = self.cgi.options.first_byte_timeout;
+        let code = tokio::time::timeout(longest, wasm.code(&self.script));
+        let mut code = std::pin::pin!(code);
+        loop {
+            let input = &mut *self.request.input;
+            tokio::select! {
+                biased;
+                code = &mut code => {
+                    let late = |_| Fault::Late("the module was not compiled within first_byte_timeout".into());
+                    return code.map_err(late)?.map(Some);
+                }
+                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed) => {
+                    left?;
+                }
+            }
+        }
+    }
+
+    /// Starts the process, or the instance.
     async fn start(
         &mut self,
         file: Option<(OwnedFd, u64)>,
+        module: Option<wasm::Code>,
         permit: Permit,
     ) -> Result<Program, Fault> {
         let began = Instant::now();
@@ -130,26 +157,27 @@ impl Run<'_, '_, '_> {
             (None, BodyLen::None | BodyLen::Chunked) => None,
         };
         let env = self.environment(length)?;
-        let args = self.arguments()?;
         let clocks = Clocks::start(&self.cgi.options);
         let pipes = Pipes::new(file.map(|(fd, _)| fd), self.head.body).map_err(|e| capacity(&e))?;
-        let mut tries = 0;
-        let child = loop {
-            match self.start_once(&pipes, &args, &env) {
-                Ok(child) => break child,
-                Err(e) if e.is_busy() && tries < BUSY_TRIES => {
-                    tries += 1;
-                    tokio::time::sleep(BUSY_PAUSE).await;
-                }
-                Err(e) => return Err(self.not_started(&e)),
+        let running = match module {
+            Some(code) => {
+                let launch = wasm::Launch {
+                    code,
+                    cgi: self.cgi,
+                    script_name: self.script.script_name,
+                    env: &env,
+                    stdio: pipes.theirs(&self.worker.null),
+                };
+                self.worker.server.wasm.launch(launch).await?
             }
+            None => Running::Native(self.execute(&pipes, &env).await?),
         };
         let Pipes { ours, .. } = pipes;
         self.request.entry.borrow_mut().start = began.elapsed();
         let io = |e: std::io::Error| Fault::Internal(format!("registering a pipe: {e}"));
         let options = &self.cgi.options;
         Ok(Program::new(Started {
-            child,
+            running,
             stdin: ours.stdin.map(Sock::writer).transpose().map_err(io)?,
             stdout: Sock::reader(ours.stdout).map_err(io)?,
             stderr: Sock::reader(ours.stderr).map_err(io)?,
@@ -160,6 +188,25 @@ impl Run<'_, '_, '_> {
             source: self.source(),
             permit,
         }))
+    }
+
+    /// Executes the program. A file that is being written is tried again for a moment.
+    async fn execute(
+        &self,
+        pipes: &Pipes,
+        env: &EnvBlock,
+    ) -> Result<galgo_spawn::Child, Fault> {
+        let args = self.arguments()?;
+        let mut tries = 0;
+        loop {
+            match self.start_once(pipes, &args, env) {
+                Err(e) if e.is_busy() && tries < BUSY_TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                started => return started.map_err(|e| self.not_started(&e)),
+            }
+        }
     }
 
     fn start_once(
@@ -174,11 +221,7 @@ impl Run<'_, '_, '_> {
             args,
             env,
             dir: &self.script.dir,
-            stdio: [
-                pipes.stdin.as_ref().unwrap_or(&self.worker.null).as_fd(),
-                pipes.stdout.as_fd(),
-                pipes.stderr.as_fd(),
-            ],
+            stdio: pipes.theirs(&self.worker.null),
             limits: options.limits,
             no_new_privs: options.no_new_privs,
         })
@@ -479,6 +522,14 @@ impl Pipes {
             stderr,
             ours,
         })
+    }
+}
+
+impl Pipes {
+    /// The program's ends; `null` is an empty standard input.
+    fn theirs<'a>(&'a self, null: &'a OwnedFd) -> [BorrowedFd<'a>; 3] {
+        let stdin = self.stdin.as_ref().unwrap_or(null);
+        [stdin.as_fd(), self.stdout.as_fd(), self.stderr.as_fd()]
     }
 }
 

@@ -3,12 +3,12 @@
 
 use std::{io, time::Duration};
 
-use galgo_spawn::{Child, Exit, Status};
+use galgo_spawn::{Exit, Status};
 
 use super::{
     clock::Clocks,
     errors::Errors,
-    process::{Process, how},
+    process::{Process, Running, how},
     stderr::Lines,
     tend::{Tended, tend},
 };
@@ -61,8 +61,8 @@ pub struct Program {
 /// The descriptors and rules a program runs under.
 #[derive(Debug)]
 pub struct Started {
-    /// The process.
-    pub child: Child,
+    /// The process, or what stands for one.
+    pub running: Running,
     /// Our end of its standard input; `None` where it reads a file or nothing.
     pub stdin: Option<Sock>,
     /// Our end of its standard output.
@@ -106,7 +106,7 @@ impl Program {
             buf: Vec::new(),
         };
         Self {
-            process: Process::new(s.child),
+            process: Process::new(s.running),
             exit: None,
             stdin: s.stdin,
             stdout: Some(s.stdout),

@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use galgo_spawn::FileId;
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2},
     io::Errno,
@@ -36,6 +37,10 @@ pub struct Found<'p> {
     /// argument, but shows the source of a file for `-s`: a query must never become its argument.
     /// Perl, Python and the shells take the argument, which begins with `/` and so is no option.
     pub interpreter: Option<PathBuf>,
+    /// The file's name is that of a WebAssembly module, and no interpreter is named for it.
+    pub module: bool,
+    /// The file as it is now.
+    pub id: FileId,
     /// The file's name begins with `nph-`: its output goes to the client untouched.
     pub nph: bool,
 }
@@ -161,7 +166,8 @@ fn found<'p>(
         .iter()
         .find(|(ending, _)| name.ends_with(ending.as_bytes()));
     let interpreter = ours.map(|(_, program)| program.clone());
-    runnable(&file, stat, interpreter.is_some())?;
+    let module = interpreter.is_none() && crate::wasm::is_name(name);
+    runnable(&file, stat, interpreter.is_some() || module)?;
     let (script_name, path_info) = path.split_at_checked(length).ok_or(Refusal::NotFound)?;
     let path_translated = (!path_info.is_empty()).then(|| {
         let root = cgi.document_root.as_os_str().as_bytes();
@@ -180,6 +186,8 @@ fn found<'p>(
         script_filename,
         dir,
         interpreter,
+        module,
+        id: FileId::of(stat),
         nph,
     })
 }

@@ -19,14 +19,14 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use galgo_spawn::{EnvBlock, Limits, Spawner, Start, Status};
+use galgo_spawn::{EnvBlock, FileId, Limits, Spawner, Start, Status};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags, fstat},
     pipe::{PipeFlags, pipe_with},
 };
 
-use super::{FileId, Runtime, lock, modules::Report};
+use super::{Runtime, lock, modules::Report};
 use crate::{
     code, compile, module,
     wire::{Key, Message, read_text},

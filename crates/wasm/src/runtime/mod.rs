@@ -20,7 +20,8 @@ use crate::{
 };
 pub use compiler::examine;
 pub use instance::Instance;
-pub use modules::{FileId, Found, Pending};
+use galgo_spawn::FileId;
+pub use modules::{Found, Pending};
 
 /// What a runtime is told.
 pub struct Settings {
@@ -80,6 +81,13 @@ impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cache = &self.settings.cache;
         f.debug_struct("Runtime").field("cache", cache).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cache = &self.cache;
+        f.debug_struct("Settings").field("cache", cache).finish_non_exhaustive()
     }
 }
 

@@ -6,39 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use rustix::fs::Stat;
+use galgo_spawn::FileId;
 use tokio::sync::watch;
 
 use crate::wire::Key;
-
-/// A file as it was at one moment: it changes when the file is replaced or written to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FileId {
-    device: u64,
-    inode: u64,
-    size: i64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl FileId {
-    /// From what fstat(2) says.
-    #[allow(clippy::unnecessary_cast, clippy::cast_possible_wrap)] // types differ between machines
-    pub fn of(stat: &Stat) -> Self {
-        Self {
-            device: stat.st_dev as u64,
-            inode: stat.st_ino as u64,
-            size: stat.st_size as i64,
-            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
-            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
-        }
-    }
-
-    /// Seconds and nanoseconds of the last change.
-    pub(super) fn changed(&self) -> (i64, i64) {
-        self.changed
-    }
-}
 
 /// The code of a file.
 #[derive(Debug)]
