@@ -53,7 +53,8 @@ impl Text<'_> {
         for (map, write) in [(&route.preopen, false), (&route.preopen_rw, true)] {
             for (guest, host) in map.iter().flat_map(|map| map.get_ref()) {
                 let name = self.no_nul(guest)?;
-                let fail = |message: &str| Err(self.bare(guest.span(), format!("{name:?} {message}")));
+                let fail =
+                    |message: &str| Err(self.bare(guest.span(), format!("{name:?} {message}")));
                 if !name.starts_with('/') {
                     return fail("is no path inside a program: begin it with \"/\"");
                 }

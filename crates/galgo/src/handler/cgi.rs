@@ -122,7 +122,8 @@ impl Run<'_, '_, '_> {
     /// The code of a module, compiled now where that has not been done; `None`: it is no module.
     async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
         let wasm = &self.worker.server.wasm;
-        if !self.script.module && (self.script.interpreter.is_some() || !wasm.begins(&self.script)) {
+        if !self.script.module && (self.script.interpreter.is_some() || !wasm.begins(&self.script))
+        {
             return Ok(None);
         }
         let longest = self.cgi.options.first_byte_timeout;
@@ -191,11 +192,7 @@ impl Run<'_, '_, '_> {
     }
 
     /// Executes the program. A file that is being written is tried again for a moment.
-    async fn execute(
-        &self,
-        pipes: &Pipes,
-        env: &EnvBlock,
-    ) -> Result<galgo_spawn::Child, Fault> {
+    async fn execute(&self, pipes: &Pipes, env: &EnvBlock) -> Result<galgo_spawn::Child, Fault> {
         let args = self.arguments()?;
         let mut tries = 0;
         loop {

@@ -55,7 +55,10 @@ pub fn examine(_file: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::{Cgi, CgiRoot}, route};
+    use crate::{
+        config::{Cgi, CgiRoot},
+        route,
+    };
 
     #[test]
     fn a_module_is_refused_with_a_sentence_and_never_shown() {
@@ -64,9 +67,14 @@ mod tests {
         let cgi = Cgi::new(CgiRoot::open(dir.path()).unwrap(), dir.path().to_owned());
         let found = route::program(&cgi, "/", b"/a.wasm").unwrap();
         assert!(found.module);
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         let refused = runtime.block_on(Wasm.code(&found)).unwrap_err();
         assert_eq!(refused.status(), 403);
-        assert!(refused.to_string().contains("Cargo feature `wasm`"), "{refused}");
+        assert!(
+            refused.to_string().contains("Cargo feature `wasm`"),
+            "{refused}"
+        );
     }
 }

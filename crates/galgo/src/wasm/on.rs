@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-pub use galgo_wasm::runtime::examine;
 use galgo_spawn::FileId;
+pub use galgo_wasm::runtime::examine;
 use galgo_wasm::{Found as Module, Profile, Runtime, Settings, StartFault};
 use rustix::{
     fs::{Mode, OFlags, open},
@@ -53,10 +53,13 @@ pub struct Wasm {
 impl Wasm {
     /// As configured.
     pub fn new(config: &Config, logs: &Logs) -> Self {
-        let sights = config.routes.iter().filter_map(|route| match &route.handler {
-            Handler::Cgi(cgi) => Some(&cgi.sight),
-            _ => None,
-        });
+        let sights = config
+            .routes
+            .iter()
+            .filter_map(|route| match &route.handler {
+                Handler::Cgi(cgi) => Some(&cgi.sight),
+                _ => None,
+            });
         let mut profiles: Vec<Sight> = Vec::new();
         for sight in sights {
             if !profiles.contains(sight) {
@@ -80,7 +83,11 @@ impl Wasm {
 
     fn runtime(&self) -> Result<&Arc<Runtime>, Fault> {
         let made = self.runtime.get_or_init(|| {
-            let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let settings = self
+                .settings
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
             let settings = settings.ok_or("its settings are gone")?;
             Runtime::new(*settings)
         });
@@ -189,7 +196,11 @@ fn cache(config: &Config) -> PathBuf {
     if let Some(cache) = &config.cache {
         return cache.clone();
     }
-    let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let var = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+    };
     let own = || match geteuid().is_root() || config.identity.is_some() {
         true => None,
         false => var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache"))),
@@ -205,7 +216,11 @@ pub fn prepare_cache(config: &Config) {
     };
     let cache = cache(config);
     // Where it stands already it is as its owner wants it; what is wrong with it is said when it is needed.
-    if std::fs::DirBuilder::new().mode(0o700).create(&cache).is_ok() {
+    if std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&cache)
+        .is_ok()
+    {
         let (user, group) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
         let _ = rustix::fs::chown(&cache, Some(user), Some(group));
     }

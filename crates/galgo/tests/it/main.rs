@@ -23,6 +23,8 @@ mod harness;
 mod logs;
 mod secrets;
 mod server;
+#[cfg(feature = "wasm")]
+mod wasm;
 
 use std::process::ExitCode;
 
@@ -41,6 +43,8 @@ fn main() -> ExitCode {
         logs::tests(),
         secrets::tests(),
         server::tests(),
+        #[cfg(feature = "wasm")]
+        wasm::tests(),
     ]
     .concat();
     libtest_mimic::run(&args, harness::trials(tests)).exit_code()

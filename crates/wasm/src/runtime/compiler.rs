@@ -103,7 +103,9 @@ fn settled(path: &Path) -> io::Result<(File, FileId)> {
         let id = FileId::of(&fstat(&fd)?);
         let (seconds, nanos) = id.changed();
         let changed = Duration::new(seconds.unsigned_abs(), u32::try_from(nanos).unwrap_or(0));
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         match now.checked_sub(changed) {
             Some(age) if age < SETTLE => thread::sleep(SETTLE - age),
             _ => return Ok((fd.into(), id)),
@@ -128,9 +130,8 @@ fn made(
     let cannot = |e: io::Error| format!("the cache {}: {e}", cache.display());
     folder(cache).map_err(cannot)?;
     let (draft, to) = draft(cache).map_err(cannot)?;
-    let done = compiled(file, &to, spawner).and_then(|()| {
-        fs::rename(&draft, code::path(cache, &key, &runtime.tag)).map_err(cannot)
-    });
+    let done = compiled(file, &to, spawner)
+        .and_then(|()| fs::rename(&draft, code::path(cache, &key, &runtime.tag)).map_err(cannot));
     if done.is_err() {
         let _ = fs::remove_file(&draft);
     }
@@ -144,7 +145,10 @@ fn made(
 
 /// Makes the cache, or sees that nobody else can write to it.
 fn folder(cache: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(cache)?;
     code::ours(&cache.symlink_metadata()?).ok_or_else(|| {
         io::Error::other("others can write to it: give it to the server's user alone (chmod 700)")
     })

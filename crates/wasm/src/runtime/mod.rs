@@ -19,8 +19,8 @@ use crate::{
     wire::{self, Message, Run, Setup},
 };
 pub use compiler::examine;
-pub use instance::Instance;
 use galgo_spawn::FileId;
+pub use instance::Instance;
 pub use modules::{Found, Pending};
 
 /// What a runtime is told.
@@ -80,14 +80,18 @@ pub enum StartFault {
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cache = &self.settings.cache;
-        f.debug_struct("Runtime").field("cache", cache).finish_non_exhaustive()
+        f.debug_struct("Runtime")
+            .field("cache", cache)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cache = &self.cache;
-        f.debug_struct("Settings").field("cache", cache).finish_non_exhaustive()
+        f.debug_struct("Settings")
+            .field("cache", cache)
+            .finish_non_exhaustive()
     }
 }
 

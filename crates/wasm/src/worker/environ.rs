@@ -45,7 +45,9 @@ fn environ(mut caller: Caller<'_, State>, pointers_at: i32, bytes_at: i32) -> i3
         let memory = memory(&mut caller)?;
         let (data, state) = memory.data_and_store_mut(&mut caller);
         let bytes = data.get_mut(offset(bytes_at)..)?;
-        bytes.get_mut(..state.env.len())?.copy_from_slice(&state.env);
+        bytes
+            .get_mut(..state.env.len())?
+            .copy_from_slice(&state.env);
         let starts = state.env.iter().enumerate().filter(|(_, b)| **b == 0);
         let starts = [0].into_iter().chain(starts.map(|(at, _)| at + 1));
         let count = state.env.iter().filter(|&&b| b == 0).count();

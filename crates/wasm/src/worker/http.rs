@@ -35,13 +35,18 @@ pub(super) async fn call(pre: &ProxyPre<State>, store: &mut Store<State>, run: &
     let [stdin, stdout, _] = store.data().streams.clone();
     let (scheme, request) = request(&run.env, In::new(&stdin))?;
     let (sender, answer) = tokio::sync::oneshot::channel();
-    let request = store.data_mut().http().new_incoming_request(scheme, request)?;
+    let request = store
+        .data_mut()
+        .http()
+        .new_incoming_request(scheme, request)?;
     let out = store.data_mut().http().new_response_outparam(sender)?;
     let print = async {
         match answer.await {
             Ok(Ok(response)) => print(&stdout, response).await,
             Ok(Err(code)) => Err(Error::msg(format!("it answers with the error {code:?}"))),
-            Err(_) => Err(Error::msg("it ended without an answer (response-outparam.set)")),
+            Err(_) => Err(Error::msg(
+                "it ended without an answer (response-outparam.set)",
+            )),
         }
     };
     let proxy = pre.instantiate_async(&mut *store).await?;
@@ -74,7 +79,10 @@ fn request(env: &[u8], body: In) -> Result<(Scheme, Request<Stdin>)> {
         uri if uri.starts_with('/') => uri,
         _ => text("SCRIPT_NAME"),
     };
-    let uri = Uri::builder().scheme(name).authority(host).path_and_query(target);
+    let uri = Uri::builder()
+        .scheme(name)
+        .authority(host)
+        .path_and_query(target);
     let mut request = Request::new(Stdin(body));
     *request.method_mut() = Method::from_bytes(value("REQUEST_METHOD"))?;
     *request.uri_mut() = uri.build()?;
@@ -86,7 +94,10 @@ fn request(env: &[u8], body: In) -> Result<(Scheme, Request<Stdin>)> {
                 None => continue,
             },
         };
-        let field: Vec<u8> = field.iter().map(|&b| if b == b'_' { b'-' } else { b }).collect();
+        let field: Vec<u8> = field
+            .iter()
+            .map(|&b| if b == b'_' { b'-' } else { b })
+            .collect();
         let field = HeaderName::from_bytes(&field.to_ascii_lowercase());
         if let (Ok(field), Ok(value), false) =
             (field, HeaderValue::from_bytes(value), value.is_empty())

@@ -111,7 +111,11 @@ fn confine(setup: &Setup) -> Result<Option<&'static str>, String> {
         left.read.push("/etc".into()); // names of machines
     }
     for (_, host, write) in setup.profiles.iter().flat_map(|p| &p.folders) {
-        let to = if *write { &mut left.write } else { &mut left.read };
+        let to = if *write {
+            &mut left.write
+        } else {
+            &mut left.read
+        };
         to.push(path(host));
     }
     left.enter()
@@ -200,7 +204,14 @@ impl Worker {
         let profile = profile.and_then(|at| self.profiles.get(at));
         let _running = self.ticker.running();
         let streams = [stdin, stdout, stderr];
-        runtime.block_on(run::run(&self.engine, &program, profile, run, streams, control));
+        runtime.block_on(run::run(
+            &self.engine,
+            &program,
+            profile,
+            run,
+            streams,
+            control,
+        ));
     }
 
     /// A program by its name: loaded by whoever asks first, while others who ask wait.

@@ -11,9 +11,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 use wasmtime::{ResourceLimiter, Result, UpdateDeadline};
-use wasmtime_wasi::{
-    WasiCtxBuilder, WasiCtxView, WasiView, filesystem::FsPerms, p1::WasiP1Ctx,
-};
+use wasmtime_wasi::{WasiCtxBuilder, WasiCtxView, WasiView, filesystem::FsPerms, p1::WasiP1Ctx};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::stdio::Stream;
@@ -85,7 +83,10 @@ impl State {
             .stderr(streams[2].clone())
             .arg(String::from_utf8_lossy(&run.name));
         for (name, value) in variables(&run.env) {
-            builder.env(String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+            builder.env(
+                String::from_utf8_lossy(name),
+                String::from_utf8_lossy(value),
+            );
         }
         let profile = profile.cloned().unwrap_or_default();
         if profile.network {

@@ -46,7 +46,11 @@ impl Ticker {
     pub(super) fn running(&self) -> Running<'_> {
         self.0.running.fetch_add(1, Ordering::SeqCst);
         if self.0.rests.load(Ordering::SeqCst) {
-            *self.0.resting.lock().unwrap_or_else(PoisonError::into_inner) = false;
+            *self
+                .0
+                .resting
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = false;
             self.0.wake.notify_one();
         }
         Running(&self.0)
