@@ -19,6 +19,8 @@ mod programs;
 mod recipe;
 mod repository;
 mod site;
+#[cfg(feature = "wasm")]
+mod wasm;
 
 /// The longest a test waits for something that must happen: a guard, not a measure.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);

@@ -144,7 +144,7 @@ fn made(
 }
 
 /// Makes the cache, or sees that nobody else can write to it.
-fn folder(cache: &Path) -> io::Result<()> {
+pub(super) fn folder(cache: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -166,6 +166,9 @@ impl Runtime {
     /// Starts the worker and the threads that have modules compiled, unless they have been started.
     fn start(self: &Arc<Self>) {
         self.started.call_once(|| {
+            // It must be there when the worker confines itself to it; what is wrong with it is said
+            // to whoever needs it.
+            let _ = compiler::folder(&self.settings.cache);
             if let Some(receiver) = lock(&self.receiver).take() {
                 compiler::start(receiver, &self.settings.say);
             }

@@ -131,7 +131,7 @@ fn loops_end_at_the_deadline_and_delay_nobody() {
 
 fn a_guest_that_waits_in_a_host_call_is_ended() {
     let reads = programs::command("(drop (call $take))", "");
-    let server = site(&[("sleep.wasm", programs::sleeps()), ("read.wasm", reads)])
+    let server = site(&[("sleep.wasm", programs::sleeps("")), ("read.wasm", reads)])
         .defaults("first_byte_timeout = \"300ms\"")
         .start();
     // More than may run at once: each that ends must give its place back.

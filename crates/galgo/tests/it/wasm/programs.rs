@@ -76,15 +76,18 @@ pub fn echo() -> Vec<u8> {
     )
 }
 
-/// Sleeps for an hour inside a host call, with a clock's subscription.
-pub fn sleeps() -> Vec<u8> {
-    command(
-        "(i64.store (i32.const 16) (i64.const 0)) (i32.store8 (i32.const 24) (i32.const 0))
+/// Says `first` on standard error, and sleeps for an hour inside a host call, on a clock's subscription.
+pub fn sleeps(first: &str) -> Vec<u8> {
+    let start = format!(
+        "(i32.store (i32.const 0) (i32.const 2048)) (i32.store (i32.const 4) (i32.const {}))
+         (drop (call $write (i32.const 2) (i32.const 0) (i32.const 1) (i32.const 8)))
+         (i64.store (i32.const 16) (i64.const 0)) (i32.store8 (i32.const 24) (i32.const 0))
          (i32.store (i32.const 32) (i32.const 1)) (i64.store (i32.const 40) (i64.const 3600000000000))
          (i64.store (i32.const 48) (i64.const 0)) (i32.store16 (i32.const 56) (i32.const 0))
          (drop (call $poll (i32.const 16) (i32.const 4096) (i32.const 1) (i32.const 80)))",
-        "",
-    )
+        first.len()
+    );
+    command(&start, &format!("(data (i32.const 2048) \"{first}\")"))
 }
 
 /// Says whether `path` can be opened for reading below the first folder it was given.
