@@ -32,6 +32,7 @@ check:  ## formatting, lints, documentation, licences and sources of dependencie
 	@scripts/need check
 	$(cargo) fmt --all --check
 	$(cargo) fmt --check --manifest-path examples/guestbook/rust/Cargo.toml
+	$(cargo) fmt --check --manifest-path examples/wasm/http/Cargo.toml
 	$(cargo) fmt --check --manifest-path bench/micro/Cargo.toml
 	$(cargo) clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(cargo) doc --workspace --no-deps --all-features --locked

@@ -67,6 +67,7 @@ fn modules_of_every_language_say_hello() {
         ("hello.wasm", "Hello from C.\n"),
         ("hello-go.wasm", "Hello from Go, in WebAssembly.\n"),
         ("hello-rust.wasm", "Hello from Rust, in WebAssembly.\n"),
+        ("hello-component.wasm", "Hello from Rust, in WebAssembly.\n"),
     ] {
         let reply = curl(&[&server.url(&format!("/cgi-bin/{name}"))]).ok();
         assert_eq!(reply.text(), said, "{name}");
@@ -96,4 +97,24 @@ fn a_guestbook_keeps_every_entry_of_writers_at_once() {
             assert!(page.contains(&entry), "{entry} in {page}");
         }
     }
+}
+
+#[test]
+fn a_component_handles_http_itself() {
+    let server = Site::new().serve_folder(demo());
+    let url = server.url("/cgi-bin/handler.wasm/a/b?x=y");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let sent = noise(2 << 20);
+    std::fs::write(file.path(), &sent).unwrap();
+    let data = format!("@{}", file.path().display());
+    let reply = curl(&["--data-binary", &data, "-H", "X-Own: v", &url]).ok();
+    let (head, body) = reply.body.split_at(reply.body.len() - sent.len());
+    let head = String::from_utf8_lossy(head);
+    assert!(
+        head.starts_with("Method::Post /cgi-bin/handler.wasm/a/b?x=y\n"),
+        "{head}"
+    );
+    assert!(head.contains("\nx-own: v\n"), "{head}");
+    assert!(body == sent, "the body comes back");
+    assert_eq!(reply.field("Content-Type"), "text/plain; charset=utf-8");
 }
