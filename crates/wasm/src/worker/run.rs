@@ -1,8 +1,10 @@
 //! One run: an instance made, called, and gone.
 
 use std::{
+    future::poll_fn,
     os::fd::{AsRawFd, OwnedFd},
     sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -14,7 +16,7 @@ use wasmtime_wasi::I32Exit;
 use super::{
     Program, http,
     state::{State, Stop, processor},
-    stdio::Stream,
+    stdio::{Stream, Waiter},
 };
 use crate::wire::{Ended, Profile, Run, send_ended};
 
@@ -79,14 +81,83 @@ async fn ended(
     store.limiter(|state| &mut state.memory);
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(|context| context.data().may_go_on());
+    let [_, stdout, stderr] = store.data().streams.clone();
+    let mut meanwhile = Meanwhile::new(&stdout, &stderr, control);
     let done = tokio::select! {
         biased;
         done = call(program, store, run) => done,
-        () = cancelled(control) => Err(Stop::Cancelled.into()),
+        () = meanwhile.hung_up() => Err(Stop::Cancelled.into()),
     };
-    match done {
+    let status = match done {
         Ok(()) => Status::Code(0),
-        Err(e) => verdict(&e, &store.data().streams[2]),
+        Err(e) => verdict(&e, &stderr),
+    };
+    match meanwhile.pushed().await {
+        true => status,
+        false => Status::Signal(SIGTERM),
+    }
+}
+
+/// What goes on while a guest waits, and nowhere near one that does not: its output is written, and the
+/// server's end of the control socket watched.
+struct Meanwhile<'r> {
+    outputs: [(&'r Stream, Waiter); 2],
+    control: &'r OwnedFd,
+    watched: Option<AsyncFd<std::os::fd::RawFd>>,
+}
+
+impl<'r> Meanwhile<'r> {
+    fn new(stdout: &'r Stream, stderr: &'r Stream, control: &'r OwnedFd) -> Self {
+        Self {
+            outputs: [stdout, stderr].map(|stream| (stream, Waiter::default())),
+            control,
+            watched: None,
+        }
+    }
+
+    /// Until the server closes its end.
+    async fn hung_up(&mut self) {
+        poll_fn(|cx| {
+            let _ = self.poll_push(cx);
+            self.poll_hung_up(cx)
+        })
+        .await;
+    }
+
+    /// Until all output is written; false where the server closes its end before.
+    async fn pushed(&mut self) -> bool {
+        poll_fn(|cx| match self.poll_push(cx) {
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending => self.poll_hung_up(cx).map(|()| false),
+        })
+        .await
+    }
+
+    fn poll_push(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let [out, err] = &mut self.outputs;
+        let (out, err) = (
+            out.0.poll_push(&mut out.1, cx),
+            err.0.poll_push(&mut err.1, cx),
+        );
+        match out.is_ready() && err.is_ready() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
+    fn poll_hung_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.watched.is_none() {
+            #[expect(
+                deprecated,
+                reason = "the replacement is unsafe for types that may change their descriptor"
+            )]
+            let watched = AsyncFd::with_interest(self.control.as_raw_fd(), Interest::READABLE);
+            self.watched = watched.ok();
+        }
+        match &self.watched {
+            Some(fd) => fd.poll_read_ready(cx).map(drop),
+            None => Poll::Pending, // the clock's beat looks, too
+        }
     }
 }
 
@@ -105,18 +176,6 @@ async fn call(program: &Program, store: &mut Store<State>, run: &Run) -> wasmtim
             }
         }
         Program::Http(pre) => http::call(pre, store, run).await,
-    }
-}
-
-/// Waits until the server closes its end. Begun only when the guest waits, too.
-async fn cancelled(control: &OwnedFd) {
-    #[expect(
-        deprecated,
-        reason = "the replacement is unsafe for types that may change their descriptor"
-    )]
-    let fd = AsyncFd::with_interest(control.as_raw_fd(), Interest::READABLE);
-    if let Ok(fd) = fd {
-        let _ = fd.readable().await;
     }
 }
 
@@ -139,6 +198,7 @@ fn verdict(e: &wasmtime::Error, stderr: &Stream) -> Status {
         words.truncate(at.unwrap_or(0));
     }
     words.push('\n');
+    stderr.push();
     stderr.write_now(words.as_bytes());
     Status::Signal(signal)
 }

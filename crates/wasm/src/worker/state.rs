@@ -127,6 +127,8 @@ impl State {
 
     /// Asked with every beat while the guest computes.
     pub(super) fn may_go_on(&self) -> Result<UpdateDeadline> {
+        self.streams[1].push();
+        self.streams[2].push();
         if hung_up(&*self.control) {
             return Err(Stop::Cancelled.into());
         }

@@ -1,5 +1,9 @@
 //! A guest's standard streams: the pipes of its request, read and written without waiting; what must
 //! wait does so on the thread's event loop.
+//!
+//! Output is held back while the guest computes, so that a head and a body, printed apart, wake the
+//! server once: it goes out when a piece is full, when the guest waits for something, with the next
+//! beat of its clock, and when it ends.
 
 use std::{
     io,
@@ -26,17 +30,66 @@ const PIECE: usize = 64 << 10;
 
 /// One of the three.
 #[derive(Debug, Clone)]
-pub(super) struct Stream(Arc<Mutex<Option<Arc<OwnedFd>>>>);
+pub(super) struct Stream(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    fd: Mutex<Option<Arc<OwnedFd>>>,
+    held: Mutex<Held>,
+}
+
+/// Output that was taken from the guest and not yet written.
+#[derive(Debug, Default)]
+struct Held {
+    bytes: Vec<u8>,
+    /// Nobody reads any more.
+    broken: Option<Errno>,
+}
 
 impl Stream {
     pub(super) fn new(fd: OwnedFd) -> Self {
         // Ours alone now: the server has closed its copy. It fails on nothing that is a stream.
         let _ = ioctl_fionbio(&fd, true);
-        Self(Arc::new(Mutex::new(Some(Arc::new(fd)))))
+        Self(Arc::new(Inner {
+            fd: Mutex::new(Some(Arc::new(fd))),
+            held: Mutex::default(),
+        }))
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.fd.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what is held back, as much as fits now; whether that was all.
+    pub(super) fn push(&self) -> bool {
+        let held = &mut *self.held();
+        let mut written = 0;
+        while let Some(rest) = held.bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match self.write(rest) {
+                Ok(n) => written += n,
+                Err(Errno::AGAIN) => break,
+                Err(e) => {
+                    held.broken = Some(e);
+                    written = held.bytes.len();
+                }
+            }
+        }
+        held.bytes.drain(..written);
+        held.bytes.is_empty()
+    }
+
+    /// Writes what is held back, and waits while it does not fit.
+    pub(super) fn poll_push(&self, waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<()> {
+        while !self.push() {
+            if waiter.poll(self, Interest::WRITABLE, cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
     }
 
     pub(super) fn close(&self) {
@@ -110,7 +163,7 @@ impl Stream {
 /// A stream on the event loop, put there when somebody has to wait for it: a registration belongs to
 /// one waiter.
 #[derive(Debug, Default)]
-struct Waiter(Option<AsyncFd<Shared>>);
+pub(super) struct Waiter(Option<AsyncFd<Shared>>);
 
 #[derive(Debug)]
 struct Shared(OwnedFd);
@@ -215,6 +268,16 @@ impl Pollable for In {
 
 #[async_trait]
 impl InputStream for In {
+    async fn blocking_read(&mut self, size: usize) -> StreamResult<Bytes> {
+        loop {
+            let piece = self.read(size)?;
+            if !piece.is_empty() || size == 0 {
+                return Ok(piece);
+            }
+            self.ready().await;
+        }
+    }
+
     fn read(&mut self, size: usize) -> StreamResult<Bytes> {
         let mut piece = vec![0; size.min(PIECE)];
         if piece.is_empty() {
@@ -237,57 +300,46 @@ impl InputStream for In {
 struct Out {
     stream: Stream,
     waiter: Waiter,
-    /// Taken from the guest and not yet written.
-    rest: Bytes,
-}
-
-impl Out {
-    fn push(&mut self) -> StreamResult<()> {
-        while !self.rest.is_empty() {
-            match self.stream.write(&self.rest) {
-                Ok(n) => drop(self.rest.split_to(n)),
-                Err(Errno::AGAIN) => break,
-                Err(e) => {
-                    self.rest.clear();
-                    return Err(failed(e));
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 #[async_trait]
 impl Pollable for Out {
     async fn ready(&mut self) {
-        while !self.rest.is_empty() {
-            self.waiter.ready(&self.stream, Interest::WRITABLE).await;
-            if self.push().is_err() {
-                return; // the next call says it again
-            }
+        let Self { stream, waiter } = self;
+        if stream.held().bytes.len() >= PIECE {
+            std::future::poll_fn(|cx| stream.poll_push(waiter, cx)).await;
         }
-        self.waiter.ready(&self.stream, Interest::WRITABLE).await;
     }
 }
 
 #[async_trait]
 impl OutputStream for Out {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        if !self.rest.is_empty() {
-            return Err(StreamError::trap("written more than was permitted"));
+        let full = {
+            let mut held = self.stream.held();
+            held.bytes.extend_from_slice(&bytes);
+            held.bytes.len() >= PIECE
+        };
+        if full {
+            self.stream.push();
         }
-        self.rest = bytes;
-        self.push()
+        Ok(())
     }
 
+    /// What is held back goes out soon enough: see above.
     fn flush(&mut self) -> StreamResult<()> {
-        self.push()
+        Ok(())
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        self.push()?;
-        let ready = self.rest.is_empty() && self.stream.is_ready(PollFlags::OUT);
-        Ok(if ready { PIECE } else { 0 })
+        if self.stream.held().bytes.len() >= PIECE {
+            self.stream.push();
+        }
+        let held = self.stream.held();
+        match held.broken {
+            Some(e) => Err(failed(e)),
+            None => Ok(PIECE.saturating_sub(held.bytes.len())),
+        }
     }
 }
 
@@ -322,7 +374,6 @@ impl From<&Stream> for Out {
         Self {
             stream: stream.clone(),
             waiter: Waiter::default(),
-            rest: Bytes::new(),
         }
     }
 }
@@ -357,7 +408,7 @@ impl AsyncWrite for Out {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Self { stream, waiter, .. } = &mut *self;
+        let Self { stream, waiter } = &mut *self;
         loop {
             match stream.write(bytes) {
                 Ok(n) => return Poll::Ready(Ok(n)),

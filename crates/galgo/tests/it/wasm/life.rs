@@ -49,7 +49,7 @@ fn a_broken_replacement_does_not_take_the_old_one_away() {
 
 fn a_killed_worker_is_replaced_and_costs_what_it_ran() {
     let modules = [
-        ("sleep.wasm", programs::sleeps("awake")),
+        ("sleep.wasm", programs::sleeps("awake\n")),
         ("a.wasm", programs::hello()),
     ];
     let server = site(&modules).start();

@@ -87,6 +87,7 @@ pub fn sleeps(first: &str) -> Vec<u8> {
          (drop (call $poll (i32.const 16) (i32.const 4096) (i32.const 1) (i32.const 80)))",
         first.len()
     );
+    let first = first.escape_default();
     command(&start, &format!("(data (i32.const 2048) \"{first}\")"))
 }
 
