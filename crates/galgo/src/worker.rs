@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use crate::{
     admission::Admission,
     config::{Config, Handler, Route},
+    handler::files,
     id::Ids,
     idle::Idle,
     listen::Accepted,
@@ -165,6 +166,8 @@ pub struct Worker {
     /// /dev/null, the standard input of programs that get no body.
     pub null: OwnedFd,
     date: RefCell<(u64, Rc<str>)>,
+    /// In which second since the epoch it was last logged that there is no capacity.
+    busy: Cell<u64>,
     ending: Cell<bool>,
     lines: RefCell<Vec<u8>>,
 }
@@ -188,6 +191,7 @@ impl Worker {
             ids: Ids::new(),
             idle,
             date: RefCell::new((0, "".into())),
+            busy: Cell::new(0),
             ending: Cell::new(false),
             lines: RefCell::default(),
         }))
@@ -202,6 +206,14 @@ impl Worker {
             *date = (second, httpdate::fmt_http_date(now).into());
         }
         date.1.clone()
+    }
+
+    /// Whether a 503 goes into the error log: the first of each second. Overload must not be made worse by
+    /// a line for each request; the access log has them all.
+    pub fn says_busy(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let second = now.unwrap_or_default().as_secs();
+        self.busy.replace(second) != second
     }
 
     /// Logs a request that is over.
@@ -277,6 +289,7 @@ async fn keep(worker: Rc<Worker>, grace: Duration) {
     tokio::select! {
         () = ends => {}
         () = tick::run() => {}
+        () = files::close_open() => {}
         () = worker.idle.expire(worker.server.config.http.keep_alive) => {}
     }
 }
