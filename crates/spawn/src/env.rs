@@ -2,8 +2,6 @@
 
 use std::{ffi::c_char, fmt, ptr};
 
-use memchr::{memchr, memchr2};
-
 /// The longest single string `execve` takes, its NUL included: MAX_ARG_STRLEN with pages of 4 KiB.
 pub const STRING_MAX: usize = 128 * 1024;
 
@@ -34,7 +32,7 @@ impl EnvBlock {
     /// environment. Such a variable is left out whole, never cut, and counted by
     /// [`dropped`](Self::dropped).
     pub fn put(&mut self, name: &[u8], value: &[u8]) {
-        if name.is_empty() || memchr2(b'=', 0, name).is_some() || memchr(0, value).is_some() {
+        if name.is_empty() || name.contains(&b'=') || name.contains(&0) || value.contains(&0) {
             self.dropped += 1;
             return;
         }

@@ -245,7 +245,7 @@ mod tests {
     fn it_is_bounded() {
         let mut cache = Cache::default();
         let stat = rustix::fs::stat("/").unwrap();
-        let file = Arc::new(std::fs::File::open("/etc/passwd").unwrap().into());
+        let file: Arc<OwnedFd> = Arc::new(std::fs::File::open("/etc/passwd").unwrap().into());
         for n in 0..3 * FILES {
             let kept = Kept {
                 path: Vec::new(),
