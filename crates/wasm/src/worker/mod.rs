@@ -38,6 +38,10 @@ use state::State;
 /// Instances at once, whatever the server says: each has 6 GiB of address space set aside.
 const INSTANCES_MOST: u64 = 4096;
 
+/// Threads that do the file operations of one instance, which does one at a time; another where one is
+/// stuck.
+const FILE_THREADS: usize = 4;
+
 /// A program that needs only its memory.
 enum Program {
     Command(InstancePre<State>),
@@ -126,6 +130,7 @@ fn confine(setup: &Setup) -> Result<Option<&'static str>, String> {
 fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .max_blocking_threads(FILE_THREADS)
         .build()
     else {
         return say("a thread has no event loop");

@@ -74,9 +74,10 @@ impl State {
         control: Arc<OwnedFd>,
     ) -> Result<Self, (String, [Stream; 3])> {
         let streams = streams.map(Stream::new);
+        // Files are read and written by threads beside this one, and sleeping is left to the event loop
+        // (no `allow_blocking_current_thread`): whatever a guest waits for, it can be ended.
         let mut builder = WasiCtxBuilder::new();
         builder
-            .allow_blocking_current_thread(true)
             .max_random_size(RANDOM_MOST)
             .stdin(streams[0].clone())
             .stdout(streams[1].clone())
