@@ -24,15 +24,23 @@ const SIGKILL: i32 = 9;
 pub struct Instance {
     control: OwnedFd,
     runtime: Arc<Runtime>,
+    /// The worker it runs in, by the socket to it.
+    link: Arc<OwnedFd>,
     key: Key,
     exit: Option<Exit>,
 }
 
 impl Instance {
-    pub(super) fn new(control: OwnedFd, runtime: Arc<Runtime>, key: Key) -> Self {
+    pub(super) fn new(
+        control: OwnedFd,
+        runtime: Arc<Runtime>,
+        link: Arc<OwnedFd>,
+        key: Key,
+    ) -> Self {
         Self {
             control,
             runtime,
+            link,
             key,
             exit: None,
         }
@@ -59,7 +67,10 @@ impl Instance {
                     self.runtime.lost(&self.key);
                     Some(killed())
                 }
-                Ok(None) | Err(_) => Some(killed()),
+                Ok(None) | Err(_) => {
+                    self.runtime.died(&self.link);
+                    Some(killed())
+                }
             };
         }
         Ok(self.exit)

@@ -152,7 +152,7 @@ impl Runtime {
         let [stdin, stdout, stderr] = launch.stdio;
         let fds = [stdin, stdout, stderr, std::os::fd::AsFd::as_fd(&theirs)];
         match wire::send_message(&*link, &message.encode(), &fds) {
-            Ok(()) => Ok(Instance::new(ours, self.clone(), launch.key)),
+            Ok(()) => Ok(Instance::new(ours, self.clone(), link, launch.key)),
             Err(e) => Err(match e.kind() {
                 // Full, or the worker has just died: another is on its way.
                 io::ErrorKind::WouldBlock
@@ -189,6 +189,11 @@ impl Runtime {
             instances: self.settings.instances as u64,
             profiles: self.settings.profiles.clone(),
         }
+    }
+
+    /// A worker is gone: nothing more is sent to it, even before that is known otherwise.
+    fn died(&self, worker: &Arc<OwnedFd>) {
+        lock(&self.link).take_if(|link| Arc::ptr_eq(link, worker));
     }
 
     /// The worker has no code of this name: it is compiled again for the next request.
