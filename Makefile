@@ -27,6 +27,7 @@ test:  ## install what the tests need, and run every test
 	@examples/build --strict $(site)
 	examples/test-guestbook $(addprefix $(site)/cgi-bin/guestbook,-c -rust -go .py .pl .js .sh)
 	$(cargo) test --workspace --all-features --locked
+	$(cargo) test --package galgo --no-default-features --locked --lib wasm::
 
 check:  ## formatting, lints, documentation, licences and sources of dependencies
 	@scripts/need check
