@@ -6,6 +6,7 @@ pub mod cgi;
 pub mod coding;
 pub mod cond;
 pub mod fields;
+pub mod forwarded;
 pub mod h1;
 pub mod proxy;
 pub mod range;

@@ -186,7 +186,7 @@ impl Authority {
     }
 }
 
-fn parse_port(digits: &str) -> Option<u16> {
+pub(crate) fn parse_port(digits: &str) -> Option<u16> {
     // u16::from_str takes a `+`.
     let plain = digits.len() <= 5 && digits.bytes().all(|b| b.is_ascii_digit());
     digits.parse().ok().filter(|&port| plain && port != 0)
