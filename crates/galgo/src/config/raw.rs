@@ -46,6 +46,8 @@ macro_rules! options {
                 files: String,
                 respond: RawRespond,
                 env: Map,
+                sendfile: Vec<Text>,
+                accel_redirect: Map,
                 index: Vec<Text>,
                 listing: bool,
                 precompressed: bool,
@@ -101,6 +103,10 @@ table! {
     /// The whole file.
     RawConfig {
         listen: Vec<Text>,
+        socket_mode: Value<Mask>,
+        socket_group: String,
+        trusted_proxies: Vec<Text>,
+        forwarded: Vec<Text>,
         user: String,
         group: String,
         workers: Value<Count>,

@@ -4,53 +4,46 @@
 
 pub mod framing;
 pub mod input;
+pub mod link;
 pub mod send;
 mod stream;
 
 use std::{
     cell::RefCell,
-    net::SocketAddr,
     os::fd::AsFd,
     rc::Rc,
     sync::atomic::Ordering,
     time::{Duration, SystemTime},
 };
 
-use galgo_proto::h1::{ALLOW, BodyLen, Head, HeadError, HeadLimits, HeadScan, Version};
+use galgo_proto::{
+    forwarded::Unreadable,
+    h1::{ALLOW, BodyLen, Head, HeadError, HeadLimits, HeadScan, Version},
+    target::Authority,
+};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
     buf::Buf,
+    config::Speaks,
     fault::Fault,
     handler,
     id::Id,
     listen::Accepted,
-    log::access::Entry,
+    log::{Level, access::Entry},
     pace::Pace,
     proxy,
     sock::Sock,
     worker::{Phase, Worker},
 };
 use input::{Input, RequestBody};
+pub use link::Link;
 use send::{After, Sender};
 
 /// A request body that nobody read is taken in up to this size, so that the connection can go on.
 const DRAIN: u64 = 256 << 10;
 /// A connection that is closed with unread data lingers this long, so that the response arrives.
 const LINGER: Duration = Duration::from_secs(2);
-
-/// What is known of a connection.
-#[derive(Debug)]
-pub struct Link {
-    /// The client's address; `unix` for a Unix socket.
-    pub remote: Rc<str>,
-    /// The client's address, where it has one.
-    pub remote_ip: Option<SocketAddr>,
-    /// Our address.
-    pub local: Option<SocketAddr>,
-    /// `local` as text, without port.
-    pub local_text: Rc<str>,
-}
 
 /// A request that is being answered.
 #[derive(Debug)]
@@ -184,29 +177,14 @@ impl<'w> Conn<'w> {
             pace: pace.clone(),
             half_closed: false,
         };
-        let mut remote = accepted.remote;
-        let mut local = rustix::net::getsockname(sock.as_fd())
-            .ok()
-            .and_then(|a| SocketAddr::try_from(a).ok());
-        if accepted.proxy {
+        let mut link = Link::of(&*sock, accepted.remote);
+        if accepted.speaks == Speaks::Proxied {
             let by = Instant::now() + http.head_timeout;
             let said = timeout_at(by, proxy::read(&mut input)).await.ok()?.ok()?;
             if let Some((from, to)) = said {
-                (remote, local) = (Some(from), Some(to));
+                link = Link::between(Some(from), Some(to));
             }
         }
-        let text = |a: Option<SocketAddr>| -> Rc<str> {
-            a.map_or_else(
-                || "unix".into(),
-                |a| a.ip().to_canonical().to_string().into(),
-            )
-        };
-        let link = Link {
-            remote: text(remote),
-            remote_ip: remote,
-            local,
-            local_text: text(local),
-        };
         let sender = Sender::new(sock.clone(), pace);
         Some(Self {
             worker,
@@ -284,13 +262,18 @@ impl<'w> Conn<'w> {
     /// Answers one request.
     async fn request(&mut self) -> After {
         self.input.pace.reset();
-        let (head, fault) = match self.head().await {
+        let arrived = match self.head().await {
             Ok(None) => return After::Close,
-            Ok(Some(head)) => (Some(Rc::new(head)), None),
-            Err(fault) => (None, Some(fault)),
+            Ok(Some(head)) => self.origin(head),
+            Err(fault) => Err(fault),
         };
+        let (head, link, fault) = match arrived {
+            Ok((head, link)) => (Some(Rc::new(head)), link, None),
+            Err(fault) => (None, None, Some(fault)),
+        };
+        let link = link.as_ref().unwrap_or(&self.link);
         let began = Instant::now();
-        let entry = Rc::new(RefCell::new(self.entry(head.clone())));
+        let entry = Rc::new(RefCell::new(self.entry(head.clone(), link)));
         let Some(head) = head else {
             let fault = fault.unwrap_or(Fault::NotFound);
             return self.refuse_head(&fault, &entry, began).await;
@@ -306,7 +289,7 @@ impl<'w> Conn<'w> {
         let mut request = Request {
             owes_continue: head.expects_continue && head.body != BodyLen::None,
             head,
-            link: &self.link,
+            link,
             input: &mut self.input,
             body: &mut body,
             entry,
@@ -336,11 +319,34 @@ impl<'w> Conn<'w> {
         }
     }
 
-    fn entry(&self, head: Option<Rc<Head>>) -> Entry {
+    /// What trusted proxies say of the client: it asked that host, over that link.
+    fn origin(&self, mut head: Head) -> Result<(Head, Option<Link>), Fault> {
+        let trusted = &self.worker.server.config.trusted;
+        let origin = trusted.origin(&head.fields, self.link.remote_ip);
+        let Some(origin) = origin.map_err(|Unreadable(field)| {
+            let words = format!("a trusted proxy wrote a {field} that cannot be read");
+            let errors = &self.worker.server.logs.error;
+            errors.write(Level::Warn, &self.link.remote, &words);
+            Fault::Client(
+                400,
+                "what a trusted proxy says of the client cannot be read",
+            )
+        })?
+        else {
+            return Ok((head, None));
+        };
+        let link = self.link.behind(&origin);
+        if let Some(Authority { host, port }) = origin.host {
+            (head.host, head.port) = (host, port);
+        }
+        Ok((head, Some(link)))
+    }
+
+    fn entry(&self, head: Option<Rc<Head>>, link: &Link) -> Entry {
         Entry {
             at: SystemTime::now(),
             id: self.worker.ids.next(),
-            remote: self.link.remote.clone(),
+            remote: link.remote.clone(),
             head,
             status: 0,
             bytes: 0,

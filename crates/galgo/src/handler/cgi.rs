@@ -215,21 +215,7 @@ impl Run<'_, '_, '_> {
             env.put(name.as_bytes(), value.as_bytes());
         }
         let link = self.request.link;
-        let connection = vars::Connection {
-            remote_addr: if link.remote_ip.is_some() {
-                &link.remote
-            } else {
-                ""
-            },
-            remote_port: link.remote_ip.map(|a| a.port()),
-            server_addr: if link.local.is_some() {
-                &link.local_text
-            } else {
-                ""
-            },
-            server_port: link.local.map_or(0, |a| a.port()),
-            https: false,
-        };
+        let connection = link.connection();
         vars::connection(&connection, &mut env);
         let id = self.request.id();
         let script = vars::Script {
@@ -240,7 +226,10 @@ impl Run<'_, '_, '_> {
             document_root: self.cgi.document_root.as_os_str().as_bytes(),
             unique_id: id.as_str(),
             content_length,
-            user: None,
+            user: link
+                .user
+                .as_ref()
+                .map(|(user, scheme)| (&**user, &**scheme)),
             pass_authorization: self.cgi.options.pass_authorization,
             drop_shellshock: self.cgi.options.drop_shellshock,
         };
