@@ -23,7 +23,7 @@ use galgo_spawn::{EnvBlock, Exit, Stage, Start, StartError, Status, inspect};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::time::Instant;
 
-use super::{Answer, spool};
+use super::{Answer, handover, spool};
 use crate::{
     admission::Permit,
     body::{Body, Output, Response},
@@ -313,7 +313,7 @@ impl Run<'_, '_, '_> {
         };
         program.head_done();
         program.out.drain(..used);
-        if reply.body() == ReplyBody::Refuse {
+        if reply.body() == ReplyBody::Refuse && !handover::asked(&self.cgi.handover, &reply) {
             self.some_output(program).await?;
             if !program.out.is_empty() {
                 return Err(ReplyError::UntypedBody.into());
@@ -355,7 +355,20 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    async fn document(&mut self, mut program: Program, reply: Reply) -> Result<Answer, Fault> {
+    async fn document(&mut self, mut program: Program, mut reply: Reply) -> Result<Answer, Fault> {
+        let passed_on = self.request.link.passed_on;
+        match handover::answer(&self.cgi.handover, self.head, &mut reply, passed_on) {
+            Ok(None) => {}
+            Ok(Some(response)) => {
+                self.end(program);
+                return Ok(Answer::Response(response));
+            }
+            Err(fault) => {
+                self.request.stderr = program.stderr_tail();
+                self.end(program);
+                return Err(fault);
+            }
+        }
         program.drain_ready(pool::SIZE);
         if program.output_ended()
             && let Some(fault) = program.killed().await

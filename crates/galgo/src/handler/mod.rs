@@ -2,6 +2,7 @@
 
 pub mod cgi;
 pub mod files;
+mod handover;
 pub mod respond;
 pub mod spool;
 pub mod status;

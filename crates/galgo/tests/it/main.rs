@@ -18,9 +18,11 @@ mod cgi;
 mod faults;
 mod files;
 mod framing;
+mod handover;
 #[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
 mod harness;
 mod logs;
+mod proxied;
 mod secrets;
 mod server;
 
@@ -34,11 +36,13 @@ fn main() -> ExitCode {
     let args = libtest_mimic::Arguments::from_args();
     let tests = [
         harness::tests(),
-        cgi::tests(),
+        harness::both_ways(cgi::tests()),
         faults::tests(),
         files::tests(),
         framing::tests(),
+        handover::tests(),
         logs::tests(),
+        proxied::tests(),
         secrets::tests(),
         server::tests(),
     ]
