@@ -101,6 +101,7 @@ fn head(method: Method, raw: &str, pairs: &[(&str, &str)]) -> Head {
             raw: raw.into(),
             query_at,
             authority: None,
+            rewritten: None,
         },
         version: Version::Http11,
         fields,
