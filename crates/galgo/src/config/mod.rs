@@ -34,7 +34,7 @@ use std::{net::SocketAddr, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Dura
 pub use error::ConfigError;
 pub use identity::{Identity, identity};
 
-use galgo_proto::forwarded::Trusted;
+use galgo_proto::{forwarded::Trusted, h1::HeadLimits};
 use galgo_spawn::Limits;
 
 /// Everything the server was told.
@@ -155,6 +155,17 @@ pub struct Http {
     pub max_fields: usize,
     /// Bytes of a request target.
     pub max_target: usize,
+}
+
+impl Http {
+    /// The limits of a request head.
+    pub fn head_limits(&self) -> HeadLimits {
+        HeadLimits {
+            bytes: self.max_head,
+            fields: self.max_fields,
+            target: self.max_target,
+        }
+    }
 }
 
 /// How many programs may run, and how requests wait for their turn.

@@ -6,7 +6,7 @@ use std::{
     rc::Rc,
 };
 
-use galgo_proto::{forwarded::Origin, vars};
+use galgo_proto::{forwarded::Origin, gateway::Gateway, vars};
 
 /// What is known of both ends: from the connection itself, or from who passes requests on.
 #[derive(Debug, Clone)]
@@ -66,6 +66,22 @@ impl Link {
             link.remote_port = origin.client_port;
         }
         link
+    }
+
+    /// The link of a client that a FastCGI or SCGI front speaks for.
+    pub fn through(gateway: &Gateway) -> Self {
+        let text = |ip: IpAddr| -> Rc<str> { ip.to_string().into() };
+        let user = gateway.user.as_ref();
+        Self {
+            remote: gateway.remote.map_or_else(|| "unix".into(), text),
+            remote_ip: gateway.remote,
+            remote_port: gateway.remote_port,
+            local: gateway.local.map_or_else(|| "".into(), text),
+            port: gateway.port.unwrap_or(0),
+            https: gateway.https,
+            user: user.map(|(user, scheme)| (user.as_str().into(), scheme.as_str().into())),
+            passed_on: true,
+        }
     }
 
     /// As the variables want it.

@@ -1,7 +1,7 @@
 //! Programs, cold: a process for each request.
 //!
-//! 1. find the program  2. take in the body, where it goes to a file  3. wait for a place  4. start
-//! 5. read its head  6. document, redirect, or its own words (NPH)
+//! 1. take in the body, where it goes to a file  2. wait for a place  3. start  4. read its head
+//! 5. document, redirect, or its own words (NPH)
 
 use std::{
     ffi::CString,
@@ -37,7 +37,7 @@ use crate::{
         process::how,
         program::{Program, Started, Turn},
     },
-    route::{self, Found, Match, Refusal},
+    route::Found,
     sock::Sock,
     worker::Worker,
 };
@@ -47,19 +47,21 @@ use crate::{
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 
-/// Answers a request by running the program it names.
+/// Answers a request by running `script`, of `route`.
 pub async fn answer(
     worker: &Rc<Worker>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
-    found: &Match<'_, '_>,
+    route: &Arc<Route>,
     cgi: &Cgi,
+    script: Found<'_>,
 ) -> Result<Answer, Fault> {
-    let path = &head.target.path;
-    let script = route::program(cgi, &found.route.path, path).map_err(|refusal| match refusal {
-        Refusal::NotFound => Fault::NotFound,
-        Refusal::Forbidden(why) => Fault::Refused(why),
-    })?;
+    if script.nph && !request.input.wire.is_http() {
+        return Err(Fault::Refused(
+            "an nph- program speaks HTTP to its client, and there is a front server between them"
+                .into(),
+        ));
+    }
     request.body.limit(cgi.options.max_body)?;
     // A local redirect's request has no body, whatever the one before it had.
     let mut run = Run {
@@ -73,7 +75,7 @@ pub async fn answer(
         BodyMode::File if head.body != BodyLen::None => Some(spool::spool(run.request).await?),
         _ => None,
     };
-    let permit = run.place(found.route).await?;
+    let permit = run.place(route).await?;
     let program = run.start(file, permit).await?;
     run.reply(program).await
 }
@@ -99,7 +101,7 @@ impl Run<'_, '_, '_> {
             tokio::select! {
                 biased;
                 permit = &mut admit => break permit?,
-                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed) => {
+                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
                     left?;
                 }
             }

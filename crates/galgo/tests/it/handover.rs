@@ -54,7 +54,11 @@ fn the_file_is_sent_with_the_programs_fields() {
     assert_ne!(reply.fields("etag"), ["\"own\""]);
     assert!(reply.fields("x-sendfile").is_empty(), "{}", reply.head);
     // Without a type of the program's it is the file's.
-    let reply = get(&server, "Status: 200\nX-Accel-Redirect: /inside/sub/large%2Ebin\n\n", "");
+    let reply = get(
+        &server,
+        "Status: 200\nX-Accel-Redirect: /inside/sub/large%2Ebin\n\n",
+        "",
+    );
     assert_eq!(reply.fields("content-type"), ["application/octet-stream"]);
     assert!(reply.body == pattern(0, 300_000));
     watch.after(&["ok", "ok"]);
