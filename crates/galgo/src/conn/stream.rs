@@ -134,14 +134,11 @@ impl Stream<'_, '_, '_> {
 
     /// Sends `n` bytes that wait in the program's pipe, within their framing, without copying them.
     async fn pass_on(&mut self, n: usize) -> Result<(), Fault> {
-        let len = match self.framing {
-            Framing::Length(total) => {
-                let left = usize::try_from(total - self.sent).unwrap_or(usize::MAX);
-                self.output.excess |= n > left;
-                n.min(left)
-            }
-            _ => n,
+        let left = match self.framing {
+            Framing::Length(total) => usize::try_from(total - self.sent).unwrap_or(usize::MAX),
+            _ => usize::MAX,
         };
+        let len = n.min(left);
         let chunked = self.framing == Framing::Chunked;
         if chunked {
             let mut size = [0; 20];
@@ -162,6 +159,7 @@ impl Stream<'_, '_, '_> {
         };
         program.pass_on(input, body, sock, pace, len).await?;
         self.sent += len as u64;
+        self.output.excess |= len == left && n > left;
         match chunked {
             true => self.frame(b"\r\n", false).await,
             false => Ok(()),

@@ -18,6 +18,7 @@ mod cgi;
 mod faults;
 mod files;
 mod framing;
+mod fronts;
 mod handover;
 #[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
 mod harness;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         faults::tests(),
         files::tests(),
         framing::tests(),
+        harness::both_ways(fronts::tests()),
         handover::tests(),
         logs::tests(),
         proxied::tests(),
