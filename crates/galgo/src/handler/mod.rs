@@ -15,7 +15,7 @@ use galgo_proto::{
 };
 
 use crate::{
-    body::{Body, Response},
+    body::Response,
     config::Handler,
     conn::Request,
     fault::Fault,
@@ -71,12 +71,14 @@ async fn first(
         let (route, cgi, script) = found.map_err(refused)?;
         return cgi::answer(worker, request, head, route, cgi, script).await;
     }
+    let found = route::find(&worker.server.config.routes, &head.host, &head.target.path);
+    let programs = found.is_some_and(|f| matches!(f.route.handler, Handler::Cgi(_)));
     let missing = |answer: &Answer| match answer {
-        Answer::Response(r) => r.status == 404 && !matches!(r.body, Body::Program(_)),
+        Answer::Response(r) => r.status == 404 && !programs,
         Answer::Local(_) => false,
     };
     match (answer(worker, request, head).await, named.file) {
-        (Err(Fault::NotFound), Some(file)) => Err(outside(&file)),
+        (Err(Fault::NotFound), Some(file)) if !programs => Err(outside(&file)),
         (Ok(answer), Some(file)) if missing(&answer) => Err(outside(&file)),
         (answered, _) => answered,
     }
