@@ -56,7 +56,8 @@ pub(super) fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
     let header = Header {
         kind,
         id,
-        content: content.len() as u16,
+        // INVARIANT: what is answered here is a few bytes.
+        content: u16::try_from(content.len()).unwrap_or_default(),
         padding: 0,
     };
     [&header.bytes(), content].concat()
@@ -78,7 +79,7 @@ pub(super) fn unknown(kind: u8) -> Vec<u8> {
 }
 
 pub(super) fn put_pair(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    out.extend([name.len() as u8, value.len() as u8]);
+    out.extend([name.len(), value.len()].map(|n| u8::try_from(n).unwrap_or_default()));
     out.extend_from_slice(name);
     out.extend_from_slice(value);
 }

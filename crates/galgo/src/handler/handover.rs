@@ -140,7 +140,8 @@ fn dressed(mut file: Response, reply: &mut Reply, plain: bool) -> Response {
         // Where there is a type of the program's, the file's answer was made with it.
         let typed = is(&"content-type");
         let about_body = typed || is(&"content-encoding") || is(&"content-disposition");
-        if !typed && !(failed && about_body) && !REPLACED.iter().any(|n| is(n)) {
+        let dropped = typed || (failed && about_body) || REPLACED.iter().any(is);
+        if !dropped {
             file.fields.push(name, value);
         }
     }

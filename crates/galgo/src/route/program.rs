@@ -99,6 +99,9 @@ pub struct Named {
     pub path_info: Vec<u8>,
 }
 
+/// A program with the route that owns it.
+pub type Owned<'c, 'p> = (&'c Arc<Route>, &'c Cgi, Found<'p>);
+
 /// Finds the program that a front server names by its file, in a folder of a `cgi` route of this host, or as its one
 /// program: the innermost folder counts. `None`: no route has such a folder.
 ///
@@ -108,7 +111,7 @@ pub fn named<'c, 'p>(
     routes: &'c [Arc<Route>],
     host: &str,
     named: &'p Named,
-) -> Option<Result<(&'c Arc<Route>, &'c Cgi, Found<'p>), Refusal>> {
+) -> Option<Result<Owned<'c, 'p>, Refusal>> {
     let file = match (&named.file, &named.document_root) {
         (Some(file), _) => file.clone(),
         (None, Some(root)) if !named.script_name.is_empty() => [
