@@ -32,6 +32,7 @@ use crate::{
     fault::Fault,
     handler,
     id::Id,
+    idle::Seat,
     listen::Accepted,
     log::{Level, access::Entry},
     pace::Pace,
@@ -39,7 +40,7 @@ use crate::{
     route::Named,
     serve::loopback,
     sock::Sock,
-    worker::{Phase, Worker},
+    worker::Worker,
 };
 use front::Arrived;
 use input::{Input, RequestBody};
@@ -172,6 +173,7 @@ impl Drop for Unfinished<'_> {
 
 struct Conn<'w> {
     worker: &'w Rc<Worker>,
+    seat: Seat<'w>,
     sock: Rc<Sock>,
     speaks: Speaks,
     link: Link,
@@ -205,6 +207,7 @@ impl<'w> Conn<'w> {
         let sender = Sender::new(sock.clone(), pace);
         Some(Self {
             worker,
+            seat: worker.idle.seat(),
             sock,
             speaks: accepted.speaks,
             link,
@@ -233,14 +236,12 @@ impl<'w> Conn<'w> {
         if self.worker.server.draining() {
             return false;
         }
-        let place = self.worker.idle.enter();
-        let mut phase = self.worker.server.phase.clone();
+        let place = self.seat.enter();
         tokio::select! {
             biased;
             read = self.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),
-            () = place.shed() => false,
-            _ = phase.wait_for(|p| *p != Phase::Serving) => false,
-            () = tokio::time::sleep(self.worker.server.config.http.keep_alive) => false,
+            // To make room, because the server drains, or because `keep_alive` is over.
+            () = place.ended() => false,
         }
     }
 

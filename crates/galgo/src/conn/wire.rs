@@ -134,7 +134,11 @@ mod tests {
             assert_eq!(pieces.concat(), bytes);
             assert_eq!(pieces.len(), len.div_ceil(RECORD), "{len}");
             assert!(pieces.iter().all(|p| !p.is_empty() && p.len() <= RECORD));
-            assert!(pieces.iter().all(|p| (p.len() + padding(p.len())) % 8 == 0));
+            assert!(
+                pieces
+                    .iter()
+                    .all(|p| (p.len() + padding(p.len())).is_multiple_of(8))
+            );
         }
     }
 }

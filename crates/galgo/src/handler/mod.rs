@@ -68,6 +68,7 @@ async fn first(
         return answer(worker, request, head).await;
     };
     if let Some(found) = route::named(&worker.server.config.routes, &head.host, &named) {
+        worker.server.admission.refuse_if_full()?;
         let (route, cgi, script) = found.map_err(refused)?;
         return cgi::answer(worker, request, head, route, cgi, script).await;
     }
@@ -105,6 +106,8 @@ async fn answer(
     }
     match &found.route.handler {
         Handler::Cgi(cgi) => {
+            // Whoever is turned away must not cost those who are served: no program is looked for.
+            worker.server.admission.refuse_if_full()?;
             let script = route::program(cgi, &found.route.path, path).map_err(refused)?;
             cgi::answer(worker, request, head, found.route, cgi, script).await
         }
