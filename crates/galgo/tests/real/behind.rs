@@ -123,8 +123,9 @@ impl Behind {
         let galgo = site.serve_also("socket_mode = \"666\"", &config, &listen);
         let folder = tempfile::tempdir().unwrap();
         // Nobody else may take it between here and there, in all likelihood; who did makes the test fail.
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = port.local_addr().unwrap().port();
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
         let block = block.replace("/run/galgo/galgo.sock", socket.to_str().unwrap());
         let block = block.replace("SITE/cgi-bin", galgo.site.path("cgi-bin").to_str().unwrap());
         let (config, mut command) = kind(port, folder.path(), &block);
