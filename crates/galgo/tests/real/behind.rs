@@ -111,7 +111,7 @@ impl Behind {
         let config = format!(
             "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nenv = {{ {MARK} = \"{mark}\" }}\n\
              [[route]]\npath = \"/cgi-bin/books/\"\ncgi = \"{}\"\nenv = {{ GUESTBOOK_DB = \"{}\" }}\n\
-             [[route]]\npath = \"/git\"\ncgi = \"{}\"\nenv = {{ GIT_PROJECT_ROOT = \"{}\", GIT_HTTP_EXPORT_ALL = \"\" }}\n\
+             [[route]]\npath = \"/git\"\nbody = \"file\"\ncgi = \"{}\"\nenv = {{ GIT_PROJECT_ROOT = \"{}\", GIT_HTTP_EXPORT_ALL = \"\" }}\n\
              {routes}",
             demo().join("cgi-bin").display(),
             site.path("book.db").display(),
