@@ -83,7 +83,9 @@ const FRONTS: [(&str, Kind); 3] = [("nginx", nginx), ("apache", apache), ("light
 
 const STREAM: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
                       while [ ! -e go ]; do sleep 0.01; done\necho second\n";
-const HANG: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\nexec sleep 1000\n";
+/// Prints on and on: Apache and lighttpd notice that a client left when they write to it.
+const HANG: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
+                    trap '' PIPE\nwhile :; do echo more; sleep 0.05; done\n";
 /// Reads all before it answers: nginx sends no more of a body that it has collected once a response begins.
 const COUNT: &str = "#!/bin/sh\nn=$(wc -c)\nprintf 'Content-Type: text/plain\\n\\n%s\\n' \"$n\"\n";
 const FACTS: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n\
