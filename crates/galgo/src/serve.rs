@@ -82,7 +82,7 @@ impl Ready {
         let spawners = spawners.map_err(|e| format!("preparing to start programs: {e}"))?;
         let mut listeners = Vec::new();
         for listen in &config.listen {
-            let bound = Listener::bind(listen);
+            let bound = Listener::bind(listen, &config);
             listeners.push(bound.map_err(|e| cannot_listen(listen, &e))?);
         }
         let logs = Logs::open(&config.log).map_err(|e| format!("cannot open a log: {e}"))?;

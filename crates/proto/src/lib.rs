@@ -6,6 +6,8 @@ pub mod cgi;
 pub mod coding;
 pub mod cond;
 pub mod fields;
+pub mod forwarded;
+pub mod gateway;
 pub mod h1;
 pub mod proxy;
 pub mod range;

@@ -2,11 +2,12 @@
 
 use std::{path::PathBuf, sync::Arc, thread, time::Duration};
 
+use galgo_proto::forwarded::{Field, Trusted};
 use galgo_spawn::Limits;
 
 use super::{
-    Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, Http, Listen, Log, LogFormat,
-    LogTo, Sight,
+    Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, Handover, Http, Listen, Log,
+    LogFormat, LogTo, Sight, Speaks,
 };
 
 /// Event loops for each processor: one goes on while another waits for its program to be executed.
@@ -27,8 +28,14 @@ impl Default for Config {
         Self {
             listen: vec![Listen {
                 address,
-                proxy: false,
+                speaks: Speaks::Http,
             }],
+            trusted: Trusted {
+                fields: vec![Field::For, Field::Proto],
+                ..Trusted::default()
+            },
+            socket_mode: 0o660,
+            socket_group: None,
             identity: None,
             workers: WORKERS * cores(),
             umask: 0o022,
@@ -116,6 +123,7 @@ impl Cgi {
             document_root,
             env: Vec::new(),
             interpreters: Arc::default(),
+            handover: Handover::default(),
             options: CgiOptions::default(),
             sight: Sight::default(),
         }

@@ -42,6 +42,7 @@ impl Text<'_> {
             document_root,
             env: self.env(route)?,
             interpreters: config.interpreters.clone(),
+            handover: self.handover(route, config)?,
             options: self.options(&route.options(), &config.options)?,
             sight: self.sight(route)?,
         })
@@ -252,12 +253,16 @@ impl Text<'_> {
 
     /// Refuses the keys of `cgi` on a route of another kind.
     fn only_for_cgi(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let typed = (r.env.as_ref().map(Spanned::span))
-            .or_else(|| r.preopen.as_ref().map(Spanned::span))
-            .or_else(|| r.preopen_rw.as_ref().map(Spanned::span))
-            .or_else(|| r.network.as_ref().map(Spanned::span))
-            .or_else(|| r.options().any());
-        self.misplaced(typed, "cgi", kind)
+        let typed = [
+            r.env.as_ref().map(Spanned::span),
+            r.preopen.as_ref().map(Spanned::span),
+            r.preopen_rw.as_ref().map(Spanned::span),
+            r.network.as_ref().map(Spanned::span),
+            r.sendfile.as_ref().map(Spanned::span),
+            r.accel_redirect.as_ref().map(Spanned::span),
+        ];
+        let typed = typed.into_iter().flatten().next();
+        self.misplaced(typed.or_else(|| r.options().any()), "cgi", kind)
     }
 
     fn misplaced(&self, typed: Option<Range<usize>>, owner: &str, kind: &str) -> Checked<()> {
@@ -282,7 +287,12 @@ impl Text<'_> {
         Ok(folder::absolute(&self.folder, &self.no_nul(typed)?))
     }
 
-    fn unopened(&self, typed: &raw::Text, path: &Path, error: &io::Error) -> ConfigError {
+    pub(super) fn unopened(
+        &self,
+        typed: &raw::Text,
+        path: &Path,
+        error: &io::Error,
+    ) -> ConfigError {
         self.error(typed.span(), unopened(path, error))
     }
 }

@@ -49,6 +49,8 @@ macro_rules! options {
                 preopen: Map,
                 preopen_rw: Map,
                 network: bool,
+                sendfile: Vec<Text>,
+                accel_redirect: Map,
                 index: Vec<Text>,
                 listing: bool,
                 precompressed: bool,
@@ -104,6 +106,10 @@ table! {
     /// The whole file.
     RawConfig {
         listen: Vec<Text>,
+        socket_mode: Value<Mask>,
+        socket_group: String,
+        trusted_proxies: Vec<Text>,
+        forwarded: Vec<Text>,
         user: String,
         group: String,
         workers: Value<Count>,

@@ -1,7 +1,7 @@
 //! Programs, cold: a process, or an instance of a module, for each request.
 //!
-//! 1. find the program  2. take in the body, where it goes to a file  3. wait for a place  4. start
-//! 5. read its head  6. document, redirect, or its own words (NPH)
+//! 1. take in the body, where it goes to a file  2. wait for a place  3. start  4. read its head
+//! 5. document, redirect, or its own words (NPH)
 
 use std::{
     ffi::CString,
@@ -23,7 +23,7 @@ use galgo_spawn::{EnvBlock, Exit, Stage, Start, StartError, Status, inspect};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::time::Instant;
 
-use super::{Answer, spool};
+use super::{Answer, handover, spool};
 use crate::{
     admission::Permit,
     body::{Body, Output, Response},
@@ -37,7 +37,7 @@ use crate::{
         process::{Running, how},
         program::{Program, Started, Turn},
     },
-    route::{self, Found, Match, Refusal},
+    route::Found,
     sock::Sock,
     wasm,
     worker::Worker,
@@ -48,21 +48,21 @@ use crate::{
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 
-/// Answers a request by running the program it names.
+/// Answers a request by running `script`, of `route`.
 pub async fn answer(
     worker: &Rc<Worker>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
-    found: &Match<'_, '_>,
+    route: &Arc<Route>,
     cgi: &Cgi,
+    script: Found<'_>,
 ) -> Result<Answer, Fault> {
-    // Whoever is turned away must not cost those who are served: no program is looked for.
-    worker.server.admission.refuse_if_full()?;
-    let path = &head.target.path;
-    let script = route::program(cgi, &found.route.path, path).map_err(|refusal| match refusal {
-        Refusal::NotFound => Fault::NotFound,
-        Refusal::Forbidden(why) => Fault::Refused(why),
-    })?;
+    if script.nph && !request.input.wire.is_http() {
+        return Err(Fault::Refused(
+            "an nph- program speaks HTTP to its client, and there is a front server between them"
+                .into(),
+        ));
+    }
     request.body.limit(cgi.options.max_body)?;
     // A local redirect's request has no body, whatever the one before it had.
     let mut run = Run {
@@ -77,7 +77,7 @@ pub async fn answer(
         _ => None,
     };
     let module = run.module().await?;
-    let permit = run.place(found.route).await?;
+    let permit = run.place(route).await?;
     let program = run.start(file, module, permit).await?;
     run.reply(program).await
 }
@@ -103,7 +103,7 @@ impl Run<'_, '_, '_> {
             tokio::select! {
                 biased;
                 permit = &mut admit => break permit?,
-                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed) => {
+                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
                     left?;
                 }
             }
@@ -139,7 +139,7 @@ impl Run<'_, '_, '_> {
                     let late = |_| Fault::Late("the module was not compiled within first_byte_timeout".into());
                     return code.map_err(late)?.map(Some);
                 }
-                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed) => {
+                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
                     left?;
                 }
             }
@@ -257,21 +257,7 @@ impl Run<'_, '_, '_> {
             env.put(name.as_bytes(), value.as_bytes());
         }
         let link = self.request.link;
-        let connection = vars::Connection {
-            remote_addr: if link.remote_ip.is_some() {
-                &link.remote
-            } else {
-                ""
-            },
-            remote_port: link.remote_ip.map(|a| a.port()),
-            server_addr: if link.local.is_some() {
-                &link.local_text
-            } else {
-                ""
-            },
-            server_port: link.local.map_or(0, |a| a.port()),
-            https: false,
-        };
+        let connection = link.connection();
         vars::connection(&connection, &mut env);
         let id = self.request.id();
         let script = vars::Script {
@@ -282,7 +268,10 @@ impl Run<'_, '_, '_> {
             document_root: self.cgi.document_root.as_os_str().as_bytes(),
             unique_id: id.as_str(),
             content_length,
-            user: None,
+            user: link
+                .user
+                .as_ref()
+                .map(|(user, scheme)| (&**user, &**scheme)),
             pass_authorization: self.cgi.options.pass_authorization,
             drop_shellshock: self.cgi.options.drop_shellshock,
         };
@@ -366,7 +355,7 @@ impl Run<'_, '_, '_> {
         };
         program.head_done();
         program.out.drain(..used);
-        if reply.body() == ReplyBody::Refuse {
+        if reply.body() == ReplyBody::Refuse && !handover::asked(&self.cgi.handover, &reply) {
             self.some_output(program).await?;
             if !program.out.is_empty() {
                 return Err(ReplyError::UntypedBody.into());
@@ -408,7 +397,20 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    async fn document(&mut self, mut program: Program, reply: Reply) -> Result<Answer, Fault> {
+    async fn document(&mut self, mut program: Program, mut reply: Reply) -> Result<Answer, Fault> {
+        let passed_on = self.request.link.passed_on;
+        match handover::answer(&self.cgi.handover, self.head, &mut reply, passed_on) {
+            Ok(None) => {}
+            Ok(Some(response)) => {
+                self.end(program);
+                return Ok(Answer::Response(response));
+            }
+            Err(fault) => {
+                self.request.stderr = program.stderr_tail();
+                self.end(program);
+                return Err(fault);
+            }
+        }
         program.drain_ready(pool::SIZE);
         if program.output_ended()
             && let Some(fault) = program.killed().await

@@ -8,6 +8,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use galgo_spawn::FileId;
@@ -16,7 +17,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::config::{Cgi, CgiRoot};
+use crate::config::{Cgi, CgiRoot, Handler, Route};
 
 /// A program and how the path falls apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,12 +69,13 @@ pub fn program<'p>(cgi: &Cgi, route_path: &str, path: &'p [u8]) -> Result<Found<
                 ResolveFlags::NO_MAGICLINKS,
             )
             .map_err(|errno| refusal(errno, file))?;
+            let (name, info) = path.split_at_checked(base).ok_or(Refusal::NotFound)?;
             found(
                 cgi,
                 file.as_os_str().as_bytes().to_owned(),
                 &stat,
-                path,
-                base,
+                name,
+                info,
             )
         }
         CgiRoot::Folder { path: folder, fd } => {
@@ -82,9 +84,101 @@ pub fn program<'p>(cgi: &Cgi, route_path: &str, path: &'p [u8]) -> Result<Found<
             let mut file = folder.as_os_str().as_bytes().to_owned();
             file.push(b'/');
             file.extend_from_slice(&below[..length]);
-            found(cgi, file, &stat, path, base + 1 + length)
+            let at = base + 1 + length;
+            let (name, info) = path.split_at_checked(at).ok_or(Refusal::NotFound)?;
+            found(cgi, file, &stat, name, info)
         }
     }
+}
+
+/// What a front server says of the program it means (fcgiwrap's contract).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Named {
+    /// SCRIPT_FILENAME.
+    pub file: Option<Vec<u8>>,
+    /// DOCUMENT_ROOT, in front of SCRIPT_NAME where there is no SCRIPT_FILENAME.
+    pub document_root: Option<Vec<u8>>,
+    /// SCRIPT_NAME.
+    pub script_name: Vec<u8>,
+    /// PATH_INFO.
+    pub path_info: Vec<u8>,
+}
+
+/// A program with the route that owns it.
+pub type Owned<'c, 'p> = (&'c Arc<Route>, &'c Cgi, Found<'p>);
+
+/// Finds the program that a front server names by its file, in a folder of a `cgi` route of this host, or as its one
+/// program: the innermost folder counts. `None`: no route has such a folder.
+///
+/// # Errors
+/// A route has such a folder, and there is no such program, or it may not be run.
+pub fn named<'c, 'p>(
+    routes: &'c [Arc<Route>],
+    host: &str,
+    named: &'p Named,
+) -> Option<Result<Owned<'c, 'p>, Refusal>> {
+    let file = match (&named.file, &named.document_root) {
+        (Some(file), _) => file.clone(),
+        (None, Some(root)) if !named.script_name.is_empty() => [
+            root.strip_suffix(b"/").unwrap_or(root),
+            &named.script_name[..],
+        ]
+        .concat(),
+        _ => return None,
+    };
+    let owns = |route: &'c Arc<Route>| {
+        let Handler::Cgi(cgi) = &route.handler else {
+            return None;
+        };
+        let own = cgi.root.path().as_os_str().as_bytes();
+        let below = file.strip_prefix(own)?;
+        let inside = match cgi.root {
+            CgiRoot::Folder { .. } => below.strip_prefix(b"/")?,
+            CgiRoot::Program { .. } if below.is_empty() || below.starts_with(b"/") => below,
+            CgiRoot::Program { .. } => return None,
+        };
+        super::answers(route, host).then_some((own.len(), route, cgi, inside))
+    };
+    let (_, route, cgi, below) = routes
+        .iter()
+        .filter_map(owns)
+        // Of equal folders the route that is tried first.
+        .reduce(|a, b| if b.0 > a.0 { b } else { a })?;
+    Some(inside(cgi, below, named).map(|found| (route, cgi, found)))
+}
+
+/// The program at `below` in its folder. What goes on behind it is PATH_INFO, and must be so in SCRIPT_NAME too.
+fn inside<'p>(cgi: &Cgi, below: &[u8], named: &'p Named) -> Result<Found<'p>, Refusal> {
+    let (file, stat, rest) = match &cgi.root {
+        CgiRoot::Program { path } => {
+            let (_, stat) = open(
+                CWD,
+                path.as_os_str().as_bytes(),
+                ResolveFlags::NO_MAGICLINKS,
+            )
+            .map_err(|errno| refusal(errno, path))?;
+            (path.as_os_str().as_bytes().to_owned(), stat, below)
+        }
+        CgiRoot::Folder { path, fd } => {
+            let (length, stat) = walk(fd.as_fd(), below, path)?;
+            let (own, rest) = below.split_at(length);
+            let file = [path.as_os_str().as_bytes(), b"/", own].concat();
+            (file, stat, rest)
+        }
+    };
+    let (script_name, path_info) = match (rest, &named.path_info[..]) {
+        ([], info) => (&named.script_name[..], info),
+        (rest, []) if named.script_name.ends_with(rest) => {
+            let at = named.script_name.len() - rest.len();
+            named.script_name.split_at(at)
+        }
+        (rest, info) if info == rest => (&named.script_name[..], info),
+        _ => {
+            let why = "SCRIPT_FILENAME goes on behind the program, and SCRIPT_NAME and PATH_INFO do not say how";
+            return Err(Refusal::Forbidden(why.into()));
+        }
+    };
+    found(cgi, file, &stat, script_name, path_info)
 }
 
 /// The length of the part of `below` that names the program.
@@ -156,8 +250,8 @@ fn found<'p>(
     cgi: &Cgi,
     file: Vec<u8>,
     stat: &Stat,
-    path: &'p [u8],
-    length: usize,
+    script_name: &'p [u8],
+    path_info: &'p [u8],
 ) -> Result<Found<'p>, Refusal> {
     let name_at = file.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let name = &file[name_at..];
@@ -168,7 +262,6 @@ fn found<'p>(
     let interpreter = ours.map(|(_, program)| program.clone());
     let module = interpreter.is_none() && crate::wasm::is_name(name);
     runnable(&file, stat, interpreter.is_some() || module)?;
-    let (script_name, path_info) = path.split_at_checked(length).ok_or(Refusal::NotFound)?;
     let path_translated = (!path_info.is_empty()).then(|| {
         let root = cgi.document_root.as_os_str().as_bytes();
         [root.strip_suffix(b"/").unwrap_or(root), path_info].concat()

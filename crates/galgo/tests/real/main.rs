@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod bang;
+mod behind;
 mod cgit;
 mod curl;
 mod flask;
