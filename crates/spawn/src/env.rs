@@ -87,6 +87,11 @@ impl EnvBlock {
         self.dropped
     }
 
+    /// The block itself.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The array `execve` takes; valid until the block changes.
     pub(crate) fn pointers(&self) -> Vec<*const c_char> {
         let base = self.bytes.as_ptr();

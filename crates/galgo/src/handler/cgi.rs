@@ -179,6 +179,7 @@ impl Run<'_, '_, '_> {
                 pipes.stdout.as_fd(),
                 pipes.stderr.as_fd(),
             ],
+            more: &[],
             limits: options.limits,
             no_new_privs: options.no_new_privs,
         })
