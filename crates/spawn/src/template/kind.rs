@@ -37,7 +37,10 @@ impl Kind {
 
     /// The language's part of the shim that is not C.
     pub(super) fn source(self) -> Option<&'static [u8]> {
-        None
+        match self {
+            Self::Node => Some(include_bytes!("../../shim/node.cjs")),
+            _ => None,
+        }
     }
 
     /// Adds to a template's environment what makes it one.
@@ -49,5 +52,10 @@ impl Kind {
         };
         env.put(b"LD_PRELOAD", &preload);
         env.put(b"GALGO_TEMPLATE", self.name().as_bytes());
+        if self == Self::Node {
+            // Rings are shared with children; and node.c needs some bytes of the environment.
+            env.put(b"UV_USE_IO_URING", b"0");
+            env.put(b"GALGO_ROOM", &[b' '; 128]);
+        }
     }
 }
