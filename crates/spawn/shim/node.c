@@ -11,13 +11,17 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* ---- Node-API and libuv, as far as used ---- */
@@ -32,6 +36,7 @@ typedef napi_value callback_fn(napi_env, napi_info);
     extern int NAME(__VA_ARGS__) __attribute__((weak, visibility("default")))
 API(napi_add_env_cleanup_hook, napi_env, void (*)(void *), void *);
 API(napi_call_function, napi_env, napi_value, napi_value, size_t, const napi_value *, napi_value *);
+API(napi_create_arraybuffer, napi_env, size_t, void **, napi_value *);
 API(napi_create_function, napi_env, const char *, size_t, callback_fn *, void *, napi_value *);
 API(napi_create_reference, napi_env, napi_value, uint32_t, napi_ref *);
 API(napi_create_string_utf8, napi_env, const char *, size_t, napi_value *);
@@ -42,6 +47,7 @@ API(napi_get_reference_value, napi_env, napi_ref, napi_value *);
 API(napi_get_uv_event_loop, napi_env, void **);
 API(napi_get_value_int32, napi_env, napi_value, int32_t *);
 API(napi_get_value_string_utf8, napi_env, napi_value, char *, size_t, size_t *);
+API(napi_get_value_uint32, napi_env, napi_value, uint32_t *);
 API(napi_run_script, napi_env, napi_value, napi_value *);
 API(napi_set_named_property, napi_env, napi_value, const char *, napi_value);
 API(uv_loop_fork, void *);
@@ -143,17 +149,90 @@ GALGO_EXPORT int pthread_join(pthread_t thread, void **result) {
     return real(thread, result);
 }
 
-static callback_fn count_threads;
-static napi_value count_threads(napi_env env, napi_info info) {
-    (void)info;
+/* The threads there are, and whether one of them is at work (proc_pid_syscall(5)). */
+static uint32_t count_threads(int *busy) {
     uint32_t count = 0;
+    *busy = 0;
     DIR *tasks = opendir("/proc/self/task");
-    for (struct dirent *task; tasks && (task = readdir(tasks));)
-        count += task->d_name[0] != '.';
+    for (struct dirent *task; tasks && (task = readdir(tasks));) {
+        if (task->d_name[0] == '.')
+            continue;
+        count++;
+        char path[64], call[16] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%.20s/syscall", task->d_name);
+        int file = open(path, O_RDONLY | O_CLOEXEC);
+        if (atoi(task->d_name) != getpid() && file >= 0 && read(file, call, sizeof call - 1) > 0)
+            *busy |= call[0] == 'r'; /* "running" */
+        close(file);
+    }
     if (tasks)
         closedir(tasks);
+    return count;
+}
+
+/* ---- descriptors ---- */
+
+/* What event loops are made of. In a child, libuv makes those anew that it knows of; the others
+   belong to threads that do not exist there. Nothing may reach the template through them, and their
+   numbers must not become somebody else's. */
+enum { LOOPS = 64 };
+struct part { int fd; ino_t pipe; };
+static struct part parts[LOOPS];
+static uint32_t parts_count;
+
+static ino_t pipe_of(int fd) {
+    struct stat status;
+    return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) ? status.st_ino : 0;
+}
+
+static uint32_t count_parts(void) {
+    parts_count = 0;
+    DIR *fds = opendir("/proc/self/fd");
+    for (struct dirent *entry; fds && (entry = readdir(fds));) {
+        int fd = atoi(entry->d_name);
+        if (fd > GALGO_SOURCE && fd != dirfd(fds) && parts_count < LOOPS)
+            parts[parts_count++] = (struct part){fd, pipe_of(fd)};
+    }
+    if (fds)
+        closedir(fds);
+    return parts_count;
+}
+
+static void replace_parts(void) {
+    int mine = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    for (uint32_t i = 0; i < parts_count; i++)
+        /* libuv's fork handler has made the pipe that is its lock anew, under the same numbers. */
+        if (pipe_of(parts[i].fd) == parts[i].pipe)
+            dup3(mine, parts[i].fd, O_CLOEXEC);
+    close(mine);
+}
+
+/* The memory of an io_uring is shared with children. libuv does without where there is none. */
+GALGO_EXPORT long syscall(long number, ...) {
+    typedef long syscall_fn(long, ...);
+    static syscall_fn *real;
+    if (ours && !child && number == SYS_io_uring_setup) {
+        errno = ENOSYS;
+        return -1;
+    }
+    if (!real)
+        real = (syscall_fn *)dlsym(RTLD_NEXT, "syscall");
+    va_list list;
+    va_start(list, number);
+    long a[6];
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(list, long);
+    va_end(list);
+    return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+/* held(): a number that grows with threads and descriptors. */
+static callback_fn held;
+static napi_value held(napi_env env, napi_info info) {
+    (void)info;
+    int busy;
     napi_value value = NULL;
-    napi_create_uint32(env, count, &value);
+    napi_create_uint32(env, count_threads(&busy) + (count_parts() << 16), &value);
     return value;
 }
 
@@ -190,11 +269,16 @@ static napi_value stop(napi_env env, napi_info info) {
     napi_get_uv_event_loop(env, &loop);
     char *files = text(env, arguments[0]), *obstacle = text(env, arguments[1]);
     memset(loader, 0, loader_room);
+    int busy = 1;
+    for (int i = 0; i < 1000 && (count_threads(&busy), busy); i++)
+        usleep(1000); /* no request waits for a template */
+    count_parts();
     share_memory();
     uint32_t learn = (uint32_t)galgo_stop(files, obstacle);
-    child = 1;
+    replace_parts();
     if (uv_loop_fork(loop) != 0)
         _exit(127);
+    child = 1;
     napi_create_uint32(env, learn, &value);
     return value;
 }
@@ -269,6 +353,28 @@ static napi_value teach(napi_env env, napi_info info) {
 
 /* ---- the addon ---- */
 
+static callback_fn pid;
+static napi_value pid(napi_env env, napi_info info) {
+    (void)info;
+    napi_value value = NULL;
+    napi_create_uint32(env, (uint32_t)getpid(), &value);
+    return value;
+}
+
+/* entropy(bytes): an ArrayBuffer from the kernel. */
+static callback_fn entropy;
+static napi_value entropy(napi_env env, napi_info info) {
+    napi_value argument, value = NULL;
+    size_t count = 1;
+    uint32_t size = 0;
+    void *bytes = NULL;
+    napi_get_cb_info(env, info, &count, &argument, NULL, NULL);
+    napi_get_value_uint32(env, argument, &size);
+    if (napi_create_arraybuffer(env, size, &bytes, &value) != 0 || getentropy(bytes, size) != 0)
+        _exit(127);
+    return value;
+}
+
 static callback_fn modules;
 static napi_value modules(napi_env env, napi_info info) {
     (void)info;
@@ -294,7 +400,8 @@ static napi_value source(napi_env env) {
 
 GALGO_EXPORT napi_value napi_register_module_v1(napi_env env, napi_value exports) {
     static const struct { const char *name; callback_fn *function; } functions[] = {
-        {"modules", modules}, {"stop", stop}, {"threads", count_threads}, {"emitter", emitter}, {"teach", teach},
+        {"modules", modules}, {"stop", stop}, {"held", held}, {"emitter", emitter}, {"teach", teach},
+        {"pid", pid}, {"entropy", entropy},
     };
     napi_value run = source(env);
     if (!ours || !run)

@@ -36,6 +36,7 @@ const MODULES_MAX: usize = 96 << 10;
 #[derive(Debug)]
 pub struct Template {
     child: Child,
+    kind: Kind,
     control: OwnedFd,
     reports: Reports,
 }
@@ -75,6 +76,7 @@ impl Template {
         })?;
         Ok(Self {
             child,
+            kind,
             control,
             reports: Reports::default(),
         })
@@ -90,7 +92,7 @@ impl Template {
             return Ok(None);
         }
         let mut loaded = self.reports.take();
-        eligible::examine(self.child.pid(), &mut loaded)?;
+        eligible::examine(self.child.pid(), self.kind, &mut loaded)?;
         Ok(Some(loaded))
     }
 
