@@ -13,6 +13,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,9 +22,14 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#ifndef PR_GET_TID_ADDRESS
+#define PR_GET_TID_ADDRESS 40
+#endif
 
 /* ---- Node-API and libuv, as far as used ---- */
 
@@ -63,6 +70,9 @@ enum { OPTIONS_COUNT = sizeof OPTIONS / sizeof *OPTIONS };
 
 static const char LOADER[] =
     "{const m={exports:{}};process.dlopen(m,'/proc/self/fd/4');m.exports.run(require,module,m.exports)}";
+
+/* The same for the threads that a child starts: what they load ahead is nothing. */
+static const char UNLOADER[] = "delete require.cache[module.filename];process._preload_modules.length=0";
 
 static int ours;         /* this process is a Node template, or a child of one */
 static int child;        /* a child of one */
@@ -121,10 +131,19 @@ void galgo_node_options(int *argc, char ***argv) {
 
 /* ---- threads ---- */
 
-/* Threads of the template do not exist in its children: whoever waits for their end is not to. */
-enum { THREADS = 16 };
-static pthread_t threads[THREADS];
-static int threads_count;
+/* Threads of the template do not exist in its children. Those that sleep until there is work (V8's
+   worker; not the one with an event loop, which is the template's) are made to stop in a signal
+   handler, and a child starts them again from there, as soon as it wakes any thread: most never do. */
+enum { THREADS = 16, STACK = 4096 };
+struct sleeper {
+    pthread_t thread;
+    int parked, alive;
+    int *tid;
+    void *tls, *place[5];
+    char stack[STACK] __attribute__((aligned(16)));
+};
+static struct sleeper sleepers[THREADS];
+static int sleepers_count, revived;
 
 typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 typedef int join_fn(pthread_t, void **);
@@ -134,22 +153,114 @@ GALGO_EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attribu
     if (!real)
         real = (create_fn *)dlsym(RTLD_NEXT, "pthread_create");
     int failed = real(thread, attributes, start, argument);
-    if (!failed && ours && !child && threads_count < THREADS)
-        threads[threads_count++] = *thread;
+    if (!failed && ours && !child && sleepers_count < THREADS)
+        sleepers[sleepers_count++].thread = *thread;
     return failed;
 }
 
 GALGO_EXPORT int pthread_join(pthread_t thread, void **result) {
     static join_fn *real;
-    for (int i = 0; child && i < threads_count; i++)
-        if (pthread_equal(threads[i], thread))
+    for (int i = 0; child && i < sleepers_count; i++)
+        if (pthread_equal(sleepers[i].thread, thread) && !sleepers[i].alive)
             return 0;
     if (!real)
         real = (join_fn *)dlsym(RTLD_NEXT, "pthread_join");
     return real(thread, result);
 }
 
+/* In the template it stays here; in a child that started it again it returns to its sleep. */
+static void park(int number) {
+    (void)number;
+    struct sleeper *self = NULL;
+    for (int i = 0; i < sleepers_count; i++)
+        if (pthread_equal(sleepers[i].thread, pthread_self()))
+            self = &sleepers[i];
+    if (!self || prctl(PR_GET_TID_ADDRESS, &self->tid, 0, 0, 0) != 0)
+        return;
+    self->tls = __builtin_thread_pointer();
+    if (__builtin_setjmp(self->place) == 0) {
+        __atomic_store_n(&self->parked, 1, __ATOMIC_SEQ_CST);
+        for (;;)
+            sleep(1u << 30); /* not pause(2): this is a place to be found in by its name */
+    }
+}
+
+static int wake(void *sleeper) {
+    __builtin_longjmp(((struct sleeper *)sleeper)->place, 1);
+}
+
+/* In a child. Called before a condition is signalled. */
+static void revive(void) {
+    int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM
+        | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+    revived = 1;
+    for (int i = 0; i < sleepers_count; i++) {
+        struct sleeper *s = &sleepers[i];
+        s->alive = s->parked && clone(wake, s->stack + STACK, flags, s, s->tid, s->tls, s->tid) > 0;
+    }
+}
+
+GALGO_EXPORT int pthread_cond_signal(pthread_cond_t *condition) {
+    typedef int signal_fn(pthread_cond_t *);
+    static signal_fn *real;
+    if (!real)
+        real = (signal_fn *)dlsym(RTLD_NEXT, "pthread_cond_signal");
+    if (child && !revived)
+        revive();
+    return real(condition);
+}
+
+GALGO_EXPORT int pthread_cond_broadcast(pthread_cond_t *condition) {
+    typedef int broadcast_fn(pthread_cond_t *);
+    static broadcast_fn *real;
+    if (!real)
+        real = (broadcast_fn *)dlsym(RTLD_NEXT, "pthread_cond_broadcast");
+    if (child && !revived)
+        revive();
+    return real(condition);
+}
+
+/* It waits for those that wait, which a child's threads of the template would for ever. glibc has
+   nothing to give back for a condition. */
+GALGO_EXPORT int pthread_cond_destroy(pthread_cond_t *condition) {
+    typedef int destroy_fn(pthread_cond_t *);
+    static destroy_fn *real;
+    if (child)
+        return 0;
+    if (!real)
+        real = (destroy_fn *)dlsym(RTLD_NEXT, "pthread_cond_destroy");
+    return real(condition);
+}
+
+/* One that was waited for counts as used. */
+GALGO_EXPORT int pthread_mutex_destroy(pthread_mutex_t *mutex) {
+    typedef int destroy_fn(pthread_mutex_t *);
+    static destroy_fn *real;
+    if (child)
+        return 0;
+    if (!real)
+        real = (destroy_fn *)dlsym(RTLD_NEXT, "pthread_mutex_destroy");
+    return real(mutex);
+}
+
 /* The threads there are, and whether one of them is at work (proc_pid_syscall(5)). */
+/* Whether a thread takes the signal; the one that starts the debugger takes none. */
+static int hears(const char *task) {
+    char path[64], line[128];
+    unsigned long long blocked = ~0ull;
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/status", task);
+    FILE *status = fopen(path, "re");
+    while (status && fgets(line, sizeof line, status))
+        if (sscanf(line, "SigBlk: %llx", &blocked) == 1)
+            break;
+    if (status)
+        fclose(status);
+    return !(blocked >> (SIGURG - 1) & 1);
+}
+
+enum { PARK = SIGURG }; /* ignored where nobody handles it */
+static int park_too, parking;
+
 static uint32_t count_threads(int *busy) {
     uint32_t count = 0;
     *busy = 0;
@@ -161,13 +272,33 @@ static uint32_t count_threads(int *busy) {
         char path[64], call[16] = "";
         snprintf(path, sizeof path, "/proc/self/task/%.20s/syscall", task->d_name);
         int file = open(path, O_RDONLY | O_CLOEXEC);
-        if (atoi(task->d_name) != getpid() && file >= 0 && read(file, call, sizeof call - 1) > 0)
+        if (atoi(task->d_name) != getpid() && file >= 0 && read(file, call, sizeof call - 1) > 0) {
             *busy |= call[0] == 'r'; /* "running" */
+            if (park_too && atoi(call) == SYS_futex && hears(task->d_name))
+                syscall(SYS_tgkill, getpid(), atoi(task->d_name), PARK), ++parking;
+        }
         close(file);
     }
     if (tasks)
         closedir(tasks);
     return count;
+}
+
+static void park_threads(void) {
+    struct sigaction parks = {.sa_handler = park, .sa_flags = SA_RESTART}, before;
+    int busy;
+    sigaction(PARK, &parks, &before);
+    park_too = 1;
+    count_threads(&busy);
+    park_too = 0;
+    int parked = 0;
+    for (int i = 0; i < 1000 && parked < parking; i++) {
+        parked = 0;
+        for (int t = 0; t < sleepers_count; t++)
+            parked += __atomic_load_n(&sleepers[t].parked, __ATOMIC_SEQ_CST);
+        usleep(parked < parking ? 1000 : 0);
+    }
+    sigaction(PARK, &before, NULL);
 }
 
 /* ---- descriptors ---- */
@@ -268,11 +399,13 @@ static napi_value stop(napi_env env, napi_info info) {
     napi_get_cb_info(env, info, &count, arguments, NULL, NULL);
     napi_get_uv_event_loop(env, &loop);
     char *files = text(env, arguments[0]), *obstacle = text(env, arguments[1]);
-    memset(loader, 0, loader_room);
+    memset(loader, ' ', loader_room); /* workers load it, too */
+    memcpy(loader, UNLOADER, sizeof UNLOADER - 1);
     int busy = 1;
     for (int i = 0; i < 1000 && (count_threads(&busy), busy); i++)
         usleep(1000); /* no request waits for a template */
     count_parts();
+    park_threads();
     share_memory();
     uint32_t learn = (uint32_t)galgo_stop(files, obstacle);
     replace_parts();
@@ -299,6 +432,20 @@ static void leave(void *unused) {
 }
 
 static napi_ref emit_ref, lesson_ref;
+
+/* process.reallyExit, the last step of process.exit. */
+static callback_fn really_exit;
+static napi_value really_exit(napi_env env, napi_info info) {
+    napi_value code;
+    size_t count = 1;
+    napi_get_cb_info(env, info, &count, &code, NULL, NULL);
+    int32_t number = 0;
+    if (count > 0)
+        napi_get_value_int32(env, code, &number);
+    exit_code = number;
+    leave(NULL);
+    return NULL;
+}
 
 /* process.emit: Node ends with process.emit("exit"), however it ends. */
 static callback_fn emit;
@@ -400,7 +547,7 @@ static napi_value source(napi_env env) {
 
 GALGO_EXPORT napi_value napi_register_module_v1(napi_env env, napi_value exports) {
     static const struct { const char *name; callback_fn *function; } functions[] = {
-        {"modules", modules}, {"stop", stop}, {"held", held}, {"emitter", emitter}, {"teach", teach},
+        {"modules", modules}, {"stop", stop}, {"held", held}, {"emitter", emitter}, {"teach", teach}, {"reallyExit", really_exit},
         {"pid", pid}, {"entropy", entropy},
     };
     napi_value run = source(env);

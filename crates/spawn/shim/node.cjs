@@ -19,10 +19,10 @@
   // ---- modules that earlier children loaded ----
   // Builtin ones, and packages: what lies in node_modules is written to be loaded by any program,
   // the script's own files may look at the request.
-  const known = new Set(process.moduleLoadList);
   const inPackage = (file) => file.includes("/node_modules/");
   const random = fresh();
   let obstacle = "";
+  let known;
 
   // Numbers that are drawn before the fork would be the same in all children. Math.random is
   // replaced by one of our own meanwhile, which children seed again.
@@ -112,7 +112,7 @@
       .filter((name) => name.startsWith("NativeModule ") && !known.has(name))
       .map((name) => name.slice("NativeModule ".length))
       .filter((name) => Module.builtinModules.includes(name));
-    return [...new Set(builtin), ...Object.keys(Module._cache).filter(inPackage)].join("\n");
+    return [...new Set(builtin), ...Object.keys(Module._cache).filter((file) => inPackage(file) && !known.has(file))].join("\n");
   }
 
   // ---- where it stops ----
@@ -144,6 +144,7 @@
 
   function stop() {
     const loaded = Object.keys(Module._cache).filter((file) => file.startsWith("/"));
+    known = new Set(process.moduleLoadList.concat(Object.keys(Module._cache)));
     let resolved = main;
     try {
       resolved = fs.realpathSync(main);
@@ -151,6 +152,7 @@
     const learn = galgo.stop([...loaded, main, resolved].join("\n"), obstacle);
     Object.defineProperty(process, "pid", { value: galgo.pid() });
     hide(process, "emit", galgo.emitter(process.emit));
+    process.reallyExit = galgo.reallyExit;
     random.reseed();
     v8.setFlagsFromString(`--random-seed=${new Int32Array(galgo.entropy(4))[0] || 1}`);
     for (let n = new Uint8Array(galgo.entropy(1))[0]; n >= 0; n--) Math.random();

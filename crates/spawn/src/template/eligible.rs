@@ -70,7 +70,8 @@ fn threads(proc: &Path, pid: i32, kind: Kind) -> io::Result<Option<String>> {
 /// Whether a thread is, by its name and by the system call it sleeps in, one of those of Node that
 /// do not matter. Before Node 22 they have no names of their own, but that of the program.
 fn waits_for_work(task: &Path, name: &str) -> bool {
-    const FUTEX: i64 = libc::SYS_futex;
+    // sleep(3) is where the shim has the worker stopped.
+    const SLEEPS: [i64; 2] = [libc::SYS_futex, libc::SYS_clock_nanosleep];
     #[cfg(target_arch = "x86_64")]
     const POLLS: [i64; 2] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
     #[cfg(not(target_arch = "x86_64"))]
@@ -82,7 +83,7 @@ fn waits_for_work(task: &Path, name: &str) -> bool {
         .and_then(|n| n.parse().ok())
         .unwrap_or(-1);
     let other = name.starts_with("libuv") || name.starts_with("Inspector");
-    !other && (call == FUTEX || POLLS.contains(&call))
+    !other && (SLEEPS.contains(&call) || POLLS.contains(&call))
 }
 
 fn descriptors(proc: &Path, kind: Kind) -> io::Result<Option<String>> {
