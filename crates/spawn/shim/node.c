@@ -72,7 +72,7 @@ static const char LOADER[] =
     "{const m={exports:{}};process.dlopen(m,'/proc/self/fd/4');m.exports.run(require,module,m.exports)}";
 
 /* The same for the threads that a child starts: what they load ahead is nothing. */
-static const char UNLOADER[] = "delete require.cache[module.filename];process._preload_modules.length=0";
+static const char UNLOADER[] = "delete require.cache[module.filename];process._preload_modules.length=0;process.execArgv.splice(0,4)";
 
 static int ours;         /* this process is a Node template, or a child of one */
 static int child;        /* a child of one */
@@ -129,6 +129,8 @@ void galgo_node_options(int *argc, char ***argv) {
     ours = 1;
 }
 
+static void leave(void *unused);
+
 /* ---- threads ---- */
 
 /* Threads of the template do not exist in its children. Those that sleep until there is work (V8's
@@ -162,7 +164,7 @@ GALGO_EXPORT int pthread_join(pthread_t thread, void **result) {
     static join_fn *real;
     for (int i = 0; child && i < sleepers_count; i++)
         if (pthread_equal(sleepers[i].thread, thread) && !sleepers[i].alive)
-            return 0;
+            leave(NULL); /* Node waits for those when it ends, and then only */
     if (!real)
         real = (join_fn *)dlsym(RTLD_NEXT, "pthread_join");
     return real(thread, result);
@@ -421,7 +423,7 @@ static napi_value stop(napi_env env, napi_info info) {
 /* Node's own end would wait for threads and take its heap apart. Nothing of that can be seen from
    outside, and it is a good part of a short life. What addons registered to be done at the end has
    been done when this is called: last registered, first called. */
-static int exit_code;
+static int exit_code = 7; /* without an "exit" event: a handler of uncaught exceptions threw */
 
 static void leave(void *unused) {
     (void)unused;
@@ -454,17 +456,18 @@ static napi_value emit(napi_env env, napi_info info) {
     size_t count = 16;
     napi_get_cb_info(env, info, &count, arguments, &self, NULL);
     napi_get_reference_value(env, emit_ref, &original);
-    if (napi_call_function(env, self, original, count < 16 ? count : 16, arguments, &result) != 0)
-        return NULL;
     char bytes[8] = "";
     size_t length = 0;
-    if (count < 1 || napi_get_value_string_utf8(env, arguments[0], bytes, sizeof bytes, &length) != 0 || strcmp(bytes, "exit") != 0)
-        return result;
+    int exits = count > 0 && napi_get_value_string_utf8(env, arguments[0], bytes, sizeof bytes, &length) == 0 && strcmp(bytes, "exit") == 0;
     int32_t code = 0;
-    if (napi_get_named_property(env, self, "exitCode", &name) != 0 || napi_get_value_int32(env, name, &code) != 0)
-        if (count > 1)
-            napi_get_value_int32(env, arguments[1], &code);
-    exit_code = code;
+    if (exits && count > 1 && napi_get_value_int32(env, arguments[1], &code) == 0)
+        exit_code = code;
+    if (napi_call_function(env, self, original, count < 16 ? count : 16, arguments, &result) != 0)
+        return NULL;
+    if (!exits)
+        return result;
+    if (napi_get_named_property(env, self, "exitCode", &name) == 0 && napi_get_value_int32(env, name, &code) == 0)
+        exit_code = code;
     if (lesson_ref) {
         napi_value lesson, modules;
         napi_get_reference_value(env, lesson_ref, &lesson);

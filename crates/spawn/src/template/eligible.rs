@@ -94,8 +94,12 @@ fn descriptors(proc: &Path, kind: Kind) -> io::Result<Option<String>> {
             continue;
         }
         let target = fs::read_link(entry.path())?.display().to_string();
+        // What libuv keeps to be able to refuse a connection when there are no descriptors left.
+        if kind == Kind::Node && target == "/dev/null" {
+            continue;
+        }
         let what = match target.split_once(':') {
-            Some(("anon_inode", "[eventpoll]" | "[eventfd]")) | Some(("pipe", _))
+            Some(("anon_inode", "[eventpoll]" | "[eventfd]") | ("pipe", _))
                 if kind == Kind::Node =>
             {
                 continue;
