@@ -25,6 +25,7 @@ use crate::{
     listen::Accepted,
     log::{Logs, access::Entry},
     tick,
+    warm::Warm,
 };
 
 /// What all workers share.
@@ -34,6 +35,8 @@ pub struct Server {
     pub config: Config,
     /// The logs.
     pub logs: Logs,
+    /// Programs that are kept loaded.
+    pub warm: Arc<Warm>,
     /// Places for running programs.
     pub admission: Admission,
     /// Places of routes with a limit of their own.
@@ -108,9 +111,11 @@ impl Server {
         });
         let route_places = route_places.collect();
         let admission = Admission::new(&config.admission);
+        let warm = Arc::new(Warm::new(config.templates.clone()));
         Self {
             config,
             logs,
+            warm,
             admission,
             route_places,
             peers,
