@@ -14,7 +14,8 @@ enum { GALGO_CONTROL = 3, GALGO_SHIM = 4, GALGO_SOURCE = 5 };
 /* What the child is asked for beside answering: the names of the modules it loaded. */
 enum { GALGO_LEARN = 1 };
 
-/* Names of modules that an earlier child was seen to load, one a line; "" for none. */
+/* Names of modules that an earlier child was seen to load, one a line; "" for none. A program that
+   executes itself anew hands them on in GALGO_MODULES. */
 const char *galgo_modules(void);
 
 /* The template is at the place where it stops: reports the files it was loaded from, one a line,

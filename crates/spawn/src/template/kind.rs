@@ -37,7 +37,10 @@ impl Kind {
 
     /// The language's part of the shim that is not C.
     pub(super) fn source(self) -> Option<&'static [u8]> {
-        None
+        match self {
+            Self::Python => Some(include_bytes!("../../shim/python.py")),
+            _ => None,
+        }
     }
 
     /// Adds to a template's environment what makes it one.

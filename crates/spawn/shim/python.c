@@ -1,0 +1,502 @@
+/* Python: stops where the interpreter opens the script, with the modules loaded that it will import.
+ *
+ * Py_RunMain() opens its script with fopen(3) after everything else is done: `site` has run, sys.argv
+ * and sys.path are set, no Python frame exists. There the script is compiled and the process stops. A
+ * child runs the code as _PyRun_SimpleFileObject() would, and leaves as Py_FinalizeEx() would up to the
+ * point where that takes the interpreter apart, object by object, in pages shared with its template.
+ * What is not written in C is in python.py. No variable PYTHON* is used: `-I` and `-E` ignore them.
+ */
+#define _GNU_SOURCE
+#include "galgo.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- the interpreter, of any version: found by name, in the program or in its library ---- */
+
+typedef struct object object;
+
+static struct {
+    int (*IsInitialized)(void);
+    int (*GILState_Ensure)(void);
+    void (*GILState_Release)(int);
+    object *(*Eval_EvalCode)(object *, object *, object *);
+    object *(*Eval_GetFrame)(void);
+    object *(*CompileString)(const char *, const char *, int);
+    object *(*Import_GetModuleDict)(void);
+    object *(*Dict_New)(void);
+    object *(*Dict_GetItemString)(object *, const char *);
+    int (*Dict_SetItemString)(object *, const char *, object *);
+    int (*Dict_DelItemString)(object *, const char *);
+    object *(*Module_GetDict)(object *);
+    object *(*Object_GetAttrString)(object *, const char *);
+    object *(*Object_CallFunction)(object *, const char *, ...);
+    object *(*Object_CallMethod)(object *, const char *, const char *, ...);
+    int (*Object_IsTrue)(object *);
+    int (*Object_IsInstance)(object *, object *);
+    object *(*Bytes_FromStringAndSize)(const char *, ssize_t);
+    char *(*Bytes_AsString)(object *);
+    object *(*Unicode_EncodeFSDefault)(object *);
+    object *(*Sequence_GetItem)(object *, ssize_t);
+    ssize_t (*Sequence_Size)(object *);
+    long (*Long_AsLong)(object *);
+    object *(*Sys_GetObject)(const char *);
+    int (*Sys_Audit)(const char *, const char *, ...);
+    int (*File_WriteObject)(object *, object *, int);
+    void (*Sys_WriteStderr)(const char *, ...);
+    object *(*Err_Occurred)(void);
+    int (*Err_ExceptionMatches)(object *);
+    void (*Err_Fetch)(object **, object **, object **);
+    void (*Err_Restore)(object *, object *, object *);
+    void (*Err_NormalizeException)(object **, object **, object **);
+    void (*Err_Clear)(void);
+    void (*Err_Print)(void);
+    void (*Err_WriteUnraisable)(object *);
+    void (*OS_BeforeFork)(void);
+    void (*OS_AfterFork_Child)(void);
+    object *None, *True, **SystemExit, **KeyboardInterrupt, *Int;
+} py;
+
+static const struct { void *at; const char *name; } NAMES[] = {
+    {&py.IsInitialized, "Py_IsInitialized"},
+    {&py.GILState_Ensure, "PyGILState_Ensure"},
+    {&py.GILState_Release, "PyGILState_Release"},
+    {&py.Eval_EvalCode, "PyEval_EvalCode"},
+    {&py.Eval_GetFrame, "PyEval_GetFrame"},
+    {&py.CompileString, "Py_CompileString"},
+    {&py.Import_GetModuleDict, "PyImport_GetModuleDict"},
+    {&py.Dict_New, "PyDict_New"},
+    {&py.Dict_GetItemString, "PyDict_GetItemString"},
+    {&py.Dict_SetItemString, "PyDict_SetItemString"},
+    {&py.Dict_DelItemString, "PyDict_DelItemString"},
+    {&py.Module_GetDict, "PyModule_GetDict"},
+    {&py.Object_GetAttrString, "PyObject_GetAttrString"},
+    {&py.Object_CallFunction, "PyObject_CallFunction"},
+    {&py.Object_CallMethod, "PyObject_CallMethod"},
+    {&py.Object_IsTrue, "PyObject_IsTrue"},
+    {&py.Object_IsInstance, "PyObject_IsInstance"},
+    {&py.Bytes_FromStringAndSize, "PyBytes_FromStringAndSize"},
+    {&py.Bytes_AsString, "PyBytes_AsString"},
+    {&py.Unicode_EncodeFSDefault, "PyUnicode_EncodeFSDefault"},
+    {&py.Sequence_GetItem, "PySequence_GetItem"},
+    {&py.Sequence_Size, "PySequence_Size"},
+    {&py.Long_AsLong, "PyLong_AsLong"},
+    {&py.Sys_GetObject, "PySys_GetObject"},
+    {&py.Sys_Audit, "PySys_Audit"},
+    {&py.File_WriteObject, "PyFile_WriteObject"},
+    {&py.Sys_WriteStderr, "PySys_WriteStderr"},
+    {&py.Err_Occurred, "PyErr_Occurred"},
+    {&py.Err_ExceptionMatches, "PyErr_ExceptionMatches"},
+    {&py.Err_Fetch, "PyErr_Fetch"},
+    {&py.Err_Restore, "PyErr_Restore"},
+    {&py.Err_NormalizeException, "PyErr_NormalizeException"},
+    {&py.Err_Clear, "PyErr_Clear"},
+    {&py.Err_Print, "PyErr_Print"},
+    {&py.Err_WriteUnraisable, "PyErr_WriteUnraisable"},
+    {&py.OS_BeforeFork, "PyOS_BeforeFork"},
+    {&py.OS_AfterFork_Child, "PyOS_AfterFork_Child"},
+    {&py.None, "_Py_NoneStruct"},
+    {&py.True, "_Py_TrueStruct"},
+    {&py.SystemExit, "PyExc_SystemExit"},
+    {&py.KeyboardInterrupt, "PyExc_KeyboardInterrupt"},
+    {&py.Int, "PyLong_Type"},
+};
+
+static int resolve(void) {
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        void *found = dlsym(RTLD_DEFAULT, NAMES[i].name);
+        if (!found)
+            return 0;
+        memcpy(NAMES[i].at, &found, sizeof found);
+    }
+    return 1;
+}
+
+static object *module(const char *name) {
+    return py.Dict_GetItemString(py.Import_GetModuleDict(), name);
+}
+
+/* A value nobody asks for; what it raised is dropped where it is not printed. */
+static int called(object *result) {
+    if (!result)
+        py.Err_Clear();
+    return result != NULL;
+}
+
+/* ---- the files it is made from ---- */
+
+static struct { char *text; size_t length, room; } files;
+static int recording;
+
+static void note(const char *path) {
+    static const char *const not[] = {"/proc/", "/sys/", "/dev/"};
+    if (!recording || path[0] != '/' || strchr(path, '\n') || strstr(path, "/__pycache__/"))
+        return;
+    for (size_t i = 0; i < sizeof not / sizeof *not; i++)
+        if (strncmp(path, not[i], strlen(not[i])) == 0)
+            return;
+    size_t length = strlen(path);
+    if (files.length + length + 2 > files.room) {
+        size_t room = 2 * files.room + length + 4096;
+        char *text = realloc(files.text, room);
+        if (!text)
+            return;
+        files.text = text;
+        files.room = room;
+    }
+    memcpy(files.text + files.length, path, length);
+    files.length += length;
+    files.text[files.length++] = '\n';
+    files.text[files.length] = 0;
+}
+
+/* ---- leaving ---- */
+
+static object *part; /* the namespace of python.py */
+
+static object *ours(const char *name) {
+    return py.Dict_GetItemString(part, name);
+}
+
+/* Py_FinalizeEx() reports what the second flush cannot write to nobody. */
+static int flush(const char *name, int report) {
+    object *stream = py.Sys_GetObject(name);
+    if (!stream || stream == py.None)
+        return 1;
+    object *closed = py.Object_GetAttrString(stream, "closed");
+    if (!called(closed) || py.Object_IsTrue(closed) > 0)
+        return 1;
+    if (py.Object_CallMethod(stream, "flush", NULL))
+        return 1;
+    if (report)
+        py.Err_WriteUnraisable(stream);
+    else
+        py.Err_Clear();
+    return 0;
+}
+
+/* What a destructor would do at the end: files that are still open are written out. */
+static void destroy(void) {
+    object *left = py.Object_CallFunction(ours("finish"), NULL);
+    if (!called(left))
+        return;
+    ssize_t count = py.Sequence_Size(left);
+    for (ssize_t i = 0; i < count; i++) {
+        object *it = py.Sequence_GetItem(left, i);
+        if (it && !py.Object_CallMethod(it, "__del__", NULL))
+            py.Err_WriteUnraisable(it);
+    }
+}
+
+__attribute__((noreturn)) static void leave(int status, int interrupted, int learn) {
+    object *threading = module("threading");
+    if (threading && !py.Object_CallMethod(threading, "_shutdown", NULL))
+        py.Err_WriteUnraisable(threading);
+    object *atexit = module("atexit");
+    if (atexit)
+        called(py.Object_CallMethod(atexit, "_run_exitfuncs", NULL));
+    if (!flush("stdout", 1))
+        status = 120; /* as Py_Exit() and Py_RunMain() */
+    flush("stderr", 0);
+    if (learn) {
+        object *names = py.Object_CallFunction(ours("learned"), NULL);
+        if (called(names))
+            galgo_learned(py.Bytes_AsString(names));
+    }
+    destroy();
+    flush("stdout", 0);
+    flush("stderr", 0);
+    if (interrupted) {
+        signal(SIGINT, SIG_DFL);
+        kill(getpid(), SIGINT);
+    }
+    exit(status);
+}
+
+/* The status of SystemExit, whose value that is not a number goes to standard error. */
+static int asked(void) {
+    object *type, *value, *trace;
+    py.Err_Fetch(&type, &value, &trace);
+    py.Err_NormalizeException(&type, &value, &trace);
+    fflush(stdout);
+    if (!value || value == py.None)
+        return 0;
+    object *code = py.Object_GetAttrString(value, "code");
+    if (called(code))
+        value = code;
+    if (value == py.None)
+        return 0;
+    if (py.Object_IsInstance(value, py.Int) > 0) {
+        long status = py.Long_AsLong(value);
+        called(status == -1 && py.Err_Occurred() ? NULL : value);
+        return (int)status;
+    }
+    object *stream = py.Sys_GetObject("stderr");
+    if (stream && stream != py.None)
+        py.File_WriteObject(value, stream, 1 /* Py_PRINT_RAW */);
+    py.Sys_WriteStderr("\n");
+    py.Err_Clear();
+    return 1;
+}
+
+/* ---- running ---- */
+
+/* As _PyRun_SimpleFileObject(), from its code object on. */
+__attribute__((noreturn)) static void run(object *code, object *names, int learn) {
+    object *result = NULL;
+    if (py.Sys_Audit("exec", "O", code) == 0)
+        result = py.Eval_EvalCode(code, names, names);
+    int interrupted = !result && py.Err_Occurred() == *py.KeyboardInterrupt;
+    object *type = NULL, *value = NULL, *trace = NULL;
+    int exits = !result && py.Err_ExceptionMatches(*py.SystemExit);
+    int status = 0;
+    py.Err_Fetch(&type, &value, &trace);
+    flush("stderr", 0);
+    flush("stdout", 0);
+    if (!result) {
+        py.Err_Restore(type, value, trace);
+        if (exits)
+            leave(asked(), 0, learn);
+        py.Err_Print();
+        status = 1;
+    }
+    py.Dict_DelItemString(names, "__file__");
+    py.Dict_DelItemString(names, "__cached__");
+    py.Err_Clear();
+    leave(status, interrupted, learn);
+}
+
+/* ---- the template ---- */
+
+/* Reads python.py and runs it in a namespace of its own. */
+static int prepare(void) {
+    struct stat about;
+    if (fstat(GALGO_SOURCE, &about) != 0)
+        return 0;
+    char *source = calloc(1, (size_t)about.st_size + 1);
+    if (!source || pread(GALGO_SOURCE, source, (size_t)about.st_size, 0) != about.st_size)
+        return 0;
+    object *code = py.CompileString(source, "<galgo>", 257 /* Py_file_input */);
+    free(source);
+    if (!called(code))
+        return 0;
+    part = py.Dict_New();
+    py.Dict_SetItemString(part, "__builtins__", module("builtins"));
+    return called(py.Eval_EvalCode(code, part, part));
+}
+
+/* The interpreter once more, to load fewer modules: what one has done cannot be taken back. */
+static void restart(object *modules, object *refused) {
+    char path[4096], name[16] = "";
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    object *words = py.Object_CallFunction(ours("command"), NULL);
+    ssize_t count = called(words) ? py.Sequence_Size(words) : 0;
+    char **argv = calloc((size_t)count + 1, sizeof *argv);
+    if (!argv || count < 1 || length < 1)
+        return;
+    path[length] = 0;
+    for (ssize_t i = 0; i < count; i++)
+        argv[i] = py.Bytes_AsString(py.Sequence_GetItem(words, i));
+    prctl(PR_GET_NAME, name);
+    setenv("GALGO_NAME", name, 1);
+    setenv("GALGO_MODULES", py.Bytes_AsString(modules), 1);
+    setenv("GALGO_REFUSED", py.Bytes_AsString(refused), 1);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
+    execv(path, argv);
+}
+
+static int stopped;
+
+/* Loads, stops, and in a child runs the script. Returns in a child that is to read it itself. */
+static void stop(const char *path) {
+    const char *obstacle = NULL;
+    object *code = NULL;
+    stopped = 1;
+    object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yy", galgo_modules(), path) : NULL;
+    if (!loaded) {
+        py.Err_Print();
+        obstacle = "could not be prepared; its standard error says why";
+    } else {
+        object *fewer = py.Sequence_GetItem(loaded, 0);
+        if (fewer != py.None)
+            restart(fewer, py.Sequence_GetItem(loaded, 1));
+        code = py.Sequence_GetItem(loaded, 1);
+        char *names = py.Bytes_AsString(py.Sequence_GetItem(loaded, 2));
+        for (char *name = strtok(names, "\n"); name; name = strtok(NULL, "\n"))
+            note(name);
+    }
+    note(path);
+    recording = 0;
+    py.OS_BeforeFork();
+    int learn = galgo_stop(files.text, obstacle) & GALGO_LEARN;
+    py.OS_AfterFork_Child();
+    size_t length;
+    const char *block = galgo_environment(&length);
+    object *bytes = py.Bytes_FromStringAndSize(block, (ssize_t)length);
+    if (!called(py.Object_CallFunction(ours("mend"), "O", bytes)))
+        _exit(127);
+    if (code && code != py.None)
+        run(code, py.Module_GetDict(module("__main__")), learn);
+}
+
+/* Whether this opening is that of the script. */
+static int is_script(const char *path, const char *mode) {
+    struct stat opened, script;
+    if (stopped || !recording || strcmp(mode, "rb") != 0 || !py.IsInitialized())
+        return 0;
+    int gil = py.GILState_Ensure();
+    object *argv = py.Eval_GetFrame() ? NULL : py.Sys_GetObject("argv");
+    object *first = argv ? py.Sequence_GetItem(argv, 0) : NULL;
+    object *name = first ? py.Unicode_EncodeFSDefault(first) : NULL;
+    int same = name && stat(py.Bytes_AsString(name), &script) == 0 && stat(path, &opened) == 0 &&
+               opened.st_dev == script.st_dev && opened.st_ino == script.st_ino;
+    if (!name)
+        py.Err_Clear();
+    py.GILState_Release(gil);
+    return same;
+}
+
+/* ---- what the interpreter calls ---- */
+
+typedef FILE *fopen_fn(const char *, const char *);
+typedef int open_fn(const char *, int, ...);
+
+static FILE *opened(fopen_fn *real, const char *path, const char *mode) {
+    if (recording && is_script(path, mode)) {
+        int gil = py.GILState_Ensure();
+        stop(path);
+        py.GILState_Release(gil);
+    }
+    FILE *file = real(path, mode);
+    if (recording && file)
+        note(path);
+    return file;
+}
+
+GALGO_EXPORT FILE *fopen(const char *path, const char *mode) {
+    static fopen_fn *real;
+    if (!real)
+        real = (fopen_fn *)dlsym(RTLD_NEXT, "fopen");
+    return opened(real, path, mode);
+}
+
+GALGO_EXPORT FILE *fopen64(const char *path, const char *mode) {
+    static fopen_fn *real;
+    if (!real)
+        real = (fopen_fn *)dlsym(RTLD_NEXT, "fopen64");
+    return opened(real, path, mode);
+}
+
+static int open_as(open_fn *real, const char *path, int flags, mode_t mode) {
+    int fd = real(path, flags, mode);
+    if (recording && fd >= 0 && (flags & O_ACCMODE) == O_RDONLY && !(flags & O_DIRECTORY))
+        note(path);
+    return fd;
+}
+
+static mode_t mode_of(int flags, va_list rest) {
+    return flags & (O_CREAT | __O_TMPFILE) ? va_arg(rest, mode_t) : 0;
+}
+
+GALGO_EXPORT int open(const char *path, int flags, ...) {
+    static open_fn *real;
+    if (!real)
+        real = (open_fn *)dlsym(RTLD_NEXT, "open");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = mode_of(flags, rest);
+    va_end(rest);
+    return open_as(real, path, flags, mode);
+}
+
+GALGO_EXPORT int open64(const char *path, int flags, ...) {
+    static open_fn *real;
+    if (!real)
+        real = (open_fn *)dlsym(RTLD_NEXT, "open64");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = mode_of(flags, rest);
+    va_end(rest);
+    return open_as(real, path, flags, mode);
+}
+
+/* ---- the command line ---- */
+
+/* What of it does not end in opening a script once, or shows that modules were loaded ahead. */
+static const char *unusual(int argc, char **argv) {
+    int at = 1;
+    for (; at < argc && argv[at][0] == '-' && argv[at][1]; at++) {
+        const char *c = argv[at] + 1;
+        if (*c == '-')
+            return "is given a long option";
+        for (; *c; c++) {
+            if (strchr("cmihV?xvd", *c))
+                return "is given an option under which it does more, or other, than run its script "
+                       "(one of -c -m -i -x -v -d)";
+            if (*c == 'X' && strncmp(c + 1, "importtime", 10) == 0)
+                return "prints what it imports (-X importtime)";
+            if (*c == 'W' || *c == 'X') {
+                at += c[1] == 0;
+                break;
+            }
+        }
+    }
+    return at < argc ? NULL : "is given no script";
+}
+
+/* An archive (zipapp) is run by other means; the mark of one is within its last 64 KiB. */
+static int is_archive(const char *path) {
+    enum { MOST = 65536 + 22 };
+    static char tail[MOST];
+    int fd = openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    struct stat about;
+    int found = 0;
+    if (fd >= 0 && fstat(fd, &about) == 0) {
+        off_t from = about.st_size > MOST ? about.st_size - MOST : 0;
+        ssize_t got = pread(fd, tail, MOST, from);
+        found = S_ISDIR(about.st_mode) || (got > 0 && memmem(tail, (size_t)got, "PK\5\6", 4));
+    }
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+static const char *script_of(int argc, char **argv) {
+    for (int at = 1; at < argc; at++) {
+        if (argv[at][0] != '-' || !argv[at][1])
+            return argv[at];
+        const char *c = argv[at] + strcspn(argv[at], "WX");
+        at += *c && !c[1];
+    }
+    return NULL;
+}
+
+/* In every program on the way, `env` or a shell, too: only the interpreter has these names. */
+__attribute__((constructor)) static void begin(int argc, char **argv) {
+    if (!galgo_is("python") || !dlsym(RTLD_DEFAULT, "Py_Main"))
+        return;
+    const char *obstacle = unusual(argc, argv);
+    const char *variable = getenv("PYTHONINSPECT"), *name = getenv("GALGO_NAME");
+    if (name)
+        prctl(PR_SET_NAME, name); /* it was started again by the interpreter's own path */
+    if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !resolve())
+        obstacle = "runs a Python older than 3.8";
+    else if (!obstacle && is_archive(script_of(argc, argv)))
+        obstacle = "is an archive of modules";
+    else if (!obstacle && variable && *variable)
+        obstacle = "stays in the interpreter at its end (PYTHONINSPECT)";
+    if (obstacle)
+        galgo_stop(NULL, obstacle);
+    else
+        recording = 1;
+}

@@ -1,0 +1,268 @@
+# What a Python template does that need not be C: before it stops, in its children, and at their end.
+# Nothing of this is on the stack, or in sys.modules, while the script runs.
+
+import gc
+import os
+import posix
+import sys
+
+
+# ---- before it stops ----
+
+# Variables that a request sets; a module that reads one while it is loaded is loaded by the child.
+REQUESTS = (
+    "HTTP_ REQUEST_ SCRIPT_ PATH_INFO PATH_TRANSLATED QUERY_STRING CONTENT_ REMOTE_ SERVER_ AUTH_TYPE"
+    " GATEWAY_INTERFACE HTTPS DOCUMENT_ SSL_ TLS_ REDIRECT_ UNIQUE_ID"
+).split()
+
+
+class Watch:
+    """What a module does while it is loaded, beside being loaded."""
+
+    def __init__(self):
+        self.saved = [os.dup(fd) for fd in (0, 1, 2)]
+        source, sink = os.memfd_create("in"), os.memfd_create("out")
+        os.write(source, b"\n")
+        os.lseek(source, 0, os.SEEK_SET)
+        for to, fd in (0, source), (1, sink), (2, sink):
+            os.dup2(fd, to)
+        os.close(source)
+        os.close(sink)
+        self.env, self.asked = os._Environ, False
+        self.read, self.walk = self.env.__getitem__, self.env.__iter__
+        self.env.__getitem__ = lambda it, key: self.reading(it, key)
+        self.env.__iter__ = lambda it: self.walking(it)
+        self.before = self.state()
+
+    def reading(self, it, key):
+        name = key if isinstance(key, str) else os.fsdecode(key) if isinstance(key, bytes) else ""
+        self.asked |= name.startswith(tuple(REQUESTS)) and it.encodekey(key) not in it._data
+        return self.read(it, key)
+
+    def walking(self, it):
+        self.asked = True
+        return self.walk(it)
+
+    def state(self):
+        for stream in sys.stdout, sys.stderr:
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        return (
+            os.lseek(0, 0, os.SEEK_CUR),
+            os.fstat(1).st_size,
+            len(os.listdir("/proc/self/task")),
+            os.listdir("/proc/self/fd"),
+            os.getcwd(),
+        )
+
+    def clean(self):
+        return not self.asked and self.state() == self.before
+
+    def end(self):
+        self.env.__getitem__, self.env.__iter__ = self.read, self.walk
+        for to, fd in enumerate(self.saved):
+            os.dup2(fd, to)
+            os.close(fd)
+
+
+class Seeds:
+    """Which generators of random numbers a module made, and whether it chose the seed."""
+
+    def __init__(self):
+        import random
+
+        self.type, self.seed, self.chosen = random.Random, random.Random.seed, {}
+        self.shared = random._inst
+        seeds = self
+
+        def seed(self, a=None, *args, **kwargs):
+            seeds.chosen[id(self)] = self, a is not None
+            return seeds.seed(self, a, *args, **kwargs)
+
+        self.type.seed = seed
+
+    def end(self):
+        self.type.seed = self.seed
+        system = sys.modules["random"].SystemRandom
+        for it, chosen in self.chosen.values():
+            if isinstance(it, system):
+                continue
+            if not chosen:
+                fresh.append(it.seed)
+            elif it is self.shared:  # os.register_at_fork() would seed it anew
+                fresh.append(lambda state=it.getstate(): it.setstate(state))
+
+
+def imported(name, path):
+    """As the script would import it: a warning is attributed to the script, and so shown or not."""
+    try:
+        code = compile(f"import {name}", path, "exec", dont_inherit=True)
+        exec(code, {"__name__": "__main__", "__file__": path})
+    except BaseException:
+        return False
+    return True
+
+
+def load(names, path):
+    """None, the script's code or None, files; or, to start again with: modules, those refused."""
+    global known
+    names = [name for name in os.fsdecode(names).split("\n") if name]
+    path = os.fsdecode(path)
+    main = sys.modules["__main__"].__dict__
+    main["__file__"], main["__cached__"] = path, None
+    loader = sys.modules["_frozen_importlib_external"].SourceFileLoader
+    main["__loader__"] = loader("__main__", path)
+    watch = Watch()
+    seeds = Seeds() if "random" in names else None
+    refused = set(os.environ.get("GALGO_REFUSED", "").split("\n"))  # by an earlier attempt
+    good = []
+    for name in names:
+        if imported(name, path) and watch.clean() and refused.isdisjoint(sys.modules):
+            good.append(name)
+        else:
+            refused.add(name)
+            watch.asked, watch.before = False, watch.state()
+            break
+    code = compiled(path) if len(good) == len(names) else None
+    code = code if watch.clean() else None
+    watch.end()
+    if seeds:
+        seeds.end()
+    if len(good) < len(names):
+        rest = [name for name in names if name not in refused]
+        return os.fsencode("\n".join(rest)), os.fsencode("\n".join(refused)), b""
+    if code is None:  # the interpreter itself sets them
+        del main["__file__"], main["__cached__"]
+    known = set(sys.modules)
+    ready()
+    gc.collect()
+    gc.freeze()
+    return None, code, os.fsencode("\n".join(sources()))
+
+
+def compiled(path):
+    """None where that is not possible: each child says so then, as a cold run does."""
+    try:
+        with open(path, "rb") as file:
+            return compile(file.read(), path, "exec", dont_inherit=True)
+    except Exception:
+        return None
+
+
+def names_of(module):
+    try:
+        return object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+
+
+def sources():
+    files = (names_of(module).get("__file__") for module in list(sys.modules.values()))
+    return [os.path.abspath(file) for file in files if isinstance(file, str) and "\n" not in file]
+
+
+def command():
+    with open("/proc/self/cmdline", "rb") as file:
+        return file.read().split(b"\0")[:-1]
+
+
+# ---- in a child, before the script's first line ----
+
+fresh = []  # what makes random state anew
+streams = []
+
+
+def ready():
+    """Notes what a child compares with, and what it has to renew."""
+    for fd, stream in enumerate((sys.__stdin__, sys.__stdout__, sys.__stderr__)):
+        if stream is not None:
+            streams.append((fd, stream, kind(fd)))
+    modules = sys.modules
+    if "numpy.random" in modules:
+        fresh.append(modules["numpy.random"].seed)
+    if "multiprocessing.process" in modules:
+        fresh.append(key_of_processes)
+    if "logging" in modules:
+        fresh.append(start_of_log)
+    if "threading" in modules:
+        fresh.append(main_thread)
+
+
+def kind(fd):
+    status = os.fstat(fd)
+    return status.st_mode >> 12, status.st_blksize
+
+
+def mend(block, stat=os.fstat):
+    environ = posix.environ  # os.environ and os.environb look into it
+    environ.clear()
+    for variable in block.split(b"\0"):
+        name, equals, value = variable.partition(b"=")
+        if equals:
+            environ.setdefault(name, value)
+    for fd, stream, before in streams:
+        if kind(fd) != before:
+            opened(fd, stream)
+    for renew in fresh:
+        renew()
+
+
+def opened(fd, stream):
+    """Made again as at start-up, in place: they know whether they can be repositioned."""
+    buffer = stream.buffer
+    raw = getattr(buffer, "raw", buffer)
+    text = stream.encoding, stream.errors, "\n", stream.line_buffering, stream.write_through
+    name = raw.name
+    raw.__init__(fd, raw.mode, closefd=False)
+    raw.name = name
+    if raw is not buffer:
+        buffer.__init__(raw, raw._blksize)
+    stream.__init__(buffer, *text)
+
+
+def key_of_processes():
+    process = sys.modules["multiprocessing.process"]
+    process._current_process._config["authkey"] = process.AuthenticationString(os.urandom(32))
+
+
+def start_of_log():
+    logging, time = sys.modules["logging"], sys.modules["time"]
+    logging._startTime = time.time_ns() if isinstance(logging._startTime, int) else time.time()
+
+
+def main_thread():
+    thread = sys.modules["threading"].main_thread()
+    if hasattr(thread, "_native_id"):
+        thread._set_native_id()
+
+
+# ---- at its end ----
+
+
+def learned():
+    names = [name for name in sys.modules if name not in known and importable(name)]
+    return os.fsencode("\n".join(names))
+
+
+def importable(name):
+    spec = names_of(sys.modules[name]).get("__spec__")
+    return spec is not None and spec.name == name and "\n" not in name
+
+
+def finish():
+    """Lets go of what the script holds; returns what would still be destroyed at the end."""
+    for name in reversed([*sys.modules]):
+        if name == "__main__" or name not in known:
+            names = names_of(sys.modules[name])
+            if name == "__main__" or any(map(destructible, names.values())):
+                for key in [*names]:
+                    if key != "__builtins__":
+                        names[key] = None
+    gc.collect()
+    return [it for it in gc.get_objects() if destructible(it)]
+
+
+def destructible(it):
+    return hasattr(type(it), "__del__")
