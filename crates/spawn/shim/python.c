@@ -27,6 +27,7 @@ typedef struct object object;
 
 static struct {
     int (*IsInitialized)(void);
+    int (*FinalizeEx)(void);
     int (*GILState_Ensure)(void);
     void (*GILState_Release)(int);
     object *(*Eval_EvalCode)(object *, object *, object *);
@@ -68,6 +69,7 @@ static struct {
 
 static const struct { void *at; const char *name; } NAMES[] = {
     {&py.IsInitialized, "Py_IsInitialized"},
+    {&py.FinalizeEx, "Py_FinalizeEx"},
     {&py.GILState_Ensure, "PyGILState_Ensure"},
     {&py.GILState_Release, "PyGILState_Release"},
     {&py.Eval_EvalCode, "PyEval_EvalCode"},
@@ -134,29 +136,35 @@ static int called(object *result) {
 
 /* ---- the files it is made from ---- */
 
-static struct { char *text; size_t length, room; } files;
+struct text { char *text; size_t length, room; };
+
+static struct text files, first;
 static int recording;
+
+static void append(struct text *to, const char *word, char end) {
+    size_t length = strlen(word);
+    if (to->length + length + 2 > to->room) {
+        size_t room = 2 * to->room + length + 4096;
+        char *text = realloc(to->text, room);
+        if (!text)
+            return;
+        to->text = text;
+        to->room = room;
+    }
+    memcpy(to->text + to->length, word, length);
+    to->length += length;
+    to->text[to->length++] = end;
+    to->text[to->length] = 0;
+}
 
 static void note(const char *path) {
     static const char *const not[] = {"/proc/", "/sys/", "/dev/"};
-    if (!recording || path[0] != '/' || strchr(path, '\n') || strstr(path, "/__pycache__/"))
+    if (path[0] != '/' || strchr(path, '\n') || strstr(path, "/__pycache__/"))
         return;
     for (size_t i = 0; i < sizeof not / sizeof *not; i++)
         if (strncmp(path, not[i], strlen(not[i])) == 0)
             return;
-    size_t length = strlen(path);
-    if (files.length + length + 2 > files.room) {
-        size_t room = 2 * files.room + length + 4096;
-        char *text = realloc(files.text, room);
-        if (!text)
-            return;
-        files.text = text;
-        files.room = room;
-    }
-    memcpy(files.text + files.length, path, length);
-    files.length += length;
-    files.text[files.length++] = '\n';
-    files.text[files.length] = 0;
+    append(&files, path, '\n');
 }
 
 /* ---- leaving ---- */
@@ -184,19 +192,13 @@ static int flush(const char *name, int report) {
     return 0;
 }
 
-/* What a destructor would do at the end: files that are still open are written out. */
-static void destroy(void) {
-    object *left = py.Object_CallFunction(ours("finish"), NULL);
-    if (!called(left))
-        return;
-    ssize_t count = py.Sequence_Size(left);
-    for (ssize_t i = 0; i < count; i++) {
-        object *it = py.Sequence_GetItem(left, i);
-        if (it && !py.Object_CallMethod(it, "__del__", NULL))
-            py.Err_WriteUnraisable(it);
-    }
+static int says(const char *name) {
+    object *answer = py.Object_CallFunction(ours(name), NULL);
+    return called(answer) && py.Object_IsTrue(answer) > 0;
 }
 
+/* Where destructors written in Python are due, or warnings about what was left open, the interpreter
+   is taken apart after all. */
 __attribute__((noreturn)) static void leave(int status, int interrupted, int learn) {
     object *threading = module("threading");
     if (threading && !py.Object_CallMethod(threading, "_shutdown", NULL))
@@ -204,22 +206,26 @@ __attribute__((noreturn)) static void leave(int status, int interrupted, int lea
     object *atexit = module("atexit");
     if (atexit)
         called(py.Object_CallMethod(atexit, "_run_exitfuncs", NULL));
-    if (!flush("stdout", 1))
-        status = 120; /* as Py_Exit() and Py_RunMain() */
-    flush("stderr", 0);
     if (learn) {
         object *names = py.Object_CallFunction(ours("learned"), NULL);
         if (called(names))
             galgo_learned(py.Bytes_AsString(names));
     }
-    destroy();
-    flush("stdout", 0);
-    flush("stderr", 0);
+    int failed;
+    if (says("thorough")) {
+        failed = py.FinalizeEx() < 0;
+    } else {
+        failed = !flush("stdout", 1);
+        flush("stderr", 0);
+        says("finish");
+        flush("stdout", 0);
+        flush("stderr", 0);
+    }
     if (interrupted) {
         signal(SIGINT, SIG_DFL);
         kill(getpid(), SIGINT);
     }
-    exit(status);
+    exit(failed ? 120 : status); /* as Py_Exit() and Py_RunMain() */
 }
 
 /* The status of SystemExit, whose value that is not a number goes to standard error. */
@@ -322,7 +328,8 @@ static void stop(const char *path) {
     const char *obstacle = NULL;
     object *code = NULL;
     stopped = 1;
-    object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yy", galgo_modules(), path) : NULL;
+    object *before = py.Bytes_FromStringAndSize(first.text, (ssize_t)first.length);
+    object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yyO", galgo_modules(), path, before) : NULL;
     if (!loaded) {
         py.Err_Print();
         obstacle = "could not be prepared; its standard error says why";
@@ -481,9 +488,26 @@ static const char *script_of(int argc, char **argv) {
     return NULL;
 }
 
-/* In every program on the way, `env` or a shell, too: only the interpreter has these names. */
+/* The environment that the server gave, before a wrapper (a shell, `env`) or the interpreter changed
+   it: what they changed is changed for each request, too. A wrapper hands it on. */
+static void remember(int interpreter) {
+    const char *kept = getenv("GALGO_ENVIRONMENT");
+    if (kept)
+        append(&first, kept, 0);
+    else
+        for (char **variable = environ; *variable; variable++)
+            append(&first, *variable, '\x1e');
+    if (!kept && !interpreter && first.text)
+        setenv("GALGO_ENVIRONMENT", first.text, 1);
+}
+
+/* In every program on the way, too: only the interpreter has these names. */
 __attribute__((constructor)) static void begin(int argc, char **argv) {
-    if (!galgo_is("python") || !dlsym(RTLD_DEFAULT, "Py_Main"))
+    if (!galgo_is("python"))
+        return;
+    int interpreter = dlsym(RTLD_DEFAULT, "Py_Main") != NULL;
+    remember(interpreter);
+    if (!interpreter)
         return;
     const char *obstacle = unusual(argc, argv);
     const char *variable = getenv("PYTHONINSPECT"), *name = getenv("GALGO_NAME");

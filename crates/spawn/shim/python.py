@@ -7,6 +7,9 @@ import posix
 import sys
 
 
+FILE = sys.modules["_io"]._IOBase
+WRAPPER = type(FILE.__del__)
+
 # ---- before it stops ----
 
 # Variables that a request sets; a module that reads one while it is loaded is loaded by the child.
@@ -105,7 +108,7 @@ def imported(name, path):
     return True
 
 
-def load(names, path):
+def load(names, path, env):
     """None, the script's code or None, files; or, to start again with: modules, those refused."""
     global known
     names = [name for name in os.fsdecode(names).split("\n") if name]
@@ -136,7 +139,7 @@ def load(names, path):
     if code is None:  # the interpreter itself sets them
         del main["__file__"], main["__cached__"]
     known = set(sys.modules)
-    ready()
+    ready(dict(variables(env, b"\x1e")))
     gc.collect()
     gc.freeze()
     return None, code, os.fsencode("\n".join(sources()))
@@ -172,10 +175,22 @@ def command():
 
 fresh = []  # what makes random state anew
 streams = []
+changes = []  # to the environment, by the interpreter and by modules: name, value before, value now
 
 
-def ready():
+def variables(block, end):
+    for variable in block.split(end):
+        name, equals, value = variable.partition(b"=")
+        if equals:
+            yield name, value
+
+
+def ready(before):
     """Notes what a child compares with, and what it has to renew."""
+    for name in {**before, **posix.environ}:
+        old, new = before.get(name), posix.environ.get(name)
+        if old != new and not name.startswith((b"GALGO_", b"LD_PRELOAD")):
+            changes.append((name, old, new))
     for fd, stream in enumerate((sys.__stdin__, sys.__stdout__, sys.__stderr__)):
         if stream is not None:
             streams.append((fd, stream, kind(fd)))
@@ -195,13 +210,20 @@ def kind(fd):
     return status.st_mode >> 12, status.st_blksize
 
 
-def mend(block, stat=os.fstat):
+def mend(block):
     environ = posix.environ  # os.environ and os.environb look into it
     environ.clear()
-    for variable in block.split(b"\0"):
-        name, equals, value = variable.partition(b"=")
-        if equals:
-            environ.setdefault(name, value)
+    for name, value in variables(block, b"\0"):
+        environ.setdefault(name, value)
+    for name, old, new in changes:
+        if environ.get(name) != old:
+            continue
+        if new is None:
+            del environ[name]
+            posix.unsetenv(name)
+        else:
+            environ[name] = new
+            posix.putenv(name, new)
     for fd, stream, before in streams:
         if kind(fd) != before:
             opened(fd, stream)
@@ -251,18 +273,39 @@ def importable(name):
     return spec is not None and spec.name == name and "\n" not in name
 
 
+def spaces():
+    """The namespaces that are the child's own."""
+    yield sys.modules["__main__"].__dict__
+    for name in [*sys.modules][len(known):]:
+        yield names_of(sys.modules[name])
+
+
+def thorough():
+    due = sys.warnoptions or sys.flags.dev_mode or any(map(destructive, kinds()))
+    if due:
+        gc.unfreeze()
+    return due
+
+
+def kinds():
+    """The types of the child's own objects."""
+    kinds = set(map(type, gc.get_objects()))
+    for names in spaces():
+        kinds.update(map(type, names.values()))
+    return kinds
+
+
+def destructive(kind):
+    """Written in Python, or a generator that may wait in a `finally`."""
+    destructor = getattr(kind, "__del__", None)
+    return destructor is not None and (type(destructor) is not WRAPPER or hasattr(kind, "throw"))
+
+
 def finish():
-    """Lets go of what the script holds; returns what would still be destroyed at the end."""
-    for name in reversed([*sys.modules]):
-        if name == "__main__" or name not in known:
-            names = names_of(sys.modules[name])
-            if name == "__main__" or any(map(destructible, names.values())):
-                for key in [*names]:
-                    if key != "__builtins__":
-                        names[key] = None
-    gc.collect()
-    return [it for it in gc.get_objects() if destructible(it)]
-
-
-def destructible(it):
-    return hasattr(type(it), "__del__")
+    """Lets go of what the script holds, and writes out the files that are still open."""
+    for names in spaces():
+        for name in [*names]:
+            if name != "__builtins__":
+                names[name] = None
+    for it in reversed([it for it in gc.get_objects() if isinstance(it, FILE)]):
+        it.__del__()

@@ -109,14 +109,14 @@ impl Warm {
             })
             .unwrap();
         drop((theirs_in, theirs_out, theirs_err));
-        let (mut out, mut err) = (String::new(), String::new());
-        stdout.read_to_string(&mut out).unwrap();
-        stderr.read_to_string(&mut err).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        stdout.read_to_end(&mut out).unwrap();
+        stderr.read_to_end(&mut err).unwrap();
         let exit = running.child.wait().unwrap();
         let learned = running.lesson.map(|l| l.modules()).unwrap_or_default();
         Answer {
-            out,
-            err,
+            out: String::from_utf8_lossy(&out).into_owned(),
+            err: String::from_utf8_lossy(&err).into_owned(),
             exit,
             learned: String::from_utf8(learned).unwrap(),
         }
