@@ -35,6 +35,7 @@ static struct {
     object *(*CompileString)(const char *, const char *, int);
     object *(*Import_GetModuleDict)(void);
     object *(*Dict_New)(void);
+    void (*Dict_Clear)(object *);
     object *(*Dict_GetItemString)(object *, const char *);
     int (*Dict_SetItemString)(object *, const char *, object *);
     int (*Dict_DelItemString)(object *, const char *);
@@ -77,6 +78,7 @@ static const struct { void *at; const char *name; } NAMES[] = {
     {&py.CompileString, "Py_CompileString"},
     {&py.Import_GetModuleDict, "PyImport_GetModuleDict"},
     {&py.Dict_New, "PyDict_New"},
+    {&py.Dict_Clear, "PyDict_Clear"},
     {&py.Dict_GetItemString, "PyDict_GetItemString"},
     {&py.Dict_SetItemString, "PyDict_SetItemString"},
     {&py.Dict_DelItemString, "PyDict_DelItemString"},
@@ -175,6 +177,15 @@ static object *ours(const char *name) {
     return py.Dict_GetItemString(part, name);
 }
 
+/* From Python 3.13 on it is said while what, before that in what. */
+static void ignored(object *in, const char *what) {
+    void (*format)(const char *, ...) = (void (*)(const char *, ...))dlsym(RTLD_DEFAULT, "PyErr_FormatUnraisable");
+    if (format)
+        format("Exception ignored on %s", what);
+    else
+        py.Err_WriteUnraisable(in);
+}
+
 /* Py_FinalizeEx() reports what the second flush cannot write to nobody. */
 static int flush(const char *name, int report) {
     object *stream = py.Sys_GetObject(name);
@@ -186,7 +197,7 @@ static int flush(const char *name, int report) {
     if (py.Object_CallMethod(stream, "flush", NULL))
         return 1;
     if (report)
-        py.Err_WriteUnraisable(stream);
+        ignored(stream, "flushing sys.stdout");
     else
         py.Err_Clear();
     return 0;
@@ -202,7 +213,7 @@ static int says(const char *name) {
 __attribute__((noreturn)) static void leave(int status, int interrupted, int learn) {
     object *threading = module("threading");
     if (threading && !py.Object_CallMethod(threading, "_shutdown", NULL))
-        py.Err_WriteUnraisable(threading);
+        ignored(threading, "threading shutdown");
     object *atexit = module("atexit");
     if (atexit)
         called(py.Object_CallMethod(atexit, "_run_exitfuncs", NULL));
@@ -213,6 +224,7 @@ __attribute__((noreturn)) static void leave(int status, int interrupted, int lea
     }
     int failed;
     if (says("thorough")) {
+        py.Dict_Clear(part); /* holds the standard streams */
         failed = py.FinalizeEx() < 0;
     } else {
         failed = !flush("stdout", 1);
@@ -450,8 +462,9 @@ static const char *unusual(int argc, char **argv) {
             if (strchr("cmihV?xvd", *c))
                 return "is given an option under which it does more, or other, than run its script "
                        "(one of -c -m -i -x -v -d)";
-            if (*c == 'X' && strncmp(c + 1, "importtime", 10) == 0)
-                return "prints what it imports (-X importtime)";
+            const char *x = *c == 'X' ? c[1] ? c + 1 : at + 1 < argc ? argv[at + 1] : "" : "";
+            if (strncmp(x, "importtime", 10) == 0 || strncmp(x, "dev", 3) == 0)
+                return "runs for its developer (-X dev, -X importtime)";
             if (*c == 'W' || *c == 'X') {
                 at += c[1] == 0;
                 break;
@@ -501,6 +514,11 @@ static void remember(int interpreter) {
         setenv("GALGO_ENVIRONMENT", first.text, 1);
 }
 
+static int asks(const char *name) {
+    const char *value = getenv(name);
+    return value && *value;
+}
+
 /* In every program on the way, too: only the interpreter has these names. */
 __attribute__((constructor)) static void begin(int argc, char **argv) {
     if (!galgo_is("python"))
@@ -510,15 +528,16 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     if (!interpreter)
         return;
     const char *obstacle = unusual(argc, argv);
-    const char *variable = getenv("PYTHONINSPECT"), *name = getenv("GALGO_NAME");
+    const char *name = getenv("GALGO_NAME");
     if (name)
         prctl(PR_SET_NAME, name); /* it was started again by the interpreter's own path */
     if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !resolve())
         obstacle = "runs a Python older than 3.8";
     else if (!obstacle && is_archive(script_of(argc, argv)))
         obstacle = "is an archive of modules";
-    else if (!obstacle && variable && *variable)
-        obstacle = "stays in the interpreter at its end (PYTHONINSPECT)";
+    else if (!obstacle && (asks("PYTHONINSPECT") || asks("PYTHONDEVMODE") || asks("PYTHONVERBOSE") ||
+                           asks("PYTHONPROFILEIMPORTTIME")))
+        obstacle = "runs for its developer (PYTHONINSPECT, PYTHONDEVMODE, PYTHONVERBOSE, PYTHONPROFILEIMPORTTIME)";
     if (obstacle)
         galgo_stop(NULL, obstacle);
     else
