@@ -279,7 +279,7 @@ fn modules_that_do_more_than_load_are_left_to_the_children() {
              sys.stdout.flush()\ntry:\n    import quiet, {name}\nexcept BaseException as e: print(repr(e))\n\
              import os\nprint(getattr({name} if '{name}' in globals() else None, 'QUERY', None), os.getcwd())\n"
         );
-        let modules = format!("quiet\nuser\n{name}\n");
+        let modules = format!("quiet\n{name}\nuser\n");
         let warm = with_modules(folder.path(), &text, &modules);
         assert_eq!(warm.loaded.obstacle, None, "{name}");
         let path = folder.path().join("program.py");
@@ -296,7 +296,7 @@ fn what_a_module_does_to_the_environment_while_it_loads_is_kept() {
     let module = "import os\nos.environ['SET'] = 'by module'\nos.environ.setdefault('GIVEN', 'default')\n\
                   os.environ.pop('PATH', None)\n";
     fs::write(folder.path().join("settings.py"), module).unwrap();
-    let text = "import settings, os\nprint(os.environ)\nos.execl('/usr/bin/env', 'env')\n";
+    let text = "import settings, os\nprint(os.environ, flush=True)\nos.execl('/usr/bin/env', 'env')\n";
     let path = script(folder.path(), "program.py", &(first_line("") + text));
     let vars = [("GIVEN", "value")];
     // A variable that a request has and the template has not keeps the request's value.
