@@ -138,8 +138,9 @@ def load(names, path, env):
         return os.fsencode("\n".join(rest)), os.fsencode("\n".join(refused)), b""
     if code is None:  # the interpreter itself sets them
         del main["__file__"], main["__cached__"]
-    known = set(sys.modules)
+    known = len(sys.modules)
     ready(dict(variables(env, b"\x1e")))
+    rehearse()
     gc.collect()
     gc.freeze()
     return None, code, os.fsencode("\n".join(sources()))
@@ -210,6 +211,14 @@ def kind(fd):
     return status.st_mode >> 12, status.st_blksize
 
 
+def rehearse():
+    """What children do is done before, for what the interpreter keeps of it: caches, specialised code."""
+    block = b"\0".join(b"=".join(variable) for variable in posix.environ.items())
+    for _ in range(20):
+        mend(block)
+        any(map(destructive, kinds()))
+
+
 def mend(block):
     environ = posix.environ  # os.environ and os.environb look into it
     environ.clear()
@@ -264,7 +273,7 @@ def main_thread():
 
 
 def learned():
-    names = [name for name in sys.modules if name not in known and importable(name)]
+    names = [name for name in [*sys.modules][known:] if importable(name)]
     return os.fsencode("\n".join(names))
 
 
@@ -276,7 +285,7 @@ def importable(name):
 def spaces():
     """The namespaces that are the child's own."""
     yield sys.modules["__main__"].__dict__
-    for name in [*sys.modules][len(known):]:
+    for name in [*sys.modules][known:]:
         yield names_of(sys.modules[name])
 
 

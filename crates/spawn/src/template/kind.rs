@@ -51,6 +51,8 @@ impl Kind {
             None => ours.to_vec(),
         };
         env.put(b"LD_PRELOAD", &preload);
+        // Functions of libraries are looked up once, not by each child.
+        env.put(b"LD_BIND_NOW", b"1");
         env.put(b"GALGO_TEMPLATE", self.name().as_bytes());
     }
 }
