@@ -27,7 +27,8 @@ int galgo_stop(const char *files, const char *obstacle);
 /* The environment of this request as it arrived, "NAME=value" and a NUL for each variable. */
 const char *galgo_environment(size_t *length);
 
-/* A learning child, about to end: the modules that the template had not loaded, one a line. */
+/* A learning child, about to end: the modules that the template had not loaded, one a line; less
+   than 64 KiB, or nothing is learned. */
 void galgo_learned(const char *modules);
 
 /* Whether this process is to be a template of the given kind. */

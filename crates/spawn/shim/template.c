@@ -9,8 +9,8 @@
  *                        N words        it cannot be forked, and why
  *                        R              it has stopped
  *   child -> server      H              it waits; the kernel vouches for its pid (SCM_CREDENTIALS)
- *   server -> child      struct request and the environment, with descriptors 0, 1 and 2
- *   child -> server      L names        modules it loaded, where that was asked for
+ *   server -> child      struct request and the environment, with descriptors 0, 1, 2, and where
+ *                        it is to learn a memory file for the modules that the child loads
  */
 #define _GNU_SOURCE
 #include "galgo.h"
@@ -23,6 +23,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -37,8 +38,6 @@
 /* Seconds of CPU time, RLIMIT_INFINITY for none: the one limit that a child does not share with its
    template, which has used some. */
 struct request {
-    uint32_t learn;
-    uint32_t unused;
     uint64_t cpu_soft, cpu_hard;
 };
 
@@ -46,7 +45,8 @@ extern char **environ;
 
 static char *environment;
 static size_t environment_length;
-static int teacher = -1;
+static char *lesson; /* LESSON bytes, shared with the server */
+enum { LESSON = 65536 };
 
 /* ---- fork handlers ---- */
 
@@ -126,7 +126,7 @@ static void say_files(const char *files) {
 
 /* One message with up to `most` descriptors; -1 when the other side is gone. */
 static ssize_t hear(int socket, void *bytes, size_t length, int *fds, int most) {
-    union { struct cmsghdr align; char bytes[CMSG_SPACE(3 * sizeof(int))]; } control;
+    union { struct cmsghdr align; char bytes[CMSG_SPACE(4 * sizeof(int))]; } control;
     struct iovec part = {bytes, length};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
                              .msg_control = &control, .msg_controllen = sizeof control};
@@ -152,8 +152,8 @@ static int become(int socket) {
     if (size < (ssize_t)sizeof(struct request))
         _exit(0); /* the server needs this child no longer */
     char *bytes = malloc((size_t)size + 1);
-    int fds[3];
-    if (!bytes || hear(socket, bytes, (size_t)size, fds, 3) != size || fds[2] < 0)
+    int fds[4];
+    if (!bytes || hear(socket, bytes, (size_t)size, fds, 4) != size || fds[2] < 0)
         _exit(127);
     bytes[size] = 0;
     struct request request;
@@ -178,10 +178,12 @@ static int become(int socket) {
     struct rlimit cpu = {request.cpu_soft, request.cpu_hard};
     if (request.cpu_soft != RLIM_INFINITY)
         setrlimit(RLIMIT_CPU, &cpu);
-    if (request.learn & GALGO_LEARN)
-        teacher = fcntl(socket, F_DUPFD_CLOEXEC, 100);
     close(socket);
-    return (int)request.learn;
+    if (fds[3] >= 0) {
+        lesson = mmap(NULL, LESSON, PROT_READ | PROT_WRITE, MAP_SHARED, fds[3], 0);
+        close(fds[3]);
+    }
+    return lesson && lesson != MAP_FAILED ? GALGO_LEARN : 0;
 }
 
 /* ---- the template ---- */
@@ -239,12 +241,11 @@ const char *galgo_environment(size_t *length) {
 }
 
 void galgo_learned(const char *modules) {
-    if (teacher < 0)
+    if (!lesson || lesson == MAP_FAILED)
         return;
     size_t length = strlen(modules);
-    say(teacher, 'L', modules, length < 65536 ? length : 65536);
-    close(teacher);
-    teacher = -1;
+    if (length < LESSON)
+        memcpy(lesson, modules, length);
 }
 
 int galgo_is(const char *kind) {

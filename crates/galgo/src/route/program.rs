@@ -42,13 +42,13 @@ pub struct Found<'p> {
     pub version: Version,
 }
 
-/// A file in one state: it has another when it was replaced or changed.
+/// A file in one state: it has another when it was replaced or written to. The time of its last
+/// change of status is left out: every hard link made to it changes that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Version {
     file: (u64, u64),
     size: i64,
     modified: (i64, i64),
-    changed: (i64, i64),
 }
 
 /// Why there is no program to run.
@@ -198,12 +198,11 @@ fn found<'p>(
 
 impl Version {
     #[allow(clippy::unnecessary_cast)] // the fields' types are not the same on every machine
-    fn of(stat: &Stat) -> Self {
+    pub(crate) fn of(stat: &Stat) -> Self {
         Self {
             file: (stat.st_dev as u64, stat.st_ino as u64),
             size: stat.st_size as i64,
             modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
-            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
         }
     }
 }

@@ -145,7 +145,7 @@ async fn stop(
     if !said(&mut out).is_empty() {
         return Err(Failure::Unfit("prints while loading".into()));
     }
-    unchanged(warm, program, &loaded, since)?;
+    unchanged(warm, program, setup, &loaded, since)?;
     Ok(template)
 }
 
@@ -192,6 +192,7 @@ fn escape_lines(bytes: &[u8]) -> String {
 fn unchanged(
     warm: &Warm,
     program: &Arc<Program>,
+    setup: &Setup,
     loaded: &Loaded,
     since: Duration,
 ) -> Result<(), Failure> {
@@ -200,7 +201,7 @@ fn unchanged(
             |e: io::Error| Failure::Unfit(format!("cannot be watched for changes: {e}"));
         watch.add(&loaded.files, program).map_err(unwatched)?;
     }
-    match watch::newer(&loaded.files, since) {
+    match watch::newer(&loaded.files, &setup.file, since) {
         Some(file) => Err(Failure::NotNow(format!(
             "{} changed while it was loaded",
             Path::display(file)

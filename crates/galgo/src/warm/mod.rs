@@ -59,6 +59,8 @@ pub struct Warm {
     count: AtomicUsize,
     /// What they hold in memory, bytes.
     memory: AtomicU64,
+    /// Requests wait for a template that is being loaded: for tests, which want to meet it.
+    waits: bool,
 }
 
 impl Warm {
@@ -70,6 +72,7 @@ impl Warm {
             watch: Watch::new().ok(),
             count: AtomicUsize::new(0),
             memory: AtomicU64::new(0),
+            waits: std::env::var_os("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some(),
         }
     }
 

@@ -151,6 +151,24 @@ impl Program {
         (found, keeper)
     }
 
+    /// As [`child`](Self::child), where somebody is loading a template: waits for that.
+    pub(super) async fn awaited(&self, version: &Version) -> Option<(Spare, i32, bool)> {
+        loop {
+            let (found, keeper) = self.child(version);
+            let mut state = lock(&self.state);
+            if keeper {
+                state.kept = false; // for the next request to start one
+                return found;
+            }
+            let loading = state.kept && !state.unfit && Instant::now() >= state.not_before;
+            drop(state);
+            if found.is_some() || !loading {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// Has the template fork ahead of the next request.
     pub(super) fn refill(&self, template: i32) {
         let mut state = lock(&self.state);
@@ -362,7 +380,7 @@ impl Live {
             None => self.template.spare()?,
         };
         self.served += 1;
-        let teach = self.served.is_power_of_two() && self.served <= 1024;
+        let teach = self.template.teaches() && self.served.is_power_of_two() && self.served <= 1024;
         Ok((spare, self.template.pid(), teach))
     }
 

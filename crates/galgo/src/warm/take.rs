@@ -53,6 +53,10 @@ pub async fn child(
     if keeper {
         keeper::start(worker, warm, &program, setup());
     }
+    let found = match found {
+        None if warm.waits => program.awaited(&script.version).await,
+        found => found,
+    };
     let (mut spare, template, teach) = found?;
     if let Err(e) = arrival(&mut spare).await {
         program.lost(template, &e);

@@ -10,9 +10,16 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::{
+    fs::{
+        inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+        stat,
+    },
+    io::Errno,
+};
 
 use super::{lock, program::Program};
+use crate::route::Version;
 
 /// Contents, permissions, or the name of a file changed. Reading it is none of these.
 const CHANGES: WatchFlags = WatchFlags::MODIFY
@@ -27,7 +34,15 @@ pub(super) struct Watch {
     watched: Mutex<Watched>,
 }
 
-type Watched = HashMap<i32, Vec<Weak<Program>>>;
+type Watched = HashMap<i32, Vec<Watcher>>;
+
+/// A program that was loaded from a file.
+#[derive(Debug, Clone)]
+struct Watcher {
+    program: Weak<Program>,
+    file: PathBuf,
+    version: Version,
+}
 
 impl Watch {
     pub(super) fn new() -> io::Result<Self> {
@@ -44,13 +59,16 @@ impl Watch {
     pub(super) fn add(&self, files: &BTreeSet<PathBuf>, program: &Arc<Program>) -> io::Result<()> {
         let mut watched = lock(&self.watched);
         for file in files {
-            let wd = inotify::add_watch(&self.inotify, file, CHANGES)
-                .map_err(|e| io::Error::other(format!("{}: {e}", file.display())))?;
-            let programs = watched.entry(wd).or_default();
-            programs.retain(|p| p.strong_count() > 0);
-            if !programs.iter().any(|p| p.as_ptr() == Arc::as_ptr(program)) {
-                programs.push(Arc::downgrade(program));
-            }
+            let failed = |e: Errno| io::Error::other(format!("{}: {e}", file.display()));
+            let wd = inotify::add_watch(&self.inotify, file, CHANGES).map_err(failed)?;
+            let version = Version::of(&stat(file).map_err(failed)?);
+            let watchers = watched.entry(wd).or_default();
+            watchers.retain(|w| w.program.strong_count() > 0 && !w.is(program));
+            watchers.push(Watcher {
+                program: Arc::downgrade(program),
+                file: file.clone(),
+                version,
+            });
         }
         Ok(())
     }
@@ -62,22 +80,48 @@ impl Watch {
         let mut watched = lock(&self.watched);
         let mut events = inotify::Reader::new(&self.inotify, &mut space);
         while let Ok(event) = events.next() {
-            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                found.extend(watched.values().flatten().filter_map(Weak::upgrade));
+            let what = event.events();
+            let all = || watched.values().flatten();
+            if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+                found.extend(all().filter_map(Watcher::program));
+                continue;
             }
-            let programs = match event.events().contains(ReadFlags::IGNORED) {
-                true => watched.remove(&event.wd()).unwrap_or_default(),
-                false => watched.get(&event.wd()).cloned().unwrap_or_default(),
-            };
-            found.extend(programs.iter().filter_map(Weak::upgrade));
+            let watchers = watched.get(&event.wd()).into_iter().flatten();
+            // A link more or less to a file, or another mode, is not another file.
+            let changed = |w: &&Watcher| what != ReadFlags::ATTRIB || w.has_changed();
+            found.extend(watchers.filter(changed).filter_map(Watcher::program));
+            if what.contains(ReadFlags::IGNORED) {
+                watched.remove(&event.wd());
+            }
         }
         found
     }
 }
 
+impl Watcher {
+    fn is(&self, program: &Arc<Program>) -> bool {
+        self.program.as_ptr() == Arc::as_ptr(program)
+    }
+
+    fn program(&self) -> Option<Arc<Program>> {
+        self.program.upgrade()
+    }
+
+    fn has_changed(&self) -> bool {
+        stat(&self.file).map_or(true, |now| Version::of(&now) != self.version)
+    }
+}
+
 /// The first of the files that was changed at `since` or later, as the file system's clock has it.
-pub(super) fn newer(files: &BTreeSet<PathBuf>, since: Duration) -> Option<&Path> {
+///
+/// The program's own file is left out: its version tells, and others may be making links to it.
+pub(super) fn newer<'f>(
+    files: &'f BTreeSet<PathBuf>,
+    own: &Path,
+    since: Duration,
+) -> Option<&'f Path> {
     let changed = |file: &&PathBuf| match fs::metadata(file) {
+        _ if file.as_path() == own => false,
         Ok(m) => at(m.ctime(), m.ctime_nsec()) >= since,
         Err(_) => true,
     };

@@ -37,6 +37,7 @@ const MODULES_MAX: usize = 96 << 10;
 pub struct Template {
     child: Child,
     control: OwnedFd,
+    kind: Kind,
     reports: Reports,
 }
 
@@ -76,6 +77,7 @@ impl Template {
         Ok(Self {
             child,
             control,
+            kind,
             reports: Reports::default(),
         })
     }
@@ -114,6 +116,11 @@ impl Template {
     /// The template's process id, for logs and for looking at its memory.
     pub fn pid(&self) -> i32 {
         self.child.pid()
+    }
+
+    /// Whether its children can tell which modules they loaded.
+    pub fn teaches(&self) -> bool {
+        self.kind != Kind::Elf
     }
 
     /// Whether the process is still there.
