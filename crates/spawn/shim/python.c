@@ -357,8 +357,8 @@ static void stop(const char *path) {
     note(path);
     recording = 0;
     py.OS_BeforeFork();
+    galgo_waits = py.OS_AfterFork_Child;
     int learn = galgo_stop(files.text, obstacle) & GALGO_LEARN;
-    py.OS_AfterFork_Child();
     size_t length;
     const char *block = galgo_environment(&length);
     object *bytes = py.Bytes_FromStringAndSize(block, (ssize_t)length);

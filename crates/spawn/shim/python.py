@@ -214,7 +214,7 @@ def kind(fd):
 def rehearse():
     """What children do is done before, for what the interpreter keeps of it: caches, specialised code."""
     block = b"\0".join(b"=".join(variable) for variable in posix.environ.items())
-    for _ in range(20):
+    for _ in range(9):
         mend(block)
         any(map(destructive, kinds()))
 
