@@ -143,6 +143,9 @@ struct text { char *text; size_t length, room; };
 static struct text files, first;
 static int recording;
 
+/* Modules that an earlier attempt to load did not go well with, one a line. */
+static const char *refused = "";
+
 static void append(struct text *to, const char *word, char end) {
     size_t length = strlen(word);
     if (to->length + length + 2 > to->room) {
@@ -312,25 +315,35 @@ static int prepare(void) {
     return called(py.Eval_EvalCode(code, part, part));
 }
 
-/* The interpreter once more, to load fewer modules: what one has done cannot be taken back. */
-static void restart(object *modules, object *refused) {
+/* A sequence of bytes objects as a vector that ends with NULL. */
+static char **vector(object *words, ssize_t more) {
+    ssize_t count = words ? py.Sequence_Size(words) : 0;
+    char **list = count > 0 ? calloc((size_t)(count + more + 1), sizeof *list) : NULL;
+    for (ssize_t i = 0; list && i < count; i++)
+        list[i] = py.Bytes_AsString(py.Sequence_GetItem(words, i));
+    return list;
+}
+
+/* The interpreter once more, as it was started, to load fewer modules: what one has done cannot be
+   taken back. */
+static void restart(object *again) {
     char path[4096], name[16] = "";
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    object *words = py.Object_CallFunction(ours("command"), NULL);
-    ssize_t count = called(words) ? py.Sequence_Size(words) : 0;
-    char **argv = calloc((size_t)count + 1, sizeof *argv);
-    if (!argv || count < 1 || length < 1)
+    char **argv = vector(py.Sequence_GetItem(again, 0), 0);
+    char **envp = vector(py.Sequence_GetItem(again, 1), 1);
+    if (!argv || !envp || length < 1)
         return;
     path[length] = 0;
-    for (ssize_t i = 0; i < count; i++)
-        argv[i] = py.Bytes_AsString(py.Sequence_GetItem(words, i));
     prctl(PR_GET_NAME, name);
-    setenv("GALGO_NAME", name, 1);
-    setenv("GALGO_MODULES", py.Bytes_AsString(modules), 1);
-    setenv("GALGO_REFUSED", py.Bytes_AsString(refused), 1);
+    char variable[sizeof "GALGO_NAME=" + sizeof name] = "GALGO_NAME=";
+    strcat(variable, name);
+    size_t last = 0;
+    while (envp[last])
+        last++;
+    envp[last] = variable;
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
-    execv(path, argv);
+    execve(path, argv, envp);
 }
 
 static int stopped;
@@ -341,14 +354,14 @@ static void stop(const char *path) {
     object *code = NULL;
     stopped = 1;
     object *before = py.Bytes_FromStringAndSize(first.text, (ssize_t)first.length);
-    object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yyO", galgo_modules(), path, before) : NULL;
+    object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yyyO", galgo_modules(), refused, path, before) : NULL;
     if (!loaded) {
         py.Err_Print();
         obstacle = "could not be prepared; its standard error says why";
     } else {
-        object *fewer = py.Sequence_GetItem(loaded, 0);
-        if (fewer != py.None)
-            restart(fewer, py.Sequence_GetItem(loaded, 1));
+        object *again = py.Sequence_GetItem(loaded, 0);
+        if (again != py.None)
+            restart(again);
         code = py.Sequence_GetItem(loaded, 1);
         char *names = py.Bytes_AsString(py.Sequence_GetItem(loaded, 2));
         for (char *name = strtok(names, "\n"); name; name = strtok(NULL, "\n"))
@@ -519,6 +532,25 @@ static int asks(const char *name) {
     return value && *value;
 }
 
+/* What made this process a template is for no other: a module may start programs while it loads. */
+static void forget(void) {
+    const char *preload = getenv("LD_PRELOAD"), *others = preload ? strchr(preload, ':') : NULL;
+    const char *kept = getenv("GALGO_REFUSED"), *name = getenv("GALGO_NAME");
+    if (name)
+        prctl(PR_SET_NAME, name); /* it was started again by the interpreter's own path */
+    if (kept)
+        refused = strdup(kept);
+    galgo_modules();
+    if (others)
+        setenv("LD_PRELOAD", others + 1, 1);
+    else
+        unsetenv("LD_PRELOAD");
+    static const char *const names[] = {"GALGO_TEMPLATE", "GALGO_MODULES", "GALGO_REFUSED", "GALGO_NAME",
+                                        "GALGO_ENVIRONMENT", "LD_BIND_NOW"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
 /* In every program on the way, too: only the interpreter has these names. */
 __attribute__((constructor)) static void begin(int argc, char **argv) {
     if (!galgo_is("python"))
@@ -528,9 +560,6 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     if (!interpreter)
         return;
     const char *obstacle = unusual(argc, argv);
-    const char *name = getenv("GALGO_NAME");
-    if (name)
-        prctl(PR_SET_NAME, name); /* it was started again by the interpreter's own path */
     if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !resolve())
         obstacle = "runs a Python older than 3.8";
     else if (!obstacle && is_archive(script_of(argc, argv)))
@@ -538,6 +567,7 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     else if (!obstacle && (asks("PYTHONINSPECT") || asks("PYTHONDEVMODE") || asks("PYTHONVERBOSE") ||
                            asks("PYTHONPROFILEIMPORTTIME")))
         obstacle = "runs for its developer (PYTHONINSPECT, PYTHONDEVMODE, PYTHONVERBOSE, PYTHONPROFILEIMPORTTIME)";
+    forget();
     if (obstacle)
         galgo_stop(NULL, obstacle);
     else
