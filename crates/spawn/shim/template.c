@@ -15,18 +15,21 @@
 #define _GNU_SOURCE
 #include "galgo.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -144,6 +147,70 @@ static ssize_t hear(int socket, void *bytes, size_t length, int *fds, int most) 
     return got > 0 ? got : -1;
 }
 
+/* ---- files left open ---- */
+
+/* A file that is only read may stay open where the program stops (Perl's DATA). Two children must
+   not share its offset: it is closed here, and each child opens it for itself, at the same number
+   and place. */
+enum { FILES = 64, FIRST = GALGO_SOURCE + 1 };
+struct file { int fd, flags, cloexec; dev_t device; ino_t inode; off_t offset; char *path; };
+static struct file files_open[FILES];
+static int files_left;
+
+/* Notes the file behind `fd` where it is such a file, and closes it. */
+static void put_away(int fd) {
+    char link[32], path[4096];
+    struct stat stat;
+    struct file *file = &files_open[files_left];
+    int flags = fcntl(fd, F_GETFL);
+    if (files_left == FILES || flags < 0 || (flags & O_ACCMODE) != O_RDONLY || fstat(fd, &stat) ||
+        !S_ISREG(stat.st_mode))
+        return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 2);
+    if (length <= 0 || path[0] != '/')
+        return;
+    path[length] = 0;
+    struct stat again;
+    if (lstat(path, &again) || again.st_ino != stat.st_ino || again.st_dev != stat.st_dev)
+        return;
+    *file = (struct file){fd, flags, fcntl(fd, F_GETFD), stat.st_dev, stat.st_ino,
+                          lseek(fd, 0, SEEK_CUR), strdup(path)};
+    strcpy(path + length, "\n");
+    say(GALGO_CONTROL, 'F', path, (size_t)length + 1);
+    close(fd);
+    files_left++;
+}
+
+static void put_files_away(void) {
+    DIR *listing = opendir("/proc/self/fd");
+    struct dirent *entry;
+    if (!listing)
+        return;
+    while ((entry = readdir(listing)))
+        if (atoi(entry->d_name) >= FIRST && atoi(entry->d_name) != dirfd(listing))
+            put_away(atoi(entry->d_name));
+    closedir(listing);
+}
+
+/* The server forgets a template whose files have changed; what changed just now ends the child. */
+static void open_files(void) {
+    for (int i = 0; i < files_left; i++) {
+        struct file *file = &files_open[i];
+        struct stat stat;
+        int fd = open(file->path, file->flags | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &stat) || stat.st_ino != file->inode || stat.st_dev != file->device)
+            _exit(127);
+        lseek(fd, file->offset, SEEK_SET);
+        if (fd != file->fd) {
+            dup3(fd, file->fd, file->cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
+            close(fd);
+        } else {
+            fcntl(fd, F_SETFD, file->cloexec);
+        }
+    }
+}
+
 /* ---- the child ---- */
 
 /* Takes the request in and puts it where the program looks for it. */
@@ -175,6 +242,7 @@ static int become(int socket) {
         dup2(fds[i], i);
         close(fds[i]);
     }
+    open_files();
     struct rlimit cpu = {request.cpu_soft, request.cpu_hard};
     if (request.cpu_soft != RLIM_INFINITY)
         setrlimit(RLIMIT_CPU, &cpu);
@@ -202,6 +270,7 @@ int galgo_stop(const char *files, const char *obstacle) {
     close(GALGO_SHIM);
     close(GALGO_SOURCE);
     fcntl(GALGO_CONTROL, F_SETFD, FD_CLOEXEC);
+    put_files_away();
     say(GALGO_CONTROL, 'R', "", 0);
     for (;;) {
         char what;

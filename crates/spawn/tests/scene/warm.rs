@@ -20,6 +20,8 @@ pub struct Warm {
     pub loaded: Loaded,
     /// What it printed to standard error while it was loaded.
     pub stderr: std::io::PipeReader,
+    /// And to standard output.
+    pub stdout: std::io::PipeReader,
 }
 
 #[derive(Debug)]
@@ -40,7 +42,7 @@ impl Warm {
         let mut scene = Scene::new();
         let kind = inspect::kind(path).unwrap();
         let (theirs_in, _) = std::io::pipe().unwrap();
-        let (_stdout, theirs_out) = std::io::pipe().unwrap();
+        let (stdout, theirs_out) = std::io::pipe().unwrap();
         let (stderr, theirs_err) = std::io::pipe().unwrap();
         let args: Vec<CString> = vec![c(path)];
         let start = Start {
@@ -74,6 +76,7 @@ impl Warm {
             template,
             loaded,
             stderr,
+            stdout,
         }
     }
 
