@@ -10,7 +10,6 @@
 #include "galgo.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -561,7 +560,7 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
         return;
     const char *obstacle = unusual(argc, argv);
     if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !resolve())
-        obstacle = "runs a Python older than 3.8";
+        obstacle = "runs a Python older than 3.8, or one that hides its C functions";
     else if (!obstacle && is_archive(script_of(argc, argv)))
         obstacle = "is an archive of modules";
     else if (!obstacle && (asks("PYTHONINSPECT") || asks("PYTHONDEVMODE") || asks("PYTHONVERBOSE") ||
