@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "galgo.h"
+#include "python.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -20,109 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the interpreter, of any version: found by name, in the program or in its library ---- */
-
-typedef struct object object;
-
-static struct {
-    int (*IsInitialized)(void);
-    int (*FinalizeEx)(void);
-    int (*GILState_Ensure)(void);
-    void (*GILState_Release)(int);
-    object *(*Eval_EvalCode)(object *, object *, object *);
-    object *(*Eval_GetFrame)(void);
-    object *(*CompileString)(const char *, const char *, int);
-    object *(*Import_GetModuleDict)(void);
-    object *(*Dict_New)(void);
-    void (*Dict_Clear)(object *);
-    object *(*Dict_GetItemString)(object *, const char *);
-    int (*Dict_SetItemString)(object *, const char *, object *);
-    int (*Dict_DelItemString)(object *, const char *);
-    object *(*Module_GetDict)(object *);
-    object *(*Object_GetAttrString)(object *, const char *);
-    object *(*Object_CallFunction)(object *, const char *, ...);
-    object *(*Object_CallMethod)(object *, const char *, const char *, ...);
-    int (*Object_IsTrue)(object *);
-    int (*Object_IsInstance)(object *, object *);
-    object *(*Bytes_FromStringAndSize)(const char *, ssize_t);
-    char *(*Bytes_AsString)(object *);
-    object *(*Unicode_EncodeFSDefault)(object *);
-    object *(*Sequence_GetItem)(object *, ssize_t);
-    ssize_t (*Sequence_Size)(object *);
-    long (*Long_AsLong)(object *);
-    object *(*Sys_GetObject)(const char *);
-    int (*Sys_Audit)(const char *, const char *, ...);
-    int (*File_WriteObject)(object *, object *, int);
-    void (*Sys_WriteStderr)(const char *, ...);
-    object *(*Err_Occurred)(void);
-    int (*Err_ExceptionMatches)(object *);
-    void (*Err_Fetch)(object **, object **, object **);
-    void (*Err_Restore)(object *, object *, object *);
-    void (*Err_NormalizeException)(object **, object **, object **);
-    void (*Err_Clear)(void);
-    void (*Err_Print)(void);
-    void (*Err_WriteUnraisable)(object *);
-    void (*OS_BeforeFork)(void);
-    void (*OS_AfterFork_Child)(void);
-    object *None, *True, **SystemExit, **KeyboardInterrupt, *Int;
-} py;
-
-static const struct { void *at; const char *name; } NAMES[] = {
-    {&py.IsInitialized, "Py_IsInitialized"},
-    {&py.FinalizeEx, "Py_FinalizeEx"},
-    {&py.GILState_Ensure, "PyGILState_Ensure"},
-    {&py.GILState_Release, "PyGILState_Release"},
-    {&py.Eval_EvalCode, "PyEval_EvalCode"},
-    {&py.Eval_GetFrame, "PyEval_GetFrame"},
-    {&py.CompileString, "Py_CompileString"},
-    {&py.Import_GetModuleDict, "PyImport_GetModuleDict"},
-    {&py.Dict_New, "PyDict_New"},
-    {&py.Dict_Clear, "PyDict_Clear"},
-    {&py.Dict_GetItemString, "PyDict_GetItemString"},
-    {&py.Dict_SetItemString, "PyDict_SetItemString"},
-    {&py.Dict_DelItemString, "PyDict_DelItemString"},
-    {&py.Module_GetDict, "PyModule_GetDict"},
-    {&py.Object_GetAttrString, "PyObject_GetAttrString"},
-    {&py.Object_CallFunction, "PyObject_CallFunction"},
-    {&py.Object_CallMethod, "PyObject_CallMethod"},
-    {&py.Object_IsTrue, "PyObject_IsTrue"},
-    {&py.Object_IsInstance, "PyObject_IsInstance"},
-    {&py.Bytes_FromStringAndSize, "PyBytes_FromStringAndSize"},
-    {&py.Bytes_AsString, "PyBytes_AsString"},
-    {&py.Unicode_EncodeFSDefault, "PyUnicode_EncodeFSDefault"},
-    {&py.Sequence_GetItem, "PySequence_GetItem"},
-    {&py.Sequence_Size, "PySequence_Size"},
-    {&py.Long_AsLong, "PyLong_AsLong"},
-    {&py.Sys_GetObject, "PySys_GetObject"},
-    {&py.Sys_Audit, "PySys_Audit"},
-    {&py.File_WriteObject, "PyFile_WriteObject"},
-    {&py.Sys_WriteStderr, "PySys_WriteStderr"},
-    {&py.Err_Occurred, "PyErr_Occurred"},
-    {&py.Err_ExceptionMatches, "PyErr_ExceptionMatches"},
-    {&py.Err_Fetch, "PyErr_Fetch"},
-    {&py.Err_Restore, "PyErr_Restore"},
-    {&py.Err_NormalizeException, "PyErr_NormalizeException"},
-    {&py.Err_Clear, "PyErr_Clear"},
-    {&py.Err_Print, "PyErr_Print"},
-    {&py.Err_WriteUnraisable, "PyErr_WriteUnraisable"},
-    {&py.OS_BeforeFork, "PyOS_BeforeFork"},
-    {&py.OS_AfterFork_Child, "PyOS_AfterFork_Child"},
-    {&py.None, "_Py_NoneStruct"},
-    {&py.True, "_Py_TrueStruct"},
-    {&py.SystemExit, "PyExc_SystemExit"},
-    {&py.KeyboardInterrupt, "PyExc_KeyboardInterrupt"},
-    {&py.Int, "PyLong_Type"},
-};
-
-static int resolve(void) {
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
-        void *found = dlsym(RTLD_DEFAULT, NAMES[i].name);
-        if (!found)
-            return 0;
-        memcpy(NAMES[i].at, &found, sizeof found);
-    }
-    return 1;
-}
+/* ---- words for what is asked of it ---- */
 
 static object *module(const char *name) {
     return py.Dict_GetItemString(py.Import_GetModuleDict(), name);
@@ -559,7 +458,7 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     if (!interpreter)
         return;
     const char *obstacle = unusual(argc, argv);
-    if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !resolve())
+    if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !python_resolve())
         obstacle = "runs a Python older than 3.8, or one that hides its C functions";
     else if (!obstacle && is_archive(script_of(argc, argv)))
         obstacle = "is an archive of modules";
