@@ -263,7 +263,7 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     (
         "fork",
         "",
-        "import os, sys\nprint('twice')\npid = os.fork()\nif pid == 0:\n    print('child')\n    sys.exit(3)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if hasattr(os, 'waitstatus_to_exitcode') else 3)\n",
+        "import os, sys\nprint('twice')\npid = os.fork()\nif pid == 0:\n    print('child')\n    sys.exit(3)\nprint(os.WEXITSTATUS(os.waitpid(pid, 0)[1]))\n",
     ),
     (
         "processes",
