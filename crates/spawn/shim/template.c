@@ -347,5 +347,7 @@ GALGO_EXPORT int __libc_start_main(main_fn *main, int argc, char **argv, void (*
         program = main;
         main = stopped;
     }
+    if (galgo_is("node"))
+        galgo_node_options(&argc, &argv);
     return real(main, argc, argv, init, fini, rtld_fini, stack_end);
 }

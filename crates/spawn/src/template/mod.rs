@@ -36,6 +36,7 @@ const MODULES_MAX: usize = 96 << 10;
 #[derive(Debug)]
 pub struct Template {
     child: Child,
+    kind: Kind,
     control: OwnedFd,
     kind: Kind,
     reports: Reports,
@@ -76,6 +77,7 @@ impl Template {
         })?;
         Ok(Self {
             child,
+            kind,
             control,
             kind,
             reports: Reports::default(),
@@ -92,7 +94,7 @@ impl Template {
             return Ok(None);
         }
         let mut loaded = self.reports.take();
-        eligible::examine(self.child.pid(), &mut loaded)?;
+        eligible::examine(self.child.pid(), self.kind, &mut loaded)?;
         Ok(Some(loaded))
     }
 
