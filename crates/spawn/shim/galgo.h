@@ -27,6 +27,9 @@ int galgo_stop(const char *files, const char *obstacle);
 /* Called in each child before it waits for its request, where it is set. */
 extern void (*galgo_waits)(void);
 
+/* How a language forks, where the bare call is not enough: 0 in the child. It ends in fork(3). */
+extern int (*galgo_fork)(void);
+
 /* The environment of this request as it arrived, "NAME=value" and a NUL for each variable. */
 const char *galgo_environment(size_t *length);
 

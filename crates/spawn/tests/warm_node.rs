@@ -9,7 +9,11 @@ use scene::warm::{Warm, script};
 #[test]
 fn first() {
     let folder = tempfile::tempdir().unwrap();
-    let program = script(folder.path(), "a.js", "#!/usr/bin/env node\nconsole.log('hi', process.env.QUERY_STRING, process.pid, process.argv, process.execArgv)\n");
+    let program = script(
+        folder.path(),
+        "a.js",
+        "#!/usr/bin/env node\nconsole.log('hi', process.env.QUERY_STRING, process.pid, process.argv, process.execArgv)\n",
+    );
     let warm = Warm::load(&program);
     println!("{:?}", warm.loaded);
     for query in ["a", "b"] {

@@ -145,6 +145,11 @@ async fn stop(
     if !said(&mut out).is_empty() {
         return Err(Failure::Unfit("prints while loading".into()));
     }
+    // Each cold start would write it, and no child does: a warning of the compiler, most often.
+    if let Some(line) = said(&mut err).lines().find(|l| !l.trim().is_empty()) {
+        let why = format!("writes to standard error while loading: {line}");
+        return Err(Failure::Unfit(why));
+    }
     unchanged(warm, program, setup, &loaded, since)?;
     Ok(template)
 }

@@ -38,7 +38,6 @@ pub struct Template {
     child: Child,
     kind: Kind,
     control: OwnedFd,
-    kind: Kind,
     reports: Reports,
 }
 
@@ -79,7 +78,6 @@ impl Template {
             child,
             kind,
             control,
-            kind,
             reports: Reports::default(),
         })
     }
