@@ -9,23 +9,27 @@
  *                        N words        it cannot be forked, and why
  *                        R              it has stopped
  *   child -> server      H              it waits; the kernel vouches for its pid (SCM_CREDENTIALS)
- *   server -> child      struct request and the environment, with descriptors 0, 1 and 2
- *   child -> server      L names        modules it loaded, where that was asked for
+ *   server -> child      struct request and the environment, with descriptors 0, 1, 2, and where
+ *                        it is to learn a memory file for the modules that the child loads
  */
 #define _GNU_SOURCE
 #include "galgo.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -37,8 +41,6 @@
 /* Seconds of CPU time, RLIMIT_INFINITY for none: the one limit that a child does not share with its
    template, which has used some. */
 struct request {
-    uint32_t learn;
-    uint32_t unused;
     uint64_t cpu_soft, cpu_hard;
 };
 
@@ -46,7 +48,8 @@ extern char **environ;
 
 static char *environment;
 static size_t environment_length;
-static int teacher = -1;
+static char *lesson; /* LESSON bytes, shared with the server */
+enum { LESSON = 65536 };
 
 /* ---- fork handlers ---- */
 
@@ -97,6 +100,19 @@ static pid_t sibling(void) {
     return (pid_t)pid;
 }
 
+int (*galgo_fork)(void) = sibling;
+static int forking;
+
+/* A language's own way of forking comes here; what the program forks is its own child. */
+GALGO_EXPORT pid_t fork(void) {
+    static pid_t (*real)(void);
+    if (forking)
+        return sibling();
+    if (!real)
+        real = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
+    return real();
+}
+
 /* ---- messages ---- */
 
 static void say(int socket, char what, const char *text, size_t length) {
@@ -126,7 +142,7 @@ static void say_files(const char *files) {
 
 /* One message with up to `most` descriptors; -1 when the other side is gone. */
 static ssize_t hear(int socket, void *bytes, size_t length, int *fds, int most) {
-    union { struct cmsghdr align; char bytes[CMSG_SPACE(3 * sizeof(int))]; } control;
+    union { struct cmsghdr align; char bytes[CMSG_SPACE(4 * sizeof(int))]; } control;
     struct iovec part = {bytes, length};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
                              .msg_control = &control, .msg_controllen = sizeof control};
@@ -144,6 +160,70 @@ static ssize_t hear(int socket, void *bytes, size_t length, int *fds, int most) 
     return got > 0 ? got : -1;
 }
 
+/* ---- files left open ---- */
+
+/* A file that is only read may stay open where the program stops (Perl's DATA). Two children must
+   not share its offset: it is closed here, and each child opens it for itself, at the same number
+   and place. */
+enum { FILES = 64, FIRST = GALGO_CONTROL + 1 };
+struct file { int fd, flags, cloexec; dev_t device; ino_t inode; off_t offset; char *path; };
+static struct file files_open[FILES];
+static int files_left;
+
+/* Notes the file behind `fd` where it is such a file, and closes it. */
+static void put_away(int fd) {
+    char link[32], path[4096];
+    struct stat stat;
+    struct file *file = &files_open[files_left];
+    int flags = fcntl(fd, F_GETFL);
+    if (files_left == FILES || flags < 0 || (flags & O_ACCMODE) != O_RDONLY || fstat(fd, &stat) ||
+        !S_ISREG(stat.st_mode))
+        return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 2);
+    if (length <= 0 || path[0] != '/')
+        return;
+    path[length] = 0;
+    struct stat again;
+    if (lstat(path, &again) || again.st_ino != stat.st_ino || again.st_dev != stat.st_dev)
+        return;
+    *file = (struct file){fd, flags, fcntl(fd, F_GETFD), stat.st_dev, stat.st_ino,
+                          lseek(fd, 0, SEEK_CUR), strdup(path)};
+    strcpy(path + length, "\n");
+    say(GALGO_CONTROL, 'F', path, (size_t)length + 1);
+    close(fd);
+    files_left++;
+}
+
+static void put_files_away(void) {
+    DIR *listing = opendir("/proc/self/fd");
+    struct dirent *entry;
+    if (!listing)
+        return;
+    while ((entry = readdir(listing)))
+        if (atoi(entry->d_name) >= FIRST && atoi(entry->d_name) != dirfd(listing))
+            put_away(atoi(entry->d_name));
+    closedir(listing);
+}
+
+/* The server forgets a template whose files have changed; what changed just now ends the child. */
+static void open_files(void) {
+    for (int i = 0; i < files_left; i++) {
+        struct file *file = &files_open[i];
+        struct stat stat;
+        int fd = open(file->path, file->flags | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &stat) || stat.st_ino != file->inode || stat.st_dev != file->device)
+            _exit(127);
+        lseek(fd, file->offset, SEEK_SET);
+        if (fd != file->fd) {
+            dup3(fd, file->fd, file->cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
+            close(fd);
+        } else {
+            fcntl(fd, F_SETFD, file->cloexec);
+        }
+    }
+}
+
 /* ---- the child ---- */
 
 /* Takes the request in and puts it where the program looks for it. */
@@ -152,8 +232,8 @@ static int become(int socket) {
     if (size < (ssize_t)sizeof(struct request))
         _exit(0); /* the server needs this child no longer */
     char *bytes = malloc((size_t)size + 1);
-    int fds[3];
-    if (!bytes || hear(socket, bytes, (size_t)size, fds, 3) != size || fds[2] < 0)
+    int fds[4];
+    if (!bytes || hear(socket, bytes, (size_t)size, fds, 4) != size || fds[2] < 0)
         _exit(127);
     bytes[size] = 0;
     struct request request;
@@ -175,16 +255,29 @@ static int become(int socket) {
         dup2(fds[i], i);
         close(fds[i]);
     }
+    open_files();
     struct rlimit cpu = {request.cpu_soft, request.cpu_hard};
     if (request.cpu_soft != RLIM_INFINITY)
         setrlimit(RLIMIT_CPU, &cpu);
-    if (request.learn & GALGO_LEARN)
-        teacher = fcntl(socket, F_DUPFD_CLOEXEC, 100);
     close(socket);
-    return (int)request.learn;
+    if (fds[3] >= 0) {
+        lesson = mmap(NULL, LESSON, PROT_READ | PROT_WRITE, MAP_SHARED, fds[3], 0);
+        close(fds[3]);
+    }
+    return lesson && lesson != MAP_FAILED ? GALGO_LEARN : 0;
 }
 
 /* ---- the template ---- */
+
+/* A language without a source of ours may have opened something of its own at that number. */
+static void close_ours(int fd) {
+    char link[32], target[8] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, target, sizeof target - 1) > 0 && !strncmp(target, "/memfd:", 7))
+        close(fd);
+}
+
+void (*galgo_waits)(void);
 
 int galgo_stop(const char *files, const char *obstacle) {
     galgo_modules();
@@ -195,9 +288,10 @@ int galgo_stop(const char *files, const char *obstacle) {
         obstacle = "it registers more fork handlers (pthread_atfork) than are noted";
     if (obstacle && *obstacle)
         say(GALGO_CONTROL, 'N', obstacle, strlen(obstacle));
-    close(GALGO_SHIM);
-    close(GALGO_SOURCE);
+    close_ours(GALGO_SHIM);
+    close_ours(GALGO_SOURCE);
     fcntl(GALGO_CONTROL, F_SETFD, FD_CLOEXEC);
+    put_files_away();
     say(GALGO_CONTROL, 'R', "", 0);
     for (;;) {
         char what;
@@ -206,9 +300,14 @@ int galgo_stop(const char *files, const char *obstacle) {
             _exit(0);
         if (what != 'C' || socket < 0)
             continue;
-        if (sibling() == 0) {
+        forking = 1;
+        int pid = galgo_fork();
+        forking = 0;
+        if (pid == 0) {
             setpgid(0, 0);
             close(GALGO_CONTROL);
+            if (galgo_waits)
+                galgo_waits();
             say(socket, 'H', "", 0);
             return become(socket);
         }
@@ -219,6 +318,10 @@ int galgo_stop(const char *files, const char *obstacle) {
 const char *galgo_modules(void) {
     static char *names;
     if (names)
+        return names;
+    /* A program that started itself again has taken them from the socket already. */
+    const char *kept = getenv("GALGO_MODULES");
+    if (kept && (names = strdup(kept)))
         return names;
     ssize_t size = recv(GALGO_CONTROL, NULL, 0, MSG_PEEK | MSG_TRUNC);
     if (size < 1 || !(names = malloc((size_t)size + 1)))
@@ -235,12 +338,11 @@ const char *galgo_environment(size_t *length) {
 }
 
 void galgo_learned(const char *modules) {
-    if (teacher < 0)
+    if (!lesson || lesson == MAP_FAILED)
         return;
     size_t length = strlen(modules);
-    say(teacher, 'L', modules, length < 65536 ? length : 65536);
-    close(teacher);
-    teacher = -1;
+    if (length < LESSON)
+        memcpy(lesson, modules, length);
 }
 
 int galgo_is(const char *kind) {

@@ -6,7 +6,7 @@ use galgo_spawn::Limits;
 
 use super::{
     Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, Http, Listen, Log, LogFormat,
-    LogTo,
+    LogTo, StartMode, Templates,
 };
 
 /// Event loops for each processor: one goes on while another waits for its program to be executed.
@@ -37,6 +37,7 @@ impl Default for Config {
             dev_errors: false,
             shutdown_grace: Duration::from_secs(10),
             http: Http::default(),
+            templates: Templates::default(),
             admission: Admission::default(),
             options: CgiOptions::default(),
             interpreters: Arc::default(),
@@ -82,9 +83,20 @@ impl Default for Admission {
     }
 }
 
+impl Default for Templates {
+    fn default() -> Self {
+        Self {
+            count: 64,
+            memory: 1 << 30,
+            idle: Duration::from_secs(600),
+        }
+    }
+}
+
 impl Default for CgiOptions {
     fn default() -> Self {
         Self {
+            start: StartMode::Cold,
             pass_authorization: false,
             body: BodyMode::Stream,
             run_to_completion: false,

@@ -1,12 +1,12 @@
-//! Programs, cold: a process for each request.
+//! Programs: a process for each request.
 //!
 //! 1. find the program  2. take in the body, where it goes to a file  3. wait for a place  4. start
 //! 5. read its head  6. document, redirect, or its own words (NPH)
 
 use std::{
-    ffi::CString,
+    ffi::{CString, OsStr},
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     rc::Rc,
@@ -19,7 +19,7 @@ use galgo_proto::{
     h1::{BodyLen, Head},
     vars::{self, Sink},
 };
-use galgo_spawn::{EnvBlock, Exit, Stage, Start, StartError, Status, inspect};
+use galgo_spawn::{Child, EnvBlock, Exit, Stage, Start, StartError, Status, inspect};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ use super::{Answer, spool};
 use crate::{
     admission::Permit,
     body::{Body, Output, Response},
-    config::{BodyMode, Cgi, Route},
+    config::{BodyMode, Cgi, Route, StartMode},
     conn::Request,
     fault::Fault,
     log::{Level, Source},
@@ -39,6 +39,7 @@ use crate::{
     },
     route::{self, Found, Match, Refusal},
     sock::Sock,
+    warm::{self, Born, Setup},
     worker::Worker,
 };
 
@@ -55,6 +56,8 @@ pub async fn answer(
     found: &Match<'_, '_>,
     cgi: &Cgi,
 ) -> Result<Answer, Fault> {
+    // Whoever is turned away must not cost those who are served: no program is looked for.
+    worker.server.admission.refuse_if_full()?;
     let path = &head.target.path;
     let script = route::program(cgi, &found.route.path, path).map_err(|refusal| match refusal {
         Refusal::NotFound => Fault::NotFound,
@@ -66,6 +69,7 @@ pub async fn answer(
         worker,
         request,
         head,
+        route: found.route,
         cgi,
         script,
     };
@@ -73,7 +77,7 @@ pub async fn answer(
         BodyMode::File if head.body != BodyLen::None => Some(spool::spool(run.request).await?),
         _ => None,
     };
-    let permit = run.place(found.route).await?;
+    let permit = run.place().await?;
     let program = run.start(file, permit).await?;
     run.reply(program).await
 }
@@ -83,16 +87,17 @@ struct Run<'a, 'r, 'c> {
     worker: &'a Rc<Worker>,
     request: &'a mut Request<'r>,
     head: &'a Rc<Head>,
+    route: &'c Arc<Route>,
     cgi: &'c Cgi,
     script: Found<'a>,
 }
 
 impl Run<'_, '_, '_> {
     /// Waits for a place among the running programs; a client that leaves meanwhile is noticed.
-    async fn place(&mut self, route: &Arc<Route>) -> Result<Permit, Fault> {
+    async fn place(&mut self) -> Result<Permit, Fault> {
         let began = Instant::now();
         let server = &self.worker.server;
-        let admit = server.admission.admit(server.places(route));
+        let admit = server.admission.admit(server.places(self.route));
         let mut admit = std::pin::pin!(admit);
         let permit = loop {
             let input = &mut *self.request.input;
@@ -133,16 +138,9 @@ impl Run<'_, '_, '_> {
         let args = self.arguments()?;
         let clocks = Clocks::start(&self.cgi.options);
         let pipes = Pipes::new(file.map(|(fd, _)| fd), self.head.body).map_err(|e| capacity(&e))?;
-        let mut tries = 0;
-        let child = loop {
-            match self.start_once(&pipes, &args, &env) {
-                Ok(child) => break child,
-                Err(e) if e.is_busy() && tries < BUSY_TRIES => {
-                    tries += 1;
-                    tokio::time::sleep(BUSY_PAUSE).await;
-                }
-                Err(e) => return Err(self.not_started(&e)),
-            }
+        let (child, born) = match self.warm(&pipes, &args, &env).await {
+            Some((child, born)) => (child, Some(born)),
+            None => (self.cold(&pipes, &args, &env).await?, None),
         };
         let Pipes { ours, .. } = pipes;
         self.request.entry.borrow_mut().start = began.elapsed();
@@ -150,6 +148,7 @@ impl Run<'_, '_, '_> {
         let options = &self.cgi.options;
         Ok(Program::new(Started {
             child,
+            born,
             stdin: ours.stdin.map(Sock::writer).transpose().map_err(io)?,
             stdout: Sock::reader(ours.stdout).map_err(io)?,
             stderr: Sock::reader(ours.stderr).map_err(io)?,
@@ -162,23 +161,63 @@ impl Run<'_, '_, '_> {
         }))
     }
 
+    /// A child of the program's template, where it has one.
+    async fn warm(&self, pipes: &Pipes, args: &[CString], env: &EnvBlock) -> Option<(Child, Born)> {
+        // Words of the query are arguments of one request, and a template has its own.
+        let wordless = args.len() == 1 + usize::from(self.script.interpreter.is_some());
+        if self.cgi.options.start == StartMode::Cold || !wordless {
+            return None;
+        }
+        let setup = || self.setup(args);
+        let ready = warm::child(self.worker, self.route, &self.script, setup).await?;
+        let cpu = self.cgi.options.limits.cpu;
+        ready.start(env, pipes.stdio(&self.worker.null), cpu).ok()
+    }
+
+    /// How a template of the program is started.
+    fn setup(&self, args: &[CString]) -> Setup {
+        let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
+        let mut env = Env(EnvBlock::default());
+        self.constants(&mut env);
+        Setup {
+            args: args.to_vec(),
+            env: env.0,
+            dir: self.script.dir.clone(),
+            file: file.into(),
+            interpreter: self.script.interpreter.clone(),
+            limits: self.cgi.options.limits,
+            no_new_privs: self.cgi.options.no_new_privs,
+        }
+    }
+
+    /// Executes the program.
+    async fn cold(&self, pipes: &Pipes, args: &[CString], env: &EnvBlock) -> Result<Child, Fault> {
+        let mut tries = 0;
+        loop {
+            match self.start_once(pipes, args, env) {
+                Ok(child) => return Ok(child),
+                Err(e) if e.is_busy() && tries < BUSY_TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                Err(e) => return Err(self.not_started(&e)),
+            }
+        }
+    }
+
     fn start_once(
         &self,
         pipes: &Pipes,
         args: &[CString],
         env: &EnvBlock,
-    ) -> Result<galgo_spawn::Child, StartError> {
+    ) -> Result<Child, StartError> {
         let options = &self.cgi.options;
         self.worker.spawner.borrow_mut().start(&Start {
             path: &args[0],
             args,
             env,
             dir: &self.script.dir,
-            stdio: [
-                pipes.stdin.as_ref().unwrap_or(&self.worker.null).as_fd(),
-                pipes.stdout.as_fd(),
-                pipes.stderr.as_fd(),
-            ],
+            stdio: pipes.stdio(&self.worker.null),
             more: &[],
             limits: options.limits,
             no_new_privs: options.no_new_privs,
@@ -204,17 +243,7 @@ impl Run<'_, '_, '_> {
     /// The whole environment: nothing of the server's own is in it.
     fn environment(&self, content_length: Option<u64>) -> Result<EnvBlock, Fault> {
         let mut env = Env(EnvBlock::default());
-        let config = &self.worker.server.config;
-        vars::server(
-            &vars::Server {
-                software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
-                path: &config.path,
-            },
-            &mut env,
-        );
-        for (name, value) in &self.cgi.env {
-            env.put(name.as_bytes(), value.as_bytes());
-        }
+        self.constants(&mut env);
         let link = self.request.link;
         let connection = vars::Connection {
             remote_addr: if link.remote_ip.is_some() {
@@ -256,8 +285,20 @@ impl Run<'_, '_, '_> {
         Ok(env.0)
     }
 
+    /// The variables that every request to this program has.
+    fn constants(&self, env: &mut Env) {
+        let server = vars::Server {
+            software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
+            path: &self.worker.server.config.path,
+        };
+        vars::server(&server, env);
+        for (name, value) in &self.cgi.env {
+            env.put(name.as_bytes(), value.as_bytes());
+        }
+    }
+
     fn not_started(&self, e: &StartError) -> Fault {
-        let file = std::ffi::OsStr::from_bytes(self.script.script_filename.as_bytes());
+        let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
         match (e.stage, &self.script.interpreter) {
             (Stage::Environment, _) => Fault::Client(
                 431,
@@ -480,6 +521,14 @@ impl Pipes {
             stderr,
             ours,
         })
+    }
+}
+
+impl Pipes {
+    /// The program's ends; `null` where it gets no body.
+    fn stdio<'p>(&'p self, null: &'p OwnedFd) -> [BorrowedFd<'p>; 3] {
+        let stdin = self.stdin.as_ref().unwrap_or(null);
+        [stdin.as_fd(), self.stdout.as_fd(), self.stderr.as_fd()]
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn examine(pid: i32, kind: Kind, loaded: &mut Loaded) -> io::Result<(
         loaded.obstacle = threads(&proc, pid, kind)?
             .or(descriptors(&proc, kind)?)
             .or(shared)
-            .or(timers(&proc)?)
+            .or(timers(&proc, kind)?)
             .or(children(&proc, pid)?);
     }
     Ok(())
@@ -100,7 +100,7 @@ fn descriptors(proc: &Path, kind: Kind) -> io::Result<Option<String>> {
         }
         let what = match target.split_once(':') {
             Some(("anon_inode", "[eventpoll]" | "[eventfd]") | ("pipe", _))
-                if kind == Kind::Node =>
+                if matches!(kind, Kind::Node | Kind::Ruby) =>
             {
                 continue;
             }
@@ -116,9 +116,14 @@ fn descriptors(proc: &Path, kind: Kind) -> io::Result<Option<String>> {
 }
 
 /// timer_create(2); the kernel shows them where it can save and restore processes.
-fn timers(proc: &Path) -> io::Result<Option<String>> {
+///
+/// Ruby has one of its own, and replaces it in each child.
+fn timers(proc: &Path, kind: Kind) -> io::Result<Option<String>> {
+    let own = usize::from(kind == Kind::Ruby);
     match fs::read_to_string(proc.join("timers")) {
-        Ok(timers) if !timers.is_empty() => Ok(Some("sets a timer while loading".to_owned())),
+        Ok(timers) if timers.lines().filter(|l| l.starts_with("ID:")).count() > own => {
+            Ok(Some("sets a timer while loading".to_owned()))
+        }
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => Ok(None),
     }

@@ -38,6 +38,8 @@ impl Kind {
     /// The language's part of the shim that is not C.
     pub(super) fn source(self) -> Option<&'static [u8]> {
         match self {
+            Self::Perl => Some(include_bytes!("../../shim/perl.pl")),
+            Self::Python => Some(include_bytes!("../../shim/python.py")),
             Self::Node => Some(include_bytes!("../../shim/node.cjs")),
             _ => None,
         }
@@ -51,6 +53,14 @@ impl Kind {
             None => ours.to_vec(),
         };
         env.put(b"LD_PRELOAD", &preload);
+        // Functions of libraries are looked up once, not by each child.
+        env.put(b"LD_BIND_NOW", b"1");
+        if self == Self::Perl {
+            // Perl pastes what stands behind -M into a `use`: of a version every perl has.
+            let ours: &[u8] = b"-M5.006;BEGIN{require(q(/proc/self/fd/5))}";
+            let theirs = env.value(b"PERL5OPT").unwrap_or_default();
+            env.put(b"PERL5OPT", &[ours, b" ", theirs].concat());
+        }
         env.put(b"GALGO_TEMPLATE", self.name().as_bytes());
         if self == Self::Node {
             // Rings are shared with children; and node.c needs some bytes of the environment.

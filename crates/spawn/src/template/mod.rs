@@ -118,6 +118,11 @@ impl Template {
         self.child.pid()
     }
 
+    /// Whether its children can tell which modules they loaded.
+    pub fn teaches(&self) -> bool {
+        self.kind != Kind::Elf
+    }
+
     /// Whether the process is still there.
     pub fn is_alive(&self) -> bool {
         matches!(self.child.has_exited(), Ok(false))

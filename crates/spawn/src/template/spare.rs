@@ -2,10 +2,11 @@
 
 use crate::{Child, EnvBlock, child::reap, reaper};
 use rustix::{
-    io::Errno,
+    fs::{MemfdFlags, ftruncate, memfd_create},
+    io::{Errno, pread},
     net::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
     },
     process::{Pid, PidfdFlags, pidfd_open},
 };
@@ -46,7 +47,8 @@ pub struct Running {
     pub lesson: Option<Lesson>,
 }
 
-/// What a child tells about the modules it loaded.
+/// What a child tells about the modules it loaded: memory shared with it, for no descriptor of ours
+/// may stay open in a program.
 #[derive(Debug)]
 pub struct Lesson(OwnedFd);
 
@@ -76,27 +78,30 @@ impl Spare {
     /// Gives the request to the child, which is [`ready`](Self::ready). Does not block.
     ///
     /// # Errors
-    /// The child is not there or has ended; or the environment is larger than one message, some
-    /// 200 KiB (SO_SNDBUF). It is gone then.
+    /// The child is not there or has ended; the environment is larger than one message, some 200 KiB
+    /// (SO_SNDBUF), or has a variable that no program takes. The child is gone then.
     pub fn start(mut self, request: &Request<'_>) -> io::Result<Running> {
+        let too_long = |e| io::Error::new(io::ErrorKind::ArgumentListTooLong, e);
+        request.env.fits().map_err(too_long)?;
         let (Some(child), Some(socket)) = (self.child.take(), self.socket.take()) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let none = u64::MAX; // RLIM_INFINITY
-        let mut head = [0u8; 24];
-        head[..4].copy_from_slice(&u32::from(request.learn).to_ne_bytes());
+        let mut head = [0u8; 16];
         let (soft, hard) = request
             .cpu
             .map_or((none, none), |s| (s, s.saturating_add(1)));
-        head[8..16].copy_from_slice(&soft.to_ne_bytes());
-        head[16..].copy_from_slice(&hard.to_ne_bytes());
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        head[..8].copy_from_slice(&soft.to_ne_bytes());
+        head[8..].copy_from_slice(&hard.to_ne_bytes());
+        let lesson = request.learn.then(Lesson::new).transpose()?;
+        let lesson_fd = lesson.as_ref().map(|l| l.0.as_fd());
+        let fds: Vec<_> = request.stdio.into_iter().chain(lesson_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(&request.stdio));
+        control.push(SendAncillaryMessage::ScmRights(&fds));
         let parts = [IoSlice::new(&head), IoSlice::new(request.env.bytes())];
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&socket, &parts, &mut control, flags)?;
-        let lesson = request.learn.then_some(Lesson(socket));
         Ok(Running { child, lesson })
     }
 }
@@ -123,13 +128,22 @@ impl Drop for Spare {
 }
 
 impl Lesson {
+    /// Bytes, as `shim/template.c` has it.
+    const MOST: usize = 64 << 10;
+
+    fn new() -> io::Result<Self> {
+        let memory = memfd_create("galgo-lesson", MemfdFlags::CLOEXEC)?;
+        ftruncate(&memory, Self::MOST as u64)?;
+        Ok(Self(memory))
+    }
+
     /// The modules, one a line, of a child that has exited; nothing where it did not tell.
     pub fn modules(self) -> Vec<u8> {
-        let mut text = vec![0; 70_000];
-        match recv(&self.0, &mut text[..], RecvFlags::DONTWAIT) {
-            Ok((n, _)) if n > 1 && text[0] == b'L' => text[1..n].to_vec(),
-            _ => Vec::new(),
-        }
+        let mut text = vec![0; Self::MOST];
+        let read = pread(&self.0, &mut text[..], 0).unwrap_or(0);
+        let end = text[..read].iter().position(|&b| b == 0);
+        text.truncate(end.unwrap_or(read));
+        text
     }
 }
 

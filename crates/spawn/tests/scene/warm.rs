@@ -20,6 +20,8 @@ pub struct Warm {
     pub loaded: Loaded,
     /// What it printed to standard error while it was loaded.
     pub stderr: std::io::PipeReader,
+    /// And to standard output.
+    pub stdout: std::io::PipeReader,
 }
 
 #[derive(Debug)]
@@ -40,7 +42,7 @@ impl Warm {
         let mut scene = Scene::new();
         let kind = inspect::kind(path).unwrap();
         let (theirs_in, _) = std::io::pipe().unwrap();
-        let (_stdout, theirs_out) = std::io::pipe().unwrap();
+        let (stdout, theirs_out) = std::io::pipe().unwrap();
         let (stderr, theirs_err) = std::io::pipe().unwrap();
         let args: Vec<CString> = vec![c(path)];
         let start = Start {
@@ -74,6 +76,7 @@ impl Warm {
             template,
             loaded,
             stderr,
+            stdout,
         }
     }
 
@@ -109,14 +112,14 @@ impl Warm {
             })
             .unwrap();
         drop((theirs_in, theirs_out, theirs_err));
-        let (mut out, mut err) = (String::new(), String::new());
-        stdout.read_to_string(&mut out).unwrap();
-        stderr.read_to_string(&mut err).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        stdout.read_to_end(&mut out).unwrap();
+        stderr.read_to_end(&mut err).unwrap();
         let exit = running.child.wait().unwrap();
         let learned = running.lesson.map(|l| l.modules()).unwrap_or_default();
         Answer {
-            out,
-            err,
+            out: String::from_utf8_lossy(&out).into_owned(),
+            err: String::from_utf8_lossy(&err).into_owned(),
             exit,
             learned: String::from_utf8(learned).unwrap(),
         }

@@ -99,7 +99,8 @@ impl Site {
             "listen = [\"127.0.0.1:0\"]\naccess_log = \"access.log\"\nlog_format = \"json\"\n{}\n\
              [defaults]\n{}\n{routes}\n\
              [[route]]\npath = \"/health\"\nrespond = {{ type = \"text/plain\", body = \"fine\" }}\n",
-            self.top, self.defaults,
+            self.top,
+            warm(&self.defaults),
         );
         let mut config = config;
         for (path, kind, folder) in [("/cgi-bin/", "cgi", "cgi-bin"), ("/", "files", "public")] {
@@ -111,6 +112,16 @@ impl Site {
         }
         fs::write(self.dir.path().join("galgo.toml"), config).unwrap();
         Server::start(self)
+    }
+}
+
+/// With `GALGO_TEST_START=warm` all programs are, in every test that does not say how.
+fn warm(defaults: &str) -> String {
+    match std::env::var_os("GALGO_TEST_START") {
+        Some(start) if start == "warm" && !defaults.contains("start =") => {
+            format!("start = \"warm\"\n{defaults}")
+        }
+        _ => defaults.to_owned(),
     }
 }
 
@@ -130,6 +141,7 @@ impl Server {
             .arg("serve")
             .arg(site.path())
             .args(&site.arguments)
+            .env("GALGO_TEST_WAIT_FOR_TEMPLATES", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors)
