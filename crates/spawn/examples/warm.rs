@@ -195,27 +195,26 @@ fn main() {
     }
     cold.report("cold");
     warm.report("warm");
-    for (what, pid) in [("template", template.pid())] {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-        let of = |name: &str| {
-            let line = text.lines().find(|l| l.starts_with(name)).unwrap();
-            line.split_whitespace().nth(1).unwrap().to_owned()
-        };
-        println!(
-            "{what}: Rss {} kB, Pss {} kB, Private_Dirty {} kB",
-            of("Rss"),
-            of("Pss:"),
-            of("Private_Dirty")
-        );
-        if std::env::var("SHOW").is_ok() {
-            let ls = std::process::Command::new("sh")
+    let (what, pid) = ("template", template.pid());
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let of = |name: &str| {
+        let line = text.lines().find(|l| l.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    println!(
+        "{what}: Rss {} kB, Pss {} kB, Private_Dirty {} kB",
+        of("Rss"),
+        of("Pss:"),
+        of("Private_Dirty")
+    );
+    if std::env::var("SHOW").is_ok() {
+        let ls = std::process::Command::new("sh")
                 .arg("-c")
                 .arg(format!(
                     "ls -l /proc/{pid}/fd; cat /proc/{pid}/task/*/syscall; cat /proc/{pid}/task/*/comm; grep -c . /proc/{pid}/maps; grep ' ..-s' /proc/{pid}/maps"
                 ))
                 .output()
                 .unwrap();
-            println!("{}", String::from_utf8_lossy(&ls.stdout));
-        }
+        println!("{}", String::from_utf8_lossy(&ls.stdout));
     }
 }
