@@ -11,6 +11,7 @@ pub mod conn;
 pub mod fault;
 pub mod handler;
 pub mod id;
+pub mod idle;
 pub mod listen;
 pub mod log;
 pub mod pace;

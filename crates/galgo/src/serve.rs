@@ -325,7 +325,7 @@ fn raise_descriptors() -> u64 {
 /// its socket, one open file, and the pipes of the programs that may run and the files of those that wait.
 fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
     const PER_PROGRAM: usize = 10;
-    const PER_WORKER: usize = 16;
+    const PER_WORKER: usize = 16 + crate::handler::files::OPEN;
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let reserved = 64
         + config.workers * (PER_WORKER + 2 * config.listen.len())

@@ -24,6 +24,9 @@ const char *galgo_modules(void);
    the GALGO_ bits asked for. */
 int galgo_stop(const char *files, const char *obstacle);
 
+/* Called in each child before it waits for its request, where it is set. */
+extern void (*galgo_waits)(void);
+
 /* The environment of this request as it arrived, "NAME=value" and a NUL for each variable. */
 const char *galgo_environment(size_t *length);
 

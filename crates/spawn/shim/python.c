@@ -8,9 +8,9 @@
  */
 #define _GNU_SOURCE
 #include "galgo.h"
+#include "python.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,109 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the interpreter, of any version: found by name, in the program or in its library ---- */
-
-typedef struct object object;
-
-static struct {
-    int (*IsInitialized)(void);
-    int (*FinalizeEx)(void);
-    int (*GILState_Ensure)(void);
-    void (*GILState_Release)(int);
-    object *(*Eval_EvalCode)(object *, object *, object *);
-    object *(*Eval_GetFrame)(void);
-    object *(*CompileString)(const char *, const char *, int);
-    object *(*Import_GetModuleDict)(void);
-    object *(*Dict_New)(void);
-    void (*Dict_Clear)(object *);
-    object *(*Dict_GetItemString)(object *, const char *);
-    int (*Dict_SetItemString)(object *, const char *, object *);
-    int (*Dict_DelItemString)(object *, const char *);
-    object *(*Module_GetDict)(object *);
-    object *(*Object_GetAttrString)(object *, const char *);
-    object *(*Object_CallFunction)(object *, const char *, ...);
-    object *(*Object_CallMethod)(object *, const char *, const char *, ...);
-    int (*Object_IsTrue)(object *);
-    int (*Object_IsInstance)(object *, object *);
-    object *(*Bytes_FromStringAndSize)(const char *, ssize_t);
-    char *(*Bytes_AsString)(object *);
-    object *(*Unicode_EncodeFSDefault)(object *);
-    object *(*Sequence_GetItem)(object *, ssize_t);
-    ssize_t (*Sequence_Size)(object *);
-    long (*Long_AsLong)(object *);
-    object *(*Sys_GetObject)(const char *);
-    int (*Sys_Audit)(const char *, const char *, ...);
-    int (*File_WriteObject)(object *, object *, int);
-    void (*Sys_WriteStderr)(const char *, ...);
-    object *(*Err_Occurred)(void);
-    int (*Err_ExceptionMatches)(object *);
-    void (*Err_Fetch)(object **, object **, object **);
-    void (*Err_Restore)(object *, object *, object *);
-    void (*Err_NormalizeException)(object **, object **, object **);
-    void (*Err_Clear)(void);
-    void (*Err_Print)(void);
-    void (*Err_WriteUnraisable)(object *);
-    void (*OS_BeforeFork)(void);
-    void (*OS_AfterFork_Child)(void);
-    object *None, *True, **SystemExit, **KeyboardInterrupt, *Int;
-} py;
-
-static const struct { void *at; const char *name; } NAMES[] = {
-    {&py.IsInitialized, "Py_IsInitialized"},
-    {&py.FinalizeEx, "Py_FinalizeEx"},
-    {&py.GILState_Ensure, "PyGILState_Ensure"},
-    {&py.GILState_Release, "PyGILState_Release"},
-    {&py.Eval_EvalCode, "PyEval_EvalCode"},
-    {&py.Eval_GetFrame, "PyEval_GetFrame"},
-    {&py.CompileString, "Py_CompileString"},
-    {&py.Import_GetModuleDict, "PyImport_GetModuleDict"},
-    {&py.Dict_New, "PyDict_New"},
-    {&py.Dict_Clear, "PyDict_Clear"},
-    {&py.Dict_GetItemString, "PyDict_GetItemString"},
-    {&py.Dict_SetItemString, "PyDict_SetItemString"},
-    {&py.Dict_DelItemString, "PyDict_DelItemString"},
-    {&py.Module_GetDict, "PyModule_GetDict"},
-    {&py.Object_GetAttrString, "PyObject_GetAttrString"},
-    {&py.Object_CallFunction, "PyObject_CallFunction"},
-    {&py.Object_CallMethod, "PyObject_CallMethod"},
-    {&py.Object_IsTrue, "PyObject_IsTrue"},
-    {&py.Object_IsInstance, "PyObject_IsInstance"},
-    {&py.Bytes_FromStringAndSize, "PyBytes_FromStringAndSize"},
-    {&py.Bytes_AsString, "PyBytes_AsString"},
-    {&py.Unicode_EncodeFSDefault, "PyUnicode_EncodeFSDefault"},
-    {&py.Sequence_GetItem, "PySequence_GetItem"},
-    {&py.Sequence_Size, "PySequence_Size"},
-    {&py.Long_AsLong, "PyLong_AsLong"},
-    {&py.Sys_GetObject, "PySys_GetObject"},
-    {&py.Sys_Audit, "PySys_Audit"},
-    {&py.File_WriteObject, "PyFile_WriteObject"},
-    {&py.Sys_WriteStderr, "PySys_WriteStderr"},
-    {&py.Err_Occurred, "PyErr_Occurred"},
-    {&py.Err_ExceptionMatches, "PyErr_ExceptionMatches"},
-    {&py.Err_Fetch, "PyErr_Fetch"},
-    {&py.Err_Restore, "PyErr_Restore"},
-    {&py.Err_NormalizeException, "PyErr_NormalizeException"},
-    {&py.Err_Clear, "PyErr_Clear"},
-    {&py.Err_Print, "PyErr_Print"},
-    {&py.Err_WriteUnraisable, "PyErr_WriteUnraisable"},
-    {&py.OS_BeforeFork, "PyOS_BeforeFork"},
-    {&py.OS_AfterFork_Child, "PyOS_AfterFork_Child"},
-    {&py.None, "_Py_NoneStruct"},
-    {&py.True, "_Py_TrueStruct"},
-    {&py.SystemExit, "PyExc_SystemExit"},
-    {&py.KeyboardInterrupt, "PyExc_KeyboardInterrupt"},
-    {&py.Int, "PyLong_Type"},
-};
-
-static int resolve(void) {
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
-        void *found = dlsym(RTLD_DEFAULT, NAMES[i].name);
-        if (!found)
-            return 0;
-        memcpy(NAMES[i].at, &found, sizeof found);
-    }
-    return 1;
-}
+/* ---- words for what is asked of it ---- */
 
 static object *module(const char *name) {
     return py.Dict_GetItemString(py.Import_GetModuleDict(), name);
@@ -142,6 +40,9 @@ struct text { char *text; size_t length, room; };
 
 static struct text files, first;
 static int recording;
+
+/* Modules that an earlier attempt to load did not go well with, one a line. */
+static const char *refused = "";
 
 static void append(struct text *to, const char *word, char end) {
     size_t length = strlen(word);
@@ -312,25 +213,35 @@ static int prepare(void) {
     return called(py.Eval_EvalCode(code, part, part));
 }
 
-/* The interpreter once more, to load fewer modules: what one has done cannot be taken back. */
-static void restart(object *modules, object *refused) {
+/* A sequence of bytes objects as a vector that ends with NULL. */
+static char **vector(object *words, ssize_t more) {
+    ssize_t count = words ? py.Sequence_Size(words) : 0;
+    char **list = count > 0 ? calloc((size_t)(count + more + 1), sizeof *list) : NULL;
+    for (ssize_t i = 0; list && i < count; i++)
+        list[i] = py.Bytes_AsString(py.Sequence_GetItem(words, i));
+    return list;
+}
+
+/* The interpreter once more, as it was started, to load fewer modules: what one has done cannot be
+   taken back. */
+static void restart(object *again) {
     char path[4096], name[16] = "";
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    object *words = py.Object_CallFunction(ours("command"), NULL);
-    ssize_t count = called(words) ? py.Sequence_Size(words) : 0;
-    char **argv = calloc((size_t)count + 1, sizeof *argv);
-    if (!argv || count < 1 || length < 1)
+    char **argv = vector(py.Sequence_GetItem(again, 0), 0);
+    char **envp = vector(py.Sequence_GetItem(again, 1), 1);
+    if (!argv || !envp || length < 1)
         return;
     path[length] = 0;
-    for (ssize_t i = 0; i < count; i++)
-        argv[i] = py.Bytes_AsString(py.Sequence_GetItem(words, i));
     prctl(PR_GET_NAME, name);
-    setenv("GALGO_NAME", name, 1);
-    setenv("GALGO_MODULES", py.Bytes_AsString(modules), 1);
-    setenv("GALGO_REFUSED", py.Bytes_AsString(refused), 1);
+    char variable[sizeof "GALGO_NAME=" + sizeof name] = "GALGO_NAME=";
+    strcat(variable, name);
+    size_t last = 0;
+    while (envp[last])
+        last++;
+    envp[last] = variable;
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
-    execv(path, argv);
+    execve(path, argv, envp);
 }
 
 static int stopped;
@@ -341,14 +252,14 @@ static void stop(const char *path) {
     object *code = NULL;
     stopped = 1;
     object *before = py.Bytes_FromStringAndSize(first.text, (ssize_t)first.length);
-    object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yyO", galgo_modules(), path, before) : NULL;
+    object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yyyO", galgo_modules(), refused, path, before) : NULL;
     if (!loaded) {
         py.Err_Print();
         obstacle = "could not be prepared; its standard error says why";
     } else {
-        object *fewer = py.Sequence_GetItem(loaded, 0);
-        if (fewer != py.None)
-            restart(fewer, py.Sequence_GetItem(loaded, 1));
+        object *again = py.Sequence_GetItem(loaded, 0);
+        if (again != py.None)
+            restart(again);
         code = py.Sequence_GetItem(loaded, 1);
         char *names = py.Bytes_AsString(py.Sequence_GetItem(loaded, 2));
         for (char *name = strtok(names, "\n"); name; name = strtok(NULL, "\n"))
@@ -357,8 +268,8 @@ static void stop(const char *path) {
     note(path);
     recording = 0;
     py.OS_BeforeFork();
+    galgo_waits = py.OS_AfterFork_Child;
     int learn = galgo_stop(files.text, obstacle) & GALGO_LEARN;
-    py.OS_AfterFork_Child();
     size_t length;
     const char *block = galgo_environment(&length);
     object *bytes = py.Bytes_FromStringAndSize(block, (ssize_t)length);
@@ -519,6 +430,25 @@ static int asks(const char *name) {
     return value && *value;
 }
 
+/* What made this process a template is for no other: a module may start programs while it loads. */
+static void forget(void) {
+    const char *preload = getenv("LD_PRELOAD"), *others = preload ? strchr(preload, ':') : NULL;
+    const char *kept = getenv("GALGO_REFUSED"), *name = getenv("GALGO_NAME");
+    if (name)
+        prctl(PR_SET_NAME, name); /* it was started again by the interpreter's own path */
+    if (kept)
+        refused = strdup(kept);
+    galgo_modules();
+    if (others)
+        setenv("LD_PRELOAD", others + 1, 1);
+    else
+        unsetenv("LD_PRELOAD");
+    static const char *const names[] = {"GALGO_TEMPLATE", "GALGO_MODULES", "GALGO_REFUSED", "GALGO_NAME",
+                                        "GALGO_ENVIRONMENT", "LD_BIND_NOW"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
 /* In every program on the way, too: only the interpreter has these names. */
 __attribute__((constructor)) static void begin(int argc, char **argv) {
     if (!galgo_is("python"))
@@ -528,16 +458,14 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     if (!interpreter)
         return;
     const char *obstacle = unusual(argc, argv);
-    const char *name = getenv("GALGO_NAME");
-    if (name)
-        prctl(PR_SET_NAME, name); /* it was started again by the interpreter's own path */
-    if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !resolve())
-        obstacle = "runs a Python older than 3.8";
+    if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !python_resolve())
+        obstacle = "runs a Python older than 3.8, or one that hides its C functions";
     else if (!obstacle && is_archive(script_of(argc, argv)))
         obstacle = "is an archive of modules";
     else if (!obstacle && (asks("PYTHONINSPECT") || asks("PYTHONDEVMODE") || asks("PYTHONVERBOSE") ||
                            asks("PYTHONPROFILEIMPORTTIME")))
         obstacle = "runs for its developer (PYTHONINSPECT, PYTHONDEVMODE, PYTHONVERBOSE, PYTHONPROFILEIMPORTTIME)";
+    forget();
     if (obstacle)
         galgo_stop(NULL, obstacle);
     else

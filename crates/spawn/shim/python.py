@@ -35,6 +35,8 @@ class Watch:
         self.read, self.walk = self.env.__getitem__, self.env.__iter__
         self.env.__getitem__ = lambda it, key: self.reading(it, key)
         self.env.__iter__ = lambda it: self.walking(it)
+        self.cwd, self.mask = os.getcwd(), os.umask(0)
+        os.umask(self.mask)
         self.before = self.state()
 
     def reading(self, it, key):
@@ -59,6 +61,10 @@ class Watch:
             os.listdir("/proc/self/fd"),
             os.getcwd(),
         )
+
+    def undo(self):
+        os.chdir(self.cwd)
+        os.umask(self.mask)
 
     def clean(self):
         return not self.asked and self.state() == self.before
@@ -108,8 +114,8 @@ def imported(name, path):
     return True
 
 
-def load(names, path, env):
-    """None, the script's code or None, files; or, to start again with: modules, those refused."""
+def load(names, refused, path, env):
+    """None or how to start again (arguments, environment); the script's code or None; files."""
     global known
     names = [name for name in os.fsdecode(names).split("\n") if name]
     path = os.fsdecode(path)
@@ -119,7 +125,7 @@ def load(names, path, env):
     main["__loader__"] = loader("__main__", path)
     watch = Watch()
     seeds = Seeds() if "random" in names else None
-    refused = set(os.environ.get("GALGO_REFUSED", "").split("\n"))  # by an earlier attempt
+    refused = set(os.fsdecode(refused).split("\n"))
     good = []
     for name in names:
         if imported(name, path) and watch.clean() and refused.isdisjoint(sys.modules):
@@ -134,8 +140,8 @@ def load(names, path, env):
     if seeds:
         seeds.end()
     if len(good) < len(names):
-        rest = [name for name in names if name not in refused]
-        return os.fsencode("\n".join(rest)), os.fsencode("\n".join(refused)), b""
+        watch.undo()
+        return again([name for name in names if name not in refused], refused), None, b""
     if code is None:  # the interpreter itself sets them
         del main["__file__"], main["__cached__"]
     known = len(sys.modules)
@@ -167,9 +173,17 @@ def sources():
     return [os.path.abspath(file) for file in files if isinstance(file, str) and "\n" not in file]
 
 
-def command():
-    with open("/proc/self/cmdline", "rb") as file:
-        return file.read().split(b"\0")[:-1]
+def again(names, refused):
+    """As the kernel started this process, with these modules."""
+    words = []
+    for name in "cmdline", "environ":
+        with open("/proc/self/" + name, "rb") as file:
+            words.append(file.read().split(b"\0")[:-1])
+    command, env = words
+    env = [it for it in env if not it.startswith((b"GALGO_MODULES=", b"GALGO_REFUSED=", b"GALGO_NAME="))]
+    for key, value in ("MODULES", names), ("REFUSED", refused):
+        env.append(os.fsencode(f"GALGO_{key}=" + "\n".join(value)))
+    return command, env
 
 
 # ---- in a child, before the script's first line ----
@@ -190,7 +204,7 @@ def ready(before):
     """Notes what a child compares with, and what it has to renew."""
     for name in {**before, **posix.environ}:
         old, new = before.get(name), posix.environ.get(name)
-        if old != new and not name.startswith((b"GALGO_", b"LD_PRELOAD")):
+        if old != new and not name.startswith((b"GALGO_", b"LD_PRELOAD", b"LD_BIND_NOW")):
             changes.append((name, old, new))
     for fd, stream in enumerate((sys.__stdin__, sys.__stdout__, sys.__stderr__)):
         if stream is not None:
@@ -214,7 +228,7 @@ def kind(fd):
 def rehearse():
     """What children do is done before, for what the interpreter keeps of it: caches, specialised code."""
     block = b"\0".join(b"=".join(variable) for variable in posix.environ.items())
-    for _ in range(20):
+    for _ in range(9):
         mend(block)
         any(map(destructive, kinds()))
 
@@ -241,14 +255,15 @@ def mend(block):
 
 
 def opened(fd, stream):
-    """Made again as at start-up, in place: they know whether they can be repositioned."""
+    """Made again as at start-up, in place: it knows by then whether it can be repositioned."""
     buffer = stream.buffer
-    raw = getattr(buffer, "raw", buffer)
+    old = getattr(buffer, "raw", buffer)
+    raw = type(old)(fd, old.mode, closefd=False)
+    raw.name = old.name
     text = stream.encoding, stream.errors, "\n", stream.line_buffering, stream.write_through
-    name = raw.name
-    raw.__init__(fd, raw.mode, closefd=False)
-    raw.name = name
-    if raw is not buffer:
+    if old is buffer:
+        buffer = raw
+    else:
         buffer.__init__(raw, raw._blksize)
     stream.__init__(buffer, *text)
 
@@ -290,7 +305,8 @@ def spaces():
 
 
 def thorough():
-    due = sys.warnoptions or sys.flags.dev_mode or any(map(destructive, kinds()))
+    threads = sys.modules["_thread"]._count()  # daemons, which end at a moment of their own
+    due = threads or sys.warnoptions or any(map(destructive, kinds()))
     if due:
         gc.unfreeze()
     return due

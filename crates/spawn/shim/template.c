@@ -256,6 +256,8 @@ static int become(int socket) {
 
 /* ---- the template ---- */
 
+void (*galgo_waits)(void);
+
 int galgo_stop(const char *files, const char *obstacle) {
     galgo_modules();
     say_files(files);
@@ -280,6 +282,8 @@ int galgo_stop(const char *files, const char *obstacle) {
         if (sibling() == 0) {
             setpgid(0, 0);
             close(GALGO_CONTROL);
+            if (galgo_waits)
+                galgo_waits();
             say(socket, 'H', "", 0);
             return become(socket);
         }

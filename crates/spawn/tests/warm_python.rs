@@ -4,7 +4,7 @@
 
 mod scene;
 
-use galgo_spawn::{Limits, Start, Status};
+use galgo_spawn::{EnvBlock, Limits, Start, Status, template::Request};
 use scene::{
     Scene, c,
     warm::{Answer, Warm, script},
@@ -102,6 +102,7 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ("sys", "", include_str!("python/sys.py")),
     ("sys -I", "-I", include_str!("python/sys.py")),
     ("sys -E", "-E", include_str!("python/sys.py")),
+    ("sys -S", "-S", include_str!("python/sys.py")),
     ("sys -u", "-u", include_str!("python/sys.py")),
     ("sys -OO", "-OO", include_str!("python/sys.py")),
     ("sys -Xutf8", "-Xutf8", include_str!("python/sys.py")),
@@ -262,7 +263,7 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     (
         "fork",
         "",
-        "import os, sys\nprint('twice')\npid = os.fork()\nif pid == 0:\n    print('child')\n    sys.exit(3)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if hasattr(os, 'waitstatus_to_exitcode') else 3)\n",
+        "import os, sys\nprint('twice')\npid = os.fork()\nif pid == 0:\n    print('child')\n    sys.exit(3)\nprint(os.WEXITSTATUS(os.waitpid(pid, 0)[1]))\n",
     ),
     (
         "processes",
@@ -554,6 +555,10 @@ fn modules_that_do_more_than_load_are_left_to_the_children() {
             "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n",
         ),
         ("moves", "import os\nos.chdir('/')\n"),
+        (
+            "creates",
+            "import os\nos.umask(0o77)\nos.environ['LEFT'] = '1'\nprint()\n",
+        ),
         ("fails", "raise ValueError\n"),
         ("exits", "raise SystemExit\n"),
         ("listens", "import socket\nS = socket.socket()\n"),
@@ -672,5 +677,82 @@ fn nothing_that_a_script_leaves_behind_reaches_the_next() {
     let warm = Warm::load_with(&path, &learned);
     for _ in 0..3 {
         assert_eq!(seen(warm.get(&[])), expected);
+    }
+}
+
+#[test]
+fn wrappers_around_the_interpreter_do_what_they_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "import os, sys\nprint(sorted(os.environ.items()), sys.argv, open('/proc/self/comm').read(), flush=True)\n\
+                os.execl('/bin/sh', 'sh', '-c', 'env | sort')\n";
+    let shell = script(folder.path(), "python", "");
+    let wrapper = "export ADDED='a b' PATH=/opt:$PATH\nexec";
+    fs::write(
+        &shell,
+        format!("#!/bin/sh\n{wrapper} {} -B \"$@\"\n", python()),
+    )
+    .unwrap();
+    let program = script(
+        folder.path(),
+        "wrapped",
+        &format!("#!{}\n{text}", shell.display()),
+    );
+    let (out, ..) = compare("wrapped", &program);
+    assert!(out.contains("ADDED=a b"), "{out}");
+    let program = script(
+        folder.path(),
+        "through_env",
+        &format!("#!/usr/bin/env python3\n{text}"),
+    );
+    compare("env", &program);
+}
+
+#[test]
+fn a_module_may_start_programs_while_it_loads() {
+    let folder = tempfile::tempdir().unwrap();
+    let module = "import subprocess, sys\ncode = 'import os; print(sorted(os.environ))'\n\
+                  OUT = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)\n";
+    fs::write(folder.path().join("starts.py"), module).unwrap();
+    let text = "import sys\nthere = 'starts' in sys.modules\nimport starts\n\
+                print(there, starts.OUT.returncode, 'LD_PRELOAD' in starts.OUT.stdout)\n";
+    let path = script(folder.path(), "program.py", &(first_line("") + text));
+    let warm = Warm::load_with(&path, "subprocess\nstarts");
+    assert_eq!(warm.loaded.obstacle, None);
+    assert_eq!(warm.get(&[]).out, "True 0 False\n");
+}
+
+#[test]
+fn standard_input_of_any_kind_is_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "import sys, os\ni = sys.stdin\nprint(i.seekable(), i.buffer.seekable(), i.buffer.raw.seekable(), i, i.buffer.raw)\n\
+                print(ascii(i.readline()), i.seekable() and i.buffer.tell(), i.buffer.raw.seekable(), ascii(i.read()))\n\
+                print(i.seekable() and i.seek(0), ascii(i.read(3)), i.mode, vars(i), vars(i.buffer.raw), i.isatty())\n";
+    let path = script(folder.path(), "program.py", &(first_line("") + text));
+    let data = folder.path().join("body");
+    fs::write(&data, "first line\nsecond line\n".repeat(50)).unwrap();
+    let warm = Warm::load(&path);
+    for input in [data.as_path(), Path::new("/dev/null")] {
+        let file = || fs::File::open(input).unwrap();
+        let expected = Command::new(&path).stdin(file()).output().unwrap();
+        let (mut stdout, theirs_out) = std::io::pipe().unwrap();
+        let stdin = file();
+        let request = Request {
+            env: &EnvBlock::default(),
+            stdio: [stdin.as_fd(), theirs_out.as_fd(), theirs_out.as_fd()],
+            cpu: None,
+            learn: false,
+        };
+        let mut running = warm.spare().start(&request).unwrap();
+        drop(theirs_out);
+        let mut out = Vec::new();
+        stdout.read_to_end(&mut out).unwrap();
+        running.child.wait().unwrap();
+        let expected = String::from_utf8_lossy(&expected.stdout);
+        assert_eq!(
+            String::from_utf8_lossy(&out),
+            expected,
+            "{}",
+            input.display()
+        );
     }
 }

@@ -20,16 +20,8 @@ use galgo_proto::h1::{ALLOW, BodyLen, Head, HeadError, HeadLimits, HeadScan, Ver
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    buf::Buf,
-    fault::Fault,
-    handler,
-    id::Id,
-    listen::Accepted,
-    log::access::Entry,
-    pace::Pace,
-    proxy,
-    sock::Sock,
-    worker::{Phase, Worker},
+    buf::Buf, fault::Fault, handler, id::Id, idle::Seat, listen::Accepted, log::access::Entry,
+    pace::Pace, proxy, sock::Sock, worker::Worker,
 };
 use input::{Input, RequestBody};
 use send::{After, Sender};
@@ -167,6 +159,7 @@ impl Drop for Unfinished<'_> {
 
 struct Conn<'w> {
     worker: &'w Rc<Worker>,
+    seat: Seat<'w>,
     sock: Rc<Sock>,
     link: Link,
     input: Input,
@@ -210,6 +203,7 @@ impl<'w> Conn<'w> {
         let sender = Sender::new(sock.clone(), pace);
         Some(Self {
             worker,
+            seat: worker.idle.seat(),
             sock,
             link,
             input,
@@ -237,14 +231,12 @@ impl<'w> Conn<'w> {
         if self.worker.server.draining() {
             return false;
         }
-        let place = self.worker.idle.enter();
-        let mut phase = self.worker.server.phase.clone();
+        let place = self.seat.enter();
         tokio::select! {
             biased;
             read = self.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),
-            () = place.shed() => false,
-            _ = phase.wait_for(|p| *p != Phase::Serving) => false,
-            () = tokio::time::sleep(self.worker.server.config.http.keep_alive) => false,
+            // To make room, because the server drains, or because `keep_alive` is over.
+            () = place.ended() => false,
         }
     }
 

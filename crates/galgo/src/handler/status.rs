@@ -20,6 +20,9 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
         entry.status = fault.status();
         entry.id
     };
+    if matches!(fault, Fault::Busy(_)) && !worker.says_busy() {
+        return;
+    }
     let level = match fault {
         Fault::Client(..) | Fault::Gone(_) | Fault::NotFound => return,
         Fault::Refused(_) | Fault::Busy(_) => Level::Warn,

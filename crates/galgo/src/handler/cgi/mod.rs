@@ -41,6 +41,8 @@ pub async fn answer(
     found: &Match<'_, '_>,
     cgi: &Cgi,
 ) -> Result<Answer, Fault> {
+    // Whoever is turned away must not cost those who are served: no program is looked for.
+    worker.server.admission.refuse_if_full()?;
     let path = &head.target.path;
     let script = route::program(cgi, &found.route.path, path).map_err(|refusal| match refusal {
         Refusal::NotFound => Fault::NotFound,

@@ -1,8 +1,8 @@
 //! Static files: 1. method 2. open 3. conditional 4. range 5. body.
 //!
 //! Everything is decided on the file that was opened, never on its name: openat2, fstat, read, close. A
-//! small file is remembered, and costs one fstatat while it stays the same; replacing it takes effect
-//! at once.
+//! small file is remembered, and a few large ones stay open for a moment: they cost one fstatat while they
+//! stay the same; replacing one takes effect at once.
 
 mod cache;
 mod listing;
@@ -21,6 +21,8 @@ use galgo_proto::h1::{Head, Method};
 
 use self::open::{Found, Refused};
 use crate::{body::Response, config};
+
+pub(crate) use self::cache::{OPEN, close_open};
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
