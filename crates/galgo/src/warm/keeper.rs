@@ -20,7 +20,8 @@ use tokio::io::Interest;
 
 use super::{
     Setup, Warm,
-    program::{Program, Room, Work},
+    live::Room,
+    program::{Program, Work},
     watch,
 };
 use crate::{log::Level, relay::stderr::escape, sock::register, worker::Worker};

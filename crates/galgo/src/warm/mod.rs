@@ -2,10 +2,12 @@
 //!
 //! 1. `take`: a child for this request, or none: then the program is started cold, at once
 //! 2. `program`: what is known of one program, and which of its templates is next
-//! 3. `keeper`: loads, replaces and lets go of a program's templates, off the path of requests
-//! 4. `watch`: which files a template was made from, and whether one has changed
+//! 3. `live`: a loaded template, its children that wait, its share of what is bounded
+//! 4. `keeper`: loads, replaces and lets go of a program's templates, off the path of requests
+//! 5. `watch`: which files a template was made from, and whether one has changed
 
 mod keeper;
+mod live;
 mod program;
 mod take;
 mod watch;

@@ -1,7 +1,6 @@
 //! One program that is started warm: its templates, and what is known about it.
 
 use std::{
-    collections::VecDeque,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +11,11 @@ use std::{
 use galgo_spawn::template::{Spare, Template};
 use tokio::sync::Notify;
 
-use super::{Warm, lock};
+use super::{
+    Warm,
+    live::{Live, Room},
+    lock,
+};
 use crate::{
     log::{ErrorLog, Level},
     route::Version,
@@ -21,11 +24,6 @@ use crate::{
 /// Templates of one program: requests go to them in turn, so that what one child learns of its
 /// addresses does not hold for the next.
 pub(super) const TWINS: usize = 2;
-/// Children that wait ahead of their requests, in each template.
-const AHEAD: usize = 2;
-/// A template is replaced after so many children, or so long.
-const SERVES: u64 = 10_000;
-const LIVES: Duration = Duration::from_secs(3600);
 /// After a crash or a failure the program stays cold for this long, doubled each time up to the
 /// most; a quiet [`CALM`] forgets them.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -64,25 +62,6 @@ pub(super) struct State {
     failed: Instant,
     /// Somebody loads and watches its templates.
     kept: bool,
-}
-
-/// A loaded template.
-#[derive(Debug)]
-struct Live {
-    template: Template,
-    spares: VecDeque<Spare>,
-    served: u64,
-    since: Instant,
-    /// How many lessons it was loaded with.
-    lessons: u32,
-    _room: Room,
-}
-
-/// A template's share of what is bounded; given back when dropped.
-#[derive(Debug)]
-pub(super) struct Room {
-    warm: Arc<Warm>,
-    memory: u64,
 }
 
 /// What a program's keeper has to do.
@@ -173,11 +152,8 @@ impl Program {
     pub(super) fn refill(&self, template: i32) {
         let mut state = lock(&self.state);
         let live = state.live.iter_mut().find(|l| l.template.pid() == template);
-        if let Some(live) = live
-            && live.spares.len() < AHEAD
-            && let Ok(spare) = live.template.spare()
-        {
-            live.spares.push_back(spare);
+        if let Some(live) = live {
+            live.refill();
         }
     }
 
@@ -208,14 +184,7 @@ impl Program {
             return drop(template);
         }
         let now = Instant::now();
-        let live = Live {
-            template,
-            spares: VecDeque::new(),
-            served: 0,
-            since: now,
-            lessons,
-            _room: room,
-        };
+        let live = Live::new(template, room, lessons);
         let known = state.lessons;
         let old = state.live.iter().position(|l| l.is_old(known, now));
         let gone = old.map(|at| state.live.remove(at));
@@ -369,50 +338,5 @@ impl State {
             (true, true) => Work::Wait(self.not_before - now),
             (false, _) => Work::Wait((longest - idle).min(PAUSE)),
         }
-    }
-}
-
-impl Live {
-    /// A child, and whether it shall tell what it loads: the first, the second, the fourth...
-    fn child(&mut self) -> std::io::Result<(Spare, i32, bool)> {
-        let spare = match self.spares.pop_front() {
-            Some(spare) => spare,
-            None => self.template.spare()?,
-        };
-        self.served += 1;
-        let teach = self.template.teaches() && self.served.is_power_of_two() && self.served <= 1024;
-        Ok((spare, self.template.pid(), teach))
-    }
-
-    fn is_old(&self, lessons: u32, now: Instant) -> bool {
-        self.lessons < lessons
-            || self.served >= SERVES
-            || now.saturating_duration_since(self.since) >= LIVES
-    }
-}
-
-impl Room {
-    /// A place for a template that is about to be loaded.
-    pub(super) fn take(warm: &Arc<Warm>, program: &Arc<Program>) -> Option<Self> {
-        warm.room(program).then(|| {
-            warm.count.fetch_add(1, Ordering::Relaxed);
-            Self {
-                warm: warm.clone(),
-                memory: 0,
-            }
-        })
-    }
-
-    /// What the template turned out to hold, bytes.
-    pub(super) fn holds(&mut self, memory: u64) {
-        self.warm.memory.fetch_add(memory, Ordering::Relaxed);
-        self.memory += memory;
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.warm.count.fetch_sub(1, Ordering::Relaxed);
-        self.warm.memory.fetch_sub(self.memory, Ordering::Relaxed);
     }
 }
