@@ -98,6 +98,7 @@ impl Run<'_, '_, '_> {
             interpreter: self.script.interpreter.clone(),
             limits: self.cgi.options.limits,
             no_new_privs: self.cgi.options.no_new_privs,
+            patience: self.cgi.options.first_byte_timeout,
         }
     }
 
