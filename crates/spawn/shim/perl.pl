@@ -40,9 +40,11 @@ sub flush {
 sub stop_here {
     load_learned();
     flush();
-    my @files = grep { defined && !ref && m{^/} } values %INC;
-    push @files, $0 if $0 =~ m{^/};
     local ($!, $@);
+    # `use lib 'lib'` makes relative names. Some modules note themselves under what is no file.
+    my $here = readlink('/proc/self/cwd');
+    my @files = grep { defined && !ref && !/\n/ } $0, values %INC;
+    @files = map { m{^/} ? $_ : length && -e ? "$here/$_" : () } @files;
     # What BEGIN blocks did to the environment they do to that of each request.
     for my $name (keys %before, keys %ENV) {
         my ($old, $new) = @{[$before{$name}, $ENV{$name}]};

@@ -20,13 +20,12 @@ use tokio::io::Interest;
 
 use super::{
     Setup, Warm,
-    program::{Program, Room, Work},
+    live::Room,
+    program::{Program, Work},
     watch,
 };
 use crate::{log::Level, relay::stderr::escape, sock::register, worker::Worker};
 
-/// A program that has not come to its first line after this long is started cold.
-const LOAD: Duration = Duration::from_secs(30);
 /// What a program says on standard error while it is loaded: this much goes to the log.
 const SAID: u64 = 4 << 10;
 
@@ -66,9 +65,9 @@ async fn load(
     lessons: u32,
 ) {
     let began = Instant::now();
-    let version = program.version();
+    let edition = program.edition();
     let Some(mut room) = Room::take(warm, program) else {
-        return program.failed("max_templates or templates_memory is reached");
+        return program.crowded();
     };
     let loaded = match kind(setup) {
         Ok(kind) => stop(worker, warm, program, setup, kind, modules).await,
@@ -88,9 +87,9 @@ async fn load(
                 .logs
                 .error
                 .write(Level::Info, &program.name, &words);
-            program.add(template, room, lessons, &version);
+            program.add(template, room, lessons, edition);
         }
-        Err(Failure::Unfit(why)) => program.unfit(&version, &why),
+        Err(Failure::Unfit(why)) => program.unfit(edition, &why),
         Err(Failure::NotNow(why)) => program.failed(&why),
     }
 }
@@ -129,28 +128,29 @@ async fn stop(
     let started = Template::start(&mut worker.spawner.borrow_mut(), &start, kind, modules);
     let mut template = started.map_err(|e| Failure::NotNow(e.to_string()))?;
     drop((stdin, stdout, stderr));
-    let loaded = tokio::time::timeout(LOAD, stopped(&mut template)).await;
+    let loaded = tokio::time::timeout(setup.patience, stopped(&mut template)).await;
     let loaded = match loaded {
         Ok(Ok(loaded)) => loaded,
         Ok(Err(e)) => return Err(Failure::NotNow(ended(&e, &mut err))),
         Err(_late) => {
-            let seconds = LOAD.as_secs();
-            let why = format!("has not come to its first line after {seconds} s");
-            return Err(Failure::Unfit(why));
+            let why = "it has not come to its first line within first_byte_timeout";
+            return Err(Failure::NotNow(why.into()));
         }
     };
+    // Also of one that is unfit: with another module it may not be.
+    unchanged(warm, program, setup, &loaded, since)?;
     if let Some(obstacle) = loaded.obstacle {
         return Err(Failure::Unfit(obstacle));
     }
     if !said(&mut out).is_empty() {
         return Err(Failure::Unfit("prints while loading".into()));
     }
-    // Each cold start would write it, and no child does: a warning of the compiler, most often.
-    if let Some(line) = said(&mut err).lines().find(|l| !l.trim().is_empty()) {
-        let why = format!("writes to standard error while loading: {line}");
-        return Err(Failure::Unfit(why));
+    let warnings = said(&mut err);
+    for line in warnings.lines().filter(|l| !l.trim().is_empty()) {
+        let words = format!("said while it was loaded: {line}");
+        let log = &worker.server.logs.error;
+        log.write(Level::Warn, &program.name, &words);
     }
-    unchanged(warm, program, setup, &loaded, since)?;
     Ok(template)
 }
 

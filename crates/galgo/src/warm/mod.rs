@@ -2,10 +2,12 @@
 //!
 //! 1. `take`: a child for this request, or none: then the program is started cold, at once
 //! 2. `program`: what is known of one program, and which of its templates is next
-//! 3. `keeper`: loads, replaces and lets go of a program's templates, off the path of requests
-//! 4. `watch`: which files a template was made from, and whether one has changed
+//! 3. `live`: a loaded template, its children that wait, its share of what is bounded
+//! 4. `keeper`: loads, replaces and lets go of a program's templates, off the path of requests
+//! 5. `watch`: which files a template was made from, and whether one has changed
 
 mod keeper;
+mod live;
 mod program;
 mod take;
 mod watch;
@@ -20,6 +22,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use galgo_spawn::{EnvBlock, Limits};
@@ -45,6 +48,9 @@ pub struct Setup {
     pub limits: Limits,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
+    /// How long it may take to its first line: where a cold start would be ended, there is nothing
+    /// to be gained.
+    pub patience: Duration,
 }
 
 /// The programs that are started warm, shared by all workers.
@@ -84,14 +90,17 @@ impl Warm {
         }
     }
 
-    /// Makes room for one template more: the program that has not been asked for longest gives one
-    /// up. False where all were asked for more recently than `program`.
+    /// Makes room for one template more: for its first, the program that has not been asked for
+    /// longest gives up its own. False where all were asked for more recently than `program`.
     fn room(&self, program: &Arc<Program>) -> bool {
         let full = || {
             self.count.load(Ordering::Relaxed) >= self.limits.count
                 || self.memory.load(Ordering::Relaxed) >= self.limits.memory
         };
         while full() {
+            if program.has_templates() {
+                return false;
+            }
             let programs = lock(&self.programs);
             let others = programs.values().filter(|p| !Arc::ptr_eq(p, program));
             let oldest = others

@@ -1,7 +1,6 @@
 //! One program that is started warm: its templates, and what is known about it.
 
 use std::{
-    collections::VecDeque,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +11,11 @@ use std::{
 use galgo_spawn::template::{Spare, Template};
 use tokio::sync::Notify;
 
-use super::{Warm, lock};
+use super::{
+    Warm,
+    live::{Live, Room},
+    lock,
+};
 use crate::{
     log::{ErrorLog, Level},
     route::Version,
@@ -21,11 +24,6 @@ use crate::{
 /// Templates of one program: requests go to them in turn, so that what one child learns of its
 /// addresses does not hold for the next.
 pub(super) const TWINS: usize = 2;
-/// Children that wait ahead of their requests, in each template.
-const AHEAD: usize = 2;
-/// A template is replaced after so many children, or so long.
-const SERVES: u64 = 10_000;
-const LIVES: Duration = Duration::from_secs(3600);
 /// After a crash or a failure the program stays cold for this long, doubled each time up to the
 /// most; a quiet [`CALM`] forgets them.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -48,41 +46,34 @@ pub(super) struct Program {
     state: Mutex<State>,
 }
 
+/// A program as it is on disk, together with what it loads: what was made of another one is stale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Edition {
+    /// Its own file.
+    version: Version,
+    /// How often any of its files was seen to change.
+    changes: u64,
+}
+
 #[derive(Debug)]
-pub(super) struct State {
-    /// The file the templates were made from.
-    pub(super) version: Version,
+struct State {
+    edition: Edition,
+    /// When the last change was seen.
+    changed: Option<Instant>,
     live: Vec<Live>,
     next: usize,
     /// Modules that children loaded, one a line: the next template loads them.
     modules: Vec<u8>,
     lessons: u32,
-    /// It can only be cold, in this version.
+    /// It can only be cold, in this edition.
     unfit: bool,
+    /// Why it was not loaded, in words.
+    obstacle: Option<String>,
     not_before: Instant,
     failures: u32,
     failed: Instant,
     /// Somebody loads and watches its templates.
     kept: bool,
-}
-
-/// A loaded template.
-#[derive(Debug)]
-struct Live {
-    template: Template,
-    spares: VecDeque<Spare>,
-    served: u64,
-    since: Instant,
-    /// How many lessons it was loaded with.
-    lessons: u32,
-    _room: Room,
-}
-
-/// A template's share of what is bounded; given back when dropped.
-#[derive(Debug)]
-pub(super) struct Room {
-    warm: Arc<Warm>,
-    memory: u64,
 }
 
 /// What a program's keeper has to do.
@@ -107,12 +98,17 @@ impl Program {
             used: AtomicU64::new(0),
             began: now,
             state: Mutex::new(State {
-                version,
+                edition: Edition {
+                    version,
+                    changes: 0,
+                },
+                changed: None,
                 live: Vec::new(),
                 next: 0,
                 modules: Vec::new(),
                 lessons: 0,
                 unfit: false,
+                obstacle: None,
                 not_before: now,
                 failures: 0,
                 failed: now,
@@ -128,8 +124,8 @@ impl Program {
         self.touch(now);
         let mut gone = Vec::new();
         let mut state = lock(&self.state);
-        if state.version != *version {
-            gone = state.renew(version);
+        if state.edition.version != *version {
+            gone = state.renew(version, now);
             self.wake.notify_one();
         }
         let mut found = None;
@@ -173,11 +169,8 @@ impl Program {
     pub(super) fn refill(&self, template: i32) {
         let mut state = lock(&self.state);
         let live = state.live.iter_mut().find(|l| l.template.pid() == template);
-        if let Some(live) = live
-            && live.spares.len() < AHEAD
-            && let Ok(spare) = live.template.spare()
-        {
-            live.spares.push_back(spare);
+        if let Some(live) = live {
+            live.refill();
         }
     }
 
@@ -201,22 +194,16 @@ impl Program {
     }
 
     /// A template is ready: it takes the place of one that is older than what is known now, or worn.
-    pub(super) fn add(&self, template: Template, room: Room, lessons: u32, version: &Version) {
+    pub(super) fn add(&self, template: Template, room: Room, lessons: u32, edition: Edition) {
         let mut state = lock(&self.state);
-        if state.version != *version {
+        if state.edition != edition {
             drop(state);
             return drop(template);
         }
         let now = Instant::now();
-        let live = Live {
-            template,
-            spares: VecDeque::new(),
-            served: 0,
-            since: now,
-            lessons,
-            _room: room,
-        };
+        let live = Live::new(template, room, lessons);
         let known = state.lessons;
+        state.obstacle = None;
         let old = state.live.iter().position(|l| l.is_old(known, now));
         let gone = old.map(|at| state.live.remove(at));
         state.live.push(live);
@@ -224,18 +211,19 @@ impl Program {
         drop(gone);
     }
 
-    /// The version that is to be loaded.
-    pub(super) fn version(&self) -> Version {
-        lock(&self.state).version
+    /// What is to be loaded.
+    pub(super) fn edition(&self) -> Edition {
+        lock(&self.state).edition
     }
 
-    /// It cannot be loaded and forked, this version of it.
-    pub(super) fn unfit(&self, version: &Version, why: &str) {
+    /// It cannot be loaded and forked, this edition of it.
+    pub(super) fn unfit(&self, edition: Edition, why: &str) {
         let mut state = lock(&self.state);
-        if state.version != *version {
+        if state.edition != edition {
             return;
         }
         state.unfit = true;
+        state.obstacle = Some(format!("it {why}"));
         state.kept = false;
         let gone = std::mem::take(&mut state.live);
         drop(state);
@@ -246,10 +234,31 @@ impl Program {
 
     /// It did not load this time.
     pub(super) fn failed(&self, why: &str) {
-        let pause = lock(&self.state).failed(Instant::now());
-        let seconds = pause.as_secs();
+        let mut state = lock(&self.state);
+        let seconds = state.failed(Instant::now()).as_secs();
+        state.obstacle = Some(why.to_owned());
+        drop(state);
         let words = format!("not loaded for warm starts: {why}; cold for {seconds} s");
         self.log.write(Level::Warn, &self.name, &words);
+    }
+
+    /// There is no place for a template more: one that is to be replaced makes its own free, and
+    /// a program that has one does without the other.
+    pub(super) fn crowded(&self) {
+        let now = Instant::now();
+        let mut state = lock(&self.state);
+        let known = state.lessons;
+        let old = state.live.iter().position(|l| l.is_old(known, now));
+        let gone = old.map(|at| state.live.remove(at));
+        let none = gone.is_none() && state.live.is_empty();
+        if gone.is_none() {
+            state.not_before = now + PAUSE_MOST;
+        }
+        drop(state);
+        drop(gone);
+        if none {
+            self.failed("max_templates or templates_memory is reached");
+        }
     }
 
     /// A child did not come: its template is gone, or stuck.
@@ -269,8 +278,8 @@ impl Program {
     /// A file it is made of has changed.
     pub(super) fn retire_changed(&self) {
         let mut state = lock(&self.state);
-        let version = state.version;
-        let gone = state.renew(&version);
+        let version = state.edition.version;
+        let gone = state.renew(&version, Instant::now());
         drop(state);
         drop(gone);
         self.wake.notify_one();
@@ -313,9 +322,13 @@ impl Program {
         self.wake.notify_one();
     }
 
-    /// Gives up its templates, for another program.
+    /// Gives up its templates, for another program. It does not take them back at once: programs
+    /// that are asked for in turn would do nothing but load.
     pub(super) fn let_go(&self) {
-        let gone = std::mem::take(&mut lock(&self.state).live);
+        let mut state = lock(&self.state);
+        let gone = std::mem::take(&mut state.live);
+        state.failed(Instant::now());
+        drop(state);
         drop(gone);
     }
 
@@ -336,13 +349,23 @@ impl Program {
 }
 
 impl State {
-    /// Begins anew with another version of the file, or of what it loads.
-    fn renew(&mut self, version: &Version) -> Vec<Live> {
-        self.version = *version;
+    /// Begins anew with another version of the file, or of what it loads. Where that changes all
+    /// the time, as a file does that each request writes to, it is not loaded each time.
+    fn renew(&mut self, version: &Version, now: Instant) -> Vec<Live> {
+        let restless = |at| now.saturating_duration_since(at) < PAUSE;
+        self.not_before = match self.changed {
+            Some(at) if restless(at) => now + PAUSE,
+            _ => now,
+        };
+        self.changed = Some(now);
+        self.edition = Edition {
+            version: *version,
+            changes: self.edition.changes + 1,
+        };
         self.modules.clear();
         self.lessons = 0;
         self.unfit = false;
-        self.not_before = Instant::now();
+        self.obstacle = None;
         std::mem::take(&mut self.live)
     }
 
@@ -369,50 +392,5 @@ impl State {
             (true, true) => Work::Wait(self.not_before - now),
             (false, _) => Work::Wait((longest - idle).min(PAUSE)),
         }
-    }
-}
-
-impl Live {
-    /// A child, and whether it shall tell what it loads: the first, the second, the fourth...
-    fn child(&mut self) -> std::io::Result<(Spare, i32, bool)> {
-        let spare = match self.spares.pop_front() {
-            Some(spare) => spare,
-            None => self.template.spare()?,
-        };
-        self.served += 1;
-        let teach = self.template.teaches() && self.served.is_power_of_two() && self.served <= 1024;
-        Ok((spare, self.template.pid(), teach))
-    }
-
-    fn is_old(&self, lessons: u32, now: Instant) -> bool {
-        self.lessons < lessons
-            || self.served >= SERVES
-            || now.saturating_duration_since(self.since) >= LIVES
-    }
-}
-
-impl Room {
-    /// A place for a template that is about to be loaded.
-    pub(super) fn take(warm: &Arc<Warm>, program: &Arc<Program>) -> Option<Self> {
-        warm.room(program).then(|| {
-            warm.count.fetch_add(1, Ordering::Relaxed);
-            Self {
-                warm: warm.clone(),
-                memory: 0,
-            }
-        })
-    }
-
-    /// What the template turned out to hold, bytes.
-    pub(super) fn holds(&mut self, memory: u64) {
-        self.warm.memory.fetch_add(memory, Ordering::Relaxed);
-        self.memory += memory;
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.warm.count.fetch_sub(1, Ordering::Relaxed);
-        self.warm.memory.fetch_sub(self.memory, Ordering::Relaxed);
     }
 }

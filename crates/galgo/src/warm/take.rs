@@ -46,7 +46,9 @@ pub async fn child(
     setup: impl FnOnce() -> Setup,
 ) -> Option<Ready> {
     let warm = &worker.server.warm;
-    warm.watch.as_ref()?;
+    if warm.limits.count == 0 || warm.watch.is_none() {
+        return None;
+    }
     warm.look();
     let program = warm.program(worker, route, script);
     let (found, keeper) = program.child(&script.version);

@@ -23,6 +23,7 @@ mod harness;
 mod logs;
 mod secrets;
 mod server;
+mod warm;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         logs::tests(),
         secrets::tests(),
         server::tests(),
+        warm::tests(),
     ]
     .concat();
     libtest_mimic::run(&args, harness::trials(tests)).exit_code()

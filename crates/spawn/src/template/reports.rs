@@ -32,7 +32,10 @@ impl Reports {
         let mut message = vec![0u8; 64 << 10];
         loop {
             let length = match recv(control, &mut message[..], RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                // Reset: it ended before it had read what it was sent.
+                Ok((0, _)) | Err(Errno::CONNRESET) => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
                 Ok((n, _)) => n,
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(e) => return Err(e.into()),

@@ -20,11 +20,13 @@ pub(super) fn files(kind: Kind) -> io::Result<Vec<&'static OwnedFd>> {
     static SOURCES: [OnceLock<OwnedFd>; Kind::ALL.len()] =
         [const { OnceLock::new() }; Kind::ALL.len()];
 
-    let mut files = vec![once(&LIBRARY, "galgo-shim", SHIM)?];
-    if let Some(source) = kind.source() {
-        files.push(once(&SOURCES[kind as usize], kind.name(), source)?);
-    }
-    Ok(files)
+    let library = once(&LIBRARY, "galgo-shim", SHIM)?;
+    // Both numbers are always taken: the shim closes them, and no file of the program's own.
+    let source = match kind.source() {
+        Some(source) => once(&SOURCES[kind as usize], kind.name(), source)?,
+        None => library,
+    };
+    Ok(vec![library, source])
 }
 
 fn once(

@@ -217,7 +217,7 @@ pub fn processes(server: &Server) -> Vec<u32> {
 
 /// A program kept loaded, or a child of one that waits: it has a socket to the server, which is
 /// closed before anything of a request runs.
-fn waits_for_a_request(pid: u32) -> bool {
+pub fn waits_for_a_request(pid: u32) -> bool {
     let socket = |fd: fs::DirEntry| {
         let target = fs::read_link(fd.path()).unwrap_or_default();
         target
@@ -250,12 +250,12 @@ pub fn processes_of(site: &Path) -> Vec<u32> {
     pids().filter(inside).collect()
 }
 
-fn pids() -> impl Iterator<Item = u32> {
+pub fn pids() -> impl Iterator<Item = u32> {
     let all = fs::read_dir("/proc").unwrap();
     all.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok())
 }
 
-fn parent(pid: u32) -> Option<u32> {
+pub fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may hold anything.
     let behind = &stat[stat.rfind(')')? + 1..];
