@@ -22,5 +22,6 @@ pub mod route;
 pub mod serve;
 pub mod sock;
 pub mod tick;
+pub mod warm;
 pub mod wasm;
 pub mod worker;

@@ -7,7 +7,7 @@ mod program;
 
 use std::sync::Arc;
 
-pub use program::{Found, Named, Owned, Refusal, named, program};
+pub use program::{Found, Named, Owned, Refusal, Version, named, program};
 
 use crate::config::{Handler, Route};
 

@@ -26,6 +26,7 @@ use crate::{
     listen::Accepted,
     log::{Logs, access::Entry},
     tick,
+    warm::Warm,
     wasm::Wasm,
 };
 
@@ -36,6 +37,8 @@ pub struct Server {
     pub config: Config,
     /// The logs.
     pub logs: Logs,
+    /// Programs that are kept loaded.
+    pub warm: Arc<Warm>,
     /// Places for running programs.
     pub admission: Admission,
     /// WebAssembly programs.
@@ -113,9 +116,11 @@ impl Server {
         let route_places = route_places.collect();
         let admission = Admission::new(&config.admission);
         let wasm = Wasm::new(&config, &logs);
+        let warm = Arc::new(Warm::new(config.templates.clone()));
         Self {
             config,
             logs,
+            warm,
             admission,
             wasm,
             route_places,

@@ -62,6 +62,7 @@ fn spawn(program: &[CString], outstanding: usize, end: Instant) -> Result<u32, B
         env: &env,
         dir: &dir,
         stdio: [null.as_fd(); 3],
+        more: &[],
         limits: Limits::default(),
         no_new_privs: true,
     };

@@ -64,6 +64,13 @@ impl StartError {
         self.stage == Stage::Exec && self.source.raw_os_error() == Some(libc::ENOEXEC)
     }
 
+    pub(crate) fn descriptors(source: io::Error) -> Self {
+        Self {
+            stage: Stage::Descriptors,
+            source,
+        }
+    }
+
     pub(crate) fn errno(stage: Stage, errno: i32) -> Self {
         Self {
             stage,

@@ -13,6 +13,7 @@ pub mod identity;
 pub mod inspect;
 mod raw;
 mod reaper;
+pub mod template;
 
 pub use child::{Child, Exit, Status};
 pub use direct::Direct;
@@ -41,6 +42,9 @@ pub struct Limits {
     pub processes: Option<u64>,
 }
 
+/// Descriptors a program can be given beside the standard ones.
+pub const MORE_MAX: usize = 4;
+
 /// What to start.
 #[derive(Debug)]
 pub struct Start<'a> {
@@ -52,8 +56,10 @@ pub struct Start<'a> {
     pub env: &'a EnvBlock,
     /// The working directory, absolute.
     pub dir: &'a CString,
-    /// Standard input, output and error. No other descriptor reaches the program.
+    /// Standard input, output and error. No other descriptor reaches the program, but for `more`.
     pub stdio: [BorrowedFd<'a>; 3],
+    /// Its descriptors from 3 on, at most [`MORE_MAX`]; none for a program that answers a request.
+    pub more: &'a [BorrowedFd<'a>],
     /// Resource limits.
     pub limits: Limits,
     /// PR_SET_NO_NEW_PRIVS.

@@ -1,7 +1,7 @@
 //! Waits for processes that were killed, or left to run, but are not gone yet, so that nobody else
 //! has to.
 
-use crate::child;
+use crate::{child, template};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
     io::{read, write},
@@ -13,8 +13,17 @@ use std::{
     thread,
 };
 
+/// Who is waited for.
+#[derive(Debug)]
+enum Waiting {
+    /// A process, by its pidfd.
+    Process(OwnedFd),
+    /// A template's child that is still on its way, by the socket it will report on.
+    Unborn(OwnedFd),
+}
+
 /// What arrived since the thread last looked.
-static ARRIVED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+static ARRIVED: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
 
 /// The thread, and what wakes it; `None` where the system gave neither: then the next process that
 /// is handed over tries again, and until then exited ones stay zombies, which hurts less than
@@ -23,10 +32,19 @@ static WAKE: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
 
 /// Takes over a process, by its pidfd.
 pub(crate) fn adopt(pidfd: OwnedFd) {
+    wait_for(Waiting::Process(pidfd));
+}
+
+/// Takes over a child that nobody needs any more, before it is known which process it is.
+pub(crate) fn adopt_unborn(socket: OwnedFd) {
+    wait_for(Waiting::Unborn(socket));
+}
+
+fn wait_for(waiting: Waiting) {
     ARRIVED
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .push(pidfd);
+        .push(waiting);
     let mut wake = WAKE.lock().unwrap_or_else(PoisonError::into_inner);
     if wake.is_none() {
         *wake = start();
@@ -47,10 +65,10 @@ fn start() -> Option<Arc<OwnedFd>> {
 }
 
 fn serve(wake: &OwnedFd) {
-    let mut waiting: Vec<OwnedFd> = Vec::new();
+    let mut waiting: Vec<Waiting> = Vec::new();
     loop {
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
-        fds.extend(waiting.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        fds.extend(waiting.iter().map(|w| PollFd::new(w.fd(), PollFlags::IN)));
         let polled = poll(&mut fds, None);
         if polled.is_ok() && !fds[0].revents().is_empty() {
             let _ = read(wake, &mut [0u8; 8]);
@@ -61,12 +79,28 @@ fn serve(wake: &OwnedFd) {
             .map(|fd| !fd.revents().is_empty())
             .collect::<Vec<_>>();
         ready.reverse();
-        waiting.retain(|fd| {
-            let done = || child::reap(fd.as_fd(), libc::WNOHANG).map_or(true, |r| r.is_some());
-            !(ready.pop().unwrap_or(false) && done())
-        });
+        waiting.retain(|w| !(ready.pop().unwrap_or(false) && w.is_over()));
         waiting.append(&mut mem::take(
             &mut *ARRIVED.lock().unwrap_or_else(PoisonError::into_inner),
         ));
+    }
+}
+
+impl Waiting {
+    fn fd(&self) -> &OwnedFd {
+        match self {
+            Self::Process(fd) | Self::Unborn(fd) => fd,
+        }
+    }
+
+    /// Reaps it where it is ready; whether nothing is left to wait for.
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Process(fd) => {
+                child::reap(fd.as_fd(), libc::WNOHANG).map_or(true, |r| r.is_some())
+            }
+            // A child that is there is killed and reaped as it is dropped.
+            Self::Unborn(socket) => !matches!(template::hello(socket), Ok(None)),
+        }
     }
 }

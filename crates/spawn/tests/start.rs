@@ -50,6 +50,7 @@ fn the_servers_own_0_1_and_2_may_be_handed_over_in_any_order() {
         env: &env,
         dir: &c("/"),
         stdio: [stderr.as_fd(), theirs.as_fd(), stdin.as_fd()],
+        more: &[],
         limits: Limits::default(),
         no_new_privs: false,
     };

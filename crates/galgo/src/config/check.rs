@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::{
     Address, Admission, BodyMode, CgiOptions, Config, ConfigError, Http, Identity, Listen, Log,
-    LogFormat, LogTo,
+    LogFormat, LogTo, StartMode, Templates,
     error::Text,
     folder,
     identity::identity,
@@ -33,6 +33,7 @@ pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
         log: text.log(&raw)?,
         cache: text.cache(&raw)?,
         http: text.http(&raw)?,
+        templates: text.templates(&raw)?,
         admission: text.admission(&raw)?,
         interpreters: text.interpreters(&raw)?,
         ..Config::default()
@@ -198,6 +199,16 @@ impl Text<'_> {
         Ok(http)
     }
 
+    fn templates(&self, raw: &RawConfig) -> Checked<Templates> {
+        const DAY: u64 = 24 * 3_600_000;
+        let d = Templates::default();
+        Ok(Templates {
+            count: self.count(&raw.max_templates, d.count, 0, 10_000)?,
+            memory: self.size(&raw.templates_memory, d.memory, 0, T)?,
+            idle: self.time(&raw.template_idle, d.idle, 1000, 30 * DAY)?,
+        })
+    }
+
     fn admission(&self, raw: &RawConfig) -> Checked<Admission> {
         let d = Admission::default();
         Ok(Admission {
@@ -242,6 +253,7 @@ impl Text<'_> {
         const DAY: u64 = 24 * 3_600_000;
         let max_running = d.max_running.map(|n| Count(n as u64));
         Ok(CgiOptions {
+            start: self.start_mode(raw, d.start)?,
             pass_authorization: flag(&raw.pass_authorization, d.pass_authorization),
             body: self.body_mode(raw, d.body)?,
             run_to_completion: flag(&raw.run_to_completion, d.run_to_completion),
@@ -290,6 +302,20 @@ impl Text<'_> {
             open_files: count(&raw.open_files, d.open_files, 8)?,
             processes: count(&raw.processes, d.processes, 1)?,
         })
+    }
+
+    fn start_mode(&self, raw: &RawOptions, default: StartMode) -> Checked<StartMode> {
+        let Some(mode) = &raw.start else {
+            return Ok(default);
+        };
+        match mode.get_ref().as_str() {
+            "cold" => Ok(StartMode::Cold),
+            "warm" => Ok(StartMode::Warm),
+            other => Err(self.error(
+                mode.span(),
+                format!("{other:?} is no way to start a program: choose \"cold\" or \"warm\""),
+            )),
+        }
     }
 
     fn body_mode(&self, raw: &RawOptions, default: BodyMode) -> Checked<BodyMode> {

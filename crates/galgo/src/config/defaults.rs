@@ -7,7 +7,7 @@ use galgo_spawn::Limits;
 
 use super::{
     Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, Handover, Http, Listen, Log,
-    LogFormat, LogTo, Sight, Speaks,
+    LogFormat, LogTo, Sight, Speaks, StartMode, Templates,
 };
 
 /// Event loops for each processor: one goes on while another waits for its program to be executed.
@@ -45,6 +45,7 @@ impl Default for Config {
             dev_errors: false,
             shutdown_grace: Duration::from_secs(10),
             http: Http::default(),
+            templates: Templates::default(),
             admission: Admission::default(),
             options: CgiOptions::default(),
             interpreters: Arc::default(),
@@ -90,9 +91,20 @@ impl Default for Admission {
     }
 }
 
+impl Default for Templates {
+    fn default() -> Self {
+        Self {
+            count: 64,
+            memory: 1 << 30,
+            idle: Duration::from_secs(600),
+        }
+    }
+}
+
 impl Default for CgiOptions {
     fn default() -> Self {
         Self {
+            start: StartMode::Cold,
             pass_authorization: false,
             body: BodyMode::Stream,
             run_to_completion: false,

@@ -66,6 +66,8 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// Connection limits and clocks.
     pub http: Http,
+    /// Programs kept loaded for warm starts, over all routes.
+    pub templates: Templates,
     /// Programs running at once, over all routes.
     pub admission: Admission,
     /// How programs are run where a route does not say otherwise.
@@ -181,6 +183,17 @@ pub struct Admission {
     pub wait: Duration,
 }
 
+/// Programs kept loaded for warm starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Templates {
+    /// Templates at once; each program has two.
+    pub count: usize,
+    /// Bytes of memory they may hold together; a template that is loaded may go beyond it.
+    pub memory: u64,
+    /// A program that is not asked for is let go of after this.
+    pub idle: Duration,
+}
+
 /// A route: what answers under a path.
 #[derive(Debug)]
 pub struct Route {
@@ -256,6 +269,8 @@ pub enum CgiRoot {
 /// How programs of a route are run. Everything here may be set per route and under `[defaults]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CgiOptions {
+    /// Start a program anew for each request, or fork it when it has been loaded.
+    pub start: StartMode,
     /// Pass the Authorization field to the program.
     pub pass_authorization: bool,
     /// Hand the body over as a pipe or as a file.
@@ -286,6 +301,14 @@ pub struct CgiOptions {
     pub no_new_privs: bool,
     /// Programs of this route at once; `None`: only the server's limit.
     pub max_running: Option<usize>,
+}
+
+/// `start = "cold" | "warm"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum StartMode {
+    Cold,
+    Warm,
 }
 
 /// `body = "stream" | "file"`.

@@ -81,6 +81,7 @@ macro_rules! options {
 }
 
 options! {
+    start: String,
     pass_authorization: bool,
     body: String,
     run_to_completion: bool,
@@ -129,6 +130,9 @@ table! {
         max_head: Value<Size>,
         max_fields: Value<Count>,
         max_target: Value<Size>,
+        max_templates: Value<Count>,
+        templates_memory: Value<Size>,
+        template_idle: Value<Time>,
         max_running: Value<Count>,
         queue: Value<Count>,
         queue_wait: Value<Time>,

@@ -20,6 +20,7 @@ use crate::{
     pace::Pace,
     pool,
     sock::{Came, Sock},
+    warm::Born,
 };
 
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
@@ -42,6 +43,10 @@ pub struct Program {
     process: Process,
     /// How it ended, once that has been asked.
     exit: Option<Exit>,
+    /// Where it came from, when it was started warm.
+    born: Option<Born>,
+    /// It was told to end.
+    signalled: bool,
     stdin: Option<Sock>,
     stdout: Option<Sock>,
     errors: Errors,
@@ -63,6 +68,8 @@ pub struct Program {
 pub struct Started {
     /// The process, or what stands for one.
     pub running: Running,
+    /// The template it was forked from; `None` where it was executed.
+    pub born: Option<Born>,
     /// Our end of its standard input; `None` where it reads a file or nothing.
     pub stdin: Option<Sock>,
     /// Our end of its standard output.
@@ -108,6 +115,8 @@ impl Program {
         Self {
             process: Process::new(s.running),
             exit: None,
+            born: s.born,
+            signalled: false,
             stdin: s.stdin,
             stdout: Some(s.stdout),
             errors,
@@ -352,6 +361,7 @@ impl Program {
     /// Waits for the process to exit; after `patience` it gets TERM, and KILL after the grace.
     async fn wait_or_end(&mut self, patience: Duration) -> Option<Exit> {
         if !self.exited_within(patience).await {
+            self.signalled = true;
             self.process.signal(TERM);
             if !self.exited_within(self.kill_grace).await {
                 self.process.signal(KILL);
@@ -374,7 +384,12 @@ impl Program {
     }
 
     fn reap(&mut self) -> Option<Exit> {
-        self.exit = self.exit.or_else(|| self.process.reap());
+        if self.exit.is_none() {
+            self.exit = self.process.reap();
+            if let (Some(exit), Some(born)) = (&self.exit, self.born.take()) {
+                born.ended(exit, self.signalled);
+            }
+        }
         self.exit
     }
 

@@ -44,6 +44,17 @@ pub struct Found<'p> {
     pub id: FileId,
     /// The file's name begins with `nph-`: its output goes to the client untouched.
     pub nph: bool,
+    /// Which file it is, and in which state.
+    pub version: Version,
+}
+
+/// A file in one state: it has another when it was replaced or written to. The time of its last
+/// change of status is left out: every hard link made to it changes that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Version {
+    file: (u64, u64),
+    size: i64,
+    modified: (i64, i64),
 }
 
 /// Why there is no program to run.
@@ -282,7 +293,19 @@ fn found<'p>(
         module,
         id: FileId::of(stat),
         nph,
+        version: Version::of(stat),
     })
+}
+
+impl Version {
+    #[allow(clippy::unnecessary_cast)] // the fields' types are not the same on every machine
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self {
+            file: (stat.st_dev as u64, stat.st_ino as u64),
+            size: stat.st_size as i64,
+            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+        }
+    }
 }
 
 /// Whether the file may be run. The mode alone is looked at: where it says yes and this user may

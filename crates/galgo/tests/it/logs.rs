@@ -215,7 +215,7 @@ fn no_line_is_forged() {
         let words: Vec<_> = line.splitn(3, ' ').collect();
         let dated = words.len() == 3 && words[0].len() == 24 && words[0].ends_with('Z');
         assert!(
-            ours || dated && ["error", "warn", "stderr"].contains(&words[1]),
+            ours || dated && ["error", "warn", "info", "stderr"].contains(&words[1]),
             "{line:?}"
         );
         // A line of a program names its request first.

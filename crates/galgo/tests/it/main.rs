@@ -26,6 +26,7 @@ mod logs;
 mod proxied;
 mod secrets;
 mod server;
+mod warm;
 #[cfg(feature = "wasm")]
 mod wasm;
 
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         server::tests(),
         #[cfg(feature = "wasm")]
         wasm::tests(),
+        warm::tests(),
     ]
     .concat();
     libtest_mimic::run(&args, harness::trials(tests)).exit_code()

@@ -74,7 +74,14 @@ impl Site {
 
     /// Serves it; `config` is what stands in galgo.toml besides patience.
     pub(crate) fn serve(self, config: &str) -> Server {
-        self.file("galgo.toml", format!("{PATIENT}\n{config}"));
+        // Every program a second time, kept loaded.
+        let warm = std::env::var_os("GALGO_TEST_START").is_some_and(|start| start == "warm");
+        let start = if warm && !config.contains("start =") {
+            "start = \"warm\""
+        } else {
+            ""
+        };
+        self.file("galgo.toml", format!("{PATIENT}{start}\n{config}"));
         let folder = self.folder.path().to_owned();
         self.serve_folder(&folder)
     }
@@ -97,6 +104,7 @@ impl Site {
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(more)
             .arg(folder)
+            .env("GALGO_TEST_WAIT_FOR_TEMPLATES", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)

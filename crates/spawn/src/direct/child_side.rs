@@ -10,6 +10,7 @@ use std::{
     convert::Infallible,
     ffi::c_char,
     os::fd::RawFd,
+    slice,
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -22,6 +23,9 @@ pub(super) struct Context {
     pub(super) dir: *const c_char,
     /// Ascending is not required; all are above 2.
     pub(super) slots: [RawFd; 3],
+    /// Descriptors for 3 and up; their numbers are above all of those.
+    pub(super) more: *const RawFd,
+    pub(super) more_len: usize,
     /// Resource, soft, hard.
     pub(super) limits: [Option<(u32, u64, u64)>; 6],
     pub(super) umask: Option<u32>,
@@ -70,7 +74,7 @@ pub(super) unsafe extern "C" fn run(context: *const Context) -> ! {
 }
 
 fn become_program(c: &Context) -> Result<Infallible, (u32, i32)> {
-    descriptors(&c.slots)?;
+    descriptors(c)?;
     // The group exists before the server runs again, so it can be signalled from the first moment.
     call(LIMITS, libc::SYS_setpgid, [0, 0, 0, 0])?;
     signals::reset(c.ignored);
@@ -92,11 +96,14 @@ fn become_program(c: &Context) -> Result<Infallible, (u32, i32)> {
     Err((EXEC, libc::ENOEXEC)) // not reached: execve returns failures only
 }
 
-/// Leaves 0, 1 and 2, from the slots. The first call is the one that must come first: until it
+/// Leaves 0, 1 and 2, from the slots, and what comes behind them. The first call is the one that must come first: until it
 /// succeeds the table is the server's own.
-fn descriptors(slots: &[RawFd; 3]) -> Step {
-    let [a, b, c] = *slots;
-    let above = a.max(b).max(c) as usize + 1;
+fn descriptors(context: &Context) -> Step {
+    let [a, b, c] = context.slots;
+    // SAFETY: the context says how many there are, and they live as long as it does.
+    let more = unsafe { slice::from_raw_parts(context.more, context.more_len) };
+    let highest = more.iter().fold(a.max(b).max(c), |high, &fd| high.max(fd));
+    let above = highest as usize + 1;
     let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
     call(
         DESCRIPTORS,
@@ -106,12 +113,15 @@ fn descriptors(slots: &[RawFd; 3]) -> Step {
     for (target, slot) in [(0, a), (1, b), (2, c)] {
         call(DESCRIPTORS, libc::SYS_dup3, [slot as usize, target, 0, 0])?;
     }
+    for (target, &fd) in (3..).zip(more) {
+        call(DESCRIPTORS, libc::SYS_dup3, [fd as usize, target, 0, 0])?;
+    }
     // Not left to O_CLOEXEC: a library may have opened something without it. And other spawners'
     // slots, which may hold pipe ends just now, are let go at once.
     call(
         DESCRIPTORS,
         libc::SYS_close_range,
-        [3, u32::MAX as usize, 0, 0],
+        [3 + more.len(), u32::MAX as usize, 0, 0],
     )
 }
 

@@ -7,18 +7,21 @@ mod slots;
 mod stack;
 
 use crate::{
-    Child, Limits, Stage, Start, StartError,
+    Child, Limits, MORE_MAX, Stage, Start, StartError,
     env::{STRING_MAX, TooLong},
     raw,
 };
 use child_side::Context;
-use rustix::process::{Resource, getrlimit};
+use rustix::{
+    io::fcntl_dupfd_cloexec,
+    process::{Resource, getrlimit},
+};
 use slots::Slots;
 use stack::Stack;
 use std::{
     ffi::{CString, c_char},
     io,
-    os::fd::{FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     ptr,
     sync::atomic::AtomicU32,
 };
@@ -75,7 +78,18 @@ impl Direct {
             .chain([ptr::null()])
             .collect();
         let envp = start.env.pointers();
+        // Above every number they are to get, so that none is overwritten before it is copied.
+        let more: Vec<OwnedFd> = start
+            .more
+            .iter()
+            .take(MORE_MAX)
+            .map(|fd| fcntl_dupfd_cloexec(fd, 3 + MORE_MAX as RawFd))
+            .collect::<Result<_, _>>()
+            .map_err(|e| StartError::descriptors(e.into()))?;
+        let numbers: Vec<RawFd> = more.iter().map(AsRawFd::as_raw_fd).collect();
         let context = Context {
+            more: numbers.as_ptr(),
+            more_len: numbers.len(),
             path: start.path.as_ptr(),
             argv: argv.as_ptr(),
             envp: envp.as_ptr(),
@@ -89,9 +103,9 @@ impl Direct {
         };
         let filled = self.slots.fill(&start.stdio);
         let child = filled
-            .map_err(descriptors)
+            .map_err(StartError::descriptors)
             .and_then(|()| self.clone(&context));
-        let cleared = self.slots.clear().map_err(descriptors);
+        let cleared = self.slots.clear().map_err(StartError::descriptors);
         let mut child = child?;
         if let Some((stage, errno)) = context.failure() {
             child.reap_failed();
@@ -177,11 +191,4 @@ fn rlimits(l: &Limits) -> [Option<(u32, u64, u64)>; 6] {
         same(libc::RLIMIT_NOFILE, l.open_files),
         same(libc::RLIMIT_NPROC, l.processes),
     ]
-}
-
-fn descriptors(source: io::Error) -> StartError {
-    StartError {
-        stage: Stage::Descriptors,
-        source,
-    }
 }

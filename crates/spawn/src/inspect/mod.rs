@@ -5,6 +5,9 @@ mod access;
 mod elf;
 mod libraries;
 mod script;
+mod warm;
+
+pub use warm::{kind, kind_by_interpreter};
 
 use crate::{Stage, StartError};
 use std::{

@@ -51,6 +51,37 @@ impl<'a> Line<'a> {
             cut,
         })
     }
+
+    pub(super) fn interpreter(&self) -> &'a [u8] {
+        self.interpreter
+    }
+
+    pub(super) fn argument(&self) -> &'a [u8] {
+        self.argument
+    }
+
+    /// What `env` is told to run, and what follows; `None` where only env itself can tell: its
+    /// options, quoted words.
+    pub(super) fn program(&self) -> Option<(&'a [u8], &'a [u8])> {
+        let mut words = self
+            .argument
+            .strip_prefix(b"-S")
+            .map_or(self.argument, trim);
+        loop {
+            let end = words.iter().position(|&b| blank(b)).unwrap_or(words.len());
+            let (word, rest) = (&words[..end], trim(&words[end..]));
+            if word.is_empty()
+                || word.starts_with(b"-")
+                || word.iter().any(|b| b"\"'\\$".contains(b))
+            {
+                return None;
+            }
+            if !word.contains(&b'=') {
+                return Some((word, rest));
+            }
+            words = rest;
+        }
+    }
 }
 
 fn blank(b: u8) -> bool {
@@ -97,7 +128,7 @@ pub(super) fn check(path: &Path, head: &[u8], path_env: &str, depth: u32) -> Vec
     let subject = Subject::Interpreter(line.interpreter);
     found.extend(executable(subject, &interpreter, path_env, depth + 1));
     if interpreter.file_name() == Some(OsStr::new("env")) && !found.iter().any(|f| f.fails) {
-        found.extend(env(line.argument, path_env, depth));
+        found.extend(env(&line, path_env, depth));
     }
     found
 }
@@ -121,26 +152,21 @@ fn carriage_return(path: &Path, line: &Line<'_>) -> Option<Finding> {
 }
 
 /// `#!/usr/bin/env NAME`: whether NAME will be found.
-fn env(argument: &[u8], path_env: &str, depth: u32) -> Vec<Finding> {
+fn env(line: &Line<'_>, path_env: &str, depth: u32) -> Vec<Finding> {
+    let argument = line.argument;
     let env = Subject::Interpreter(b"env");
     if argument.is_empty() {
         return vec![env.fails("is not told what to run", "#!/usr/bin/env NAME")];
     }
-    let split = argument.strip_prefix(b"-S").map(trim);
-    if split.is_none() && argument.first() != Some(&b'-') && argument.iter().any(|&b| blank(b)) {
+    let split = argument.starts_with(b"-S");
+    if !split && argument.first() != Some(&b'-') && argument.iter().any(|&b| blank(b)) {
         let argument = show(argument);
         let says = format!("looks for one program named `{argument}`");
         return vec![env.fails(says, format!("#!/usr/bin/env -S {argument}"))];
     }
-    let word = |w: &[u8]| w.is_empty() || w.contains(&b'=');
-    let words = split.unwrap_or(argument).split(|&b| blank(b));
-    let Some(name) = words.into_iter().find(|w| !word(w)) else {
+    let Some((name, _)) = line.program() else {
         return Vec::new();
     };
-    // Options of env and quoted words are for env to judge.
-    if name.starts_with(b"-") || name.iter().any(|b| b"\"'\\$".contains(b)) {
-        return Vec::new();
-    }
     match search(name, path_env) {
         Some(found) if depth < SCRIPTS_MAX => {
             executable(Subject::Interpreter(name), &found, path_env, depth + 1)

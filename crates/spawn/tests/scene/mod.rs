@@ -1,6 +1,8 @@
 //! A spawner with what most tests hand to a program.
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)] // each test binary uses a part
 
+pub mod warm;
+
 use galgo_spawn::{Child, EnvBlock, Exit, Limits, Spawner, Start, StartError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
@@ -53,6 +55,7 @@ impl Scene {
             env: &self.env,
             dir: &self.dir,
             stdio: [theirs_in.as_fd(), theirs_out.as_fd(), null.as_fd()],
+            more: &[],
             limits: self.limits,
             no_new_privs: self.no_new_privs,
         })?;

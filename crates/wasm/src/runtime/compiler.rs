@@ -219,6 +219,7 @@ pub(super) fn again(
 ) -> Result<galgo_spawn::Child, galgo_spawn::StartError> {
     let text = |s: &str| CString::new(s).unwrap_or_default();
     spawner.start(&Start {
+        more: &[],
         path: &text("/proc/self/exe"),
         args: &[text("galgo"), text(command)],
         env: &EnvBlock::default(),

@@ -159,7 +159,9 @@ fn replaced_by_a_rename_under_load() {
 
 /// While a program's file is open for writing it cannot be executed (ETXTBSY); the request waits.
 fn replaced_in_place() {
-    let server = Site::new().program("cgi-bin/other").start();
+    // A program kept loaded is one that runs: its file cannot be opened for writing.
+    let cold = Site::new().defaults("start = \"cold\"");
+    let server = cold.program("cgi-bin/other").start();
     let watch = server.watch();
     let path = server.path().join("cgi-bin/copy");
     fs::copy(server.path().join("cgi-bin/other"), &path).unwrap();

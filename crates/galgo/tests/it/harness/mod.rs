@@ -17,7 +17,7 @@ use std::{
 use libtest_mimic::{Completion, Failed, Trial};
 
 pub use client::{Client, End, Reply};
-pub use server::{Server, Site};
+pub use server::{Server, Site, compile};
 
 /// A test: its name and what it does.
 #[derive(Clone)]

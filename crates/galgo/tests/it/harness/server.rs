@@ -21,6 +21,7 @@ pub struct Site {
     defaults: String,
     routes: String,
     arguments: Vec<String>,
+    waits: bool,
 }
 
 impl Site {
@@ -37,6 +38,7 @@ impl Site {
             defaults: String::new(),
             routes: String::new(),
             arguments: Vec::new(),
+            waits: true,
         };
         site.program("cgi-bin/t")
     }
@@ -66,6 +68,18 @@ impl Site {
     pub fn arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments
             .extend(arguments.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Requests do not wait for templates that are being loaded, as without tests.
+    pub fn without_waiting(mut self) -> Self {
+        self.waits = false;
+        self
+    }
+
+    /// Adds a C program.
+    pub fn compiled(self, path: &str, source: &str, flags: &[&str]) -> Self {
+        compile(&self.dir.path().join(path), source, flags);
         self
     }
 
@@ -99,7 +113,8 @@ impl Site {
             "listen = [\"127.0.0.1:0\"]\naccess_log = \"access.log\"\nlog_format = \"json\"\n{}\n\
              [defaults]\n{}\n{routes}\n\
              [[route]]\npath = \"/health\"\nrespond = {{ type = \"text/plain\", body = \"fine\" }}\n",
-            self.top, self.defaults,
+            self.top,
+            warm(&self.defaults),
         );
         let mut config = config;
         for (path, kind, folder) in [("/cgi-bin/", "cgi", "cgi-bin"), ("/", "files", "public")] {
@@ -111,6 +126,26 @@ impl Site {
         }
         fs::write(self.dir.path().join("galgo.toml"), config).unwrap();
         Server::start(self)
+    }
+}
+
+/// Compiles a C program; in another folder, for one that is replaced by it.
+pub fn compile(to: &Path, source: &str, flags: &[&str]) {
+    let from = to.with_extension("source.c");
+    fs::write(&from, source).unwrap();
+    let mut cc = Command::new("cc");
+    cc.arg("-o").arg(to).arg(&from).args(flags);
+    assert!(cc.status().unwrap().success(), "cc {}", to.display());
+    fs::remove_file(from).unwrap();
+}
+
+/// With `GALGO_TEST_START=warm` all programs are, in every test that does not say how.
+fn warm(defaults: &str) -> String {
+    match std::env::var_os("GALGO_TEST_START") {
+        Some(start) if start == "warm" && !defaults.contains("start =") => {
+            format!("start = \"warm\"\n{defaults}")
+        }
+        _ => defaults.to_owned(),
     }
 }
 
@@ -129,6 +164,9 @@ impl Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_galgo"));
         if let Some(way) = super::output() {
             command.env("GALGO_TEST_OUTPUT", way);
+        }
+        if site.waits {
+            command.env("GALGO_TEST_WAIT_FOR_TEMPLATES", "1");
         }
         let mut process = command
             .arg("serve")

@@ -1,0 +1,62 @@
+//! The pipes between a program and the server.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use galgo_proto::h1::BodyLen;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+/// The three standard streams: the program's ends, and ours.
+pub(super) struct Pipes {
+    /// `None`: nothing, /dev/null.
+    stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    pub(super) ours: Ends,
+}
+
+/// Ours, non-blocking.
+pub(super) struct Ends {
+    pub(super) stdin: Option<OwnedFd>,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+}
+
+impl Pipes {
+    pub(super) fn new(file: Option<OwnedFd>, body: BodyLen) -> std::io::Result<Self> {
+        let (stdin, to_stdin) = match (file, body) {
+            (Some(file), _) => (Some(file), None),
+            (None, BodyLen::None) => (None, None),
+            (None, _) => {
+                let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+                rustix::io::ioctl_fionbio(&ours, true)?;
+                (Some(theirs), Some(ours))
+            }
+        };
+        let (from_stdout, stdout) = outward()?;
+        let (from_stderr, stderr) = outward()?;
+        let ours = Ends {
+            stdin: to_stdin,
+            stdout: from_stdout,
+            stderr: from_stderr,
+        };
+        Ok(Self {
+            stdin,
+            stdout,
+            stderr,
+            ours,
+        })
+    }
+
+    /// The program's ends; `null` where it gets no body.
+    pub(super) fn stdio<'p>(&'p self, null: &'p OwnedFd) -> [BorrowedFd<'p>; 3] {
+        let stdin = self.stdin.as_ref().unwrap_or(null);
+        [stdin.as_fd(), self.stdout.as_fd(), self.stderr.as_fd()]
+    }
+}
+
+/// A pipe from the program to us. Only our end is non-blocking: programs do not expect that of theirs.
+fn outward() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok((ours, theirs))
+}

@@ -1,0 +1,293 @@
+//! A process for the request: its arguments and environment, from a template or executed.
+
+use std::{
+    ffi::{CString, OsStr},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+};
+
+use galgo_proto::{
+    cgi::search,
+    h1::BodyLen,
+    vars::{self, Sink},
+};
+use galgo_spawn::{Child, EnvBlock, Stage, Start, StartError, inspect};
+use tokio::time::Instant;
+
+use super::{Run, pipes::Pipes};
+use crate::{
+    admission::Permit,
+    config::StartMode,
+    fault::Fault,
+    log::Level,
+    relay::{
+        clock::Clocks,
+        process::Running,
+        program::{Program, Started},
+    },
+    sock::Sock,
+    warm::{self, Born, Setup},
+    wasm,
+};
+
+/// A program's file that is being written cannot be executed (ETXTBSY): tried again this often,
+/// this far apart.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
+
+impl Run<'_, '_, '_> {
+    /// The code of a module, compiled now where that has not been done; `None`: it is no module.
+    pub(super) async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
+        let wasm = &self.worker.server.wasm;
+        if !self.script.module && (self.script.interpreter.is_some() || !wasm.begins(&self.script))
+        {
+            return Ok(None);
+        }
+        let longest = self.cgi.options.first_byte_timeout;
+        let code = tokio::time::timeout(longest, wasm.code(&self.script));
+        let mut code = std::pin::pin!(code);
+        loop {
+            let input = &mut *self.request.input;
+            tokio::select! {
+                biased;
+                code = &mut code => {
+                    let late = |_| Fault::Late("the module was not compiled within first_byte_timeout".into());
+                    return code.map_err(late)?.map(Some);
+                }
+                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
+                    left?;
+                }
+            }
+        }
+    }
+
+    /// Starts the process, or the instance.
+    pub(super) async fn start(
+        &mut self,
+        file: Option<(OwnedFd, u64)>,
+        module: Option<wasm::Code>,
+        permit: Permit,
+    ) -> Result<Program, Fault> {
+        let began = Instant::now();
+        let length = match (&file, self.head.body) {
+            (Some((_, n)), _) => Some(*n),
+            (None, BodyLen::Length(n)) => Some(n),
+            (None, BodyLen::None | BodyLen::Chunked) => None,
+        };
+        let env = self.environment(length)?;
+        let clocks = Clocks::start(&self.cgi.options);
+        let pipes = Pipes::new(file.map(|(fd, _)| fd), self.head.body).map_err(|e| capacity(&e))?;
+        let (running, born) = match module {
+            Some(code) => (self.instance(code, &pipes, &env).await?, None),
+            None => self.process(&pipes, &env).await?,
+        };
+        let Pipes { ours, .. } = pipes;
+        self.request.entry.borrow_mut().start = began.elapsed();
+        let io = |e: std::io::Error| Fault::Internal(format!("registering a pipe: {e}"));
+        let options = &self.cgi.options;
+        Ok(Program::new(Started {
+            running,
+            born,
+            stdin: ours.stdin.map(Sock::writer).transpose().map_err(io)?,
+            stdout: Sock::reader(ours.stdout).map_err(io)?,
+            stderr: Sock::reader(ours.stderr).map_err(io)?,
+            clocks,
+            kill_grace: options.kill_grace,
+            run_to_completion: options.run_to_completion,
+            max_stderr: options.max_stderr,
+            source: self.source(),
+            permit,
+        }))
+    }
+
+    /// An instance of a module.
+    async fn instance(
+        &self,
+        code: wasm::Code,
+        pipes: &Pipes,
+        env: &EnvBlock,
+    ) -> Result<Running, Fault> {
+        let launch = wasm::Launch {
+            code,
+            cgi: self.cgi,
+            script_name: self.script.script_name,
+            env,
+            stdio: pipes.stdio(&self.worker.null),
+        };
+        self.worker.server.wasm.launch(launch).await
+    }
+
+    /// A process: forked from a template, or executed.
+    async fn process(
+        &self,
+        pipes: &Pipes,
+        env: &EnvBlock,
+    ) -> Result<(Running, Option<Born>), Fault> {
+        let args = self.arguments()?;
+        Ok(match self.warm(pipes, &args, env).await {
+            Some((child, born)) => (Running::Native(child), Some(born)),
+            None => (Running::Native(self.cold(pipes, &args, env).await?), None),
+        })
+    }
+
+    /// A child of the program's template, where it has one.
+    async fn warm(&self, pipes: &Pipes, args: &[CString], env: &EnvBlock) -> Option<(Child, Born)> {
+        // Words of the query are arguments of one request, and a template has its own.
+        let wordless = args.len() == 1 + usize::from(self.script.interpreter.is_some());
+        if self.cgi.options.start == StartMode::Cold || !wordless {
+            return None;
+        }
+        let setup = || self.setup(args);
+        let ready = warm::child(self.worker, self.route, &self.script, setup).await?;
+        let cpu = self.cgi.options.limits.cpu;
+        ready.start(env, pipes.stdio(&self.worker.null), cpu).ok()
+    }
+
+    /// How a template of the program is started.
+    fn setup(&self, args: &[CString]) -> Setup {
+        let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
+        let mut env = Env(EnvBlock::default());
+        self.constants(&mut env);
+        Setup {
+            args: args.to_vec(),
+            env: env.0,
+            dir: self.script.dir.clone(),
+            file: file.into(),
+            interpreter: self.script.interpreter.clone(),
+            limits: self.cgi.options.limits,
+            no_new_privs: self.cgi.options.no_new_privs,
+            patience: self.cgi.options.first_byte_timeout,
+        }
+    }
+
+    /// Executes the program.
+    async fn cold(&self, pipes: &Pipes, args: &[CString], env: &EnvBlock) -> Result<Child, Fault> {
+        let mut tries = 0;
+        loop {
+            match self.start_once(pipes, args, env) {
+                Ok(child) => return Ok(child),
+                Err(e) if e.is_busy() && tries < BUSY_TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                Err(e) => return Err(self.not_started(&e)),
+            }
+        }
+    }
+
+    fn start_once(
+        &self,
+        pipes: &Pipes,
+        args: &[CString],
+        env: &EnvBlock,
+    ) -> Result<Child, StartError> {
+        let options = &self.cgi.options;
+        self.worker.spawner.borrow_mut().start(&Start {
+            path: &args[0],
+            args,
+            env,
+            dir: &self.script.dir,
+            stdio: pipes.stdio(&self.worker.null),
+            more: &[],
+            limits: options.limits,
+            no_new_privs: options.no_new_privs,
+        })
+    }
+
+    /// argv: the program as named; an interpreter gets the script as its argument.
+    fn arguments(&self) -> Result<Vec<CString>, Fault> {
+        let script = self.script.script_filename.clone();
+        if let Some(interpreter) = &self.script.interpreter {
+            let interpreter = CString::new(interpreter.as_os_str().as_bytes())
+                .map_err(|_| Fault::Internal("an interpreter's path holds a NUL".into()))?;
+            return Ok(vec![interpreter, script]);
+        }
+        let mut args = vec![script];
+        if self.cgi.options.query_args {
+            let words = search::words(&self.head.method, self.head.target.query());
+            args.extend(words.into_iter().filter_map(|w| CString::new(w).ok()));
+        }
+        Ok(args)
+    }
+
+    /// The whole environment: nothing of the server's own is in it.
+    fn environment(&self, content_length: Option<u64>) -> Result<EnvBlock, Fault> {
+        let mut env = Env(EnvBlock::default());
+        self.constants(&mut env);
+        let link = self.request.link;
+        let connection = link.connection();
+        vars::connection(&connection, &mut env);
+        let id = self.request.id();
+        let script = vars::Script {
+            script_name: self.script.script_name,
+            path_info: self.script.path_info,
+            path_translated: self.script.path_translated.as_deref(),
+            script_filename: self.script.script_filename.as_bytes(),
+            document_root: self.cgi.document_root.as_os_str().as_bytes(),
+            unique_id: id.as_str(),
+            content_length,
+            user: link
+                .user
+                .as_ref()
+                .map(|(user, scheme)| (&**user, &**scheme)),
+            pass_authorization: self.cgi.options.pass_authorization,
+            drop_shellshock: self.cgi.options.drop_shellshock,
+        };
+        let dropped = vars::request(self.head, &connection, &script, &mut env)
+            .map_err(|_| Fault::Client(400, "two header fields become the same variable"))?;
+        if dropped.shellshock > 0 {
+            self.source().write(
+                Level::Warn,
+                "a header field that begins with `() {` was dropped (drop_shellshock)",
+            );
+        }
+        Ok(env.0)
+    }
+
+    /// The variables that every request to this program has.
+    fn constants(&self, env: &mut Env) {
+        let server = vars::Server {
+            software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
+            path: &self.worker.server.config.path,
+        };
+        vars::server(&server, env);
+        for (name, value) in &self.cgi.env {
+            env.put(name.as_bytes(), value.as_bytes());
+        }
+    }
+
+    fn not_started(&self, e: &StartError) -> Fault {
+        let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
+        match (e.stage, &self.script.interpreter) {
+            (Stage::Environment, _) => Fault::Client(
+                431,
+                "a header field is longer than any variable of a program may be",
+            ),
+            (Stage::Clone, _) => Fault::Busy("the system could not create another process"),
+            (_, Some(interpreter)) => {
+                let path = &self.worker.server.config.path;
+                let words = inspect::diagnose(interpreter, path, e);
+                Fault::Script(format!(
+                    "its interpreter {}: {words}",
+                    interpreter.display()
+                ))
+            }
+            (_, None) => {
+                let path = &self.worker.server.config.path;
+                Fault::Script(inspect::diagnose(file.as_ref(), path, e))
+            }
+        }
+    }
+}
+
+/// An environment as a sink of variables.
+struct Env(EnvBlock);
+
+impl Sink for Env {
+    fn put(&mut self, name: &[u8], value: &[u8]) {
+        self.0.put(name, value);
+    }
+}
+
+fn capacity(_e: &std::io::Error) -> Fault {
+    Fault::Busy("no descriptors are left for another program")
+}

@@ -1,0 +1,224 @@
+//! Loads a program's templates and looks after them, off the path of requests: one task for each
+//! program that is asked for.
+
+use std::{
+    fs,
+    io::{self, PipeReader, Read, pipe},
+    os::fd::{AsFd, AsRawFd},
+    path::Path,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use galgo_spawn::{
+    Start, inspect,
+    template::{Kind, Loaded, Template, Unfit},
+};
+use rustix::fs::{OFlags, fcntl_setfl};
+use tokio::io::Interest;
+
+use super::{
+    Setup, Warm,
+    live::Room,
+    program::{Program, Work},
+    watch,
+};
+use crate::{log::Level, relay::stderr::escape, sock::register, worker::Worker};
+
+/// What a program says on standard error while it is loaded: this much goes to the log.
+const SAID: u64 = 4 << 10;
+
+/// Why there is no template.
+enum Failure {
+    /// This version of the program can only be cold: it ..., in words.
+    Unfit(String),
+    /// It may be better another time.
+    NotNow(String),
+}
+
+/// Looks after the templates of `program` from now on, until nobody asks for it.
+pub(super) fn start(worker: &Rc<Worker>, warm: &Arc<Warm>, program: &Arc<Program>, setup: Setup) {
+    let (worker, warm, program) = (worker.clone(), warm.clone(), program.clone());
+    tokio::task::spawn_local(async move {
+        loop {
+            match program.work() {
+                Work::Load(modules, lessons) => {
+                    load(&worker, &warm, &program, &setup, &modules, lessons).await;
+                }
+                Work::Wait(pause) => {
+                    // Woken early or not: `work` looks at everything again.
+                    let _ = tokio::time::timeout(pause, program.wake.notified()).await;
+                }
+                Work::Over => return,
+            }
+        }
+    });
+}
+
+async fn load(
+    worker: &Rc<Worker>,
+    warm: &Arc<Warm>,
+    program: &Arc<Program>,
+    setup: &Setup,
+    modules: &[u8],
+    lessons: u32,
+) {
+    let began = Instant::now();
+    let edition = program.edition();
+    let Some(mut room) = Room::take(warm, program) else {
+        return program.crowded();
+    };
+    let loaded = match kind(setup) {
+        Ok(kind) => stop(worker, warm, program, setup, kind, modules).await,
+        Err(Unfit(why)) => Err(Failure::Unfit(why)),
+    };
+    match loaded {
+        Ok(template) => {
+            let memory = held(template.pid());
+            room.holds(memory);
+            let words = format!(
+                "loaded for warm starts in {} ms, {} KiB",
+                began.elapsed().as_millis(),
+                memory >> 10
+            );
+            worker
+                .server
+                .logs
+                .error
+                .write(Level::Info, &program.name, &words);
+            program.add(template, room, lessons, edition);
+        }
+        Err(Failure::Unfit(why)) => program.unfit(edition, &why),
+        Err(Failure::NotNow(why)) => program.failed(&why),
+    }
+}
+
+fn kind(setup: &Setup) -> Result<Kind, Unfit> {
+    match &setup.interpreter {
+        Some(interpreter) => inspect::kind_by_interpreter(interpreter),
+        None => inspect::kind(&setup.file),
+    }
+}
+
+/// Starts a template and waits until it has stopped.
+async fn stop(
+    worker: &Rc<Worker>,
+    warm: &Arc<Warm>,
+    program: &Arc<Program>,
+    setup: &Setup,
+    kind: Kind,
+    modules: &[u8],
+) -> Result<Template, Failure> {
+    let io = |e: io::Error| Failure::NotNow(e.to_string());
+    let since = watch::now();
+    let (stdin, _) = pipe().map_err(io)?;
+    let (mut out, stdout) = pipe().map_err(io)?;
+    let (mut err, stderr) = pipe().map_err(io)?;
+    let start = Start {
+        path: &setup.args[0],
+        args: &setup.args,
+        env: &setup.env,
+        dir: &setup.dir,
+        stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+        more: &[],
+        limits: setup.limits,
+        no_new_privs: setup.no_new_privs,
+    };
+    let started = Template::start(&mut worker.spawner.borrow_mut(), &start, kind, modules);
+    let mut template = started.map_err(|e| Failure::NotNow(e.to_string()))?;
+    drop((stdin, stdout, stderr));
+    let loaded = tokio::time::timeout(setup.patience, stopped(&mut template)).await;
+    let loaded = match loaded {
+        Ok(Ok(loaded)) => loaded,
+        Ok(Err(e)) => return Err(Failure::NotNow(ended(&e, &mut err))),
+        Err(_late) => {
+            let why = "it has not come to its first line within first_byte_timeout";
+            return Err(Failure::NotNow(why.into()));
+        }
+    };
+    // Also of one that is unfit: with another module it may not be.
+    unchanged(warm, program, setup, &loaded, since)?;
+    if let Some(obstacle) = loaded.obstacle {
+        return Err(Failure::Unfit(obstacle));
+    }
+    if !said(&mut out).is_empty() {
+        return Err(Failure::Unfit("prints while loading".into()));
+    }
+    let warnings = said(&mut err);
+    for line in warnings.lines().filter(|l| !l.trim().is_empty()) {
+        let words = format!("said while it was loaded: {line}");
+        let log = &worker.server.logs.error;
+        log.write(Level::Warn, &program.name, &words);
+    }
+    Ok(template)
+}
+
+async fn stopped(template: &mut Template) -> io::Result<Loaded> {
+    let raw = template.as_fd().as_raw_fd();
+    let watched = register(raw, Interest::READABLE)?;
+    loop {
+        let mut guard = watched.readable().await?;
+        if let Some(loaded) = template.loaded()? {
+            return Ok(loaded);
+        }
+        guard.clear_ready();
+    }
+}
+
+/// The template ended before it stopped: most often the program has an error that a cold start
+/// shows as well.
+fn ended(e: &io::Error, stderr: &mut PipeReader) -> String {
+    let said = said(stderr);
+    let last = said.lines().rfind(|l| !l.trim().is_empty());
+    match (e.kind(), last) {
+        (io::ErrorKind::UnexpectedEof, Some(line)) => format!("it ended while loading: {line}"),
+        (io::ErrorKind::UnexpectedEof, None) => "it ended while loading".to_owned(),
+        _ => e.to_string(),
+    }
+}
+
+/// What is in a pipe, without waiting for more.
+fn said(pipe: &mut PipeReader) -> String {
+    let mut bytes = Vec::new();
+    if fcntl_setfl(&*pipe, OFlags::NONBLOCK).is_ok() {
+        // Where a child keeps it open: what there is, then WouldBlock.
+        let _ = pipe.by_ref().take(SAID).read_to_end(&mut bytes);
+    }
+    escape_lines(&bytes)
+}
+
+fn escape_lines(bytes: &[u8]) -> String {
+    let lines: Vec<String> = bytes.split(|&b| b == b'\n').map(escape).collect();
+    lines.join("\n")
+}
+
+/// Watches the files that were loaded, and makes sure that none changed before it was watched.
+fn unchanged(
+    warm: &Warm,
+    program: &Arc<Program>,
+    setup: &Setup,
+    loaded: &Loaded,
+    since: Duration,
+) -> Result<(), Failure> {
+    if let Some(watch) = &warm.watch {
+        let unwatched =
+            |e: io::Error| Failure::Unfit(format!("cannot be watched for changes: {e}"));
+        watch.add(&loaded.files, program).map_err(unwatched)?;
+    }
+    match watch::newer(&loaded.files, &setup.file, since) {
+        Some(file) => Err(Failure::NotNow(format!(
+            "{} changed while it was loaded",
+            Path::display(file)
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What a process holds in memory, its share of what it shares with others included, bytes.
+fn held(pid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("Pss:"));
+    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}

@@ -1,0 +1,122 @@
+//! Warm starts: programs kept loaded, stopped before their first line, and forked for each request.
+//!
+//! 1. `take`: a child for this request, or none: then the program is started cold, at once
+//! 2. `program`: what is known of one program, and which of its templates is next
+//! 3. `live`: a loaded template, its children that wait, its share of what is bounded
+//! 4. `keeper`: loads, replaces and lets go of a program's templates, off the path of requests
+//! 5. `watch`: which files a template was made from, and whether one has changed
+
+mod keeper;
+mod live;
+mod program;
+mod take;
+mod watch;
+
+pub use take::{Born, Ready, child};
+
+use std::{
+    collections::HashMap,
+    ffi::CString,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use galgo_spawn::{EnvBlock, Limits};
+
+use crate::config::Templates;
+use program::Program;
+use watch::Watch;
+
+/// How a template is started: as a cold start of the same program would be, without a request.
+#[derive(Debug)]
+pub struct Setup {
+    /// What to execute, and its arguments.
+    pub args: Vec<CString>,
+    /// The variables that every request has.
+    pub env: EnvBlock,
+    /// The working directory.
+    pub dir: CString,
+    /// The program's file.
+    pub file: PathBuf,
+    /// What runs the file, where it is not the kernel that finds out.
+    pub interpreter: Option<PathBuf>,
+    /// Resource limits.
+    pub limits: Limits,
+    /// PR_SET_NO_NEW_PRIVS.
+    pub no_new_privs: bool,
+    /// How long it may take to its first line: where a cold start would be ended, there is nothing
+    /// to be gained.
+    pub patience: Duration,
+}
+
+/// The programs that are started warm, shared by all workers.
+#[derive(Debug)]
+pub struct Warm {
+    limits: Templates,
+    /// By route and file.
+    programs: Mutex<HashMap<(usize, CString), Arc<Program>>>,
+    /// `None` where the system gives no inotify: then every start is cold.
+    watch: Option<Watch>,
+    /// Templates that are loaded or being loaded.
+    count: AtomicUsize,
+    /// What they hold in memory, bytes.
+    memory: AtomicU64,
+    /// Requests wait for a template that is being loaded: for tests, which want to meet it.
+    waits: bool,
+}
+
+impl Warm {
+    /// No templates yet.
+    pub fn new(limits: Templates) -> Self {
+        Self {
+            limits,
+            programs: Mutex::default(),
+            watch: Watch::new().ok(),
+            count: AtomicUsize::new(0),
+            memory: AtomicU64::new(0),
+            waits: std::env::var_os("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some(),
+        }
+    }
+
+    /// Lets go of templates whose files have changed since this was last asked. The kernel notes a
+    /// change before the call that makes it returns, so what is read here is up to date.
+    fn look(&self) {
+        for stale in self.watch.iter().flat_map(Watch::changed) {
+            stale.retire_changed();
+        }
+    }
+
+    /// Makes room for one template more: for its first, the program that has not been asked for
+    /// longest gives up its own. False where all were asked for more recently than `program`.
+    fn room(&self, program: &Arc<Program>) -> bool {
+        let full = || {
+            self.count.load(Ordering::Relaxed) >= self.limits.count
+                || self.memory.load(Ordering::Relaxed) >= self.limits.memory
+        };
+        while full() {
+            if program.has_templates() {
+                return false;
+            }
+            let programs = lock(&self.programs);
+            let others = programs.values().filter(|p| !Arc::ptr_eq(p, program));
+            let oldest = others
+                .filter(|p| p.has_templates())
+                .min_by_key(|p| p.used());
+            let Some(oldest) = oldest.filter(|p| p.used() < program.used()).cloned() else {
+                return false;
+            };
+            drop(programs);
+            oldest.let_go();
+        }
+        true
+    }
+}
+
+/// A panic while a lock is held leaves nothing half done here.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,396 @@
+//! One program that is started warm: its templates, and what is known about it.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use galgo_spawn::template::{Spare, Template};
+use tokio::sync::Notify;
+
+use super::{
+    Warm,
+    live::{Live, Room},
+    lock,
+};
+use crate::{
+    log::{ErrorLog, Level},
+    route::Version,
+};
+
+/// Templates of one program: requests go to them in turn, so that what one child learns of its
+/// addresses does not hold for the next.
+pub(super) const TWINS: usize = 2;
+/// After a crash or a failure the program stays cold for this long, doubled each time up to the
+/// most; a quiet [`CALM`] forgets them.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MOST: Duration = Duration::from_secs(60);
+const CALM: Duration = Duration::from_secs(600);
+/// A version of a program is loaded again for what its children taught at most this often.
+const LESSONS: u32 = 6;
+
+/// A program.
+#[derive(Debug)]
+pub(super) struct Program {
+    /// Its file, for the log.
+    pub(super) name: String,
+    pub(super) log: ErrorLog,
+    pub(super) wake: Notify,
+    warm: Arc<Warm>,
+    /// When it was asked for, milliseconds since `began`.
+    used: AtomicU64,
+    began: Instant,
+    state: Mutex<State>,
+}
+
+/// A program as it is on disk, together with what it loads: what was made of another one is stale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Edition {
+    /// Its own file.
+    version: Version,
+    /// How often any of its files was seen to change.
+    changes: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    edition: Edition,
+    /// When the last change was seen.
+    changed: Option<Instant>,
+    live: Vec<Live>,
+    next: usize,
+    /// Modules that children loaded, one a line: the next template loads them.
+    modules: Vec<u8>,
+    lessons: u32,
+    /// It can only be cold, in this edition.
+    unfit: bool,
+    /// Why it was not loaded, in words.
+    obstacle: Option<String>,
+    not_before: Instant,
+    failures: u32,
+    failed: Instant,
+    /// Somebody loads and watches its templates.
+    kept: bool,
+}
+
+/// What a program's keeper has to do.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Load a template, with these modules.
+    Load(Vec<u8>, u32),
+    /// Look again then.
+    Wait(Duration),
+    /// Nobody asks for it any more.
+    Over,
+}
+
+impl Program {
+    pub(super) fn new(warm: Arc<Warm>, name: String, version: Version, log: ErrorLog) -> Self {
+        let now = Instant::now();
+        Self {
+            name,
+            log,
+            wake: Notify::new(),
+            warm,
+            used: AtomicU64::new(0),
+            began: now,
+            state: Mutex::new(State {
+                edition: Edition {
+                    version,
+                    changes: 0,
+                },
+                changed: None,
+                live: Vec::new(),
+                next: 0,
+                modules: Vec::new(),
+                lessons: 0,
+                unfit: false,
+                obstacle: None,
+                not_before: now,
+                failures: 0,
+                failed: now,
+                kept: false,
+            }),
+        }
+    }
+
+    /// A child of the next template, and whether it shall teach; `None` where there is no template.
+    /// The second answer is whether a keeper has to be started.
+    pub(super) fn child(&self, version: &Version) -> (Option<(Spare, i32, bool)>, bool) {
+        let now = Instant::now();
+        self.touch(now);
+        let mut gone = Vec::new();
+        let mut state = lock(&self.state);
+        if state.edition.version != *version {
+            gone = state.renew(version, now);
+            self.wake.notify_one();
+        }
+        let mut found = None;
+        while found.is_none() && !state.live.is_empty() {
+            let at = state.next % state.live.len();
+            match state.live[at].child() {
+                Ok(child) => found = Some(child),
+                Err(_) => {
+                    gone.push(state.live.remove(at));
+                    self.wake.notify_one();
+                }
+            }
+            state.next = state.next.wrapping_add(1);
+        }
+        let keeper = !state.kept && !state.unfit && now >= state.not_before;
+        state.kept |= keeper;
+        drop(state);
+        drop(gone); // ends processes: not under the lock
+        (found, keeper)
+    }
+
+    /// As [`child`](Self::child), where somebody is loading a template: waits for that.
+    pub(super) async fn awaited(&self, version: &Version) -> Option<(Spare, i32, bool)> {
+        loop {
+            let (found, keeper) = self.child(version);
+            let mut state = lock(&self.state);
+            if keeper {
+                state.kept = false; // for the next request to start one
+                return found;
+            }
+            let loading = state.kept && !state.unfit && Instant::now() >= state.not_before;
+            drop(state);
+            if found.is_some() || !loading {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Has the template fork ahead of the next request.
+    pub(super) fn refill(&self, template: i32) {
+        let mut state = lock(&self.state);
+        let live = state.live.iter_mut().find(|l| l.template.pid() == template);
+        if let Some(live) = live {
+            live.refill();
+        }
+    }
+
+    /// What the keeper does next.
+    pub(super) fn work(&self) -> Work {
+        let now = Instant::now();
+        let idle = now.saturating_duration_since(self.used());
+        let mut state = lock(&self.state);
+        let dead: Vec<Live> = state
+            .live
+            .extract_if(.., |l| !l.template.is_alive())
+            .collect();
+        let work = state.work(now, idle, self.warm.limits.idle);
+        let let_go = match work {
+            Work::Over => std::mem::take(&mut state.live),
+            _ => Vec::new(),
+        };
+        drop(state);
+        drop((dead, let_go));
+        work
+    }
+
+    /// A template is ready: it takes the place of one that is older than what is known now, or worn.
+    pub(super) fn add(&self, template: Template, room: Room, lessons: u32, edition: Edition) {
+        let mut state = lock(&self.state);
+        if state.edition != edition {
+            drop(state);
+            return drop(template);
+        }
+        let now = Instant::now();
+        let live = Live::new(template, room, lessons);
+        let known = state.lessons;
+        state.obstacle = None;
+        let old = state.live.iter().position(|l| l.is_old(known, now));
+        let gone = old.map(|at| state.live.remove(at));
+        state.live.push(live);
+        drop(state);
+        drop(gone);
+    }
+
+    /// What is to be loaded.
+    pub(super) fn edition(&self) -> Edition {
+        lock(&self.state).edition
+    }
+
+    /// It cannot be loaded and forked, this edition of it.
+    pub(super) fn unfit(&self, edition: Edition, why: &str) {
+        let mut state = lock(&self.state);
+        if state.edition != edition {
+            return;
+        }
+        state.unfit = true;
+        state.obstacle = Some(format!("it {why}"));
+        state.kept = false;
+        let gone = std::mem::take(&mut state.live);
+        drop(state);
+        drop(gone);
+        let words = format!("started cold although `start` is \"warm\": it {why}");
+        self.log.write(Level::Warn, &self.name, &words);
+    }
+
+    /// It did not load this time.
+    pub(super) fn failed(&self, why: &str) {
+        let mut state = lock(&self.state);
+        let seconds = state.failed(Instant::now()).as_secs();
+        state.obstacle = Some(why.to_owned());
+        drop(state);
+        let words = format!("not loaded for warm starts: {why}; cold for {seconds} s");
+        self.log.write(Level::Warn, &self.name, &words);
+    }
+
+    /// There is no place for a template more: one that is to be replaced makes its own free, and
+    /// a program that has one does without the other.
+    pub(super) fn crowded(&self) {
+        let now = Instant::now();
+        let mut state = lock(&self.state);
+        let known = state.lessons;
+        let old = state.live.iter().position(|l| l.is_old(known, now));
+        let gone = old.map(|at| state.live.remove(at));
+        let none = gone.is_none() && state.live.is_empty();
+        if gone.is_none() {
+            state.not_before = now + PAUSE_MOST;
+        }
+        drop(state);
+        drop(gone);
+        if none {
+            self.failed("max_templates or templates_memory is reached");
+        }
+    }
+
+    /// A child did not come: its template is gone, or stuck.
+    pub(super) fn lost(&self, template: i32, why: &std::io::Error) {
+        let mut state = lock(&self.state);
+        let at = state.live.iter().position(|l| l.template.pid() == template);
+        let gone = at.map(|at| state.live.remove(at));
+        drop(state);
+        if gone.is_some() {
+            let words = format!("its template gave no child ({why}): it is replaced");
+            self.log.write(Level::Warn, &self.name, &words);
+        }
+        drop(gone);
+        self.wake.notify_one();
+    }
+
+    /// A file it is made of has changed.
+    pub(super) fn retire_changed(&self) {
+        let mut state = lock(&self.state);
+        let version = state.edition.version;
+        let gone = state.renew(&version, Instant::now());
+        drop(state);
+        drop(gone);
+        self.wake.notify_one();
+    }
+
+    /// A child of this template was ended by a signal.
+    pub(super) fn retire_crashed(&self, template: i32) {
+        let mut state = lock(&self.state);
+        let at = state.live.iter().position(|l| l.template.pid() == template);
+        let Some(at) = at else {
+            return;
+        };
+        let gone = state.live.remove(at);
+        state.failed(Instant::now());
+        drop(state);
+        drop(gone);
+        let words = "a child of its template was ended by a signal: the template is replaced";
+        self.log.write(Level::Warn, &self.name, words);
+    }
+
+    /// A child loaded these modules itself: the next template is to have them.
+    pub(super) fn learned(&self, modules: &[u8]) {
+        let mut state = lock(&self.state);
+        if modules.is_empty() || state.lessons >= LESSONS {
+            return;
+        }
+        let known = |name: &[u8]| state.modules.split(|&b| b == b'\n').any(|m| m == name);
+        let new: Vec<&[u8]> = modules
+            .split(|&b| b == b'\n')
+            .filter(|name| !name.is_empty() && !known(name))
+            .collect();
+        if new.is_empty() {
+            return;
+        }
+        let new = new.join(&b'\n');
+        state.modules.extend_from_slice(&new);
+        state.modules.push(b'\n');
+        state.lessons += 1;
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Gives up its templates, for another program. It does not take them back at once: programs
+    /// that are asked for in turn would do nothing but load.
+    pub(super) fn let_go(&self) {
+        let mut state = lock(&self.state);
+        let gone = std::mem::take(&mut state.live);
+        state.failed(Instant::now());
+        drop(state);
+        drop(gone);
+    }
+
+    pub(super) fn has_templates(&self) -> bool {
+        !lock(&self.state).live.is_empty()
+    }
+
+    /// When it was last asked for.
+    pub(super) fn used(&self) -> Instant {
+        self.began + Duration::from_millis(self.used.load(Ordering::Relaxed))
+    }
+
+    fn touch(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.began).as_millis();
+        self.used
+            .store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// Begins anew with another version of the file, or of what it loads. Where that changes all
+    /// the time, as a file does that each request writes to, it is not loaded each time.
+    fn renew(&mut self, version: &Version, now: Instant) -> Vec<Live> {
+        let restless = |at| now.saturating_duration_since(at) < PAUSE;
+        self.not_before = match self.changed {
+            Some(at) if restless(at) => now + PAUSE,
+            _ => now,
+        };
+        self.changed = Some(now);
+        self.edition = Edition {
+            version: *version,
+            changes: self.edition.changes + 1,
+        };
+        self.modules.clear();
+        self.lessons = 0;
+        self.unfit = false;
+        self.obstacle = None;
+        std::mem::take(&mut self.live)
+    }
+
+    fn failed(&mut self, now: Instant) -> Duration {
+        if now.saturating_duration_since(self.failed) > CALM {
+            self.failures = 0;
+        }
+        let pause = (PAUSE * 2u32.saturating_pow(self.failures)).min(PAUSE_MOST);
+        self.failures = (self.failures + 1).min(10);
+        self.failed = now;
+        self.not_before = now + pause;
+        pause
+    }
+
+    fn work(&mut self, now: Instant, idle: Duration, longest: Duration) -> Work {
+        let known = self.lessons;
+        if idle >= longest || self.unfit {
+            self.kept = false;
+            return Work::Over;
+        }
+        let wanting = self.live.len() < TWINS || self.live.iter().any(|l| l.is_old(known, now));
+        match (wanting, now < self.not_before) {
+            (true, false) => Work::Load(self.modules.clone(), known),
+            (true, true) => Work::Wait(self.not_before - now),
+            (false, _) => Work::Wait((longest - idle).min(PAUSE)),
+        }
+    }
+}

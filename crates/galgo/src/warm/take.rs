@@ -1,0 +1,181 @@
+//! A child of a template for one request.
+
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use galgo_spawn::{
+    Child, EnvBlock, Exit, Status,
+    template::{Lesson, Request, Spare},
+};
+use tokio::io::Interest;
+
+use super::{Setup, Warm, keeper, lock, program::Program};
+use crate::{config::Route, route::Found, sock::register, worker::Worker};
+
+/// A child that is asked for is there within some milliseconds. One that takes longer stands in a
+/// queue, or its template has been stopped: a cold start will not be later.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A child that waits for this request.
+#[derive(Debug)]
+pub struct Ready {
+    spare: Spare,
+    program: Arc<Program>,
+    template: i32,
+    teach: bool,
+}
+
+/// Where a running child came from; told how it ended.
+#[derive(Debug)]
+pub struct Born {
+    program: Arc<Program>,
+    template: i32,
+    lesson: Option<Lesson>,
+}
+
+/// A child of `script`'s template; `None`: start it cold. Where there is no template yet, one is
+/// loaded for the requests to come, as `setup` says.
+pub async fn child(
+    worker: &Rc<Worker>,
+    route: &Arc<Route>,
+    script: &Found<'_>,
+    setup: impl FnOnce() -> Setup,
+) -> Option<Ready> {
+    let warm = &worker.server.warm;
+    if warm.limits.count == 0 || warm.watch.is_none() {
+        return None;
+    }
+    warm.look();
+    let program = warm.program(worker, route, script);
+    let (found, keeper) = program.child(&script.version);
+    if keeper {
+        keeper::start(worker, warm, &program, setup());
+    }
+    let found = match found {
+        None if warm.waits => program.awaited(&script.version).await,
+        found => found,
+    };
+    let (mut spare, template, teach) = found?;
+    if let Err(e) = arrival(&mut spare).await {
+        program.lost(template, &e);
+        return None;
+    }
+    Some(Ready {
+        spare,
+        program,
+        template,
+        teach,
+    })
+}
+
+/// Waits until the child is there.
+async fn arrival(spare: &mut Spare) -> std::io::Result<()> {
+    if spare.ready()? {
+        return Ok(());
+    }
+    let come = async {
+        let raw = spare.as_fd().as_raw_fd();
+        let watched = register(raw, Interest::READABLE)?;
+        loop {
+            let mut guard = watched.readable().await?;
+            if spare.ready()? {
+                return Ok(());
+            }
+            guard.clear_ready();
+        }
+    };
+    tokio::time::timeout(PATIENCE, come).await?
+}
+
+impl Warm {
+    /// What is known of a program.
+    fn program(
+        self: &Arc<Self>,
+        worker: &Worker,
+        route: &Arc<Route>,
+        script: &Found<'_>,
+    ) -> Arc<Program> {
+        let key = (Arc::as_ptr(route) as usize, script.script_filename.clone());
+        let mut programs = lock(&self.programs);
+        let make = || {
+            let name = script.script_filename.to_string_lossy().into_owned();
+            let log = worker.server.logs.error.clone();
+            Arc::new(Program::new(self.clone(), name, script.version, log))
+        };
+        programs.entry(key).or_insert_with(make).clone()
+    }
+}
+
+impl Ready {
+    /// Gives the child its request.
+    ///
+    /// # Errors
+    /// It has ended meanwhile, or the environment is larger than one message takes: start it cold.
+    pub fn start(
+        self,
+        env: &EnvBlock,
+        stdio: [BorrowedFd<'_>; 3],
+        cpu: Option<u64>,
+    ) -> std::io::Result<(Child, Born)> {
+        let Self {
+            spare,
+            program,
+            template,
+            teach,
+        } = self;
+        let request = Request {
+            env,
+            stdio,
+            cpu,
+            learn: teach,
+        };
+        let running = spare.start(&request);
+        program.refill(template);
+        let running = running?;
+        let born = Born {
+            program,
+            template,
+            lesson: running.lesson,
+        };
+        Ok((running.child, born))
+    }
+}
+
+impl Born {
+    /// The child has ended; `signalled` says that the server told it to.
+    pub fn ended(self, exit: &Exit, signalled: bool) {
+        match exit.status {
+            Status::Signal(signal) if !signalled && is_crash(signal) => {
+                self.program.retire_crashed(self.template);
+            }
+            Status::Code(_) => {
+                if let Some(lesson) = self.lesson {
+                    self.program.learned(&lesson.modules());
+                }
+            }
+            Status::Signal(_) => {}
+        }
+    }
+}
+
+/// Signals that tell whoever provoked them something about the program's memory. Others end
+/// programs in good health: a reader that left (PIPE), a limit (XCPU, XFSZ), an operator (TERM).
+fn is_crash(signal: i32) -> bool {
+    use rustix::process::Signal;
+    let healthy = [
+        Signal::PIPE,
+        Signal::TERM,
+        Signal::INT,
+        Signal::HUP,
+        Signal::ALARM,
+        Signal::XCPU,
+        Signal::XFSZ,
+        Signal::USR1,
+        Signal::USR2,
+    ];
+    !healthy.iter().any(|s| s.as_raw() == signal)
+}

@@ -1,0 +1,140 @@
+//! The files that templates were made from (inotify(7)).
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs, io,
+    mem::MaybeUninit,
+    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, Weak},
+    time::Duration,
+};
+
+use rustix::{
+    fs::{
+        inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+        stat,
+    },
+    io::Errno,
+};
+
+use super::{lock, program::Program};
+use crate::route::Version;
+
+/// Contents, permissions, or the name of a file changed. Reading it is none of these.
+const CHANGES: WatchFlags = WatchFlags::MODIFY
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::DELETE_SELF);
+
+/// One instance for the whole server: the system allows a user 128 of them, and many more watches.
+#[derive(Debug)]
+pub(super) struct Watch {
+    inotify: OwnedFd,
+    watched: Mutex<Watched>,
+}
+
+type Watched = HashMap<i32, Vec<Watcher>>;
+
+/// A program that was loaded from a file.
+#[derive(Debug, Clone)]
+struct Watcher {
+    program: Weak<Program>,
+    file: PathBuf,
+    version: Version,
+}
+
+impl Watch {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            watched: Mutex::default(),
+        })
+    }
+
+    /// Watches files on behalf of a program.
+    ///
+    /// # Errors
+    /// One cannot be watched: it is gone, or `fs.inotify.max_user_watches` is reached.
+    pub(super) fn add(&self, files: &BTreeSet<PathBuf>, program: &Arc<Program>) -> io::Result<()> {
+        let mut watched = lock(&self.watched);
+        for file in files {
+            let failed = |e: Errno| io::Error::other(format!("{}: {e}", file.display()));
+            let wd = inotify::add_watch(&self.inotify, file, CHANGES).map_err(failed)?;
+            let version = Version::of(&stat(file).map_err(failed)?);
+            let watchers = watched.entry(wd).or_default();
+            watchers.retain(|w| w.program.strong_count() > 0 && !w.is(program));
+            watchers.push(Watcher {
+                program: Arc::downgrade(program),
+                file: file.clone(),
+                version,
+            });
+        }
+        Ok(())
+    }
+
+    /// Programs with a file that has changed since this was last asked.
+    pub(super) fn changed(&self) -> Vec<Arc<Program>> {
+        let mut found = Vec::new();
+        let mut space = [MaybeUninit::uninit(); 4096];
+        let mut watched = lock(&self.watched);
+        let mut events = inotify::Reader::new(&self.inotify, &mut space);
+        while let Ok(event) = events.next() {
+            let what = event.events();
+            let all = || watched.values().flatten();
+            if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+                found.extend(all().filter_map(Watcher::program));
+                continue;
+            }
+            let watchers = watched.get(&event.wd()).into_iter().flatten();
+            // A link more or less to a file, or another mode, is not another file.
+            let changed = |w: &&Watcher| what != ReadFlags::ATTRIB || w.has_changed();
+            found.extend(watchers.filter(changed).filter_map(Watcher::program));
+            if what.contains(ReadFlags::IGNORED) {
+                watched.remove(&event.wd());
+            }
+        }
+        found
+    }
+}
+
+impl Watcher {
+    fn is(&self, program: &Arc<Program>) -> bool {
+        self.program.as_ptr() == Arc::as_ptr(program)
+    }
+
+    fn program(&self) -> Option<Arc<Program>> {
+        self.program.upgrade()
+    }
+
+    fn has_changed(&self) -> bool {
+        stat(&self.file).map_or(true, |now| Version::of(&now) != self.version)
+    }
+}
+
+/// The first of the files that was changed at `since` or later, as the file system's clock has it.
+///
+/// The program's own file is left out: its version tells, and others may be making links to it.
+pub(super) fn newer<'f>(
+    files: &'f BTreeSet<PathBuf>,
+    own: &Path,
+    since: Duration,
+) -> Option<&'f Path> {
+    let changed = |file: &&PathBuf| match fs::metadata(file) {
+        _ if file.as_path() == own => false,
+        Ok(m) => at(m.ctime(), m.ctime_nsec()) >= since,
+        Err(_) => true,
+    };
+    files.iter().find(changed).map(PathBuf::as_path)
+}
+
+/// The time the kernel would give to a file that is changed now.
+pub(super) fn now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    at(now.tv_sec, now.tv_nsec)
+}
+
+fn at(seconds: i64, nanoseconds: i64) -> Duration {
+    let nanoseconds = u32::try_from(nanoseconds).unwrap_or(0);
+    Duration::new(seconds.max(0).unsigned_abs(), nanoseconds)
+}

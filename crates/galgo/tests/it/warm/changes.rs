@@ -1,0 +1,201 @@
+//! Files that change: the very next request sees it.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use super::{c, perl, python, site};
+use crate::harness::{Server, compile, list};
+
+list![
+    a_program_replaced_by_a_rename,
+    a_script_written_in_place,
+    a_program_cannot_be_written_in_place,
+    a_module_replaced,
+    a_module_replaced_under_load,
+    a_module_that_changes_all_the_time,
+];
+
+/// As an editor or `install` does it.
+fn rename_over(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).unwrap();
+    let mode = fs::metadata(path).unwrap().permissions().mode();
+    fs::set_permissions(&new, fs::Permissions::from_mode(mode)).unwrap();
+    fs::rename(&new, path).unwrap();
+}
+
+fn warm(server: &Server, target: &str, says: &str) {
+    let reply = server.get(target);
+    assert_eq!(reply.text(), format!("warm {says}"), "{}", server.errors());
+}
+
+/// Whatever it is that answers: it is this version.
+fn version(server: &Server, target: &str, says: &str) {
+    let text = server.get(target).text();
+    assert_eq!(text.split(' ').next_back(), Some(says), "{target}");
+}
+
+fn a_program_replaced_by_a_rename() {
+    let server = site()
+        .compiled("cgi-bin/p", &c("0"), &[])
+        .file("cgi-bin/p.pl", perl("", "'0'"), 0o755)
+        .file("cgi-bin/p.py", python("", "'0'"), 0o755)
+        .start();
+    let folder = server.path().join("cgi-bin");
+    for n in 0..4 {
+        let says = n.to_string();
+        if n > 0 {
+            let new = server.path().join("new");
+            compile(&new, &c(&says), &[]);
+            fs::rename(&new, folder.join("p")).unwrap();
+            rename_over(&folder.join("p.pl"), &perl("", &format!("'{n}'")));
+            rename_over(&folder.join("p.py"), &python("", &format!("'{n}'")));
+        }
+        for target in ["/cgi-bin/p", "/cgi-bin/p.pl", "/cgi-bin/p.py"] {
+            version(&server, target, &says);
+            version(&server, target, &says);
+        }
+    }
+    for target in ["/cgi-bin/p", "/cgi-bin/p.pl", "/cgi-bin/p.py"] {
+        super::becomes(&server, target, "warm 3");
+    }
+}
+
+fn a_script_written_in_place() {
+    let server = site()
+        .file("cgi-bin/p.pl", perl("", "'0'"), 0o755)
+        .file("cgi-bin/p.py", python("", "'0'"), 0o755)
+        .start();
+    let folder = server.path().join("cgi-bin");
+    for n in 0..4 {
+        // The same length each time: its time alone tells.
+        fs::write(folder.join("p.pl"), perl("", &format!("'{n}'"))).unwrap();
+        fs::write(folder.join("p.py"), python("", &format!("'{n}'"))).unwrap();
+        for target in ["/cgi-bin/p.pl", "/cgi-bin/p.py"] {
+            version(&server, target, &n.to_string());
+            version(&server, target, &n.to_string());
+        }
+    }
+}
+
+/// ETXTBSY, as for every program that runs.
+fn a_program_cannot_be_written_in_place() {
+    let server = site().compiled("cgi-bin/p", &c("1"), &[]).start();
+    warm(&server, "/cgi-bin/p", "1");
+    let path = server.path().join("cgi-bin/p");
+    let refused = fs::OpenOptions::new().write(true).open(&path).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ExecutableFileBusy);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(server.get("/cgi-bin/p").status, 404);
+}
+
+/// What a version of a module says grows, for Python takes a compiled module for that of a source of
+/// the same length and second.
+fn said(n: usize) -> String {
+    format!("{n}{}", "x".repeat(n))
+}
+
+fn perl_module(n: usize) -> String {
+    format!("package M; sub says {{ '{}' }} 1;\n", said(n))
+}
+
+fn python_module(n: usize) -> String {
+    format!("def says(): return '{}'\n", said(n))
+}
+
+fn with_modules() -> crate::harness::Site {
+    site()
+        .file("cgi-bin/lib/M.pm", perl_module(0), 0o644)
+        .file("cgi-bin/lib/m.py", python_module(0), 0o644)
+        .file(
+            "cgi-bin/p.pl",
+            perl("use lib 'lib'; use M;", "M::says()"),
+            0o755,
+        )
+        .file(
+            "cgi-bin/p.py",
+            python(
+                "import sys; sys.path.insert(0, 'lib'); import m",
+                "m.says()",
+            ),
+            0o755,
+        )
+}
+
+fn a_module_replaced() {
+    let server = with_modules().start();
+    let lib = server.path().join("cgi-bin/lib");
+    for n in 0..6 {
+        match n % 2 {
+            0 => {
+                fs::write(lib.join("M.pm"), perl_module(n)).unwrap();
+                fs::write(lib.join("m.py"), python_module(n)).unwrap();
+            }
+            _ => {
+                rename_over(&lib.join("M.pm"), &perl_module(n));
+                rename_over(&lib.join("m.py"), &python_module(n));
+            }
+        }
+        for target in ["/cgi-bin/p.pl", "/cgi-bin/p.py"] {
+            for _ in 0..3 {
+                version(&server, target, &said(n));
+            }
+        }
+    }
+}
+
+/// Also while it is being loaded: no answer is older than the file was when it was asked for.
+fn a_module_replaced_under_load() {
+    for target in ["/cgi-bin/p.pl", "/cgi-bin/p.py"] {
+        let server = with_modules().without_waiting().start();
+        let lib = server.path().join("cgi-bin/lib");
+        let (now, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let mut client = server.connect();
+                    while !over.load(Ordering::SeqCst) {
+                        let least = now.load(Ordering::SeqCst);
+                        client.get(target);
+                        let reply = client.reply();
+                        assert_eq!(reply.status, 200, "{}", server.errors());
+                        let text = reply.text();
+                        let says = text.split(' ').next_back().unwrap();
+                        let n: usize = says.trim_end_matches('x').parse().expect("a version");
+                        assert!(n >= least, "{n} where {least} was there");
+                    }
+                });
+            }
+            for n in 1..=15 {
+                rename_over(&lib.join("M.pm"), &perl_module(n));
+                rename_over(&lib.join("m.py"), &python_module(n));
+                now.store(n, Ordering::SeqCst);
+                // Sometimes in the middle of loading, sometimes behind it.
+                thread::sleep(Duration::from_millis(20 * (n as u64 % 5)));
+            }
+            over.store(true, Ordering::SeqCst);
+        });
+        version(&server, target, &said(15));
+        super::becomes(&server, target, &format!("warm {}", said(15)));
+    }
+}
+
+/// A program that writes to what it loads is answered all the same, and not loaded each time.
+fn a_module_that_changes_all_the_time() {
+    let writes = "BEGIN { require './lib/M.pm' }\n\
+                  open(my $o, '>>', 'lib/M.pm') or die; print $o \"# \\n\"; close $o;";
+    let server = with_modules()
+        .file("cgi-bin/w.pl", perl(writes, "M::says()"), 0o755)
+        .start();
+    for _ in 0..40 {
+        version(&server, "/cgi-bin/w.pl", &said(0));
+    }
+    let loaded = super::says(&server, "w.pl", "loaded for warm starts");
+    assert!(loaded < 20, "loaded {loaded} times");
+}

@@ -1,0 +1,137 @@
+//! How many templates there are, how much they hold, and how long.
+
+use std::{fs, thread};
+
+use super::{becomes, c, has_templates, perl, says, site, templates};
+use crate::harness::{
+    Server, eventually, list,
+    watch::{descriptors, memory, processes},
+};
+
+list![
+    the_number_of_templates,
+    the_memory_of_templates,
+    no_templates_at_all,
+    templates_nobody_asks_for_leave,
+    ten_thousand_requests,
+];
+
+fn executed(pid: u32) -> String {
+    let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    exe.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn kept(server: &Server) -> Vec<String> {
+    let mut names: Vec<_> = templates(server).into_iter().map(executed).collect();
+    names.sort();
+    names
+}
+
+/// The program that was not asked for longest gives way, for the first template of another.
+fn the_number_of_templates() {
+    let server = ["a", "b", "d"]
+        .into_iter()
+        .fold(site().top("max_templates = 3"), |site, name| {
+            site.compiled(&format!("cgi-bin/{name}"), &c(""), &[])
+        })
+        .start();
+    becomes(&server, "/cgi-bin/a", "warm");
+    has_templates(&server, 2);
+    becomes(&server, "/cgi-bin/b", "warm");
+    has_templates(&server, 3);
+    assert_eq!(kept(&server), ["a", "a", "b"]);
+    becomes(&server, "/cgi-bin/d", "warm");
+    eventually("the two of another program", || {
+        let kept = kept(&server);
+        assert!(kept.len() <= 3, "{kept:?}");
+        (kept == ["b", "d", "d"]).then_some(())
+    });
+    // It does not come back at once, or programs in turn would do nothing but load.
+    assert_eq!(server.get("/cgi-bin/a").text(), "cold ");
+    assert_eq!(server.get("/cgi-bin/b").text(), "warm ");
+}
+
+fn the_memory_of_templates() {
+    let server = site()
+        .top("templates_memory = \"1M\"")
+        .file("cgi-bin/a", perl("", "'a'"), 0o755)
+        .file("cgi-bin/b", perl("", "'b'"), 0o755)
+        .start();
+    // One may be loaded, and is more than that already.
+    becomes(&server, "/cgi-bin/a", "warm a");
+    assert_eq!(templates(&server).len(), 1);
+    becomes(&server, "/cgi-bin/b", "warm b");
+    assert_eq!(templates(&server).len(), 1);
+    assert_eq!(server.get("/cgi-bin/a").text(), "cold a");
+}
+
+fn no_templates_at_all() {
+    let server = site()
+        .top("max_templates = 0")
+        .compiled("cgi-bin/p", &c(""), &[])
+        .start();
+    assert_eq!(server.get("/cgi-bin/p").text(), "cold ");
+    assert_eq!(says(&server, "/p:", ""), 0, "{}", server.errors());
+}
+
+fn templates_nobody_asks_for_leave() {
+    let server = site()
+        .top("template_idle = \"1s\"")
+        .compiled("cgi-bin/p", &c(""), &[])
+        .start();
+    for _ in 0..2 {
+        becomes(&server, "/cgi-bin/p", "warm");
+        has_templates(&server, 0);
+        eventually("the end of its children", || {
+            super::waiting(&server).is_empty().then_some(())
+        });
+    }
+}
+
+/// Neither the server nor a template has more descriptors, processes or memory after them.
+fn ten_thousand_requests() {
+    let server = site().compiled("cgi-bin/p", &c(""), &[]).start();
+    let ask = |count: usize| {
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut client = server.connect();
+                    for _ in 0..count / 4 {
+                        client.get("/cgi-bin/p");
+                        assert_eq!(client.reply().text(), "warm ");
+                    }
+                });
+            }
+        });
+        eventually("the end of all processes", || {
+            processes(&server).is_empty().then_some(())
+        });
+        let kept = has_templates(&server, 2);
+        let open = descriptors(server.pid());
+        let own = memory(server.pid(), "VmRSS");
+        let theirs: u64 = kept.iter().map(|pid| memory(*pid, "VmRSS")).sum();
+        let theirs_open: usize = kept.iter().map(|pid| descriptors(*pid)).sum();
+        (kept, open, own, theirs, theirs_open)
+    };
+    becomes(&server, "/cgi-bin/p", "warm");
+    let before = ask(1000);
+    let after = ask(10_000);
+    assert_eq!(before.0, after.0, "other templates: {}", server.errors());
+    // Connections on their way out, and children that wait.
+    assert!(
+        after.1 <= before.1 + 16,
+        "descriptors: {before:?}, {after:?}"
+    );
+    assert_eq!(before.4, after.4, "a template's descriptors");
+    assert!(
+        after.2 <= before.2 + (4 << 20),
+        "memory: {before:?}, {after:?}"
+    );
+    assert!(
+        after.3 <= before.3 + (256 << 10),
+        "memory: {before:?}, {after:?}"
+    );
+}

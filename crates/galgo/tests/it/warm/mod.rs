@@ -1,0 +1,152 @@
+//! Programs kept loaded (`start = "warm"`): what must hold although a request's process is forked
+//! from one that was there before.
+//!
+//! Programs say whether they are warm by what the kernel keeps of a template's first environment.
+
+mod changes;
+mod children;
+mod faults;
+mod limits;
+mod unfit;
+
+use std::{fs, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{
+    Server, Site, Test, eventually,
+    watch::{parent, pids, waits_for_a_request},
+};
+
+/// The tests of these modules.
+pub fn tests() -> Vec<Test> {
+    [
+        changes::tests(),
+        children::tests(),
+        faults::tests(),
+        limits::tests(),
+        unfit::tests(),
+    ]
+    .concat()
+}
+
+/// A site whose programs are all to be warm.
+fn site() -> Site {
+    Site::new().defaults("start = \"warm\"")
+}
+
+/// What every C program here begins with: `how()` is "warm" or "cold".
+const C: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+extern char **environ;
+static int holds(const char *file, const char *word) {
+    static char text[65536];
+    int fd = open(file, O_RDONLY);
+    ssize_t got = read(fd, text, sizeof text);
+    close(fd);
+    return got > 0 && memmem(text, got, word, strlen(word)) != NULL;
+}
+static const char *how(void) {
+    return holds("/proc/self/environ", "GALGO_TEMPLATE=") ? "warm" : "cold";
+}
+"#;
+
+/// A C program that prints how it was started, and `says`.
+fn c(says: &str) -> String {
+    format!(
+        "{C}int main(void){{printf(\"Content-Type: text/plain\\n\\n%s %s\", how(), \"{says}\");}}\n"
+    )
+}
+
+/// A C program that does something while it is loaded.
+fn loading(does: &str) -> String {
+    format!(
+        "{C}__attribute__((constructor)) static void load(void){{{does}}}\nint main(void){{printf(\"Content-Type: text/plain\\n\\n%s\", how());}}\n"
+    )
+}
+
+/// Perl, which prints how it was started, and an expression.
+fn perl(before: &str, says: &str) -> String {
+    format!(
+        "#!/usr/bin/perl\nuse strict;\n{before}\nopen(my $f, '<', '/proc/self/environ');\n\
+         my $how = <$f> =~ /GALGO_TEMPLATE=/ ? 'warm' : 'cold';\n\
+         print \"Content-Type: text/plain\\n\\n$how \", {says};\n"
+    )
+}
+
+/// Python, which prints how it was started, and an expression.
+fn python(before: &str, says: &str) -> String {
+    format!(
+        "#!/usr/bin/env python3\n{before}\n\
+         how = 'warm' if b'GALGO_TEMPLATE=' in open('/proc/self/environ', 'rb').read() else 'cold'\n\
+         print('Content-Type: text/plain\\n')\nprint(how, {says}, end='')\n"
+    )
+}
+
+/// The templates of a server: its control socket is their descriptor 3, which their children close.
+fn templates(server: &Server) -> Vec<u32> {
+    let is_template = |pid: &u32| {
+        let control = fs::read_link(format!("/proc/{pid}/fd/3")).unwrap_or_default();
+        parent(*pid) == Some(server.pid())
+            && waits_for_a_request(*pid)
+            && control.to_string_lossy().starts_with("socket:")
+    };
+    pids().filter(is_template).collect()
+}
+
+/// The templates' children that wait.
+fn waiting(server: &Server) -> Vec<u32> {
+    let templates = templates(server);
+    let waits = |pid: &u32| parent(*pid) == Some(server.pid()) && waits_for_a_request(*pid);
+    pids()
+        .filter(waits)
+        .filter(|pid| !templates.contains(pid))
+        .collect()
+}
+
+/// Waits until the server has so many templates.
+fn has_templates(server: &Server, count: usize) -> Vec<u32> {
+    eventually(&format!("{count} templates"), || {
+        let all = templates(server);
+        (all.len() == count).then_some(all)
+    })
+}
+
+fn kill(pid: u32) {
+    // It may have gone meanwhile.
+    let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL);
+}
+
+/// How often the error log has a line with both.
+fn says(server: &Server, program: &str, words: &str) -> usize {
+    let errors = server.errors();
+    let both = |l: &&str| l.contains(program) && l.contains(words);
+    errors.lines().filter(both).count()
+}
+
+/// Asks until a program is answered as `how` says.
+fn becomes(server: &Server, target: &str, how: &str) {
+    eventually(&format!("a {how} start of {target}"), || {
+        let reply = server.get(target);
+        assert_eq!(reply.status, 200, "{}", server.errors());
+        let is = reply.text().starts_with(how);
+        if !is {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        is.then_some(())
+    });
+}

@@ -1,0 +1,162 @@
+//! Programs that can only be cold: answered all the same, and the log says why, once.
+
+use super::{loading, perl, python, says, site};
+use crate::harness::{Site, list};
+
+list![
+    what_a_file_shows,
+    what_loading_shows,
+    a_module_that_is_mended,
+    a_program_that_cannot_be_loaded,
+    warnings_of_loading_are_not_lost,
+];
+
+/// Asks each program three times.
+fn told_once(site: Site, programs: &[(&str, &str)]) {
+    let server = site.start();
+    for (name, words) in programs {
+        for _ in 0..3 {
+            let reply = server.get(&format!("/cgi-bin/{name}"));
+            let text = reply.text();
+            assert_eq!(reply.status, 200, "{name}: {}", server.errors());
+            assert!(text.starts_with("cold"), "{name}: {text}");
+        }
+        server.says(words);
+        assert_eq!(says(&server, &format!("/{name}:"), words), 1, "{name}");
+        let cold = says(&server, &format!("/{name}:"), "started cold although");
+        assert_eq!(cold, 1, "{name}: {}", server.errors());
+    }
+}
+
+fn what_a_file_shows() {
+    let taint = perl("", "''").replace("/perl", "/perl -T");
+    let site = site()
+        .compiled("cgi-bin/static", &super::c(""), &["-static"])
+        .file(
+            "cgi-bin/shell",
+            "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\ncold'\n",
+            0o755,
+        )
+        .file("cgi-bin/taint", taint, 0o755);
+    told_once(
+        site,
+        &[
+            ("static", "it is linked statically"),
+            ("shell", "it is a script for sh"),
+            ("taint", "it runs with taint checks (-T)"),
+        ],
+    );
+}
+
+fn what_loading_shows() {
+    // Waits where the program is a template, so that it is still there when it is looked at.
+    let thread = super::loading("static pthread_t t; pthread_create(&t, NULL, wait_for_ever, NULL);")
+        .replace("#include <time.h>", "#include <time.h>\n#include <pthread.h>\nstatic void *wait_for_ever(void *n){pause();return n;}");
+    let site = site()
+        .compiled("cgi-bin/thread", &thread, &["-pthread"])
+        .compiled(
+            "cgi-bin/file",
+            &loading("(void)!open(\"../marks/database\", O_RDWR | O_CREAT, 0600);"),
+            &[],
+        )
+        .compiled(
+            "cgi-bin/socket",
+            &loading("socket(AF_INET, SOCK_STREAM, 0);"),
+            &[],
+        )
+        .compiled(
+            "cgi-bin/timer",
+            &loading("static timer_t t; timer_create(CLOCK_REALTIME, NULL, &t);"),
+            &[],
+        )
+        .compiled(
+            "cgi-bin/child",
+            &loading("if (fork() == 0) { if (getenv(\"GALGO_TEMPLATE\")) pause(); _exit(0); }"),
+            &[],
+        )
+        .compiled(
+            "cgi-bin/prints",
+            &loading("if (getenv(\"GALGO_TEMPLATE\")) (void)!write(1, \"X: y\\n\", 5);"),
+            &[],
+        )
+        .file(
+            "cgi-bin/perl-file",
+            perl(
+                "our $f; BEGIN { open($f, '>>', '../marks/log') or die }",
+                "''",
+            ),
+            0o755,
+        )
+        .file(
+            "cgi-bin/perl-socket",
+            perl(
+                "use Socket; our $s; BEGIN { socket($s, PF_INET, SOCK_STREAM, 0) }",
+                "''",
+            ),
+            0o755,
+        );
+    told_once(
+        site,
+        &[
+            ("thread", "it runs 2 threads (thread, thread)"),
+            (
+                "file",
+                "marks/database while loading: open it below the first line",
+            ),
+            ("socket", "it opens a socket while loading"),
+            ("timer", "it sets a timer while loading"),
+            ("child", "it starts a process while loading that still runs"),
+            ("prints", "it prints while loading"),
+            (
+                "perl-file",
+                "marks/log while loading: open it below the first line",
+            ),
+            ("perl-socket", "it opens a socket while loading"),
+        ],
+    );
+}
+
+/// What stood in the way is gone with the module it came from.
+fn a_module_that_is_mended() {
+    let opens = "package M; our $f; open($f, '>>', '../marks/log') or die; 1;\n";
+    let server = site()
+        .file("cgi-bin/lib/M.pm", opens, 0o644)
+        .file("cgi-bin/p", perl("use lib 'lib'; use M;", "''"), 0o755)
+        .start();
+    assert_eq!(server.get("/cgi-bin/p").text(), "cold ");
+    server.says("marks/log while loading");
+    std::fs::write(server.path().join("cgi-bin/lib/M.pm"), "package M; 1;\n").unwrap();
+    super::becomes(&server, "/cgi-bin/p", "warm");
+}
+
+/// It fails as a cold start does, which answers, and is tried again only after a pause.
+fn a_program_that_cannot_be_loaded() {
+    let server = site()
+        .file("cgi-bin/p.pl", perl("use No::Such::Module;", "''"), 0o755)
+        .file("cgi-bin/p.py", python("import no_such_module", "''"), 0o755)
+        .start();
+    for name in ["p.pl", "p.py"] {
+        let target = format!("/cgi-bin/{name}");
+        for _ in 0..5 {
+            assert_eq!(server.get(&target).status, 502);
+        }
+    }
+    server.says("not loaded for warm starts: it ended while loading");
+    assert!(says(&server, "p.pl", "not loaded for warm starts") < 5);
+    let mended = perl("", "'mended'");
+    std::fs::write(server.path().join("cgi-bin/p.pl"), mended).unwrap();
+    let text = server.get("/cgi-bin/p.pl").text();
+    assert!(text.ends_with(" mended"), "{text}");
+}
+
+fn warnings_of_loading_are_not_lost() {
+    let server = site()
+        .file(
+            "cgi-bin/p",
+            perl("BEGIN { warn \"an old module\\n\" }", "''"),
+            0o755,
+        )
+        .start();
+    assert_eq!(server.get("/cgi-bin/p").text(), "warm ");
+    server.says("said while it was loaded: an old module");
+}

@@ -1,0 +1,46 @@
+/* What the parts of the shim share: template.c stops and forks, one file a language says where. */
+#ifndef GALGO_H
+#define GALGO_H
+
+#include <stddef.h>
+
+/* All else is hidden: a preloaded name stands before the program's own. */
+#define GALGO_EXPORT __attribute__((visibility("default")))
+
+/* The template's end of its socket, the shim itself, and a language's own source: descriptors that a
+   template is started with and its children do not have. */
+enum { GALGO_CONTROL = 3, GALGO_SHIM = 4, GALGO_SOURCE = 5 };
+
+/* What the child is asked for beside answering: the names of the modules it loaded. */
+enum { GALGO_LEARN = 1 };
+
+/* Names of modules that an earlier child was seen to load, one a line; "" for none. A program that
+   executes itself anew hands them on in GALGO_MODULES. */
+const char *galgo_modules(void);
+
+/* The template is at the place where it stops: reports the files it was loaded from, one a line,
+   and what stands in the way of forking it ("" or NULL: nothing). Returns in children only, one for
+   each request, with that request's `environ`, standard streams and process group; the answer holds
+   the GALGO_ bits asked for. */
+int galgo_stop(const char *files, const char *obstacle);
+
+/* Called in each child before it waits for its request, where it is set. */
+extern void (*galgo_waits)(void);
+
+/* How a language forks, where the bare call is not enough: 0 in the child. It ends in fork(3). */
+extern int (*galgo_fork)(void);
+
+/* The environment of this request as it arrived, "NAME=value" and a NUL for each variable. */
+const char *galgo_environment(size_t *length);
+
+/* A learning child, about to end: the modules that the template had not loaded, one a line; less
+   than 64 KiB, or nothing is learned. */
+void galgo_learned(const char *modules);
+
+/* Node's part: the command line that it is to see in place of its own. */
+void galgo_node_options(int *argc, char ***argv);
+
+/* Whether this process is to be a template of the given kind. */
+int galgo_is(const char *kind);
+
+#endif

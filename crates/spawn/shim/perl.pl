@@ -1,0 +1,77 @@
+# Loaded by PERL5OPT in front of the script, in a template only. Nothing here is seen by the script but
+# the package galgo.
+package galgo;
+our ($text, $learn, %loaded, %before, %changed);
+
+BEGIN {
+    delete $INC{'/proc/self/fd/5'};
+    # What the program starts while it is loaded is no template.
+    delete @ENV{qw(PERL5OPT LD_PRELOAD LD_BIND_NOW GALGO_TEMPLATE)};
+    %before = %ENV;
+
+    package DynaLoader;
+    boot_DynaLoader('DynaLoader') if defined(&boot_DynaLoader) && !defined(&dl_error);
+    my $shim = dl_load_file('/proc/self/fd/4', 0) or die dl_error();
+    for my $name (qw(modules stop learned)) {
+        my $symbol = dl_find_symbol($shim, "galgo_perl_$name") or die dl_error();
+        dl_install_xsub("galgo::$name", $symbol);
+    }
+}
+
+sub load_learned {
+    local ($@, $!, $?, $SIG{__DIE__}, $SIG{__WARN__}) = ('', 0, 0, 'DEFAULT', sub { });
+    modules();
+    for my $module (split /\n/, $text) {
+        eval { require $module } if $module =~ /\.pm\z/;
+    }
+}
+
+# What was printed and not yet written would be printed by every child; written, it is noticed.
+sub flush {
+    for my $handle (\*STDOUT, \*STDERR) {
+        my $before = select $handle;
+        my $each = $|;
+        $| = 1;
+        $| = $each;
+        select $before;
+    }
+}
+
+sub stop_here {
+    load_learned();
+    flush();
+    local ($!, $@);
+    # `use lib 'lib'` makes relative names. Some modules note themselves under what is no file.
+    my $here = readlink('/proc/self/cwd');
+    my @files = grep { defined && !ref && !/\n/ } $0, values %INC;
+    @files = map { m{^/} ? $_ : length && -e ? "$here/$_" : () } @files;
+    # What BEGIN blocks did to the environment they do to that of each request.
+    for my $name (keys %before, keys %ENV) {
+        my ($old, $new) = @{[$before{$name}, $ENV{$name}]};
+        $changed{$name} = $new
+            if defined $old != defined $new or defined $old and $old ne $new;
+    }
+    $ENV{GALGO_REPORT} = join '', map { "$_\n" } @files;
+    stop();
+    $learn = $text;
+    %loaded = map { $_ => 1 } keys %INC if $learn;
+    for my $name (keys %changed) {
+        if (defined $changed{$name}) { $ENV{$name} = $changed{$name} }
+        else { delete $ENV{$name} }
+    }
+}
+
+# The first of all INIT blocks, and the last of all END blocks, for it is defined first.
+INIT {
+    stop_here();
+    CORE::srand();
+    $^T = time;
+}
+END {
+    if ($learn) {
+        local ($?, $!, $@);
+        $ENV{GALGO_REPORT} = join '', map { "$_\n" } grep { !$loaded{$_} } keys %INC;
+        learned();
+    }
+}
+1;

@@ -1,0 +1,473 @@
+/* Python: stops where the interpreter opens the script, with the modules loaded that it will import.
+ *
+ * Py_RunMain() opens its script with fopen(3) after everything else is done: `site` has run, sys.argv
+ * and sys.path are set, no Python frame exists. There the script is compiled and the process stops. A
+ * child runs the code as _PyRun_SimpleFileObject() would, and leaves as Py_FinalizeEx() would up to the
+ * point where that takes the interpreter apart, object by object, in pages shared with its template.
+ * What is not written in C is in python.py. No variable PYTHON* is used: `-I` and `-E` ignore them.
+ */
+#define _GNU_SOURCE
+#include "galgo.h"
+#include "python.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- words for what is asked of it ---- */
+
+static object *module(const char *name) {
+    return py.Dict_GetItemString(py.Import_GetModuleDict(), name);
+}
+
+/* A value nobody asks for; what it raised is dropped where it is not printed. */
+static int called(object *result) {
+    if (!result)
+        py.Err_Clear();
+    return result != NULL;
+}
+
+/* ---- the files it is made from ---- */
+
+struct text { char *text; size_t length, room; };
+
+static struct text files, first;
+static int recording;
+
+/* Modules that an earlier attempt to load did not go well with, one a line. */
+static const char *refused = "";
+
+static void append(struct text *to, const char *word, char end) {
+    size_t length = strlen(word);
+    if (to->length + length + 2 > to->room) {
+        size_t room = 2 * to->room + length + 4096;
+        char *text = realloc(to->text, room);
+        if (!text)
+            return;
+        to->text = text;
+        to->room = room;
+    }
+    memcpy(to->text + to->length, word, length);
+    to->length += length;
+    to->text[to->length++] = end;
+    to->text[to->length] = 0;
+}
+
+static void note(const char *path) {
+    static const char *const not[] = {"/proc/", "/sys/", "/dev/"};
+    if (path[0] != '/' || strchr(path, '\n') || strstr(path, "/__pycache__/"))
+        return;
+    for (size_t i = 0; i < sizeof not / sizeof *not; i++)
+        if (strncmp(path, not[i], strlen(not[i])) == 0)
+            return;
+    append(&files, path, '\n');
+}
+
+/* ---- leaving ---- */
+
+static object *part; /* the namespace of python.py */
+
+static object *ours(const char *name) {
+    return py.Dict_GetItemString(part, name);
+}
+
+/* From Python 3.13 on it is said while what, before that in what. */
+static void ignored(object *in, const char *what) {
+    void (*format)(const char *, ...) = (void (*)(const char *, ...))dlsym(RTLD_DEFAULT, "PyErr_FormatUnraisable");
+    if (format)
+        format("Exception ignored on %s", what);
+    else
+        py.Err_WriteUnraisable(in);
+}
+
+/* Py_FinalizeEx() reports what the second flush cannot write to nobody. */
+static int flush(const char *name, int report) {
+    object *stream = py.Sys_GetObject(name);
+    if (!stream || stream == py.None)
+        return 1;
+    object *closed = py.Object_GetAttrString(stream, "closed");
+    if (!called(closed) || py.Object_IsTrue(closed) > 0)
+        return 1;
+    if (py.Object_CallMethod(stream, "flush", NULL))
+        return 1;
+    if (report)
+        ignored(stream, "flushing sys.stdout");
+    else
+        py.Err_Clear();
+    return 0;
+}
+
+static int says(const char *name) {
+    object *answer = py.Object_CallFunction(ours(name), NULL);
+    return called(answer) && py.Object_IsTrue(answer) > 0;
+}
+
+/* Where destructors written in Python are due, or warnings about what was left open, the interpreter
+   is taken apart after all. */
+__attribute__((noreturn)) static void leave(int status, int interrupted, int learn) {
+    object *threading = module("threading");
+    if (threading && !py.Object_CallMethod(threading, "_shutdown", NULL))
+        ignored(threading, "threading shutdown");
+    object *atexit = module("atexit");
+    if (atexit)
+        called(py.Object_CallMethod(atexit, "_run_exitfuncs", NULL));
+    if (learn) {
+        object *names = py.Object_CallFunction(ours("learned"), NULL);
+        if (called(names))
+            galgo_learned(py.Bytes_AsString(names));
+    }
+    int failed;
+    if (says("thorough")) {
+        py.Dict_Clear(part); /* holds the standard streams */
+        failed = py.FinalizeEx() < 0;
+    } else {
+        failed = !flush("stdout", 1);
+        flush("stderr", 0);
+        says("finish");
+        flush("stdout", 0);
+        flush("stderr", 0);
+    }
+    if (interrupted) {
+        signal(SIGINT, SIG_DFL);
+        kill(getpid(), SIGINT);
+    }
+    exit(failed ? 120 : status); /* as Py_Exit() and Py_RunMain() */
+}
+
+/* The status of SystemExit, whose value that is not a number goes to standard error. */
+static int asked(void) {
+    object *type, *value, *trace;
+    py.Err_Fetch(&type, &value, &trace);
+    py.Err_NormalizeException(&type, &value, &trace);
+    fflush(stdout);
+    if (!value || value == py.None)
+        return 0;
+    object *code = py.Object_GetAttrString(value, "code");
+    if (called(code))
+        value = code;
+    if (value == py.None)
+        return 0;
+    if (py.Object_IsInstance(value, py.Int) > 0) {
+        long status = py.Long_AsLong(value);
+        called(status == -1 && py.Err_Occurred() ? NULL : value);
+        return (int)status;
+    }
+    object *stream = py.Sys_GetObject("stderr");
+    if (stream && stream != py.None)
+        py.File_WriteObject(value, stream, 1 /* Py_PRINT_RAW */);
+    py.Sys_WriteStderr("\n");
+    py.Err_Clear();
+    return 1;
+}
+
+/* ---- running ---- */
+
+/* As _PyRun_SimpleFileObject(), from its code object on. */
+__attribute__((noreturn)) static void run(object *code, object *names, int learn) {
+    object *result = NULL;
+    if (py.Sys_Audit("exec", "O", code) == 0)
+        result = py.Eval_EvalCode(code, names, names);
+    int interrupted = !result && py.Err_Occurred() == *py.KeyboardInterrupt;
+    object *type = NULL, *value = NULL, *trace = NULL;
+    int exits = !result && py.Err_ExceptionMatches(*py.SystemExit);
+    int status = 0;
+    py.Err_Fetch(&type, &value, &trace);
+    flush("stderr", 0);
+    flush("stdout", 0);
+    if (!result) {
+        py.Err_Restore(type, value, trace);
+        if (exits)
+            leave(asked(), 0, learn);
+        py.Err_Print();
+        status = 1;
+    }
+    py.Dict_DelItemString(names, "__file__");
+    py.Dict_DelItemString(names, "__cached__");
+    py.Err_Clear();
+    leave(status, interrupted, learn);
+}
+
+/* ---- the template ---- */
+
+/* Reads python.py and runs it in a namespace of its own. */
+static int prepare(void) {
+    struct stat about;
+    if (fstat(GALGO_SOURCE, &about) != 0)
+        return 0;
+    char *source = calloc(1, (size_t)about.st_size + 1);
+    if (!source || pread(GALGO_SOURCE, source, (size_t)about.st_size, 0) != about.st_size)
+        return 0;
+    object *code = py.CompileString(source, "<galgo>", 257 /* Py_file_input */);
+    free(source);
+    if (!called(code))
+        return 0;
+    part = py.Dict_New();
+    py.Dict_SetItemString(part, "__builtins__", module("builtins"));
+    return called(py.Eval_EvalCode(code, part, part));
+}
+
+/* A sequence of bytes objects as a vector that ends with NULL. */
+static char **vector(object *words, ssize_t more) {
+    ssize_t count = words ? py.Sequence_Size(words) : 0;
+    char **list = count > 0 ? calloc((size_t)(count + more + 1), sizeof *list) : NULL;
+    for (ssize_t i = 0; list && i < count; i++)
+        list[i] = py.Bytes_AsString(py.Sequence_GetItem(words, i));
+    return list;
+}
+
+/* The interpreter once more, as it was started, to load fewer modules: what one has done cannot be
+   taken back. */
+static void restart(object *again) {
+    char path[4096], name[16] = "";
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    char **argv = vector(py.Sequence_GetItem(again, 0), 0);
+    char **envp = vector(py.Sequence_GetItem(again, 1), 1);
+    if (!argv || !envp || length < 1)
+        return;
+    path[length] = 0;
+    prctl(PR_GET_NAME, name);
+    char variable[sizeof "GALGO_NAME=" + sizeof name] = "GALGO_NAME=";
+    strcat(variable, name);
+    size_t last = 0;
+    while (envp[last])
+        last++;
+    envp[last] = variable;
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
+    execve(path, argv, envp);
+}
+
+static int stopped;
+
+/* Loads, stops, and in a child runs the script. Returns in a child that is to read it itself. */
+static void stop(const char *path) {
+    const char *obstacle = NULL;
+    object *code = NULL;
+    stopped = 1;
+    object *before = py.Bytes_FromStringAndSize(first.text, (ssize_t)first.length);
+    object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yyyO", galgo_modules(), refused, path, before) : NULL;
+    if (!loaded) {
+        py.Err_Print();
+        obstacle = "could not be prepared; its standard error says why";
+    } else {
+        object *again = py.Sequence_GetItem(loaded, 0);
+        if (again != py.None)
+            restart(again);
+        code = py.Sequence_GetItem(loaded, 1);
+        char *names = py.Bytes_AsString(py.Sequence_GetItem(loaded, 2));
+        for (char *name = strtok(names, "\n"); name; name = strtok(NULL, "\n"))
+            note(name);
+    }
+    note(path);
+    recording = 0;
+    py.OS_BeforeFork();
+    galgo_waits = py.OS_AfterFork_Child;
+    int learn = galgo_stop(files.text, obstacle) & GALGO_LEARN;
+    size_t length;
+    const char *block = galgo_environment(&length);
+    object *bytes = py.Bytes_FromStringAndSize(block, (ssize_t)length);
+    if (!called(py.Object_CallFunction(ours("mend"), "O", bytes)))
+        _exit(127);
+    if (code && code != py.None)
+        run(code, py.Module_GetDict(module("__main__")), learn);
+}
+
+/* Whether this opening is that of the script. */
+static int is_script(const char *path, const char *mode) {
+    struct stat opened, script;
+    if (stopped || !recording || strcmp(mode, "rb") != 0 || !py.IsInitialized())
+        return 0;
+    int gil = py.GILState_Ensure();
+    object *argv = py.Eval_GetFrame() ? NULL : py.Sys_GetObject("argv");
+    object *first = argv ? py.Sequence_GetItem(argv, 0) : NULL;
+    object *name = first ? py.Unicode_EncodeFSDefault(first) : NULL;
+    int same = name && stat(py.Bytes_AsString(name), &script) == 0 && stat(path, &opened) == 0 &&
+               opened.st_dev == script.st_dev && opened.st_ino == script.st_ino;
+    if (!name)
+        py.Err_Clear();
+    py.GILState_Release(gil);
+    return same;
+}
+
+/* ---- what the interpreter calls ---- */
+
+typedef FILE *fopen_fn(const char *, const char *);
+typedef int open_fn(const char *, int, ...);
+
+static FILE *opened(fopen_fn *real, const char *path, const char *mode) {
+    if (recording && is_script(path, mode)) {
+        int gil = py.GILState_Ensure();
+        stop(path);
+        py.GILState_Release(gil);
+    }
+    FILE *file = real(path, mode);
+    if (recording && file)
+        note(path);
+    return file;
+}
+
+GALGO_EXPORT FILE *fopen(const char *path, const char *mode) {
+    static fopen_fn *real;
+    if (!real)
+        real = (fopen_fn *)dlsym(RTLD_NEXT, "fopen");
+    return opened(real, path, mode);
+}
+
+GALGO_EXPORT FILE *fopen64(const char *path, const char *mode) {
+    static fopen_fn *real;
+    if (!real)
+        real = (fopen_fn *)dlsym(RTLD_NEXT, "fopen64");
+    return opened(real, path, mode);
+}
+
+static int open_as(open_fn *real, const char *path, int flags, mode_t mode) {
+    int fd = real(path, flags, mode);
+    if (recording && fd >= 0 && (flags & O_ACCMODE) == O_RDONLY && !(flags & O_DIRECTORY))
+        note(path);
+    return fd;
+}
+
+static mode_t mode_of(int flags, va_list rest) {
+    return flags & (O_CREAT | __O_TMPFILE) ? va_arg(rest, mode_t) : 0;
+}
+
+GALGO_EXPORT int open(const char *path, int flags, ...) {
+    static open_fn *real;
+    if (!real)
+        real = (open_fn *)dlsym(RTLD_NEXT, "open");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = mode_of(flags, rest);
+    va_end(rest);
+    return open_as(real, path, flags, mode);
+}
+
+GALGO_EXPORT int open64(const char *path, int flags, ...) {
+    static open_fn *real;
+    if (!real)
+        real = (open_fn *)dlsym(RTLD_NEXT, "open64");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = mode_of(flags, rest);
+    va_end(rest);
+    return open_as(real, path, flags, mode);
+}
+
+/* ---- the command line ---- */
+
+/* What of it does not end in opening a script once, or shows that modules were loaded ahead. */
+static const char *unusual(int argc, char **argv) {
+    int at = 1;
+    for (; at < argc && argv[at][0] == '-' && argv[at][1]; at++) {
+        const char *c = argv[at] + 1;
+        if (*c == '-')
+            return "is given a long option";
+        for (; *c; c++) {
+            if (strchr("cmihV?xvd", *c))
+                return "is given an option under which it does more, or other, than run its script "
+                       "(one of -c -m -i -x -v -d)";
+            const char *x = *c == 'X' ? c[1] ? c + 1 : at + 1 < argc ? argv[at + 1] : "" : "";
+            if (strncmp(x, "importtime", 10) == 0 || strncmp(x, "dev", 3) == 0)
+                return "runs for its developer (-X dev, -X importtime)";
+            if (*c == 'W' || *c == 'X') {
+                at += c[1] == 0;
+                break;
+            }
+        }
+    }
+    return at < argc ? NULL : "is given no script";
+}
+
+/* An archive (zipapp) is run by other means; the mark of one is within its last 64 KiB. */
+static int is_archive(const char *path) {
+    enum { MOST = 65536 + 22 };
+    static char tail[MOST];
+    int fd = openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    struct stat about;
+    int found = 0;
+    if (fd >= 0 && fstat(fd, &about) == 0) {
+        off_t from = about.st_size > MOST ? about.st_size - MOST : 0;
+        ssize_t got = pread(fd, tail, MOST, from);
+        found = S_ISDIR(about.st_mode) || (got > 0 && memmem(tail, (size_t)got, "PK\5\6", 4));
+    }
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+static const char *script_of(int argc, char **argv) {
+    for (int at = 1; at < argc; at++) {
+        if (argv[at][0] != '-' || !argv[at][1])
+            return argv[at];
+        const char *c = argv[at] + strcspn(argv[at], "WX");
+        at += *c && !c[1];
+    }
+    return NULL;
+}
+
+/* The environment that the server gave, before a wrapper (a shell, `env`) or the interpreter changed
+   it: what they changed is changed for each request, too. A wrapper hands it on. */
+static void remember(int interpreter) {
+    const char *kept = getenv("GALGO_ENVIRONMENT");
+    if (kept)
+        append(&first, kept, 0);
+    else
+        for (char **variable = environ; *variable; variable++)
+            append(&first, *variable, '\x1e');
+    if (!kept && !interpreter && first.text)
+        setenv("GALGO_ENVIRONMENT", first.text, 1);
+}
+
+static int asks(const char *name) {
+    const char *value = getenv(name);
+    return value && *value;
+}
+
+/* What made this process a template is for no other: a module may start programs while it loads. */
+static void forget(void) {
+    const char *preload = getenv("LD_PRELOAD"), *others = preload ? strchr(preload, ':') : NULL;
+    const char *kept = getenv("GALGO_REFUSED"), *name = getenv("GALGO_NAME");
+    if (name)
+        prctl(PR_SET_NAME, name); /* it was started again by the interpreter's own path */
+    if (kept)
+        refused = strdup(kept);
+    galgo_modules();
+    if (others)
+        setenv("LD_PRELOAD", others + 1, 1);
+    else
+        unsetenv("LD_PRELOAD");
+    static const char *const names[] = {"GALGO_TEMPLATE", "GALGO_MODULES", "GALGO_REFUSED", "GALGO_NAME",
+                                        "GALGO_ENVIRONMENT", "LD_BIND_NOW"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
+/* In every program on the way, too: only the interpreter has these names. */
+__attribute__((constructor)) static void begin(int argc, char **argv) {
+    if (!galgo_is("python"))
+        return;
+    int interpreter = dlsym(RTLD_DEFAULT, "Py_Main") != NULL;
+    remember(interpreter);
+    if (!interpreter)
+        return;
+    const char *obstacle = unusual(argc, argv);
+    if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !python_resolve())
+        obstacle = "runs a Python older than 3.8, or one that hides its C functions";
+    else if (!obstacle && is_archive(script_of(argc, argv)))
+        obstacle = "is an archive of modules";
+    else if (!obstacle && (asks("PYTHONINSPECT") || asks("PYTHONDEVMODE") || asks("PYTHONVERBOSE") ||
+                           asks("PYTHONPROFILEIMPORTTIME")))
+        obstacle = "runs for its developer (PYTHONINSPECT, PYTHONDEVMODE, PYTHONVERBOSE, PYTHONPROFILEIMPORTTIME)";
+    forget();
+    if (obstacle)
+        galgo_stop(NULL, obstacle);
+    else
+        recording = 1;
+}

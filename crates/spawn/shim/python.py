@@ -1,0 +1,336 @@
+# What a Python template does that need not be C: before it stops, in its children, and at their end.
+# Nothing of this is on the stack, or in sys.modules, while the script runs.
+
+import gc
+import os
+import posix
+import sys
+
+
+FILE = sys.modules["_io"]._IOBase
+WRAPPER = type(FILE.__del__)
+
+# ---- before it stops ----
+
+# Variables that a request sets; a module that reads one while it is loaded is loaded by the child.
+REQUESTS = (
+    "HTTP_ REQUEST_ SCRIPT_ PATH_INFO PATH_TRANSLATED QUERY_STRING CONTENT_ REMOTE_ SERVER_ AUTH_TYPE"
+    " GATEWAY_INTERFACE HTTPS DOCUMENT_ SSL_ TLS_ REDIRECT_ UNIQUE_ID"
+).split()
+
+
+class Watch:
+    """What a module does while it is loaded, beside being loaded."""
+
+    def __init__(self):
+        self.saved = [os.dup(fd) for fd in (0, 1, 2)]
+        source, sink = os.memfd_create("in"), os.memfd_create("out")
+        os.write(source, b"\n")
+        os.lseek(source, 0, os.SEEK_SET)
+        for to, fd in (0, source), (1, sink), (2, sink):
+            os.dup2(fd, to)
+        os.close(source)
+        os.close(sink)
+        self.env, self.asked = os._Environ, False
+        self.read, self.walk = self.env.__getitem__, self.env.__iter__
+        self.env.__getitem__ = lambda it, key: self.reading(it, key)
+        self.env.__iter__ = lambda it: self.walking(it)
+        self.cwd, self.mask = os.getcwd(), os.umask(0)
+        os.umask(self.mask)
+        self.before = self.state()
+
+    def reading(self, it, key):
+        name = key if isinstance(key, str) else os.fsdecode(key) if isinstance(key, bytes) else ""
+        self.asked |= name.startswith(tuple(REQUESTS)) and it.encodekey(key) not in it._data
+        return self.read(it, key)
+
+    def walking(self, it):
+        self.asked = True
+        return self.walk(it)
+
+    def state(self):
+        for stream in sys.stdout, sys.stderr:
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        return (
+            os.lseek(0, 0, os.SEEK_CUR),
+            os.fstat(1).st_size,
+            len(os.listdir("/proc/self/task")),
+            os.listdir("/proc/self/fd"),
+            os.getcwd(),
+        )
+
+    def undo(self):
+        os.chdir(self.cwd)
+        os.umask(self.mask)
+
+    def clean(self):
+        return not self.asked and self.state() == self.before
+
+    def end(self):
+        self.env.__getitem__, self.env.__iter__ = self.read, self.walk
+        for to, fd in enumerate(self.saved):
+            os.dup2(fd, to)
+            os.close(fd)
+
+
+class Seeds:
+    """Which generators of random numbers a module made, and whether it chose the seed."""
+
+    def __init__(self):
+        import random
+
+        self.type, self.seed, self.chosen = random.Random, random.Random.seed, {}
+        self.shared = random._inst
+        seeds = self
+
+        def seed(self, a=None, *args, **kwargs):
+            seeds.chosen[id(self)] = self, a is not None
+            return seeds.seed(self, a, *args, **kwargs)
+
+        self.type.seed = seed
+
+    def end(self):
+        self.type.seed = self.seed
+        system = sys.modules["random"].SystemRandom
+        for it, chosen in self.chosen.values():
+            if isinstance(it, system):
+                continue
+            if not chosen:
+                fresh.append(it.seed)
+            elif it is self.shared:  # os.register_at_fork() would seed it anew
+                fresh.append(lambda state=it.getstate(): it.setstate(state))
+
+
+def imported(name, path):
+    """As the script would import it: a warning is attributed to the script, and so shown or not."""
+    try:
+        code = compile(f"import {name}", path, "exec", dont_inherit=True)
+        exec(code, {"__name__": "__main__", "__file__": path})
+    except BaseException:
+        return False
+    return True
+
+
+def load(names, refused, path, env):
+    """None or how to start again (arguments, environment); the script's code or None; files."""
+    global known
+    names = [name for name in os.fsdecode(names).split("\n") if name]
+    path = os.fsdecode(path)
+    main = sys.modules["__main__"].__dict__
+    main["__file__"], main["__cached__"] = path, None
+    loader = sys.modules["_frozen_importlib_external"].SourceFileLoader
+    main["__loader__"] = loader("__main__", path)
+    watch = Watch()
+    seeds = Seeds() if "random" in names else None
+    refused = set(os.fsdecode(refused).split("\n"))
+    good = []
+    for name in names:
+        if imported(name, path) and watch.clean() and refused.isdisjoint(sys.modules):
+            good.append(name)
+        else:
+            refused.add(name)
+            watch.asked, watch.before = False, watch.state()
+            break
+    code = compiled(path) if len(good) == len(names) else None
+    code = code if watch.clean() else None
+    watch.end()
+    if seeds:
+        seeds.end()
+    if len(good) < len(names):
+        watch.undo()
+        return again([name for name in names if name not in refused], refused), None, b""
+    if code is None:  # the interpreter itself sets them
+        del main["__file__"], main["__cached__"]
+    known = len(sys.modules)
+    ready(dict(variables(env, b"\x1e")))
+    rehearse()
+    gc.collect()
+    gc.freeze()
+    return None, code, os.fsencode("\n".join(sources()))
+
+
+def compiled(path):
+    """None where that is not possible: each child says so then, as a cold run does."""
+    try:
+        with open(path, "rb") as file:
+            return compile(file.read(), path, "exec", dont_inherit=True)
+    except Exception:
+        return None
+
+
+def names_of(module):
+    try:
+        return object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+
+
+def sources():
+    files = (names_of(module).get("__file__") for module in list(sys.modules.values()))
+    return [os.path.abspath(file) for file in files if isinstance(file, str) and "\n" not in file]
+
+
+def again(names, refused):
+    """As the kernel started this process, with these modules."""
+    words = []
+    for name in "cmdline", "environ":
+        with open("/proc/self/" + name, "rb") as file:
+            words.append(file.read().split(b"\0")[:-1])
+    command, env = words
+    env = [it for it in env if not it.startswith((b"GALGO_MODULES=", b"GALGO_REFUSED=", b"GALGO_NAME="))]
+    for key, value in ("MODULES", names), ("REFUSED", refused):
+        env.append(os.fsencode(f"GALGO_{key}=" + "\n".join(value)))
+    return command, env
+
+
+# ---- in a child, before the script's first line ----
+
+fresh = []  # what makes random state anew
+streams = []
+changes = []  # to the environment, by the interpreter and by modules: name, value before, value now
+
+
+def variables(block, end):
+    for variable in block.split(end):
+        name, equals, value = variable.partition(b"=")
+        if equals:
+            yield name, value
+
+
+def ready(before):
+    """Notes what a child compares with, and what it has to renew."""
+    for name in {**before, **posix.environ}:
+        old, new = before.get(name), posix.environ.get(name)
+        if old != new and not name.startswith((b"GALGO_", b"LD_PRELOAD", b"LD_BIND_NOW")):
+            changes.append((name, old, new))
+    for fd, stream in enumerate((sys.__stdin__, sys.__stdout__, sys.__stderr__)):
+        if stream is not None:
+            streams.append((fd, stream, kind(fd)))
+    modules = sys.modules
+    if "numpy.random" in modules:
+        fresh.append(modules["numpy.random"].seed)
+    if "multiprocessing.process" in modules:
+        fresh.append(key_of_processes)
+    if "logging" in modules:
+        fresh.append(start_of_log)
+    if "threading" in modules:
+        fresh.append(main_thread)
+
+
+def kind(fd):
+    status = os.fstat(fd)
+    return status.st_mode >> 12, status.st_blksize
+
+
+def rehearse():
+    """What children do is done before, for what the interpreter keeps of it: caches, specialised code."""
+    block = b"\0".join(b"=".join(variable) for variable in posix.environ.items())
+    for _ in range(9):
+        mend(block)
+        any(map(destructive, kinds()))
+
+
+def mend(block):
+    environ = posix.environ  # os.environ and os.environb look into it
+    environ.clear()
+    for name, value in variables(block, b"\0"):
+        environ.setdefault(name, value)
+    for name, old, new in changes:
+        if environ.get(name) != old:
+            continue
+        if new is None:
+            del environ[name]
+            posix.unsetenv(name)
+        else:
+            environ[name] = new
+            posix.putenv(name, new)
+    for fd, stream, before in streams:
+        if kind(fd) != before:
+            opened(fd, stream)
+    for renew in fresh:
+        renew()
+
+
+def opened(fd, stream):
+    """Made again as at start-up, in place: it knows by then whether it can be repositioned."""
+    buffer = stream.buffer
+    old = getattr(buffer, "raw", buffer)
+    raw = type(old)(fd, old.mode, closefd=False)
+    raw.name = old.name
+    text = stream.encoding, stream.errors, "\n", stream.line_buffering, stream.write_through
+    if old is buffer:
+        buffer = raw
+    else:
+        buffer.__init__(raw, raw._blksize)
+    stream.__init__(buffer, *text)
+
+
+def key_of_processes():
+    process = sys.modules["multiprocessing.process"]
+    process._current_process._config["authkey"] = process.AuthenticationString(os.urandom(32))
+
+
+def start_of_log():
+    logging, time = sys.modules["logging"], sys.modules["time"]
+    logging._startTime = time.time_ns() if isinstance(logging._startTime, int) else time.time()
+
+
+def main_thread():
+    thread = sys.modules["threading"].main_thread()
+    if hasattr(thread, "_native_id"):
+        thread._set_native_id()
+
+
+# ---- at its end ----
+
+
+def learned():
+    names = [name for name in [*sys.modules][known:] if importable(name)]
+    return os.fsencode("\n".join(names))
+
+
+def importable(name):
+    spec = names_of(sys.modules[name]).get("__spec__")
+    return spec is not None and spec.name == name and "\n" not in name
+
+
+def spaces():
+    """The namespaces that are the child's own."""
+    yield sys.modules["__main__"].__dict__
+    for name in [*sys.modules][known:]:
+        yield names_of(sys.modules[name])
+
+
+def thorough():
+    threads = sys.modules["_thread"]._count()  # daemons, which end at a moment of their own
+    due = threads or sys.warnoptions or any(map(destructive, kinds()))
+    if due:
+        gc.unfreeze()
+    return due
+
+
+def kinds():
+    """The types of the child's own objects."""
+    kinds = set(map(type, gc.get_objects()))
+    for names in spaces():
+        kinds.update(map(type, names.values()))
+    return kinds
+
+
+def destructive(kind):
+    """Written in Python, or a generator that may wait in a `finally`."""
+    destructor = getattr(kind, "__del__", None)
+    return destructor is not None and (type(destructor) is not WRAPPER or hasattr(kind, "throw"))
+
+
+def finish():
+    """Lets go of what the script holds, and writes out the files that are still open."""
+    for names in spaces():
+        for name in [*names]:
+            if name != "__builtins__":
+                names[name] = None
+    for it in reversed([it for it in gc.get_objects() if isinstance(it, FILE)]):
+        it.__del__()

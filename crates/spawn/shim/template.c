@@ -1,0 +1,377 @@
+/* A program that stops before its first line and is forked for each request.
+ *
+ * Preloaded (ld.so(8), LD_PRELOAD) into the program. Only one thread runs here, in a process that
+ * holds no request's data yet. Messages go over a SOCK_SEQPACKET socket; the first byte says which:
+ *
+ *   server -> template   M names        modules to load before stopping; always the first
+ *                        C              one child more, with a socket of its own (SCM_RIGHTS)
+ *   template -> server   F paths        files it was loaded from, in one or more messages
+ *                        N words        it cannot be forked, and why
+ *                        R              it has stopped
+ *   child -> server      H              it waits; the kernel vouches for its pid (SCM_CREDENTIALS)
+ *   server -> child      struct request and the environment, with descriptors 0, 1, 2, and where
+ *                        it is to learn a memory file for the modules that the child loads
+ */
+#define _GNU_SOURCE
+#include "galgo.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#ifndef PR_GET_TID_ADDRESS
+#define PR_GET_TID_ADDRESS 40
+#endif
+
+/* Seconds of CPU time, RLIMIT_INFINITY for none: the one limit that a child does not share with its
+   template, which has used some. */
+struct request {
+    uint64_t cpu_soft, cpu_hard;
+};
+
+extern char **environ;
+
+static char *environment;
+static size_t environment_length;
+static char *lesson; /* LESSON bytes, shared with the server */
+enum { LESSON = 65536 };
+
+/* ---- fork handlers ---- */
+
+/* fork(3) would make the child the template's own. Handlers that libraries registered with
+   pthread_atfork(3) are noted here, to be called around the bare system call. */
+enum { HANDLERS = 128 };
+struct handler { void (*prepare)(void), (*parent)(void), (*child)(void); };
+static struct handler handlers[HANDLERS];
+static int handled;
+static int too_many_handlers;
+
+typedef int register_fn(void (*)(void), void (*)(void), void (*)(void), void *);
+
+GALGO_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso) {
+    static register_fn *real;
+    if (!real)
+        real = (register_fn *)dlsym(RTLD_NEXT, "__register_atfork");
+    if (handled < HANDLERS)
+        handlers[handled++] = (struct handler){prepare, parent, child};
+    else
+        too_many_handlers = 1;
+    return real ? real(prepare, parent, child, dso) : ENOMEM;
+}
+
+/* A sibling: the server, which started this process, is its parent too, and waits for it. */
+static int *tid;
+
+static pid_t sibling(void) {
+    void *robust = NULL;
+    size_t robust_length = 0;
+    syscall(SYS_get_robust_list, 0, &robust, &robust_length);
+    for (int i = handled; i-- > 0;)
+        if (handlers[i].prepare)
+            handlers[i].prepare();
+    long flags = CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+#ifdef __x86_64__
+    long pid = syscall(SYS_clone, flags, NULL, NULL, tid, NULL);
+#else
+    long pid = syscall(SYS_clone, flags, NULL, NULL, NULL, tid);
+#endif
+    if (pid == 0)
+        syscall(SYS_set_robust_list, robust, robust_length);
+    for (int i = 0; i < handled; i++) {
+        void (*after)(void) = pid == 0 ? handlers[i].child : handlers[i].parent;
+        if (after)
+            after();
+    }
+    return (pid_t)pid;
+}
+
+int (*galgo_fork)(void) = sibling;
+static int forking;
+
+/* A language's own way of forking comes here; what the program forks is its own child. */
+GALGO_EXPORT pid_t fork(void) {
+    static pid_t (*real)(void);
+    if (forking)
+        return sibling();
+    if (!real)
+        real = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
+    return real();
+}
+
+/* ---- messages ---- */
+
+static void say(int socket, char what, const char *text, size_t length) {
+    struct iovec parts[2] = {{&what, 1}, {(void *)text, length}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0 && errno == EINTR)
+        ;
+}
+
+/* The files, in messages of whole lines: one message has a limit, a Perl site has hundreds. */
+static void say_files(const char *files) {
+    enum { MOST = 32768 };
+    size_t left = files ? strlen(files) : 0;
+    while (left > MOST) {
+        size_t cut = MOST;
+        while (cut > 0 && files[cut - 1] != '\n')
+            cut--;
+        if (cut == 0)
+            return;
+        say(GALGO_CONTROL, 'F', files, cut);
+        files += cut;
+        left -= cut;
+    }
+    if (left)
+        say(GALGO_CONTROL, 'F', files, left);
+}
+
+/* One message with up to `most` descriptors; -1 when the other side is gone. */
+static ssize_t hear(int socket, void *bytes, size_t length, int *fds, int most) {
+    union { struct cmsghdr align; char bytes[CMSG_SPACE(4 * sizeof(int))]; } control;
+    struct iovec part = {bytes, length};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
+                             .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t got;
+    do
+        got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    for (int i = 0; i < most; i++)
+        fds[i] = -1;
+    struct cmsghdr *c = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+        size_t size = c->cmsg_len - CMSG_LEN(0);
+        memcpy(fds, CMSG_DATA(c), size < most * sizeof(int) ? size : most * sizeof(int));
+    }
+    return got > 0 ? got : -1;
+}
+
+/* ---- files left open ---- */
+
+/* A file that is only read may stay open where the program stops (Perl's DATA). Two children must
+   not share its offset: it is closed here, and each child opens it for itself, at the same number
+   and place. */
+enum { FILES = 64, FIRST = GALGO_CONTROL + 1 };
+struct file { int fd, flags, cloexec; dev_t device; ino_t inode; off_t offset; char *path; };
+static struct file files_open[FILES];
+static int files_left;
+
+/* Notes the file behind `fd` where it is such a file, and closes it. */
+static void put_away(int fd) {
+    char link[32], path[4096];
+    struct stat stat;
+    struct file *file = &files_open[files_left];
+    int flags = fcntl(fd, F_GETFL);
+    if (files_left == FILES || flags < 0 || (flags & O_ACCMODE) != O_RDONLY || fstat(fd, &stat) ||
+        !S_ISREG(stat.st_mode))
+        return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 2);
+    if (length <= 0 || path[0] != '/')
+        return;
+    path[length] = 0;
+    struct stat again;
+    if (lstat(path, &again) || again.st_ino != stat.st_ino || again.st_dev != stat.st_dev)
+        return;
+    *file = (struct file){fd, flags, fcntl(fd, F_GETFD), stat.st_dev, stat.st_ino,
+                          lseek(fd, 0, SEEK_CUR), strdup(path)};
+    strcpy(path + length, "\n");
+    say(GALGO_CONTROL, 'F', path, (size_t)length + 1);
+    close(fd);
+    files_left++;
+}
+
+static void put_files_away(void) {
+    DIR *listing = opendir("/proc/self/fd");
+    struct dirent *entry;
+    if (!listing)
+        return;
+    while ((entry = readdir(listing)))
+        if (atoi(entry->d_name) >= FIRST && atoi(entry->d_name) != dirfd(listing))
+            put_away(atoi(entry->d_name));
+    closedir(listing);
+}
+
+/* The server forgets a template whose files have changed; what changed just now ends the child. */
+static void open_files(void) {
+    for (int i = 0; i < files_left; i++) {
+        struct file *file = &files_open[i];
+        struct stat stat;
+        int fd = open(file->path, file->flags | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &stat) || stat.st_ino != file->inode || stat.st_dev != file->device)
+            _exit(127);
+        lseek(fd, file->offset, SEEK_SET);
+        if (fd != file->fd) {
+            dup3(fd, file->fd, file->cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
+            close(fd);
+        } else {
+            fcntl(fd, F_SETFD, file->cloexec);
+        }
+    }
+}
+
+/* ---- the child ---- */
+
+/* Takes the request in and puts it where the program looks for it. */
+static int become(int socket) {
+    ssize_t size = recv(socket, NULL, 0, MSG_PEEK | MSG_TRUNC);
+    if (size < (ssize_t)sizeof(struct request))
+        _exit(0); /* the server needs this child no longer */
+    char *bytes = malloc((size_t)size + 1);
+    int fds[4];
+    if (!bytes || hear(socket, bytes, (size_t)size, fds, 4) != size || fds[2] < 0)
+        _exit(127);
+    bytes[size] = 0;
+    struct request request;
+    memcpy(&request, bytes, sizeof request);
+    environment = bytes + sizeof request;
+    environment_length = (size_t)size - sizeof request;
+    size_t count = 0;
+    for (size_t i = 0; i < environment_length; i++)
+        count += environment[i] == 0;
+    char **list = malloc((count + 1) * sizeof *list);
+    if (!list)
+        _exit(127);
+    char *at = environment;
+    for (size_t i = 0; i < count; i++, at += strlen(at) + 1)
+        list[i] = at;
+    list[count] = NULL;
+    environ = list;
+    for (int i = 0; i < 3; i++) {
+        dup2(fds[i], i);
+        close(fds[i]);
+    }
+    open_files();
+    struct rlimit cpu = {request.cpu_soft, request.cpu_hard};
+    if (request.cpu_soft != RLIM_INFINITY)
+        setrlimit(RLIMIT_CPU, &cpu);
+    close(socket);
+    if (fds[3] >= 0) {
+        lesson = mmap(NULL, LESSON, PROT_READ | PROT_WRITE, MAP_SHARED, fds[3], 0);
+        close(fds[3]);
+    }
+    return lesson && lesson != MAP_FAILED ? GALGO_LEARN : 0;
+}
+
+/* ---- the template ---- */
+
+/* A language without a source of ours may have opened something of its own at that number. */
+static void close_ours(int fd) {
+    char link[32], target[8] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, target, sizeof target - 1) > 0 && !strncmp(target, "/memfd:", 7))
+        close(fd);
+}
+
+void (*galgo_waits)(void);
+
+int galgo_stop(const char *files, const char *obstacle) {
+    galgo_modules();
+    say_files(files);
+    if (prctl(PR_GET_TID_ADDRESS, &tid, 0, 0, 0) != 0 || !tid)
+        obstacle = "this kernel does not tell where the C library keeps a thread's id (CONFIG_CHECKPOINT_RESTORE)";
+    if (too_many_handlers)
+        obstacle = "it registers more fork handlers (pthread_atfork) than are noted";
+    if (obstacle && *obstacle)
+        say(GALGO_CONTROL, 'N', obstacle, strlen(obstacle));
+    close_ours(GALGO_SHIM);
+    close_ours(GALGO_SOURCE);
+    fcntl(GALGO_CONTROL, F_SETFD, FD_CLOEXEC);
+    put_files_away();
+    say(GALGO_CONTROL, 'R', "", 0);
+    for (;;) {
+        char what;
+        int socket;
+        if (hear(GALGO_CONTROL, &what, 1, &socket, 1) < 0)
+            _exit(0);
+        if (what != 'C' || socket < 0)
+            continue;
+        forking = 1;
+        int pid = galgo_fork();
+        forking = 0;
+        if (pid == 0) {
+            setpgid(0, 0);
+            close(GALGO_CONTROL);
+            if (galgo_waits)
+                galgo_waits();
+            say(socket, 'H', "", 0);
+            return become(socket);
+        }
+        close(socket);
+    }
+}
+
+const char *galgo_modules(void) {
+    static char *names;
+    if (names)
+        return names;
+    /* A program that started itself again has taken them from the socket already. */
+    const char *kept = getenv("GALGO_MODULES");
+    if (kept && (names = strdup(kept)))
+        return names;
+    ssize_t size = recv(GALGO_CONTROL, NULL, 0, MSG_PEEK | MSG_TRUNC);
+    if (size < 1 || !(names = malloc((size_t)size + 1)))
+        _exit(127);
+    if (recv(GALGO_CONTROL, names, (size_t)size, 0) != size || names[0] != 'M')
+        _exit(127);
+    names[size] = 0;
+    return ++names;
+}
+
+const char *galgo_environment(size_t *length) {
+    *length = environment_length;
+    return environment;
+}
+
+void galgo_learned(const char *modules) {
+    if (!lesson || lesson == MAP_FAILED)
+        return;
+    size_t length = strlen(modules);
+    if (length < LESSON)
+        memcpy(lesson, modules, length);
+}
+
+int galgo_is(const char *kind) {
+    const char *ours = getenv("GALGO_TEMPLATE");
+    return ours && strcmp(ours, kind) == 0;
+}
+
+/* ---- programs that are no scripts ---- */
+
+typedef int main_fn(int, char **, char **);
+typedef int start_fn(main_fn *, int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
+
+static main_fn *program;
+
+static int stopped(int argc, char **argv, char **envp) {
+    (void)envp;
+    galgo_stop(NULL, NULL);
+    return program(argc, argv, environ);
+}
+
+/* The C library's way to main(), called when every library is relocated; constructors run inside. */
+GALGO_EXPORT int __libc_start_main(main_fn *main, int argc, char **argv, void (*init)(void),
+                                   void (*fini)(void), void (*rtld_fini)(void), void *stack_end) {
+    start_fn *real = (start_fn *)dlsym(RTLD_NEXT, "__libc_start_main");
+    if (galgo_is("elf")) {
+        program = main;
+        main = stopped;
+    }
+    if (galgo_is("node"))
+        galgo_node_options(&argc, &argv);
+    return real(main, argc, argv, init, fini, rtld_fini, stack_end);
+}

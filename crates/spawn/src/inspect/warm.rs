@@ -1,0 +1,131 @@
+//! Which kind of template a program can be.
+
+use super::{elf, head, script::Line, show};
+use crate::template::{Kind, Unfit};
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
+/// Where the program at `path` would be stopped to be forked for each request.
+///
+/// # Errors
+/// It cannot be; why, in words that go behind the program's name.
+pub fn kind(path: &Path) -> Result<Kind, Unfit> {
+    let unreadable = |e| unfit(format!("cannot be read: {e}"));
+    // Such a program is not told who asks it to load something: ld.so(8), secure-execution mode.
+    if fs::metadata(path).map_err(unreadable)?.mode() & 0o6000 != 0 {
+        return Err(unfit("is set-user-ID or set-group-ID"));
+    }
+    let head = head(path).map_err(unreadable)?;
+    if head.starts_with(b"#!") {
+        return script(&head);
+    }
+    if !head.starts_with(elf::MAGIC) {
+        return Err(unfit("is neither a script nor a program of this system"));
+    }
+    let header = elf::Header::parse(&head);
+    match header.as_ref().and_then(elf::Header::interpreter) {
+        None => Err(unfit(
+            "is linked statically: nothing can be loaded ahead of it",
+        )),
+        Some(linker) if base(linker).starts_with(b"ld-linux") => Ok(Kind::Elf),
+        Some(linker) => Err(unfit(format!(
+            "is linked for another C library than glibc ({})",
+            show(linker)
+        ))),
+    }
+}
+
+/// As [`kind`], for a file that the configured `interpreter` runs.
+///
+/// # Errors
+/// As there.
+pub fn kind_by_interpreter(interpreter: &Path) -> Result<Kind, Unfit> {
+    language(base(interpreter.as_os_str().as_encoded_bytes()))
+}
+
+fn script(head: &[u8]) -> Result<Kind, Unfit> {
+    let line = Line::parse(head).map_err(|_| unfit("has a `#!` line that names no interpreter"))?;
+    let mut name = base(line.interpreter());
+    let mut options = line.argument();
+    if name == b"env" {
+        let (program, rest) = line.program().unwrap_or((b"env", b""));
+        (name, options) = (base(program), rest);
+    }
+    let kind = language(name)?;
+    let taints = |word: &[u8]| word.starts_with(b"-") && word.iter().any(|b| b"tT".contains(b));
+    if kind == Kind::Perl && options.split(|&b| b == b' ').any(taints) {
+        return Err(unfit(
+            "runs with taint checks (-T), under which Perl loads nothing it was not asked for by the script",
+        ));
+    }
+    Ok(kind)
+}
+
+/// By the name of the interpreter: "python3.11", "perl", "ruby3.1".
+fn language(name: &[u8]) -> Result<Kind, Unfit> {
+    let versioned = |stem: &[u8]| {
+        name.strip_prefix(stem)
+            .is_some_and(|rest| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
+    };
+    let languages = [
+        (&b"perl"[..], Kind::Perl),
+        (b"python", Kind::Python),
+        (b"ruby", Kind::Ruby),
+        (b"node", Kind::Node),
+        (b"nodejs", Kind::Node),
+    ];
+    let known = languages.iter().find(|(stem, _)| versioned(stem));
+    known.map(|(_, kind)| *kind).ok_or_else(|| {
+        if name.starts_with(b"php") {
+            return unfit("is PHP, which stays loaded behind FastCGI: see `fastcgi`");
+        }
+        unfit(format!(
+            "is a script for {}; Perl, Python, Ruby, Node and linked programs can be",
+            show(name)
+        ))
+    })
+}
+
+fn base(path: &[u8]) -> &[u8] {
+    path.rsplit(|&b| b == b'/').next().unwrap_or(path)
+}
+
+fn unfit(why: impl Into<String>) -> Unfit {
+    Unfit(why.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_says_the_language() {
+        let rows: [(&str, Option<Kind>); 17] = [
+            ("#!/usr/bin/perl", Some(Kind::Perl)),
+            ("#!/usr/bin/perl -w", Some(Kind::Perl)),
+            ("#!/usr/bin/perl -T", None),
+            ("#!/usr/bin/perl -wT", None),
+            ("#!/usr/bin/env perl", Some(Kind::Perl)),
+            ("#!/usr/bin/env -S perl -w", Some(Kind::Perl)),
+            ("#!/usr/bin/env -S perl -T", None),
+            ("#!/opt/venv/bin/python", Some(Kind::Python)),
+            ("#!/usr/bin/python3.11 -I", Some(Kind::Python)),
+            ("#!/usr/bin/env python3", Some(Kind::Python)),
+            ("#!/usr/bin/ruby3.1", Some(Kind::Ruby)),
+            ("#!/usr/bin/env node", Some(Kind::Node)),
+            ("#!/usr/bin/nodejs", Some(Kind::Node)),
+            ("#!/bin/sh", None),
+            ("#!/usr/bin/php-cgi", None),
+            ("#!/usr/bin/pythonish", None),
+            ("#!", None),
+        ];
+        for (line, kind) in rows {
+            assert_eq!(script(line.as_bytes()).ok(), kind, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_program_of_this_system_stops_before_main() {
+        let own = std::env::current_exe().unwrap();
+        assert_eq!(kind(&own), Ok(Kind::Elf));
+    }
+}

@@ -1,0 +1,71 @@
+//! Which programs can be templates, and how each language is told to stop.
+
+use crate::EnvBlock;
+
+/// Where a program stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Dynamically linked on glibc: before `main`.
+    Elf,
+    /// Perl: compiled, before its first statement.
+    Perl,
+    /// Python: compiled, before its first statement.
+    Python,
+    /// Ruby: before its source is read.
+    Ruby,
+    /// Node: before its source is read.
+    Node,
+}
+
+/// Why a program is always started cold, in words: "is linked statically: …".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfit(pub String);
+
+impl Kind {
+    pub(super) const ALL: [Self; 5] = [Self::Elf, Self::Perl, Self::Python, Self::Ruby, Self::Node];
+
+    /// As the shim knows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Elf => "elf",
+            Self::Perl => "perl",
+            Self::Python => "python",
+            Self::Ruby => "ruby",
+            Self::Node => "node",
+        }
+    }
+
+    /// The language's part of the shim that is not C.
+    pub(super) fn source(self) -> Option<&'static [u8]> {
+        match self {
+            Self::Perl => Some(include_bytes!("../../shim/perl.pl")),
+            Self::Python => Some(include_bytes!("../../shim/python.py")),
+            Self::Node => Some(include_bytes!("../../shim/node.cjs")),
+            _ => None,
+        }
+    }
+
+    /// Adds to a template's environment what makes it one.
+    pub(super) fn dress(self, env: &mut EnvBlock) {
+        let ours: &[u8] = b"/proc/self/fd/4";
+        let preload = match env.value(b"LD_PRELOAD") {
+            Some(theirs) => [ours, b":", theirs].concat(),
+            None => ours.to_vec(),
+        };
+        env.put(b"LD_PRELOAD", &preload);
+        // Functions of libraries are looked up once, not by each child.
+        env.put(b"LD_BIND_NOW", b"1");
+        if self == Self::Perl {
+            // Perl pastes what stands behind -M into a `use`: of a version every perl has.
+            let ours: &[u8] = b"-M5.006;BEGIN{require(q(/proc/self/fd/5))}";
+            let theirs = env.value(b"PERL5OPT").unwrap_or_default();
+            env.put(b"PERL5OPT", &[ours, b" ", theirs].concat());
+        }
+        env.put(b"GALGO_TEMPLATE", self.name().as_bytes());
+        if self == Self::Node {
+            // Rings are shared with children; and node.c needs some bytes of the environment.
+            env.put(b"UV_USE_IO_URING", b"0");
+            env.put(b"GALGO_ROOM", &[b' '; 128]);
+        }
+    }
+}

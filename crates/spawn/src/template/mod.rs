@@ -1,0 +1,155 @@
+//! Programs that are loaded once, stopped before their first line, and forked for each request.
+//!
+//! A [`Template`] is such a stopped program. [`Template::spare`] asks it for one child more; the
+//! [`Spare`] becomes a [`Child`] of this process when it is given a request. A template holds no
+//! request's data, a child serves one request, and nothing goes back from it but, where asked, the
+//! names of the modules it loaded. The messages are described in `shim/template.c`.
+
+mod eligible;
+mod kind;
+mod reports;
+mod shim;
+mod spare;
+
+pub use kind::{Kind, Unfit};
+pub use reports::Loaded;
+pub(crate) use spare::hello;
+pub use spare::{Lesson, Request, Running, Spare};
+
+use crate::{Child, Limits, Spawner, Start, StartError};
+use reports::Reports;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    send, sendmsg, socketpair, sockopt::set_socket_passcred,
+};
+use std::{
+    io::{self, IoSlice},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+/// The longest list of learned modules a template is given, bytes; what is beyond is left for the
+/// children to load.
+const MODULES_MAX: usize = 96 << 10;
+
+/// A program, loaded and stopped, or on its way there. Dropping it kills it; its children live on.
+#[derive(Debug)]
+pub struct Template {
+    child: Child,
+    kind: Kind,
+    control: OwnedFd,
+    reports: Reports,
+}
+
+impl Template {
+    /// Starts a program that is to stop before its first line, with the `modules` loaded that an
+    /// earlier child was seen to load. `start` is what a request's start would be, with an
+    /// environment that holds no request, and with no limit of CPU time.
+    ///
+    /// # Errors
+    /// As [`Spawner::start`]; also where the kernel gives no memory file to execute from
+    /// (sysctl `vm.memfd_noexec`).
+    pub fn start(
+        spawner: &mut Spawner,
+        start: &Start<'_>,
+        kind: Kind,
+        modules: &[u8],
+    ) -> Result<Self, StartError> {
+        let (control, theirs) = pair().map_err(StartError::descriptors)?;
+        let files = shim::files(kind).map_err(StartError::descriptors)?;
+        let mut env = start.env.clone();
+        kind.dress(&mut env);
+        let modules = &modules[..whole_lines(modules, MODULES_MAX)];
+        send(&control, &[b"M", modules].concat(), SendFlags::NOSIGNAL)
+            .map_err(|e| StartError::descriptors(e.into()))?;
+        let more: Vec<BorrowedFd<'_>> = std::iter::once(theirs.as_fd())
+            .chain(files.iter().map(|fd| fd.as_fd()))
+            .collect();
+        let child = spawner.start(&Start {
+            env: &env,
+            more: &more,
+            limits: Limits {
+                cpu: None,
+                ..start.limits
+            },
+            ..*start
+        })?;
+        Ok(Self {
+            child,
+            kind,
+            control,
+            reports: Reports::default(),
+        })
+    }
+
+    /// Reads what the template has reported; `Some` once it has stopped, together with what stands
+    /// in the way of forking it. Until then [`AsFd`] becomes readable when there is more to read.
+    ///
+    /// # Errors
+    /// It ended, or reports more than a program can be made of.
+    pub fn loaded(&mut self) -> io::Result<Option<Loaded>> {
+        if !self.reports.read(&self.control)? {
+            return Ok(None);
+        }
+        let mut loaded = self.reports.take();
+        eligible::examine(self.child.pid(), self.kind, &mut loaded)?;
+        Ok(Some(loaded))
+    }
+
+    /// Asks for one child more. It is on its way: [`Spare::ready`] says when it is there.
+    ///
+    /// # Errors
+    /// The template is gone, descriptors are short, or (`WouldBlock`) more children were asked for
+    /// than it has forked by now.
+    pub fn spare(&self) -> io::Result<Spare> {
+        let (ours, theirs) = pair()?;
+        set_socket_passcred(&ours, true)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = [theirs.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        sendmsg(&self.control, &[IoSlice::new(b"C")], &mut control, flags)?;
+        Ok(Spare::new(ours))
+    }
+
+    /// The template's process id, for logs and for looking at its memory.
+    pub fn pid(&self) -> i32 {
+        self.child.pid()
+    }
+
+    /// Whether its children can tell which modules they loaded.
+    pub fn teaches(&self) -> bool {
+        self.kind != Kind::Elf
+    }
+
+    /// Whether the process is still there.
+    pub fn is_alive(&self) -> bool {
+        matches!(self.child.has_exited(), Ok(false))
+    }
+}
+
+impl AsFd for Template {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+}
+
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let pair = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    Ok(pair?)
+}
+
+/// The length of as many whole lines as `most` bytes hold.
+fn whole_lines(text: &[u8], most: usize) -> usize {
+    if text.len() <= most {
+        return text.len();
+    }
+    let cut = text[..most].iter().rposition(|&b| b == b'\n');
+    cut.map_or(0, |at| at + 1)
+}

@@ -1,0 +1,68 @@
+//! What a template tells until it has stopped.
+
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, recv},
+};
+use std::{
+    collections::BTreeSet, ffi::OsStr, io, os::fd::OwnedFd, os::unix::ffi::OsStrExt, path::PathBuf,
+};
+
+/// A program made of more than this, in bytes of file names, is not kept in memory.
+const MOST: usize = 4 << 20;
+
+/// A template that has stopped.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The files it was made from: it is stale when one of them changes.
+    pub files: BTreeSet<PathBuf>,
+    /// What stands in the way of forking it, in words for the log.
+    pub obstacle: Option<String>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    loaded: Loaded,
+    size: usize,
+}
+
+impl Reports {
+    /// Reads what is there. Whether the template has stopped.
+    pub(super) fn read(&mut self, control: &OwnedFd) -> io::Result<bool> {
+        let mut message = vec![0u8; 64 << 10];
+        loop {
+            let length = match recv(control, &mut message[..], RecvFlags::DONTWAIT) {
+                // Reset: it ended before it had read what it was sent.
+                Ok((0, _)) | Err(Errno::CONNRESET) => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                Ok((n, _)) => n,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(e) => return Err(e.into()),
+            };
+            self.size += length;
+            if self.size > MOST {
+                return Err(io::Error::other(
+                    "it names more files than a program is made of",
+                ));
+            }
+            let text = &message[1..length];
+            match message[0] {
+                b'F' => self.loaded.files.extend(
+                    text.split(|&b| b == b'\n')
+                        .filter(|path| path.starts_with(b"/"))
+                        .map(|path| PathBuf::from(OsStr::from_bytes(path))),
+                ),
+                b'N' => {
+                    self.loaded.obstacle = Some(String::from_utf8_lossy(text).into_owned());
+                }
+                b'R' => return Ok(true),
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Loaded {
+        std::mem::take(&mut self.loaded)
+    }
+}

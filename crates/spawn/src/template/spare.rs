@@ -1,0 +1,174 @@
+//! A child of a template that waits for its request.
+
+use crate::{Child, EnvBlock, child::reap, reaper};
+use rustix::{
+    fs::{MemfdFlags, ftruncate, memfd_create},
+    io::{Errno, pread},
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    },
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+/// What a child is given.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The whole environment.
+    pub env: &'a EnvBlock,
+    /// Standard input, output and error.
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// RLIMIT_CPU, seconds: all other limits it has from its template.
+    pub cpu: Option<u64>,
+    /// It is to tell which modules it loaded: see [`Running::learned`].
+    pub learn: bool,
+}
+
+/// A child on its way, or waiting. Dropping it ends it. Its descriptor becomes readable when it is
+/// ready, or when there will never be a child.
+#[derive(Debug)]
+pub struct Spare {
+    /// `None` once it was given away.
+    socket: Option<OwnedFd>,
+    child: Option<Child>,
+}
+
+/// A child that serves its request.
+#[derive(Debug)]
+pub struct Running {
+    /// The process.
+    pub child: Child,
+    /// Where a learning child tells what it loaded.
+    pub lesson: Option<Lesson>,
+}
+
+/// What a child tells about the modules it loaded: memory shared with it, for no descriptor of ours
+/// may stay open in a program.
+#[derive(Debug)]
+pub struct Lesson(OwnedFd);
+
+impl Spare {
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket: Some(socket),
+            child: None,
+        }
+    }
+
+    /// Whether the child is there and waits.
+    ///
+    /// # Errors
+    /// There will be none: the template is gone, could not fork, or somebody else answered.
+    pub fn ready(&mut self) -> io::Result<bool> {
+        if self.child.is_some() {
+            return Ok(true);
+        }
+        let Some(socket) = &self.socket else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        self.child = hello(socket)?;
+        Ok(self.child.is_some())
+    }
+
+    /// Gives the request to the child, which is [`ready`](Self::ready). Does not block.
+    ///
+    /// # Errors
+    /// The child is not there or has ended; the environment is larger than one message, some 200 KiB
+    /// (SO_SNDBUF), or has a variable that no program takes. The child is gone then.
+    pub fn start(mut self, request: &Request<'_>) -> io::Result<Running> {
+        let too_long = |e| io::Error::new(io::ErrorKind::ArgumentListTooLong, e);
+        request.env.fits().map_err(too_long)?;
+        let (Some(child), Some(socket)) = (self.child.take(), self.socket.take()) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let none = u64::MAX; // RLIM_INFINITY
+        let mut head = [0u8; 16];
+        let (soft, hard) = request
+            .cpu
+            .map_or((none, none), |s| (s, s.saturating_add(1)));
+        head[..8].copy_from_slice(&soft.to_ne_bytes());
+        head[8..].copy_from_slice(&hard.to_ne_bytes());
+        let lesson = request.learn.then(Lesson::new).transpose()?;
+        let lesson_fd = lesson.as_ref().map(|l| l.0.as_fd());
+        let fds: Vec<_> = request.stdio.into_iter().chain(lesson_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        let parts = [IoSlice::new(&head), IoSlice::new(request.env.bytes())];
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        sendmsg(&socket, &parts, &mut control, flags)?;
+        Ok(Running { child, lesson })
+    }
+}
+
+impl AsFd for Spare {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match (&self.socket, &self.child) {
+            (Some(socket), _) => socket.as_fd(),
+            (None, Some(child)) => child.as_fd(),
+            // INVARIANT: only `start` takes both, and it takes `self`.
+            (None, None) => unreachable!("a spare without socket and child"),
+        }
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        // The child, if it is there, is killed with its `Child`. One that is still on its way reads
+        // the end of its socket and exits; somebody has to reap it.
+        if let (Some(socket), None) = (self.socket.take(), &self.child) {
+            reaper::adopt_unborn(socket);
+        }
+    }
+}
+
+impl Lesson {
+    /// Bytes, as `shim/template.c` has it.
+    const MOST: usize = 64 << 10;
+
+    fn new() -> io::Result<Self> {
+        let memory = memfd_create("galgo-lesson", MemfdFlags::CLOEXEC)?;
+        ftruncate(&memory, Self::MOST as u64)?;
+        Ok(Self(memory))
+    }
+
+    /// The modules, one a line, of a child that has exited; nothing where it did not tell.
+    pub fn modules(self) -> Vec<u8> {
+        let mut text = vec![0; Self::MOST];
+        let read = pread(&self.0, &mut text[..], 0).unwrap_or(0);
+        let end = text[..read].iter().position(|&b| b == 0);
+        text.truncate(end.unwrap_or(read));
+        text
+    }
+}
+
+/// The child that says hello on `socket`; `None` where nothing has arrived yet.
+pub(crate) fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
+    let mut byte = [0u8];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let message = match recvmsg(socket, &mut parts, &mut control, flags) {
+        Err(Errno::AGAIN) => return Ok(None),
+        other => other?,
+    };
+    if message.bytes != 1 || byte != *b"H" {
+        return Err(io::Error::other("the template could not fork"));
+    }
+    let pid = control.drain().find_map(|m| match m {
+        RecvAncillaryMessage::ScmCredentials(who) => Some(who.pid),
+        _ => None,
+    });
+    let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
+    // Whoever sent this was alive with that number; whether it is a child of ours the kernel says:
+    // one that is stays ours to reap, so its number cannot have gone to anybody else.
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    reap(pidfd.as_fd(), libc::WNOHANG | libc::WNOWAIT)?;
+    Ok(Some(Child::new(pidfd, Pid::as_raw(Some(pid)))))
+}

@@ -1,0 +1,149 @@
+//! A template, loaded, and its answers.
+
+use super::{Scene, c, ends};
+use galgo_spawn::{
+    EnvBlock, Exit, Limits, Start, inspect,
+    template::{Loaded, Request, Spare, Template},
+};
+use std::{
+    ffi::CString,
+    fs,
+    io::{Read, Write},
+    os::{fd::AsFd, unix::fs::PermissionsExt},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+pub struct Warm {
+    pub scene: Scene,
+    pub template: Template,
+    pub loaded: Loaded,
+    /// What it printed to standard error while it was loaded.
+    pub stderr: std::io::PipeReader,
+    /// And to standard output.
+    pub stdout: std::io::PipeReader,
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub out: String,
+    pub err: String,
+    pub exit: Exit,
+    pub learned: String,
+}
+
+impl Warm {
+    pub fn load(path: &Path) -> Self {
+        Self::load_with(path, "")
+    }
+
+    /// Loads a program with modules that were learned before.
+    pub fn load_with(path: &Path, modules: &str) -> Self {
+        let mut scene = Scene::new();
+        let kind = inspect::kind(path).unwrap();
+        let (theirs_in, _) = std::io::pipe().unwrap();
+        let (stdout, theirs_out) = std::io::pipe().unwrap();
+        let (stderr, theirs_err) = std::io::pipe().unwrap();
+        let args: Vec<CString> = vec![c(path)];
+        let start = Start {
+            path: &args[0],
+            args: &args,
+            env: &scene.env,
+            dir: &c(path.parent().unwrap()),
+            stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
+            more: &[],
+            limits: Limits::default(),
+            no_new_privs: true,
+        };
+        let mut template =
+            Template::start(&mut scene.spawner, &start, kind, modules.as_bytes()).unwrap();
+        drop((theirs_in, theirs_out, theirs_err));
+        let loaded = loop {
+            assert!(ends(template.as_fd(), 20), "nothing from the template");
+            match template.loaded() {
+                Ok(Some(loaded)) => break loaded,
+                Ok(None) => {}
+                Err(e) => {
+                    let mut said = String::new();
+                    let mut stderr = stderr;
+                    stderr.read_to_string(&mut said).unwrap();
+                    panic!("{e}: {said}");
+                }
+            }
+        };
+        Self {
+            scene,
+            template,
+            loaded,
+            stderr,
+            stdout,
+        }
+    }
+
+    pub fn spare(&self) -> Spare {
+        let mut spare = self.template.spare().unwrap();
+        while !spare.ready().unwrap() {
+            assert!(ends(spare.as_fd(), 20), "no child");
+        }
+        spare
+    }
+
+    pub fn get(&self, vars: &[(&str, &str)]) -> Answer {
+        self.answer(vars, b"", false)
+    }
+
+    pub fn answer(&self, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
+        let mut env = EnvBlock::default();
+        for (name, value) in [("PATH", "/usr/bin:/bin")].iter().chain(vars) {
+            env.put(name.as_bytes(), value.as_bytes());
+        }
+        let (theirs_in, mut stdin) = std::io::pipe().unwrap();
+        let (mut stdout, theirs_out) = std::io::pipe().unwrap();
+        let (mut stderr, theirs_err) = std::io::pipe().unwrap();
+        stdin.write_all(body).unwrap(); // at most what a pipe holds
+        drop(stdin);
+        let mut running = self
+            .spare()
+            .start(&Request {
+                env: &env,
+                stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
+                cpu: None,
+                learn,
+            })
+            .unwrap();
+        drop((theirs_in, theirs_out, theirs_err));
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        stdout.read_to_end(&mut out).unwrap();
+        stderr.read_to_end(&mut err).unwrap();
+        let exit = running.child.wait().unwrap();
+        let learned = running.lesson.map(|l| l.modules()).unwrap_or_default();
+        Answer {
+            out: String::from_utf8_lossy(&out).into_owned(),
+            err: String::from_utf8_lossy(&err).into_owned(),
+            exit,
+            learned: String::from_utf8(learned).unwrap(),
+        }
+    }
+}
+
+/// Writes a program and makes it executable.
+pub fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Compiles a C program.
+pub fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let (from, to) = (folder.join(format!("{name}.c")), folder.join(name));
+    fs::write(&from, source).unwrap();
+    let status = Command::new("cc")
+        .arg("-o")
+        .arg(&to)
+        .arg(&from)
+        .args(flags)
+        .status();
+    assert!(status.unwrap().success());
+    to
+}

@@ -1,0 +1,758 @@
+//! Python scripts, stopped before their first line: whatever a script can see or do is as in a cold
+//! start.
+#![allow(clippy::unwrap_used)]
+
+mod scene;
+
+use galgo_spawn::{EnvBlock, Limits, Start, Status, template::Request};
+use scene::{
+    Scene, c,
+    warm::{Answer, Warm, script},
+};
+use std::{
+    fs,
+    io::{Read, Write},
+    os::fd::AsFd,
+    path::Path,
+    process::Command,
+};
+
+/// Another interpreter than the system's can be tried.
+fn python() -> String {
+    std::env::var("GALGO_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned())
+}
+
+fn first_line(options: &str) -> String {
+    format!("#!{} {options}", python()).trim_end().to_owned() + "\n"
+}
+
+const VARS: [(&str, &str); 3] = [
+    ("QUERY_STRING", "a=b"),
+    ("HTTP_X", "caf\u{e9}=1"),
+    ("REQUEST_METHOD", "POST"),
+];
+
+fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> (String, String, Status) {
+    let mut scene = Scene::new();
+    for (name, value) in vars {
+        scene.env.put(name.as_bytes(), value.as_bytes());
+    }
+    let (theirs_in, mut stdin) = std::io::pipe().unwrap();
+    let (mut stdout, theirs_out) = std::io::pipe().unwrap();
+    let (mut stderr, theirs_err) = std::io::pipe().unwrap();
+    stdin.write_all(body).unwrap();
+    drop(stdin);
+    let mut child = scene
+        .spawner
+        .start(&Start {
+            path: &c(path),
+            args: &[c(path)],
+            env: &scene.env,
+            dir: &c(path.parent().unwrap()),
+            stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
+            more: &[],
+            limits: Limits::default(),
+            no_new_privs: true,
+        })
+        .unwrap();
+    drop((theirs_in, theirs_out, theirs_err));
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    stdout.read_to_end(&mut out).unwrap();
+    stderr.read_to_end(&mut err).unwrap();
+    let text = |bytes: Vec<u8>| plain(&String::from_utf8_lossy(&bytes));
+    (text(out), text(err), child.wait().unwrap().status)
+}
+
+fn seen(answer: Answer) -> (String, String, Status) {
+    let (out, err) = (plain(&answer.out), plain(&answer.err));
+    (out, err, answer.exit.status)
+}
+
+/// Without addresses, which are never the same.
+fn plain(text: &str) -> String {
+    let mut parts = text.split(" at 0x");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain += " at ";
+        plain += part.trim_start_matches(|c: char| c.is_ascii_hexdigit());
+    }
+    plain
+}
+
+/// Runs a program cold, warm, and warm with the modules loaded that it was seen to load.
+fn compare(name: &str, path: &Path) -> (String, String, Status) {
+    let body = b"line one\r\nline two caf\xc3\xa9\nend";
+    let expected = cold(path, &VARS, body);
+    let warm = Warm::load(path);
+    assert_eq!(warm.loaded.obstacle, None, "{name}");
+    let answer = warm.answer(&VARS, body, false);
+    assert_eq!(seen(answer), expected, "{name}: as loaded first");
+    let learned = warm.answer(&VARS, body, true).learned;
+    let warm = Warm::load_with(path, &learned);
+    assert_eq!(warm.loaded.obstacle, None, "{name}");
+    for _ in 0..2 {
+        let answer = warm.answer(&VARS, body, false);
+        assert_eq!(seen(answer), expected, "{name}: with {learned:?}");
+    }
+    expected
+}
+
+/// Name, options of the interpreter, script.
+const SCRIPTS: &[(&str, &str, &str)] = &[
+    ("sys", "", include_str!("python/sys.py")),
+    ("sys -I", "-I", include_str!("python/sys.py")),
+    ("sys -E", "-E", include_str!("python/sys.py")),
+    ("sys -S", "-S", include_str!("python/sys.py")),
+    ("sys -u", "-u", include_str!("python/sys.py")),
+    ("sys -OO", "-OO", include_str!("python/sys.py")),
+    ("sys -Xutf8", "-Xutf8", include_str!("python/sys.py")),
+    ("sys -bb", "-bb", include_str!("python/sys.py")),
+    ("sys -Werror", "-Werror", include_str!("python/sys.py")),
+    ("process", "", include_str!("python/process.py")),
+    (
+        "input as text",
+        "",
+        "import sys\nprint(repr(sys.stdin.read()))",
+    ),
+    (
+        "input as bytes",
+        "",
+        "import sys\nprint(sys.stdin.buffer.read(5), sys.stdin.buffer.read())",
+    ),
+    (
+        "input line by line",
+        "",
+        "import sys\nfor line in sys.stdin: print(ascii(line))\nprint(input)\n",
+    ),
+    (
+        "no input left",
+        "",
+        "print(input())\nprint(ascii(input()))\nprint(input())\nprint(input())\n",
+    ),
+    (
+        "exception",
+        "",
+        "def f(x):\n    return g(x) + 1\ndef g(x):\n    return 1 / x\nprint('before')\nf(0)\n",
+    ),
+    (
+        "chained",
+        "",
+        "try:\n    {}['a']\nexcept KeyError as e:\n    raise ValueError('no') from e\n",
+    ),
+    (
+        "while handling",
+        "",
+        "try:\n    {}['a']\nexcept KeyError:\n    import nothing_of_this_name\n",
+    ),
+    (
+        "recursion",
+        "",
+        "import sys\ndef f(n): return f(n + 1)\ntry: f(0)\nexcept RecursionError: print(sys.getrecursionlimit())\n",
+    ),
+    (
+        "depth",
+        "",
+        "n = 0\ndef f():\n    global n\n    n += 1\n    f()\ntry: f()\nexcept RecursionError: print(n)\n",
+    ),
+    ("syntax", "", "print('never')\nif True\n    x = 1\n"),
+    ("indentation", "", "def f():\n  a\n    b\n"),
+    ("null byte", "", "print(1)\n\0\nprint(2)\n"),
+    (
+        "compiled with a warning",
+        "",
+        "x = 1\nprint(x is 1, '\\d')\n",
+    ),
+    ("assert", "", "assert 1 == 2, 'no'\n"),
+    ("exit None", "", "import sys\nprint('a')\nsys.exit()\n"),
+    ("exit 0", "", "import sys\nsys.exit(0)\n"),
+    ("exit 7", "", "raise SystemExit(7)\n"),
+    ("exit True", "", "raise SystemExit(True)\n"),
+    ("exit -1", "", "raise SystemExit(-1)\n"),
+    (
+        "exit text",
+        "",
+        "import sys\nprint('out', end='')\nsys.exit('caf\u{e9} is closed')\n",
+    ),
+    ("exit tuple", "", "raise SystemExit(1, 2)\n"),
+    (
+        "exit in a class of one's own",
+        "",
+        "class E(SystemExit): pass\ne = E('x')\ne.code = 9\nraise e\n",
+    ),
+    (
+        "_exit",
+        "",
+        "import os, sys\nprint('lost')\nsys.stderr.write('kept')\nos._exit(4)\n",
+    ),
+    ("interrupt", "", "raise KeyboardInterrupt\n"),
+    (
+        "interrupt signal",
+        "",
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(20)\n",
+    ),
+    (
+        "killed",
+        "",
+        "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+    ),
+    (
+        "hook",
+        "",
+        "import sys\nsys.excepthook = lambda t, v, b: print('hook', t.__name__, v)\n1 / 0\n",
+    ),
+    (
+        "hook that exits",
+        "",
+        "import sys\nsys.excepthook = lambda *a: sys.exit(5)\n1 / 0\n",
+    ),
+    (
+        "hook that fails",
+        "",
+        "import sys\ndef hook(*a): {}['b']\nsys.excepthook = hook\n1 / 0\n",
+    ),
+    (
+        "atexit",
+        "",
+        "import atexit\n@atexit.register\ndef last():\n    print('last', '__file__' in globals(), __name__)\n@atexit.register\ndef wrong(): 1 / 0\nprint('first')\n",
+    ),
+    (
+        "atexit after exit",
+        "",
+        "import atexit, sys\natexit.register(lambda: print('last', '__file__' in globals()))\nsys.exit(3)\n",
+    ),
+    (
+        "atexit after exception",
+        "",
+        "import atexit, sys\natexit.register(lambda: print('last', hasattr(sys, 'last_value')))\n1 / 0\n",
+    ),
+    (
+        "atexit that exits",
+        "",
+        "import atexit, sys\natexit.register(sys.exit, 9)\n",
+    ),
+    (
+        "thread",
+        "",
+        "import threading, time\ndef work():\n    time.sleep(.05)\n    print('thread', threading.current_thread() is threading.main_thread())\nt = threading.Thread(target=work)\nt.start()\nprint(threading.active_count(), threading.main_thread().native_id == __import__('os').getpid())\n",
+    ),
+    (
+        "daemon",
+        "",
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nprint('gone')\n",
+    ),
+    (
+        "pool",
+        "",
+        "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(3) as pool: print(list(pool.map(abs, range(-9, 0))))\nThreadPoolExecutor(1).submit(print, 'late')\n",
+    ),
+    (
+        "asyncio",
+        "",
+        "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    p = await asyncio.create_subprocess_exec('/bin/echo', 'hi', stdout=-1)\n    return (await p.communicate())[0]\nprint(asyncio.run(f()))\n",
+    ),
+    (
+        "subprocess",
+        "",
+        "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'import os; print(sorted(os.environ)); import sys; print(sys.stdin.read())'], capture_output=True, text=True))\n",
+    ),
+    (
+        "system",
+        "",
+        "import os\nprint('before', flush=True)\nos.system('echo $QUERY_STRING; ls /proc/self/fd | wc -l; exit 3')\n",
+    ),
+    (
+        "fork",
+        "",
+        "import os, sys\nprint('twice')\npid = os.fork()\nif pid == 0:\n    print('child')\n    sys.exit(3)\nprint(os.WEXITSTATUS(os.waitpid(pid, 0)[1]))\n",
+    ),
+    (
+        "processes",
+        "",
+        "import multiprocessing as m\ndef f(x): return x * x\nif __name__ == '__main__':\n    with m.get_context('fork').Pool(2) as p: print(p.map(f, range(5)))\n    q = m.Queue()\n    p = m.Process(target=q.put, args=(__name__,))\n    p.start()\n    print(q.get())\n    p.join()\n",
+    ),
+    (
+        "spawned processes",
+        "",
+        "import multiprocessing as m\ndef f(x): return x * x\nif __name__ == '__main__':\n    with m.get_context('spawn').Pool(1) as p: print(p.map(f, range(5)))\n",
+    ),
+    (
+        "exec",
+        "",
+        "import os\nos.execl('/bin/sh', 'sh', '-c', 'env | sort; cat; ls /proc/$$/fd')\n",
+    ),
+    (
+        "main",
+        "",
+        "import __main__, sys, pickle\nclass A: pass\nif __name__ == '__main__':\n    print(pickle.dumps(A(), 0), pickle.loads(pickle.dumps(A())).__class__ is __main__.A, sys.modules['__main__'].A is A)\n    print(sorted(globals()), __spec__, type(__loader__), __loader__.name, __builtins__, __doc__, __package__, list(globals())[:9])\n",
+    ),
+    (
+        "docstring",
+        "",
+        "'the docs'\nfrom __future__ import annotations\nx: int = 1\nprint(__doc__, __annotations__)\n",
+    ),
+    (
+        "inspect",
+        "",
+        "import inspect\ndef f():\n    return 1\nprint(inspect.getsource(f), inspect.stack()[0][1:4], len(inspect.stack()))\nimport sys\nprint(sys._getframe().f_back, f.__code__.co_filename)\n",
+    ),
+    (
+        "warnings",
+        "",
+        "import warnings\nwarnings.warn('careful')\nwarnings.warn('old', DeprecationWarning)\ndef f(): warnings.warn('up', stacklevel=2)\nf()\nf()\n",
+    ),
+    (
+        "deprecated",
+        "-Wdefault",
+        "import asyncore, sys\nprint('asyncore' in sys.modules)\n",
+    ),
+    (
+        "deprecated module",
+        "",
+        "import cgi\nprint(cgi.parse_header('a; b=c'))\nform = cgi.FieldStorage(keep_blank_values=True)\n",
+    ),
+    (
+        "logging",
+        "",
+        "import logging\nlogging.warning('to stderr')\nlogging.basicConfig(format='%(relativeCreated)d')\nr = logging.makeLogRecord({})\nprint(0 <= r.relativeCreated < 2000)\n",
+    ),
+    (
+        "unflushed output",
+        "",
+        "import sys\nsys.stdout.write('x' * 100000)\nsys.stderr.write('no newline')\n",
+    ),
+    (
+        "binary output",
+        "",
+        "import sys\nsys.stdout.buffer.write(b'caf\\xc3\\xa9')\nprint('late')\n",
+    ),
+    (
+        "output replaced",
+        "",
+        "import sys, io\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-16-le')\nprint('a')\n",
+    ),
+    (
+        "output reopened",
+        "",
+        "import sys\nsys.stdout = open(1, 'w', encoding='latin-1', closefd=False)\nprint('b')\n",
+    ),
+    (
+        "output detached",
+        "",
+        "import sys, io\nsys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='utf-8')\nprint('c')\n",
+    ),
+    (
+        "output closed",
+        "",
+        "import sys\nprint('a')\nsys.stdout.close()\n",
+    ),
+    (
+        "output closed below",
+        "",
+        "import os\nprint('a')\nos.close(1)\n",
+    ),
+    (
+        "output gone",
+        "",
+        "import os, sys\nr, w = os.pipe()\nos.close(r)\nos.dup2(w, 1)\nprint('a')\n",
+    ),
+    (
+        "output gone, exit",
+        "",
+        "import os, sys\nr, w = os.pipe()\nos.close(r)\nos.dup2(w, 1)\nprint('a')\nsys.exit(3)\n",
+    ),
+    ("unencodable output", "", "print('\\udc80')\n"),
+    (
+        "open file",
+        "",
+        "f = open('/dev/stderr', 'w')\nf.write('written at the end')\n",
+    ),
+    (
+        "open file elsewhere",
+        "",
+        "import sys, json\njson.keep = [open('/dev/stderr', 'w')]\njson.keep[0].write('written at the end')\n",
+    ),
+    (
+        "destructor",
+        "",
+        "class D:\n    def __init__(self, n): self.n = n\n    def __del__(self): print('gone', self.n)\na, b = D('a'), D('b')\ndef f(): yield from ()\nclass E:\n    def __del__(self): 1 / 0\ne = E()\n",
+    ),
+    (
+        "destructor in a cycle",
+        "",
+        "class D:\n    def __del__(self): print('gone')\nd = D()\nd.d = d\nl = [d]\nl.append(l)\n",
+    ),
+    (
+        "generator",
+        "",
+        "def g():\n    try: yield 1\n    finally: print('finally')\nit = g()\nnext(it)\n",
+    ),
+    (
+        "finalizer",
+        "",
+        "import weakref\nclass A: pass\na = A()\nweakref.finalize(a, print, 'finalized')\n",
+    ),
+    (
+        "temporary file",
+        "",
+        "import tempfile, os\nf = tempfile.NamedTemporaryFile()\nd = tempfile.TemporaryDirectory()\nprint(os.path.exists(f.name))\n",
+    ),
+    (
+        "garbage collection",
+        "",
+        "import gc\nprint(gc.isenabled(), gc.get_threshold(), gc.garbage)\n",
+    ),
+    (
+        "locale",
+        "",
+        "import locale, time\nprint(locale.setlocale(locale.LC_ALL), locale.getpreferredencoding(False), time.tzname)\n",
+    ),
+    (
+        "help",
+        "",
+        "import site, builtins\nprint(exit, quit, builtins.copyright.__class__, site.ENABLE_USER_SITE)\nexit(6)\n",
+    ),
+    ("future", "", "from __future__ import nothing\n"),
+    (
+        "code of its own",
+        "",
+        "exec(compile('def f(): return 1 / 0', '<made>', 'exec'))\nf()\n",
+    ),
+    (
+        "trace",
+        "",
+        "import sys\nsys.settrace(lambda f, e, a: None)\nsys.setprofile(None)\ndef f(): pass\nf()\nprint(sys.gettrace() is not None)\n",
+    ),
+    (
+        "group",
+        "",
+        "try: raise ExceptionGroup('two', [ValueError(1), TypeError(2)])\nexcept NameError: print('old')\n",
+    ),
+    (
+        "unraisable",
+        "",
+        "import sys\nclass A:\n    def __del__(self): raise ValueError('x')\nA()\nprint('on')\n",
+    ),
+    (
+        "faulthandler",
+        "-Xfaulthandler",
+        "import faulthandler\nprint(faulthandler.is_enabled())\n",
+    ),
+    (
+        "unclosed file",
+        "-Wdefault",
+        "f = open('/dev/null')
+",
+    ),
+    (
+        "sqlite",
+        "",
+        "import sqlite3\ndb = sqlite3.connect(':memory:')\nprint(db.execute('select 1').fetchall())\n",
+    ),
+    (
+        "path",
+        "",
+        "import sys, os\nprint(sys.path, os.getcwd(), sys.argv, __file__)\n",
+    ),
+];
+
+#[test]
+fn a_script_is_as_in_a_cold_start() {
+    let only = std::env::var("GALGO_TEST_ONLY").unwrap_or_default();
+    let mut failed = Vec::new();
+    for (name, options, text) in SCRIPTS.iter().filter(|row| row.0.contains(&only)) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = script(folder.path(), "program.py", &(first_line(options) + text));
+        if let Err(e) = std::panic::catch_unwind(|| compare(name, &path)) {
+            failed.push((*name, e.downcast_ref::<String>().cloned()));
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn sources_in_every_form_are_read_as_python_reads_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: [(&str, &[u8]); 6] = [
+        (
+            "latin",
+            b"# -*- coding: latin-1 -*-\nprint(ascii('caf\xe9'))\n",
+        ),
+        ("undeclared", b"print(ascii('caf\xe9'))\n"),
+        ("unknown", b"# -*- coding: nothing -*-\nprint(1)\n"),
+        (
+            "crlf",
+            b"print(1)\r\nif 1:\r\n    print(\"\"\"a\r\nb\"\"\".encode())\r\n",
+        ),
+        ("unended", b"if 1:\n    print(3)"),
+        ("formfeed", b"\x0cprint(__file__ and 4)\n"),
+    ];
+    for (name, text) in rows {
+        let path = script(folder.path(), name, "");
+        fs::write(&path, [first_line("").as_bytes(), text].concat()).unwrap();
+        compare(name, &path);
+    }
+}
+
+#[test]
+fn modules_beside_the_script_and_in_a_virtual_environment_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let venv = folder.path().join("venv");
+    let made = Command::new(python())
+        .args(["-m", "venv", "--without-pip"])
+        .arg(&venv)
+        .status();
+    assert!(made.unwrap().success());
+    let lib = fs::read_dir(venv.join("lib")).unwrap().next().unwrap();
+    let package = lib.unwrap().path().join("site-packages/inside");
+    fs::create_dir(&package).unwrap();
+    fs::write(package.join("__init__.py"), "from . import deeper\n").unwrap();
+    fs::write(package.join("deeper.py"), "VALUE = 42\n").unwrap();
+    fs::write(
+        folder.path().join("beside.py"),
+        "import sys\nWHO = sys.argv[0]\n",
+    )
+    .unwrap();
+    let text = "import sys, inside.deeper, beside\nprint(sys.prefix, sys.base_prefix, sys.executable, \
+                inside.deeper.VALUE, inside.__file__, beside.WHO, beside.__file__, sys.path)\n";
+    let first = format!("#!{}/bin/python\n", venv.display());
+    let path = script(folder.path(), "program.py", &(first + text));
+    let (out, err, status) = compare("venv", &path);
+    assert!(
+        out.starts_with(&format!("{} ", venv.display())),
+        "{out}{err}"
+    );
+    assert_eq!(status, Status::Code(0));
+}
+
+/// A program that is loaded as if a cold run had been seen to load `modules`.
+fn with_modules(folder: &Path, text: &str, modules: &str) -> Warm {
+    let path = script(folder, "program.py", &(first_line("") + text));
+    Warm::load_with(&path, modules)
+}
+
+#[test]
+fn modules_that_do_more_than_load_are_left_to_the_children() {
+    let rows = [
+        ("prints", "print('loaded')\n"),
+        ("complains", "import sys\nsys.stderr.write('loaded\\n')\n"),
+        (
+            "warns",
+            "import warnings\nwarnings.warn('old', DeprecationWarning, stacklevel=2)\n",
+        ),
+        ("asks", "import os\nprint(os.environ.get('QUERY_STRING'))\n"),
+        (
+            "asks_quietly",
+            "import os\nQUERY = os.environ.get('HTTP_X')\n",
+        ),
+        (
+            "copies",
+            "import os\nQUERY = dict(os.environ).get('HTTP_X')\n",
+        ),
+        ("reads", "import sys\nQUERY = sys.stdin.readline()\n"),
+        ("opens", "FILE = open('/etc/hostname')\n"),
+        (
+            "runs",
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n",
+        ),
+        ("moves", "import os\nos.chdir('/')\n"),
+        (
+            "creates",
+            "import os\nos.umask(0o77)\nos.environ['LEFT'] = '1'\nprint()\n",
+        ),
+        ("fails", "raise ValueError\n"),
+        ("exits", "raise SystemExit\n"),
+        ("listens", "import socket\nS = socket.socket()\n"),
+    ];
+    for (name, module) in rows {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(format!("{name}.py")), module).unwrap();
+        fs::write(folder.path().join("quiet.py"), "VALUE = 1\n").unwrap();
+        fs::write(folder.path().join("user.py"), format!("import {name}\n")).unwrap();
+        let text = format!(
+            "import sys\nprint(sorted({{'quiet', 'user', '{name}'}} & {{*sys.modules}}))\n\
+             sys.stdout.flush()\ntry:\n    import quiet, {name}\nexcept BaseException as e: print(repr(e))\n\
+             import os\nprint(getattr({name} if '{name}' in globals() else None, 'QUERY', None), os.getcwd())\n"
+        );
+        let modules = format!("quiet\n{name}\nuser\n");
+        let warm = with_modules(folder.path(), &text, &modules);
+        assert_eq!(warm.loaded.obstacle, None, "{name}");
+        let path = folder.path().join("program.py");
+        let (mut out, err, status) = seen(warm.answer(&VARS, b"input\n", false));
+        assert!(out.starts_with("['quiet']\n"), "{name}: {out}{err}");
+        out = out.replacen("['quiet']", "[]", 1);
+        assert_eq!((out, err, status), cold(&path, &VARS, b"input\n"), "{name}");
+    }
+}
+
+#[test]
+fn what_a_module_does_to_the_environment_while_it_loads_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let module = "import os\nos.environ['SET'] = 'by module'\nos.environ.setdefault('GIVEN', 'default')\n\
+                  os.environ.pop('PATH', None)\n";
+    fs::write(folder.path().join("settings.py"), module).unwrap();
+    let text =
+        "import settings, os\nprint(os.environ, flush=True)\nos.execl('/usr/bin/env', 'env')\n";
+    let path = script(folder.path(), "program.py", &(first_line("") + text));
+    let vars = [("GIVEN", "value")];
+    // A variable that a request has and the template has not keeps the request's value.
+    let warm = Warm::load_with(&path, "settings");
+    let (out, _, _) = seen(warm.answer(&vars, b"", false));
+    assert!(
+        out.contains("'GIVEN': 'value'") && out.contains("GIVEN=value\n"),
+        "{out}"
+    );
+    assert!(
+        out.contains("'SET': 'by module'") && out.contains("SET=by module\n"),
+        "{out}"
+    );
+    assert!(!out.contains("PATH"), "{out}");
+}
+
+#[test]
+fn what_is_no_script_is_left_cold() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("archive");
+    let source = folder.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("__main__.py"), "open('ran', 'w')\n").unwrap();
+    let made = Command::new(python())
+        .args(["-m", "zipapp", "-p", &python(), "-o"])
+        .args([&archive, &source])
+        .status();
+    assert!(made.unwrap().success());
+    let inspected = script(
+        folder.path(),
+        "i",
+        &(first_line("-i") + "open('ran', 'w')\n"),
+    );
+    for path in [archive, inspected] {
+        let warm = Warm::load(&path);
+        assert!(warm.loaded.obstacle.is_some(), "{}", path.display());
+        assert!(!folder.path().join("ran").exists(), "{}", path.display());
+    }
+}
+
+#[test]
+fn every_child_draws_its_own_random_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("own.py"),
+        "import random\nmine = random.Random()\nfixed = random.Random(7)\n",
+    )
+    .unwrap();
+    let text = "import random, secrets, uuid, os, ssl, tempfile, own, multiprocessing.process as p\n\
+        print(random.random(), own.mine.random(), secrets.token_hex(8), uuid.uuid4(), uuid.uuid1(), os.urandom(8).hex(), \
+        ssl.RAND_bytes(8).hex(), next(tempfile._get_candidate_names()), random.SystemRandom().random(), \
+        bytes(p.current_process().authkey).hex(), own.fixed.random())\n";
+    let modules = "random\nown\nsecrets\nuuid\nssl\ntempfile\nmultiprocessing.process";
+    let warm = with_modules(folder.path(), text, modules);
+    assert_eq!(warm.loaded.obstacle, None);
+    let children: usize = 2000;
+    let mut drawn = std::collections::HashSet::new();
+    for _ in 0..children {
+        let answer = warm.get(&[]);
+        let mut words: Vec<String> = answer.out.split_whitespace().map(str::to_owned).collect();
+        assert_eq!(words.len(), 11, "{answer:?}");
+        assert!(words.pop().unwrap().starts_with("0.3238"), "{answer:?}");
+        drawn.extend(words);
+    }
+    assert_eq!(drawn.len(), children * 10);
+}
+
+#[test]
+fn nothing_that_a_script_leaves_behind_reaches_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "import os, sys, signal, json, builtins, subprocess, locale, gc, random, threading, atexit, time\n\
+        print(hasattr(json, 'left'), os.umask(0o22), os.getcwd() == sys.path[0], signal.getsignal(signal.SIGTERM),\n\
+              hasattr(builtins, 'left'), 'LEFT' in os.environ, gc.isenabled(), sys.getrecursionlimit(), globals().get('left'),\n\
+              threading.active_count(), time.tzname, len(sys.path), sys.flags.optimize, os.nice(0), flush=True)\n\
+        json.left = builtins.left = left = 1\njson.loads = None\nos.umask(0)\nos.chdir('/')\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+        os.environ['LEFT'] = '1'\ngc.disable()\nsys.setrecursionlimit(99)\nsys.path.append('/left')\nos.nice(1)\n\
+        subprocess.Popen(['sleep', '60'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n\
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nos.environ['TZ'] = 'Asia/Tokyo'\ntime.tzset()\n\
+        os.close(0)\nsys.stdin = None\nopen('left', 'w').write('x') if 0 else None\natexit.register(print, 'left')\n";
+    let path = script(folder.path(), "program.py", &(first_line("") + text));
+    let expected = cold(&path, &[], b"");
+    let learned = Warm::load(&path).answer(&[], b"", true).learned;
+    let warm = Warm::load_with(&path, &learned);
+    for _ in 0..3 {
+        assert_eq!(seen(warm.get(&[])), expected);
+    }
+}
+
+#[test]
+fn wrappers_around_the_interpreter_do_what_they_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "import os, sys\nprint(sorted(os.environ.items()), sys.argv, open('/proc/self/comm').read(), flush=True)\n\
+                os.execl('/bin/sh', 'sh', '-c', 'env | sort')\n";
+    let shell = script(folder.path(), "python", "");
+    let wrapper = "export ADDED='a b' PATH=/opt:$PATH\nexec";
+    fs::write(
+        &shell,
+        format!("#!/bin/sh\n{wrapper} {} -B \"$@\"\n", python()),
+    )
+    .unwrap();
+    let program = script(
+        folder.path(),
+        "wrapped",
+        &format!("#!{}\n{text}", shell.display()),
+    );
+    let (out, ..) = compare("wrapped", &program);
+    assert!(out.contains("ADDED=a b"), "{out}");
+    let program = script(
+        folder.path(),
+        "through_env",
+        &format!("#!/usr/bin/env python3\n{text}"),
+    );
+    compare("env", &program);
+}
+
+#[test]
+fn a_module_may_start_programs_while_it_loads() {
+    let folder = tempfile::tempdir().unwrap();
+    let module = "import subprocess, sys\ncode = 'import os; print(sorted(os.environ))'\n\
+                  OUT = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)\n";
+    fs::write(folder.path().join("starts.py"), module).unwrap();
+    let text = "import sys\nthere = 'starts' in sys.modules\nimport starts\n\
+                print(there, starts.OUT.returncode, 'LD_PRELOAD' in starts.OUT.stdout)\n";
+    let path = script(folder.path(), "program.py", &(first_line("") + text));
+    let warm = Warm::load_with(&path, "subprocess\nstarts");
+    assert_eq!(warm.loaded.obstacle, None);
+    assert_eq!(warm.get(&[]).out, "True 0 False\n");
+}
+
+#[test]
+fn standard_input_of_any_kind_is_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "import sys, os\ni = sys.stdin\nprint(i.seekable(), i.buffer.seekable(), i.buffer.raw.seekable(), i, i.buffer.raw)\n\
+                print(ascii(i.readline()), i.seekable() and i.buffer.tell(), i.buffer.raw.seekable(), ascii(i.read()))\n\
+                print(i.seekable() and i.seek(0), ascii(i.read(3)), i.mode, vars(i), vars(i.buffer.raw), i.isatty())\n";
+    let path = script(folder.path(), "program.py", &(first_line("") + text));
+    let data = folder.path().join("body");
+    fs::write(&data, "first line\nsecond line\n".repeat(50)).unwrap();
+    let warm = Warm::load(&path);
+    for input in [data.as_path(), Path::new("/dev/null")] {
+        let file = || fs::File::open(input).unwrap();
+        let expected = Command::new(&path).stdin(file()).output().unwrap();
+        let (mut stdout, theirs_out) = std::io::pipe().unwrap();
+        let stdin = file();
+        let request = Request {
+            env: &EnvBlock::default(),
+            stdio: [stdin.as_fd(), theirs_out.as_fd(), theirs_out.as_fd()],
+            cpu: None,
+            learn: false,
+        };
+        let mut running = warm.spare().start(&request).unwrap();
+        drop(theirs_out);
+        let mut out = Vec::new();
+        stdout.read_to_end(&mut out).unwrap();
+        running.child.wait().unwrap();
+        let expected = String::from_utf8_lossy(&expected.stdout);
+        assert_eq!(
+            String::from_utf8_lossy(&out),
+            expected,
+            "{}",
+            input.display()
+        );
+    }
+}
