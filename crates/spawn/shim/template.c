@@ -23,6 +23,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,6 +32,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -279,13 +281,29 @@ static void close_ours(int fd) {
 
 void (*galgo_waits)(void);
 
+/* What can be seen from inside only; the server looks at the rest. */
+static const char *own_obstacle(void) {
+    struct itimerval alarm;
+    if (prctl(PR_GET_TID_ADDRESS, &tid, 0, 0, 0) != 0 || !tid)
+        return "cannot be forked on a kernel that does not tell where the C library keeps a thread's id "
+               "(CONFIG_CHECKPOINT_RESTORE)";
+    if (too_many_handlers)
+        return "registers more fork handlers (pthread_atfork) than are noted";
+    /* Each child would print it; what has been written already the server finds. */
+    if (__fpending(stdout) || __fpending(stderr))
+        return "prints while loading";
+    /* A child has no alarm of its parent's. */
+    for (int which = ITIMER_REAL; which <= ITIMER_PROF; which++)
+        if (getitimer(which, &alarm) == 0 && timerisset(&alarm.it_value))
+            return "sets an alarm while loading";
+    return NULL;
+}
+
 int galgo_stop(const char *files, const char *obstacle) {
     galgo_modules();
     say_files(files);
-    if (prctl(PR_GET_TID_ADDRESS, &tid, 0, 0, 0) != 0 || !tid)
-        obstacle = "this kernel does not tell where the C library keeps a thread's id (CONFIG_CHECKPOINT_RESTORE)";
-    if (too_many_handlers)
-        obstacle = "it registers more fork handlers (pthread_atfork) than are noted";
+    if (!(obstacle && *obstacle))
+        obstacle = own_obstacle();
     if (obstacle && *obstacle)
         say(GALGO_CONTROL, 'N', obstacle, strlen(obstacle));
     close_ours(GALGO_SHIM);

@@ -42,3 +42,118 @@ fn each_request_has_a_process_that_knows_nothing_of_another() {
         assert_eq!(answer.exit.status, Status::Code(3));
     }
 }
+
+/// What a constructor does, and the words that name it.
+const OBSTACLES: &[(&str, &str)] = &[
+    ("printf(\"early\")", "prints while loading"),
+    ("alarm(5)", "sets an alarm"),
+    (
+        "timer_t t; timer_create(CLOCK_MONOTONIC, 0, &t)",
+        "sets a timer",
+    ),
+    (
+        "pthread_t t; pthread_create(&t, 0, (void *)pause, 0)",
+        "runs 2 threads",
+    ),
+    ("socket(AF_UNIX, SOCK_STREAM, 0)", "opens a socket"),
+    ("int p[2]; pipe(p)", "opens a pipe"),
+    ("open(\"/dev/null\", O_RDWR)", "opens /dev/null"),
+    (
+        "mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)",
+        "shares memory",
+    ),
+    ("if (fork() == 0) pause()", "starts a process"),
+];
+
+#[test]
+fn what_no_child_may_share_stands_in_the_way() {
+    let folder = tempfile::tempdir().unwrap();
+    for (n, (does, words)) in OBSTACLES.iter().enumerate() {
+        let source = format!(
+            "#define _GNU_SOURCE\n#include <fcntl.h>\n#include <pthread.h>\n#include <signal.h>\n#include <stdio.h>\n#include <sys/mman.h>\n#include <sys/socket.h>\n#include <time.h>\n#include <unistd.h>\n\
+             __attribute__((constructor)) void early(void) {{ {does}; }}\nint main(void) {{ return 0; }}\n"
+        );
+        let program = compile(folder.path(), &format!("p{n}"), &source, &["-w", "-lrt"]);
+        let obstacle = Warm::load(&program).loaded.obstacle.unwrap_or_default();
+        assert!(obstacle.contains(words), "{does}: {obstacle:?}");
+    }
+}
+
+const INSIDE: &str = r#"
+#include <errno.h>
+#include <iostream>
+#include <pthread.h>
+#include <stdexcept>
+#include <string>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static std::string made = "made early";
+static thread_local int local = 7;
+static int forks;
+static void *run(void *) { local = 9; return (void *)(long)local; }
+__attribute__((constructor)) static void early() { pthread_atfork(0, 0, [] { forks++; }); }
+int main(int argc, char **argv) {
+    std::cout << made << ' ' << forks << ' ' << (getpid() == (int)syscall(SYS_gettid)) << std::endl;
+    pthread_mutex_t m;
+    pthread_mutexattr_t a;
+    pthread_mutexattr_init(&a);
+    pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&m, &a);
+    std::cout << pthread_mutex_lock(&m) << ' ' << (pthread_mutex_lock(&m) == EDEADLK) << std::endl;
+    pthread_t t;
+    void *answer;
+    pthread_create(&t, 0, run, 0);
+    pthread_join(t, &answer);
+    std::cout << (long)answer << ' ' << local << std::endl;
+    try { throw std::runtime_error("thrown"); } catch (std::exception &e) { std::cout << e.what() << std::endl; }
+    if (fork() == 0) { std::cout << "child " << forks << std::endl; _exit(4); }
+    int status;
+    wait(&status);
+    std::cout << WEXITSTATUS(status) << ' ' << system("echo shell; exit 3") / 256 << std::endl;
+    std::string last = getenv("QUERY_STRING");
+    if (last == "abort") abort();
+    execl("/bin/echo", "echo", "executed", (char *)0);
+}
+"#;
+
+#[test]
+fn a_child_is_a_process_like_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("inside.cc");
+    std::fs::write(&source, INSIDE).unwrap();
+    for flags in [&["-no-pie"][..], &["-pie", "-fPIE"]] {
+        let program = folder.path().join(format!("inside{}", flags.len()));
+        let mut compiler = std::process::Command::new("c++");
+        let compiled = compiler
+            .arg("-w")
+            .arg("-pthread")
+            .args(flags)
+            .arg("-o")
+            .arg(&program);
+        assert!(compiled.arg(&source).status().unwrap().success());
+        let warm = Warm::load(&program);
+        assert_eq!(warm.loaded.obstacle, None);
+        let answer = warm.get(&[("QUERY_STRING", "exec")]);
+        // The fork handler runs for the child itself, and for the child's own.
+        let expected = "made early 1 1\n0 1\n9 7\nthrown\nchild 2\nshell\n4 3\nexecuted\n";
+        assert_eq!(answer.out, expected, "{flags:?} {}", answer.err);
+        assert_eq!(answer.exit.status, Status::Code(0));
+        let answer = warm.get(&[("QUERY_STRING", "abort")]);
+        assert_eq!(answer.exit.status, Status::Signal(6));
+    }
+}
+
+#[test]
+fn a_static_program_is_no_template() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile(
+        folder.path(),
+        "s",
+        "int main(void) { return 0; }",
+        &["-static"],
+    );
+    let why = galgo_spawn::inspect::kind(&program).unwrap_err();
+    assert!(why.0.contains("statically"), "{why:?}");
+}
