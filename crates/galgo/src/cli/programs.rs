@@ -28,6 +28,8 @@ pub(super) struct Seen {
     pub(super) path: PathBuf,
     /// The path it answers at, decoded.
     pub(super) url: Vec<u8>,
+    /// What is configured to run it.
+    pub(super) interpreter: Option<PathBuf>,
     /// What it is.
     pub(super) state: State,
 }
@@ -109,14 +111,21 @@ pub(super) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
     if let CgiRoot::Folder { path: folder, .. } = &cgi.root {
         url.extend_from_slice(path.strip_prefix(folder).ok()?.as_os_str().as_bytes());
     }
-    let state = match route::program(cgi, &route.path, &url) {
+    let found = route::program(cgi, &route.path, &url);
+    let interpreter = found.as_ref().ok().and_then(|f| f.interpreter.clone());
+    let state = match found {
         Err(Refusal::NotFound) => return None,
         Err(Refusal::Forbidden(_)) if !claims_to_run(&path) => State::Other,
         Err(Refusal::Forbidden(why)) => State::Program(vec![refused(&path, why)]),
         Ok(found) if found.interpreter.is_some() => State::Program(inspect::check_source(&path)),
         Ok(_) => State::Program(inspect::check(&path, &config.path)),
     };
-    Some(Seen { url, path, state })
+    Some(Seen {
+        url,
+        path,
+        interpreter,
+        state,
+    })
 }
 
 /// What the server says of a file it does not run; the inspection's words where it has any.

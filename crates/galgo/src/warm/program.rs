@@ -12,7 +12,7 @@ use galgo_spawn::template::{Spare, Template};
 use tokio::sync::Notify;
 
 use super::{
-    Warm,
+    About, Warm,
     live::{Live, Room},
     lock,
 };
@@ -334,6 +334,15 @@ impl Program {
 
     pub(super) fn has_templates(&self) -> bool {
         !lock(&self.state).live.is_empty()
+    }
+
+    pub(super) fn about(&self) -> About {
+        let (now, state) = (Instant::now(), lock(&self.state));
+        let knows = |l: &Live| !l.is_old(state.lessons, now);
+        About {
+            obstacle: state.obstacle.clone(),
+            settled: state.live.len() == TWINS && state.live.iter().all(knows),
+        }
     }
 
     /// When it was last asked for.
