@@ -71,7 +71,7 @@ struct Site {
 struct Check {
     #[command(flatten)]
     site: Site,
-    /// Run programs, all or this one, cold and warm, and compare
+    /// Run all programs, or one, cold and warm
     #[arg(long, value_name = "PROGRAM", num_args = 0..=1)]
     warm: Option<Option<PathBuf>>,
 }
