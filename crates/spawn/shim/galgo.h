@@ -27,12 +27,18 @@ int galgo_stop(const char *files, const char *obstacle);
 /* Called in each child before it waits for its request, where it is set. */
 extern void (*galgo_waits)(void);
 
+/* How a language forks, where the bare call is not enough: 0 in the child. It ends in fork(3). */
+extern int (*galgo_fork)(void);
+
 /* The environment of this request as it arrived, "NAME=value" and a NUL for each variable. */
 const char *galgo_environment(size_t *length);
 
 /* A learning child, about to end: the modules that the template had not loaded, one a line; less
    than 64 KiB, or nothing is learned. */
 void galgo_learned(const char *modules);
+
+/* Node's part: the command line that it is to see in place of its own. */
+void galgo_node_options(int *argc, char ***argv);
 
 /* Whether this process is to be a template of the given kind. */
 int galgo_is(const char *kind);

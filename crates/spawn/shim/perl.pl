@@ -1,12 +1,13 @@
 # Loaded by PERL5OPT in front of the script, in a template only. Nothing here is seen by the script but
 # the package galgo.
 package galgo;
-our ($text, $learn, %loaded);
+our ($text, $learn, %loaded, %before, %changed);
 
 BEGIN {
     delete $INC{'/proc/self/fd/5'};
     # What the program starts while it is loaded is no template.
     delete @ENV{qw(PERL5OPT LD_PRELOAD LD_BIND_NOW GALGO_TEMPLATE)};
+    %before = %ENV;
 
     package DynaLoader;
     boot_DynaLoader('DynaLoader') if defined(&boot_DynaLoader) && !defined(&dl_error);
@@ -44,10 +45,20 @@ sub stop_here {
     my $here = readlink('/proc/self/cwd');
     my @files = grep { defined && !ref && !/\n/ } $0, values %INC;
     @files = map { m{^/} ? $_ : length && -e ? "$here/$_" : () } @files;
+    # What BEGIN blocks did to the environment they do to that of each request.
+    for my $name (keys %before, keys %ENV) {
+        my ($old, $new) = @{[$before{$name}, $ENV{$name}]};
+        $changed{$name} = $new
+            if defined $old != defined $new or defined $old and $old ne $new;
+    }
     $ENV{GALGO_REPORT} = join '', map { "$_\n" } @files;
     stop();
     $learn = $text;
     %loaded = map { $_ => 1 } keys %INC if $learn;
+    for my $name (keys %changed) {
+        if (defined $changed{$name}) { $ENV{$name} = $changed{$name} }
+        else { delete $ENV{$name} }
+    }
 }
 
 # The first of all INIT blocks, and the last of all END blocks, for it is defined first.

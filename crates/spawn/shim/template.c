@@ -100,6 +100,19 @@ static pid_t sibling(void) {
     return (pid_t)pid;
 }
 
+int (*galgo_fork)(void) = sibling;
+static int forking;
+
+/* A language's own way of forking comes here; what the program forks is its own child. */
+GALGO_EXPORT pid_t fork(void) {
+    static pid_t (*real)(void);
+    if (forking)
+        return sibling();
+    if (!real)
+        real = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
+    return real();
+}
+
 /* ---- messages ---- */
 
 static void say(int socket, char what, const char *text, size_t length) {
@@ -152,7 +165,7 @@ static ssize_t hear(int socket, void *bytes, size_t length, int *fds, int most) 
 /* A file that is only read may stay open where the program stops (Perl's DATA). Two children must
    not share its offset: it is closed here, and each child opens it for itself, at the same number
    and place. */
-enum { FILES = 64, FIRST = GALGO_SOURCE + 1 };
+enum { FILES = 64, FIRST = GALGO_CONTROL + 1 };
 struct file { int fd, flags, cloexec; dev_t device; ino_t inode; off_t offset; char *path; };
 static struct file files_open[FILES];
 static int files_left;
@@ -256,6 +269,14 @@ static int become(int socket) {
 
 /* ---- the template ---- */
 
+/* A language without a source of ours may have opened something of its own at that number. */
+static void close_ours(int fd) {
+    char link[32], target[8] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, target, sizeof target - 1) > 0 && !strncmp(target, "/memfd:", 7))
+        close(fd);
+}
+
 void (*galgo_waits)(void);
 
 int galgo_stop(const char *files, const char *obstacle) {
@@ -267,8 +288,8 @@ int galgo_stop(const char *files, const char *obstacle) {
         obstacle = "it registers more fork handlers (pthread_atfork) than are noted";
     if (obstacle && *obstacle)
         say(GALGO_CONTROL, 'N', obstacle, strlen(obstacle));
-    close(GALGO_SHIM);
-    close(GALGO_SOURCE);
+    close_ours(GALGO_SHIM);
+    close_ours(GALGO_SOURCE);
     fcntl(GALGO_CONTROL, F_SETFD, FD_CLOEXEC);
     put_files_away();
     say(GALGO_CONTROL, 'R', "", 0);
@@ -279,7 +300,10 @@ int galgo_stop(const char *files, const char *obstacle) {
             _exit(0);
         if (what != 'C' || socket < 0)
             continue;
-        if (sibling() == 0) {
+        forking = 1;
+        int pid = galgo_fork();
+        forking = 0;
+        if (pid == 0) {
             setpgid(0, 0);
             close(GALGO_CONTROL);
             if (galgo_waits)
@@ -347,5 +371,7 @@ GALGO_EXPORT int __libc_start_main(main_fn *main, int argc, char **argv, void (*
         program = main;
         main = stopped;
     }
+    if (galgo_is("node"))
+        galgo_node_options(&argc, &argv);
     return real(main, argc, argv, init, fini, rtld_fini, stack_end);
 }

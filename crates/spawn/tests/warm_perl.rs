@@ -73,6 +73,10 @@ fn same(name: &str, text: &str) {
 
 const SCRIPTS: &[(&str, &str)] = &[
     (
+        "environment changed early",
+        "#!/usr/bin/perl\nBEGIN { $ENV{PATH} = '/bin'; $ENV{NEW} = 1; } $ENV{REQUEST_METHOD} = 'PUT'; delete $ENV{CONTENT_LENGTH}; print map { qq($_=$ENV{$_}\n) } sort keys %ENV; print `env | sort | grep -v ^_=`;",
+    ),
+    (
         "environment",
         "#!/usr/bin/perl\nprint map { qq($_=$ENV{$_}\\n) } sort keys %ENV; print `env | sort | grep -v ^_=`;",
     ),

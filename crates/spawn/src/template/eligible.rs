@@ -1,6 +1,8 @@
 //! Whether a stopped program can be forked: one thread, the expected descriptors, nothing shared.
+//! Node has three threads more, which wait for work and hold nothing, and what its event loops are
+//! made of; its children replace those descriptors (node.c).
 
-use super::Loaded;
+use super::{Kind, Loaded};
 use std::{
     fs,
     io::{self, ErrorKind},
@@ -12,14 +14,14 @@ const EXPECTED: i32 = 3;
 
 /// Adds the files that `pid` has mapped, and what stands in the way of forking it, unless it said
 /// so itself.
-pub(super) fn examine(pid: i32, loaded: &mut Loaded) -> io::Result<()> {
+pub(super) fn examine(pid: i32, kind: Kind, loaded: &mut Loaded) -> io::Result<()> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
     let shared = mapped(&proc, loaded)?;
     if loaded.obstacle.is_none() {
-        loaded.obstacle = threads(&proc)?
-            .or(descriptors(&proc)?)
+        loaded.obstacle = threads(&proc, pid, kind)?
+            .or(descriptors(&proc, kind)?)
             .or(shared)
-            .or(timers(&proc)?)
+            .or(timers(&proc, kind)?)
             .or(children(&proc, pid)?);
     }
     Ok(())
@@ -43,17 +45,48 @@ fn mapped(proc: &Path, loaded: &mut Loaded) -> io::Result<Option<String>> {
     Ok(obstacle)
 }
 
-fn threads(proc: &Path) -> io::Result<Option<String>> {
-    let mut names = Vec::new();
+/// Threads of Node beside its main one: one waits for delayed tasks, one (`--v8-pool-size=1`) for
+/// work, one for a signal that starts the debugger.
+const NODE_THREADS: usize = 3;
+
+fn threads(proc: &Path, pid: i32, kind: Kind) -> io::Result<Option<String>> {
+    let (mut names, mut busy) = (Vec::new(), 0);
     for task in fs::read_dir(proc.join("task"))? {
-        let name = fs::read_to_string(task?.path().join("comm"))?;
+        let task = task?;
+        let name = fs::read_to_string(task.path().join("comm"))?;
+        if task.file_name() != *pid.to_string() && !waits_for_work(&task.path(), name.trim_end()) {
+            busy += 1;
+        }
         names.push(name.trim_end().to_owned());
     }
-    let many = names.len() > 1;
+    let expected = match kind {
+        Kind::Node if busy == 0 => 1 + NODE_THREADS,
+        _ => 1,
+    };
+    let many = names.len() > expected;
     Ok(many.then(|| format!("runs {} threads ({})", names.len(), names.join(", "))))
 }
 
-fn descriptors(proc: &Path) -> io::Result<Option<String>> {
+/// Whether a thread is, by its name and by the system call it sleeps in, one of those of Node that
+/// do not matter. Before Node 22 they have no names of their own, but that of the program.
+fn waits_for_work(task: &Path, name: &str) -> bool {
+    // sleep(3) is where the shim has the worker stopped.
+    const SLEEPS: [i64; 2] = [libc::SYS_futex, libc::SYS_clock_nanosleep];
+    #[cfg(target_arch = "x86_64")]
+    const POLLS: [i64; 2] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
+    #[cfg(not(target_arch = "x86_64"))]
+    const POLLS: [i64; 1] = [libc::SYS_epoll_pwait];
+    let call = fs::read_to_string(task.join("syscall")).unwrap_or_default();
+    let call: i64 = call
+        .split(' ')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(-1);
+    let other = name.starts_with("libuv") || name.starts_with("Inspector");
+    !other && (SLEEPS.contains(&call) || POLLS.contains(&call))
+}
+
+fn descriptors(proc: &Path, kind: Kind) -> io::Result<Option<String>> {
     for entry in fs::read_dir(proc.join("fd"))? {
         let entry = entry?;
         let number: i32 = entry.file_name().to_string_lossy().parse().unwrap_or(-1);
@@ -61,7 +94,16 @@ fn descriptors(proc: &Path) -> io::Result<Option<String>> {
             continue;
         }
         let target = fs::read_link(entry.path())?.display().to_string();
+        // What libuv keeps to be able to refuse a connection when there are no descriptors left.
+        if kind == Kind::Node && target == "/dev/null" {
+            continue;
+        }
         let what = match target.split_once(':') {
+            Some(("anon_inode", "[eventpoll]" | "[eventfd]") | ("pipe", _))
+                if matches!(kind, Kind::Node | Kind::Ruby) =>
+            {
+                continue;
+            }
             Some(("socket", _)) => "a socket".to_owned(),
             Some(("pipe", _)) => "a pipe".to_owned(),
             _ => target,
@@ -74,9 +116,14 @@ fn descriptors(proc: &Path) -> io::Result<Option<String>> {
 }
 
 /// timer_create(2); the kernel shows them where it can save and restore processes.
-fn timers(proc: &Path) -> io::Result<Option<String>> {
+///
+/// Ruby has one of its own, and replaces it in each child.
+fn timers(proc: &Path, kind: Kind) -> io::Result<Option<String>> {
+    let own = usize::from(kind == Kind::Ruby);
     match fs::read_to_string(proc.join("timers")) {
-        Ok(timers) if !timers.is_empty() => Ok(Some("sets a timer while loading".to_owned())),
+        Ok(timers) if timers.lines().filter(|l| l.starts_with("ID:")).count() > own => {
+            Ok(Some("sets a timer while loading".to_owned()))
+        }
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => Ok(None),
     }

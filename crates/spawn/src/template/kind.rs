@@ -40,6 +40,7 @@ impl Kind {
         match self {
             Self::Perl => Some(include_bytes!("../../shim/perl.pl")),
             Self::Python => Some(include_bytes!("../../shim/python.py")),
+            Self::Node => Some(include_bytes!("../../shim/node.cjs")),
             _ => None,
         }
     }
@@ -61,5 +62,10 @@ impl Kind {
             env.put(b"PERL5OPT", &[ours, b" ", theirs].concat());
         }
         env.put(b"GALGO_TEMPLATE", self.name().as_bytes());
+        if self == Self::Node {
+            // Rings are shared with children; and node.c needs some bytes of the environment.
+            env.put(b"UV_USE_IO_URING", b"0");
+            env.put(b"GALGO_ROOM", &[b' '; 128]);
+        }
     }
 }

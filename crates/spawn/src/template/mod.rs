@@ -36,8 +36,8 @@ const MODULES_MAX: usize = 96 << 10;
 #[derive(Debug)]
 pub struct Template {
     child: Child,
-    control: OwnedFd,
     kind: Kind,
+    control: OwnedFd,
     reports: Reports,
 }
 
@@ -76,8 +76,8 @@ impl Template {
         })?;
         Ok(Self {
             child,
-            control,
             kind,
+            control,
             reports: Reports::default(),
         })
     }
@@ -92,7 +92,7 @@ impl Template {
             return Ok(None);
         }
         let mut loaded = self.reports.take();
-        eligible::examine(self.child.pid(), &mut loaded)?;
+        eligible::examine(self.child.pid(), self.kind, &mut loaded)?;
         Ok(Some(loaded))
     }
 

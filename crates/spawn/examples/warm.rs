@@ -1,0 +1,220 @@
+//! What one program costs, cold and as a child of a template: `warm PROGRAM [COUNT [VARIABLE=VALUE…]]`.
+//! A body for the program comes from `BODY`, learned modules are asked for first. For development.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use galgo_spawn::{
+    EnvBlock, Limits, Spawner, Start, inspect,
+    template::{Request, Template},
+};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::{
+    ffi::CString,
+    io::{Read, Write},
+    os::fd::AsFd,
+    path::Path,
+    time::Instant,
+};
+
+#[derive(Default)]
+struct Cost {
+    wall: Vec<f64>,
+    cpu: Vec<f64>,
+    faults: Vec<f64>,
+}
+
+impl Cost {
+    fn report(&mut self, what: &str) {
+        let median = |v: &mut Vec<f64>| {
+            v.sort_by(f64::total_cmp);
+            v[v.len() / 2]
+        };
+        let (wall, cpu, faults) = (
+            median(&mut self.wall),
+            median(&mut self.cpu),
+            median(&mut self.faults),
+        );
+        println!("{what}: wall {wall:.2} ms, cpu {cpu:.2} ms, faults {faults}");
+    }
+}
+
+fn usage() -> (f64, f64) {
+    // SAFETY: a struct of integers.
+    let mut u: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `u` is one.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut u) };
+    let ms = |t: libc::timeval| t.tv_sec as f64 * 1e3 + t.tv_usec as f64 / 1e3;
+    (ms(u.ru_utime) + ms(u.ru_stime), u.ru_minflt as f64)
+}
+
+struct World {
+    spawner: Spawner,
+    path: CString,
+    dir: CString,
+    env: EnvBlock,
+    body: Vec<u8>,
+}
+
+impl World {
+    fn run(&mut self, template: Option<(&Template, bool)>, cost: &mut Cost) -> (String, String) {
+        let (theirs_in, mut stdin) = std::io::pipe().unwrap();
+        let (mut stdout, theirs_out) = std::io::pipe().unwrap();
+        let stderr = std::fs::File::options()
+            .write(true)
+            .open("/dev/stderr")
+            .unwrap();
+        stdin.write_all(&self.body).unwrap();
+        drop(stdin);
+        let spare = template.map(|(t, _)| {
+            let mut spare = t.spare().unwrap();
+            while !spare.ready().unwrap() {
+                poll(&mut [PollFd::new(&spare, PollFlags::IN)], None).unwrap();
+            }
+            spare
+        });
+        let before = usage();
+        let begin = Instant::now();
+        let stdio = [theirs_in.as_fd(), theirs_out.as_fd(), stderr.as_fd()];
+        let (mut child, lesson) = match spare {
+            None => {
+                let args = [self.path.clone()];
+                let start = Start {
+                    path: &self.path,
+                    args: &args,
+                    env: &self.env,
+                    dir: &self.dir,
+                    stdio,
+                    more: &[],
+                    limits: Limits::default(),
+                    no_new_privs: true,
+                };
+                (self.spawner.start(&start).unwrap(), None)
+            }
+            Some(spare) => {
+                let running = spare
+                    .start(&Request {
+                        env: &self.env,
+                        stdio,
+                        cpu: None,
+                        learn: template.unwrap().1,
+                    })
+                    .unwrap();
+                (running.child, running.lesson)
+            }
+        };
+        drop((theirs_in, theirs_out));
+        let mut out = String::new();
+        stdout.read_to_string(&mut out).unwrap();
+        let exit = child.wait().unwrap();
+        cost.wall.push(begin.elapsed().as_secs_f64() * 1e3);
+        let after = usage();
+        cost.cpu.push(after.0 - before.0);
+        cost.faults.push(after.1 - before.1);
+        let modules = lesson.map(|l| l.modules()).unwrap_or_default();
+        (
+            format!("{out}{:?}", exit.status),
+            String::from_utf8(modules).unwrap(),
+        )
+    }
+
+    fn template(&mut self, modules: &str) -> Template {
+        let kind = inspect::kind(Path::new(self.path.to_str().unwrap())).unwrap();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let stderr = std::fs::File::options()
+            .write(true)
+            .open("/dev/stderr")
+            .unwrap();
+        let args = [self.path.clone()];
+        let mut env = EnvBlock::default();
+        env.put(b"PATH", self.env.value(b"PATH").unwrap());
+        let start = Start {
+            path: &self.path,
+            args: &args,
+            env: &env,
+            dir: &self.dir,
+            stdio: [null.as_fd(), stderr.as_fd(), stderr.as_fd()],
+            more: &[],
+            limits: Limits::default(),
+            no_new_privs: true,
+        };
+        let begin = Instant::now();
+        let mut template =
+            Template::start(&mut self.spawner, &start, kind, modules.as_bytes()).unwrap();
+        loop {
+            poll(&mut [PollFd::new(&template, PollFlags::IN)], None).unwrap();
+            if let Some(loaded) = template.loaded().unwrap() {
+                println!(
+                    "template: {:.1} ms, {} files, obstacle {:?}",
+                    begin.elapsed().as_secs_f64() * 1e3,
+                    loaded.files.len(),
+                    loaded.obstacle
+                );
+                return template;
+            }
+        }
+    }
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let path = args.next().unwrap();
+    let count: usize = args.next().map_or(20, |n| n.parse().unwrap());
+    let mut env = EnvBlock::default();
+    env.put(
+        b"PATH",
+        std::env::var("WARM_PATH")
+            .unwrap_or("/usr/bin:/bin".into())
+            .as_bytes(),
+    );
+    for variable in args {
+        let (name, value) = variable.split_once('=').unwrap();
+        env.put(name.as_bytes(), value.as_bytes());
+    }
+    let dir = Path::new(&path).parent().unwrap().to_str().unwrap();
+    let mut world = World {
+        spawner: Spawner::direct().unwrap(),
+        dir: CString::new(dir).unwrap(),
+        path: CString::new(path.clone()).unwrap(),
+        env,
+        body: std::env::var("BODY").unwrap_or_default().into_bytes(),
+    };
+    let first = world.template("");
+    let (_, modules) = world.run(Some((&first, true)), &mut Cost::default());
+    println!("learned: {}", modules.replace('\n', " "));
+    drop(first);
+    let template = world.template(&modules);
+    let (mut cold, mut warm) = (Cost::default(), Cost::default());
+    for i in 0..count {
+        let a = world.run(None, &mut cold);
+        let b = world.run(Some((&template, false)), &mut warm);
+        if i == 0 {
+            println!("{}", if a.0 == b.0 { "identical" } else { "DIFFERENT" });
+            if a.0 != b.0 || std::env::var("SHOW").is_ok() {
+                println!("--- cold\n{}\n--- warm\n{}", a.0, b.0);
+            }
+        }
+    }
+    cold.report("cold");
+    warm.report("warm");
+    let (what, pid) = ("template", template.pid());
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let of = |name: &str| {
+        let line = text.lines().find(|l| l.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    println!(
+        "{what}: Rss {} kB, Pss {} kB, Private_Dirty {} kB",
+        of("Rss"),
+        of("Pss:"),
+        of("Private_Dirty")
+    );
+    if std::env::var("SHOW").is_ok() {
+        let ls = std::process::Command::new("sh")
+                .arg("-c")
+                .arg(format!(
+                    "ls -l /proc/{pid}/fd; cat /proc/{pid}/task/*/syscall; cat /proc/{pid}/task/*/comm; grep -c . /proc/{pid}/maps; grep ' ..-s' /proc/{pid}/maps"
+                ))
+                .output()
+                .unwrap();
+        println!("{}", String::from_utf8_lossy(&ls.stdout));
+    }
+}

@@ -1,0 +1,177 @@
+// Run ahead of the script in a Node template, with the functions of node.c.
+(function (require, module, galgo) {
+  "use strict";
+  const OPTIONS = 4; // as node.c puts them
+  const LEARN = 1;
+  const Module = require("module");
+  const fs = require("fs");
+  const path = require("path");
+  const v8 = require("v8");
+  const main = process.argv[1];
+
+  // Nothing of this is to be seen by the script.
+  process.execArgv.splice(0, OPTIONS);
+  process._preload_modules.length = 0;
+  delete Module._cache[module.filename];
+  const hide = (object, name, value) =>
+    Object.defineProperty(object, name, { value, enumerable: false, writable: true, configurable: true });
+
+  // ---- modules that earlier children loaded ----
+  // Builtin ones, and packages: what lies in node_modules is written to be loaded by any program,
+  // the script's own files may look at the request.
+  const inPackage = (file) => file.includes("/node_modules/");
+  const random = fresh();
+  let obstacle = "";
+  let known;
+
+  // Numbers that are drawn before the fork would be the same in all children. Math.random is
+  // replaced by one of our own meanwhile, which children seed again.
+  function fresh() {
+    const state = new BigUint64Array(2);
+    let drawn = false;
+    return {
+      random() {
+        drawn = true;
+        let [a, b] = state;
+        if (!(a | b)) [a, b] = seed();
+        a ^= a << 23n;
+        a = BigInt.asUintN(64, a);
+        state[0] = b;
+        state[1] = a ^ b ^ (a >> 17n) ^ (b >> 26n);
+        return Number(BigInt.asUintN(53, state[1] + b)) / 2 ** 53;
+      },
+      reseed() {
+        if (drawn) state.set(seed());
+      },
+    };
+    function seed() {
+      return new BigUint64Array(galgo.entropy(16));
+    }
+  }
+
+  function load(names) {
+    const held = galgo.held();
+    for (const name of names.filter((n) => !inPackage(n))) attempt(name);
+    const packages = names.filter(inPackage);
+    if (!packages.length) return;
+    const restore = watch();
+    for (const name of packages) {
+      attempt(name);
+      const now = galgo.held();
+      if ((now & 0xffff) > (held & 0xffff)) blame(`starts a thread while loading ${name}`);
+      else if (now >>> 16 > held >>> 16) blame(`opens a descriptor while loading ${name}`);
+    }
+    restore();
+  }
+
+  function attempt(name) {
+    try {
+      require(name);
+    } catch {
+      // It may have moved; the script will say so where it needs it.
+    }
+  }
+
+  function blame(words) {
+    obstacle ||= words;
+  }
+
+  // What a package must not do ahead of a request: draw random numbers, look at the standard
+  // streams, which are others then.
+  function watch() {
+    const undo = [];
+    const put = (object, name, descriptor) => {
+      const old = Object.getOwnPropertyDescriptor(object, name);
+      if (!old) return;
+      Object.defineProperty(object, name, { ...descriptor(old), enumerable: old.enumerable, configurable: true });
+      undo.push(() => Object.defineProperty(object, name, old));
+    };
+    put(Math, "random", () => ({ value: random.random, writable: true }));
+    const crypto = require("crypto");
+    for (const name of ["randomBytes", "randomFillSync", "randomFill", "randomInt", "randomUUID"]) {
+      const original = crypto[name];
+      const value = (...rest) => {
+        blame(`draws random numbers (crypto.${name}) while loading its modules`);
+        return original(...rest);
+      };
+      put(crypto, name, () => ({ value, writable: true }));
+    }
+    for (const name of ["stdin", "stdout", "stderr"]) {
+      put(process, name, (old) => ({
+        get() {
+          blame(`uses process.${name} while loading its modules`);
+          return old.get.call(this);
+        },
+      }));
+    }
+    return () => undo.forEach((back) => back());
+  }
+
+  function lesson() {
+    const builtin = process.moduleLoadList
+      .filter((name) => name.startsWith("NativeModule ") && !known.has(name))
+      .map((name) => name.slice("NativeModule ".length))
+      .filter((name) => Module.builtinModules.includes(name));
+    return [...new Set(builtin), ...Object.keys(Module._cache).filter((file) => inPackage(file) && !known.has(file))].join("\n");
+  }
+
+  // ---- where it stops ----
+  // A CommonJS script is read and compiled first: path.dirname is what Module._compile calls next.
+  // Anything else stops here, before it is looked at: a module is fetched with promises.
+  function compiles() {
+    if (Number(process.versions.node.split(".")[0]) > 24) return false;
+    try {
+      const file = fs.realpathSync(main);
+      if (file.endsWith(".mjs") || (!file.endsWith(".cjs") && packageType(file) === "module")) return false;
+      const params = ["exports", "require", "module", "__filename", "__dirname"];
+      require("vm").compileFunction(fs.readFileSync(file, "utf8").replace(/^\uFEFF/, ""), params, { filename: file });
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  function packageType(file) {
+    for (let folder = path.dirname(file); ; folder = path.dirname(folder)) {
+      try {
+        return JSON.parse(fs.readFileSync(path.join(folder, "package.json"), "utf8")).type;
+      } catch (error) {
+        if (error.code !== "ENOENT") return "module";
+      }
+      if (folder === path.dirname(folder)) return undefined;
+    }
+  }
+
+  function stop() {
+    const loaded = Object.keys(Module._cache).filter((file) => file.startsWith("/"));
+    known = new Set(process.moduleLoadList.concat(Object.keys(Module._cache)));
+    let resolved = main;
+    try {
+      resolved = fs.realpathSync(main);
+    } catch {}
+    const learn = galgo.stop([...loaded, main, resolved].join("\n"), obstacle);
+    Object.defineProperty(process, "pid", { value: galgo.pid() });
+    hide(process, "emit", galgo.emitter(process.emit));
+    process.reallyExit = galgo.reallyExit;
+    random.reseed();
+    v8.setFlagsFromString(`--random-seed=${new Int32Array(galgo.entropy(4))[0] || 1}`);
+    for (let n = new Uint8Array(galgo.entropy(1))[0]; n >= 0; n--) Math.random();
+    v8.setFlagsFromString("--random-seed=0");
+    if (process.env.TZ !== zone) process.env.TZ = process.env.TZ;
+    if (learn & LEARN) galgo.teach(lesson);
+  }
+
+  load(galgo.modules().split("\n").filter(Boolean));
+  const zone = process.env.TZ;
+  if (!compiles()) return stop();
+  const dirname = path.dirname;
+  path.dirname = function (name) {
+    if (/^\s+at Module\._compile \(node:internal/m.test(new Error().stack.split("\n")[2])) {
+      path.dirname = dirname;
+      v8.setFlagsFromString("--lazy");
+      stop();
+    }
+    return dirname(name);
+  };
+  v8.setFlagsFromString("--no-lazy");
+});
