@@ -151,18 +151,20 @@ impl Program {
     pub(super) async fn awaited(&self, version: &Version) -> Option<(Spare, i32, bool)> {
         loop {
             let (found, keeper) = self.child(version);
-            let mut state = lock(&self.state);
             if keeper {
-                state.kept = false; // for the next request to start one
+                lock(&self.state).kept = false; // for the next request to start one
                 return found;
             }
-            let loading = state.kept && !state.unfit && Instant::now() >= state.not_before;
-            drop(state);
-            if found.is_some() || !loading {
+            if found.is_some() || !self.is_loading() {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+
+    fn is_loading(&self) -> bool {
+        let state = lock(&self.state);
+        state.kept && !state.unfit && Instant::now() >= state.not_before
     }
 
     /// Has the template fork ahead of the next request.
