@@ -28,6 +28,7 @@ test:  ## install what the tests need, and run every test
 	examples/test-guestbook $(addprefix $(site)/cgi-bin/guestbook,-c -rust -go .py .pl .js .sh)
 	$(cargo) test --workspace --all-features --locked
 	$(cargo) test --package galgo --no-default-features --locked --lib wasm::
+	GALGO_TEST_START=warm $(cargo) test -p galgo --all-features --locked --test it --test real
 
 check:  ## formatting, lints, documentation, licences and sources of dependencies
 	@scripts/need check

@@ -19,8 +19,9 @@ COLOURS = {
     "tortuga": "#b79532",
     "go-pixel": "#7fc4cd",
     "perl-pixel": "#9aa3ad",
+    "galgo-warm": "#e58a2f",
 }
-MARKERS = dict(zip(COLOURS, "osD^vPX*"))
+MARKERS = dict(zip(COLOURS, "osD^vPX*<"))
 INK, FAINT = "#2b2f36", "#d9dde2"
 STYLE = {
     # Laid out with the first, which matplotlib brings; Verdana has the same widths elsewhere.

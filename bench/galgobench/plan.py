@@ -1,6 +1,6 @@
 """What is measured: a function a table, in the order of the report.
 
-Tables still to come have their place at the end of TABLES: warm starts, FastCGI, wasm.
+Tables still to come have their place at the end of TABLES: FastCGI, wasm.
 """
 
 import resource
@@ -12,6 +12,8 @@ from .paths import CORES
 
 # Programs whose answer to a growing rate is drawn: a cheap, a usual, a heavy one.
 SWEPT = ["line", "guestbook-c", "guestbook-python"]
+# Languages whose programs galgo keeps loaded (start = "warm").
+WARM = ["c", "rust", "python", "perl", "node"]
 FRACTIONS = {"line": [0.25, 0.5, 0.75, 1.0, 1.5, 2.0]}
 USUAL_FRACTIONS = [0.5, 1.0, 1.5, 2.0]
 FLOORED = ["bare", "line"]  # compared with the floor: longer measurements
@@ -104,6 +106,28 @@ def guestbook(size, servers, absent):
             once = wrk(target(language), 16, seconds)
             cells.append(Cell("guestbook", row, label, servers, seconds, once, target(language)))
     return Table("guestbook", "The guestbook in seven languages, 16 connections", cells)
+
+
+def warm(size, servers, absent):
+    """galgo with programs kept loaded beside galgo without, and beside the peers."""
+    able = [server for server in servers if {"warm", "programs"} & server.serves]
+    present, cells = programs_present(absent), []
+    for connections in [16, 1]:
+        seconds = size.seconds(1 if connections > 1 else 2)
+        label = f"{LABELS['line']}, {connections} connection{'s' * (connections > 1)}"
+        once = wrk(site.line, connections, seconds)
+        if "line" in present:
+            row = f"line/{connections}"
+            cells.append(Cell("warm", row, label, able, seconds, once, site.line))
+    for language in WARM:
+        if f"guestbook-{language}" in absent:
+            continue
+        seconds = size.seconds(SLOW.get(language, 1))
+        for verb, target in (("read", site.reading), ("write", site.signing)):
+            row, label = f"{language}/{verb}", f"guestbook in {language.capitalize()}, {verb}"
+            once = wrk(target(language), 16, seconds)
+            cells.append(Cell("warm", row, label, able, seconds, once, target(language)))
+    return Table("warm", "Warm starts: programs loaded once and forked for each request", cells)
 
 
 def sweep(size, servers, absent):
@@ -254,9 +278,9 @@ TABLES = {
     "pixel": (pixel, "pixel"),
     "idle": (idle_table, "programs"),
     "scale": (scale, "programs"),
+    "warm": (warm, None),
     "wasm": (wasm, "programs"),
-    # "warm": templates that fork after loading; "fastcgi": galgo and peers as FastCGI clients.
-    # Each is a function above and a line here.
+    # "fastcgi": galgo and peers as FastCGI clients: a function above and a line here.
 }
 
 

@@ -186,6 +186,15 @@ class Galgo(Server):
         super().wait_until_it_listens(seconds)
 
 
+class GalgoWarm(Galgo):
+    """galgo with start = "warm", beside galgo as it is without it."""
+
+    name, label = "galgo-warm", "galgo, warm"
+    template = "galgo-warm.toml"
+    serves = {"warm"}
+    ballast = None
+
+
 def drain(pipe):
     """Lets a server print more than a pipe holds without ever blocking it."""
     with open(os.devnull, "wb") as nowhere:
@@ -303,4 +312,4 @@ def package_version(name):
     return first_line(["dpkg-query", "-W", "-f", "${Version}", name])
 
 
-ALL = [Galgo, Apache, Nginx, Lighttpd, GoCgi, Tortuga, GoPixel, PerlPixel]
+ALL = [Galgo, GalgoWarm, Apache, Nginx, Lighttpd, GoCgi, Tortuga, GoPixel, PerlPixel]

@@ -28,9 +28,9 @@ def median(spread):
     return spread.median if spread else None
 
 
-def against_peer(results, table, row, label, bound):
+def against_peer(results, table, row, label, bound, galgo="galgo"):
     best = results.best_peer(table, row)
-    ratio = results.ratio((table, row, "galgo"), (table, row, best)) if best else None
+    ratio = results.ratio((table, row, galgo), (table, row, best)) if best else None
     found = at_least(label, f"at least {bound:g} of the best peer", median(ratio), bound)
     return (
         Verdict(found.row, found.wanted, f"{found.found} of {best}", found.passed)
@@ -53,6 +53,28 @@ def programs(results):
     yield against_peer(results, "programs", "line/16", line, 1.05)
     for row, label in results.rows("guestbook").items():
         yield against_peer(results, "guestbook", row, f"guestbook, {label}", 1.0)
+
+
+# What each language's guestbook must reach with start = "warm".
+WARM_BOUNDS = {"c": 1.5, "rust": 1.5, "python": 8, "perl": 8, "node": 5}
+
+
+def warm(results):
+    for row, label in results.rows("warm").items():
+        name, _, what = row.partition("/")
+        bound = 1.8 if row == "line/16" else WARM_BOUNDS.get(name)
+        if bound and not (what == "write" and name in ("c", "rust")):
+            yield against_peer(results, "warm", row, f"warm: {label}", bound, "galgo-warm")
+    if not results.rows("warm").get("line/1"):
+        return
+    label, words = "warm: p50 of the one-liner, 1 connection", "below 0.6 of the best peer's"
+    best = results.best_peer("warm", "line/1", "latency.p50", lowest=True)
+    own = results.median("warm", "line/1", "galgo-warm", "latency.p50")
+    peer = results.median("warm", "line/1", best, "latency.p50") if best else None
+    if own is None or peer is None:
+        yield Verdict(label, words, "not measured", None)
+    else:
+        yield Verdict(label, words, f"{own / peer:.2f} of {best}", own / peer < 0.6)
 
 
 def tail(results):
@@ -127,6 +149,7 @@ def undisturbed(results):
 def all_of(results):
     return [
         *programs(results),
+        *warm(results),
         tail(results),
         *overload(results),
         *big(results),

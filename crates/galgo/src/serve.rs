@@ -92,6 +92,7 @@ impl Ready {
         }
         let max_connections = max_connections(&config, descriptors)?;
         let signals = Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
+        galgo_spawn::reap_strangers();
         Ok(Self {
             config,
             listeners,

@@ -1,6 +1,6 @@
 //! A running program, and how it ended.
 
-use crate::{raw::syscall, reaper};
+use crate::{claims, raw::syscall, reaper};
 use std::{
     io,
     mem::{ManuallyDrop, MaybeUninit},
@@ -57,6 +57,7 @@ pub struct Child {
 
 impl Child {
     pub(crate) fn new(pidfd: OwnedFd, pid: i32) -> Self {
+        claims::claim(pid);
         Self {
             pidfd: ManuallyDrop::new(pidfd),
             pid,
@@ -117,6 +118,7 @@ impl Child {
         if !self.leave {
             let _ = self.signal_group(libc::SIGKILL);
         }
+        claims::release(self.pid);
         let (status, usage) = reap(self.pidfd.as_fd(), 0)?.ok_or(io::ErrorKind::WouldBlock)?;
         let exit = Exit::new(status, &usage);
         self.gone = true;
@@ -126,6 +128,7 @@ impl Child {
 
     /// Reaps a child that is on its way out before it executed anything.
     pub(crate) fn reap_failed(&mut self) {
+        claims::release(self.pid);
         let _ = reap(self.pidfd.as_fd(), 0);
         self.gone = true;
     }
@@ -141,6 +144,9 @@ impl Drop for Child {
         let pidfd = unsafe { ManuallyDrop::take(&mut self.pidfd) };
         // A process in the middle of its I/O, or with much memory to give back, is not gone at
         // once, and whoever drops us may be an event loop: the rest is waited for elsewhere.
+        if !self.gone {
+            claims::release(self.pid);
+        }
         if !self.gone && matches!(reap(pidfd.as_fd(), libc::WNOHANG), Ok(None)) {
             reaper::adopt(pidfd);
         }

@@ -5,6 +5,7 @@
 //! whole process group. Linux 5.9 or later, x86_64 and aarch64.
 
 mod child;
+mod claims;
 mod direct;
 mod env;
 mod error;
@@ -20,6 +21,7 @@ pub use direct::Direct;
 pub use env::{EnvBlock, STRING_MAX, TooLong};
 pub use error::{Stage, StartError};
 pub use file_id::FileId;
+pub use reaper::reap_strangers;
 use std::{ffi::CString, io, os::fd::BorrowedFd};
 
 /// Resource limits of a program (setrlimit(2)); `None` leaves the server's own. CORE is always 0.

@@ -1,17 +1,26 @@
 //! Waits for processes that were killed, or left to run, but are not gone yet, so that nobody else
 //! has to.
 
-use crate::{child, template};
+use crate::{child, claims, template};
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::{read, write},
+    process::{Pid, WaitId, WaitIdOptions, waitid},
 };
 use std::{
-    mem,
+    fs, mem,
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
     thread,
+    time::{Duration, Instant},
 };
+
+/// So often the thread looks for children that nobody waits for. Slow: one that was just born or
+/// has just exited may not be claimed, or no more, so only who is met twice is a stranger.
+const ROUND: Duration = Duration::from_secs(5);
+
+/// Children made by clone(2) with another signal than SIGCHLD, too.
+const WALL: u32 = libc::__WALL.cast_unsigned();
 
 /// Who is waited for.
 #[derive(Debug)]
@@ -40,6 +49,16 @@ pub(crate) fn adopt_unborn(socket: OwnedFd) {
     wait_for(Waiting::Unborn(socket));
 }
 
+/// From now on zombies are reaped that became this process's children without being started here
+/// (CLONE_PARENT; orphans, where it is process 1 of a container). Whoever calls this starts no
+/// children but by this crate, or waits for them within seconds.
+pub fn reap_strangers() {
+    let mut wake = WAKE.lock().unwrap_or_else(PoisonError::into_inner);
+    if wake.is_none() {
+        *wake = start();
+    }
+}
+
 fn wait_for(waiting: Waiting) {
     ARRIVED
         .lock()
@@ -66,10 +85,16 @@ fn start() -> Option<Arc<OwnedFd>> {
 
 fn serve(wake: &OwnedFd) {
     let mut waiting: Vec<Waiting> = Vec::new();
+    let mut strangers: Vec<Pid> = Vec::new();
+    let mut looked = Instant::now();
+    let round = Timespec {
+        tv_sec: ROUND.as_secs().cast_signed(),
+        tv_nsec: 0,
+    };
     loop {
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         fds.extend(waiting.iter().map(|w| PollFd::new(w.fd(), PollFlags::IN)));
-        let polled = poll(&mut fds, None);
+        let polled = poll(&mut fds, Some(&round));
         if polled.is_ok() && !fds[0].revents().is_empty() {
             let _ = read(wake, &mut [0u8; 8]);
         }
@@ -83,7 +108,45 @@ fn serve(wake: &OwnedFd) {
         waiting.append(&mut mem::take(
             &mut *ARRIVED.lock().unwrap_or_else(PoisonError::into_inner),
         ));
+        if looked.elapsed() >= ROUND {
+            strangers = reap_those_met_again(&strangers);
+            looked = Instant::now();
+        }
     }
+}
+
+/// Reaps the zombies that nobody claims and that are in `met`; the others of today.
+fn reap_those_met_again(met: &[Pid]) -> Vec<Pid> {
+    let all = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::from_bits_retain(WALL);
+    let peek = |who| waitid(who, all | WaitIdOptions::NOWAIT).ok().flatten();
+    if peek(WaitId::All).is_none() {
+        return Vec::new();
+    }
+    let mut strangers = children();
+    strangers.retain(|&pid| {
+        !claims::is_claimed(Pid::as_raw(Some(pid))) && peek(WaitId::Pid(pid)).is_some()
+    });
+    let (again, new) = strangers
+        .into_iter()
+        .partition::<Vec<_>, _>(|pid| met.contains(pid));
+    for pid in again {
+        let _ = waitid(WaitId::Pid(pid), all);
+    }
+    new
+}
+
+/// This process's children (proc(5), CONFIG_PROC_CHILDREN; none without it).
+fn children() -> Vec<Pid> {
+    let tasks = fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let numbers = |list: String| -> Vec<Pid> {
+        let all = list.split_ascii_whitespace().map(str::parse);
+        all.filter_map(|n| Pid::from_raw(n.ok()?)).collect()
+    };
+    lists.flat_map(numbers).collect()
 }
 
 impl Waiting {

@@ -6,12 +6,14 @@ use std::{
     process::ExitCode,
 };
 
+use galgo_spawn::{inspect, template::Unfit};
+
 use super::{
     Site, near,
     paint::Paint,
     programs::{self, Seen, State, Verdict},
 };
-use crate::config::{Cgi, Config, Files, Handler, Route};
+use crate::config::{Cgi, Config, Files, Handler, Route, StartMode};
 
 /// Looks at the configuration and at all programs.
 pub(super) fn check(site: &Site) -> Result<ExitCode, String> {
@@ -78,13 +80,13 @@ impl<W: Write> Report<W> {
                 Verdict::Note => {}
             }
             self.counts.programs += usize::from(verdict != Verdict::Note);
-            self.program(&seen)?;
+            self.program(&seen, &warmth(cgi, &seen))?;
         }
         Ok(())
     }
 
-    /// A line for each finding; one where there is none.
-    fn program(&mut self, seen: &Seen) -> io::Result<()> {
+    /// A line for each finding; one, with what is said of a `fine` program, where there is none.
+    fn program(&mut self, seen: &Seen, fine: &str) -> io::Result<()> {
         let path = near(&seen.path);
         match &seen.state {
             State::Other => self.line(
@@ -93,7 +95,7 @@ impl<W: Write> Report<W> {
                 "is not a program (no #! line, not executable): its URL answers 403",
             ),
             State::Module => self.line(Verdict::Fine, &path, ""),
-            State::Program(found) if found.is_empty() => self.line(Verdict::Fine, &path, ""),
+            State::Program(found) if found.is_empty() => self.line(Verdict::Fine, &path, fine),
             State::Program(found) => found.iter().try_for_each(|finding| {
                 let verdict = if finding.fails {
                     Verdict::Fails
@@ -153,6 +155,21 @@ impl<W: Write> Report<W> {
             n(programs, "program"),
             n(warns, "warning"),
         )
+    }
+}
+
+/// Whether a program of a route with `start = "warm"` can be; nothing on another.
+fn warmth(cgi: &Cgi, seen: &Seen) -> String {
+    if cgi.options.start == StartMode::Cold {
+        return String::new();
+    }
+    let kind = match &seen.interpreter {
+        Some(interpreter) => inspect::kind_by_interpreter(interpreter),
+        None => inspect::kind(&seen.path),
+    };
+    match kind {
+        Ok(_) => "starts warm".into(),
+        Err(Unfit(why)) => format!("starts cold, for it {why}"),
     }
 }
 

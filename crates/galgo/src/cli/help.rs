@@ -75,6 +75,11 @@ interpreter and shared libraries are there, its #! line is whole, and nobody
 else may replace it. Nothing is run. Each line is ok, warn, FAIL or note (what
 lies in a program folder and is no program), with a mend where there is one.
 
+With --warm the programs are run, several times, by GET and by POST with a form
+that holds galgo=check: cold, and forked from a template (start = \"warm\"). What
+differs is named, and both times are printed. Try it on a copy of a site whose
+programs store what they are sent.
+
 {usage-heading} {usage}
 
 {all-args}{after-help}";
@@ -84,6 +89,8 @@ Examples:
   galgo check
   galgo check site
   galgo check --config /etc/galgo.toml
+  galgo check --warm cgi-bin/guestbook.py
   sudo galgo check --config /etc/galgo.toml      as the user it names
 
-Exit codes: 0 nothing would fail, 1 something would, 2 the command line is wrong";
+Exit codes: 0 nothing would fail, 1 something would, or differs,
+            2 the command line is wrong";

@@ -52,7 +52,7 @@ enum Command {
     Run(run::Run),
     /// Say what is wrong with a configuration and its programs
     #[command(help_template = help::CHECK_PAGE, after_help = help::CHECK)]
-    Check(Site),
+    Check(Check),
     /// Print the version
     Version,
     /// Runs instances of modules for a server; started by it alone
@@ -73,6 +73,29 @@ struct Site {
     /// The configuration, instead of DIR/galgo.toml
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Check {
+    #[command(flatten)]
+    site: Site,
+    /// Run all programs, or one, cold and warm
+    #[arg(long, value_name = "PROGRAM", num_args = 0..=1)]
+    warm: Option<Option<PathBuf>>,
+}
+
+impl Check {
+    fn run(mut self) -> Result<ExitCode, String> {
+        match self.warm.take() {
+            None => check::check(&self.site),
+            // `--warm site` names the folder.
+            Some(Some(dir)) if dir.is_dir() => {
+                self.site.dir = dir;
+                run::warm::check(&self.site, None)
+            }
+            Some(program) => run::warm::check(&self.site, program.as_deref()),
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -126,7 +149,7 @@ pub fn main() -> ExitCode {
     let done = match args.command {
         Command::Serve(args) => serve::serve(&args),
         Command::Run(args) => run::run(&args),
-        Command::Check(args) => check::check(&args),
+        Command::Check(args) => args.run(),
         #[cfg(feature = "wasm")]
         Command::WasmWorker => Ok(galgo_wasm::worker::main()),
         #[cfg(feature = "wasm")]

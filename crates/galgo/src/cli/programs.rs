@@ -28,6 +28,8 @@ pub(super) struct Seen {
     pub(super) path: PathBuf,
     /// The path it answers at, decoded.
     pub(super) url: Vec<u8>,
+    /// What is configured to run it.
+    pub(super) interpreter: Option<PathBuf>,
     /// What it is.
     pub(super) state: State,
 }
@@ -132,7 +134,9 @@ pub(crate) fn url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u8>> {
 /// Looks at one file. `None`: no request reaches it (a dotfile, an editor's backup).
 pub(super) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
     let url = url(route, cgi, &path)?;
-    let state = match route::program(cgi, &route.path, &url) {
+    let found = route::program(cgi, &route.path, &url);
+    let interpreter = found.as_ref().ok().and_then(|f| f.interpreter.clone());
+    let state = match found {
         Err(Refusal::NotFound) => return None,
         Err(Refusal::Forbidden(_)) if !claims_to_run(&path) => State::Other,
         Err(Refusal::Forbidden(why)) => State::Program(vec![refused(&path, why)]),
@@ -140,7 +144,12 @@ pub(super) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
         Ok(found) if found.module || begins_as_module(&path) => State::Module,
         Ok(_) => State::Program(inspect::check(&path, &config.path)),
     };
-    Some(Seen { url, path, state })
+    Some(Seen {
+        url,
+        path,
+        interpreter,
+        state,
+    })
 }
 
 /// What the server says of a file it does not run; the inspection's words where it has any.

@@ -206,6 +206,7 @@ impl Text<'_> {
             count: self.count(&raw.max_templates, d.count, 0, 10_000)?,
             memory: self.size(&raw.templates_memory, d.memory, 0, T)?,
             idle: self.time(&raw.template_idle, d.idle, 1000, 30 * DAY)?,
+            wait: d.wait,
         })
     }
 

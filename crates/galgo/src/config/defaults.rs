@@ -97,6 +97,7 @@ impl Default for Templates {
             count: 64,
             memory: 1 << 30,
             idle: Duration::from_secs(600),
+            wait: false,
         }
     }
 }

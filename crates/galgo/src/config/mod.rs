@@ -192,6 +192,8 @@ pub struct Templates {
     pub memory: u64,
     /// A program that is not asked for is let go of after this.
     pub idle: Duration,
+    /// Requests wait for a template that is being loaded: for who wants to meet it, not for servers.
+    pub wait: bool,
 }
 
 /// A route: what answers under a path.

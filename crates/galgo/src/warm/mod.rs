@@ -16,7 +16,7 @@ pub use take::{Born, Ready, child};
 
 use std::{
     collections::HashMap,
-    ffi::CString,
+    ffi::{CStr, CString},
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -27,7 +27,7 @@ use std::{
 
 use galgo_spawn::{EnvBlock, Limits};
 
-use crate::config::Templates;
+use crate::config::{Route, Templates};
 use program::Program;
 use watch::Watch;
 
@@ -53,6 +53,15 @@ pub struct Setup {
     pub patience: Duration,
 }
 
+/// How a program stands.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// Why it is not loaded, in words.
+    pub obstacle: Option<String>,
+    /// It has all the templates it is to have, and they know what there is to know.
+    pub settled: bool,
+}
+
 /// The programs that are started warm, shared by all workers.
 #[derive(Debug)]
 pub struct Warm {
@@ -65,21 +74,28 @@ pub struct Warm {
     count: AtomicUsize,
     /// What they hold in memory, bytes.
     memory: AtomicU64,
-    /// Requests wait for a template that is being loaded: for tests, which want to meet it.
+    /// As [`Templates::wait`]; tests ask for it in the environment.
     waits: bool,
 }
 
 impl Warm {
     /// No templates yet.
     pub fn new(limits: Templates) -> Self {
+        let waits = limits.wait || std::env::var_os("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
         Self {
             limits,
             programs: Mutex::default(),
             watch: Watch::new().ok(),
             count: AtomicUsize::new(0),
             memory: AtomicU64::new(0),
-            waits: std::env::var_os("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some(),
+            waits,
         }
+    }
+
+    /// How a program stands; `None` where it was not asked for.
+    pub fn about(&self, route: &Arc<Route>, file: &CStr) -> Option<About> {
+        let key = (Arc::as_ptr(route) as usize, file.to_owned());
+        Some(lock(&self.programs).get(&key)?.about())
     }
 
     /// Lets go of templates whose files have changed since this was last asked. The kernel notes a

@@ -12,7 +12,7 @@ use galgo_spawn::template::{Spare, Template};
 use tokio::sync::Notify;
 
 use super::{
-    Warm,
+    About, Warm,
     live::{Live, Room},
     lock,
 };
@@ -151,18 +151,20 @@ impl Program {
     pub(super) async fn awaited(&self, version: &Version) -> Option<(Spare, i32, bool)> {
         loop {
             let (found, keeper) = self.child(version);
-            let mut state = lock(&self.state);
             if keeper {
-                state.kept = false; // for the next request to start one
+                lock(&self.state).kept = false; // for the next request to start one
                 return found;
             }
-            let loading = state.kept && !state.unfit && Instant::now() >= state.not_before;
-            drop(state);
-            if found.is_some() || !loading {
+            if found.is_some() || !self.is_loading() {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+
+    fn is_loading(&self) -> bool {
+        let state = lock(&self.state);
+        state.kept && !state.unfit && Instant::now() >= state.not_before
     }
 
     /// Has the template fork ahead of the next request.
@@ -334,6 +336,15 @@ impl Program {
 
     pub(super) fn has_templates(&self) -> bool {
         !lock(&self.state).live.is_empty()
+    }
+
+    pub(super) fn about(&self) -> About {
+        let (now, state) = (Instant::now(), lock(&self.state));
+        let knows = |l: &Live| !l.is_old(state.lessons, now);
+        About {
+            obstacle: state.obstacle.clone(),
+            settled: state.live.len() == TWINS && state.live.iter().all(knows),
+        }
     }
 
     /// When it was last asked for.

@@ -27,6 +27,11 @@ const CHANGES: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::DELETE_SELF);
 
+/// A folder on the way to a file, or a link in place of one, became another.
+const MOVES: WatchFlags = WatchFlags::MOVE_SELF
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::DONT_FOLLOW);
+
 /// One instance for the whole server: the system allows a user 128 of them, and many more watches.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -58,15 +63,17 @@ impl Watch {
     /// One cannot be watched: it is gone, or `fs.inotify.max_user_watches` is reached.
     pub(super) fn add(&self, files: &BTreeSet<PathBuf>, program: &Arc<Program>) -> io::Result<()> {
         let mut watched = lock(&self.watched);
-        for file in files {
+        let files = files.iter().map(|file| (file.as_path(), CHANGES));
+        let ways = ways(files.clone().map(|(file, _)| file));
+        for (file, what) in files.chain(ways.iter().map(|way| (way.as_path(), MOVES))) {
             let failed = |e: Errno| io::Error::other(format!("{}: {e}", file.display()));
-            let wd = inotify::add_watch(&self.inotify, file, CHANGES).map_err(failed)?;
+            let wd = inotify::add_watch(&self.inotify, file, what).map_err(failed)?;
             let version = Version::of(&stat(file).map_err(failed)?);
             let watchers = watched.entry(wd).or_default();
             watchers.retain(|w| w.program.strong_count() > 0 && !w.is(program));
             watchers.push(Watcher {
                 program: Arc::downgrade(program),
-                file: file.clone(),
+                file: file.to_owned(),
                 version,
             });
         }
@@ -110,6 +117,22 @@ impl Watcher {
     fn has_changed(&self) -> bool {
         stat(&self.file).map_or(true, |now| Version::of(&now) != self.version)
     }
+}
+
+/// Folders and links on the way to files, as they are named and where they really are: a release may
+/// be switched by a link, or by renaming a folder.
+fn ways<'f>(files: impl Iterator<Item = &'f Path>) -> BTreeSet<PathBuf> {
+    let mut ways = BTreeSet::new();
+    for file in files {
+        let folders = file.ancestors().skip(1);
+        let real = file.canonicalize().unwrap_or_default();
+        if file.is_symlink() {
+            ways.insert(file.to_owned());
+        }
+        ways.extend(folders.chain(real.ancestors().skip(1)).map(Path::to_owned));
+    }
+    ways.remove(Path::new(""));
+    ways
 }
 
 /// The first of the files that was changed at `since` or later, as the file system's clock has it.

@@ -151,3 +151,138 @@ fn modules_are_looked_into() {
     }
     assert_eq!(done.code, 1);
 }
+
+#[test]
+fn says_which_programs_start_warm() {
+    let site = Site::new();
+    site.sh("a.sh", "");
+    site.program("b.pl", "#!/usr/bin/perl\n");
+    site.program("c.pl", "#!/usr/bin/perl -T\n");
+    site.file("cgi-bin/d.pyx", "");
+    site.file(
+        "galgo.toml",
+        "[[route]]\npath = '/'\ncgi = 'cgi-bin'\nstart = 'warm'\n[interpreters]\n'.pyx' = '/usr/bin/python3'\n",
+    );
+    let done = site.galgo(&["check"]);
+    let lines: Vec<_> = done.out.lines().collect();
+    assert!(
+        lines[0].starts_with("ok    cgi-bin/a.sh: starts cold, for it is a script for sh"),
+        "{lines:#?}"
+    );
+    assert_eq!(lines[1], "ok    cgi-bin/b.pl: starts warm");
+    assert!(
+        lines[2].starts_with("ok    cgi-bin/c.pl: starts cold, for it runs with taint checks"),
+        "{lines:#?}"
+    );
+    assert_eq!(lines[3], "ok    cgi-bin/d.pyx: starts warm");
+    assert_eq!(done.code, 0);
+}
+
+/// What a Perl program prints that knows how it was started.
+const HOW: &str = "open(my $f, '<', '/proc/self/environ'); my $how = <$f> =~ /GALGO_T/ ? 'warm' : 'cold';\n\
+                   print \"Content-Type: text/plain\\n\\n\";\n";
+
+#[test]
+fn cold_and_warm_are_compared() {
+    let site = Site::new();
+    let perl = |name: &str, does: &str| {
+        site.program(name, &format!("#!/usr/bin/perl\n{HOW}{does}\n"));
+    };
+    perl(
+        "same",
+        "print join '|', @ENV{qw(REQUEST_METHOD CONTENT_TYPE)}, <STDIN>;",
+    );
+    perl("varies", "print $$;");
+    perl("body", "print \"as ever\\n\", $how;");
+    perl(
+        "stderr",
+        "print STDERR $how if $ENV{REQUEST_METHOD} eq 'POST';",
+    );
+    perl("exit", "exit($how eq 'warm' ? 3 : 0);");
+    site.program(
+        "status",
+        &format!(
+            "#!/usr/bin/perl\n{}",
+            HOW.replace("Content", "Status: 404\\nX-How: $how\\nContent")
+        ),
+    );
+    site.sh("shell", "printf 'Content-Type: text/plain\\n\\n'");
+    site.program(
+        "opens",
+        &format!("#!/usr/bin/perl\nBEGIN {{ open(our $o, '>>', '/dev/null') }}\n{HOW}"),
+    );
+    let done = site.galgo(&["check", "--warm"]);
+    let said = |name: &str| -> (String, Vec<&str>) {
+        let mut lines = done
+            .out
+            .lines()
+            .skip_while(|l| !l.starts_with(&format!("cgi-bin/{name}: ")));
+        let first = lines.next().unwrap_or_else(|| panic!("{name}: {done:?}"));
+        let words = first
+            .split_whitespace()
+            .filter(|w| w.parse::<f64>().is_err());
+        let rest = lines.take_while(|l| l.starts_with("    ")).map(str::trim);
+        (words.collect::<Vec<_>>().join(" "), rest.collect())
+    };
+    // Times are whatever they are, and the gain with them.
+    let (same, rest) = said("same");
+    assert!(
+        same.starts_with("cgi-bin/same: cold ms, warm ms, identical; "),
+        "{same}"
+    );
+    assert!(rest.is_empty());
+    let (varies, rest) = said("varies");
+    assert!(varies.contains("identical"), "{varies}");
+    assert_eq!(rest, ["varies when cold, too: body of GET, body of POST"]);
+    let code = |part: &str, cold: &str, warm: &str, method: &str| {
+        format!("{part} of {method}: cold {cold:?}, warm {warm:?}")
+    };
+    for (name, part, cold, warm, methods) in [
+        ("body", "body", "cold", "warm", &["GET", "POST"][..]),
+        ("stderr", "stderr", "cold", "warm", &["POST"]),
+        (
+            "exit",
+            "exit status",
+            "Code(0)",
+            "Code(3)",
+            &["GET", "POST"],
+        ),
+        (
+            "status",
+            "headers",
+            "x-how: cold",
+            "x-how: warm",
+            &["GET", "POST"],
+        ),
+    ] {
+        let (verdict, rest) = said(name);
+        assert!(
+            verdict.ends_with("differs; keep start = \"cold\""),
+            "{verdict}"
+        );
+        let all: Vec<_> = methods.iter().map(|m| code(part, cold, warm, m)).collect();
+        assert_eq!(
+            rest.iter()
+                .map(|l| l.to_ascii_lowercase())
+                .collect::<Vec<_>>(),
+            all.iter()
+                .map(|l| l.to_ascii_lowercase())
+                .collect::<Vec<_>>()
+        );
+    }
+    assert_eq!(
+        said("shell").0,
+        "cgi-bin/shell: stays cold: it is a script for sh; Perl, Python, Ruby, Node and linked programs can be"
+    );
+    assert!(
+        said("opens")
+            .0
+            .starts_with("cgi-bin/opens: stays cold: it opens /dev/null while loading")
+    );
+    assert_eq!((done.code, done.err.as_str()), (1, ""));
+
+    let one = site.galgo(&["check", "--warm", "cgi-bin/same"]);
+    assert_eq!((one.out.lines().count(), one.code), (1, 0), "{one:?}");
+    let folder = site.path("").to_string_lossy().into_owned();
+    assert_eq!(site.galgo(&["check", "--warm", &folder]).code, 1);
+}

@@ -1,6 +1,6 @@
 //! A child of a template that waits for its request.
 
-use crate::{Child, EnvBlock, child::reap, reaper};
+use crate::{Child, EnvBlock, child::reap, claims, reaper};
 use rustix::{
     fs::{MemfdFlags, ftruncate, memfd_create},
     io::{Errno, pread},
@@ -167,8 +167,12 @@ pub(crate) fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
     });
     let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
     // Whoever sent this was alive with that number; whether it is a child of ours the kernel says:
-    // one that is stays ours to reap, so its number cannot have gone to anybody else.
+    // one that is stays ours to reap, so its number cannot have gone to anybody else; but one that
+    // ended long ago may have been taken for a stranger, and another child have its number.
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     reap(pidfd.as_fd(), libc::WNOHANG | libc::WNOWAIT)?;
+    if !claims::claim(Pid::as_raw(Some(pid))) {
+        return Err(io::Error::other("the child has ended"));
+    }
     Ok(Some(Child::new(pidfd, Pid::as_raw(Some(pid)))))
 }

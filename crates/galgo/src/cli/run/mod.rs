@@ -6,6 +6,7 @@
 mod print;
 mod request;
 mod site;
+pub(super) mod warm;
 
 use std::{cell::RefCell, ffi::OsString, path::PathBuf, process::ExitCode, rc::Rc, sync::Arc};
 
@@ -19,6 +20,7 @@ use tokio::{
 
 use crate::{
     buf::Buf,
+    config::{Config, LogTo},
     conn::{
         Request,
         input::{Input, RequestBody},
@@ -113,7 +115,7 @@ async fn once(args: &Run, place: Place, made: request::Made) -> Result<u8, Strin
         watch(SignalKind::terminate())?,
     );
     let Place { config, route } = place;
-    let worker = worker(config)?;
+    let worker = worker(config, LogTo::Stderr)?;
     let printer = Printer::new(args.output == Show::Body, args.time);
     let code = tokio::select! {
         code = exchange(&worker, &route, made, printer) => code,
@@ -125,11 +127,11 @@ async fn once(args: &Run, place: Place, made: request::Made) -> Result<u8, Strin
     Ok(code)
 }
 
-/// A worker of a server that listens nowhere and logs to standard error.
-fn worker(mut config: crate::config::Config) -> Result<Rc<Worker>, String> {
+/// A worker of a server that listens nowhere.
+fn worker(mut config: Config, errors: LogTo) -> Result<Rc<Worker>, String> {
     config.log.access = None;
-    config.log.error = crate::config::LogTo::Stderr;
-    let logs = Logs::open(&config.log).map_err(|e| format!("cannot write to stderr: {e}"))?;
+    config.log.error = errors;
+    let logs = Logs::open(&config.log).map_err(|e| format!("cannot write a log: {e}"))?;
     let spawner =
         crate::serve::spawner(&config).map_err(|e| format!("preparing to start programs: {e}"))?;
     let (_phase, serving) = watch::channel(Phase::Serving);

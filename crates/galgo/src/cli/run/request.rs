@@ -5,7 +5,11 @@ use std::{ffi::OsStr, io::Read, net::SocketAddr, os::unix::ffi::OsStrExt, path::
 use galgo_proto::h1::{Head, HeadLimits};
 
 use super::{Run, site::Place};
-use crate::{cli::programs, config::Address, conn::Link};
+use crate::{
+    cli::programs,
+    config::{Address, Config, Route},
+    conn::Link,
+};
 
 /// A header field, as typed.
 #[derive(Debug, Clone)]
@@ -39,7 +43,7 @@ pub(super) struct Made {
 /// Makes the request; the server's own parser refuses what no client could send.
 pub(super) fn make(args: &Run, place: &Place) -> Result<Made, String> {
     let body = args.data.as_deref().map(data).transpose()?;
-    let local = local(place);
+    let local = local(&place.config);
     let target = target(args, place);
     let method = match (&args.method, &body) {
         (Some(method), _) => method,
@@ -71,7 +75,36 @@ pub(super) fn make(args: &Run, place: &Place) -> Result<Made, String> {
         }
     }
     text.push_str("\r\n");
-    let http = &place.config.http;
+    parsed(&text, &place.config, body.unwrap_or_default(), local)
+}
+
+/// A request with nothing but what it must have.
+pub(super) fn plain(
+    config: &Config,
+    route: &Route,
+    url: &[u8],
+    method: &str,
+    body: &[u8],
+) -> Result<Made, String> {
+    let (local, path) = (local(config), programs::encoded(url));
+    let host = route.host.as_deref().unwrap_or("localhost");
+    let mut text = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {host}:{}\r\n",
+        local.port()
+    );
+    if !body.is_empty() {
+        let kind = "application/x-www-form-urlencoded";
+        let length = body.len();
+        text.push_str(&format!(
+            "Content-Type: {kind}\r\nContent-Length: {length}\r\n"
+        ));
+    }
+    text.push_str("\r\n");
+    parsed(&text, config, body.to_vec(), local)
+}
+
+fn parsed(text: &str, config: &Config, body: Vec<u8>, local: SocketAddr) -> Result<Made, String> {
+    let http = &config.http;
     let limits = HeadLimits {
         bytes: http.max_head,
         fields: http.max_fields,
@@ -85,7 +118,7 @@ pub(super) fn make(args: &Run, place: &Place) -> Result<Made, String> {
     })?;
     Ok(Made {
         head: Rc::new(head),
-        body: body.unwrap_or_default(),
+        body,
         link: link(local),
     })
 }
@@ -122,8 +155,8 @@ fn target(args: &Run, place: &Place) -> String {
 }
 
 /// The first TCP address of the site.
-fn local(place: &Place) -> SocketAddr {
-    let tcp = place.config.listen.iter().find_map(|l| match l.address {
+fn local(config: &Config) -> SocketAddr {
+    let tcp = config.listen.iter().find_map(|l| match l.address {
         Address::Tcp(at) => Some(at),
         Address::Unix(_) => None,
     });

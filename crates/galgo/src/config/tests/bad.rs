@@ -138,6 +138,14 @@ const BAD: &[(&str, &str)] = &[
         "2:7: cpu: \"never\" is not a duration: seconds (10), or \"10s\", \"2m\", \"1h\"; or \"none\"",
     ),
     (
+        "[defaults]\nstart = \"hot\"",
+        "2:9: start: \"hot\" is no way to start a program: choose \"cold\" or \"warm\"",
+    ),
+    (
+        "template_idle = \"10ms\"",
+        "1:17: template_idle: 10ms is out of range: 1s to 720h",
+    ),
+    (
         "[defaults]\nbody = \"pipe\"",
         "2:8: body: \"pipe\" is no way to hand over a body: choose \"stream\" or \"file\"",
     ),

@@ -19,6 +19,7 @@ list![
     a_module_replaced,
     a_module_replaced_under_load,
     a_module_that_changes_all_the_time,
+    modules_switched_by_a_link_or_a_folder,
 ];
 
 /// As an editor or `install` does it.
@@ -198,4 +199,39 @@ fn a_module_that_changes_all_the_time() {
     }
     let loaded = super::says(&server, "w.pl", "loaded for warm starts");
     assert!(loaded < 20, "loaded {loaded} times");
+}
+
+/// Releases are switched by a link, or by renaming folders: no file changes then.
+fn modules_switched_by_a_link_or_a_folder() {
+    let uses = perl(
+        "use lib '../linked', '../moved'; use M; use N;",
+        "M::says().N::says()",
+    );
+    let mut site = site().file("cgi-bin/p", uses, 0o755);
+    for n in 0..4 {
+        let other = perl_module(n).replace("package M", "package N");
+        site = site
+            .file(&format!("r{n}/M.pm"), perl_module(n), 0o644)
+            .file(&format!("m{n}/N.pm"), other, 0o644);
+    }
+    let link = |root: &Path, n: usize| {
+        std::os::unix::fs::symlink(format!("r{n}"), root.join("new")).unwrap();
+        fs::rename(root.join("new"), root.join("linked")).unwrap();
+    };
+    link(site.path(), 0);
+    fs::rename(site.path().join("m0"), site.path().join("moved")).unwrap();
+    let server = site.start();
+    let root = server.path();
+    warm(&server, "/cgi-bin/p", "00");
+    for n in 1..4 {
+        link(root, n);
+        version(
+            &server,
+            "/cgi-bin/p",
+            &format!("{}{}", said(n), said(n - 1)),
+        );
+        fs::rename(root.join("moved"), root.join(format!("gone{n}"))).unwrap();
+        fs::rename(root.join(format!("m{n}")), root.join("moved")).unwrap();
+        version(&server, "/cgi-bin/p", &said(n).repeat(2));
+    }
 }

@@ -9,7 +9,7 @@ use std::{
 use super::{C, becomes, c, has_templates, kill, loading, says, site, templates, waiting};
 use crate::harness::{
     eventually, list,
-    watch::{parent, pids},
+    watch::{parent, pids, waits_for_a_request},
 };
 
 list![
@@ -55,11 +55,14 @@ fn waiting_children_killed() {
     let server = site().compiled("cgi-bin/p", &c(""), &[]).start();
     for _ in 0..10 {
         becomes(&server, "/cgi-bin/p", "warm");
-        eventually("children that wait", || {
+        let killed = eventually("children that wait", || {
             let all = waiting(&server);
-            let some = !all.is_empty();
-            all.into_iter().for_each(kill);
-            some.then_some(())
+            all.iter().copied().for_each(kill);
+            (!all.is_empty()).then_some(all)
+        });
+        eventually("their end", || {
+            let gone = |pid: &u32| !waits_for_a_request(*pid);
+            killed.iter().all(gone).then_some(())
         });
         for _ in 0..6 {
             assert_eq!(server.get("/cgi-bin/p").status, 200, "{}", server.errors());

@@ -1,0 +1,419 @@
+//! `galgo check --warm`: each program cold and warm, side by side, and what differs.
+//!
+//! 1. the same requests to two routes that differ in `start` alone  2. compare the answers; what
+//!    varies from one cold start to the next is no difference  3. say it in one line
+
+use std::{
+    cell::RefCell,
+    ffi::CString,
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use galgo_proto::Fields;
+use galgo_spawn::Exit;
+use tokio::time::Instant;
+
+use super::{
+    print, request,
+    site::{Owner, Place},
+};
+use crate::{
+    body::{Body, Response},
+    buf::Buf,
+    cli::{self, Site, programs},
+    config::{Cgi, CgiOptions, CgiRoot, Config, Handler, Handover, LogTo, Route, Sight, StartMode},
+    conn::{
+        Request,
+        input::{Input, RequestBody},
+        wire::Wire,
+    },
+    handler::{self, Answer, cgi},
+    pace::Pace,
+    route, tick,
+    worker::Worker,
+};
+
+/// Times that each way is measured.
+const TIMES: usize = 7;
+/// How long a program may take to have two templates that know all its modules.
+const SETTLES: Duration = Duration::from_secs(5);
+/// The body of POST: a form that no program expects.
+const FORM: &[u8] = b"galgo=check";
+
+/// Compares one program, or all of a site.
+pub(in crate::cli) fn check(site: &Site, program: Option<&Path>) -> Result<ExitCode, String> {
+    let (mut config, owners) = match program {
+        Some(program) => {
+            let place = Place::of(program, site.config.as_deref())?;
+            (place.config, vec![place.route])
+        }
+        None => {
+            let config = site.load()?;
+            let owners = all(&config);
+            (config, owners)
+        }
+    };
+    cli::assume(&config)?;
+    config.templates.wait = true;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| format!("starting the event loop: {e}"))?;
+    let local = tokio::task::LocalSet::new();
+    let _entered = runtime.enter();
+    let worker = super::worker(config, LogTo::File("/dev/null".into()))?;
+    let differ = local.block_on(&runtime, async {
+        tokio::select! {
+            done = compare_all(&worker, &owners) => done,
+            () = tick::run() => Ok(false), // never: it drives the clocks
+        }
+    });
+    // Who closes the pipe has read enough.
+    Ok(match differ {
+        Ok(true) => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// Every program of a site that would not fail.
+fn all(config: &Config) -> Vec<Owner> {
+    let mut owners = Vec::new();
+    for route in &config.routes {
+        let Handler::Cgi(cgi) = &route.handler else {
+            continue;
+        };
+        let fine = |seen: &programs::Seen| seen.verdict() <= programs::Verdict::Warns;
+        let program = |seen: &programs::Seen| matches!(seen.state, programs::State::Program(_));
+        let seen = programs::all(config, route, cgi);
+        owners.extend(seen.filter(|s| program(s) && fine(s)).map(|seen| Owner {
+            route: route.clone(),
+            url: seen.url,
+        }));
+    }
+    owners
+}
+
+/// Whether one differs.
+async fn compare_all(worker: &Rc<Worker>, owners: &[Owner]) -> io::Result<bool> {
+    let mut differ = false;
+    for owner in owners {
+        let (said, differs) = compare(worker, owner).await;
+        differ |= differs;
+        writeln!(io::stdout(), "{said}")?;
+    }
+    Ok(differ)
+}
+
+/// What is said of a program, and whether it differs.
+async fn compare(worker: &Rc<Worker>, owner: &Owner) -> (String, bool) {
+    let Some(pair) = Pair::of(owner) else {
+        let url = String::from_utf8_lossy(&owner.url).into_owned();
+        return (format!("{url}: is gone"), false);
+    };
+    let file = pair.file.to_string_lossy().into_owned();
+    let name = cli::near(Path::new(&file));
+    let _ = pair.ask(worker, &pair.warm, "GET").await; // loads it, and teaches
+    if let Some(obstacle) = pair.settle(worker).await {
+        return (format!("{name}: stays cold: {obstacle}"), false);
+    }
+    let (mut cold, mut warm) = (Vec::new(), Vec::new());
+    for _ in 0..TIMES {
+        cold.push(pair.ask(worker, &pair.cold, "GET").await);
+        warm.push(pair.ask(worker, &pair.warm, "GET").await);
+    }
+    let mut findings = Findings::default();
+    findings.note("GET", &cold, &warm[0]);
+    let mut posts = Vec::new();
+    for route in [&pair.cold, &pair.cold, &pair.warm] {
+        posts.push(pair.ask(worker, route, "POST").await);
+    }
+    let posted = posts.split_off(2);
+    findings.note("POST", &posts, &posted[0]);
+    let set = pair.is_set;
+    findings.said(&name, median(&cold), median(&warm), set)
+}
+
+/// A program on two routes.
+struct Pair {
+    cold: Arc<Route>,
+    warm: Arc<Route>,
+    url: Vec<u8>,
+    /// SCRIPT_FILENAME.
+    file: CString,
+    /// It starts warm already.
+    is_set: bool,
+}
+
+/// An answer, taken apart.
+#[derive(Debug, Clone)]
+struct Answered {
+    /// Status, headers, body, stderr, exit status: named in [`PARTS`].
+    parts: [Vec<u8>; 5],
+    took: Duration,
+}
+
+const PARTS: [&str; 5] = ["status", "headers", "body", "stderr", "exit status"];
+
+impl Pair {
+    fn of(owner: &Owner) -> Option<Self> {
+        let cgi = owner.cgi()?;
+        let found = route::program(cgi, &owner.route.path, &owner.url).ok()?;
+        let route = |start| -> Option<Arc<Route>> {
+            let options = CgiOptions {
+                start,
+                ..cgi.options.clone()
+            };
+            Some(Arc::new(Route {
+                host: owner.route.host.clone(),
+                path: owner.route.path.clone(),
+                handler: Handler::Cgi(Cgi {
+                    root: CgiRoot::open(cgi.root.path()).ok()?,
+                    document_root: cgi.document_root.clone(),
+                    env: cgi.env.clone(),
+                    interpreters: cgi.interpreters.clone(),
+                    // Modules start as they do, and a file handed over is the server's to send.
+                    handover: Handover::default(),
+                    sight: Sight::default(),
+                    options,
+                }),
+            }))
+        };
+        Some(Self {
+            cold: route(StartMode::Cold)?,
+            warm: route(StartMode::Warm)?,
+            url: owner.url.clone(),
+            file: found.script_filename.clone(),
+            is_set: cgi.options.start == StartMode::Warm,
+        })
+    }
+
+    /// Waits until nothing more is learned; why it is not warm, where it is not.
+    async fn settle(&self, worker: &Rc<Worker>) -> Option<String> {
+        let began = Instant::now();
+        loop {
+            let warm = &worker.server.warm;
+            let Some(about) = warm.about(&self.warm, &self.file) else {
+                return Some("templates are switched off, or there is no inotify".into());
+            };
+            if about.obstacle.is_some() {
+                return about.obstacle;
+            }
+            if about.settled || began.elapsed() > SETTLES {
+                return None;
+            }
+            let _ = self.ask(worker, &self.warm, "GET").await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn ask(&self, worker: &Rc<Worker>, route: &Arc<Route>, method: &str) -> Answered {
+        let began = Instant::now();
+        let mut answered = match self.answer(worker, route, method).await {
+            Ok(answered) => answered,
+            Err(why) => Answered {
+                parts: [b"none".to_vec(), vec![], why.into_bytes(), vec![], vec![]],
+                took: Duration::ZERO,
+            },
+        };
+        if answered.took.is_zero() {
+            answered.took = began.elapsed();
+        }
+        answered
+    }
+
+    async fn answer(
+        &self,
+        worker: &Rc<Worker>,
+        route: &Arc<Route>,
+        method: &str,
+    ) -> Result<Answered, String> {
+        let body = if method == "POST" { FORM } else { b"" };
+        let made = request::plain(&worker.server.config, route, &self.url, method, body)?;
+        let http = &worker.server.config.http;
+        let mut input = Input {
+            buf: Buf::from(made.body),
+            sock: None,
+            pace: Pace::new(http.rate_grace, http.min_rate),
+            half_closed: false,
+            wire: Wire::Http,
+        };
+        let mut body = RequestBody::new(made.head.body);
+        let entry = print::entry(worker.ids.next(), &made.link, &made.head);
+        let mut request = Request {
+            head: made.head.clone(),
+            link: &made.link,
+            input: &mut input,
+            body: &mut body,
+            entry: Rc::new(RefCell::new(entry)),
+            began: Instant::now(),
+            stderr: String::new(),
+            named: None,
+            owes_continue: false,
+            last: true,
+        };
+        let Handler::Cgi(cgi) = &route.handler else {
+            return Err("no program".into());
+        };
+        let answer = match route::program(cgi, &route.path, &made.head.target.path) {
+            Ok(script) => cgi::answer(worker, &mut request, &made.head, route, cgi, script).await,
+            Err(refusal) => Err(handler::refused(refusal)),
+        };
+        let parts = match answer {
+            Ok(Answer::Response(response)) => return taken(&mut request, response).await,
+            Ok(Answer::Local(to)) => [b"200".to_vec(), vec![], to.into_bytes(), vec![], vec![]],
+            Err(fault) => [
+                fault.status().to_string().into_bytes(),
+                vec![],
+                fault.to_string().into_bytes(),
+                request.stderr.clone().into_bytes(),
+                ended(request.entry.borrow().exit),
+            ],
+        };
+        let took = request.began.elapsed();
+        Ok(Answered { parts, took })
+    }
+}
+
+/// Reads a response to its end.
+async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered, String> {
+    let Body::Program(output) = response.body else {
+        return Err("no program's answer".into()); // INVARIANT: programs answer so
+    };
+    let mut program = output.program;
+    let mut text = std::mem::take(&mut program.out);
+    while !program.output_ended() {
+        let turn = program.turn(request.input, request.body).await;
+        turn.map_err(|fault| fault.to_string())?;
+        text.append(&mut program.out);
+    }
+    let took = request.began.elapsed();
+    let (exit, stderr) = program.post_mortem(false).await;
+    let parts = [
+        response.status.to_string().into_bytes(),
+        lines(&response.fields),
+        text,
+        stderr.into_bytes(),
+        ended(exit),
+    ];
+    Ok(Answered { parts, took })
+}
+
+fn lines(fields: &Fields) -> Vec<u8> {
+    let line = |(name, value): (&[u8], &[u8])| [name, b": ", value, b"\n"].concat();
+    fields.iter().flat_map(line).collect()
+}
+
+fn ended(exit: Option<Exit>) -> Vec<u8> {
+    let status = exit.map(|e| format!("{:?}", e.status));
+    status.unwrap_or_default().into_bytes()
+}
+
+fn median(answers: &[Answered]) -> f64 {
+    let mut all: Vec<_> = answers.iter().map(|a| a.took).collect();
+    all.sort_unstable();
+    all[all.len() / 2].as_secs_f64() * 1e3
+}
+
+#[derive(Debug, Default)]
+struct Findings {
+    differences: Vec<String>,
+    /// Parts that vary from one cold start to the next.
+    vary: Vec<String>,
+}
+
+impl Findings {
+    fn note(&mut self, method: &str, cold: &[Answered], warm: &Answered) {
+        for (at, part) in PARTS.iter().enumerate() {
+            let of = |a: &Answered| a.parts[at].clone();
+            let first = of(&cold[0]);
+            if cold.iter().any(|c| of(c) != first) {
+                self.vary.push(format!("{part} of {method}"));
+            } else if of(warm) != first {
+                let (cold, warm) = differing(&first, &of(warm));
+                let said = format!("{part} of {method}: cold {cold:?}, warm {warm:?}");
+                self.differences.push(said);
+            }
+        }
+    }
+
+    /// The lines that are printed, and whether something differs.
+    fn said(&self, name: &str, cold: f64, warm: f64, is_set: bool) -> (String, bool) {
+        let differs = !self.differences.is_empty();
+        let verdict = match () {
+            () if differs => "differs; keep start = \"cold\"",
+            () if is_set => "identical; start = \"warm\" is set",
+            () if warm >= cold => "identical; nothing is gained",
+            () => "identical; set start = \"warm\"",
+        };
+        let mut said = format!("{name}: cold {cold:.1} ms, warm {warm:.1} ms, {verdict}");
+        for difference in &self.differences {
+            said.push_str(&format!("\n    {difference}"));
+        }
+        if !self.vary.is_empty() {
+            let vary = self.vary.join(", ");
+            said.push_str(&format!("\n    varies when cold, too: {vary}"));
+        }
+        (said, differs)
+    }
+}
+
+/// The first lines that are not the same.
+fn differing(cold: &[u8], warm: &[u8]) -> (String, String) {
+    let line = |text: &[u8], at: usize| {
+        let line = text.split(|&b| b == b'\n').nth(at).unwrap_or_default();
+        String::from_utf8_lossy(line).chars().take(80).collect()
+    };
+    let mut pairs = cold.split(|&b| b == b'\n').zip(warm.split(|&b| b == b'\n'));
+    let same = pairs.position(|(c, w)| c != w);
+    let at = same.unwrap_or_else(|| {
+        let lines = |text: &[u8]| memchr::memchr_iter(b'\n', text).count() + 1;
+        lines(cold).min(lines(warm))
+    });
+    (line(cold, at), line(warm, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(body: &str) -> Answered {
+        Answered {
+            parts: [vec![], vec![], body.into(), vec![], vec![]],
+            took: Duration::from_millis(36),
+        }
+    }
+
+    #[test]
+    fn what_varies_anyway_is_no_difference() {
+        let mut findings = Findings::default();
+        findings.note("GET", &[answered("1"), answered("2")], &answered("3"));
+        findings.note(
+            "POST",
+            &[answered("a\nb"), answered("a\nb")],
+            &answered("a\nb"),
+        );
+        let (said, differs) = findings.said("p", 36.12, 4.0, false);
+        assert!(!differs);
+        assert_eq!(
+            said,
+            "p: cold 36.1 ms, warm 4.0 ms, identical; set start = \"warm\"\n    \
+             varies when cold, too: body of GET"
+        );
+        findings.note(
+            "POST",
+            &[answered("a\nb"), answered("a\nb")],
+            &answered("a\nc"),
+        );
+        let (said, differs) = findings.said("p", 1.0, 2.0, true);
+        assert!(differs);
+        assert!(
+            said.contains("\n    body of POST: cold \"b\", warm \"c\""),
+            "{said}"
+        );
+    }
+}
