@@ -61,6 +61,11 @@ impl Admission {
         )))
     }
 
+    /// A place, if one is free at this moment.
+    pub fn try_admit(&self) -> Option<Permit> {
+        self.at_once(None)
+    }
+
     fn at_once(&self, route: Option<&Arc<Semaphore>>) -> Option<Permit> {
         let route = match route {
             Some(route) => Some(route.clone().try_acquire_owned().ok()?),

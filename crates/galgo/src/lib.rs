@@ -21,4 +21,5 @@ pub mod route;
 pub mod serve;
 pub mod sock;
 pub mod tick;
+pub mod upstream;
 pub mod worker;

@@ -7,7 +7,7 @@ mod program;
 
 use std::sync::Arc;
 
-pub use program::{Found, Refusal, program};
+pub use program::{Found, Refusal, program, script};
 
 use crate::config::{Handler, Route};
 

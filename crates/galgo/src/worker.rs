@@ -25,6 +25,7 @@ use crate::{
     listen::Accepted,
     log::{Logs, access::Entry},
     tick,
+    upstream::Upstream,
 };
 
 /// What all workers share.
@@ -38,6 +39,8 @@ pub struct Server {
     pub admission: Admission,
     /// Places of routes with a limit of their own.
     route_places: Vec<(Arc<Route>, Arc<Semaphore>)>,
+    /// Programs that stay.
+    upstreams: Vec<(Arc<Route>, Arc<Upstream>)>,
     /// Connections of each worker, and the way to hand it another.
     pub peers: Vec<Peer>,
     /// Connections at once.
@@ -98,6 +101,7 @@ impl Server {
         max_connections: usize,
         peers: Vec<Peer>,
         phase: watch::Receiver<Phase>,
+        upstreams: Vec<(Arc<Route>, Arc<Upstream>)>,
     ) -> Self {
         let route_places = config.routes.iter().filter_map(|r| match &r.handler {
             Handler::Cgi(cgi) => {
@@ -108,11 +112,15 @@ impl Server {
         });
         let route_places = route_places.collect();
         let admission = Admission::new(&config.admission);
+        for (_, upstream) in &upstreams {
+            upstream.follow(&phase);
+        }
         Self {
             config,
             logs,
             admission,
             route_places,
+            upstreams,
             peers,
             max_connections,
             phase,
@@ -125,6 +133,14 @@ impl Server {
             .iter()
             .find(|(r, _)| Arc::ptr_eq(r, route))
             .map(|(_, places)| places)
+    }
+
+    /// The program that stays and answers a route.
+    pub fn upstream(&self, route: &Arc<Route>) -> Option<&Arc<Upstream>> {
+        self.upstreams
+            .iter()
+            .find(|(r, _)| Arc::ptr_eq(r, route))
+            .map(|(_, upstream)| upstream)
     }
 
     /// Connections open now, over all workers.

@@ -70,9 +70,15 @@ impl fmt::Display for Listen {
         if self.proxy {
             f.write_str("proxy+")?;
         }
-        match &self.address {
-            Address::Tcp(address) => write!(f, "{address}"),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        self.address.fmt(f)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }

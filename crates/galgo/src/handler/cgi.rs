@@ -1,7 +1,7 @@
 //! Programs, cold: a process for each request.
 //!
 //! 1. find the program  2. take in the body, where it goes to a file  3. wait for a place  4. start
-//! 5. read its head  6. document, redirect, or its own words (NPH)
+//! 5. its response: see `reply`
 
 use std::{
     ffi::CString,
@@ -14,28 +14,30 @@ use std::{
 };
 
 use galgo_proto::{
-    Parsed,
-    cgi::{Kind, Reply, ReplyBody, ReplyError, ReplyLimits, ReplyScan, nph, search},
+    cgi::search,
     h1::{BodyLen, Head},
-    vars::{self, Sink},
+    vars::Sink,
 };
-use galgo_spawn::{EnvBlock, Exit, Stage, Start, StartError, Status, inspect};
+use galgo_spawn::{EnvBlock, Stage, Start, StartError, inspect};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::time::Instant;
 
-use super::{Answer, spool};
+use super::{
+    Answer,
+    reply::{self, Answering},
+    spool,
+    variables::{self, Known},
+};
 use crate::{
     admission::Permit,
-    body::{Body, Output, Response},
     config::{BodyMode, Cgi, Route},
     conn::Request,
     fault::Fault,
-    log::{Level, Source},
-    pool,
+    log::Source,
     relay::{
         clock::Clocks,
-        process::how,
-        program::{Program, Started, Turn},
+        program::{Program, Started},
+        running::Running,
     },
     route::{self, Found, Match, Refusal},
     sock::Sock,
@@ -75,7 +77,13 @@ pub async fn answer(
     };
     let permit = run.place(found.route).await?;
     let program = run.start(file, permit).await?;
-    run.reply(program).await
+    let answering = Answering {
+        source: run.source(),
+        nph: run.script.nph,
+        options: &cgi.options,
+        request: run.request,
+    };
+    answering.reply(Running::Program(Box::new(program))).await
 }
 
 /// One program about to answer one request.
@@ -90,22 +98,9 @@ struct Run<'a, 'r, 'c> {
 impl Run<'_, '_, '_> {
     /// Waits for a place among the running programs; a client that leaves meanwhile is noticed.
     async fn place(&mut self, route: &Arc<Route>) -> Result<Permit, Fault> {
-        let began = Instant::now();
         let server = &self.worker.server;
         let admit = server.admission.admit(server.places(route));
-        let mut admit = std::pin::pin!(admit);
-        let permit = loop {
-            let input = &mut *self.request.input;
-            tokio::select! {
-                biased;
-                permit = &mut admit => break permit?,
-                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed) => {
-                    left?;
-                }
-            }
-        };
-        self.request.entry.borrow_mut().queue = began.elapsed();
-        Ok(permit)
+        reply::wait_for(self.request, admit).await
     }
 
     fn source(&self) -> Source {
@@ -131,7 +126,7 @@ impl Run<'_, '_, '_> {
         };
         let env = self.environment(length)?;
         let args = self.arguments()?;
-        let clocks = Clocks::start(&self.cgi.options);
+        let clocks = Clocks::start(&self.cgi.options, "the program was ended");
         let pipes = Pipes::new(file.map(|(fd, _)| fd), self.head.body).map_err(|e| capacity(&e))?;
         let mut tries = 0;
         let child = loop {
@@ -203,54 +198,16 @@ impl Run<'_, '_, '_> {
     /// The whole environment: nothing of the server's own is in it.
     fn environment(&self, content_length: Option<u64>) -> Result<EnvBlock, Fault> {
         let mut env = Env(EnvBlock::default());
-        let config = &self.worker.server.config;
-        vars::server(
-            &vars::Server {
-                software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
-                path: &config.path,
-            },
-            &mut env,
-        );
-        for (name, value) in &self.cgi.env {
-            env.put(name.as_bytes(), value.as_bytes());
-        }
-        let link = self.request.link;
-        let connection = vars::Connection {
-            remote_addr: if link.remote_ip.is_some() {
-                &link.remote
-            } else {
-                ""
-            },
-            remote_port: link.remote_ip.map(|a| a.port()),
-            server_addr: if link.local.is_some() {
-                &link.local_text
-            } else {
-                ""
-            },
-            server_port: link.local.map_or(0, |a| a.port()),
-            https: false,
-        };
-        vars::connection(&connection, &mut env);
-        let id = self.request.id();
-        let script = vars::Script {
-            script_name: self.script.script_name,
-            path_info: self.script.path_info,
-            path_translated: self.script.path_translated.as_deref(),
+        let known = Known {
+            script: &self.script,
             script_filename: self.script.script_filename.as_bytes(),
             document_root: self.cgi.document_root.as_os_str().as_bytes(),
-            unique_id: id.as_str(),
+            env: &self.cgi.env,
+            options: &self.cgi.options,
             content_length,
-            user: None,
-            pass_authorization: self.cgi.options.pass_authorization,
-            drop_shellshock: self.cgi.options.drop_shellshock,
         };
-        let dropped = vars::request(self.head, &connection, &script, &mut env)
-            .map_err(|_| Fault::Client(400, "two header fields become the same variable"))?;
-        if dropped.shellshock > 0 {
-            self.source().write(
-                Level::Warn,
-                "a header field that begins with `() {` was dropped (drop_shellshock)",
-            );
+        if variables::put(self.worker, self.request, self.head, &known, &mut env)?.shellshock > 0 {
+            variables::warn_shellshock(&self.source());
         }
         Ok(env.0)
     }
@@ -276,158 +233,6 @@ impl Run<'_, '_, '_> {
                 Fault::Script(inspect::diagnose(file.as_ref(), path, e))
             }
         }
-    }
-
-    /// Reads the response head, and decides what becomes of the rest.
-    async fn reply(&mut self, mut program: Program) -> Result<Answer, Fault> {
-        self.request.send_continue();
-        if self.request.input.half_closed {
-            self.request.probe();
-        }
-        let reply = match self.script.nph {
-            true => self.own_words(&mut program).await,
-            false => self.head(&mut program).await,
-        };
-        match reply {
-            Ok(Reply {
-                kind: Kind::LocalRedirect(location),
-                ..
-            }) => {
-                self.end(program);
-                Ok(Answer::Local(location))
-            }
-            Ok(reply) => self.document(program, reply).await,
-            Err(Trouble::Reply(e)) => Err(self.bad_reply(program, &e).await),
-            Err(Trouble::Fault(fault)) => {
-                self.request.stderr = program.stderr_tail();
-                let client_left = matches!(fault, Fault::Gone(_));
-                program.abandon(client_left, |_exit| {});
-                Err(fault)
-            }
-        }
-    }
-
-    async fn head(&mut self, program: &mut Program) -> Result<Reply, Trouble> {
-        let limits = ReplyLimits {
-            bytes: self.cgi.options.max_reply_head,
-            ..Default::default()
-        };
-        let mut scan = ReplyScan::default();
-        let (reply, used) = loop {
-            match scan.step(&program.out, &limits)? {
-                Parsed::Complete(reply, used) => break (reply, used),
-                Parsed::Partial if program.output_ended() => {
-                    return Err(scan.ended(&program.out).into());
-                }
-                Parsed::Partial => self.turn(program).await?,
-            }
-        };
-        program.head_done();
-        program.out.drain(..used);
-        if reply.body() == ReplyBody::Refuse {
-            self.some_output(program).await?;
-            if !program.out.is_empty() {
-                return Err(ReplyError::UntypedBody.into());
-            }
-        }
-        Ok(reply)
-    }
-
-    /// A program that writes the whole response itself. Its first bytes are looked at for the log only.
-    async fn own_words(&mut self, program: &mut Program) -> Result<Reply, Trouble> {
-        self.some_output(program).await?;
-        if program.out.is_empty() {
-            return Err(ReplyError::Nothing.into());
-        }
-        program.head_done();
-        Ok(Reply {
-            kind: Kind::Document,
-            status: nph::status(&program.out).unwrap_or(200),
-            reason: None,
-            fields: galgo_proto::Fields::new(),
-            content_length: None,
-            content_type: true,
-        })
-    }
-
-    /// Waits for a byte of output, or its end.
-    async fn some_output(&mut self, program: &mut Program) -> Result<(), Trouble> {
-        while program.out.is_empty() && !program.output_ended() {
-            self.turn(program).await?;
-        }
-        Ok(())
-    }
-
-    /// One turn of the program.
-    async fn turn(&mut self, program: &mut Program) -> Result<(), Trouble> {
-        if program.turn(self.request.input, self.request.body).await? == Turn::HalfClosed {
-            self.request.probe();
-        }
-        Ok(())
-    }
-
-    async fn document(&mut self, mut program: Program, reply: Reply) -> Result<Answer, Fault> {
-        program.drain_ready(pool::SIZE);
-        if program.output_ended()
-            && let Some(fault) = program.killed().await
-        {
-            self.request.stderr = program.stderr_tail();
-            self.end(program);
-            return Err(fault);
-        }
-        let output = Output {
-            program,
-            content_length: reply.content_length,
-            nph: self.script.nph,
-            discard: !self.script.nph && reply.body() == ReplyBody::Discard,
-            excess: false,
-            source: self.source(),
-        };
-        Ok(Answer::Response(Response {
-            status: reply.status,
-            reason: reply.reason,
-            fields: reply.fields,
-            body: Body::Program(Box::new(output)),
-        }))
-    }
-
-    /// What the program did wrong, together with how it ended.
-    async fn bad_reply(&mut self, mut program: Program, e: &ReplyError) -> Fault {
-        let ended = program.output_ended();
-        let (exit, stderr) = program.post_mortem(!ended).await;
-        self.request.entry.borrow_mut().exit = exit;
-        self.request.stderr = stderr;
-        let how = match exit.map(|e| e.status) {
-            Some(Status::Code(0)) | None => String::new(),
-            Some(_) if !ended => String::new(),
-            Some(status @ Status::Code(_)) => format!("; it exited {}", how(status)),
-            Some(status @ Status::Signal(_)) => format!("; it was ended {}", how(status)),
-        };
-        Fault::Script(format!("{e}{how}"))
-    }
-
-    /// Ends a program whose response is complete.
-    fn end(&self, program: Program) {
-        let entry = self.request.entry.clone();
-        program.finish(move |exit: Option<Exit>| entry.borrow_mut().exit = exit);
-    }
-}
-
-/// Why there is no response head.
-enum Trouble {
-    Reply(ReplyError),
-    Fault(Fault),
-}
-
-impl From<ReplyError> for Trouble {
-    fn from(e: ReplyError) -> Self {
-        Self::Reply(e)
-    }
-}
-
-impl From<Fault> for Trouble {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
     }
 }
 

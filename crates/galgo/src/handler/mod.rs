@@ -2,9 +2,12 @@
 
 pub mod cgi;
 pub mod files;
+mod reply;
 pub mod respond;
 pub mod spool;
 pub mod status;
+pub mod upstream;
+mod variables;
 
 use std::rc::Rc;
 
@@ -58,6 +61,7 @@ async fn answer(
     }
     match &found.route.handler {
         Handler::Cgi(cgi) => cgi::answer(worker, request, head, &found, cgi).await,
+        Handler::Upstream(up) => upstream::answer(worker, request, head, &found, up).await,
         Handler::Files(files) => {
             let response = files::answer(files, head, found.rest);
             Ok(Answer::Response(status::dress(request, response)))

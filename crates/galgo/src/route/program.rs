@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::config::{Cgi, CgiRoot};
+use crate::config::{Cgi, CgiRoot, Upstream};
 
 /// A program and how the path falls apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,22 +54,47 @@ pub enum Refusal {
 /// # Errors
 /// There is none, or it may not be run; a file is never shown instead.
 pub fn program<'p>(cgi: &Cgi, route_path: &str, path: &'p [u8]) -> Result<Found<'p>, Refusal> {
+    let (file, stat, length) = locate(&cgi.root, route_path, path)?;
+    let ours = cgi
+        .interpreters
+        .iter()
+        .find(|(ending, _)| file.ends_with(ending.as_bytes()));
+    let interpreter = ours.map(|(_, program)| program.clone());
+    runnable(&file, &stat, interpreter.is_some())?;
+    let mut found = found(file, Some(&cgi.document_root), path, length)?;
+    found.interpreter = interpreter;
+    Ok(found)
+}
+
+/// Finds the script that the decoded `path` names on a route of an upstream: a file that exists, where the
+/// route has a `root`; else the route's own path is the script's name, and the rest PATH_INFO.
+///
+/// # Errors
+/// There is none, or nobody may read it.
+pub fn script<'p>(up: &Upstream, route_path: &str, path: &'p [u8]) -> Result<Found<'p>, Refusal> {
+    let document_root = up.document_root.as_deref();
+    let Some(root) = &up.scripts else {
+        let own = route_path.strip_suffix('/').unwrap_or(route_path).len();
+        return found(Vec::new(), document_root, path, own);
+    };
+    let (file, stat, length) = locate(root, route_path, path)?;
+    runnable(&file, &stat, true)?;
+    found(file, document_root, path, length)
+}
+
+/// The first existing file on the path: its name, what it is, and how much of the path names it.
+fn locate(
+    root: &CgiRoot,
+    route_path: &str,
+    path: &[u8],
+) -> Result<(Vec<u8>, Stat, usize), Refusal> {
     let base = route_path.strip_suffix('/').unwrap_or(route_path).len();
-    match &cgi.root {
+    match root {
         CgiRoot::Program { path: file } => {
-            let (_, stat) = open(
-                CWD,
-                file.as_os_str().as_bytes(),
-                ResolveFlags::NO_MAGICLINKS,
-            )
-            .map_err(|errno| refusal(errno, file))?;
-            found(
-                cgi,
-                file.as_os_str().as_bytes().to_owned(),
-                &stat,
-                path,
-                base,
-            )
+            let name = file.as_os_str().as_bytes();
+            let (_, stat) =
+                open(CWD, name, ResolveFlags::NO_MAGICLINKS).map_err(|e| refusal(e, file))?;
+            Ok((name.to_owned(), stat, base))
         }
         CgiRoot::Folder { path: folder, fd } => {
             let below = path.get(base + 1..).ok_or(Refusal::NotFound)?;
@@ -77,7 +102,7 @@ pub fn program<'p>(cgi: &Cgi, route_path: &str, path: &'p [u8]) -> Result<Found<
             let mut file = folder.as_os_str().as_bytes().to_owned();
             file.push(b'/');
             file.extend_from_slice(&below[..length]);
-            found(cgi, file, &stat, path, base + 1 + length)
+            Ok((file, stat, base + 1 + length))
         }
     }
 }
@@ -147,28 +172,21 @@ fn open(folder: impl AsFd, path: &[u8], how: ResolveFlags) -> Result<(OwnedFd, S
     Ok((fd, stat))
 }
 
+/// How a path falls apart whose first `length` bytes name `file`.
 fn found<'p>(
-    cgi: &Cgi,
     file: Vec<u8>,
-    stat: &Stat,
+    document_root: Option<&Path>,
     path: &'p [u8],
     length: usize,
 ) -> Result<Found<'p>, Refusal> {
     let name_at = file.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
-    let name = &file[name_at..];
-    let ours = cgi
-        .interpreters
-        .iter()
-        .find(|(ending, _)| name.ends_with(ending.as_bytes()));
-    let interpreter = ours.map(|(_, program)| program.clone());
-    runnable(&file, stat, interpreter.is_some())?;
+    let nph = file[name_at..].starts_with(b"nph-");
     let (script_name, path_info) = path.split_at_checked(length).ok_or(Refusal::NotFound)?;
-    let path_translated = (!path_info.is_empty()).then(|| {
-        let root = cgi.document_root.as_os_str().as_bytes();
+    let path_translated = document_root.filter(|_| !path_info.is_empty()).map(|root| {
+        let root = root.as_os_str().as_bytes();
         [root.strip_suffix(b"/").unwrap_or(root), path_info].concat()
     });
-    let nph = name.starts_with(b"nph-");
-    let dir = CString::new(&file[..name_at.saturating_sub(1).max(1)]);
+    let dir = CString::new(file.get(..name_at.saturating_sub(1).max(1)).unwrap_or(b"/"));
     // A NUL never gets here: no Target and no configuration holds one.
     let (Ok(dir), Ok(script_filename)) = (dir, CString::new(file)) else {
         return Err(Refusal::NotFound);
@@ -179,7 +197,7 @@ fn found<'p>(
         path_translated,
         script_filename,
         dir,
-        interpreter,
+        interpreter: None,
         nph,
     })
 }

@@ -1,0 +1,88 @@
+//! The variables of a request, for whoever answers it: the same table into any sink.
+
+use galgo_proto::{
+    h1::Head,
+    vars::{self, Dropped, Sink},
+};
+
+use crate::{
+    config::CgiOptions,
+    conn::Request,
+    fault::Fault,
+    log::{Level, Source},
+    route::Found,
+    worker::Worker,
+};
+
+/// What routing and the route's configuration say.
+pub(super) struct Known<'a> {
+    pub(super) script: &'a Found<'a>,
+    /// SCRIPT_FILENAME; empty where no file is meant.
+    pub(super) script_filename: &'a [u8],
+    /// DOCUMENT_ROOT; empty where there is none.
+    pub(super) document_root: &'a [u8],
+    /// Set in addition.
+    pub(super) env: &'a [(String, String)],
+    pub(super) options: &'a CgiOptions,
+    /// What is known of the body's length.
+    pub(super) content_length: Option<u64>,
+}
+
+/// Puts all variables of a request into `sink`.
+pub(super) fn put(
+    worker: &Worker,
+    request: &Request<'_>,
+    head: &Head,
+    known: &Known<'_>,
+    sink: &mut impl Sink,
+) -> Result<Dropped, Fault> {
+    vars::server(
+        &vars::Server {
+            software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
+            path: &worker.server.config.path,
+        },
+        sink,
+    );
+    for (name, value) in known.env {
+        sink.put(name.as_bytes(), value.as_bytes());
+    }
+    let link = request.link;
+    let connection = vars::Connection {
+        remote_addr: if link.remote_ip.is_some() {
+            &link.remote
+        } else {
+            ""
+        },
+        remote_port: link.remote_ip.map(|a| a.port()),
+        server_addr: if link.local.is_some() {
+            &link.local_text
+        } else {
+            ""
+        },
+        server_port: link.local.map_or(0, |a| a.port()),
+        https: false,
+    };
+    vars::connection(&connection, sink);
+    let id = request.id();
+    let script = vars::Script {
+        script_name: known.script.script_name,
+        path_info: known.script.path_info,
+        path_translated: known.script.path_translated.as_deref(),
+        script_filename: known.script_filename,
+        document_root: known.document_root,
+        unique_id: id.as_str(),
+        content_length: known.content_length,
+        user: None,
+        pass_authorization: known.options.pass_authorization,
+        drop_shellshock: known.options.drop_shellshock,
+    };
+    vars::request(head, &connection, &script, sink)
+        .map_err(|_| Fault::Client(400, "two header fields become the same variable"))
+}
+
+pub(super) fn warn_shellshock(source: &Source) {
+    source.write(
+        Level::Warn,
+        "a header field that begins with `() {` was dropped (drop_shellshock)",
+    );
+}
