@@ -127,7 +127,7 @@ impl Running {
         match self {
             Self::Program(p) => p.finish(done),
             Self::Exchange(e) => {
-                e.abandon();
+                e.finish();
                 done(None);
             }
         }

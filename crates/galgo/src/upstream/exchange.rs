@@ -30,6 +30,8 @@ use crate::{
 pub struct Exchange {
     /// The connection and the place it takes; `None` once the response has ended.
     link: Option<Link>,
+    /// The same, once the response has ended as it should: good for another request.
+    good: Option<Link>,
     wire: Wire,
     sending: Sending,
     errors: Errors,
@@ -127,6 +129,7 @@ impl Exchange {
                 conn: begun.conn,
                 lease: begun.lease,
             }),
+            good: None,
             wire,
             sending,
             errors: Errors {
@@ -291,16 +294,24 @@ impl Exchange {
         }
     }
 
-    /// The response is over. The connection is kept only where nothing at all was wrong.
+    /// The response is over. The connection may be kept only where nothing at all was wrong.
     fn end(&mut self, end: End) {
         self.errors.finish();
         let Some(link) = self.link.take() else { return };
         match end {
             End::Whole { reusable: true } if self.sending.is_done() => {
-                link.lease.give_back(link.conn);
+                self.good = Some(link);
             }
             End::Whole { .. } => {}
             End::Broken(fault) => self.verdict = Some(fault),
+        }
+    }
+
+    /// The response was sent on, and was one: the connection may serve another request.
+    pub fn finish(mut self) {
+        match self.good.take() {
+            Some(link) => link.lease.give_back(link.conn),
+            None => self.abandon(),
         }
     }
 

@@ -183,10 +183,10 @@ impl Lease {
     pub async fn connect(&mut self) -> Result<Sock, Unreachable> {
         let up = &self.upstream;
         // Each connection that is kept may hold a process that this request needs.
-        let _closed = match self.slot {
-            slot @ Some(_) => up.idle().retain(|i| i.slot != slot),
+        match self.slot {
+            Some(slot) => up.forget(slot),
             None => drop(up.idle().pop_front()),
-        };
+        }
         let fd = match &up.to {
             Target::Address(address) => connect::connect(address, up.connect_timeout).await?,
             Target::Slots(slots) => {

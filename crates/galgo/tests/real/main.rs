@@ -8,6 +8,7 @@
 mod bang;
 mod cgit;
 mod curl;
+mod fastcgi;
 mod flask;
 mod git;
 mod gitweb;
