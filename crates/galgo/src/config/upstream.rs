@@ -1,6 +1,9 @@
 //! Routes that programs answer which stay: FastCGI and SCGI.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Component, PathBuf},
+    time::Duration,
+};
 
 use serde::{
     Deserialize, Deserializer,
@@ -83,7 +86,12 @@ impl Text<'_> {
         let scripts = match &route.root {
             None => None,
             Some(typed) => {
-                let path = self.path(typed)?;
+                // php-fpm takes no path with `..` in it, wherever that leads.
+                let typed_path = self.path(typed)?;
+                let path = match typed_path.components().any(|c| c == Component::ParentDir) {
+                    true => typed_path.canonicalize().unwrap_or(typed_path),
+                    false => typed_path,
+                };
                 let opened = CgiRoot::open(&path);
                 Some(opened.map_err(|e| self.unopened(typed, &path, &e))?)
             }

@@ -48,6 +48,22 @@ pub(super) struct Slot {
     pub(super) stale: std::sync::atomic::AtomicBool,
 }
 
+impl Slot {
+    /// Closes the connections that wait for a worker.
+    pub(super) fn hang_up(&self) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let now = Timespec::default();
+        loop {
+            let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+            if !matches!(poll(&mut fds, Some(&now)), Ok(1)) {
+                return;
+            }
+            // Only the worker could take it first, and there is none.
+            let _ = rustix::net::accept(&self.listener);
+        }
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -43,6 +43,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Failures in a row after which requests are not kept waiting for the next try.
 const PATIENCE: u32 = 3;
+const END_AT_ONCE: &str = "its workers end as soon as they are started: the log says how";
 /// How often it is looked whether the program has changed.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -188,7 +189,7 @@ impl Post {
                 None => failures += 1,
             }
             if failures >= PATIENCE {
-                self.down_unless_said();
+                self.down(Some(END_AT_ONCE.into()));
             }
             if failures > 0 {
                 let wait = FIRST_WAIT
@@ -216,8 +217,8 @@ impl Post {
         stamp: Stamp,
         told: &mut mpsc::UnboundedReceiver<Permit>,
     ) -> Over {
-        self.down(None);
         let (mut child, mut ended) = (child, self.ended.clone());
+        let began = Instant::now();
         loop {
             let look = tokio::select! {
                 biased;
@@ -235,6 +236,9 @@ impl Post {
                 }
                 () = sleep(LOOK) => Stamp::of(&self.crew.slots().config.run),
             };
+            if began.elapsed() >= SHORT {
+                self.down(None);
+            }
             let slots = self.crew.slots();
             if look.is_some() && look != stamp.0 {
                 slots.slots[self.slot].stale.store(true, Ordering::Relaxed);
@@ -280,17 +284,15 @@ impl Post {
         }
     }
 
+    /// Requests are told `words` at once, and so are those that wait in the socket already: nobody will
+    /// answer them soon. `None`: there is a worker again.
     fn down(&self, words: Option<String>) {
-        let down = &self.crew.slots().slots[self.slot].down;
-        *down.lock().unwrap_or_else(PoisonError::into_inner) = words;
-    }
-
-    fn down_unless_said(&self) {
-        let down = &self.crew.slots().slots[self.slot].down;
-        let mut down = down.lock().unwrap_or_else(PoisonError::into_inner);
-        down.get_or_insert_with(|| {
-            "its workers end as soon as they are started: the log says how".into()
-        });
+        let slot = &self.crew.slots().slots[self.slot];
+        let waiting = words.is_some();
+        *slot.down.lock().unwrap_or_else(PoisonError::into_inner) = words;
+        if waiting {
+            slot.hang_up();
+        }
     }
 
     fn about(&self) -> String {
