@@ -27,11 +27,13 @@ test:  ## install what the tests need, and run every test
 	@examples/build --strict $(site)
 	examples/test-guestbook $(addprefix $(site)/cgi-bin/guestbook,-c -rust -go .py .pl .js .sh)
 	$(cargo) test --workspace --all-features --locked
+	$(cargo) test --package galgo --no-default-features --locked --lib wasm::
 
 check:  ## formatting, lints, documentation, licences and sources of dependencies
 	@scripts/need check
 	$(cargo) fmt --all --check
 	$(cargo) fmt --check --manifest-path examples/guestbook/rust/Cargo.toml
+	$(cargo) fmt --check --manifest-path examples/wasm/http/Cargo.toml
 	$(cargo) fmt --check --manifest-path bench/micro/Cargo.toml
 	$(cargo) clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(cargo) doc --workspace --no-deps --all-features --locked

@@ -155,6 +155,7 @@ def first_line(argv):
 class Galgo(Server):
     name = label = "galgo"
     template = "galgo.toml"
+    serves = Server.serves | {"wasm"}
     ballast = "GALGO_BENCH_BALLAST"
     lacks = "its binary is missing: cargo build --release, or --galgo FILE"
     path = None  # set from the command line
@@ -254,6 +255,7 @@ class GoCgi(Server):
 class Tortuga(Server):
     name, label = "tortuga", "Tortuga"
     index = "/index.html"  # it has no index pages
+    serves = Server.serves | {"wasm"}
 
     def binary(self):
         return str(CARGO / "tortuga") if (CARGO / "tortuga").exists() else None
@@ -264,7 +266,7 @@ class Tortuga(Server):
     def commands(self):
         binary = self.run / "tortuga"
         shutil.copy(self.binary(), binary)
-        where = ["-H", "127.0.0.1", "-P", self.port, "-c", self.site / "cgi-bin"]
+        where = ["-H", "127.0.0.1", "-P", self.port, "-c", self.site / "cgi-bin", "--wasm-cache"]
         return [[binary, "serve", *where, self.site / "public"]]
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 from . import process
 from .check import Target
@@ -23,6 +24,7 @@ PIXEL = bytes.fromhex(
 )[:43]
 SIGNING = "name=John+Carmack&message=Hello+from+id+software%21"
 GREETING = b"Hello from id software!"
+ECHO = EXAMPLES / "programs" / "echo.c"
 # In the order of the tables. Each is looked for in examples/ when the site is built.
 LANGUAGES = ["c", "rust", "go", "python", "perl", "node", "bash"]
 
@@ -51,7 +53,31 @@ def build():
             guestbook(language)
         except Absent as why:
             absent[f"guestbook-{language}"] = str(why)
+    for name, make in (("echo-native", echo), ("echo-wasm", echo_wasm), ("tortuga-echo", tortuga_echo)):
+        try:
+            make()
+        except Absent as why:
+            absent[name] = str(why)
     return absent
+
+
+def echo():
+    run_or_absent(["cc", "-O2", "-D_DEFAULT_SOURCE", "-o", cgi("echo"), ECHO])
+
+
+def echo_wasm():
+    """The same source as a module."""
+    to = SITE / "cgi-bin" / "echo.wasm"
+    run_or_absent(["clang", "--target=wasm32-wasi", "-O2", "-D_DEFAULT_SOURCE", "-o", to, ECHO])
+
+
+def tortuga_echo():
+    """The module that Tortuga's own benchmark runs, out of its crate as cargo unpacked it."""
+    home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
+    found = sorted(home.glob("registry/src/*/tortuga-*/examples/echo.wcgi"))
+    if not found:
+        raise Absent("no source of Tortuga in cargo's registry: cargo fetch it")
+    shutil.copy(found[-1], SITE / "cgi-bin" / "tortuga-echo.wcgi")
 
 
 def write_files(public):
@@ -212,6 +238,14 @@ def debug(server):
 def printed(size):
     return lambda server: Target(
         server.program("bytes", f"?{FILE_SIZES[size]}"), length=FILE_SIZES[size]
+    )
+
+
+def echoed(program):
+    """A POST that a program in cgi-bin sends back."""
+    return lambda server: Target(
+        f"/cgi-bin/{program}", length=len(SIGNING), contains=(SIGNING.encode(),),
+        method="POST", body=SIGNING,
     )
 
 

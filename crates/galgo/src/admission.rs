@@ -66,6 +66,14 @@ impl Admission {
         self.at_once(None)
     }
 
+    /// Refuses what [`Admission::admit`] would refuse now, before anything is spent on it.
+    pub fn refuse_if_full(&self) -> Result<(), Fault> {
+        match self.places.available_permits() == 0 && self.waiting() >= self.queue {
+            true => Err(FULL),
+            false => Ok(()),
+        }
+    }
+
     fn at_once(&self, route: Option<&Arc<Semaphore>>) -> Option<Permit> {
         let route = match route {
             Some(route) => Some(route.clone().try_acquire_owned().ok()?),
@@ -83,6 +91,8 @@ impl Admission {
     }
 }
 
+const FULL: Fault = Fault::Busy("the queue for programs is full");
+
 async fn own(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
     let closed = |_| Fault::Busy("the server is shutting down");
     places.clone().acquire_owned().await.map_err(closed)
@@ -95,7 +105,7 @@ impl<'a> Waiting<'a> {
     fn enter(a: &'a Admission) -> Result<Self, Fault> {
         if a.waiting.fetch_add(1, Ordering::Relaxed) >= a.queue {
             a.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(Fault::Busy("the queue for programs is full"));
+            return Err(FULL);
         }
         Ok(Self(&a.waiting))
     }

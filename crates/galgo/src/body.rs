@@ -7,7 +7,7 @@ use galgo_proto::Fields;
 use crate::{
     fault::Fault,
     log::{Level, Source},
-    relay::running::Running,
+    relay::speaker::Speaker,
 };
 
 /// An answer, not yet on its way.
@@ -44,7 +44,7 @@ pub enum Body {
 #[derive(Debug)]
 pub struct Output {
     /// Who prints it.
-    pub program: Running,
+    pub program: Speaker,
     /// The Content-Length it gave.
     pub content_length: Option<u64>,
     /// It speaks to the client itself (`nph-`): its bytes are not touched.

@@ -13,11 +13,15 @@ use std::{
     time::Duration,
 };
 
-use rustix::{io::Errno, net as sys};
+use rustix::{
+    fs::{Gid, Mode},
+    io::Errno,
+    net as sys,
+};
 use tokio::io::Interest;
 
 use crate::{
-    config::{Address, Listen},
+    config::{Address, Config, Listen, Speaks},
     conn,
     log::Level,
     sock::register,
@@ -77,13 +81,16 @@ pub struct Accepted {
     pub fd: OwnedFd,
     /// The client; `None` for a Unix socket.
     pub remote: Option<SocketAddr>,
-    /// A PROXY protocol header must come first.
-    pub proxy: bool,
+    /// What is spoken on it.
+    pub speaks: Speaks,
 }
 
 impl Listener {
     /// Binds and listens.
-    pub fn bind(listen: &Listen) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// Whatever the system says, and a peer group or mode that it does not allow.
+    pub fn bind(listen: &Listen, config: &Config) -> io::Result<Self> {
         let (fd, address, file) = match &listen.address {
             Address::Tcp(at) => {
                 let (fd, address) = bind_tcp(*at)?;
@@ -91,6 +98,10 @@ impl Listener {
             }
             Address::Unix(path) => {
                 let fd = bind_unix(path)?;
+                // Nobody is connected before listen(2), whatever the mode was until now.
+                let gid = config.socket_group.map(Gid::from_raw);
+                rustix::fs::chown(path, None, gid)?;
+                rustix::fs::chmod(path, Mode::from_raw_mode(config.socket_mode))?;
                 (fd, listen.address.clone(), Some(SocketFile::of(path)?))
             }
         };
@@ -99,7 +110,7 @@ impl Listener {
             fd,
             listen: Listen {
                 address,
-                proxy: listen.proxy,
+                speaks: listen.speaks,
             },
             file,
         })
@@ -116,9 +127,12 @@ impl Listener {
 
     /// Its address as a person would type it into a browser.
     pub fn url(&self) -> String {
-        match &self.listen.address {
-            Address::Tcp(at) => format!("http://{at}"),
-            Address::Unix(path) => format!("unix:{}", path.display()),
+        match (&self.listen.address, self.listen.speaks) {
+            (Address::Tcp(at), Speaks::Http | Speaks::Proxied) => format!("http://{at}"),
+            (Address::Unix(path), Speaks::Http | Speaks::Proxied) => {
+                format!("unix:{}", path.display())
+            }
+            _ => self.listen.to_string(),
         }
     }
 
@@ -202,7 +216,7 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener) {
                     Accepted {
                         fd,
                         remote,
-                        proxy: listener.listen.proxy,
+                        speaks: listener.listen.speaks,
                     },
                 );
             }

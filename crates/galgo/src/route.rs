@@ -7,7 +7,7 @@ mod program;
 
 use std::sync::Arc;
 
-pub use program::{Found, Refusal, program, script};
+pub use program::{Found, Named, Owned, Refusal, Script, named, program, script};
 
 use crate::config::{Handler, Route};
 
@@ -57,14 +57,9 @@ pub(crate) fn first<'c>(
     host: &str,
     path: &[u8],
 ) -> Option<(usize, Kind)> {
-    let host = name(host);
     let mut slashless = None;
     for (index, route) in routes.into_iter().enumerate() {
-        if route
-            .host
-            .as_ref()
-            .is_some_and(|own| !own.eq_ignore_ascii_case(host))
-        {
+        if !answers(route, host) {
             continue;
         }
         match kind(route, path) {
@@ -77,6 +72,13 @@ pub(crate) fn first<'c>(
         }
     }
     slashless.map(|index| (index, Kind::Slashless))
+}
+
+/// Whether the route is one of that host's.
+fn answers(route: &Route, host: &str) -> bool {
+    let host = name(host);
+    let other = |own: &String| !own.eq_ignore_ascii_case(host);
+    !route.host.as_ref().is_some_and(other)
 }
 
 fn kind(route: &Route, path: &[u8]) -> Option<Kind> {

@@ -94,10 +94,11 @@ impl Ready {
             spawner(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
         let mut listeners = Vec::new();
         for listen in &config.listen {
-            let bound = Listener::bind(listen);
+            let bound = Listener::bind(listen, &config);
             listeners.push(bound.map_err(|e| cannot_listen(listen, &e))?);
         }
         let logs = Logs::open(&config.log).map_err(|e| format!("cannot open a log: {e}"))?;
+        crate::wasm::prepare_cache(&config);
         if let Some(identity) = &config.identity {
             become_user(identity)?;
         }
@@ -176,6 +177,10 @@ impl Ready {
             threads.push(thread(server.clone(), index, spawner, own, given, grace)?);
         }
         drop(listeners);
+        let ahead = server.clone();
+        let compile = std::thread::Builder::new().name("modules".into());
+        // Without the thread each is compiled when it is asked for.
+        let _ = compile.spawn(move || ahead.wasm.prepare(&ahead.config));
         let end = wait_for_signals(signals, &logs, &phase, threads);
         // After the last request.
         drop(watch_workers);
@@ -375,7 +380,7 @@ fn raise_descriptors() -> u64 {
 /// its socket, one open file, and the pipes of the programs that may run and the files of those that wait.
 fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
     const PER_PROGRAM: usize = 10;
-    const PER_WORKER: usize = 16;
+    const PER_WORKER: usize = 16 + crate::handler::files::OPEN;
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let reserved = 64
         + config.workers * (PER_WORKER + 2 * config.listen.len())

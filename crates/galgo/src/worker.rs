@@ -3,7 +3,6 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
     io,
     os::fd::OwnedFd,
     rc::Rc,
@@ -16,16 +15,19 @@ use std::{
 
 use galgo_spawn::Spawner;
 use rustix::fs::{Mode, OFlags};
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::{
     admission::Admission,
     config::{Config, Handler, Route},
+    handler::files,
     id::Ids,
+    idle::Idle,
     listen::Accepted,
     log::{Logs, access::Entry},
     tick,
     upstream::Upstream,
+    wasm::Wasm,
 };
 
 /// What all workers share.
@@ -37,6 +39,8 @@ pub struct Server {
     pub logs: Logs,
     /// Places for running programs.
     pub admission: Admission,
+    /// WebAssembly programs.
+    pub wasm: Wasm,
     /// Places of routes with a limit of their own.
     route_places: Vec<(Arc<Route>, Arc<Semaphore>)>,
     /// Programs that stay.
@@ -54,7 +58,7 @@ pub struct Server {
 pub struct Peer {
     /// Connections it has.
     pub connections: AtomicUsize,
-    /// The place of the one that has been idle longest; `u64::MAX`: none is.
+    /// Since when the one is that has been idle longest, as [`Idle`] counts; `u64::MAX`: none is.
     pub oldest: Arc<AtomicU64>,
     /// Hands it something to do.
     pub give: mpsc::UnboundedSender<Handed>,
@@ -115,10 +119,12 @@ impl Server {
         for (_, upstream) in &upstreams {
             upstream.follow(&phase);
         }
+        let wasm = Wasm::new(&config, &logs);
         Self {
             config,
             logs,
             admission,
+            wasm,
             route_places,
             upstreams,
             peers,
@@ -160,7 +166,8 @@ impl Server {
 
     /// Whether no more requests are taken.
     pub fn draining(&self) -> bool {
-        *self.phase.borrow() != Phase::Serving
+        // Asked several times a request: one load, as long as there was no other phase.
+        !matches!(self.phase.has_changed(), Ok(false)) && *self.phase.borrow() != Phase::Serving
     }
 }
 
@@ -180,6 +187,8 @@ pub struct Worker {
     /// /dev/null, the standard input of programs that get no body.
     pub null: OwnedFd,
     date: RefCell<(u64, Rc<str>)>,
+    /// In which second since the epoch it was last logged that there is no capacity.
+    busy: Cell<u64>,
     ending: Cell<bool>,
     lines: RefCell<Vec<u8>>,
 }
@@ -192,15 +201,9 @@ impl Worker {
     /// The worker number `index`.
     pub fn new(server: Arc<Server>, index: usize, spawner: Spawner) -> io::Result<Rc<Self>> {
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        let idle = Idle {
-            // `galgo run` has a worker and no connections.
-            oldest: server
-                .peers
-                .get(index)
-                .map(|p| p.oldest.clone())
-                .unwrap_or_default(),
-            ..Idle::default()
-        };
+        // `galgo run` has a worker and no connections.
+        let oldest = server.peers.get(index).map(|p| p.oldest.clone());
+        let idle = Idle::new(oldest.unwrap_or_default());
         Ok(Rc::new(Self {
             null,
             server,
@@ -209,6 +212,7 @@ impl Worker {
             ids: Ids::new(),
             idle,
             date: RefCell::new((0, "".into())),
+            busy: Cell::new(0),
             ending: Cell::new(false),
             lines: RefCell::default(),
         }))
@@ -223,6 +227,14 @@ impl Worker {
             *date = (second, httpdate::fmt_http_date(now).into());
         }
         date.1.clone()
+    }
+
+    /// Whether a 503 goes into the error log: the first of each second. Overload must not be made worse by
+    /// a line for each request; the access log has them all.
+    pub fn says_busy(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let second = now.unwrap_or_default().as_secs();
+        self.busy.replace(second) != second
     }
 
     /// Logs a request that is over.
@@ -259,91 +271,46 @@ impl Drop for Worker {
     }
 }
 
-/// Connections of a worker that wait for a request, the longest idle first: they make room when
-/// descriptors run short.
-#[derive(Debug, Default)]
-pub struct Idle {
-    /// The first of `waiting`, for other workers to see.
-    oldest: Arc<AtomicU64>,
-    waiting: RefCell<BTreeMap<u64, Rc<Notify>>>,
-}
-
-/// Places are numbered over all workers.
-static PLACES: AtomicU64 = AtomicU64::new(0);
-
-/// A connection's place among the idle ones; left when dropped.
-#[derive(Debug)]
-pub struct IdlePlace<'a> {
-    idle: &'a Idle,
-    key: u64,
-    shed: Rc<Notify>,
-}
-
-impl Idle {
-    /// Takes the last place.
-    pub fn enter(&self) -> IdlePlace<'_> {
-        let key = PLACES.fetch_add(1, Ordering::Relaxed);
-        let shed = Rc::new(Notify::new());
-        self.change(|waiting| waiting.insert(key, shed.clone()));
-        IdlePlace {
-            idle: self,
-            key,
-            shed,
-        }
-    }
-
-    /// Closes the connection that has been idle longest.
-    pub fn shed_oldest(&self) {
-        if let Some((_, shed)) = self.change(BTreeMap::pop_first) {
-            shed.notify_one();
-        }
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<u64, Rc<Notify>>) -> T) -> T {
-        let mut waiting = self.waiting.borrow_mut();
-        let changed = change(&mut waiting);
-        let oldest = waiting.first_key_value().map_or(u64::MAX, |(&key, _)| key);
-        self.oldest.store(oldest, Ordering::Relaxed);
-        changed
-    }
-}
-
-impl IdlePlace<'_> {
-    /// Resolves when this connection must make room.
-    pub async fn shed(&self) {
-        self.shed.notified().await;
-    }
-}
-
-impl Drop for IdlePlace<'_> {
-    fn drop(&mut self) {
-        self.idle.change(|waiting| waiting.remove(&self.key));
-    }
-}
-
 /// Runs a worker on this thread until the server drains and its last request is over, or until `grace` has passed then.
 pub fn run(worker: &Rc<Worker>, tasks: impl FnOnce(Rc<Worker>), grace: Duration) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let mut local = tokio::task::LocalSet::new();
-    let mut phase = worker.server.phase.clone();
     let entered = runtime.enter();
     local.block_on(&runtime, async { tasks(worker.clone()) });
+    // Apart from the tasks, so that it is looked at only when it has something to do.
+    let mut keeper = tokio::task::LocalSet::new();
+    let kept = keeper.spawn_local(keep(worker.clone(), grace));
     runtime.block_on(async {
         tokio::select! {
+            biased;
             () = &mut local => {}
-            () = tick::run() => {}
-            () = async {
-                let _ = phase.wait_for(|p| *p != Phase::Serving).await;
-                let ending = phase.wait_for(|p| *p == Phase::Ending);
-                let _ = tokio::time::timeout(grace, ending).await;
-            } => {}
+            () = &mut keeper => {}
         }
         // Requests that are dropped now are logged all the same.
         worker.ending.set(true);
     });
+    kept.abort();
     drop(local);
+    drop(keeper);
     drop(entered);
     Ok(())
+}
+
+/// What a worker does beside its requests, until `grace` has passed after it began to drain.
+async fn keep(worker: Rc<Worker>, grace: Duration) {
+    let mut phase = worker.server.phase.clone();
+    let ends = async {
+        let _ = phase.wait_for(|p| *p != Phase::Serving).await;
+        worker.idle.end_all();
+        let ending = phase.wait_for(|p| *p == Phase::Ending);
+        let _ = tokio::time::timeout(grace, ending).await;
+    };
+    tokio::select! {
+        () = ends => {}
+        () = tick::run() => {}
+        () = files::close_open() => {}
+        () = worker.idle.expire(worker.server.config.http.keep_alive) => {}
+    }
 }

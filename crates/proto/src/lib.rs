@@ -7,6 +7,8 @@ pub mod coding;
 pub mod cond;
 pub mod fcgi;
 pub mod fields;
+pub mod forwarded;
+pub mod gateway;
 pub mod h1;
 pub mod proxy;
 pub mod range;

@@ -16,6 +16,8 @@ pub struct Target {
     pub query_at: Option<usize>,
     /// `host[:port]` of an absolute-form target.
     pub authority: Option<String>,
+    /// The query, where it is not that of `raw`: a server in front of us has rewritten it.
+    pub rewritten: Option<String>,
 }
 
 /// Why a target is refused; each is a 400 but for `TooLong`, which is a 414.
@@ -48,14 +50,64 @@ impl Target {
                 path: b"*".to_vec(),
                 query_at: None,
                 authority: None,
+                rewritten: None,
             }),
             _ => Self::absolute(plain),
         }
     }
 
+    /// The target of a request that a server in front of us has taken apart: the `uri` it was asked, the decoded
+    /// `path` that it makes of that, and the query. What is not given is that of the URI.
+    pub fn passed_on(
+        uri: Option<&[u8]>,
+        path: Vec<u8>,
+        query: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Self, TargetError> {
+        let given = match query {
+            Some(query) => Some(printable(query)?),
+            None => None,
+        };
+        if let Some(query) = given {
+            well_formed(query.as_bytes())?;
+        }
+        if path.is_empty() {
+            let mut target = Self::parse(uri.unwrap_or_default(), limit)?;
+            target.rewritten = given.filter(|q| *q != target.query()).map(str::to_owned);
+            return Ok(target);
+        }
+        if !path.starts_with(b"/") || path.iter().any(u8::is_ascii_control) {
+            return Err(TargetError::Form);
+        }
+        if path.split(|&b| b == b'/').any(|s| s == b"." || s == b"..") {
+            return Err(TargetError::DotSegment);
+        }
+        let raw = match uri {
+            Some(uri) => printable(uri)?.to_owned(),
+            None => format!("{}?{}", encode(&path), given.unwrap_or_default()),
+        };
+        let raw = raw.strip_suffix('?').map_or(raw.clone(), str::to_owned);
+        if raw.len() > limit || path.len() > limit {
+            return Err(TargetError::TooLong);
+        }
+        let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
+        let mut target = Self {
+            raw,
+            path,
+            query_at,
+            authority: None,
+            rewritten: None,
+        };
+        target.rewritten = given.filter(|q| *q != target.query()).map(str::to_owned);
+        Ok(target)
+    }
+
     /// The query without its `?`; empty where there is none.
     pub fn query(&self) -> &str {
-        self.query_at.map_or("", |at| &self.raw[at..])
+        match &self.rewritten {
+            Some(query) => query,
+            None => self.query_at.map_or("", |at| &self.raw[at..]),
+        }
     }
 
     /// absolute-form (RFC 9112, 3.2.2): scheme and authority come off.
@@ -97,8 +149,23 @@ impl Target {
             path,
             query_at,
             authority,
+            rewritten: None,
         })
     }
+}
+
+/// A path as a target would have it: everything percent-encoded that has a meaning there or may not stand there.
+fn encode(path: &[u8]) -> String {
+    let mut out = String::with_capacity(path.len());
+    for &b in path {
+        match b {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
+                out.push(char::from(b));
+            }
+            b => out.push_str(&format!("%{b:02X}")),
+        }
+    }
+    out
 }
 
 /// Visible ASCII without `#`. Wider than RFC 3986, which has no place for `|` or `[` in a path or a
@@ -186,7 +253,7 @@ impl Authority {
     }
 }
 
-fn parse_port(digits: &str) -> Option<u16> {
+pub(crate) fn parse_port(digits: &str) -> Option<u16> {
     // u16::from_str takes a `+`.
     let plain = digits.len() <= 5 && digits.bytes().all(|b| b.is_ascii_digit());
     digits.parse().ok().filter(|&port| plain && port != 0)

@@ -53,6 +53,11 @@ impl EnvBlock {
         });
     }
 
+    /// The block itself: `NAME=value\0` one behind the other.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The variables as (name, value), in the order of their first byte in the block.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.vars.iter().map(|v| self.pair(v))

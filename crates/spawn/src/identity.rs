@@ -56,7 +56,7 @@ pub fn lookup(user: &str, group: Option<&str>) -> Result<Identity, Error> {
     let found = passwd(user)?.ok_or_else(|| Error::NoUser(user.to_owned()))?;
     let gid = match group {
         None => found.gid,
-        Some(name) => group_id(name)?.ok_or_else(|| Error::NoGroup(name.to_owned()))?,
+        Some(name) => self::group(name)?,
     };
     let groups = groups_of(&found.name, gid);
     Ok(Identity {
@@ -65,6 +65,11 @@ pub fn lookup(user: &str, group: Option<&str>) -> Result<Identity, Error> {
         groups,
         home: found.home,
     })
+}
+
+/// The id of the group `group`: a name, or a decimal id that the database knows.
+pub fn group(group: &str) -> Result<u32, Error> {
+    group_id(group)?.ok_or_else(|| Error::NoGroup(group.to_owned()))
 }
 
 /// The home folder of `user`; `None` where there is no such user.

@@ -8,6 +8,7 @@ mod child;
 mod direct;
 mod env;
 mod error;
+mod file_id;
 pub mod identity;
 pub mod inspect;
 mod raw;
@@ -17,6 +18,7 @@ pub use child::{Child, Exit, Status};
 pub use direct::Direct;
 pub use env::{EnvBlock, STRING_MAX, TooLong};
 pub use error::{Stage, StartError};
+pub use file_id::FileId;
 use std::{ffi::CString, io, os::fd::BorrowedFd};
 
 /// Resource limits of a program (setrlimit(2)); `None` leaves the server's own. CORE is always 0.

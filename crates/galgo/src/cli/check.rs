@@ -73,7 +73,7 @@ impl<W: Write> Report<W> {
     }
 
     fn programs(&mut self, config: &Config, route: &Route, cgi: &Cgi) -> io::Result<()> {
-        for seen in programs::all(config, route, cgi) {
+        for seen in programs::all(config, route, cgi).map(Seen::examined) {
             let verdict = seen.verdict();
             match verdict {
                 Verdict::Fine => self.counts.fine += 1,
@@ -111,6 +111,7 @@ impl<W: Write> Report<W> {
                 &path,
                 "is not a program (no #! line, not executable): its URL answers 403",
             ),
+            State::Module => self.line(Verdict::Fine, &path, ""),
             State::Program(found) if found.is_empty() => self.line(Verdict::Fine, &path, ""),
             State::Program(found) => found.iter().try_for_each(|finding| {
                 let verdict = if finding.fails {

@@ -35,6 +35,8 @@ Addresses:
   127.0.0.1:0          any free port; the first line printed names it
   unix:/run/galgo.sock a Unix socket
   proxy+127.0.0.1:8080 behind a proxy that speaks the PROXY protocol, version 2
+  fastcgi+unix:/run/galgo.sock
+                       behind a web server that speaks FastCGI; scgi+... likewise
 
 Examples:
   galgo serve

@@ -15,7 +15,7 @@ mod check;
 mod found;
 mod help;
 mod paint;
-mod programs;
+pub(crate) mod programs;
 mod run;
 mod serve;
 
@@ -55,6 +55,14 @@ enum Command {
     Check(Site),
     /// Print the version
     Version,
+    /// Runs instances of modules for a server; started by it alone
+    #[cfg(feature = "wasm")]
+    #[command(hide = true)]
+    WasmWorker,
+    /// Compiles a module for a server; started by it alone
+    #[cfg(feature = "wasm")]
+    #[command(hide = true)]
+    WasmCompile,
 }
 
 #[derive(Debug, clap::Args)]
@@ -119,6 +127,10 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::serve(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::check(&args),
+        #[cfg(feature = "wasm")]
+        Command::WasmWorker => Ok(galgo_wasm::worker::main()),
+        #[cfg(feature = "wasm")]
+        Command::WasmCompile => Ok(galgo_wasm::compile::main()),
         Command::Version => {
             println!("galgo {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)

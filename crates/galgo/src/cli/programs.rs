@@ -37,6 +37,8 @@ pub(super) struct Seen {
 pub(super) enum State {
     /// A program; empty where it is fine.
     Program(Vec<Finding>),
+    /// A WebAssembly module, whose inside only [`Seen::examined`] has looked at.
+    Module,
     /// No program: a request for it is refused.
     Other,
 }
@@ -57,8 +59,23 @@ impl Seen {
             State::Other => Verdict::Note,
             State::Program(found) if found.iter().any(|f| f.fails) => Verdict::Fails,
             State::Program(found) if !found.is_empty() => Verdict::Warns,
-            State::Program(_) => Verdict::Fine,
+            State::Program(_) | State::Module => Verdict::Fine,
         }
+    }
+
+    /// The same, with what is wrong inside a module: that takes as long as compiling it.
+    pub(super) fn examined(self) -> Self {
+        let State::Module = self.state else {
+            return self;
+        };
+        let wrong = crate::wasm::examine(&self.path).err();
+        let finding = wrong.map(|says| Finding {
+            says,
+            mend: String::new(),
+            fails: true,
+        });
+        let state = State::Program(finding.into_iter().collect());
+        Self { state, ..self }
     }
 }
 
@@ -74,7 +91,7 @@ pub(super) fn all<'c>(
 }
 
 /// The files that a route of programs may answer with, sorted.
-pub(super) fn files(root: &CgiRoot) -> Vec<PathBuf> {
+pub(crate) fn files(root: &CgiRoot) -> Vec<PathBuf> {
     let mut found = Vec::new();
     match root {
         CgiRoot::Program { path } => found.push(path.clone()),
@@ -103,17 +120,24 @@ pub(super) fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Looks at one file. `None`: no request reaches it (a dotfile, an editor's backup).
-pub(super) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
+/// The decoded path at which a file of a route answers.
+pub(crate) fn url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u8>> {
     let mut url = route.path.clone().into_bytes();
     if let CgiRoot::Folder { path: folder, .. } = &cgi.root {
-        url.extend_from_slice(path.strip_prefix(folder).ok()?.as_os_str().as_bytes());
+        url.extend_from_slice(file.strip_prefix(folder).ok()?.as_os_str().as_bytes());
     }
+    Some(url)
+}
+
+/// Looks at one file. `None`: no request reaches it (a dotfile, an editor's backup).
+pub(super) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
+    let url = url(route, cgi, &path)?;
     let state = match route::program(cgi, &route.path, &url) {
         Err(Refusal::NotFound) => return None,
         Err(Refusal::Forbidden(_)) if !claims_to_run(&path) => State::Other,
         Err(Refusal::Forbidden(why)) => State::Program(vec![refused(&path, why)]),
         Ok(found) if found.interpreter.is_some() => State::Program(inspect::check_source(&path)),
+        Ok(found) if found.module || begins_as_module(&path) => State::Module,
         Ok(_) => State::Program(inspect::check(&path, &config.path)),
     };
     Some(Seen { url, path, state })
@@ -139,18 +163,26 @@ fn refused(path: &Path, why: String) -> Finding {
     }
 }
 
+fn begins_as_module(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let file = File::options().read(true).custom_flags(NONBLOCK).open(path);
+    let read = file.and_then(|f| f.take(4).read_to_end(&mut head));
+    read.is_ok() && head == b"\0asm"
+}
+
+/// O_NONBLOCK: should a pipe stand there, nobody waits for its writer.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+
 /// Whether a file that may not be run looks as if it should: it begins as a script, is linked as a
 /// program, or cannot be looked at.
 fn claims_to_run(path: &Path) -> bool {
-    /// O_NONBLOCK: should a pipe stand there, nobody waits for its writer.
-    const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let library = path
         .file_name()
         .is_some_and(|name| memchr::memmem::find(name.as_bytes(), b".so").is_some());
     let mut head = Vec::new();
     let file = File::options().read(true).custom_flags(NONBLOCK).open(path);
     match file.and_then(|f| f.take(4).read_to_end(&mut head)) {
-        Ok(_) => head.starts_with(b"#!") || (head == b"\x7fELF" && !library),
+        Ok(_) => head.starts_with(b"#!") || head == b"\0asm" || (head == b"\x7fELF" && !library),
         Err(_) => true,
     }
 }

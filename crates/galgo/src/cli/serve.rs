@@ -7,7 +7,7 @@ use std::{
 
 use super::{Serve, found, paint::Paint};
 use crate::{
-    config::{Address, Listen},
+    config::{Address, Listen, Speaks},
     serve::{End, Ready},
 };
 
@@ -24,7 +24,7 @@ pub(super) fn serve(args: &Serve) -> Result<ExitCode, String> {
         let here = Address::Tcp(([127, 0, 0, 1], 8080).into());
         config.listen.push(Listen {
             address: here,
-            proxy: false,
+            speaks: Speaks::Http,
         });
     }
     let ready = Ready::prepare(config)?;

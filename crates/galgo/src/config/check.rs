@@ -26,14 +26,21 @@ pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
     let raw: RawConfig = toml::from_str(source).map_err(|e| text.parse_error(&e))?;
     let mut config = Config {
         listen: text.listen(&raw)?,
+        trusted: text.trusted(&raw)?,
+        socket_group: text.socket_group(&raw)?,
         identity: text.identity(&raw)?,
         umask: raw.umask.as_ref().map_or(0o022, |mask| mask.get_ref().0.0),
         log: text.log(&raw)?,
+        cache: text.cache(&raw)?,
         http: text.http(&raw)?,
         admission: text.admission(&raw)?,
         interpreters: text.interpreters(&raw)?,
         ..Config::default()
     };
+    config.socket_mode = raw
+        .socket_mode
+        .as_ref()
+        .map_or(config.socket_mode, |m| m.get_ref().0.0);
     config.workers = or_derived(text.count(&raw.workers, 0, 0, 1024)?, config.workers);
     config.path = text.search_path(&raw, config.path)?;
     config.dev_errors = match raw.dev_errors.as_ref().map(Spanned::get_ref) {
@@ -150,6 +157,14 @@ impl Text<'_> {
             format,
             error,
         })
+    }
+
+    /// `None`: "auto".
+    fn cache(&self, raw: &RawConfig) -> Checked<Option<std::path::PathBuf>> {
+        match &raw.cache {
+            Some(typed) if typed.get_ref() != "auto" => self.path(typed).map(Some),
+            _ => Ok(None),
+        }
     }
 
     fn log_to(&self, to: &raw::Text) -> Checked<LogTo> {

@@ -2,11 +2,12 @@
 
 use std::{path::PathBuf, sync::Arc, thread, time::Duration};
 
+use galgo_proto::forwarded::{Field, Trusted};
 use galgo_spawn::Limits;
 
 use super::{
-    Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, Http, Listen, Log, LogFormat,
-    LogTo,
+    Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, Handover, Http, Listen, Log,
+    LogFormat, LogTo, Sight, Speaks,
 };
 
 /// Event loops for each processor: one goes on while another waits for its program to be executed.
@@ -27,13 +28,20 @@ impl Default for Config {
         Self {
             listen: vec![Listen {
                 address,
-                proxy: false,
+                speaks: Speaks::Http,
             }],
+            trusted: Trusted {
+                fields: vec![Field::For, Field::Proto],
+                ..Trusted::default()
+            },
+            socket_mode: 0o660,
+            socket_group: None,
             identity: None,
             workers: WORKERS * cores(),
             umask: 0o022,
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             log: Log::default(),
+            cache: None,
             dev_errors: false,
             shutdown_grace: Duration::from_secs(10),
             http: Http::default(),
@@ -115,7 +123,9 @@ impl Cgi {
             document_root,
             env: Vec::new(),
             interpreters: Arc::default(),
+            handover: Handover::default(),
             options: CgiOptions::default(),
+            sight: Sight::default(),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use toml::Spanned;
 
 use super::{
-    Cgi, CgiRoot, Config, ConfigError, Files, Handler, Respond,
+    Cgi, CgiRoot, Config, ConfigError, Files, Handler, Respond, Sight,
     check::flag,
     error::Text,
     folder::{self, unopened},
@@ -43,7 +43,34 @@ impl Text<'_> {
             document_root,
             env: self.env(route)?,
             interpreters: config.interpreters.clone(),
+            handover: self.handover(route, config)?,
             options: self.options(&route.options(), &config.options)?,
+            sight: self.sight(route)?,
+        })
+    }
+
+    /// What the modules of a route see: `preopen`, `preopen_rw`, `network`.
+    fn sight(&self, route: &RawRoute) -> Checked<Sight> {
+        let mut folders: Vec<(String, PathBuf, bool)> = Vec::new();
+        for (map, write) in [(&route.preopen, false), (&route.preopen_rw, true)] {
+            for (guest, host) in map.iter().flat_map(|map| map.get_ref()) {
+                let name = self.no_nul(guest)?;
+                let fail =
+                    |message: &str| Err(self.bare(guest.span(), format!("{name:?} {message}")));
+                if !name.starts_with('/') {
+                    return fail("is no path inside a program: begin it with \"/\"");
+                }
+                if folders.iter().any(|(other, ..)| *other == name) {
+                    return fail("is opened twice: keep one of `preopen` and `preopen_rw`");
+                }
+                let path = self.path(host)?;
+                folder::open(&path).map_err(|e| self.unopened(host, &path, &e))?;
+                folders.push((name, path, write));
+            }
+        }
+        Ok(Sight {
+            folders,
+            network: flag(&route.network, false),
         })
     }
 
@@ -229,8 +256,16 @@ impl Text<'_> {
 
     /// Refuses the keys of `cgi` on a route of another kind.
     fn only_for_cgi(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let env = r.env.as_ref().map(Spanned::span);
-        self.misplaced(env.or_else(|| r.options().any()), "cgi", kind)
+        let typed = [
+            r.env.as_ref().map(Spanned::span),
+            r.preopen.as_ref().map(Spanned::span),
+            r.preopen_rw.as_ref().map(Spanned::span),
+            r.network.as_ref().map(Spanned::span),
+            r.sendfile.as_ref().map(Spanned::span),
+            r.accel_redirect.as_ref().map(Spanned::span),
+        ];
+        let typed = typed.into_iter().flatten().next();
+        self.misplaced(typed.or_else(|| r.options().any()), "cgi", kind)
     }
 
     pub(super) fn misplaced(

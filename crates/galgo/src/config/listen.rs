@@ -1,11 +1,18 @@
-//! Where to listen: `127.0.0.1:8080`, `[::1]:8080`, `unix:/path`, and `proxy+` in front of either.
+//! Where to listen: `127.0.0.1:8080`, `[::1]:8080`, `unix:/path`, and in front of either `proxy+`,
+//! `fastcgi+` or `scgi+`.
 
 use std::{fmt, net::SocketAddr, os::unix::ffi::OsStrExt, path::PathBuf, str::FromStr};
 
-use super::{Address, Listen};
+use super::{Address, Listen, Speaks};
 
 /// Bytes of a path in `sockaddr_un`, without the closing NUL (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
+
+const SPOKEN: [(&str, Speaks); 3] = [
+    ("proxy+", Speaks::Proxied),
+    ("fastcgi+", Speaks::FastCgi),
+    ("scgi+", Speaks::Scgi),
+];
 
 impl FromStr for Listen {
     type Err = String;
@@ -13,15 +20,16 @@ impl FromStr for Listen {
     /// Reads an address. A host name is refused, for it may mean several addresses or, tomorrow,
     /// another one; so is a lone port, which says nothing about who can reach it.
     fn from_str(text: &str) -> Result<Self, String> {
-        let (proxy, rest) = match text.strip_prefix("proxy+") {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
+        let spoken = SPOKEN.iter().find_map(|&(prefix, speaks)| {
+            let rest = text.strip_prefix(prefix)?;
+            Some((speaks, rest))
+        });
+        let (speaks, rest) = spoken.unwrap_or((Speaks::Http, text));
         let address = match rest.strip_prefix("unix:") {
             Some(path) => unix(path)?,
             None => Address::Tcp(tcp(rest)?),
         };
-        Ok(Self { address, proxy })
+        Ok(Self { address, speaks })
     }
 }
 
@@ -61,14 +69,14 @@ fn tcp(text: &str) -> Result<SocketAddr, String> {
         ));
     }
     Err(format!(
-        "{text:?} is not an address: write IP and port (\"127.0.0.1:8080\", \"[::1]:8080\") or \"unix:/path\", with \"proxy+\" in front where a PROXY header comes first"
+        "{text:?} is not an address: write IP and port (\"127.0.0.1:8080\", \"[::1]:8080\") or \"unix:/path\", with \"proxy+\" in front where a PROXY header comes first, \"fastcgi+\" or \"scgi+\" where a web server passes requests on"
     ))
 }
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.proxy {
-            f.write_str("proxy+")?;
+        if let Some((prefix, _)) = SPOKEN.iter().find(|(_, speaks)| *speaks == self.speaks) {
+            f.write_str(prefix)?;
         }
         self.address.fmt(f)
     }
@@ -97,6 +105,10 @@ mod tests {
             "unix:galgo.sock",
             "proxy+127.0.0.1:8080",
             "proxy+unix:/run/galgo.sock",
+            "fastcgi+unix:/run/galgo.sock",
+            "fastcgi+127.0.0.1:9000",
+            "scgi+unix:galgo.sock",
+            "scgi+[::1]:4000",
         ];
         for text in table {
             assert_eq!(
@@ -105,7 +117,10 @@ mod tests {
             );
         }
         let proxy: Listen = "proxy+[::1]:80".parse().unwrap();
-        assert!(proxy.proxy && matches!(proxy.address, Address::Tcp(a) if a.port() == 80));
+        assert!(
+            proxy.speaks == Speaks::Proxied
+                && matches!(proxy.address, Address::Tcp(a) if a.port() == 80)
+        );
     }
 
     #[test]
@@ -121,6 +136,8 @@ mod tests {
             ("http://127.0.0.1:8080/", "is a URL"),
             ("unix:", "needs a path"),
             ("proxy+proxy+127.0.0.1:80", "is not an address"),
+            ("fastcgi+proxy+127.0.0.1:80", "is not an address"),
+            ("fastcgi+tcp:127.0.0.1:80", "is not an address"),
             ("", "is not an address"),
         ];
         for (text, want) in table {

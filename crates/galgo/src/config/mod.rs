@@ -8,6 +8,7 @@
 //! | `check`, `routes`, `handlers`, `upstream`, `fields`, `userdir` | from typed to checked |
 //! | `cover` | no program's source is served as a file |
 //! | `folder`, `identity` | what the file system and the system's accounts say |
+//! | `front` | whose word about a client counts, files that programs hand over |
 //! | `listen`, `defaults`, `source` | addresses, defaults, where a configuration comes from |
 
 mod check;
@@ -16,6 +17,7 @@ mod defaults;
 mod error;
 mod fields;
 mod folder;
+mod front;
 mod handlers;
 mod identity;
 mod listen;
@@ -33,6 +35,7 @@ use std::{net::SocketAddr, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Dura
 pub use error::ConfigError;
 pub use identity::{Identity, identity};
 
+use galgo_proto::{forwarded::Trusted, h1::HeadLimits};
 use galgo_spawn::Limits;
 
 /// Everything the server was told.
@@ -40,6 +43,12 @@ use galgo_spawn::Limits;
 pub struct Config {
     /// Where to listen, in order.
     pub listen: Vec<Listen>,
+    /// The proxies whose word about a client counts.
+    pub trusted: Trusted,
+    /// Permission bits of the files of Unix sockets.
+    pub socket_mode: u32,
+    /// The group that the files of Unix sockets are given to.
+    pub socket_group: Option<u32>,
     /// Whom to become after binding, when started as root.
     pub identity: Option<Identity>,
     /// Threads, each with an event loop of its own.
@@ -50,6 +59,8 @@ pub struct Config {
     pub path: String,
     /// Logs.
     pub log: Log,
+    /// Where the compiled code of modules is kept; `None`: where the system's user keeps such things.
+    pub cache: Option<PathBuf>,
     /// Show the cause of a failed program to loopback clients.
     pub dev_errors: bool,
     /// How long requests may go on after SIGTERM.
@@ -75,8 +86,21 @@ pub struct Config {
 pub struct Listen {
     /// TCP address or path of a Unix socket.
     pub address: Address,
-    /// Require a PROXY protocol v2 header on each connection (`proxy+127.0.0.1:8080`, `proxy+unix:/path`).
-    pub proxy: bool,
+    /// What is spoken there.
+    pub speaks: Speaks,
+}
+
+/// What is spoken on the connections of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaks {
+    /// HTTP/1.
+    Http,
+    /// A PROXY protocol v2 header, then HTTP/1 (`proxy+127.0.0.1:8080`, `proxy+unix:/path`).
+    Proxied,
+    /// FastCGI, by a web server in front of us (`fastcgi+unix:/path`).
+    FastCgi,
+    /// SCGI, by a web server in front of us (`scgi+unix:/path`).
+    Scgi,
 }
 
 /// The address of a listener.
@@ -136,6 +160,17 @@ pub struct Http {
     pub max_target: usize,
 }
 
+impl Http {
+    /// The limits of a request head.
+    pub fn head_limits(&self) -> HeadLimits {
+        HeadLimits {
+            bytes: self.max_head,
+            fields: self.max_fields,
+            target: self.max_target,
+        }
+    }
+}
+
 /// How many programs may run, and how requests wait for their turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission {
@@ -180,8 +215,30 @@ pub struct Cgi {
     pub env: Vec<(String, String)>,
     /// Programs that run files by their ending: (".php", "/usr/bin/php-cgi").
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
+    /// Files that programs may hand over.
+    pub handover: Handover,
     /// How programs are run.
     pub options: CgiOptions,
+    /// What WebAssembly programs see of this machine.
+    pub sight: Sight,
+}
+
+/// What WebAssembly programs of a route see of this machine: nothing, unless it is named here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sight {
+    /// Folders: their path in the program, their path here, whether they may be written to.
+    pub folders: Vec<(String, PathBuf, bool)>,
+    /// Other machines, over TCP and UDP.
+    pub network: bool,
+}
+
+/// The folders out of which programs may have files sent in place of a body of their own.
+#[derive(Debug, Default)]
+pub struct Handover {
+    /// For `X-Sendfile`, which names a file by its path.
+    pub folders: Vec<Files>,
+    /// For `X-Accel-Redirect`, which names it by a path of its own: (`/protected/`, folder), the longest first.
+    pub paths: Vec<(String, Files)>,
 }
 
 /// A folder of programs, or one program.

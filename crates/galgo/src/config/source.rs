@@ -112,8 +112,10 @@ impl Files {
         };
         let copy = COPIES.iter().find(|copy| ends(path, copy));
         let original = &path[..path.len() - copy.map_or(0, |copy| copy.len())];
-        self.interpreters
-            .iter()
-            .any(|(ending, _)| ends(original, ending.as_bytes()))
+        // A `.wasm` file may be meant for browsers, a `.wcgi` file is a program and nothing else.
+        let endings = self.interpreters.iter().map(|(ending, _)| ending.as_str());
+        endings
+            .chain([".wcgi"])
+            .any(|ending| ends(original, ending.as_bytes()))
     }
 }

@@ -12,7 +12,8 @@ use serde::{
 use toml::Spanned;
 
 use super::{
-    Address, CgiOptions, CgiRoot, Config, ConfigError, Listen, Protocol, To, Upstream, Workers,
+    Address, CgiOptions, CgiRoot, Config, ConfigError, Listen, Protocol, Speaks, To, Upstream,
+    Workers,
     error::Text,
     folder,
     raw::{RawRoute, RawWorkers, Typed},
@@ -131,8 +132,9 @@ impl Text<'_> {
             .parse()
             .map_err(|e: String| self.error(typed.span(), e))?;
         match listen.address {
-            _ if listen.proxy => {
-                Err(self.error(typed.span(), "\"proxy+\" is for listeners: delete it"))
+            _ if listen.speaks != Speaks::Http => {
+                let message = "names a protocol of listeners: write the address alone";
+                Err(self.error(typed.span(), message))
             }
             Address::Unix(path) => {
                 let path = folder::absolute(&self.folder, &path.to_string_lossy());

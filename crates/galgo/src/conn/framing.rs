@@ -7,7 +7,7 @@ use galgo_proto::{
     h1::{Method, Version},
 };
 
-use super::{DRAIN, Request};
+use super::{DRAIN, Request, wire::Wire};
 use crate::{
     body::{Body, Output, Response},
     handler::status,
@@ -43,7 +43,7 @@ pub(super) fn program_framing(request: &Request<'_>, status: u16, output: &Outpu
         Framing::Length(n)
     } else if program.output_ended() {
         Framing::Length(program.ready() as u64)
-    } else if request.head.version == Version::Http11 {
+    } else if request.head.version == Version::Http11 && request.input.wire.is_http() {
         Framing::Chunked
     } else {
         Framing::UntilClose
@@ -53,7 +53,8 @@ pub(super) fn program_framing(request: &Request<'_>, status: u16, output: &Outpu
 pub(super) fn keeps_alive(worker: &Worker, request: &Request<'_>, framing: Framing) -> bool {
     request.head.keep_alive
         && !request.last
-        && !matches!(framing, Framing::UntilClose | Framing::Raw)
+        && (!matches!(framing, Framing::UntilClose | Framing::Raw)
+            || !request.input.wire.is_http())
         && !worker.server.draining()
         && request.body.left().is_none_or(|n| n <= DRAIN)
         // Nobody asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
@@ -75,7 +76,15 @@ pub(super) fn static_head(
     } else {
         framing
     };
-    head(worker, response, framing, request.head.version, keep_alive)
+    let version = request.head.version;
+    head(
+        worker,
+        response,
+        framing,
+        request.input.wire,
+        version,
+        keep_alive,
+    )
 }
 
 /// What a program says of the length of a body that is not sent, to HEAD or beside 304, is passed on
@@ -88,26 +97,30 @@ pub(super) fn promise(response: &mut Response, framing: Framing, output: &Output
     }
 }
 
-/// Writes the head of a response.
+/// Writes the head of a response: a front gets what a CGI program would print (RFC 3875, 6), and adds
+/// what is HTTP's.
 pub(super) fn head(
     worker: &Worker,
     response: &Response,
     framing: Framing,
+    wire: Wire,
     version: Version,
     keep_alive: bool,
 ) -> Vec<u8> {
     use io::Write as _;
     let mut out = Vec::with_capacity(512);
+    let http = wire.is_http();
+    let protocol = if http { "HTTP/1.1" } else { "Status:" };
     let reason = response
         .reason
         .as_deref()
         .unwrap_or_else(|| status::reason(response.status));
     // INVARIANT: writing to a Vec does not fail.
-    let _ = write!(out, "HTTP/1.1 {} {reason}\r\n", response.status);
-    if !response.fields.has("date") {
+    let _ = write!(out, "{protocol} {} {reason}\r\n", response.status);
+    if http && !response.fields.has("date") {
         let _ = write!(out, "Date: {}\r\n", worker.date());
     }
-    if !response.fields.has("server") {
+    if http && !response.fields.has("server") {
         out.extend_from_slice(b"Server: galgo\r\n");
     }
     for (name, value) in response.fields.iter() {
@@ -122,7 +135,8 @@ pub(super) fn head(
         Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
         Framing::Bodiless | Framing::UntilClose | Framing::Raw => {}
     }
-    if !keep_alive {
+    if !http {
+    } else if !keep_alive {
         out.extend_from_slice(b"Connection: close\r\n");
     } else if version == Version::Http10 {
         out.extend_from_slice(b"Connection: keep-alive\r\n");

@@ -7,6 +7,7 @@ use galgo_proto::{
     h1::{BodyLen, Chunk, Chunked},
 };
 
+use super::{front::Stdin, wire::Wire};
 use crate::{buf::Buf, fault::Fault, pace::Pace, sock::Sock};
 
 /// The most that is read ahead of a running request: pipelined requests beyond it wait in the kernel.
@@ -25,6 +26,8 @@ pub struct Input {
     pub pace: Pace,
     /// The client has shut down its sending side.
     pub half_closed: bool,
+    /// What is spoken. Only a client that speaks HTTP may half-close and go on reading.
+    pub wire: Wire,
 }
 
 /// How far a request body has been taken in.
@@ -43,6 +46,7 @@ pub struct RequestBody {
 enum Frame {
     Length(u64),
     Chunked(Box<Chunked>),
+    Records(Box<Stdin>),
     Ended,
 }
 
@@ -73,32 +77,61 @@ impl RequestBody {
         }
     }
 
+    /// The body of a request that comes in FastCGI records.
+    pub fn records(stdin: Stdin) -> Self {
+        Self {
+            frame: Frame::Records(Box::new(stdin)),
+            ready: 0,
+            taken: 0,
+            limit: u64::MAX,
+        }
+    }
+
+    /// What is owed to the front server for records that came meanwhile.
+    pub fn owed(&mut self) -> Vec<u8> {
+        match &mut self.frame {
+            Frame::Records(stdin) => std::mem::take(&mut stdin.owed),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Looks at what comes behind the body: a front server may abort the request (FastCGI, 5.4).
+    fn overhear(&mut self, buf: &mut Buf) -> Result<(), Fault> {
+        match self.frame {
+            Frame::Records(_) => self.next(buf).map(drop),
+            _ => Ok(()),
+        }
+    }
+
     /// Sets the most it may hold; a declared length beyond it is refused at once.
     pub fn limit(&mut self, limit: u64) -> Result<(), Fault> {
         self.limit = limit;
-        match self.frame {
-            Frame::Length(n) if n > limit => Err(TOO_LARGE),
+        match self.left() {
+            Some(n) if n > limit => Err(TOO_LARGE),
             _ => Ok(()),
         }
     }
 
     /// Whether all of it has been taken.
     pub fn is_over(&self) -> bool {
-        matches!(self.frame, Frame::Ended) && self.ready == 0
+        self.ready == 0
+            && match &self.frame {
+                Frame::Ended => true,
+                Frame::Records(stdin) => stdin.is_over(),
+                Frame::Length(_) | Frame::Chunked(_) => false,
+            }
     }
 
     /// The length, where it was declared.
     pub fn declared(&self) -> Option<u64> {
-        match self.frame {
-            Frame::Length(n) => Some(n + self.taken),
-            _ => None,
-        }
+        self.left().map(|n| n + self.taken)
     }
 
     /// What is left of a declared length.
     pub fn left(&self) -> Option<u64> {
-        match self.frame {
-            Frame::Length(n) => Some(n),
+        match &self.frame {
+            Frame::Length(n) => Some(*n),
+            Frame::Records(stdin) => stdin.left,
             _ => None,
         }
     }
@@ -115,6 +148,10 @@ impl RequestBody {
         }
         match &mut self.frame {
             Frame::Ended => return Ok(Next::End),
+            Frame::Records(stdin) => match stdin.step(buf)? {
+                Next::Data(n) => self.ready = n,
+                other => return Ok(other),
+            },
             _ if buf.is_empty() => return Ok(Next::More),
             Frame::Length(left) => {
                 self.ready = usize::try_from(*left).map_or(buf.len(), |left| left.min(buf.len()));
@@ -153,11 +190,15 @@ impl RequestBody {
         buf.consume(n);
         self.ready -= n;
         self.taken += n as u64;
-        if let Frame::Length(left) = &mut self.frame {
-            *left -= n as u64;
-            if *left == 0 {
-                self.frame = Frame::Ended;
+        match &mut self.frame {
+            Frame::Length(left) => {
+                *left -= n as u64;
+                if *left == 0 {
+                    self.frame = Frame::Ended;
+                }
             }
+            Frame::Records(stdin) => stdin.take(n),
+            Frame::Chunked(_) | Frame::Ended => {}
         }
     }
 }
@@ -193,7 +234,7 @@ impl Input {
 
     /// Watches a client whose request is complete. Returns once when it half-closes, and
     /// with [`Fault::Gone`] when it is gone; takes in what it pipelines meanwhile, up to a bound.
-    pub async fn watch(&mut self) -> Result<(), Fault> {
+    pub async fn watch(&mut self, body: &mut RequestBody) -> Result<(), Fault> {
         let Some(sock) = self.sock.clone() else {
             return std::future::pending().await;
         };
@@ -201,18 +242,22 @@ impl Input {
             match sock.read_idle(&mut self.buf).await {
                 Ok(0) => {
                     self.half_closed = true;
-                    return Ok(());
+                    return half_close(self.wire);
                 }
-                Ok(_) => {}
+                Ok(_) => body.overhear(&mut self.buf)?,
                 Err(_) => return Err(GONE),
             }
         }
-        watch_unread(Some(&sock), &mut self.half_closed).await
+        watch_unread(Some(&sock), &mut self.half_closed, self.wire).await
     }
 }
 
 /// As [`Input::watch`] where nothing may be read. Returns once when the client half-closes.
-pub async fn watch_unread(sock: Option<&Sock>, half_closed: &mut bool) -> Result<(), Fault> {
+pub async fn watch_unread(
+    sock: Option<&Sock>,
+    half_closed: &mut bool,
+    wire: Wire,
+) -> Result<(), Fault> {
     let Some(sock) = sock else {
         return std::future::pending().await;
     };
@@ -225,9 +270,14 @@ pub async fn watch_unread(sock: Option<&Sock>, half_closed: &mut bool) -> Result
         () = sock.gone() => Err(GONE),
         () = sock.read_closed() => {
             *half_closed = true;
-            Ok(())
+            half_close(wire)
         }
     }
+}
+
+/// A client that speaks HTTP may shut down its sending side and read on; a front server that closes is gone.
+fn half_close(wire: Wire) -> Result<(), Fault> {
+    if wire.is_http() { Ok(()) } else { Err(GONE) }
 }
 
 const GONE: Fault = Fault::Gone("the client closed the connection");

@@ -3,54 +3,55 @@
 //! 1. wait for a request  2. read its head  3. dispatch  4. send  5. log  6. the rest of its body
 
 pub mod framing;
+pub mod front;
 pub mod input;
+pub mod link;
+mod record;
 pub mod send;
 mod stream;
+pub mod wire;
 
 use std::{
     cell::RefCell,
-    net::SocketAddr,
     os::fd::AsFd,
     rc::Rc,
     sync::atomic::Ordering,
     time::{Duration, SystemTime},
 };
 
-use galgo_proto::h1::{ALLOW, BodyLen, Head, HeadError, HeadLimits, HeadScan, Version};
+use galgo_proto::{
+    forwarded::Unreadable,
+    h1::{ALLOW, BodyLen, Head, HeadError, HeadScan, Version},
+    target::Authority,
+};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
     buf::Buf,
+    config::Speaks,
     fault::Fault,
     handler,
     id::Id,
+    idle::Seat,
     listen::Accepted,
-    log::access::Entry,
+    log::{Level, access::Entry},
     pace::Pace,
     proxy,
+    route::Named,
+    serve::loopback,
     sock::Sock,
-    worker::{Phase, Worker},
+    worker::Worker,
 };
+use front::Arrived;
 use input::{Input, RequestBody};
+pub use link::Link;
 use send::{After, Sender};
+use wire::Wire;
 
 /// A request body that nobody read is taken in up to this size, so that the connection can go on.
 const DRAIN: u64 = 256 << 10;
 /// A connection that is closed with unread data lingers this long, so that the response arrives.
 const LINGER: Duration = Duration::from_secs(2);
-
-/// What is known of a connection.
-#[derive(Debug)]
-pub struct Link {
-    /// The client's address; `unix` for a Unix socket.
-    pub remote: Rc<str>,
-    /// The client's address, where it has one.
-    pub remote_ip: Option<SocketAddr>,
-    /// Our address.
-    pub local: Option<SocketAddr>,
-    /// `local` as text, without port.
-    pub local_text: Rc<str>,
-}
 
 /// A request that is being answered.
 #[derive(Debug)]
@@ -71,6 +72,8 @@ pub struct Request<'a> {
     pub stderr: String,
     /// A `100 Continue` is owed before the body is read.
     pub owes_continue: bool,
+    /// The file that a front server means by this request.
+    pub named: Option<Named>,
     /// Nothing behind this request can be trusted to be a request: the connection ends with its response.
     pub last: bool,
 }
@@ -99,7 +102,7 @@ impl Request<'_> {
     }
 
     fn interim(&self, head: &[u8]) {
-        if let Some(sock) = &self.input.sock {
+        if let (Some(sock), true) = (&self.input.sock, self.input.wire.is_http()) {
             // Nothing has been sent yet that could fill the socket's buffer; what fails here fails again.
             let _ = sock.try_write(head);
         }
@@ -134,6 +137,9 @@ impl Drop for Count<'_> {
 
 /// Every connection is busy: says so and closes.
 fn refuse(accepted: Accepted) {
+    if !matches!(accepted.speaks, Speaks::Http | Speaks::Proxied) {
+        return;
+    }
     const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     // A peer that does not take these few bytes loses them.
     let _ = rustix::io::write(&accepted.fd, BUSY);
@@ -167,7 +173,9 @@ impl Drop for Unfinished<'_> {
 
 struct Conn<'w> {
     worker: &'w Rc<Worker>,
+    seat: Seat<'w>,
     sock: Rc<Sock>,
+    speaks: Speaks,
     link: Link,
     input: Input,
     sender: Sender,
@@ -183,34 +191,25 @@ impl<'w> Conn<'w> {
             sock: Some(sock.clone()),
             pace: pace.clone(),
             half_closed: false,
+            wire: Wire::Http,
         };
-        let mut remote = accepted.remote;
-        let mut local = rustix::net::getsockname(sock.as_fd())
-            .ok()
-            .and_then(|a| SocketAddr::try_from(a).ok());
-        if accepted.proxy {
+        let mut link = Link::of(&*sock, accepted.remote);
+        if !may_speak(worker, accepted.speaks, &link) {
+            return None;
+        }
+        if accepted.speaks == Speaks::Proxied {
             let by = Instant::now() + http.head_timeout;
             let said = timeout_at(by, proxy::read(&mut input)).await.ok()?.ok()?;
             if let Some((from, to)) = said {
-                (remote, local) = (Some(from), Some(to));
+                link = Link::between(Some(from), Some(to));
             }
         }
-        let text = |a: Option<SocketAddr>| -> Rc<str> {
-            a.map_or_else(
-                || "unix".into(),
-                |a| a.ip().to_canonical().to_string().into(),
-            )
-        };
-        let link = Link {
-            remote: text(remote),
-            remote_ip: remote,
-            local,
-            local_text: text(local),
-        };
         let sender = Sender::new(sock.clone(), pace);
         Some(Self {
             worker,
+            seat: worker.idle.seat(),
             sock,
+            speaks: accepted.speaks,
             link,
             input,
             sender,
@@ -237,25 +236,40 @@ impl<'w> Conn<'w> {
         if self.worker.server.draining() {
             return false;
         }
-        let place = self.worker.idle.enter();
-        let mut phase = self.worker.server.phase.clone();
+        let place = self.seat.enter();
         tokio::select! {
             biased;
             read = self.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),
-            () = place.shed() => false,
-            _ = phase.wait_for(|p| *p != Phase::Serving) => false,
-            () = tokio::time::sleep(self.worker.server.config.http.keep_alive) => false,
+            // To make room, because the server drains, or because `keep_alive` is over.
+            () = place.ended() => false,
         }
+    }
+
+    /// Reads a request up to its body. `Ok(None)`: the client closed without sending one.
+    async fn arrive(&mut self) -> Result<Option<Arrived>, Fault> {
+        let http = &self.worker.server.config.http;
+        let limits = http.head_limits();
+        let by = Instant::now() + http.head_timeout;
+        self.sender.begin(Wire::Http);
+        let (input, wire) = (&mut self.input, &mut self.sender.wire);
+        let arrived = match self.speaks {
+            Speaks::Http | Speaks::Proxied => {
+                let Some(head) = self.head().await? else {
+                    return Ok(None);
+                };
+                return self.origin(head).map(Some);
+            }
+            Speaks::FastCgi => timeout_at(by, front::fastcgi(input, wire, &limits)).await,
+            Speaks::Scgi => timeout_at(by, front::scgi(input, wire, &limits)).await,
+        };
+        self.input.wire = self.sender.wire;
+        arrived.unwrap_or(Err(LATE_HEAD))
     }
 
     /// Reads a head. `Ok(None)`: the client closed without sending one.
     async fn head(&mut self) -> Result<Option<Head>, Fault> {
         let http = &self.worker.server.config.http;
-        let limits = HeadLimits {
-            bytes: http.max_head,
-            fields: http.max_fields,
-            target: http.max_target,
-        };
+        let limits = http.head_limits();
         let by = Instant::now() + http.head_timeout;
         let mut scan = HeadScan::default();
         loop {
@@ -268,12 +282,7 @@ impl<'w> Conn<'w> {
                 return Ok(Some(head));
             }
             match timeout_at(by, self.input.fill(0)).await {
-                Err(_elapsed) => {
-                    return Err(Fault::Client(
-                        408,
-                        "the request head took longer than head_timeout",
-                    ));
-                }
+                Err(_elapsed) => return Err(LATE_HEAD),
                 Ok(Ok(0) | Err(Fault::Gone(_))) if self.input.buf.is_empty() => return Ok(None),
                 Ok(Ok(0)) => return Err(Fault::Gone("the client left in the request head")),
                 Ok(done) => done.map(drop)?,
@@ -284,17 +293,20 @@ impl<'w> Conn<'w> {
     /// Answers one request.
     async fn request(&mut self) -> After {
         self.input.pace.reset();
-        let (head, fault) = match self.head().await {
+        let Arrived {
+            head,
+            link,
+            mut body,
+            named,
+        } = match self.arrive().await {
             Ok(None) => return After::Close,
-            Ok(Some(head)) => (Some(Rc::new(head)), None),
-            Err(fault) => (None, Some(fault)),
+            Ok(Some(arrived)) => arrived,
+            Err(fault) => return self.refuse_head(&fault).await,
         };
+        let head = Rc::new(head);
+        let link = link.as_ref().unwrap_or(&self.link);
         let began = Instant::now();
-        let entry = Rc::new(RefCell::new(self.entry(head.clone())));
-        let Some(head) = head else {
-            let fault = fault.unwrap_or(Fault::NotFound);
-            return self.refuse_head(&fault, &entry, began).await;
-        };
+        let entry = Rc::new(RefCell::new(self.entry(Some(head.clone()), link)));
         let mut unfinished = Unfinished {
             worker: self.worker,
             sock: self.sock.clone(),
@@ -302,16 +314,16 @@ impl<'w> Conn<'w> {
             began,
             over: false,
         };
-        let mut body = RequestBody::new(head.body);
         let mut request = Request {
             owes_continue: head.expects_continue && head.body != BodyLen::None,
             head,
-            link: &self.link,
+            link,
             input: &mut self.input,
             body: &mut body,
             entry,
             began,
             stderr: String::new(),
+            named,
             last: false,
         };
         let response = match handler::dispatch(self.worker, &mut request).await {
@@ -336,11 +348,45 @@ impl<'w> Conn<'w> {
         }
     }
 
-    fn entry(&self, head: Option<Rc<Head>>) -> Entry {
+    /// What trusted proxies say of the client: it asked that host, over that link.
+    fn origin(&self, mut head: Head) -> Result<Arrived, Fault> {
+        let body = RequestBody::new(head.body);
+        let trusted = &self.worker.server.config.trusted;
+        let origin = trusted.origin(&head.fields, self.link.remote_ip);
+        let Some(origin) = origin.map_err(|Unreadable(field)| {
+            let words = format!("a trusted proxy wrote a {field} that cannot be read");
+            let errors = &self.worker.server.logs.error;
+            errors.write(Level::Warn, &self.link.remote, &words);
+            Fault::Client(
+                400,
+                "what a trusted proxy says of the client cannot be read",
+            )
+        })?
+        else {
+            return Ok(Arrived {
+                head,
+                link: None,
+                body,
+                named: None,
+            });
+        };
+        let link = self.link.behind(&origin);
+        if let Some(Authority { host, port }) = origin.host {
+            (head.host, head.port) = (host, port);
+        }
+        Ok(Arrived {
+            head,
+            link: Some(link),
+            body,
+            named: None,
+        })
+    }
+
+    fn entry(&self, head: Option<Rc<Head>>, link: &Link) -> Entry {
         Entry {
             at: SystemTime::now(),
             id: self.worker.ids.next(),
-            remote: self.link.remote.clone(),
+            remote: link.remote.clone(),
             head,
             status: 0,
             bytes: 0,
@@ -354,26 +400,22 @@ impl<'w> Conn<'w> {
     }
 
     /// Answers what is not a request: nothing behind it can be trusted.
-    async fn refuse_head(
-        &mut self,
-        fault: &Fault,
-        entry: &Rc<RefCell<Entry>>,
-        began: Instant,
-    ) -> After {
+    async fn refuse_head(&mut self, fault: &Fault) -> After {
         let gone = matches!(fault, Fault::Gone(_));
-        entry.borrow_mut().status = fault.status();
-        entry.borrow_mut().outcome = fault.outcome();
-        if !gone {
-            let mut response =
-                handler::status::page(fault.status(), entry.borrow().id.as_str(), None);
+        let mut entry = self.entry(None, &self.link);
+        entry.status = fault.status();
+        entry.outcome = fault.outcome();
+        // Without the id of a request there is nothing to answer in.
+        if !gone && self.sender.wire != (Wire::FastCgi { id: 0 }) {
+            let mut response = handler::status::page(fault.status(), entry.id.as_str(), None);
             if response.status == 405 {
                 response.fields.push("Allow", ALLOW);
             }
             let sent = self.sender.send_simple(self.worker, response).await;
-            entry.borrow_mut().bytes = sent.unwrap_or(0);
+            entry.bytes = sent.unwrap_or(0);
         }
-        entry.borrow_mut().total = began.elapsed();
-        self.worker.log(&entry.borrow());
+        entry.total = entry.at.elapsed().unwrap_or_default();
+        self.worker.log(&entry);
         if gone { After::Reset } else { After::Close }
     }
 
@@ -382,7 +424,13 @@ impl<'w> Conn<'w> {
         let start = body.taken();
         loop {
             match body.next(&mut self.input.buf) {
-                Ok(input::Next::End) => return After::KeepAlive,
+                Ok(input::Next::End) => {
+                    let owed = body.owed();
+                    return match owed.is_empty() || self.sock.try_write(&owed).is_ok() {
+                        true => After::KeepAlive,
+                        false => After::Reset,
+                    };
+                }
                 Ok(input::Next::Data(n)) if body.taken() - start <= DRAIN => {
                     body.take(&mut self.input.buf, n);
                 }
@@ -413,10 +461,27 @@ impl<'w> Conn<'w> {
     }
 }
 
+/// Whether the peer may speak for clients: over FastCGI and SCGI it says who they are. Who may reach a Unix
+/// socket is for its mode to say.
+fn may_speak(worker: &Worker, speaks: Speaks, link: &Link) -> bool {
+    let front = matches!(speaks, Speaks::FastCgi | Speaks::Scgi);
+    let known = link
+        .remote_ip
+        .is_none_or(|ip| loopback(ip) || worker.server.config.trusted.covers(Some(ip)));
+    if front && !known {
+        let words = "is no front server: add its address to trusted_proxies if it is";
+        let errors = &worker.server.logs.error;
+        errors.write(Level::Warn, &link.remote, words);
+    }
+    known || !front
+}
+
 /// Closes so that the client sees that the response was cut.
 fn reset(sock: &Sock) {
     let _ = rustix::net::sockopt::set_socket_linger(sock.as_fd(), Some(Duration::ZERO));
 }
+
+const LATE_HEAD: Fault = Fault::Client(408, "the request head took longer than head_timeout");
 
 fn refused(e: HeadError) -> Fault {
     Fault::Client(e.status, e.why)

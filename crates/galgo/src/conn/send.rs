@@ -13,6 +13,7 @@ use super::{
     Request,
     framing::{Framing, bodiless, head, keeps_alive, program_framing, promise, static_head},
     stream::Stream,
+    wire::Wire,
 };
 use crate::{
     body::{Body, FilePart, Output, Part, Response},
@@ -40,12 +41,51 @@ pub enum After {
 pub struct Sender {
     pub(super) sock: Rc<Sock>,
     pub(super) pace: Pace,
+    pub(super) wire: Wire,
+    /// The end of the response has been written.
+    pub(super) ended: bool,
 }
 
 impl Sender {
     /// The sending side of `sock`.
     pub fn new(sock: Rc<Sock>, pace: Pace) -> Self {
-        Self { sock, pace }
+        Self {
+            sock,
+            pace,
+            wire: Wire::Http,
+            ended: false,
+        }
+    }
+
+    /// A request came: its response stands on the `wire`.
+    pub fn begin(&mut self, wire: Wire) {
+        self.pace.reset();
+        self.wire = wire;
+        self.ended = false;
+    }
+
+    /// Writes `parts` of a response, and its end with the `last` of them.
+    async fn write(&mut self, parts: [&[u8]; 4], last: bool) -> io::Result<()> {
+        let Self { sock, pace, .. } = self;
+        self.wire.write(sock, pace, parts, last).await?;
+        self.ended |= last;
+        Ok(())
+    }
+
+    /// Writes the end of a response, where it has one of its own and that has not been written.
+    async fn end(&mut self) -> io::Result<()> {
+        match self.ended || !matches!(self.wire, Wire::FastCgi { .. }) {
+            true => Ok(()),
+            false => self.write([b""; 4], true).await,
+        }
+    }
+
+    /// Writes a part of a response that more follows.
+    async fn write_more(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.wire {
+            Wire::FastCgi { .. } => self.write([bytes, b"", b"", b""], false).await,
+            Wire::Http | Wire::Scgi => write_more(&self.sock, &mut self.pace, bytes).await,
+        }
     }
 
     /// Sends a response that was made without a request, and that ends the connection.
@@ -56,13 +96,15 @@ impl Sender {
             _ => Vec::new(),
         };
         let framing = Framing::Length(body.len() as u64);
-        let head = head(worker, &response, framing, Version::Http11, false);
-        write_all(
-            &self.sock,
-            &mut self.pace,
-            &mut [IoSlice::new(&head), IoSlice::new(&body)],
-        )
-        .await?;
+        let head = head(
+            worker,
+            &response,
+            framing,
+            self.wire,
+            Version::Http11,
+            false,
+        );
+        self.write([&head, &body, b"", b""], true).await?;
         Ok(body.len() as u64)
     }
 
@@ -109,34 +151,58 @@ impl Sender {
 
     /// Sends a head and a body whose length is known.
     async fn whole(&mut self, head: &[u8], body: Body, framing: Framing) -> io::Result<u64> {
-        let Self { sock, pace } = self;
         let len = body.len();
         match body {
-            _ if framing == Framing::Bodiless => write_all(sock, pace, &mut [IoSlice::new(head)])
-                .await
-                .map(|()| 0),
-            Body::Bytes(b) => write_two(sock, pace, head, &b).await.map(|()| len),
-            Body::Shared(b) => write_two(sock, pace, head, &b).await.map(|()| len),
+            _ if framing == Framing::Bodiless => {
+                self.write([head, b"", b"", b""], true).await.map(|()| 0)
+            }
+            Body::Bytes(b) => self.write([head, &b, b"", b""], true).await.map(|()| len),
+            Body::Shared(b) => self.write([head, &b, b"", b""], true).await.map(|()| len),
             Body::File(part) => {
-                write_more(sock, pace, head).await?;
-                send_file(sock, pace, &part).await.map(|()| len)
+                self.write_more(head).await?;
+                self.send_file(&part).await?;
+                self.end().await.map(|()| len)
             }
             Body::Parts(parts) => {
-                write_more(sock, pace, head).await?;
+                self.write_more(head).await?;
                 for part in parts {
                     match part {
-                        Part::Bytes(b) => write_more(sock, pace, &b).await?,
-                        Part::File(f) => send_file(sock, pace, &f).await?,
+                        Part::Bytes(b) => self.write_more(&b).await?,
+                        Part::File(f) => self.send_file(&f).await?,
                     }
                 }
                 // The last part is never followed by more: an empty send pushes what is held back.
-                sock.push();
-                Ok(len)
+                self.sock.push();
+                self.end().await.map(|()| len)
             }
-            Body::Empty | Body::Program(_) => write_all(sock, pace, &mut [IoSlice::new(head)])
-                .await
-                .map(|()| 0),
+            Body::Empty | Body::Program(_) => {
+                self.write([head, b"", b"", b""], true).await.map(|()| 0)
+            }
         }
+    }
+
+    /// Sends a piece of a file. A file that became shorter meanwhile cuts the response.
+    async fn send_file(&mut self, part: &FilePart) -> io::Result<()> {
+        /// One call sends at most this much, so that other connections get their turn.
+        const PIECE: u64 = 1 << 20;
+        let Self {
+            sock, pace, wire, ..
+        } = self;
+        let mut offset = part.offset;
+        let end = part.offset + part.len;
+        while offset < end {
+            let len = usize::try_from((end - offset).min(PIECE)).unwrap_or(usize::MAX);
+            let mut left = wire.announce(sock, pace, len).await?;
+            while left > 0 {
+                let moved = sock.sendfile(&part.file, &mut offset, left);
+                match pace.wait(moved).await? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    n => left -= n,
+                }
+                tokio::task::consume_budget().await;
+            }
+        }
+        Ok(())
     }
 
     /// Sends what a program prints, as it prints it.
@@ -153,7 +219,8 @@ impl Sender {
             Framing::Raw => Vec::new(),
             _ => {
                 promise(&mut response, framing, &output);
-                head(worker, &response, framing, request.head.version, keep_alive)
+                let version = request.head.version;
+                head(worker, &response, framing, self.wire, version, keep_alive)
             }
         };
         let streamed = Stream {
@@ -164,7 +231,10 @@ impl Sender {
             sent: 0,
             dropped: 0,
         };
-        let (sent, result) = streamed.run(head).await;
+        let (sent, mut result) = streamed.run(head).await;
+        if result.is_ok() {
+            result = self.end().await.map_err(|_| Fault::Gone(GONE));
+        }
         {
             let mut entry = request.entry.borrow_mut();
             entry.bytes = sent;
@@ -219,9 +289,7 @@ impl Drop for Line {
     }
 }
 
-async fn write_two(sock: &Sock, pace: &mut Pace, a: &[u8], b: &[u8]) -> io::Result<()> {
-    write_all(sock, pace, &mut [IoSlice::new(a), IoSlice::new(b)]).await
-}
+const GONE: &str = "the connection was closed before the response had its end";
 
 /// Writes all of `parts`.
 pub(super) async fn write_all(
@@ -244,26 +312,6 @@ pub(super) async fn write_more(sock: &Sock, pace: &mut Pace, mut bytes: &[u8]) -
     while !bytes.is_empty() {
         let n = pace.wait(sock.send_more(bytes)).await?;
         bytes = &bytes[n..];
-    }
-    Ok(())
-}
-
-/// Sends a piece of a file. A file that became shorter meanwhile cuts the response.
-async fn send_file(sock: &Sock, pace: &mut Pace, part: &FilePart) -> io::Result<()> {
-    /// One call sends at most this much, so that other connections get their turn.
-    const PIECE: u64 = 1 << 20;
-    let mut offset = part.offset;
-    let end = part.offset + part.len;
-    while offset < end {
-        let len = usize::try_from((end - offset).min(PIECE)).unwrap_or(usize::MAX);
-        if pace
-            .wait(sock.sendfile(&part.file, &mut offset, len))
-            .await?
-            == 0
-        {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        tokio::task::consume_budget().await;
     }
     Ok(())
 }

@@ -108,14 +108,22 @@ impl Stream<'_, '_, '_> {
             _ => (b"", b""),
         };
         debug_assert!(!probed || self.framing == Framing::Chunked);
-        let mut parts = [head, before, body, after].map(IoSlice::new);
-        let Sender { sock, pace } = &mut *self.sender;
-        let write = write_all(sock, pace, &mut parts);
+        // What is too short has no end that would make a whole of it.
+        let ends = last
+            && match self.framing {
+                Framing::Length(n) => self.output.discard || self.sent + body.len() as u64 == n,
+                _ => true,
+            };
+        let Sender {
+            sock, pace, wire, ..
+        } = &mut *self.sender;
+        let write = wire.write(sock, pace, [head, before, body, after], ends);
         let (input, request_body) = (&mut *self.request.input, &mut *self.request.body);
         self.output
             .program
             .during(input, request_body, write)
             .await?;
+        self.sender.ended |= ends;
         if !head.is_empty() || self.sent == 0 {
             let mut entry = self.request.entry.borrow_mut();
             entry.first_byte = self.request.began.elapsed();
@@ -126,24 +134,32 @@ impl Stream<'_, '_, '_> {
 
     /// Sends `n` bytes that wait in the program's pipe, within their framing, without copying them.
     async fn pass_on(&mut self, n: usize) -> Result<(), Fault> {
-        let len = match self.framing {
-            Framing::Length(total) => {
-                let left = usize::try_from(total - self.sent).unwrap_or(usize::MAX);
-                self.output.excess |= n > left;
-                n.min(left)
-            }
-            _ => n,
+        let left = match self.framing {
+            Framing::Length(total) => usize::try_from(total - self.sent).unwrap_or(usize::MAX),
+            _ => usize::MAX,
         };
+        let len = n.min(left);
         let chunked = self.framing == Framing::Chunked;
         if chunked {
             let mut size = [0; 20];
             self.frame(chunk_size(&mut size, len), true).await?;
         }
-        let Sender { sock, pace } = &mut *self.sender;
+        let Sender {
+            sock, pace, wire, ..
+        } = &mut *self.sender;
         let (input, body) = (&mut *self.request.input, &mut *self.request.body);
         let program = &mut self.output.program;
+        let len = match len {
+            0 => 0,
+            _ => {
+                program
+                    .during(input, body, wire.announce(sock, pace, len))
+                    .await?
+            }
+        };
         program.pass_on(input, body, sock, pace, len).await?;
         self.sent += len as u64;
+        self.output.excess |= len == left && n > left;
         match chunked {
             true => self.frame(b"\r\n", false).await,
             false => Ok(()),
@@ -152,7 +168,7 @@ impl Stream<'_, '_, '_> {
 
     /// Sends framing around spliced data.
     async fn frame(&mut self, bytes: &[u8], more: bool) -> Result<(), Fault> {
-        let Sender { sock, pace } = &mut *self.sender;
+        let Sender { sock, pace, .. } = &mut *self.sender;
         let write = async {
             match more {
                 true => write_more(sock, pace, bytes).await,

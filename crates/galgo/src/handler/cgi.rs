@@ -1,12 +1,12 @@
-//! Programs, cold: a process for each request.
+//! Programs, cold: a process, or an instance of a module, for each request.
 //!
-//! 1. find the program  2. take in the body, where it goes to a file  3. wait for a place  4. start
-//! 5. its response: see `reply`
+//! 1. take in the body, where it goes to a file  2. wait for a place  3. start
+//! 4. its response: see `reply`
 
 use std::{
     ffi::CString,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     rc::Rc,
@@ -36,11 +36,13 @@ use crate::{
     log::Source,
     relay::{
         clock::Clocks,
+        process::Running,
         program::{Program, Started},
-        running::Running,
+        speaker::Speaker,
     },
-    route::{self, Found, Match, Refusal},
+    route::Found,
     sock::Sock,
+    wasm,
     worker::Worker,
 };
 
@@ -49,19 +51,21 @@ use crate::{
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 
-/// Answers a request by running the program it names.
+/// Answers a request by running `script`, of `route`.
 pub async fn answer(
     worker: &Rc<Worker>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
-    found: &Match<'_, '_>,
+    route: &Arc<Route>,
     cgi: &Cgi,
+    script: Found<'_>,
 ) -> Result<Answer, Fault> {
-    let path = &head.target.path;
-    let script = route::program(cgi, &found.route.path, path).map_err(|refusal| match refusal {
-        Refusal::NotFound => Fault::NotFound,
-        Refusal::Forbidden(why) => Fault::Refused(why),
-    })?;
+    if script.nph && !request.input.wire.is_http() {
+        return Err(Fault::Refused(
+            "an nph- program speaks HTTP to its client, and there is a front server between them"
+                .into(),
+        ));
+    }
     request.body.limit(cgi.options.max_body)?;
     // A local redirect's request has no body, whatever the one before it had.
     let mut run = Run {
@@ -75,15 +79,18 @@ pub async fn answer(
         BodyMode::File if head.body != BodyLen::None => Some(spool::spool(run.request).await?),
         _ => None,
     };
-    let permit = run.place(found.route).await?;
-    let program = run.start(file, permit).await?;
+    let module = run.module().await?;
+    let permit = run.place(route).await?;
+    let program = run.start(file, module, permit).await?;
     let answering = Answering {
         source: run.source(),
         nph: run.script.nph,
         options: &cgi.options,
+        handover: &cgi.handover,
+        head,
         request: run.request,
     };
-    answering.reply(Running::Program(Box::new(program))).await
+    answering.reply(Speaker::Program(Box::new(program))).await
 }
 
 /// One program about to answer one request.
@@ -112,10 +119,36 @@ impl Run<'_, '_, '_> {
         )
     }
 
-    /// Starts the process.
+    /// The code of a module, compiled now where that has not been done; `None`: it is no module.
+    async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
+        let wasm = &self.worker.server.wasm;
+        if !self.script.module && (self.script.interpreter.is_some() || !wasm.begins(&self.script))
+        {
+            return Ok(None);
+        }
+        let longest = self.cgi.options.first_byte_timeout;
+        let code = tokio::time::timeout(longest, wasm.code(&self.script));
+        let mut code = std::pin::pin!(code);
+        loop {
+            let input = &mut *self.request.input;
+            tokio::select! {
+                biased;
+                code = &mut code => {
+                    let late = |_| Fault::Late("the module was not compiled within first_byte_timeout".into());
+                    return code.map_err(late)?.map(Some);
+                }
+                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
+                    left?;
+                }
+            }
+        }
+    }
+
+    /// Starts the process, or the instance.
     async fn start(
         &mut self,
         file: Option<(OwnedFd, u64)>,
+        module: Option<wasm::Code>,
         permit: Permit,
     ) -> Result<Program, Fault> {
         let began = Instant::now();
@@ -125,26 +158,27 @@ impl Run<'_, '_, '_> {
             (None, BodyLen::None | BodyLen::Chunked) => None,
         };
         let env = self.environment(length)?;
-        let args = self.arguments()?;
         let clocks = Clocks::start(&self.cgi.options, "the program was ended");
         let pipes = Pipes::new(file.map(|(fd, _)| fd), self.head.body).map_err(|e| capacity(&e))?;
-        let mut tries = 0;
-        let child = loop {
-            match self.start_once(&pipes, &args, &env) {
-                Ok(child) => break child,
-                Err(e) if e.is_busy() && tries < BUSY_TRIES => {
-                    tries += 1;
-                    tokio::time::sleep(BUSY_PAUSE).await;
-                }
-                Err(e) => return Err(self.not_started(&e)),
+        let running = match module {
+            Some(code) => {
+                let launch = wasm::Launch {
+                    code,
+                    cgi: self.cgi,
+                    script_name: self.script.script_name,
+                    env: &env,
+                    stdio: pipes.theirs(&self.worker.null),
+                };
+                self.worker.server.wasm.launch(launch).await?
             }
+            None => Running::Native(self.execute(&pipes, &env).await?),
         };
         let Pipes { ours, .. } = pipes;
         self.request.entry.borrow_mut().start = began.elapsed();
         let io = |e: std::io::Error| Fault::Internal(format!("registering a pipe: {e}"));
         let options = &self.cgi.options;
         Ok(Program::new(Started {
-            child,
+            running,
             stdin: ours.stdin.map(Sock::writer).transpose().map_err(io)?,
             stdout: Sock::reader(ours.stdout).map_err(io)?,
             stderr: Sock::reader(ours.stderr).map_err(io)?,
@@ -155,6 +189,21 @@ impl Run<'_, '_, '_> {
             source: self.source(),
             permit,
         }))
+    }
+
+    /// Executes the program. A file that is being written is tried again for a moment.
+    async fn execute(&self, pipes: &Pipes, env: &EnvBlock) -> Result<galgo_spawn::Child, Fault> {
+        let args = self.arguments()?;
+        let mut tries = 0;
+        loop {
+            match self.start_once(pipes, &args, env) {
+                Err(e) if e.is_busy() && tries < BUSY_TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                started => return started.map_err(|e| self.not_started(&e)),
+            }
+        }
     }
 
     fn start_once(
@@ -169,11 +218,7 @@ impl Run<'_, '_, '_> {
             args,
             env,
             dir: &self.script.dir,
-            stdio: [
-                pipes.stdin.as_ref().unwrap_or(&self.worker.null).as_fd(),
-                pipes.stdout.as_fd(),
-                pipes.stderr.as_fd(),
-            ],
+            stdio: pipes.theirs(&self.worker.null),
             limits: options.limits,
             no_new_privs: options.no_new_privs,
         })
@@ -199,7 +244,9 @@ impl Run<'_, '_, '_> {
     fn environment(&self, content_length: Option<u64>) -> Result<EnvBlock, Fault> {
         let mut env = Env(EnvBlock::default());
         let known = Known {
-            script: &self.script,
+            script_name: self.script.script_name,
+            path_info: self.script.path_info,
+            path_translated: self.script.path_translated.as_deref(),
             script_filename: self.script.script_filename.as_bytes(),
             document_root: self.cgi.document_root.as_os_str().as_bytes(),
             env: &self.cgi.env,
@@ -284,6 +331,14 @@ impl Pipes {
             stderr,
             ours,
         })
+    }
+}
+
+impl Pipes {
+    /// The program's ends; `null` is an empty standard input.
+    fn theirs<'a>(&'a self, null: &'a OwnedFd) -> [BorrowedFd<'a>; 3] {
+        let stdin = self.stdin.as_ref().unwrap_or(null);
+        [stdin.as_fd(), self.stdout.as_fd(), self.stderr.as_fd()]
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod cgi;
 pub mod files;
+mod handover;
 mod reply;
 pub mod respond;
 pub mod spool;
@@ -16,7 +17,14 @@ use galgo_proto::{
     target::Target,
 };
 
-use crate::{body::Response, config::Handler, conn::Request, fault::Fault, route, worker::Worker};
+use crate::{
+    body::Response,
+    config::Handler,
+    conn::Request,
+    fault::Fault,
+    route::{self, Refusal},
+    worker::Worker,
+};
 
 /// Loop guard; RFC 3875, 6.2.2 sets none.
 const MAX_LOCAL_REDIRECTS: usize = 10;
@@ -37,15 +45,55 @@ pub async fn dispatch(worker: &Rc<Worker>, request: &mut Request<'_>) -> Result<
         return Ok(Response::new(204).with("Allow", ALLOW));
     }
     let mut head = request.head.clone();
-    for _ in 0..=MAX_LOCAL_REDIRECTS {
-        match answer(worker, request, &head).await? {
+    let mut answered = first(worker, request, &head).await?;
+    for _ in 0..MAX_LOCAL_REDIRECTS {
+        match answered {
             Answer::Response(response) => return Ok(response),
             Answer::Local(location) => head = Rc::new(redirected(&head, &location)?),
         }
+        answered = answer(worker, request, &head).await?;
+    }
+    if let Answer::Response(response) = answered {
+        return Ok(response);
     }
     Err(Fault::Script(format!(
         "more than {MAX_LOCAL_REDIRECTS} local redirects in a row: the programs redirect to each other"
     )))
+}
+
+/// Answers the request as it came: where a front server names the program's file, by that.
+async fn first(
+    worker: &Rc<Worker>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+) -> Result<Answer, Fault> {
+    let Some(named) = request.named.take() else {
+        return answer(worker, request, head).await;
+    };
+    if let Some(found) = route::named(&worker.server.config.routes, &head.host, &named) {
+        worker.server.admission.refuse_if_full()?;
+        let (route, cgi, script) = found.map_err(refused)?;
+        return cgi::answer(worker, request, head, route, cgi, script).await;
+    }
+    let found = route::find(&worker.server.config.routes, &head.host, &head.target.path);
+    let programs = found.is_some_and(|f| matches!(f.route.handler, Handler::Cgi(_)));
+    let missing = |answer: &Answer| match answer {
+        Answer::Response(r) => r.status == 404 && !programs,
+        Answer::Local(_) => false,
+    };
+    match (answer(worker, request, head).await, named.file) {
+        (Err(Fault::NotFound), Some(file)) if !programs => Err(outside(&file)),
+        (Ok(answer), Some(file)) if missing(&answer) => Err(outside(&file)),
+        (answered, _) => answered,
+    }
+}
+
+/// Nothing answers, and the front server had named a file.
+fn outside(file: &[u8]) -> Fault {
+    Fault::Refused(format!(
+        "the front server means the file {:?}, which lies in no folder of a `cgi` route",
+        String::from_utf8_lossy(file)
+    ))
 }
 
 async fn answer(
@@ -60,13 +108,25 @@ async fn answer(
         return Ok(Answer::Response(files::to_slash(head)));
     }
     match &found.route.handler {
-        Handler::Cgi(cgi) => cgi::answer(worker, request, head, &found, cgi).await,
+        Handler::Cgi(cgi) => {
+            // Whoever is turned away must not cost those who are served: no program is looked for.
+            worker.server.admission.refuse_if_full()?;
+            let script = route::program(cgi, &found.route.path, path).map_err(refused)?;
+            cgi::answer(worker, request, head, found.route, cgi, script).await
+        }
         Handler::Upstream(up) => upstream::answer(worker, request, head, &found, up).await,
         Handler::Files(files) => {
             let response = files::answer(files, head, found.rest);
             Ok(Answer::Response(status::dress(request, response)))
         }
         Handler::Respond(respond) => Ok(Answer::Response(respond::answer(respond))),
+    }
+}
+
+pub(crate) fn refused(refusal: Refusal) -> Fault {
+    match refusal {
+        Refusal::NotFound => Fault::NotFound,
+        Refusal::Forbidden(why) => Fault::Refused(why),
     }
 }
 

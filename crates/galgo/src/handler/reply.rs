@@ -5,25 +5,29 @@
 use galgo_proto::{
     Parsed,
     cgi::{Kind, Reply, ReplyBody, ReplyError, ReplyLimits, ReplyScan, nph},
+    h1::Head,
 };
 use galgo_spawn::{Exit, Status};
 use tokio::time::Instant;
 
-use super::Answer;
+use super::{Answer, handover};
 use crate::{
     body::{Body, Output, Response},
-    config::CgiOptions,
+    config::{CgiOptions, Handover},
     conn::{Request, input::watch_unread},
     fault::Fault,
     log::Source,
     pool,
-    relay::{process::how, program::Turn, running::Running},
+    relay::{process::how, program::Turn, speaker::Speaker},
 };
 
 /// A request that somebody is answering.
 pub(super) struct Answering<'a, 'r, 'c> {
     pub(super) request: &'a mut Request<'r>,
     pub(super) options: &'c CgiOptions,
+    /// Files it may hand over.
+    pub(super) handover: &'c Handover,
+    pub(super) head: &'c Head,
     /// It speaks to the client itself.
     pub(super) nph: bool,
     /// Names it in the log.
@@ -43,7 +47,7 @@ pub(super) async fn wait_for<T>(
         tokio::select! {
             biased;
             found = &mut place => break found?,
-            left = watch_unread(input.sock.as_deref(), &mut input.half_closed) => left?,
+            left = watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => left?,
         }
     };
     request.entry.borrow_mut().queue += began.elapsed();
@@ -52,7 +56,7 @@ pub(super) async fn wait_for<T>(
 
 impl Answering<'_, '_, '_> {
     /// Reads the response head, and decides what becomes of the rest.
-    pub(super) async fn reply(mut self, mut program: Running) -> Result<Answer, Fault> {
+    pub(super) async fn reply(mut self, mut program: Speaker) -> Result<Answer, Fault> {
         self.request.send_continue();
         if self.request.input.half_closed {
             self.request.probe();
@@ -80,7 +84,7 @@ impl Answering<'_, '_, '_> {
         }
     }
 
-    async fn head(&mut self, program: &mut Running) -> Result<Reply, Trouble> {
+    async fn head(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
         let limits = ReplyLimits {
             bytes: self.options.max_reply_head,
             ..Default::default()
@@ -101,7 +105,7 @@ impl Answering<'_, '_, '_> {
         };
         program.head_done();
         program.out().drain(..used);
-        if reply.body() == ReplyBody::Refuse {
+        if reply.body() == ReplyBody::Refuse && !handover::asked(self.handover, &reply) {
             self.some_output(program).await?;
             if program.ready() > 0 {
                 return Err(ReplyError::UntypedBody.into());
@@ -111,7 +115,7 @@ impl Answering<'_, '_, '_> {
     }
 
     /// A program that writes the whole response itself. Its first bytes are looked at for the log only.
-    async fn own_words(&mut self, program: &mut Running) -> Result<Reply, Trouble> {
+    async fn own_words(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
         self.some_output(program).await?;
         if program.ready() == 0 {
             return Err(ReplyError::Nothing.into());
@@ -128,7 +132,7 @@ impl Answering<'_, '_, '_> {
     }
 
     /// Waits for a byte of output, or its end.
-    async fn some_output(&mut self, program: &mut Running) -> Result<(), Trouble> {
+    async fn some_output(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
         while program.ready() == 0 && !program.output_ended() {
             self.turn(program).await?;
         }
@@ -136,14 +140,27 @@ impl Answering<'_, '_, '_> {
     }
 
     /// One turn of the program.
-    async fn turn(&mut self, program: &mut Running) -> Result<(), Trouble> {
+    async fn turn(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
         if program.turn(self.request.input, self.request.body).await? == Turn::HalfClosed {
             self.request.probe();
         }
         Ok(())
     }
 
-    async fn document(&mut self, mut program: Running, reply: Reply) -> Result<Answer, Fault> {
+    async fn document(&mut self, mut program: Speaker, mut reply: Reply) -> Result<Answer, Fault> {
+        let passed_on = self.request.link.passed_on;
+        match handover::answer(self.handover, self.head, &mut reply, passed_on) {
+            Ok(None) => {}
+            Ok(Some(response)) => {
+                self.end(program);
+                return Ok(Answer::Response(response));
+            }
+            Err(fault) => {
+                self.request.stderr = program.stderr_tail();
+                self.end(program);
+                return Err(fault);
+            }
+        }
         program.drain_ready(pool::SIZE);
         if program.output_ended()
             && let Some(fault) = program.cut().await
@@ -169,7 +186,7 @@ impl Answering<'_, '_, '_> {
     }
 
     /// What the program did wrong, together with how it ended.
-    async fn bad_reply(&mut self, mut program: Running, e: &ReplyError) -> Fault {
+    async fn bad_reply(&mut self, mut program: Speaker, e: &ReplyError) -> Fault {
         let ended = program.output_ended();
         let (exit, stderr) = program.post_mortem(!ended).await;
         self.request.entry.borrow_mut().exit = exit;
@@ -184,7 +201,7 @@ impl Answering<'_, '_, '_> {
     }
 
     /// Ends a program whose response is complete.
-    fn end(&self, program: Running) {
+    fn end(&self, program: Speaker) {
         let entry = self.request.entry.clone();
         program.finish(move |exit: Option<Exit>| entry.borrow_mut().exit = exit);
     }

@@ -20,6 +20,9 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
         entry.status = fault.status();
         entry.id
     };
+    if matches!(fault, Fault::Busy(_)) && !worker.says_busy() {
+        return;
+    }
     let level = match fault {
         Fault::Client(..) | Fault::Gone(_) | Fault::NotFound => return,
         Fault::Refused(_) | Fault::Busy(_) => Level::Warn,
@@ -55,9 +58,9 @@ pub fn failed(worker: &Rc<Worker>, request: &Request<'_>, fault: &Fault) -> Resp
 /// Whether the request was made on this machine. What came over a Unix socket, or says that it was
 /// passed on, is a proxy's: whom that serves is not known.
 fn is_developer(request: &Request<'_>) -> bool {
-    let near = request.link.remote_ip.is_some_and(|a| loopback(a.ip()));
+    let near = request.link.remote_ip.is_some_and(loopback);
     let passed_on = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
-    near && !passed_on.iter().any(|name| request.head.fields.has(name))
+    near && !request.link.passed_on && !passed_on.iter().any(|name| request.head.fields.has(name))
 }
 
 /// What to do about a failure, where its words do not say so themselves.

@@ -18,18 +18,24 @@ use super::{
     variables::{self, Known},
 };
 use crate::{
-    config::{self, BodyMode, Protocol},
+    config::{self, BodyMode, Handover, Protocol},
     conn::Request,
     fault::Fault,
     log::Source,
-    relay::{clock::Clocks, running::Running},
-    route::{self, Found, Match, Refusal},
+    relay::{clock::Clocks, speaker::Speaker},
+    route::{self, Match, Script},
     sock::Sock,
     upstream::{
         Lease, Unreachable, Upstream,
         exchange::{Begun, Exchange},
     },
     worker::Worker,
+};
+
+/// Applications hand no files over: fields that ask for it are removed.
+static NO_FILES: Handover = Handover {
+    folders: Vec::new(),
+    paths: Vec::new(),
 };
 
 /// Answers a request by asking the application of its route.
@@ -41,11 +47,7 @@ pub async fn answer(
     config: &config::Upstream,
 ) -> Result<Answer, Fault> {
     let path = &head.target.path;
-    let script =
-        route::script(config, &found.route.path, path).map_err(|refusal| match refusal {
-            Refusal::NotFound => Fault::NotFound,
-            Refusal::Forbidden(why) => Fault::Refused(why),
-        })?;
+    let script = route::script(config, &found.route.path, path).map_err(super::refused)?;
     let upstream = worker.server.upstream(found.route);
     let upstream = upstream.ok_or_else(|| Fault::Internal("a route has no upstream".into()))?;
     request.body.limit(config.options.max_body)?;
@@ -67,7 +69,7 @@ struct Ask<'a, 'r, 'c> {
     head: &'a Rc<Head>,
     config: &'c config::Upstream,
     upstream: &'c std::sync::Arc<Upstream>,
-    script: Found<'a>,
+    script: Script<'a>,
 }
 
 impl Ask<'_, '_, '_> {
@@ -94,9 +96,11 @@ impl Ask<'_, '_, '_> {
             source: self.source(),
             nph: false,
             options: &self.config.options,
+            handover: &NO_FILES,
+            head: self.head,
             request: self.request,
         };
-        let running = Running::Exchange(Box::new(exchange));
+        let running = Speaker::Exchange(Box::new(exchange));
         answering.reply(running).await
     }
 
@@ -162,8 +166,10 @@ impl Ask<'_, '_, '_> {
     fn variables(&self, length: Option<u64>, sink: &mut impl Sink) -> Result<(), Fault> {
         let folder = self.config.document_root.as_ref();
         let known = Known {
-            script: &self.script,
-            script_filename: self.script.script_filename.as_bytes(),
+            script_name: self.script.script_name,
+            path_info: self.script.path_info,
+            path_translated: self.script.path_translated.as_deref(),
+            script_filename: &self.script.script_filename,
             document_root: folder.map_or(b"", |folder| folder.as_os_str().as_bytes()),
             env: &self.config.env,
             options: &self.config.options,

@@ -10,13 +10,14 @@ use crate::{
     conn::Request,
     fault::Fault,
     log::{Level, Source},
-    route::Found,
     worker::Worker,
 };
 
 /// What routing and the route's configuration say.
 pub(super) struct Known<'a> {
-    pub(super) script: &'a Found<'a>,
+    pub(super) script_name: &'a [u8],
+    pub(super) path_info: &'a [u8],
+    pub(super) path_translated: Option<&'a [u8]>,
     /// SCRIPT_FILENAME; empty where no file is meant.
     pub(super) script_filename: &'a [u8],
     /// DOCUMENT_ROOT; empty where there is none.
@@ -47,32 +48,21 @@ pub(super) fn put(
         sink.put(name.as_bytes(), value.as_bytes());
     }
     let link = request.link;
-    let connection = vars::Connection {
-        remote_addr: if link.remote_ip.is_some() {
-            &link.remote
-        } else {
-            ""
-        },
-        remote_port: link.remote_ip.map(|a| a.port()),
-        server_addr: if link.local.is_some() {
-            &link.local_text
-        } else {
-            ""
-        },
-        server_port: link.local.map_or(0, |a| a.port()),
-        https: false,
-    };
+    let connection = link.connection();
     vars::connection(&connection, sink);
     let id = request.id();
     let script = vars::Script {
-        script_name: known.script.script_name,
-        path_info: known.script.path_info,
-        path_translated: known.script.path_translated.as_deref(),
+        script_name: known.script_name,
+        path_info: known.path_info,
+        path_translated: known.path_translated,
         script_filename: known.script_filename,
         document_root: known.document_root,
         unique_id: id.as_str(),
         content_length: known.content_length,
-        user: None,
+        user: link
+            .user
+            .as_ref()
+            .map(|(user, scheme)| (&**user, &**scheme)),
         pass_authorization: known.options.pass_authorization,
         drop_shellshock: known.options.drop_shellshock,
     };

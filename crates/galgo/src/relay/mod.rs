@@ -4,6 +4,6 @@ pub mod clock;
 mod errors;
 pub mod process;
 pub mod program;
-pub mod running;
+pub mod speaker;
 pub mod stderr;
 mod tend;

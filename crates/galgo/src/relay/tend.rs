@@ -55,7 +55,7 @@ async fn feed(
         Next::More => input.fill_body().await.map(|()| Fed::Moved),
         Next::End => {
             *stdin = None;
-            input.watch().await.map(|()| Fed::HalfClosed)
+            input.watch(body).await.map(|()| Fed::HalfClosed)
         }
         Next::Data(n) => {
             let Some(pipe) = stdin else {
@@ -67,7 +67,7 @@ async fn feed(
             let written = tokio::select! {
                 biased;
                 written = pipe.write(&data) => written,
-                closed = watch_unread(input.sock.as_deref(), &mut input.half_closed) => {
+                closed = watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
                     return closed.map(|()| Fed::HalfClosed);
                 }
             };

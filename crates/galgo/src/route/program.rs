@@ -8,14 +8,16 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+use galgo_spawn::FileId;
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2},
     io::Errno,
 };
 
-use crate::config::{Cgi, CgiRoot, Upstream};
+use crate::config::{Cgi, CgiRoot, Handler, Route, Upstream};
 
 /// A program and how the path falls apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +38,10 @@ pub struct Found<'p> {
     /// argument, but shows the source of a file for `-s`: a query must never become its argument.
     /// Perl, Python and the shells take the argument, which begins with `/` and so is no option.
     pub interpreter: Option<PathBuf>,
+    /// The file's name is that of a WebAssembly module, and no interpreter is named for it.
+    pub module: bool,
+    /// The file as it is now.
+    pub id: FileId,
     /// The file's name begins with `nph-`: its output goes to the client untouched.
     pub nph: bool,
 }
@@ -55,15 +61,21 @@ pub enum Refusal {
 /// There is none, or it may not be run; a file is never shown instead.
 pub fn program<'p>(cgi: &Cgi, route_path: &str, path: &'p [u8]) -> Result<Found<'p>, Refusal> {
     let (file, stat, length) = locate(&cgi.root, route_path, path)?;
-    let ours = cgi
-        .interpreters
-        .iter()
-        .find(|(ending, _)| file.ends_with(ending.as_bytes()));
-    let interpreter = ours.map(|(_, program)| program.clone());
-    runnable(&file, &stat, interpreter.is_some())?;
-    let mut found = found(file, Some(&cgi.document_root), path, length)?;
-    found.interpreter = interpreter;
-    Ok(found)
+    let (name, info) = path.split_at_checked(length).ok_or(Refusal::NotFound)?;
+    found(cgi, file, &stat, name, info)
+}
+
+/// What an application is asked for, and how the path falls apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script<'p> {
+    /// SCRIPT_NAME, no slash at its end.
+    pub script_name: &'p [u8],
+    /// PATH_INFO.
+    pub path_info: &'p [u8],
+    /// PATH_TRANSLATED.
+    pub path_translated: Option<Vec<u8>>,
+    /// SCRIPT_FILENAME; empty where no file is meant.
+    pub script_filename: Vec<u8>,
 }
 
 /// Finds the script that the decoded `path` names on a route of an upstream: a file that exists, where the
@@ -71,15 +83,34 @@ pub fn program<'p>(cgi: &Cgi, route_path: &str, path: &'p [u8]) -> Result<Found<
 ///
 /// # Errors
 /// There is none, or nobody may read it.
-pub fn script<'p>(up: &Upstream, route_path: &str, path: &'p [u8]) -> Result<Found<'p>, Refusal> {
-    let document_root = up.document_root.as_deref();
-    let Some(root) = &up.scripts else {
-        let own = route_path.strip_suffix('/').unwrap_or(route_path).len();
-        return found(Vec::new(), document_root, path, own);
+pub fn script<'p>(up: &Upstream, route_path: &str, path: &'p [u8]) -> Result<Script<'p>, Refusal> {
+    let (script_filename, length) = match &up.scripts {
+        None => {
+            let own = route_path.strip_suffix('/').unwrap_or(route_path);
+            (Vec::new(), own.len())
+        }
+        Some(root) => {
+            let (file, stat, length) = locate(root, route_path, path)?;
+            runnable(&file, &stat, true)?;
+            (file, length)
+        }
     };
-    let (file, stat, length) = locate(root, route_path, path)?;
-    runnable(&file, &stat, true)?;
-    found(file, document_root, path, length)
+    let (script_name, path_info) = path.split_at_checked(length).ok_or(Refusal::NotFound)?;
+    let document_root = up
+        .document_root
+        .as_deref()
+        .filter(|_| !path_info.is_empty());
+    Ok(Script {
+        script_name,
+        path_info,
+        path_translated: document_root.map(|root| translated(root, path_info)),
+        script_filename,
+    })
+}
+
+fn translated(document_root: &Path, path_info: &[u8]) -> Vec<u8> {
+    let root = document_root.as_os_str().as_bytes();
+    [root.strip_suffix(b"/").unwrap_or(root), path_info].concat()
 }
 
 /// The first existing file on the path: its name, what it is, and how much of the path names it.
@@ -92,8 +123,8 @@ fn locate(
     match root {
         CgiRoot::Program { path: file } => {
             let name = file.as_os_str().as_bytes();
-            let (_, stat) =
-                open(CWD, name, ResolveFlags::NO_MAGICLINKS).map_err(|e| refusal(e, file))?;
+            let opened = open(CWD, name, ResolveFlags::NO_MAGICLINKS);
+            let (_, stat) = opened.map_err(|errno| refusal(errno, file))?;
             Ok((name.to_owned(), stat, base))
         }
         CgiRoot::Folder { path: folder, fd } => {
@@ -105,6 +136,96 @@ fn locate(
             Ok((file, stat, base + 1 + length))
         }
     }
+}
+
+/// What a front server says of the program it means (fcgiwrap's contract).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Named {
+    /// SCRIPT_FILENAME.
+    pub file: Option<Vec<u8>>,
+    /// DOCUMENT_ROOT, in front of SCRIPT_NAME where there is no SCRIPT_FILENAME.
+    pub document_root: Option<Vec<u8>>,
+    /// SCRIPT_NAME.
+    pub script_name: Vec<u8>,
+    /// PATH_INFO.
+    pub path_info: Vec<u8>,
+}
+
+/// A program with the route that owns it.
+pub type Owned<'c, 'p> = (&'c Arc<Route>, &'c Cgi, Found<'p>);
+
+/// Finds the program that a front server names by its file, in a folder of a `cgi` route of this host, or as its one
+/// program: the innermost folder counts. `None`: no route has such a folder.
+///
+/// # Errors
+/// A route has such a folder, and there is no such program, or it may not be run.
+pub fn named<'c, 'p>(
+    routes: &'c [Arc<Route>],
+    host: &str,
+    named: &'p Named,
+) -> Option<Result<Owned<'c, 'p>, Refusal>> {
+    let file = match (&named.file, &named.document_root) {
+        (Some(file), _) => file.clone(),
+        (None, Some(root)) if !named.script_name.is_empty() => [
+            root.strip_suffix(b"/").unwrap_or(root),
+            &named.script_name[..],
+        ]
+        .concat(),
+        _ => return None,
+    };
+    let owns = |route: &'c Arc<Route>| {
+        let Handler::Cgi(cgi) = &route.handler else {
+            return None;
+        };
+        let own = cgi.root.path().as_os_str().as_bytes();
+        let below = file.strip_prefix(own)?;
+        let inside = match cgi.root {
+            CgiRoot::Folder { .. } => below.strip_prefix(b"/")?,
+            CgiRoot::Program { .. } if below.is_empty() || below.starts_with(b"/") => below,
+            CgiRoot::Program { .. } => return None,
+        };
+        super::answers(route, host).then_some((own.len(), route, cgi, inside))
+    };
+    let (_, route, cgi, below) = routes
+        .iter()
+        .filter_map(owns)
+        // Of equal folders the route that is tried first.
+        .reduce(|a, b| if b.0 > a.0 { b } else { a })?;
+    Some(inside(cgi, below, named).map(|found| (route, cgi, found)))
+}
+
+/// The program at `below` in its folder. What goes on behind it is PATH_INFO, and must be so in SCRIPT_NAME too.
+fn inside<'p>(cgi: &Cgi, below: &[u8], named: &'p Named) -> Result<Found<'p>, Refusal> {
+    let (file, stat, rest) = match &cgi.root {
+        CgiRoot::Program { path } => {
+            let (_, stat) = open(
+                CWD,
+                path.as_os_str().as_bytes(),
+                ResolveFlags::NO_MAGICLINKS,
+            )
+            .map_err(|errno| refusal(errno, path))?;
+            (path.as_os_str().as_bytes().to_owned(), stat, below)
+        }
+        CgiRoot::Folder { path, fd } => {
+            let (length, stat) = walk(fd.as_fd(), below, path)?;
+            let (own, rest) = below.split_at(length);
+            let file = [path.as_os_str().as_bytes(), b"/", own].concat();
+            (file, stat, rest)
+        }
+    };
+    let (script_name, path_info) = match (rest, &named.path_info[..]) {
+        ([], info) => (&named.script_name[..], info),
+        (rest, []) if named.script_name.ends_with(rest) => {
+            let at = named.script_name.len() - rest.len();
+            named.script_name.split_at(at)
+        }
+        (rest, info) if info == rest => (&named.script_name[..], info),
+        _ => {
+            let why = "SCRIPT_FILENAME goes on behind the program, and SCRIPT_NAME and PATH_INFO do not say how";
+            return Err(Refusal::Forbidden(why.into()));
+        }
+    };
+    found(cgi, file, &stat, script_name, path_info)
 }
 
 /// The length of the part of `below` that names the program.
@@ -172,21 +293,26 @@ fn open(folder: impl AsFd, path: &[u8], how: ResolveFlags) -> Result<(OwnedFd, S
     Ok((fd, stat))
 }
 
-/// How a path falls apart whose first `length` bytes name `file`.
 fn found<'p>(
+    cgi: &Cgi,
     file: Vec<u8>,
-    document_root: Option<&Path>,
-    path: &'p [u8],
-    length: usize,
+    stat: &Stat,
+    script_name: &'p [u8],
+    path_info: &'p [u8],
 ) -> Result<Found<'p>, Refusal> {
     let name_at = file.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
-    let nph = file[name_at..].starts_with(b"nph-");
-    let (script_name, path_info) = path.split_at_checked(length).ok_or(Refusal::NotFound)?;
-    let path_translated = document_root.filter(|_| !path_info.is_empty()).map(|root| {
-        let root = root.as_os_str().as_bytes();
-        [root.strip_suffix(b"/").unwrap_or(root), path_info].concat()
-    });
-    let dir = CString::new(file.get(..name_at.saturating_sub(1).max(1)).unwrap_or(b"/"));
+    let name = &file[name_at..];
+    let ours = cgi
+        .interpreters
+        .iter()
+        .find(|(ending, _)| name.ends_with(ending.as_bytes()));
+    let interpreter = ours.map(|(_, program)| program.clone());
+    let module = interpreter.is_none() && crate::wasm::is_name(name);
+    runnable(&file, stat, interpreter.is_some() || module)?;
+    let path_translated =
+        (!path_info.is_empty()).then(|| translated(&cgi.document_root, path_info));
+    let nph = name.starts_with(b"nph-");
+    let dir = CString::new(&file[..name_at.saturating_sub(1).max(1)]);
     // A NUL never gets here: no Target and no configuration holds one.
     let (Ok(dir), Ok(script_filename)) = (dir, CString::new(file)) else {
         return Err(Refusal::NotFound);
@@ -197,7 +323,9 @@ fn found<'p>(
         path_translated,
         script_filename,
         dir,
-        interpreter: None,
+        interpreter,
+        module,
+        id: FileId::of(stat),
         nph,
     })
 }

@@ -117,7 +117,7 @@ impl Sending {
         if self.closed || (self.queue.is_empty() && self.open == 0) {
             return match next {
                 Next::More => input.fill_body().await.map(|()| Fed::Moved),
-                _ => input.watch().await.map(|()| Fed::HalfClosed),
+                _ => input.watch(body).await.map(|()| Fed::HalfClosed),
             };
         }
         self.write(conn, input, body, next).await
@@ -139,7 +139,7 @@ impl Sending {
         let written = tokio::select! {
             biased;
             written = conn.write(&parts) => written,
-            closed = watch_unread(input.sock.as_deref(), &mut input.half_closed) => {
+            closed = watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
                 return closed.map(|()| Fed::HalfClosed);
             }
         };

@@ -126,3 +126,28 @@ fn missing_libraries_are_named() {
         done.out
     );
 }
+
+#[cfg(feature = "wasm")]
+#[test]
+fn modules_are_looked_into() {
+    let site = Site::new();
+    let module = |name: &str, text: &str| {
+        let path = site.path("cgi-bin").join(name);
+        std::fs::write(path, wat::parse_str(text).unwrap()).unwrap();
+    };
+    module("good.wasm", "(module (func (export \"_start\")))");
+    let imports = "(module (import \"env\" \"one\" (func)) (import \"env\" \"two\" (func))
+        (func (export \"_start\")))";
+    module("asks.wasm", imports);
+    site.file("cgi-bin/cut.wasm", "\0asm");
+    let done = site.galgo(&["check"]);
+    for line in [
+        "FAIL  cgi-bin/asks.wasm: it imports what galgo does not offer: env.one, env.two\n",
+        "FAIL  cgi-bin/cut.wasm: the file is cut off within its first 8 bytes\n",
+        "ok    cgi-bin/good.wasm\n",
+        "3 programs: 1 ok, 0 warnings, 2 would fail\n",
+    ] {
+        assert!(done.out.contains(line), "{line} in {}", done.out);
+    }
+    assert_eq!(done.code, 1);
+}

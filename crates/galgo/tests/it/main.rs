@@ -18,11 +18,16 @@ mod cgi;
 mod faults;
 mod files;
 mod framing;
+mod fronts;
+mod handover;
 #[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
 mod harness;
 mod logs;
+mod proxied;
 mod secrets;
 mod server;
+#[cfg(feature = "wasm")]
+mod wasm;
 
 use std::process::ExitCode;
 
@@ -34,13 +39,18 @@ fn main() -> ExitCode {
     let args = libtest_mimic::Arguments::from_args();
     let tests = [
         harness::tests(),
-        cgi::tests(),
+        harness::both_ways(cgi::tests()),
         faults::tests(),
         files::tests(),
         framing::tests(),
+        harness::both_ways(fronts::tests()),
+        handover::tests(),
         logs::tests(),
+        proxied::tests(),
         secrets::tests(),
         server::tests(),
+        #[cfg(feature = "wasm")]
+        wasm::tests(),
     ]
     .concat();
     libtest_mimic::run(&args, harness::trials(tests)).exit_code()

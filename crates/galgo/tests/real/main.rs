@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod bang;
+mod behind;
 mod cgit;
 mod curl;
 mod fastcgi;
@@ -20,6 +21,8 @@ mod programs;
 mod recipe;
 mod repository;
 mod site;
+#[cfg(feature = "wasm")]
+mod wasm;
 
 /// The longest a test waits for something that must happen: a guard, not a measure.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);

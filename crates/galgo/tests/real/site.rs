@@ -79,11 +79,23 @@ impl Site {
         self.serve_folder(&folder)
     }
 
+    /// Serves it on one more address; `top` stands at the top of galgo.toml.
+    pub(crate) fn serve_also(self, top: &str, config: &str, listen: &str) -> Server {
+        self.file("galgo.toml", format!("{top}\n{PATIENT}\n{config}"));
+        let folder = self.folder.path().to_owned();
+        self.serve_on(&folder, &["--listen", listen])
+    }
+
     /// Serves another folder, which has a configuration of its own.
     pub(crate) fn serve_folder(self, folder: &Path) -> Server {
+        self.serve_on(folder, &[])
+    }
+
+    fn serve_on(self, folder: &Path, more: &[&str]) -> Server {
         let log = fs::File::create(self.path("error.log")).unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_galgo"))
             .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(more)
             .arg(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -42,7 +42,7 @@ impl BodyLen {
 }
 
 /// 1*DIGIT (RFC 9110, 8.6) below 2^63, so that it is a file offset everywhere.
-fn content_length(value: &[u8]) -> Result<u64, HeadError> {
+pub(crate) fn content_length(value: &[u8]) -> Result<u64, HeadError> {
     let bad = HeadError::new(400, "Content-Length is not a length");
     // Nineteen digits fit a u64.
     if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {

@@ -47,7 +47,7 @@ pub struct HeadError {
 }
 
 impl HeadError {
-    pub(super) const fn new(status: u16, why: &'static str) -> Self {
+    pub(crate) const fn new(status: u16, why: &'static str) -> Self {
         Self { status, why }
     }
 }

@@ -28,7 +28,7 @@ impl Method {
     }
 
     /// Takes any token but TRACE and CONNECT, which are a 405; letter case counts (RFC 9110, 9.1).
-    pub(super) fn parse(raw: &[u8]) -> Result<Self, HeadError> {
+    pub(crate) fn parse(raw: &[u8]) -> Result<Self, HeadError> {
         match raw {
             b"GET" => Ok(Self::Get),
             b"HEAD" => Ok(Self::Head),

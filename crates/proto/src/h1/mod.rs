@@ -10,6 +10,7 @@ mod method;
 mod scan;
 
 pub use body::BodyLen;
+pub(crate) use body::content_length;
 pub use chunked::{Chunk, ChunkError, Chunked};
 pub use head::{ALLOW, Head, HeadError};
 pub use method::{Method, Version};

@@ -38,6 +38,7 @@ fn head(fields: &[(&str, &str)]) -> Head {
             path: b"/cgi-bin/a.cgi/x y".to_vec(),
             query_at: Some(21),
             authority: None,
+            rewritten: None,
         },
         version: Version::Http11,
         fields: list,

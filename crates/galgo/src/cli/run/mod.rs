@@ -26,7 +26,6 @@ use crate::{
     handler::{self, Answer, cgi, status},
     log::Logs,
     pace::Pace,
-    route::Match,
     tick,
     worker::{Peer, Phase, Server, Worker},
 };
@@ -162,6 +161,7 @@ async fn exchange(
         sock: None,
         pace: Pace::new(http.rate_grace, http.min_rate),
         half_closed: false,
+        wire: crate::conn::wire::Wire::Http,
     };
     let mut body = RequestBody::new(head.body);
     let entry = print::entry(worker.ids.next(), &link, &head);
@@ -173,16 +173,15 @@ async fn exchange(
         entry: Rc::new(RefCell::new(entry)),
         began: Instant::now(),
         stderr: String::new(),
+        named: None,
         owes_continue: false,
         last: true,
     };
-    let matched = Match {
-        route: &route.route,
-        rest: &[],
-        slash_missing: false,
-    };
     let answer = match route.cgi() {
-        Some(cgi) => cgi::answer(worker, &mut request, &head, &matched, cgi).await,
+        Some(cgi) => match crate::route::program(cgi, &route.route.path, &head.target.path) {
+            Ok(script) => cgi::answer(worker, &mut request, &head, &route.route, cgi, script).await,
+            Err(refusal) => Err(handler::refused(refusal)),
+        },
         None => return 1, // INVARIANT: only `cgi` routes own programs
     };
     request.entry.borrow_mut().first_byte = request.began.elapsed();

@@ -132,11 +132,5 @@ fn local(place: &Place) -> SocketAddr {
 
 /// A client on this machine.
 fn link(local: SocketAddr) -> Link {
-    let remote: SocketAddr = ([127, 0, 0, 1], 0).into();
-    Link {
-        remote: remote.ip().to_string().into(),
-        remote_ip: Some(remote),
-        local: Some(local),
-        local_text: local.ip().to_canonical().to_string().into(),
-    }
+    Link::between(Some(([127, 0, 0, 1], 0).into()), Some(local))
 }

@@ -77,7 +77,7 @@ fn the_example_holds_every_key() {
 fn the_example_shows_the_defaults() {
     let live = live();
     // These have no default, and name accounts and programs that a system may not have.
-    let examples = ["user ", "group ", "host ", "env ", "root "];
+    let examples = ["user ", "group ", "host ", "env ", "root ", "socket_group "];
     let (settings, _) = live.split_once("[interpreters]").unwrap();
     let kept = settings
         .lines()
@@ -154,7 +154,7 @@ fn the_reference_names_every_key_with_its_default() {
             .filter(row)
             .any(|row| row.contains(&format!("| `{value}` |")));
         assert!(
-            shown || ["user", "group"].contains(&key),
+            shown || ["user", "group", "socket_group"].contains(&key),
             "docs: {key} is not shown as {value}"
         );
     }

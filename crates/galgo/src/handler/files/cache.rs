@@ -1,4 +1,5 @@
-//! Small files of this thread, answered without being opened again.
+//! Files of this thread, answered without being opened again: small ones from memory, a few large ones
+//! from the descriptor that is open.
 //!
 //! Each answer is revalidated with one fstatat(2): the file under that path must have the inode, size and
 //! times it had. Its path was resolved beneath the route when it was read, and an equal file is
@@ -8,27 +9,36 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
-    os::fd::{AsRawFd, RawFd},
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+    rc::Rc,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use galgo_proto::{Fields, h1::Head};
 use rustix::fs::{AtFlags, Stat, statat};
+use tokio::sync::Notify;
 
+use super::send::SMALL;
 use crate::{
-    body::{Body, Response},
+    body::{Body, FilePart, Response},
     config,
 };
 
 /// Files kept for each thread, and their bytes together: past either all are dropped.
 const FILES: usize = 1024;
 const BYTES: usize = 16 << 20;
+/// Large files kept open for each thread: `max_connections` leaves these descriptors free.
+pub(crate) const OPEN: usize = 16;
+/// All are closed after this, so that a file that was removed does not fill its disk, and its disk can be
+/// unmounted.
+const OPEN_FOR: Duration = Duration::from_secs(5);
 /// A change within the same tick of the clock would leave no trace in the times (seconds).
 const SETTLED: i64 = 2;
 
 thread_local! {
     static CACHE: RefCell<Cache> = RefCell::default();
+    static OPENED: Rc<Notify> = Rc::default();
 }
 
 #[derive(Default)]
@@ -37,6 +47,7 @@ struct Cache {
     routes: HashMap<RawFd, HashMap<Vec<u8>, Kept>>,
     files: usize,
     bytes: usize,
+    open: usize,
 }
 
 struct Kept {
@@ -44,7 +55,12 @@ struct Kept {
     path: Vec<u8>,
     identity: Identity,
     fields: Fields,
-    body: Arc<[u8]>,
+    content: Content,
+}
+
+enum Content {
+    Bytes(Arc<[u8]>),
+    Open(Arc<OwnedFd>, u64),
 }
 
 /// What changes when a file does.
@@ -85,7 +101,7 @@ pub(super) fn answer(files: &config::Files, rest: &[u8]) -> Option<Response> {
             status: 200,
             reason: None,
             fields: kept.fields.clone(),
-            body: Body::Shared(kept.body.clone()),
+            body: kept.content.body(),
         })
     })
 }
@@ -98,33 +114,57 @@ pub(super) fn keep(
     before: Identity,
     response: &Response,
 ) {
-    let Body::Bytes(body) = &response.body else {
-        return;
+    let content = match &response.body {
+        Body::Bytes(bytes) => Content::Bytes(bytes.as_slice().into()),
+        Body::File(part) if part.len > SMALL => Content::Open(part.file.clone(), part.len),
+        _ => return,
     };
     let same = identity(files, &path) == Some(before);
-    if response.status != 200 || !same || !before.has_settled() || before.size != length(body) {
+    if response.status != 200
+        || !same
+        || !before.has_settled()
+        || before.size != length(&response.body)
+    {
         return;
     }
     let kept = Kept {
         path,
         identity: before,
         fields: response.fields.clone(),
-        body: body.as_slice().into(),
+        content,
     };
+    if matches!(kept.content, Content::Open(..)) {
+        OPENED.with(|opened| opened.notify_one());
+    }
     CACHE.with_borrow_mut(|cache| cache.insert(files.fd.as_raw_fd(), rest, kept));
 }
 
-fn length(body: &[u8]) -> i64 {
+/// Closes what is open after a while; never ends.
+pub(crate) async fn close_open() {
+    let opened = OPENED.with(Rc::clone);
+    loop {
+        opened.notified().await;
+        tokio::time::sleep(OPEN_FOR).await;
+        CACHE.with_borrow_mut(Cache::close_open);
+    }
+}
+
+fn length(body: &Body) -> i64 {
     i64::try_from(body.len()).unwrap_or(i64::MAX)
 }
 
 impl Cache {
     fn insert(&mut self, route: RawFd, rest: &[u8], kept: Kept) {
-        if self.files >= FILES || self.bytes + kept.body.len() > BYTES {
+        let bytes = kept.content.bytes();
+        if self.files >= FILES || self.bytes + bytes > BYTES {
             *self = Self::default();
         }
+        if self.open + kept.content.open() > OPEN {
+            self.close_open();
+        }
         self.files += 1;
-        self.bytes += kept.body.len();
+        self.bytes += bytes;
+        self.open += kept.content.open();
         let old = self
             .routes
             .entry(route)
@@ -132,8 +172,43 @@ impl Cache {
             .insert(rest.to_vec(), kept);
         if let Some(old) = old {
             self.files -= 1;
-            self.bytes -= old.body.len();
+            self.bytes -= old.content.bytes();
+            self.open -= old.content.open();
         }
+    }
+
+    fn close_open(&mut self) {
+        for files in self.routes.values_mut() {
+            files.retain(|_, kept| kept.content.open() == 0);
+        }
+        self.files -= self.open;
+        self.open = 0;
+    }
+}
+
+impl Content {
+    fn body(&self) -> Body {
+        match self {
+            Self::Bytes(bytes) => Body::Shared(bytes.clone()),
+            Self::Open(file, len) => Body::File(FilePart {
+                file: file.clone(),
+                offset: 0,
+                len: *len,
+            }),
+        }
+    }
+
+    /// Bytes in memory.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Open(..) => 0,
+        }
+    }
+
+    /// Descriptors.
+    fn open(&self) -> usize {
+        usize::from(matches!(self, Self::Open(..)))
     }
 }
 
@@ -170,17 +245,25 @@ mod tests {
     fn it_is_bounded() {
         let mut cache = Cache::default();
         let stat = rustix::fs::stat("/").unwrap();
+        let file: Arc<OwnedFd> = Arc::new(std::fs::File::open("/etc/passwd").unwrap().into());
         for n in 0..3 * FILES {
             let kept = Kept {
                 path: Vec::new(),
                 identity: Identity::of(&stat),
                 fields: Fields::new(),
-                body: vec![0; 20 << 10].into(),
+                content: match n % 5 {
+                    0 => Content::Open(file.clone(), 100 << 10),
+                    _ => Content::Bytes(vec![0; 20 << 10].into()),
+                },
             };
             cache.insert(3, n.to_string().as_bytes(), kept);
             let there: usize = cache.routes.values().map(HashMap::len).sum();
             assert!(cache.files == there && there <= FILES && cache.bytes <= BYTES);
+            assert_eq!(cache.open, Arc::strong_count(&file) - 1);
+            assert!(cache.open <= OPEN);
         }
+        cache.close_open();
+        assert_eq!((cache.open, Arc::strong_count(&file)), (0, 1));
     }
 
     #[test]

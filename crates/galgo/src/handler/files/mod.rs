@@ -1,8 +1,8 @@
 //! Static files: 1. method 2. open 3. conditional 4. range 5. body.
 //!
 //! Everything is decided on the file that was opened, never on its name: openat2, fstat, read, close. A
-//! small file is remembered, and costs one fstatat while it stays the same; replacing it takes effect
-//! at once.
+//! small file is remembered, and a few large ones stay open for a moment: they cost one fstatat while they
+//! stay the same; replacing one takes effect at once.
 
 mod cache;
 mod listing;
@@ -21,6 +21,8 @@ use galgo_proto::h1::{Head, Method};
 
 use self::open::{Found, Refused};
 use crate::{body::Response, config};
+
+pub(crate) use self::cache::{OPEN, close_open};
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
@@ -61,6 +63,25 @@ fn kept(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
     response
 }
 
+/// Answers with the file at `rest` that a program hands over, of `media_type` where the program gave
+/// one. `None`: there is no such file, or it is not for anybody to see.
+pub fn hand_over(
+    files: &config::Files,
+    head: &Head,
+    rest: &[u8],
+    media_type: Option<String>,
+) -> Option<Response> {
+    if !open::may_be_seen(rest) || files.is_source(rest) {
+        return None;
+    }
+    match open::open(&files.fd, rest) {
+        Ok(Found::File(file)) => {
+            send::file(files, head, rest, file, media_type, SystemTime::now()).ok()
+        }
+        Ok(Found::Folder(_)) | Err(_) => None,
+    }
+}
+
 fn fresh(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
     let mut response = found(files, head, rest).unwrap_or_else(Refused::response);
     if response.status < 400 {
@@ -80,7 +101,7 @@ fn found(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Re
     }
     match open::open(&files.fd, rest)? {
         Found::File(_) if files.is_source(rest) => Err(Refused::Forbidden),
-        Found::File(file) => send::file(files, head, rest, file, SystemTime::now()),
+        Found::File(file) => send::file(files, head, rest, file, None, SystemTime::now()),
         Found::Folder(_) => Ok(to_slash(head)),
     }
 }
@@ -100,7 +121,7 @@ fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, R
         match open::open(&files.fd, &path) {
             Ok(Found::File(_)) if files.is_source(&path) => return Err(Refused::Forbidden),
             Ok(Found::File(file)) => {
-                return send::file(files, head, &path, file, SystemTime::now());
+                return send::file(files, head, &path, file, None, SystemTime::now());
             }
             Ok(Found::Folder(_)) | Err(Refused::NotFound) => {}
             Err(refused) => return Err(refused),

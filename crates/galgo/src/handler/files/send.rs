@@ -42,15 +42,16 @@ enum Answer {
     Partial(Vec<Range<u64>>),
 }
 
-/// Answers for the file at `path`.
+/// Answers for the file at `path`, of `own_type` where that is given.
 pub(super) fn file(
     files: &config::Files,
     head: &Head,
     path: &[u8],
     file: File,
+    own_type: Option<String>,
     now: SystemTime,
 ) -> Result<Response, Refused> {
-    let media_type = types::media_type(files, path);
+    let media_type = own_type.map_or_else(|| types::media_type(files, path), Into::into);
     let varies = files.precompressed && types::is_compressible(&media_type);
     let variant = if varies {
         Variant::negotiated(files, &head.fields, path, file, now)

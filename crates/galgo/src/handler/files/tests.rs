@@ -101,6 +101,7 @@ fn head(method: Method, raw: &str, pairs: &[(&str, &str)]) -> Head {
             raw: raw.into(),
             query_at,
             authority: None,
+            rewritten: None,
         },
         version: Version::Http11,
         fields,
@@ -604,7 +605,7 @@ fn s8_8_1_a_tag_is_weak_until_the_file_has_settled() {
             panic!("not a file");
         };
         let now = then + Duration::from_millis(age);
-        let r = send::file(&site.files, &head, b"f", file, now).unwrap();
+        let r = send::file(&site.files, &head, b"f", file, None, now).unwrap();
         assert_eq!(field(&r, "ETag").starts_with("W/"), weak, "{age} ms");
     }
     // A tag that was weak matches the strong one it becomes, but not for a part of the file.
@@ -906,7 +907,7 @@ fn a_file_that_shrank_is_left_to_the_relay() {
     };
     fs::write(site.path("f"), "012").unwrap();
     let head = head(Method::Get, "/f", &[]);
-    let r = send::file(&site.files, &head, b"f", file, SystemTime::now()).unwrap();
+    let r = send::file(&site.files, &head, b"f", file, None, SystemTime::now()).unwrap();
     assert_eq!((r.status, r.body.len()), (200, 10));
     assert!(matches!(r.body, Body::File(_)));
 }

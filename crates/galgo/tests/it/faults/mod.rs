@@ -7,13 +7,13 @@ mod scripts;
 mod streams;
 mod upstreams;
 
-use crate::harness::{Test, encode};
+use crate::harness::{Test, both_ways, encode};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
     [
-        scripts::tests(),
-        streams::tests(),
+        both_ways(scripts::tests()),
+        both_ways(streams::tests()),
         limits::tests(),
         clients::tests(),
         upstreams::tests(),

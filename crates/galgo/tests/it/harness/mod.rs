@@ -38,6 +38,39 @@ impl Test {
     }
 }
 
+thread_local! {
+    /// GALGO_TEST_OUTPUT of the servers that this thread's test starts.
+    static OUTPUT: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
+}
+
+/// How the server of the running test must move what programs print.
+pub fn output() -> Option<&'static str> {
+    OUTPUT.get()
+}
+
+/// The same tests three times: with output moved as the server likes, always copied, always spliced.
+pub fn both_ways(tests: Vec<Test>) -> Vec<Test> {
+    let way = |test: &Test, way: &'static str| {
+        let run = test.run.clone();
+        Test {
+            name: format!("{}_{way}", test.name),
+            run: Arc::new(move || {
+                OUTPUT.set(Some(way));
+                let done = catch_unwind(AssertUnwindSafe(|| run()));
+                OUTPUT.set(None);
+                if let Err(thrown) = done {
+                    resume_unwind(thrown);
+                }
+            }),
+        }
+    };
+    let forced: Vec<_> = tests
+        .iter()
+        .flat_map(|test| [way(test, "copied"), way(test, "spliced")])
+        .collect();
+    [tests, forced].concat()
+}
+
 /// Nothing that a test waits for takes longer, on the slowest machine.
 pub const LONG: Duration = Duration::from_secs(20);
 

@@ -126,7 +126,11 @@ pub struct Server {
 impl Server {
     fn start(site: Site) -> Self {
         let errors = fs::File::create(site.path().join("stderr")).unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_galgo"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_galgo"));
+        if let Some(way) = super::output() {
+            command.env("GALGO_TEST_OUTPUT", way);
+        }
+        let mut process = command
             .arg("serve")
             .arg(site.path())
             .args(&site.arguments)

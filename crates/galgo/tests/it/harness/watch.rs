@@ -192,19 +192,28 @@ pub fn descriptors(pid: u32) -> usize {
 
 /// A figure of `/proc/PID/status` in bytes.
 pub fn memory(pid: u32, name: &str) -> u64 {
+    figure(pid, name) << 10
+}
+
+/// A figure of `/proc/PID/status`.
+pub fn figure(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|l| l.starts_with(name)).unwrap();
     let figure = line.split_whitespace().nth(1).unwrap();
-    figure.parse::<u64>().unwrap() << 10
+    figure.parse().unwrap()
 }
 
 /// Processes of the server's programs: its children, exited ones among them, and whatever they
 /// left running elsewhere.
 pub fn processes(server: &Server) -> Vec<u32> {
     let mut all = processes_of(server.path());
-    let children = |pid: &u32| parent(*pid) == Some(server.pid());
-    all.extend(pids().filter(children));
+    all.extend(children(server.pid()));
     all
+}
+
+/// Children of a process, exited ones among them.
+pub fn children(of: u32) -> Vec<u32> {
+    pids().filter(|pid| parent(*pid) == Some(of)).collect()
 }
 
 /// Processes with `site` in their environment: SCRIPT_FILENAME.

@@ -14,14 +14,14 @@ use crate::{
 
 /// Who is answering a request.
 #[derive(Debug)]
-pub enum Running {
+pub enum Speaker {
     /// A process of its own.
     Program(Box<Program>),
     /// An application, over a connection.
     Exchange(Box<Exchange>),
 }
 
-impl Running {
+impl Speaker {
     /// Output received and not yet sent on.
     pub fn out(&mut self) -> &mut Vec<u8> {
         match self {
@@ -70,7 +70,7 @@ impl Running {
         }
     }
 
-    /// From now on large output may be left where it is, for [`Running::pass_on`].
+    /// From now on large output may be left where it is, for [`Speaker::pass_on`].
     pub fn may_splice(&mut self) {
         if let Self::Program(p) = self {
             p.may_splice();

@@ -1,0 +1,96 @@
+//! What concerns servers in front of us: whose word counts, and the files of sockets.
+
+use galgo_proto::forwarded::{Block, Field, Trusted};
+
+use super::{
+    Config, ConfigError, Files, Handover,
+    error::Text,
+    raw::{self, RawConfig, RawRoute},
+};
+
+type Checked<X> = Result<X, ConfigError>;
+
+impl Text<'_> {
+    pub(super) fn trusted(&self, raw: &RawConfig) -> Checked<Trusted> {
+        let mut trusted = Config::default().trusted;
+        for typed in raw.trusted_proxies.iter().flat_map(|list| list.get_ref()) {
+            let text = typed.get_ref().as_str();
+            if text == "unix" {
+                trusted.unix = true;
+                continue;
+            }
+            let block = Block::parse(text).ok_or_else(|| {
+                let message = format!(
+                    "{text:?} is no block of addresses: write \"10.0.0.0/8\", \"::1\" or \"unix\""
+                );
+                self.error(typed.span(), message)
+            })?;
+            trusted.blocks.push(block);
+        }
+        let Some(fields) = &raw.forwarded else {
+            return Ok(trusted);
+        };
+        trusted.fields.clear();
+        for typed in fields.get_ref() {
+            let field = self.field(typed)?;
+            let alone = field == Field::Forwarded || trusted.fields.contains(&Field::Forwarded);
+            if alone && !trusted.fields.is_empty() {
+                let message =
+                    "Forwarded says what the X-Forwarded fields say: name the ones or the other";
+                return Err(self.error(typed.span(), message));
+            }
+            trusted.fields.push(field);
+        }
+        Ok(trusted)
+    }
+
+    fn field(&self, typed: &raw::Text) -> Checked<Field> {
+        let text = typed.get_ref();
+        let named = |f: &Field| f.name().eq_ignore_ascii_case(text);
+        Field::ALL.into_iter().find(named).ok_or_else(|| {
+            let names = Field::ALL.map(Field::name).join(", ");
+            let message = format!("{text:?} is none of {names}");
+            self.error(typed.span(), message)
+        })
+    }
+
+    pub(super) fn socket_group(&self, raw: &RawConfig) -> Checked<Option<u32>> {
+        let Some(typed) = &raw.socket_group else {
+            return Ok(None);
+        };
+        let gid = galgo_spawn::identity::group(typed.get_ref());
+        let missing = |e| self.error(typed.span(), format!("{e}: create it or correct the name"));
+        gid.map(Some).map_err(missing)
+    }
+
+    /// Folders are opened now, and what programs name is looked up beneath them.
+    pub(super) fn handover(&self, route: &RawRoute, config: &Config) -> Checked<Handover> {
+        let mut handover = Handover::default();
+        for typed in route.sendfile.iter().flat_map(|list| list.get_ref()) {
+            handover.folders.push(self.handed(typed, config)?);
+        }
+        for (prefix, typed) in route.accel_redirect.iter().flat_map(|map| map.get_ref()) {
+            let text = prefix.get_ref();
+            if !text.starts_with('/') || !text.ends_with('/') || text.contains("//") {
+                let message = format!(
+                    "accel_redirect: {text:?} is no path of a folder: write it as in \"/protected/\""
+                );
+                return Err(self.bare(prefix.span(), message));
+            }
+            let files = self.handed(typed, config)?;
+            handover.paths.push((text.clone(), files));
+        }
+        handover
+            .paths
+            .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        Ok(handover)
+    }
+
+    fn handed(&self, typed: &raw::Text, config: &Config) -> Checked<Files> {
+        let path = self.path(typed)?;
+        let opened = Files::open(&path);
+        let mut files = opened.map_err(|e| self.unopened(typed, &path, &e))?;
+        files.interpreters = config.interpreters.clone();
+        Ok(files)
+    }
+}

@@ -1,0 +1,334 @@
+//! Requests from a web server in front of us: FastCGI records and SCGI netstrings.
+//!
+//! One request at a time on a connection, as FCGI_GET_VALUES says (FCGI_MPXS_CONNS=0): another one meanwhile is
+//! answered FCGI_CANT_MPX_CONN. What breaks the protocol ends the connection: nothing behind it has a meaning.
+
+use galgo_proto::{
+    Parsed,
+    gateway::{self, Gateway},
+    h1::{BodyLen, Head, HeadLimits},
+};
+
+use super::{
+    Link,
+    input::{Input, Next, RequestBody},
+    record::{self, Header},
+    wire::Wire,
+};
+use crate::{buf::Buf, fault::Fault, route::Named};
+
+/// Answers that wait for the running request to end; a front that wants more than this is no front.
+const MOST_OWED: usize = 4 << 10;
+
+/// A request as it came.
+#[derive(Debug)]
+pub struct Arrived {
+    /// Its head.
+    pub head: Head,
+    /// Its own link, where that is not the connection's.
+    pub link: Option<Link>,
+    /// Where its body comes from.
+    pub body: RequestBody,
+    /// The file the front means.
+    pub named: Option<Named>,
+}
+
+/// How far the input of a FastCGI request has been taken in.
+#[derive(Debug)]
+pub struct Stdin {
+    id: u16,
+    /// What is left of CONTENT_LENGTH, where there is one.
+    pub(super) left: Option<u64>,
+    /// Bytes of the current record that are input.
+    content: usize,
+    /// Bytes that mean nothing: padding, and records of other requests.
+    skip: usize,
+    ended: bool,
+    /// Answers to other records, to be sent after the response.
+    pub(super) owed: Vec<u8>,
+}
+
+const BROKEN: Fault = Fault::Client(400, "the front server breaks the FastCGI protocol");
+
+impl Stdin {
+    fn new(id: u16, left: Option<u64>) -> Self {
+        Self {
+            id,
+            left,
+            content: 0,
+            skip: 0,
+            ended: false,
+            owed: Vec::new(),
+        }
+    }
+
+    /// Whether the last record of input has been taken.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended && self.skip == 0
+    }
+
+    /// `n` bytes at the front of the buffer have been taken.
+    pub(super) fn take(&mut self, n: usize) {
+        self.content -= n;
+        if let Some(left) = &mut self.left {
+            *left -= n as u64;
+        }
+    }
+
+    /// Looks at the front of `buf`, past headers and padding.
+    pub(super) fn step(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
+        loop {
+            if self.content > 0 {
+                return Ok(match buf.len().min(self.content) {
+                    0 => Next::More,
+                    n => Next::Data(n),
+                });
+            }
+            let skipped = self.skip.min(buf.len());
+            buf.consume(skipped);
+            self.skip -= skipped;
+            if self.skip > 0 {
+                return Ok(Next::More);
+            }
+            let Some(header) = Header::parse(buf.bytes()).map_err(|_| BROKEN)? else {
+                return Ok(match self.ended && buf.is_empty() {
+                    true => Next::End,
+                    false => Next::More,
+                });
+            };
+            buf.consume(record::HEADER);
+            self.record(header)?;
+        }
+    }
+
+    fn record(&mut self, header: Header) -> Result<(), Fault> {
+        self.skip = header.padding.into();
+        match header.kind {
+            record::STDIN if header.id == self.id => return self.input(header.content.into()),
+            record::ABORT if header.id == self.id => {
+                return Err(Fault::Gone("the front server aborted the request"));
+            }
+            record::DATA => {}
+            record::BEGIN if header.id != self.id && header.id != 0 => {
+                let refused = record::end(header.id, 0, record::CANT_MPX);
+                self.owed.extend_from_slice(&refused);
+            }
+            record::STDIN | record::PARAMS | record::ABORT if header.id != self.id => {}
+            _ => return Err(BROKEN),
+        }
+        if self.owed.len() > MOST_OWED {
+            return Err(BROKEN);
+        }
+        self.skip += usize::from(header.content);
+        Ok(())
+    }
+
+    fn input(&mut self, content: usize) -> Result<(), Fault> {
+        if self.ended {
+            return Err(BROKEN);
+        }
+        if content == 0 {
+            self.ended = true;
+            return match self.left {
+                None | Some(0) => Ok(()),
+                Some(_) => Err(Fault::Client(
+                    400,
+                    "the front server sent less than CONTENT_LENGTH",
+                )),
+            };
+        }
+        if self.left.is_some_and(|left| left < content as u64) {
+            return Err(Fault::Client(
+                400,
+                "the front server sent more than CONTENT_LENGTH",
+            ));
+        }
+        self.content = content;
+        Ok(())
+    }
+}
+
+/// A FastCGI request whose variables are still coming.
+#[derive(Debug, Default)]
+struct Begun {
+    id: u16,
+    keep: bool,
+    params: Vec<u8>,
+}
+
+/// Reads a FastCGI request up to the end of its variables. `Ok(None)`: the connection ended before one.
+/// `wire` is that of the request as soon as its id is known.
+pub(super) async fn fastcgi(
+    input: &mut Input,
+    wire: &mut Wire,
+    limits: &HeadLimits,
+) -> Result<Option<Arrived>, Fault> {
+    *wire = Wire::FastCgi { id: 0 };
+    let mut begun: Option<Begun> = None;
+    loop {
+        let Some((header, content)) = whole(input).await? else {
+            return match begun {
+                None if input.buf.is_empty() => Ok(None),
+                _ => Err(Fault::Gone(
+                    "the front server left in the request's variables",
+                )),
+            };
+        };
+        match (header.kind, &mut begun) {
+            (record::GET_VALUES, _) if header.id == 0 => say(input, &values(&content)?),
+            (kind, _) if header.id == 0 => say(input, &record::unknown(kind)),
+            (record::BEGIN, None) => {
+                begun = begin(input, header.id, &content)?;
+                if begun.is_some() {
+                    *wire = Wire::FastCgi { id: header.id };
+                }
+            }
+            (record::BEGIN, Some(b)) if b.id != header.id => {
+                say(input, &record::end(header.id, 0, record::CANT_MPX));
+            }
+            (record::ABORT, Some(b)) if b.id == header.id => {
+                say(input, &record::end(header.id, 0, record::COMPLETE));
+                begun = None;
+                *wire = Wire::FastCgi { id: 0 };
+            }
+            (record::PARAMS, Some(b)) if b.id == header.id => {
+                if content.is_empty() {
+                    return arrived(input, std::mem::take(b), limits).map(Some);
+                }
+                b.params.extend_from_slice(&content);
+                if b.params.len() > limits.bytes {
+                    return Err(Fault::Client(431, "the request's variables are too large"));
+                }
+            }
+            // What is left of a request that is over, or was refused, is ignored (FastCGI, 3.3).
+            (record::PARAMS | record::STDIN | record::DATA | record::ABORT, b)
+                if b.as_ref().is_none_or(|b| b.id != header.id) => {}
+            _ => return Err(BROKEN),
+        }
+    }
+}
+
+/// One whole record with its padding, which is at most 64 KiB and some. `None`: no more come.
+async fn whole(input: &mut Input) -> Result<Option<(Header, Vec<u8>)>, Fault> {
+    loop {
+        if let Some(header) = Header::parse(input.buf.bytes()).map_err(|_| BROKEN)? {
+            let content = record::HEADER + usize::from(header.content);
+            let all = content + usize::from(header.padding);
+            if input.buf.len() >= all {
+                let content = input.buf.bytes()[record::HEADER..content].to_vec();
+                input.buf.consume(all);
+                return Ok(Some((header, content)));
+            }
+        }
+        if input.fill(0).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// Answers between requests, when nothing else is being written.
+fn say(input: &Input, bytes: &[u8]) {
+    if let Some(sock) = &input.sock {
+        // A front that does not read its answers does without them.
+        let _ = sock.try_write(bytes);
+    }
+}
+
+fn begin(input: &Input, id: u16, content: &[u8]) -> Result<Option<Begun>, Fault> {
+    let &[high, low, flags, ..] = content else {
+        return Err(BROKEN);
+    };
+    if u16::from_be_bytes([high, low]) != record::RESPONDER {
+        say(input, &record::end(id, 0, record::UNKNOWN_ROLE));
+        return Ok(None);
+    }
+    Ok(Some(Begun {
+        id,
+        keep: flags & record::KEEP_CONN != 0,
+        params: Vec::new(),
+    }))
+}
+
+/// FastCGI, 4.1. Connections and requests have no limit of their own here.
+fn values(content: &[u8]) -> Result<Vec<u8>, Fault> {
+    let mut result = Vec::new();
+    for (name, _) in record::pairs(content).ok_or(BROKEN)? {
+        if name == b"FCGI_MPXS_CONNS" {
+            record::put_pair(name, b"0", &mut result);
+        }
+    }
+    Ok(record::record(record::GET_VALUES_RESULT, 0, &result))
+}
+
+fn arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arrived, Fault> {
+    let params = record::pairs(&begun.params).ok_or(BROKEN)?;
+    let mut gateway = gateway::request(params, limits).map_err(super::refused)?;
+    let left = match gateway.head.body {
+        BodyLen::Length(n) => Some(n),
+        BodyLen::None | BodyLen::Chunked => None,
+    };
+    let mut stdin = Stdin::new(begun.id, left);
+    // A front that streams a body it does not know the length of says none, nor does one without a body:
+    // the end of that is there already, or will be the first that comes.
+    if left.is_none() && stdin.step(&mut input.buf)? != Next::End {
+        gateway.head.body = BodyLen::Chunked;
+    }
+    gateway.head.keep_alive = begun.keep;
+    Ok(Arrived::new(gateway, RequestBody::records(stdin)))
+}
+
+/// Reads an SCGI request up to its body. `Ok(None)`: the connection ended before one.
+pub(super) async fn scgi(
+    input: &mut Input,
+    wire: &mut Wire,
+    limits: &HeadLimits,
+) -> Result<Option<Arrived>, Fault> {
+    *wire = Wire::Scgi;
+    loop {
+        match record::netstring(input.buf.bytes(), limits.bytes) {
+            Ok(Parsed::Complete(headers, used)) => {
+                let headers = input.buf.bytes()[headers].to_vec();
+                input.buf.consume(used);
+                let params = record::headers(&headers).ok_or(NO_SCGI)?;
+                let gateway = gateway::request(params, limits).map_err(super::refused)?;
+                let body = RequestBody::new(gateway.head.body);
+                return Ok(Some(Arrived::new(gateway, body)));
+            }
+            Ok(Parsed::Partial) => match input.fill(0).await? {
+                0 if input.buf.is_empty() => return Ok(None),
+                0 => {
+                    return Err(Fault::Gone(
+                        "the front server left in the request's headers",
+                    ));
+                }
+                _ => {}
+            },
+            Err(status) => {
+                return Err(Fault::Client(
+                    status,
+                    "the headers are no SCGI netstring, or too large",
+                ));
+            }
+        }
+    }
+}
+
+const NO_SCGI: Fault = Fault::Client(400, "the front server breaks the SCGI protocol");
+
+impl Arrived {
+    fn new(gateway: Gateway, body: RequestBody) -> Self {
+        let link = Link::through(&gateway);
+        let named = Named {
+            file: gateway.file,
+            document_root: gateway.document_root,
+            script_name: gateway.script_name,
+            path_info: gateway.path_info,
+        };
+        Self {
+            head: gateway.head,
+            link: Some(link),
+            body,
+            named: Some(named),
+        }
+    }
+}

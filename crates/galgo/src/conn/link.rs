@@ -1,0 +1,100 @@
+//! Both ends of a connection, as programs and logs are told.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::fd::AsFd,
+    rc::Rc,
+};
+
+use galgo_proto::{forwarded::Origin, gateway::Gateway, vars};
+
+/// What is known of both ends: from the connection itself, or from who passes requests on.
+#[derive(Debug, Clone)]
+pub struct Link {
+    /// The client's address as text; `unix` where it has none.
+    pub remote: Rc<str>,
+    /// The client's address, where it has one.
+    pub remote_ip: Option<IpAddr>,
+    /// The client's port, where it is known.
+    pub remote_port: Option<u16>,
+    /// Our address as text; empty where there is none.
+    pub local: Rc<str>,
+    /// The port the client asked; 0 where there is none.
+    pub port: u16,
+    /// Whether the client spoke TLS, as far as is known.
+    pub https: bool,
+    /// (REMOTE_USER, AUTH_TYPE) as verified by a FastCGI or SCGI front.
+    pub user: Option<(Rc<str>, Rc<str>)>,
+    /// Another server passed the request on.
+    pub passed_on: bool,
+}
+
+impl Link {
+    /// The link between two socket addresses; `None` is a Unix socket.
+    pub fn between(remote: Option<SocketAddr>, local: Option<SocketAddr>) -> Self {
+        let remote_ip = remote.map(|a| a.ip().to_canonical());
+        Self {
+            remote: remote_ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into()),
+            remote_ip,
+            remote_port: remote.map(|a| a.port()),
+            local: local.map_or_else(|| "".into(), |a| a.ip().to_canonical().to_string().into()),
+            port: local.map_or(0, |a| a.port()),
+            https: false,
+            user: None,
+            passed_on: false,
+        }
+    }
+
+    /// The link of a socket whose peer is `remote`.
+    pub fn of(sock: impl AsFd, remote: Option<SocketAddr>) -> Self {
+        let local = rustix::net::getsockname(sock.as_fd()).ok();
+        Self::between(remote, local.and_then(|a| SocketAddr::try_from(a).ok()))
+    }
+
+    /// The link of a client that a trusted proxy speaks for.
+    #[must_use]
+    pub fn behind(&self, origin: &Origin) -> Self {
+        let mut link = Self {
+            https: origin.https.unwrap_or(self.https),
+            port: origin.server_port().unwrap_or(self.port),
+            passed_on: true,
+            ..self.clone()
+        };
+        if let Some(client) = origin.client {
+            link.remote = client.to_string().into();
+            link.remote_ip = Some(client);
+            link.remote_port = origin.client_port;
+        }
+        link
+    }
+
+    /// The link of a client that a FastCGI or SCGI front speaks for.
+    pub fn through(gateway: &Gateway) -> Self {
+        let text = |ip: IpAddr| -> Rc<str> { ip.to_string().into() };
+        let user = gateway.user.as_ref();
+        Self {
+            remote: gateway.remote.map_or_else(|| "unix".into(), text),
+            remote_ip: gateway.remote,
+            remote_port: gateway.remote_port,
+            local: gateway.local.map_or_else(|| "".into(), text),
+            port: gateway.port.unwrap_or(0),
+            https: gateway.https,
+            user: user.map(|(user, scheme)| (user.as_str().into(), scheme.as_str().into())),
+            passed_on: true,
+        }
+    }
+
+    /// As the variables want it.
+    pub fn connection(&self) -> vars::Connection<'_> {
+        vars::Connection {
+            remote_addr: match self.remote_ip {
+                Some(_) => &self.remote,
+                None => "",
+            },
+            remote_port: self.remote_port,
+            server_addr: &self.local,
+            server_port: self.port,
+            https: self.https,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A server without WebAssembly.
+
+use std::{convert::Infallible, path::Path};
+
+use super::Launch;
+use crate::{config::Config, fault::Fault, log::Logs, relay::process::Running, route::Found};
+
+const WITHOUT: &str =
+    "is a WebAssembly module, and this galgo was built without them (Cargo feature `wasm`)";
+
+/// There is none.
+pub type Code = Infallible;
+
+/// Refuses modules.
+#[derive(Debug)]
+pub struct Wasm;
+
+#[allow(missing_docs)]
+impl Wasm {
+    pub fn new(_config: &Config, _logs: &Logs) -> Self {
+        Self
+    }
+
+    pub fn begins(&self, _script: &Found<'_>) -> bool {
+        false
+    }
+
+    pub fn prepare(&self, _config: &Config) {}
+
+    /// # Errors
+    /// Always.
+    #[allow(clippy::unused_async)] // as with the feature
+    pub async fn code(&self, script: &Found<'_>) -> Result<Code, Fault> {
+        let file = script.script_filename.to_string_lossy();
+        Err(Fault::Refused(format!("{file:?} {WITHOUT}")))
+    }
+
+    /// # Errors
+    /// Never called.
+    #[allow(clippy::unused_async)]
+    pub async fn launch(&self, launch: Launch<'_>) -> Result<Running, Fault> {
+        match launch.code {}
+    }
+}
+
+/// Nothing is kept.
+pub fn prepare_cache(_config: &Config) {}
+
+/// # Errors
+/// Always.
+pub fn examine(_file: &Path) -> Result<(), String> {
+    Err(format!("it {WITHOUT}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::{Cgi, CgiRoot},
+        route,
+    };
+
+    #[test]
+    fn a_module_is_refused_with_a_sentence_and_never_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.wasm"), b"\0asm").unwrap();
+        let cgi = Cgi::new(CgiRoot::open(dir.path()).unwrap(), dir.path().to_owned());
+        let found = route::program(&cgi, "/", b"/a.wasm").unwrap();
+        assert!(found.module);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let refused = runtime.block_on(Wasm.code(&found)).unwrap_err();
+        assert_eq!(refused.status(), 403);
+        assert!(
+            refused.to_string().contains("Cargo feature `wasm`"),
+            "{refused}"
+        );
+    }
+}

@@ -1,0 +1,227 @@
+//! A server with WebAssembly.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use galgo_spawn::FileId;
+pub use galgo_wasm::runtime::examine;
+use galgo_wasm::{Found as Module, Profile, Runtime, Settings, StartFault};
+use rustix::{
+    fs::{Mode, OFlags, open},
+    process::{Gid, Uid, geteuid},
+};
+
+use super::Launch;
+use crate::{
+    cli::programs,
+    config::{Config, Handler, Sight},
+    fault::Fault,
+    log::{Level, Logs},
+    relay::process::Running,
+    route::{self, Found},
+};
+
+/// Linear memory of an instance where `memory` says nothing: no module gets what the machine has.
+const MEMORY: u64 = 256 << 20;
+/// Instances that are still being cleared away when as many as may run do.
+const SPARE: usize = 16;
+/// A worker that takes no more, or is being started, is asked again this often, this far apart.
+const TRIES: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(2);
+/// Executable files whose first bytes are remembered.
+const REMEMBERED: usize = 10_000;
+
+/// The code of a module.
+pub type Code = galgo_wasm::wire::Key;
+
+/// Runs modules; what that takes is started with the first one.
+#[derive(Debug)]
+pub struct Wasm {
+    runtime: OnceLock<Result<Arc<Runtime>, String>>,
+    settings: Mutex<Option<Box<Settings>>>,
+    profiles: Vec<Sight>,
+    /// Which executable files begin as modules.
+    begins: Mutex<HashMap<FileId, bool>>,
+}
+
+impl Wasm {
+    /// As configured.
+    pub fn new(config: &Config, logs: &Logs) -> Self {
+        let sights = config
+            .routes
+            .iter()
+            .filter_map(|route| match &route.handler {
+                Handler::Cgi(cgi) => Some(&cgi.sight),
+                _ => None,
+            });
+        let mut profiles: Vec<Sight> = Vec::new();
+        for sight in sights {
+            if !profiles.contains(sight) {
+                profiles.push(sight.clone());
+            }
+        }
+        let errors = logs.error.clone();
+        let settings = Settings {
+            cache: cache(config),
+            instances: config.admission.running + SPARE,
+            profiles: profiles.iter().map(profile).collect(),
+            say: Box::new(move |words| errors.write(Level::Error, "wasm", words)),
+        };
+        Self {
+            runtime: OnceLock::new(),
+            settings: Mutex::new(Some(Box::new(settings))),
+            profiles,
+            begins: Mutex::default(),
+        }
+    }
+
+    fn runtime(&self) -> Result<&Arc<Runtime>, Fault> {
+        let made = self.runtime.get_or_init(|| {
+            let settings = self
+                .settings
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            let settings = settings.ok_or("its settings are gone")?;
+            Runtime::new(*settings)
+        });
+        made.as_ref().map_err(|why| Fault::Internal(why.clone()))
+    }
+
+    /// Whether an executable file that is not named as a module is one all the same. The first bytes of
+    /// each are looked at once.
+    pub fn begins(&self, script: &Found<'_>) -> bool {
+        let mut known = self.begins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(begins) = known.get(&script.id) {
+            return *begins;
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = open(&script.script_filename, flags, Mode::empty());
+        let begins = file.is_ok_and(galgo_wasm::module::is_module);
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.insert(script.id, begins);
+        begins
+    }
+
+    /// The code of a module; waits where it has to be compiled first.
+    ///
+    /// # Errors
+    /// The file is no program: why.
+    pub async fn code(&self, script: &Found<'_>) -> Result<Code, Fault> {
+        let file = Path::new(OsStr::from_bytes(script.script_filename.as_bytes()));
+        let bad = |why: String| Fault::Script(format!("the module cannot be run: {why}"));
+        match self.runtime()?.find(file, script.id) {
+            Module::Ready(code) => Ok(code),
+            Module::Bad(why) => Err(bad(why)),
+            Module::Pending(pending) => pending.wait().await.map_err(bad),
+        }
+    }
+
+    /// Starts an instance.
+    ///
+    /// # Errors
+    /// The worker takes none.
+    pub async fn launch(&self, launch: Launch<'_>) -> Result<Running, Fault> {
+        let runtime = self.runtime()?;
+        let limits = &launch.cgi.options.limits;
+        let sight = self.profiles.iter().position(|p| *p == launch.cgi.sight);
+        let launch = galgo_wasm::Launch {
+            key: launch.code,
+            profile: sight.unwrap_or(usize::MAX),
+            memory: limits.memory.unwrap_or(MEMORY),
+            cpu: limits.cpu,
+            name: launch.script_name,
+            env: launch.env.bytes(),
+            stdio: launch.stdio,
+        };
+        for _ in 0..TRIES {
+            match runtime.launch(&launch) {
+                Ok(instance) => return Ok(Running::Wasm(instance)),
+                Err(StartFault::Busy) => tokio::time::sleep(PAUSE).await,
+                Err(StartFault::Failed(e)) => {
+                    return Err(Fault::Internal(format!("starting an instance: {e}")));
+                }
+            }
+        }
+        Err(Fault::Busy("the wasm worker takes no more programs"))
+    }
+
+    /// Has the modules in the folders of programs compiled before anybody asks for them. Takes as long
+    /// as looking at the folders does.
+    pub fn prepare(&self, config: &Config) {
+        for route in &config.routes {
+            let Handler::Cgi(cgi) = &route.handler else {
+                continue;
+            };
+            for file in programs::files(&cgi.root) {
+                let Some(url) = programs::url(route, cgi, &file) else {
+                    continue;
+                };
+                let Ok(script) = route::program(cgi, &route.path, &url) else {
+                    continue;
+                };
+                let module = script.module || script.interpreter.is_none() && self.begins(&script);
+                if let (true, Ok(runtime)) = (module, self.runtime()) {
+                    // What is wrong with it is in the log.
+                    let _ = runtime.find(&file, script.id);
+                }
+            }
+        }
+    }
+}
+
+/// As the worker is told.
+fn profile(sight: &Sight) -> Profile {
+    let folders = sight.folders.iter().map(|(guest, host, write)| {
+        let host = host.as_os_str().as_bytes().to_vec();
+        (guest.clone(), host, *write)
+    });
+    Profile {
+        folders: folders.collect(),
+        network: sight.network,
+    }
+}
+
+/// Where compiled code is kept: as configured; else where systemd says, where this user keeps such
+/// things, or where the system does.
+fn cache(config: &Config) -> PathBuf {
+    if let Some(cache) = &config.cache {
+        return cache.clone();
+    }
+    let var = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+    };
+    let own = || match geteuid().is_root() || config.identity.is_some() {
+        true => None,
+        false => var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache"))),
+    };
+    let base = var("CACHE_DIRECTORY").or_else(|| Some(own()?.join("galgo")));
+    base.unwrap_or_else(|| "/var/cache/galgo".into())
+}
+
+/// Makes the cache while the server is still root, for the user it becomes.
+pub fn prepare_cache(config: &Config) {
+    let Some(identity) = config.identity.as_ref().filter(|_| geteuid().is_root()) else {
+        return;
+    };
+    let cache = cache(config);
+    // Where it stands already it is as its owner wants it; what is wrong with it is said when it is needed.
+    if std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&cache)
+        .is_ok()
+    {
+        let (user, group) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+        let _ = rustix::fs::chown(&cache, Some(user), Some(group));
+    }
+}

@@ -1,0 +1,178 @@
+//! Behind a proxy that speaks HTTP: whose word about a client counts; and socket files.
+
+use std::{
+    io::Write,
+    os::unix::fs::{FileTypeExt, PermissionsExt},
+    os::unix::net::UnixStream,
+};
+
+use crate::harness::{Reply, Server, Site, list};
+
+fn vars(reply: &Reply) -> impl Fn(&str) -> String + use<> {
+    let text = reply.text();
+    assert_eq!(reply.status, 200, "{text}");
+    move |name| {
+        let value = text
+            .lines()
+            .find_map(|l| l.strip_prefix(&format!("{name}=")));
+        value.unwrap_or("(unset)").to_owned()
+    }
+}
+
+const LIES: &str = "X-Forwarded-For: 198.51.100.1, 203.0.113.7\r\nX-Forwarded-Proto: https\r\n\
+                    X-Forwarded-Host: shop.example:8443\r\nX-Forwarded-Port: 444\r\n\
+                    Forwarded: for=192.0.2.60;proto=https;host=evil.example\r\n";
+
+fn asked(server: &Server, fields: &str) -> Reply {
+    server.ask(format!(
+        "GET /cgi-bin/t?head&env HTTP/1.1\r\nHost: here.example\r\n{fields}Connection: close\r\n\r\n"
+    ))
+}
+
+/// Fields change nothing unless the peer is listed.
+fn nothing_is_believed_unless_asked_for() {
+    for top in [
+        "",
+        "trusted_proxies = []",
+        "trusted_proxies = [\"10.0.0.0/8\", \"unix\", \"::1\"]",
+        "trusted_proxies = [\"10.0.0.0/8\"]\nforwarded = [\"Forwarded\"]",
+    ] {
+        let server = Site::new().top(top).start();
+        let watch = server.watch();
+        let var = vars(&asked(&server, LIES));
+        let port = server.address().port().to_string();
+        let facts = [
+            ("REMOTE_ADDR", "127.0.0.1"),
+            ("HTTPS", "(unset)"),
+            ("REQUEST_SCHEME", "http"),
+            ("SERVER_NAME", "here.example"),
+            ("SERVER_PORT", &port),
+            ("HTTP_HOST", "here.example"),
+            ("HTTP_X_FORWARDED_FOR", "198.51.100.1, 203.0.113.7"),
+        ];
+        for (name, value) in facts {
+            assert_eq!(var(name), value, "{top}: {name}");
+        }
+        assert_ne!(var("REMOTE_PORT"), "(unset)");
+        assert_eq!(watch.after(&["ok"])[0]["remote"], "127.0.0.1");
+    }
+}
+
+fn a_trusted_proxy_is_believed() {
+    let server = Site::new()
+        .top("trusted_proxies = [\"127.0.0.0/8\"]")
+        .start();
+    let watch = server.watch();
+    let var = vars(&asked(&server, LIES));
+    let facts = [
+        ("REMOTE_ADDR", "203.0.113.7"),
+        ("REMOTE_HOST", "203.0.113.7"),
+        ("REMOTE_PORT", "(unset)"),
+        ("HTTPS", "on"),
+        ("REQUEST_SCHEME", "https"),
+        ("SERVER_PORT", "443"),
+        // Not named by `forwarded`: the client's to forge.
+        ("SERVER_NAME", "here.example"),
+    ];
+    for (name, value) in facts {
+        assert_eq!(var(name), value, "{name}");
+    }
+    assert_eq!(watch.after(&["ok"])[0]["remote"], "203.0.113.7");
+}
+
+fn the_other_fields_are_read_where_they_are_named() {
+    let every = "trusted_proxies = [\"127.0.0.1\"]\nforwarded = [\"X-Forwarded-For\", \
+                 \"X-Forwarded-Proto\", \"X-Forwarded-Host\", \"X-Forwarded-Port\"]";
+    let server = Site::new().top(every).start();
+    let var = vars(&asked(&server, LIES));
+    assert_eq!(
+        (var("SERVER_NAME").as_str(), var("SERVER_PORT").as_str()),
+        ("shop.example", "444")
+    );
+    let forwarded = "trusted_proxies = [\"127.0.0.1\"]\nforwarded = [\"Forwarded\"]";
+    let server = Site::new().top(forwarded).start();
+    let var = vars(&asked(&server, LIES));
+    let facts = [
+        ("REMOTE_ADDR", "192.0.2.60"),
+        ("SERVER_NAME", "evil.example"),
+        ("HTTPS", "on"),
+    ];
+    for (name, value) in facts {
+        assert_eq!(var(name), value, "{name}");
+    }
+}
+
+/// Each request of a connection has its own client, and routes are chosen by the host that was said.
+fn each_request_has_its_own_client() {
+    let site = Site::new()
+        .top("trusted_proxies = [\"127.0.0.1\"]\nforwarded = [\"X-Forwarded-For\", \"X-Forwarded-Host\"]")
+        .table("[[route]]\npath = \"/\"\nhost = \"b.example\"\nrespond = { body = \"B\" }\n");
+    let server = site.start();
+    let watch = server.watch();
+    let mut client = server.connect();
+    for (fields, remote) in [
+        ("X-Forwarded-For: 203.0.113.1\r\n", "203.0.113.1"),
+        ("", "127.0.0.1"),
+        ("X-Forwarded-For: 2001:db8::5\r\n", "2001:db8::5"),
+    ] {
+        client.send(format!(
+            "GET /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\n{fields}\r\n"
+        ));
+        assert_eq!(vars(&client.reply())("REMOTE_ADDR"), remote);
+    }
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: b.example\r\n\r\n");
+    assert_eq!(client.reply().text(), "B");
+    drop(client);
+    watch.after(&["ok", "ok", "ok", "ok"]);
+}
+
+fn what_a_trusted_proxy_garbles_is_a_400() {
+    let server = Site::new().top("trusted_proxies = [\"127.0.0.1\"]").start();
+    let watch = server.watch();
+    let reply = asked(&server, "X-Forwarded-For: not an address\r\n");
+    assert_eq!(reply.status, 400);
+    server.says("a trusted proxy wrote a X-Forwarded-For that cannot be read");
+    watch.after(&["client_error"]);
+}
+
+/// A socket file has the mode that was asked for, its peers are trusted as "unix", and it goes with the server.
+fn a_unix_socket() {
+    let site = Site::new().top("trusted_proxies = [\"unix\"]\nsocket_mode = \"606\"");
+    let path = site.path().join("s");
+    // One that nobody listens on any more is in nobody's way.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let listen = format!("unix:{}", path.display());
+    let mut server = site
+        .arguments(&["--listen", "127.0.0.1:0", "--listen", &listen])
+        .start();
+    let meta = path.symlink_metadata().unwrap();
+    assert!(meta.file_type().is_socket());
+    assert_eq!(meta.permissions().mode() & 0o777, 0o606);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    write!(
+        stream,
+        "GET /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\n\
+                    X-Forwarded-Proto: https\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let text = std::io::read_to_string(stream).unwrap();
+    assert!(
+        text.contains("\nREMOTE_ADDR=203.0.113.9\n") && text.contains("\nHTTPS=on\n"),
+        "{text}"
+    );
+    // Over TCP nobody is.
+    assert_eq!(vars(&asked(&server, LIES))("REMOTE_ADDR"), "127.0.0.1");
+    let pid = rustix::process::Pid::from_child(server.process());
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    server.process().wait().unwrap();
+    assert!(!path.exists());
+}
+
+list![
+    nothing_is_believed_unless_asked_for,
+    a_trusted_proxy_is_believed,
+    the_other_fields_are_read_where_they_are_named,
+    each_request_has_its_own_client,
+    what_a_trusted_proxy_garbles_is_a_400,
+    a_unix_socket,
+];

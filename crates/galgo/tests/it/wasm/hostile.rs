@@ -1,0 +1,194 @@
+//! Modules that are none, trap, loop, or want everything.
+
+use super::{programs, site, worker};
+use crate::harness::{End, eventually, list, watch};
+
+list![
+    what_is_no_program_is_a_502_with_words,
+    a_trap_before_the_head_is_a_502_with_the_backtrace_in_the_log,
+    a_trap_after_the_head_cuts_the_body,
+    recursion_ends_in_a_trap,
+    memory_ends_at_the_limit,
+    loops_end_at_the_deadline_and_delay_nobody,
+    a_guest_that_waits_in_a_host_call_is_ended,
+    processor_time_is_limited,
+    fifty_megabytes_of_module_and_many_functions,
+];
+
+fn what_is_no_program_is_a_502_with_words() {
+    let hello = programs::hello();
+    let cut = hello[..hello.len() - 20].to_vec();
+    let text = |text: &str| wat::parse_str(text).unwrap();
+    let imports = r#"(module (import "env" "magic" (func)) (import "host" "more" (func))
+        (func (export "_start")))"#;
+    let rows = [
+        ("empty.wasm", Vec::new(), "the file is empty"),
+        ("short.wasm", b"\0asm\x01".to_vec(), "cut off"),
+        (
+            "text.wasm",
+            b"#!/bin/sh\necho".to_vec(),
+            "no WebAssembly module",
+        ),
+        ("cut.wasm", cut, "cut.wasm"),
+        ("imports.wasm", text(imports), "env.magic, host.more"),
+        ("library.wasm", text("(module)"), "_start"),
+        (
+            "component.wasm",
+            text("(component)"),
+            "neither wasi:cli/run",
+        ),
+    ];
+    let modules: Vec<_> = rows
+        .iter()
+        .map(|(n, bytes, _)| (*n, bytes.clone()))
+        .collect();
+    let server = site(&modules).start();
+    for (name, bytes, says) in rows {
+        let reply = server.get(&format!("/cgi-bin/{name}"));
+        assert_eq!(reply.status, 502, "{name}");
+        assert!(
+            bytes.is_empty() || !reply.text().contains("asm"),
+            "{name}: shown"
+        );
+        server.says(says);
+    }
+    assert_eq!(server.get("/health").status, 200);
+}
+
+fn a_trap_before_the_head_is_a_502_with_the_backtrace_in_the_log() {
+    let traps = programs::command("(call $deep)", "(func $deep unreachable)");
+    let server = site(&[("a.wasm", traps)]).start();
+    assert_eq!(server.get("/cgi-bin/a.wasm").status, 502);
+    server.says("wasm trap");
+    server.says("deep");
+}
+
+fn a_trap_after_the_head_cuts_the_body() {
+    // More than is held back until the end is known.
+    let traps = programs::command(
+        "(local $n i32) (call $head)
+         (loop $again (call $say (i32.const 4096) (i32.const 65536))
+           (local.set $n (i32.add (local.get $n) (i32.const 1)))
+           (br_if $again (i32.lt_u (local.get $n) (i32.const 16))))
+         unreachable",
+        "",
+    );
+    let server = site(&[("a.wasm", traps)]).start();
+    let mut client = server.connect();
+    client.get("/cgi-bin/a.wasm");
+    let reply = client.reply();
+    assert_eq!(reply.status, 200);
+    assert_ne!(reply.end, End::Whole, "a cut response looks cut");
+}
+
+fn recursion_ends_in_a_trap() {
+    let deep = programs::command("(call $deep)", "(func $deep (call $deep) (call $deep))");
+    let server = site(&[("a.wasm", deep), ("b.wasm", programs::hello())]).start();
+    for _ in 0..3 {
+        assert_eq!(server.get("/cgi-bin/a.wasm").status, 502);
+    }
+    server.says("call stack exhausted");
+    assert_eq!(server.get("/cgi-bin/b.wasm").text(), "yes\n");
+}
+
+fn memory_ends_at_the_limit() {
+    let bomb = programs::command(
+        "(call $head)
+         (loop $again (br_if $again (i32.ne (memory.grow (i32.const 16)) (i32.const -1))))
+         (call $verdict (i32.le_u (memory.size) (i32.const 320)))",
+        "",
+    );
+    let server = site(&[("a.wasm", bomb)])
+        .defaults("memory = \"20M\"")
+        .start();
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+}
+
+fn loops_end_at_the_deadline_and_delay_nobody() {
+    let endless = programs::command("(loop $again (br $again))", "");
+    let busy = programs::command(
+        "(loop $again (call $say (i32.const 0) (i32.const 0)) (br $again))",
+        "",
+    );
+    let server = site(&[
+        ("loop.wasm", endless),
+        ("calls.wasm", busy),
+        ("a.wasm", programs::hello()),
+    ]);
+    let server = server.defaults("first_byte_timeout = \"1s\"").start();
+    assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
+    let mut stuck = [server.connect(), server.connect(), server.connect()];
+    stuck[0].get("/cgi-bin/loop.wasm");
+    stuck[1].get("/cgi-bin/calls.wasm");
+    stuck[2].get("/cgi-bin/loop.wasm");
+    for _ in 0..20 {
+        assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    }
+    for client in &mut stuck {
+        assert_eq!(client.reply().status, 504);
+    }
+}
+
+fn a_guest_that_waits_in_a_host_call_is_ended() {
+    let reads = programs::command("(drop (call $take))", "");
+    let server = site(&[("sleep.wasm", programs::sleeps("")), ("read.wasm", reads)])
+        .defaults("first_byte_timeout = \"300ms\"")
+        .start();
+    // More than may run at once: each that ends must give its place back.
+    for _ in 0..3 {
+        let mut clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
+        clients
+            .iter_mut()
+            .for_each(|c| c.get("/cgi-bin/sleep.wasm"));
+        for client in &mut clients {
+            assert_eq!(client.reply().status, 504);
+        }
+    }
+    let threads = || watch::figure(worker(&server), "Threads");
+    eventually("few threads", || (threads() < 64).then_some(()));
+    // An empty input ends at once; the deadline above may pass while it is compiled.
+    eventually("an end of input", || {
+        (server.get("/cgi-bin/read.wasm").status == 502).then_some(())
+    });
+}
+
+fn processor_time_is_limited() {
+    let endless = programs::command("(loop $again (br $again))", "");
+    let server = site(&[("a.wasm", endless)])
+        .defaults("cpu = \"1s\"")
+        .start();
+    assert_eq!(server.get("/cgi-bin/a.wasm").status, 502);
+    server.says("SIGXCPU");
+}
+
+fn fifty_megabytes_of_module_and_many_functions() {
+    let data = format!(
+        "(memory 1000) (data (i32.const 0) \"{}\")",
+        "x".repeat(50 << 20)
+    );
+    let large = wat::parse_str(format!("(module {data} (func (export \"_start\")))")).unwrap();
+    assert!(large.len() > 50 << 20);
+    let function = "(func (param f64) (result f64) (f64.add (local.get 0) (f64.const 1)))";
+    let many = format!(
+        "(module {} (func (export \"_start\")))",
+        function.repeat(40_000)
+    );
+    let many = wat::parse_str(many).unwrap();
+    let server = site(&[
+        ("large.wasm", large),
+        ("many.wasm", many),
+        ("a.wasm", programs::hello()),
+    ]);
+    let server = server.start();
+    let mut clients = [server.connect(), server.connect()];
+    clients[0].get("/cgi-bin/large.wasm");
+    clients[1].get("/cgi-bin/many.wasm");
+    // Whoever waits for them is not in the way of others.
+    assert_eq!(server.get("/health").status, 200);
+    for client in &mut clients {
+        // They print nothing, which is no response; but they have run.
+        assert_eq!(client.reply().status, 502);
+    }
+    server.says("it printed nothing");
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+}

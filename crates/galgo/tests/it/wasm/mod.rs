@@ -1,0 +1,223 @@
+//! WebAssembly programs.
+
+mod hostile;
+mod life;
+mod programs;
+
+use std::{fs, path::Path};
+
+use crate::harness::{Server, Site, Test, list};
+
+/// The tests of this module.
+pub fn tests() -> Vec<Test> {
+    [plain(), hostile::tests(), life::tests()].concat()
+}
+
+fn plain() -> Vec<Test> {
+    own::tests()
+}
+
+/// A site with modules in `cgi-bin`, and a cache of its own.
+pub fn site(modules: &[(&str, Vec<u8>)]) -> Site {
+    let site = Site::new().top("cache = \"cache\"\nmax_running = 16");
+    modules.iter().fold(site, |site, (name, bytes)| {
+        site.file(&format!("cgi-bin/{name}"), bytes, 0o644)
+    })
+}
+
+/// Replaces a module in one step.
+pub fn replace(server: &Server, name: &str, bytes: &[u8]) {
+    let folder = server.path().join("cgi-bin");
+    let draft = folder.join(".draft");
+    fs::write(&draft, bytes).unwrap();
+    fs::rename(draft, folder.join(name)).unwrap();
+}
+
+/// The process id of the server's wasm worker, once it is up.
+pub fn worker(server: &Server) -> u32 {
+    crate::harness::eventually("a wasm worker", || {
+        crate::harness::watch::children(server.pid())
+            .into_iter()
+            .find(|pid| {
+                let line = fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline"));
+                line.is_ok_and(|line| line.ends_with(b"wasm-worker\0"))
+            })
+    })
+}
+
+mod own {
+    use super::*;
+    use crate::harness::{eventually, watch};
+    use std::os::unix::fs::PermissionsExt;
+
+    list![
+        a_module_answers_by_its_ending_and_by_its_magic,
+        variables_are_those_of_every_program_byte_for_byte,
+        sixty_four_megabytes_pass_through_with_flat_memory,
+        a_thousand_at_once,
+        its_exit_status_is_logged,
+        folders_are_seen_as_configured_and_nothing_beside_them,
+        nothing_is_left_for_the_next_instance,
+        the_worker_has_no_privileges,
+        a_wcgi_file_is_never_served_as_a_file,
+    ];
+
+    fn a_module_answers_by_its_ending_and_by_its_magic() {
+        let server = site(&[
+            ("a.wasm", programs::hello()),
+            ("b.wcgi", programs::hello()),
+            ("plain", programs::hello()),
+            ("run", programs::hello()),
+        ]);
+        let server = server.start();
+        let run = server.path().join("cgi-bin/run");
+        fs::set_permissions(run, fs::Permissions::from_mode(0o755)).unwrap();
+        for (name, status) in [
+            ("a.wasm", 200),
+            ("b.wcgi", 200),
+            ("run", 200),
+            ("plain", 403),
+        ] {
+            let reply = server.get(&format!("/cgi-bin/{name}"));
+            assert_eq!(reply.status, status, "{name}");
+            assert!(status != 200 || reply.text() == "yes\n", "{name}");
+        }
+    }
+
+    fn variables_are_those_of_every_program_byte_for_byte() {
+        let server = site(&[("env.wasm", programs::environment())])
+            .table("[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nenv = { OWN = \"x\" }\n")
+            .start();
+        let reply = server.ask(
+            "GET /cgi-bin/env.wasm/%ff%20b?q HTTP/1.1\r\nHost: h\r\nX-A: \u{e4}\r\nProxy: evil\r\n\r\n",
+        );
+        let has = |pair: &[u8]| reply.body.split(|&b| b == 0).any(|own| own == pair);
+        for pair in [
+            &b"SCRIPT_NAME=/cgi-bin/env.wasm"[..],
+            b"PATH_INFO=/\xff b",
+            b"QUERY_STRING=q",
+            b"HTTP_X_A=\xc3\xa4",
+            b"OWN=x",
+            b"GATEWAY_INTERFACE=CGI/1.1",
+        ] {
+            assert!(
+                has(pair),
+                "{} in {}",
+                String::from_utf8_lossy(pair),
+                reply.text()
+            );
+        }
+        assert!(!reply.text().contains("HTTP_PROXY"));
+    }
+
+    fn sixty_four_megabytes_pass_through_with_flat_memory() {
+        const PIECE: usize = 1 << 20;
+        let server = site(&[("echo.wasm", programs::echo())]).start();
+        assert_eq!(server.get("/cgi-bin/echo.wasm").status, 200);
+        let worker = worker(&server);
+        let mut client = server.connect();
+        let mut writer = client.stream.try_clone().unwrap();
+        client.begin_post("/cgi-bin/echo.wasm", 64 * PIECE);
+        let thread = std::thread::spawn(move || {
+            for n in 0..64_u8 {
+                std::io::Write::write_all(&mut writer, &vec![n; PIECE]).unwrap();
+            }
+        });
+        let reply = client.reply();
+        thread.join().unwrap();
+        assert_eq!((reply.status, reply.body.len()), (200, 64 * PIECE));
+        let same = |(n, piece): (usize, &[u8])| piece.iter().all(|&b| usize::from(b) == n);
+        assert!(reply.body.chunks(PIECE).enumerate().all(same));
+        for pid in [worker, server.pid()] {
+            let peak = watch::memory(pid, "VmHWM");
+            assert!(peak < 150 << 20, "{peak} bytes");
+        }
+    }
+
+    fn a_thousand_at_once() {
+        let server =
+            site(&[("a.wasm", programs::hello())]).top("queue = 1000\nqueue_wait = \"1m\"");
+        let server = server.start();
+        let mut clients: Vec<_> = (0..1000).map(|_| server.connect()).collect();
+        clients.iter_mut().for_each(|c| c.get("/cgi-bin/a.wasm"));
+        for client in &mut clients {
+            let reply = client.reply();
+            assert_eq!((reply.status, reply.text()), (200, "yes\n".into()));
+        }
+    }
+
+    fn its_exit_status_is_logged() {
+        let exits = programs::command("(call $head) (call $exit (i32.const 7))", "");
+        let server = site(&[("a.wasm", exits)]).start();
+        assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
+        eventually("its line", || {
+            let lines = server.access();
+            lines
+                .iter()
+                .find(|l| l["target"] == "/cgi-bin/a.wasm" && l["exit"] == 7)
+                .cloned()
+        });
+    }
+
+    fn folders_are_seen_as_configured_and_nothing_beside_them() {
+        let names = [
+            ("in.wasm", "note", "yes\n"),
+            ("up.wasm", "../galgo.toml", "no\n"),
+            ("absolute.wasm", "/etc/passwd", "no\n"),
+            ("link.wasm", "out", "no\n"),
+            ("updown.wasm", "../data/../galgo.toml", "no\n"),
+        ];
+        let modules: Vec<_> = names
+            .iter()
+            .map(|(n, path, _)| (*n, programs::opens(path)))
+            .collect();
+        let site = site(&modules).file("data/note", "x", 0o644).table(
+            "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\npreopen = { \"/data\" = \"data\" }\n",
+        );
+        std::os::unix::fs::symlink("/etc/passwd", site.path().join("data/out")).unwrap();
+        let server = site.start();
+        for (name, path, want) in names {
+            assert_eq!(
+                server.get(&format!("/cgi-bin/{name}")).text(),
+                want,
+                "{path}"
+            );
+        }
+    }
+
+    fn nothing_is_left_for_the_next_instance() {
+        let looks = programs::command(
+            "(call $head) (call $verdict (i64.eqz (i64.load (i32.const 70000))))
+             (i64.store (i32.const 70000) (i64.const -1))
+             (memory.fill (i32.const 80000) (i32.const 7) (i32.const 30000))
+             (drop (memory.grow (i32.const 10)))
+             (call $verdict (i64.eqz (i64.load (i32.const 700000))))
+             (i64.store (i32.const 700000) (i64.const -1))",
+            "",
+        );
+        let server = site(&[("a.wasm", looks)]).start();
+        for _ in 0..50 {
+            assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\nyes\n");
+        }
+    }
+
+    fn the_worker_has_no_privileges() {
+        let server = site(&[("a.wasm", programs::hello())]).start();
+        assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
+        let status = fs::read_to_string(format!("/proc/{}/status", worker(&server))).unwrap();
+        let has = |line: &str| status.lines().any(|l| l == line);
+        assert!(has("NoNewPrivs:\t1") && has("Seccomp:\t2"), "{status}");
+        let open = fs::read_dir(format!("/proc/{}/fd", worker(&server))).unwrap();
+        let links = open.filter_map(|e| fs::read_link(e.unwrap().path()).ok());
+        let files: Vec<_> = links.filter(|l| l.starts_with(server.path())).collect();
+        let own = |l: &std::path::PathBuf| l.ends_with("stderr");
+        assert!(files.iter().all(own), "{files:?}");
+    }
+
+    fn a_wcgi_file_is_never_served_as_a_file() {
+        let server = site(&[])
+            .file("public/a.wcgi", programs::hello(), 0o644)
+            .start();
+        assert_eq!(server.get("/a.wcgi").status, 403);
+    }
+}

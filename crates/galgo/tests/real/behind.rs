@@ -1,0 +1,333 @@
+//! galgo behind real web servers: docs/recipes/behind.md.
+
+use std::{
+    io::Read,
+    net::{Ipv4Addr, TcpListener},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    curl::{self, curl, curl_with},
+    processes::{MARK, mark, marked, wait_until},
+    recipe::block,
+    repository::{git, noise, small},
+    site::{Server, Site, demo, needed},
+};
+
+/// A front, and galgo behind it.
+struct Behind {
+    front: Child,
+    port: u16,
+    galgo: Server,
+    folder: tempfile::TempDir,
+}
+
+/// A server's own part of its configuration, and how it is started.
+type Kind = fn(port: u16, folder: &Path, block: &str) -> (String, Command);
+
+fn nginx(port: u16, folder: &Path, block: &str) -> (String, Command) {
+    let folder = folder.display();
+    let temp = ["client_body", "fastcgi", "scgi", "proxy", "uwsgi"]
+        .map(|name| format!("{name}_temp_path {folder}/{name};"))
+        .concat();
+    let config = format!(
+        "daemon off; master_process off; pid {folder}/pid; error_log {folder}/log; worker_processes 1;\n\
+         events {{}}\nhttp {{ access_log off; {temp}\nserver {{ listen 127.0.0.1:{port};\n{block}\n}} }}\n"
+    );
+    let mut command = Command::new(needed("/usr/sbin/nginx"));
+    command.arg("-c").arg(format!("{folder}/front.conf"));
+    (config, command)
+}
+
+fn apache(port: u16, folder: &Path, block: &str) -> (String, Command) {
+    let modules = ["mpm_event", "authz_core", "proxy", "proxy_fcgi"].map(|name| {
+        let path = needed(format!("/usr/lib/apache2/modules/mod_{name}.so"));
+        format!("LoadModule {name}_module {}\n", path.display())
+    });
+    let user = match rustix::process::geteuid().is_root() {
+        true => "User nobody\nGroup nogroup\n",
+        false => "",
+    };
+    let folder = folder.display();
+    let config = format!(
+        "ServerRoot {folder}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {folder}/pid\n\
+         ErrorLog {folder}/log\nDefaultRuntimeDir {folder}\n{}{user}DocumentRoot {folder}\n{block}\n",
+        modules.concat()
+    );
+    let mut command = Command::new(needed("/usr/sbin/apache2"));
+    command
+        .arg("-DFOREGROUND")
+        .arg("-f")
+        .arg(format!("{folder}/front.conf"));
+    (config, command)
+}
+
+fn lighttpd(port: u16, folder: &Path, block: &str) -> (String, Command) {
+    let folder = folder.display();
+    let config = format!(
+        "server.document-root = \"{folder}\"\nserver.bind = \"127.0.0.1\"\nserver.port = {port}\n\
+         server.errorlog = \"{folder}/log\"\nserver.upload-dirs = ( \"{folder}\" )\n{block}\n"
+    );
+    let mut command = Command::new(needed("/usr/sbin/lighttpd"));
+    command
+        .arg("-D")
+        .arg("-f")
+        .arg(format!("{folder}/front.conf"));
+    (config, command)
+}
+
+const FRONTS: [(&str, Kind); 3] = [("nginx", nginx), ("apache", apache), ("lighttpd", lighttpd)];
+
+const STREAM: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
+                      while [ ! -e go ]; do sleep 0.01; done\necho second\n";
+/// Prints on and on: Apache and lighttpd notice that a client left when they write to it.
+const HANG: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
+                    trap '' PIPE\nwhile :; do echo more; sleep 0.05; done\n";
+/// Reads all before it answers: nginx sends no more of a body that it has collected once a response begins.
+const COUNT: &str = "#!/bin/sh\nn=$(wc -c)\nprintf 'Content-Type: text/plain\\n\\n%s\\n' \"$n\"\n";
+const FACTS: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n\
+                     echo \"$REMOTE_ADDR $SERVER_PROTOCOL $SCRIPT_NAME $PATH_INFO $QUERY_STRING $REQUEST_URI\"\n";
+
+impl Behind {
+    fn start(kind: Kind, block: &str, scheme: &str, mark: &str) -> Self {
+        let site = Site::new();
+        for (name, source) in [
+            ("stream", STREAM),
+            ("hang", HANG),
+            ("count", COUNT),
+            ("facts", FACTS),
+        ] {
+            site.program(name, source);
+        }
+        let bare = small(&site.path("repos"), "small.git");
+        git(&bare, &["config", "http.receivepack", "true"]);
+        let socket = site.path("sock");
+        let gitweb = site.file(
+            "gitweb.conf",
+            crate::recipe::block("gitweb.md", "perl", &[("/srv/git", &site.path("repos"))]),
+        );
+        let routes = crate::recipe::block("gitweb.md", "toml", &[("/srv/gitweb.conf", &gitweb)]);
+        let config = format!(
+            "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nenv = {{ {MARK} = \"{mark}\" }}\n\
+             [[route]]\npath = \"/cgi-bin/books/\"\ncgi = \"{}\"\nenv = {{ GUESTBOOK_DB = \"{}\" }}\n\
+             [[route]]\npath = \"/git\"\nbody = \"file\"\ncgi = \"{}\"\nenv = {{ GIT_PROJECT_ROOT = \"{}\", GIT_HTTP_EXPORT_ALL = \"\" }}\n\
+             {routes}",
+            demo().join("cgi-bin").display(),
+            site.path("book.db").display(),
+            needed("/usr/lib/git-core/git-http-backend").display(),
+            site.path("repos").display(),
+        );
+        let listen = format!("{scheme}+unix:{}", socket.display());
+        // The front may run as somebody else.
+        let galgo = site.serve_also("socket_mode = \"666\"", &config, &listen);
+        let folder = tempfile::tempdir().unwrap();
+        // Nobody else may take it between here and there, in all likelihood; who did makes the test fail.
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let block = block.replace("/run/galgo/galgo.sock", socket.to_str().unwrap());
+        let block = block.replace("SITE/cgi-bin", galgo.site.path("cgi-bin").to_str().unwrap());
+        let (config, mut command) = kind(port, folder.path(), &block);
+        std::fs::write(folder.path().join("front.conf"), config).unwrap();
+        let output = std::fs::File::create(folder.path().join("output")).unwrap();
+        let front = command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().unwrap())
+            .stderr(output);
+        let front = front.spawn().unwrap();
+        let mut behind = Self {
+            front,
+            port,
+            galgo,
+            folder,
+        };
+        wait_until("the front answers", || {
+            assert!(
+                behind.front.try_wait().unwrap().is_none(),
+                "the front ended"
+            );
+            // Apache opens its socket twice: only an answer counts.
+            let url = behind.url("/cgi-bin/facts");
+            let mut curl = curl::command();
+            let asked = curl.args(["-o", "/dev/null", &url]).stderr(Stdio::null());
+            asked.status().unwrap().success()
+        });
+        behind
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "what a failed test is understood by")]
+impl Drop for Behind {
+    fn drop(&mut self) {
+        let pid = Pid::from_child(&self.front);
+        let _ = kill_process(pid, Signal::TERM);
+        let _ = self.front.wait();
+        if std::thread::panicking() {
+            for name in ["front.conf", "output", "log"] {
+                let text = std::fs::read(self.folder.path().join(name)).unwrap_or_default();
+                eprintln!("--- {name}\n{}", String::from_utf8_lossy(&text));
+            }
+        }
+    }
+}
+
+/// Everything a front passes on, with the block of the recipe.
+fn all_of_it(behind: &Behind, mark: &str, chunks: bool) {
+    // What the program is told.
+    let facts = curl(&[&behind.url("/cgi-bin/facts/in%20fo?a=b")])
+        .ok()
+        .text();
+    assert_eq!(
+        facts,
+        "127.0.0.1 HTTP/1.1 /cgi-bin/facts /in fo a=b /cgi-bin/facts/in%20fo?a=b\n"
+    );
+    curl(&[&behind.url("/cgi-bin/missing")]).is(404);
+    // The guestbooks.
+    for book in ["guestbook-c", "guestbook.py"] {
+        let url = behind.url(&format!("/cgi-bin/books/{book}"));
+        curl(&["-d", "name=Ada&message=Hello", &url]).is(303);
+        assert!(curl(&[&url]).ok().text().contains("<p>Hello</p>"), "{book}");
+    }
+    // gitweb, with its parts.
+    let list = curl(&[&behind.url("/gitweb")]).ok().text();
+    assert!(list.contains("small.git"), "{list}");
+    curl(&[&behind.url("/gitweb/static/gitweb.css")]).ok();
+    let plain = curl(&[&behind.url("/gitweb/small.git/blob_plain/HEAD:/README")]).ok();
+    assert_eq!(plain.text(), "first line\n<b>bold & more</b>\nlast line\n");
+    // 20 MB, of known length and in chunks.
+    let body = noise(20_000_000);
+    let url = behind.url("/cgi-bin/count");
+    let plain = ["-H", "Expect:", "--data-binary", "@-", &url];
+    assert_eq!(curl_with(&plain, &body).ok().text().trim(), "20000000");
+    if chunks {
+        let chunks = [&["-H", "Transfer-Encoding: chunked"], &plain[..]].concat();
+        assert_eq!(curl_with(&chunks, &body).ok().text().trim(), "20000000");
+        push(behind);
+    }
+    streams(behind);
+    abort(behind, mark);
+}
+
+fn push(behind: &Behind) {
+    let here = tempfile::tempdir().unwrap();
+    git(
+        here.path(),
+        &["clone", "-q", &behind.url("/git/small.git"), "copy"],
+    );
+    let copy = here.path().join("copy");
+    std::fs::write(copy.join("large.bin"), noise(5_000_000)).unwrap();
+    git(&copy, &["add", "large.bin"]);
+    git(&copy, &["commit", "-q", "-m", "large"]);
+    git(
+        &copy,
+        &[
+            "-c",
+            "http.postBuffer=65536",
+            "push",
+            "-q",
+            "origin",
+            "main",
+        ],
+    );
+    let head = git(&copy, &["rev-parse", "HEAD"]);
+    assert!(git(&copy, &["ls-remote", "origin", "main"]).starts_with(&head));
+}
+
+/// A line that was flushed arrives before the program ends.
+fn streams(behind: &Behind) {
+    let mut client = curl::command()
+        .args(["-N", &behind.url("/cgi-bin/stream")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = client.stdout.take().unwrap();
+    let mut first = [0; 6];
+    output.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"first\n");
+    std::fs::write(behind.galgo.site.path("cgi-bin/go"), "").unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "second\n");
+    assert!(client.wait().unwrap().success());
+}
+
+/// The front's client leaves: the front closes, and the program ends.
+fn abort(behind: &Behind, mark: &str) {
+    let mut client = curl::command()
+        .args(["-N", &behind.url("/cgi-bin/hang")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 6];
+    client
+        .stdout
+        .take()
+        .unwrap()
+        .read_exact(&mut first)
+        .unwrap();
+    assert!(!marked(mark).is_empty());
+    client.kill().unwrap();
+    client.wait().unwrap();
+    wait_until("the program has ended", || marked(mark).is_empty());
+}
+
+fn behind(name: &str) {
+    let (_, kind) = FRONTS.into_iter().find(|(n, _)| *n == name).unwrap();
+    let mark = mark(name);
+    let front = Behind::start(kind, &block("behind.md", name, &[]), "fastcgi", &mark);
+    all_of_it(&front, &mark, true);
+}
+
+#[test]
+fn behind_nginx() {
+    behind("nginx");
+}
+
+#[test]
+fn behind_apache() {
+    behind("apache");
+}
+
+#[test]
+fn behind_lighttpd() {
+    behind("lighttpd");
+}
+
+/// The same over SCGI, once.
+#[test]
+fn behind_nginx_over_scgi() {
+    let block = block("behind.md", "nginx", &[])
+        .replace("fastcgi_request_buffering off;", "")
+        .replace("fastcgi_", "scgi_");
+    let mark = mark("scgi");
+    let front = Behind::start(nginx, &block, "scgi", &mark);
+    // nginx counts only what it has collected of a body, and nothing of one that came in chunks.
+    all_of_it(&front, &mark, false);
+}
+
+/// fcgiwrap's contract: the program is named by its file, which must lie in a folder of programs.
+#[test]
+fn behind_nginx_by_script_filename() {
+    let mark = mark("filename");
+    let block = "location ~ ^(/[^/]+)(/.*)?$ { include /etc/nginx/fastcgi.conf;\n\
+                 fastcgi_pass unix:/run/galgo/galgo.sock; root SITE/cgi-bin; }\n\
+                 location ^~ /etc/ { include /etc/nginx/fastcgi.conf;\n\
+                 fastcgi_pass unix:/run/galgo/galgo.sock; root /; }";
+    let front = Behind::start(nginx, block, "fastcgi", &mark);
+    let facts = curl(&[&front.url("/facts/in%20fo?a=b")]).ok().text();
+    assert_eq!(
+        facts,
+        "127.0.0.1 HTTP/1.1 /facts /in fo a=b /facts/in%20fo?a=b\n"
+    );
+    curl(&[&front.url("/etc/passwd")]).is(403);
+    front
+        .galgo
+        .wait_for_log("\"/etc/passwd\", which lies in no folder of a `cgi` route");
+}

@@ -1,0 +1,399 @@
+//! Who a request comes from, as the proxies in front of us say: Forwarded (RFC 7239) or X-Forwarded-*.
+//!
+//! Decisions:
+//! - Nothing is read unless the peer is trusted, and only the fields that the proxies are known to write
+//!   ([`Field`]): one that a proxy passes through untouched is the client's to forge.
+//! - The list is walked from the right, the end our peer wrote. While an address is that of a trusted
+//!   proxy, what it said in turn, to its left, is believed; the first that is not is the client. What is left of
+//!   it was the client's to write, and is not looked at.
+//! - `for=unknown` and obfuscated names (RFC 7239, 6.2 and 6.3) end the walk: the client then is the
+//!   last proxy that is known.
+//! - What a trusted proxy says and cannot be read is refused, never skipped: it is that proxy's mistake,
+//!   and any reading of it would be a guess.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::{
+    Fields,
+    fields::is_token,
+    target::{Authority, parse_port},
+};
+
+/// A block of addresses: `10.0.0.0/8`, `2001:db8::/32`, `::1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    base: Ipv6Addr,
+    /// Leading bits that count, of 128.
+    bits: u32,
+}
+
+impl Block {
+    /// Reads an address, alone or with the number of its bits that count. Bits behind those must be
+    /// zero: `10.0.0.1/8` is a mistake.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().ok()?;
+        let (most, before) = if address.is_ipv4() {
+            (32, 96)
+        } else {
+            (128, 0)
+        };
+        let bits = match bits {
+            None => most,
+            Some(b) if (1..=3).contains(&b.len()) && b.bytes().all(|b| b.is_ascii_digit()) => {
+                b.parse::<u32>().ok().filter(|&b| b <= most)?
+            }
+            Some(_) => return None,
+        };
+        let block = Self {
+            base: wide(address),
+            bits: before + bits,
+        };
+        (block.base.to_bits() & !block.mask() == 0).then_some(block)
+    }
+
+    fn mask(self) -> u128 {
+        u128::MAX.checked_shl(128 - self.bits).unwrap_or_default()
+    }
+
+    /// Whether `address` is in it; `::ffff:10.0.0.1` is 10.0.0.1.
+    pub fn contains(self, address: IpAddr) -> bool {
+        wide(address).to_bits() & self.mask() == self.base.to_bits()
+    }
+}
+
+fn wide(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+/// The proxies whose word counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trusted {
+    /// Their addresses.
+    pub blocks: Vec<Block>,
+    /// Whoever connects to a Unix socket.
+    pub unix: bool,
+    /// The fields they are known to write.
+    pub fields: Vec<Field>,
+}
+
+/// A field that says who a request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Field {
+    Forwarded,
+    For,
+    Proto,
+    Host,
+    Port,
+}
+
+impl Field {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Forwarded,
+        Self::For,
+        Self::Proto,
+        Self::Host,
+        Self::Port,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Forwarded => "Forwarded",
+            Self::For => "X-Forwarded-For",
+            Self::Proto => "X-Forwarded-Proto",
+            Self::Host => "X-Forwarded-Host",
+            Self::Port => "X-Forwarded-Port",
+        }
+    }
+}
+
+/// What is said of the other end. What is `None` was not said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The client.
+    pub client: Option<IpAddr>,
+    /// Its port.
+    pub client_port: Option<u16>,
+    /// Whether it spoke TLS.
+    pub https: Option<bool>,
+    /// Whom it asked.
+    pub host: Option<Authority>,
+    /// The port it asked.
+    pub port: Option<u16>,
+}
+
+impl Origin {
+    /// SERVER_PORT: the one that was said, that of the host, or that of the scheme.
+    pub fn server_port(&self) -> Option<u16> {
+        let of_scheme = self.https.map(|tls| if tls { 443 } else { 80 });
+        let of_host = self.host.as_ref().and_then(|h| h.port);
+        self.port.or(of_host).or(of_scheme)
+    }
+}
+
+/// A trusted proxy has written what has no reading, or more than one: which field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unreadable(pub &'static str);
+
+impl Trusted {
+    /// Whether the word of `peer` counts; `None` is a Unix socket.
+    pub fn covers(&self, peer: Option<IpAddr>) -> bool {
+        match peer {
+            None => self.unix,
+            Some(address) => self.blocks.iter().any(|block| block.contains(address)),
+        }
+    }
+
+    /// What `fields` say of the client behind `peer`; `None` where the word of `peer` does not count, or
+    /// nothing is said.
+    ///
+    /// # Errors
+    /// A field that is looked at cannot be read: 400.
+    pub fn origin(
+        &self,
+        fields: &Fields,
+        peer: Option<IpAddr>,
+    ) -> Result<Option<Origin>, Unreadable> {
+        if !self.covers(peer) {
+            return Ok(None);
+        }
+        let origin = match self.fields.contains(&Field::Forwarded) {
+            true => self.forwarded(fields)?,
+            false => self.x_forwarded(fields)?,
+        };
+        Ok((origin != Origin::default()).then_some(origin))
+    }
+
+    fn forwarded(&self, fields: &Fields) -> Result<Origin, Unreadable> {
+        let bad = Unreadable(Field::Forwarded.name());
+        let mut hops = Vec::new();
+        for line in fields.all("forwarded") {
+            elements(line, &mut hops).ok_or(bad)?;
+        }
+        let mut origin = Origin::default();
+        for hop in hops.iter().rev() {
+            let node = match &hop.node {
+                None => None,
+                Some(node) => Node::parse(node).ok_or(bad)?.into(),
+            };
+            // What a trusted proxy says of the connection it took goes with the address it saw there.
+            origin.https = match &hop.proto {
+                None => origin.https,
+                Some(proto) => Some(scheme(proto).ok_or(bad)?),
+            };
+            origin.host = match &hop.host {
+                None => origin.host,
+                Some(host) => Some(Authority::parse(host).ok_or(bad)?),
+            };
+            let Some(Node::Address(client, port)) = node else {
+                break;
+            };
+            (origin.client, origin.client_port) = (Some(client), port);
+            if !self.covers(Some(client)) {
+                break;
+            }
+        }
+        Ok(origin)
+    }
+
+    fn x_forwarded(&self, fields: &Fields) -> Result<Origin, Unreadable> {
+        let list = |field: Field| -> Vec<&[u8]> {
+            match self.fields.contains(&field) {
+                true => fields
+                    .all(field.name())
+                    .flat_map(|line| line.split(|&b| b == b','))
+                    .map(<[u8]>::trim_ascii)
+                    .collect(),
+                false => Vec::new(),
+            }
+        };
+        let mut origin = Origin::default();
+        let nodes = list(Field::For);
+        let mut at = nodes.len();
+        for node in nodes.iter().rev() {
+            let node = Node::parse(node).ok_or(Unreadable(Field::For.name()))?;
+            at -= 1;
+            let Node::Address(client, port) = node else {
+                break;
+            };
+            (origin.client, origin.client_port) = (Some(client), port);
+            if !self.covers(Some(client)) {
+                break;
+            }
+        }
+        // One for all, or one for each hop.
+        let pick = |field: Field| -> Result<Option<&[u8]>, Unreadable> {
+            let said = list(field);
+            match said.len() {
+                0 => Ok(None),
+                1 => Ok(said.first().copied()),
+                n if n == nodes.len() => Ok(said.get(at).copied()),
+                _ => Err(Unreadable(field.name())),
+            }
+        };
+        let read = |field: Field| move || Unreadable(field.name());
+        origin.https = pick(Field::Proto)?
+            .map(|p| scheme(p).ok_or_else(read(Field::Proto)))
+            .transpose()?;
+        origin.host = pick(Field::Host)?
+            .map(|h| Authority::parse(h).ok_or_else(read(Field::Host)))
+            .transpose()?;
+        origin.port = pick(Field::Port)?
+            .map(|p| port(p).ok_or_else(read(Field::Port)))
+            .transpose()?;
+        Ok(origin)
+    }
+}
+
+fn scheme(text: &[u8]) -> Option<bool> {
+    match text {
+        t if t.eq_ignore_ascii_case(b"https") => Some(true),
+        t if t.eq_ignore_ascii_case(b"http") => Some(false),
+        _ => None,
+    }
+}
+
+fn port(text: &[u8]) -> Option<u16> {
+    parse_port(str::from_utf8(text).ok()?)
+}
+
+/// RFC 7239, 6: who was at the other end.
+#[derive(Debug, PartialEq, Eq)]
+enum Node {
+    Address(IpAddr, Option<u16>),
+    /// `unknown`, or a name that means something to the proxy alone.
+    Hidden,
+}
+
+impl Node {
+    /// X-Forwarded-For has IPv6 addresses without brackets too, where no port follows.
+    fn parse(raw: &[u8]) -> Option<Self> {
+        let text = str::from_utf8(raw).ok()?;
+        let plain = |a: IpAddr| a.to_canonical();
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Some(Self::Address(plain(address), None));
+        }
+        if let Some(address) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
+            let address: Ipv6Addr = address.parse().ok()?;
+            return Some(Self::Address(plain(address.into()), None));
+        }
+        // An obfuscated port (`_x`) says nothing.
+        let (name, behind) = match text.rsplit_once(':') {
+            Some((name, behind)) => (name, Some(behind)),
+            None => (text, None),
+        };
+        let hidden_port = behind.is_some_and(obfuscated);
+        if behind.is_none_or(|p| hidden_port || parse_port(p).is_some())
+            && (name.eq_ignore_ascii_case("unknown") || obfuscated(name))
+        {
+            return Some(Self::Hidden);
+        }
+        if hidden_port {
+            let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
+            let address: IpAddr = match bare {
+                Some(v6) => v6.parse::<Ipv6Addr>().ok()?.into(),
+                None => name.parse::<Ipv4Addr>().ok()?.into(),
+            };
+            return Some(Self::Address(plain(address), None));
+        }
+        let port = parse_port(behind?)?;
+        let address: SocketAddr = text.parse().ok()?;
+        Some(Self::Address(plain(address.ip()), Some(port)))
+    }
+}
+
+/// RFC 7239, 6.3: `"_" 1*( ALPHA / DIGIT / "." / "_" / "-")`.
+fn obfuscated(name: &str) -> bool {
+    let rest = name.strip_prefix('_').unwrap_or_default();
+    !rest.is_empty()
+        && rest
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+/// One forwarded-element (RFC 7239, 4).
+#[derive(Debug, Default)]
+struct Hop {
+    node: Option<Vec<u8>>,
+    proto: Option<Vec<u8>>,
+    host: Option<Vec<u8>>,
+}
+
+/// Appends the elements of one field line to `hops`; `None` where it breaks the grammar anywhere: a
+/// quote left open by a client would swallow what our proxy has written behind it.
+fn elements(line: &[u8], hops: &mut Vec<Hop>) -> Option<()> {
+    let mut rest = line.trim_ascii();
+    loop {
+        let mut hop = Hop::default();
+        loop {
+            rest = pair(rest, &mut hop)?.trim_ascii_start();
+            match rest.split_first() {
+                Some((b';', more)) => rest = more.trim_ascii_start(),
+                Some((b',', more)) => {
+                    rest = more.trim_ascii_start();
+                    break;
+                }
+                Some(_) => return None,
+                None => {
+                    hops.push(hop);
+                    return Some(());
+                }
+            }
+        }
+        hops.push(hop);
+    }
+}
+
+/// forwarded-pair = token "=" value; a name comes once in an element.
+fn pair<'l>(line: &'l [u8], hop: &mut Hop) -> Option<&'l [u8]> {
+    let (name, rest) = token(line)?;
+    let rest = rest.strip_prefix(b"=")?;
+    let (value, rest) = match rest.first() {
+        Some(b'"') => quoted(rest)?,
+        _ => {
+            let (value, rest) = token(rest)?;
+            (value.to_vec(), rest)
+        }
+    };
+    let place = match name {
+        n if n.eq_ignore_ascii_case(b"for") => &mut hop.node,
+        n if n.eq_ignore_ascii_case(b"proto") => &mut hop.proto,
+        n if n.eq_ignore_ascii_case(b"host") => &mut hop.host,
+        _ => return Some(rest),
+    };
+    place.replace(value).is_none().then_some(rest)
+}
+
+fn token(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = line
+        .iter()
+        .position(|&b| !is_token(b))
+        .unwrap_or(line.len());
+    (end > 0).then(|| line.split_at(end))
+}
+
+/// quoted-string (RFC 9110, 5.6.4).
+fn quoted(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut text = Vec::new();
+    let mut bytes = line.iter().enumerate().skip(1);
+    while let Some((at, &b)) = bytes.next() {
+        match b {
+            b'"' => return Some((text, &line[at + 1..])),
+            b'\\' => text.push(*bytes.next()?.1),
+            b => text.push(b),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,443 @@
+//! Requests that arrive as variables: from a web server in front of us, over FastCGI or SCGI.
+//!
+//! [`request`] makes of them the head that the same request would have had over HTTP, and what the front
+//! knows besides: both ends, the user it has verified, and the file it means.
+//!
+//! Decisions:
+//! - The path is SCRIPT_NAME and PATH_INFO, decoded already; without them that of REQUEST_URI.
+//!   The query is QUERY_STRING. Both may differ from REQUEST_URI, which the front may have rewritten, and
+//!   which programs see as it is.
+//! - A variable that comes twice, a name that is none, and bytes that no field may hold are refused.
+//! - `HTTP_X_Y` is the field `x-y`. Authorization goes where the route passes it; Proxy goes nowhere.
+//! - HTTPS counts where it is `on` or `1`, and REQUEST_SCHEME where HTTPS is not there.
+//! - REMOTE_USER and AUTH_TYPE are believed: who may speak here is trusted with more.
+
+use std::net::IpAddr;
+
+use crate::{
+    Fields,
+    h1::{BodyLen, Head, HeadError, HeadLimits, Method, Version},
+    target::{Authority, Target},
+};
+
+/// A request as a front passed it on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gateway {
+    /// Its head. The length of the body is that of CONTENT_LENGTH; `keep_alive` is for the caller to set.
+    pub head: Head,
+    /// SCRIPT_FILENAME, where it is an absolute path; what Apache puts in front of it is gone.
+    pub file: Option<Vec<u8>>,
+    /// DOCUMENT_ROOT, where it is an absolute path.
+    pub document_root: Option<Vec<u8>>,
+    /// SCRIPT_NAME.
+    pub script_name: Vec<u8>,
+    /// PATH_INFO.
+    pub path_info: Vec<u8>,
+    /// REMOTE_ADDR.
+    pub remote: Option<IpAddr>,
+    /// REMOTE_PORT.
+    pub remote_port: Option<u16>,
+    /// SERVER_ADDR.
+    pub local: Option<IpAddr>,
+    /// SERVER_PORT.
+    pub port: Option<u16>,
+    /// The client spoke TLS.
+    pub https: bool,
+    /// (REMOTE_USER, AUTH_TYPE).
+    pub user: Option<(String, String)>,
+}
+
+/// What is picked out of the variables; the last of equal names would win, so there are none.
+#[derive(Debug, Default)]
+struct Known<'p> {
+    values: [Option<&'p [u8]>; NAMES.len()],
+}
+
+const NAMES: [&str; 19] = [
+    "REQUEST_METHOD",
+    "REQUEST_URI",
+    "DOCUMENT_URI",
+    "SCRIPT_NAME",
+    "PATH_INFO",
+    "QUERY_STRING",
+    "SERVER_PROTOCOL",
+    "CONTENT_LENGTH",
+    "CONTENT_TYPE",
+    "SCRIPT_FILENAME",
+    "DOCUMENT_ROOT",
+    "REMOTE_ADDR",
+    "REMOTE_PORT",
+    "SERVER_ADDR",
+    "SERVER_PORT",
+    "SERVER_NAME",
+    "HTTPS",
+    "REQUEST_SCHEME",
+    "REMOTE_USER",
+];
+
+const fn bad(why: &'static str) -> HeadError {
+    HeadError::new(400, why)
+}
+
+impl<'p> Known<'p> {
+    /// The value of a variable; one that is empty is not set.
+    fn value(&self, name: &str) -> Option<&'p [u8]> {
+        let at = NAMES.iter().position(|&n| n == name)?;
+        self.values[at].filter(|v| !v.is_empty())
+    }
+
+    fn text(&self, name: &str) -> Option<&'p str> {
+        str::from_utf8(self.value(name)?).ok()
+    }
+}
+
+/// Reads a request from its variables.
+///
+/// # Errors
+/// It could not have come over HTTP either: 400, 405, 413, 414, 431 or 501.
+pub fn request<'p>(
+    params: impl IntoIterator<Item = (&'p [u8], &'p [u8])>,
+    limits: &HeadLimits,
+) -> Result<Gateway, HeadError> {
+    let mut known = Known::default();
+    let mut fields = Fields::new();
+    let mut auth_type = None;
+    for (count, (name, value)) in params.into_iter().enumerate() {
+        // Variables that are no fields are not counted against clients: fronts add some thirty.
+        if count >= limits.fields.saturating_add(NAMES.len() + 64) {
+            return Err(HeadError::new(431, "too many variables"));
+        }
+        if let Some(at) = NAMES.iter().position(|n| n.as_bytes() == name) {
+            if known.values[at].replace(value).is_some() {
+                return Err(bad("a variable came twice"));
+            }
+        } else if name == b"AUTH_TYPE" {
+            auth_type = Some(value);
+        } else if let Some(field) = name.strip_prefix(b"HTTP_") {
+            // nginx sends these besides; CONTENT_TYPE and CONTENT_LENGTH say the same.
+            if matches!(field, b"CONTENT_TYPE" | b"CONTENT_LENGTH") {
+                continue;
+            }
+            push(&mut fields, field, value, limits)?;
+        }
+    }
+    if let Some(media) = known.value("CONTENT_TYPE") {
+        push(&mut fields, b"CONTENT_TYPE", media, limits)?;
+    }
+    let (script_name, path_info) = path(&known)?;
+    let head = head(&known, fields, [script_name, path_info].concat(), limits)?;
+    let absolute = |value: &[u8]| value.starts_with(b"/").then(|| value.to_vec());
+    Ok(Gateway {
+        head,
+        file: known
+            .value("SCRIPT_FILENAME")
+            .and_then(|f| absolute(bare(f))),
+        document_root: known.value("DOCUMENT_ROOT").and_then(absolute),
+        script_name: script_name.to_vec(),
+        path_info: path_info.to_vec(),
+        remote: known.text("REMOTE_ADDR").and_then(address),
+        remote_port: known.text("REMOTE_PORT").and_then(|p| p.parse().ok()),
+        local: known.text("SERVER_ADDR").and_then(address),
+        port: known.text("SERVER_PORT").and_then(|p| p.parse().ok()),
+        https: https(&known),
+        user: user(&known, auth_type),
+    })
+}
+
+/// Apache (mod_proxy_fcgi): `proxy:fcgi://host:port/path`, `proxy:unix:/s|fcgi://host/path`.
+fn bare(file: &[u8]) -> &[u8] {
+    let Some(url) = file.strip_prefix(b"proxy:") else {
+        return file;
+    };
+    let scheme = [&b"fcgi://"[..], b"scgi://"]
+        .into_iter()
+        .find_map(|scheme| memchr::memmem::find(url, scheme).map(|at| at + scheme.len()));
+    let host = scheme.map_or(&b""[..], |at| &url[at..]);
+    memchr::memchr(b'/', host).map_or(b"", |at| &host[at..])
+}
+
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+    bare.unwrap_or(text)
+        .parse()
+        .ok()
+        .map(|a: IpAddr| a.to_canonical())
+}
+
+fn https(known: &Known<'_>) -> bool {
+    let is = |name, wanted: &str| {
+        let value: Option<&str> = known.text(name);
+        value.is_some_and(|v| v.eq_ignore_ascii_case(wanted))
+    };
+    match known.value("HTTPS") {
+        Some(_) => is("HTTPS", "on") || is("HTTPS", "1"),
+        None => is("REQUEST_SCHEME", "https"),
+    }
+}
+
+fn user(known: &Known<'_>, auth_type: Option<&[u8]>) -> Option<(String, String)> {
+    let user = known.text("REMOTE_USER").filter(|u| !u.contains('\0'))?;
+    let scheme = str::from_utf8(auth_type.unwrap_or_default()).ok()?;
+    Some((user.to_owned(), scheme.replace('\0', "")))
+}
+
+/// SCRIPT_NAME and PATH_INFO.
+fn path<'p>(known: &Known<'p>) -> Result<(&'p [u8], &'p [u8]), HeadError> {
+    let script_name = known.value("SCRIPT_NAME").unwrap_or_default();
+    let path_info = known.value("PATH_INFO").unwrap_or_default();
+    let whole = [script_name, path_info];
+    if whole
+        .iter()
+        .any(|part| !part.is_empty() && !part.starts_with(b"/"))
+    {
+        return Err(bad("SCRIPT_NAME or PATH_INFO does not begin with a slash"));
+    }
+    // nginx's PATH_INFO without a split, and that of some others, is the whole path again.
+    match script_name == path_info {
+        true => Ok((script_name, b"")),
+        false => Ok((script_name, path_info)),
+    }
+}
+
+fn head(
+    known: &Known<'_>,
+    fields: Fields,
+    path: Vec<u8>,
+    limits: &HeadLimits,
+) -> Result<Head, HeadError> {
+    let method = Method::parse(known.value("REQUEST_METHOD").unwrap_or(b"GET"))?;
+    let uri = known.value("REQUEST_URI").or(known.value("DOCUMENT_URI"));
+    let query = known.values[5];
+    let target = Target::passed_on(uri, path, query, limits.target)?;
+    let version = match known.value("SERVER_PROTOCOL") {
+        Some(b"HTTP/1.0") => Version::Http10,
+        _ => Version::Http11,
+    };
+    let Authority { host, port } = authority(known, &fields)?;
+    let body = match known.value("CONTENT_LENGTH") {
+        None => BodyLen::None,
+        Some(n) => BodyLen::Length(crate::h1::content_length(n)?),
+    };
+    Ok(Head {
+        method,
+        target,
+        version,
+        fields,
+        host,
+        port,
+        body,
+        expects_continue: false,
+        keep_alive: false,
+    })
+}
+
+/// Host, else SERVER_NAME, which may be a pattern and is no reason to refuse anything.
+fn authority(known: &Known<'_>, fields: &Fields) -> Result<Authority, HeadError> {
+    match fields.first("host") {
+        Some(host) if !host.is_empty() => {
+            Authority::parse(host).ok_or(bad("Host is not a host and a port"))
+        }
+        _ => Ok(known
+            .value("SERVER_NAME")
+            .and_then(Authority::parse)
+            .unwrap_or_default()),
+    }
+}
+
+/// The field of a variable.
+fn push(
+    fields: &mut Fields,
+    variable: &[u8],
+    value: &[u8],
+    limits: &HeadLimits,
+) -> Result<(), HeadError> {
+    let named = |&b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+    if variable.is_empty() || !variable.iter().all(named) {
+        return Err(bad("the name of a variable is not one of a field"));
+    }
+    if value.iter().any(|&b| b.is_ascii_control() && b != b'\t') {
+        return Err(bad("a field value with a control byte"));
+    }
+    if fields.len() >= limits.fields {
+        return Err(HeadError::new(431, "too many header fields"));
+    }
+    let letter = |&b: &u8| match b {
+        b'_' => b'-',
+        b => b.to_ascii_lowercase(),
+    };
+    let name: Vec<u8> = variable.iter().map(letter).collect();
+    if fields
+        .all(str::from_utf8(&name).unwrap_or_default())
+        .next()
+        .is_some()
+    {
+        return Err(bad("a variable came twice"));
+    }
+    fields.push(name, value.trim_ascii());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+    fn read(pairs: Pairs<'_>) -> Result<Gateway, HeadError> {
+        let params = pairs.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes()));
+        request(params, &HeadLimits::default())
+    }
+
+    /// What nginx sends with `include fastcgi.conf`, shortened.
+    const NGINX: Pairs<'static> = &[
+        ("SCRIPT_FILENAME", "/srv/cgi-bin/a.cgi"),
+        ("QUERY_STRING", "x=1"),
+        ("REQUEST_METHOD", "POST"),
+        ("CONTENT_TYPE", "text/plain"),
+        ("CONTENT_LENGTH", "5"),
+        ("SCRIPT_NAME", "/cgi-bin/a.cgi"),
+        ("REQUEST_URI", "/cgi-bin/a%2ecgi?x=1"),
+        ("DOCUMENT_URI", "/cgi-bin/a.cgi"),
+        ("DOCUMENT_ROOT", "/srv"),
+        ("SERVER_PROTOCOL", "HTTP/2.0"),
+        ("REQUEST_SCHEME", "https"),
+        ("HTTPS", "on"),
+        ("GATEWAY_INTERFACE", "CGI/1.1"),
+        ("REMOTE_ADDR", "203.0.113.7"),
+        ("REMOTE_PORT", "4711"),
+        ("REMOTE_USER", ""),
+        ("SERVER_ADDR", "192.0.2.1"),
+        ("SERVER_PORT", "443"),
+        ("SERVER_NAME", "_"),
+        ("REDIRECT_STATUS", "200"),
+        ("HTTP_HOST", "Www.Example.org"),
+        ("HTTP_USER_AGENT", "a"),
+        ("HTTP_CONTENT_TYPE", "text/plain"),
+        ("HTTP_CONTENT_LENGTH", "5"),
+        ("HTTP_X_A_B", "c, d"),
+    ];
+
+    #[test]
+    fn what_nginx_sends() {
+        let g = read(NGINX).unwrap();
+        assert_eq!(g.head.method, Method::Post);
+        assert_eq!(g.head.target.raw, "/cgi-bin/a%2ecgi?x=1");
+        assert_eq!(g.head.target.path, b"/cgi-bin/a.cgi");
+        assert_eq!(g.head.target.query(), "x=1");
+        assert_eq!(
+            (g.head.host.as_str(), g.head.body),
+            ("www.example.org", BodyLen::Length(5))
+        );
+        assert_eq!(g.head.fields.first("x-a-b"), Some(&b"c, d"[..]));
+        assert_eq!(
+            g.head.fields.first("content-type"),
+            Some(&b"text/plain"[..])
+        );
+        assert_eq!(g.file.as_deref(), Some(&b"/srv/cgi-bin/a.cgi"[..]));
+        assert_eq!(
+            (g.remote, g.remote_port),
+            ("203.0.113.7".parse().ok(), Some(4711))
+        );
+        assert_eq!((g.port, g.https, g.user), (Some(443), true, None));
+    }
+
+    fn with<'a>(name: &'a str, value: &'a str) -> Vec<(&'a str, &'a str)> {
+        let mut pairs: Vec<_> = NGINX.iter().copied().filter(|(n, _)| *n != name).collect();
+        pairs.push((name, value));
+        pairs
+    }
+
+    #[test]
+    fn one_by_one() {
+        let g = |name, value| read(&with(name, value)).unwrap();
+        assert_eq!(
+            g("SCRIPT_FILENAME", "proxy:fcgi://localhost:9000/srv/a")
+                .file
+                .unwrap(),
+            b"/srv/a"
+        );
+        assert_eq!(
+            g(
+                "SCRIPT_FILENAME",
+                "proxy:unix:/run/s|fcgi://localhost/srv/a"
+            )
+            .file
+            .unwrap(),
+            b"/srv/a"
+        );
+        assert_eq!(g("SCRIPT_FILENAME", "a.cgi").file, None);
+        assert_eq!(g("SCRIPT_FILENAME", "proxy:balancer").file, None);
+        assert!(!g("HTTPS", "off").https);
+        assert!(g("HTTPS", "").https);
+        assert_eq!(
+            g("QUERY_STRING", "q=rewritten").head.target.query(),
+            "q=rewritten"
+        );
+        assert_eq!(g("QUERY_STRING", "").head.target.query(), "");
+        assert_eq!(
+            g("PATH_INFO", "/x y").head.target.path,
+            b"/cgi-bin/a.cgi/x y"
+        );
+        assert_eq!(
+            g("PATH_INFO", "/cgi-bin/a.cgi").head.target.path,
+            b"/cgi-bin/a.cgi"
+        );
+        assert_eq!(g("CONTENT_LENGTH", "").head.body, BodyLen::None);
+        assert_eq!(g("REMOTE_USER", "ada").user.unwrap().0, "ada");
+        assert_eq!(g("HTTP_HOST", "").head.host, "_");
+        assert_eq!(g("REMOTE_ADDR", "unix:").remote, None);
+        let bare = read(&[("REQUEST_URI", "/a%20b?c")]).unwrap();
+        assert_eq!(
+            (&bare.head.target.path[..], bare.head.target.query()),
+            (&b"/a b"[..], "c")
+        );
+        let bare = read(&[("SCRIPT_NAME", "/a b"), ("QUERY_STRING", "c")]).unwrap();
+        assert_eq!(bare.head.target.raw, "/a%20b?c");
+    }
+
+    #[test]
+    fn refused() {
+        let table = [
+            ("REQUEST_METHOD", "TRACE", 405),
+            ("REQUEST_METHOD", "G T", 400),
+            ("REQUEST_URI", "/a b", 400),
+            ("SCRIPT_NAME", "a", 400),
+            ("SCRIPT_NAME", "/a/../b", 400),
+            ("PATH_INFO", "/../b", 400),
+            ("PATH_INFO", "/a\nb", 400),
+            ("QUERY_STRING", "a b", 400),
+            ("CONTENT_LENGTH", "-1", 400),
+            ("CONTENT_LENGTH", "5 ", 400),
+            ("HTTP_HOST", "a b", 400),
+            ("HTTP_X", "a\r\nb", 400),
+            ("HTTP_X", "a\0b", 400),
+            ("HTTP_", "a", 400),
+            ("HTTP_a", "a", 400),
+            ("HTTP_X-Y", "a", 400),
+        ];
+        for (name, value, status) in table {
+            let refused = read(&with(name, value)).unwrap_err();
+            assert_eq!(refused.status, status, "{name}={value}");
+        }
+        for twice in ["REMOTE_USER", "HTTP_X", "SCRIPT_FILENAME"] {
+            let mut pairs = with(twice, "/a");
+            pairs.push((twice, "/a"));
+            assert_eq!(read(&pairs).unwrap_err().status, 400, "{twice}");
+        }
+        let many: Vec<_> = (0..2000).map(|i| format!("HTTP_X{i}")).collect();
+        let many: Vec<_> = many.iter().map(|n| (n.as_str(), "")).collect();
+        assert_eq!(read(&many).unwrap_err().status, 431);
+        let long = format!("/{}", "a".repeat(20_000));
+        assert_eq!(read(&[("REQUEST_URI", &long)]).unwrap_err().status, 414);
+        assert_eq!(read(&[]).unwrap_err().status, 400);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_input_panics(at in 0..NAMES.len(), value in "\\PC{0,30}", name in "[A-Z_]{0,9}", raw: Vec<u8>) {
+            let _ = read(&with(NAMES[at], &value));
+            let _ = read(&with(&name, &value));
+            let _ = request([(NAMES[at].as_bytes(), &raw[..]), (&raw[..], value.as_bytes())], &HeadLimits::default());
+        }
+    }
+}

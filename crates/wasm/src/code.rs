@@ -1,0 +1,188 @@
+//! Compiled code in the cache: written by the process that compiles, checked whenever it is read.
+//!
+//! An entry is named after the SHA-256 of its module and the engine it is for, and begins with a
+//! head: what it is, whose code it is, and the SHA-256 of the code. Whatever does not fit is as good
+//! as not there, and is made again.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use sha2::{Digest, Sha256};
+use wasmtime::{Engine, Module, component::Component};
+
+use crate::wire::Key;
+
+const MAGIC: &[u8; 16] = b"galgo wasm code\n";
+/// Magic, kind, key, digest.
+const HEAD: usize = 16 + 1 + 32 + 32;
+
+/// What a module is, as read from the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A preview 1 command: exports `_start`.
+    Command = 1,
+    /// A preview 2 command: a component that exports `wasi:cli/run`.
+    Component = 2,
+    /// A component that exports `wasi:http/incoming-handler`.
+    Http = 3,
+}
+
+/// The name of a module's code.
+pub(crate) fn key(module: &[u8]) -> Key {
+    Sha256::digest(module).into()
+}
+
+/// Where the code of a module is kept.
+pub(crate) fn path(cache: &Path, key: &Key, tag: &str) -> PathBuf {
+    let mut name: String = key.iter().map(|b| format!("{b:02x}")).collect();
+    name.push('-');
+    name.push_str(tag);
+    cache.join(name)
+}
+
+/// Writes an entry.
+pub(crate) fn write(mut to: impl Write, kind: Kind, key: &Key, code: &[u8]) -> io::Result<()> {
+    let mut head = Vec::with_capacity(HEAD);
+    head.extend_from_slice(MAGIC);
+    head.push(kind as u8);
+    head.extend_from_slice(key);
+    head.extend_from_slice(&digest(kind, key, code));
+    to.write_all(&head)?;
+    to.write_all(code)
+}
+
+fn digest(kind: Kind, key: &Key, code: &[u8]) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    digest.update([kind as u8]);
+    digest.update(key);
+    digest.update(code);
+    digest.finalize().into()
+}
+
+/// Code that is what was put into the cache.
+#[derive(Debug)]
+pub(crate) struct Code {
+    kind: Kind,
+    bytes: Vec<u8>,
+}
+
+/// Code that can be run.
+#[derive(Debug)]
+pub(crate) enum Loaded {
+    Module(Module),
+    Component(Component),
+    Http(Component),
+}
+
+/// Reads an entry and checks it. `None`: there is none, or it is not what this server, or one of the
+/// same user, put there.
+pub(crate) fn read(cache: &Path, key: &Key, tag: &str) -> Option<Code> {
+    ours(&cache.symlink_metadata().ok()?)?;
+    let mut file = File::open(path(cache, key, tag)).ok()?;
+    let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    ours(&metadata)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).ok()?);
+    file.read_to_end(&mut bytes).ok()?;
+    let (head, code) = bytes.split_first_chunk::<HEAD>()?;
+    let (magic, rest) = head.split_at(MAGIC.len());
+    let (kind, rest) = rest.split_first()?;
+    let kind = [Kind::Command, Kind::Component, Kind::Http]
+        .into_iter()
+        .find(|k| *k as u8 == *kind)?;
+    let same = magic == MAGIC && rest[..32] == key[..] && rest[32..] == digest(kind, key, code);
+    same.then(|| Code {
+        kind,
+        bytes: bytes.split_off(HEAD),
+    })
+}
+
+/// Belongs to this user, or to root, and nobody else may write to it.
+pub(crate) fn ours(metadata: &std::fs::Metadata) -> Option<()> {
+    let owner = metadata.uid();
+    let mine = owner == rustix::process::geteuid().as_raw() || owner == 0;
+    (mine && metadata.mode() & 0o022 == 0).then_some(())
+}
+
+impl Code {
+    /// Makes it ready to run.
+    ///
+    /// # Errors
+    /// It is for another engine.
+    pub(crate) fn load(&self, engine: &Engine) -> wasmtime::Result<Loaded> {
+        Ok(match self.kind {
+            Kind::Command => Loaded::Module(module(engine, self)?),
+            Kind::Component => Loaded::Component(component(engine, self)?),
+            Kind::Http => Loaded::Http(component(engine, self)?),
+        })
+    }
+}
+
+#[allow(unsafe_code)] // the one exception outside crates/spawn: see CONTRIBUTING.md
+fn module(engine: &Engine, code: &Code) -> wasmtime::Result<Module> {
+    // SAFETY: the bytes must be what wasmtime made. `Code` comes from `read` alone, which saw that
+    // folder and file can be written by this user (or root) only, and that the digest stored with
+    // them fits: so they were written by `compile` and are whole. They are in our own memory, where
+    // nobody changes them now. wasmtime itself compares its version and configuration.
+    unsafe { Module::deserialize(engine, &code.bytes) }
+}
+
+#[allow(unsafe_code)] // as above
+fn component(engine: &Engine, code: &Code) -> wasmtime::Result<Component> {
+    // SAFETY: as in `module`.
+    unsafe { Component::deserialize(engine, &code.bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    fn entry() -> (tempfile::TempDir, PathBuf, Key) {
+        let cache = tempfile::tempdir().unwrap();
+        let key = key(b"module");
+        let at = path(cache.path(), &key, "t");
+        write(File::create(&at).unwrap(), Kind::Command, &key, b"code").unwrap();
+        (cache, at, key)
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        let (cache, _, key) = entry();
+        let code = read(cache.path(), &key, "t").unwrap();
+        assert_eq!((code.kind, &code.bytes[..]), (Kind::Command, &b"code"[..]));
+        assert!(read(cache.path(), &key, "other").is_none());
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let (cache, at, key) = entry();
+        let good = fs::read(&at).unwrap();
+        for index in 0..good.len() {
+            let mut bad = good.clone();
+            bad[index] ^= 1;
+            fs::write(&at, bad).unwrap();
+            assert!(read(cache.path(), &key, "t").is_none(), "byte {index}");
+            fs::write(&at, &good[..index]).unwrap();
+            assert!(read(cache.path(), &key, "t").is_none(), "cut at {index}");
+        }
+    }
+
+    #[test]
+    fn what_others_can_write_to_is_foreign() {
+        let (cache, at, key) = entry();
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        mode(&at, 0o620);
+        assert!(read(cache.path(), &key, "t").is_none());
+        mode(&at, 0o600);
+        mode(cache.path(), 0o777);
+        assert!(read(cache.path(), &key, "t").is_none());
+        mode(cache.path(), 0o700);
+        assert!(read(cache.path(), &key, "t").is_some());
+    }
+}

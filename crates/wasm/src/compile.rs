@@ -1,0 +1,85 @@
+//! The process that compiles one module: standard input is the module, standard output the code,
+//! standard error says what is wrong with the module, one sentence. It reads and writes nothing else.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    process::ExitCode,
+};
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use wasmtime::{Engine, Module, component::Component};
+
+use crate::{
+    code::{self, Kind},
+    engine, module,
+    sandbox::Sandbox,
+    worker,
+};
+
+/// Processor time of one compilation, over all its threads, seconds.
+pub(crate) const CPU: u64 = 120;
+/// Address space, bytes.
+const MEMORY: u64 = 4 << 30;
+/// Bytes of code.
+const CODE: u64 = 1 << 30;
+/// How much later than the server it gets its turn (nice(2)).
+const NICE: i32 = 10;
+
+/// Compiles standard input to standard output. Exit code 0: done.
+pub fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            let _ = writeln!(std::io::stderr(), "{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), String> {
+    for (resource, most) in [
+        (Resource::Cpu, CPU),
+        (Resource::As, MEMORY),
+        (Resource::Fsize, CODE),
+    ] {
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(most),
+        };
+        let _ = setrlimit(resource, limit); // an even lower one of the server's stays
+    }
+    let _ = rustix::process::setpriority_process(None, NICE);
+    Sandbox::default().enter()?;
+    let mut module = Vec::new();
+    std::io::stdin()
+        .lock()
+        .read_to_end(&mut module)
+        .map_err(|e| format!("it cannot be read: {e}"))?;
+    if let Some(wrong) = module::complaint(&module) {
+        return Err(wrong.into());
+    }
+    let engine = engine::compiler().map_err(|e| format!("starting wasmtime: {e:#}"))?;
+    let (kind, code) = compile(&engine, &module).map_err(|e| words(&e))?;
+    let stdout = rustix::io::dup(std::io::stdout()).map_err(|e| e.to_string())?;
+    code::write(File::from(stdout), kind, &code::key(&module), &code)
+        .map_err(|e| format!("its code cannot be kept: {e}"))
+}
+
+/// Compiles, and sees that everything the module imports is there.
+fn compile(engine: &Engine, bytes: &[u8]) -> wasmtime::Result<(Kind, Vec<u8>)> {
+    if module::is_component(bytes) {
+        let component = Component::from_binary(engine, bytes)?;
+        let kind = worker::component_kind(engine, &component)?;
+        return Ok((kind, component.serialize()?));
+    }
+    let module = Module::from_binary(engine, bytes)?;
+    worker::check_module(engine, &module)?;
+    Ok((Kind::Command, module.serialize()?))
+}
+
+/// An error of wasmtime with its causes, on one line.
+fn words(e: &wasmtime::Error) -> String {
+    let causes: Vec<String> = e.chain().map(ToString::to_string).collect();
+    causes.join(": ").replace('\n', " ")
+}

@@ -1,0 +1,26 @@
+//! WebAssembly programs for galgo.
+//!
+//! wasmtime never runs in the server. A module is compiled by a process of its own, which reads the
+//! module and writes machine code and can do nothing else, and it is run by a worker process that
+//! sees the folders it was given and nothing else. The server talks to the worker over one
+//! SOCK_SEQPACKET socket: variables and descriptors in, how it ended out.
+//!
+//! | room | holds |
+//! |---|---|
+//! | [`runtime`] | the server's side: keeps the worker up, has modules compiled, starts [`Instance`]s |
+//! | [`wire`] | what the two say to each other |
+//! | [`worker`] | the worker process |
+//! | [`compile`] | the process that compiles one module |
+//! | `code` | compiled code in the cache: written, checked, loaded |
+//! | `engine` | how wasmtime is configured, alike in both |
+
+mod code;
+pub mod compile;
+mod engine;
+pub mod module;
+pub mod runtime;
+mod sandbox;
+pub mod wire;
+pub mod worker;
+
+pub use runtime::{Found, Instance, Launch, Profile, Runtime, Settings, StartFault};

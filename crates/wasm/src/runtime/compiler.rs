@@ -1,0 +1,230 @@
+//! Has modules compiled, off every request's way: by a process for each, which gets the module as its
+//! standard input and can do nothing but answer.
+
+use std::{
+    ffi::CString,
+    fs::{self, File},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::{DirBuilderExt, OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use galgo_spawn::{EnvBlock, FileId, Limits, Spawner, Start, Status};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags, fstat},
+    pipe::{PipeFlags, pipe_with},
+};
+
+use super::{Runtime, lock, modules::Report};
+use crate::{
+    code, compile, module,
+    wire::{Key, Message, read_text},
+};
+
+/// Threads that have modules compiled: each process uses all processors for its own.
+const THREADS: usize = 2;
+/// The longest a compilation may take, waiting for its turn on the processors included.
+const PATIENCE: i64 = 2 * compile::CPU.cast_signed();
+/// Bytes of what is wrong with a module.
+const WORDS: u64 = 4 << 10;
+/// A file that changed this recently may change again without its time showing it (the kernel's tick
+/// is 4 ms at most).
+const SETTLE: Duration = Duration::from_millis(8);
+
+/// A module to compile.
+pub(super) struct Job {
+    pub(super) runtime: Arc<Runtime>,
+    pub(super) file: PathBuf,
+    pub(super) id: FileId,
+    pub(super) pending: Report,
+}
+
+pub(super) fn start(jobs: mpsc::Receiver<Job>, say: &(dyn Fn(&str) + Send + Sync)) {
+    let jobs = Arc::new(Mutex::new(jobs));
+    for _ in 0..THREADS {
+        let jobs = jobs.clone();
+        let thread = thread::Builder::new().name("compile".into());
+        if let Err(e) = thread.spawn(move || work(&jobs)) {
+            say(&format!("no thread to compile modules: {e}"));
+        }
+    }
+}
+
+fn work(jobs: &Mutex<mpsc::Receiver<Job>>) {
+    let mut spawner = None;
+    loop {
+        let job = lock(jobs).recv();
+        let Ok(job) = job else { return };
+        let (id, verdict) = code_of(&job, &mut spawner);
+        let unused = lock(&job.runtime.modules).done(&job.file, id, &verdict);
+        if let Ok(key) = &verdict {
+            job.runtime.tell(&Message::Load(*key));
+        }
+        if let Some(key) = unused {
+            job.runtime.tell(&Message::Forget(key));
+        }
+        if let Err(why) = &verdict {
+            (job.runtime.settings.say)(&format!("{}: {why}", job.file.display()));
+        }
+        job.pending.send_replace(Some(verdict));
+    }
+}
+
+/// The code of a file, and the file as it was when that was made.
+fn code_of(job: &Job, spawner: &mut Option<Spawner>) -> (FileId, Result<Key, String>) {
+    let opened = settled(&job.file);
+    let (file, id) = match opened {
+        Ok(opened) => opened,
+        Err(e) => return (job.id, Err(format!("it cannot be opened: {e}"))),
+    };
+    let made = match module::read(&file) {
+        Ok(bytes) => made(&job.runtime, &bytes, &file, spawner),
+        Err(e) => Err(format!("it cannot be read: {e}")),
+    };
+    (id, made)
+}
+
+/// Opens a file once its last change lies far enough back.
+fn settled(path: &Path) -> io::Result<(File, FileId)> {
+    loop {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        let id = FileId::of(&fstat(&fd)?);
+        let (seconds, nanos) = id.changed();
+        let changed = Duration::new(seconds.unsigned_abs(), u32::try_from(nanos).unwrap_or(0));
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        match now.checked_sub(changed) {
+            Some(age) if age < SETTLE => thread::sleep(SETTLE - age),
+            _ => return Ok((fd.into(), id)),
+        }
+    }
+}
+
+fn made(
+    runtime: &Runtime,
+    bytes: &[u8],
+    file: &File,
+    spawner: &mut Option<Spawner>,
+) -> Result<Key, String> {
+    if let Some(wrong) = module::complaint(bytes) {
+        return Err(wrong.into());
+    }
+    let key = code::key(bytes);
+    let cache = &runtime.settings.cache;
+    if code::read(cache, &key, &runtime.tag).is_some() {
+        return Ok(key);
+    }
+    let cannot = |e: io::Error| format!("the cache {}: {e}", cache.display());
+    folder(cache).map_err(cannot)?;
+    let (draft, to) = draft(cache).map_err(cannot)?;
+    let done = compiled(file, &to, spawner)
+        .and_then(|()| fs::rename(&draft, code::path(cache, &key, &runtime.tag)).map_err(cannot));
+    if done.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    // Another look: the process answered for a file that may have changed since we read it, and it
+    // is not to be trusted with more than code.
+    done.and_then(|()| match code::read(cache, &key, &runtime.tag) {
+        Some(_) => Ok(key),
+        None => Err("it changed while it was compiled".into()),
+    })
+}
+
+/// Makes the cache, or sees that nobody else can write to it.
+pub(super) fn folder(cache: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(cache)?;
+    code::ours(&cache.symlink_metadata()?).ok_or_else(|| {
+        io::Error::other("others can write to it: give it to the server's user alone (chmod 700)")
+    })
+}
+
+/// A file that becomes an entry once it is whole.
+fn draft(cache: &Path) -> io::Result<(PathBuf, File)> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = cache.join(format!("draft-{}-{number}", std::process::id()));
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&path)?;
+    Ok((path, file))
+}
+
+/// Runs the process that compiles, to its end.
+fn compiled(module: &File, to: &File, spawner: &mut Option<Spawner>) -> Result<(), String> {
+    let io = |e: io::Error| format!("starting its compilation: {e}");
+    let (words, stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
+    rustix::fs::seek(module, rustix::fs::SeekFrom::Start(0)).map_err(|e| io(e.into()))?;
+    let spawner = match spawner {
+        Some(spawner) => spawner,
+        None => spawner.insert(Spawner::direct().map_err(io)?),
+    };
+    let stdio = [module.as_fd(), to.as_fd(), stderr.as_fd()];
+    let child = again(spawner, "wasm-compile", stdio).map_err(|e| format!("{e}"));
+    let mut child = child?;
+    drop(stderr);
+    let patience = Timespec {
+        tv_sec: PATIENCE,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(&child, PollFlags::IN)];
+    if !matches!(poll(&mut fds, Some(&patience)), Ok(n) if n > 0) {
+        return Err(format!("its compilation took more than {PATIENCE} s"));
+    }
+    match child.wait().map_err(io)?.status {
+        Status::Code(0) => Ok(()),
+        Status::Code(_) => Err(read_text(words, WORDS).trim().to_owned()),
+        Status::Signal(n) => Err(format!(
+            "its compilation was ended by signal {n}: it takes more time or memory than a module may \
+             ({} s of processor time, 4 GiB)",
+            compile::CPU
+        )),
+    }
+}
+
+/// Looks at a module as a request for it would: has it compiled, and throws the code away.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn examine(path: &Path) -> Result<(), String> {
+    let file = File::open(path).map_err(|e| format!("it cannot be read: {e}"))?;
+    let nowhere = File::options().write(true).open("/dev/null");
+    let nowhere = nowhere.map_err(|e| format!("/dev/null: {e}"))?;
+    compiled(&file, &nowhere, &mut None)
+}
+
+/// Executes this very program again, with one argument and nothing else of ours.
+pub(super) fn again(
+    spawner: &mut Spawner,
+    command: &str,
+    stdio: [BorrowedFd<'_>; 3],
+) -> Result<galgo_spawn::Child, galgo_spawn::StartError> {
+    let text = |s: &str| CString::new(s).unwrap_or_default();
+    spawner.start(&Start {
+        path: &text("/proc/self/exe"),
+        args: &[text("galgo"), text(command)],
+        env: &EnvBlock::default(),
+        dir: &text("/"),
+        stdio,
+        limits: Limits::default(),
+        no_new_privs: true,
+    })
+}

@@ -1,0 +1,207 @@
+//! The server's side: keeps the worker up, has modules compiled, and starts instances.
+
+mod compiler;
+mod instance;
+mod modules;
+mod supervisor;
+
+use std::{
+    fmt, io,
+    os::fd::{BorrowedFd, OwnedFd},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, Once, PoisonError, mpsc},
+};
+
+pub use crate::wire::{Key, Profile};
+use crate::{
+    engine,
+    wire::{self, Message, Run, Setup},
+};
+pub use compiler::examine;
+use galgo_spawn::FileId;
+pub use instance::Instance;
+pub use modules::{Found, Pending};
+
+/// What a runtime is told.
+pub struct Settings {
+    /// The folder of compiled code, made where it is missing; only this user may write to it.
+    pub cache: PathBuf,
+    /// Instances at once.
+    pub instances: usize,
+    /// What instances may see; a [`Launch`] names one by its place.
+    pub profiles: Vec<Profile>,
+    /// Where the operator is told of what happens to the worker.
+    pub say: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Runs WebAssembly programs in a process of its own. Nothing is started before the first program is
+/// asked for; dropping it ends the worker.
+pub struct Runtime {
+    settings: Settings,
+    /// Names the engine that code is for.
+    tag: String,
+    modules: Mutex<modules::Modules>,
+    jobs: Mutex<mpsc::Sender<compiler::Job>>,
+    /// Taken by the threads that compile, once they start.
+    receiver: Mutex<Option<mpsc::Receiver<compiler::Job>>>,
+    link: Mutex<Option<Arc<OwnedFd>>>,
+    started: Once,
+}
+
+/// What to run, and how.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// The code, from [`Found::Ready`].
+    pub key: Key,
+    /// The place of its profile; one that is none sees no folder and no network.
+    pub profile: usize,
+    /// Bytes of linear memory.
+    pub memory: u64,
+    /// Seconds of processor time.
+    pub cpu: Option<u64>,
+    /// `argv[0]`.
+    pub name: &'a [u8],
+    /// The environment: `NAME=value\0` one behind the other.
+    pub env: &'a [u8],
+    /// Standard input, output and error.
+    pub stdio: [BorrowedFd<'a>; 3],
+}
+
+/// Why no instance was started.
+#[derive(Debug)]
+pub enum StartFault {
+    /// The worker takes no more at this moment, or is being started again: try again soon.
+    Busy,
+    /// The system's error.
+    Failed(io::Error),
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cache = &self.settings.cache;
+        f.debug_struct("Runtime")
+            .field("cache", cache)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cache = &self.cache;
+        f.debug_struct("Settings")
+            .field("cache", cache)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    /// A runtime that has started nothing yet.
+    ///
+    /// # Errors
+    /// wasmtime does not support this machine.
+    pub fn new(settings: Settings) -> Result<Arc<Self>, String> {
+        let engine = engine::compiler().map_err(|e| format!("starting wasmtime: {e:#}"))?;
+        let (jobs, receiver) = mpsc::channel();
+        Ok(Arc::new(Self {
+            tag: engine::tag(&engine),
+            settings,
+            modules: Mutex::default(),
+            jobs: Mutex::new(jobs),
+            receiver: Mutex::new(Some(receiver)),
+            link: Mutex::new(None),
+            started: Once::new(),
+        }))
+    }
+
+    /// The code of a module, as its file is now (`id`): ready, or being compiled. While a replaced
+    /// file is compiled the code of the one before serves.
+    pub fn find(self: &Arc<Self>, file: &Path, id: FileId) -> Found {
+        let (found, job) = lock(&self.modules).find(file, id);
+        if let Some(pending) = job {
+            self.start();
+            let job = compiler::Job {
+                runtime: self.clone(),
+                file: file.to_owned(),
+                id,
+                pending,
+            };
+            if lock(&self.jobs).send(job).is_err() {
+                return Found::Bad("nobody compiles any more".into());
+            }
+        }
+        found
+    }
+
+    /// Starts an instance.
+    ///
+    /// # Errors
+    /// [`StartFault::Busy`] where trying again may help.
+    pub fn launch(self: &Arc<Self>, launch: &Launch<'_>) -> Result<Instance, StartFault> {
+        self.start();
+        let link = lock(&self.link).clone().ok_or(StartFault::Busy)?;
+        let (ours, theirs) = wire::pair().map_err(StartFault::Failed)?;
+        let message = Message::Run(Run {
+            key: launch.key,
+            profile: launch.profile as u64,
+            memory: launch.memory.min(engine::MEMORY_MOST),
+            cpu: launch.cpu.unwrap_or(0),
+            name: launch.name.to_vec(),
+            env: launch.env.to_vec(),
+        });
+        let [stdin, stdout, stderr] = launch.stdio;
+        let fds = [stdin, stdout, stderr, std::os::fd::AsFd::as_fd(&theirs)];
+        match wire::send_message(&*link, &message.encode(), &fds) {
+            Ok(()) => Ok(Instance::new(ours, self.clone(), link, launch.key)),
+            Err(e) => Err(match e.kind() {
+                // Full, or the worker has just died: another is on its way.
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset => StartFault::Busy,
+                _ => StartFault::Failed(e),
+            }),
+        }
+    }
+
+    /// Starts the worker and the threads that have modules compiled, unless they have been started.
+    fn start(self: &Arc<Self>) {
+        self.started.call_once(|| {
+            // It must be there when the worker confines itself to it; what is wrong with it is said
+            // to whoever needs it.
+            let _ = compiler::folder(&self.settings.cache);
+            if let Some(receiver) = lock(&self.receiver).take() {
+                compiler::start(receiver, &self.settings.say);
+            }
+            supervisor::start(self);
+        });
+    }
+
+    /// Tells the worker something that is no run; where it is not up it learns it later, or need not.
+    fn tell(&self, message: &Message) {
+        if let Some(link) = lock(&self.link).clone() {
+            let _ = wire::send_message(&*link, &message.encode(), &[]);
+        }
+    }
+
+    fn setup(&self) -> Setup {
+        Setup {
+            cache: self.settings.cache.as_os_str().as_bytes().to_vec(),
+            instances: self.settings.instances as u64,
+            profiles: self.settings.profiles.clone(),
+        }
+    }
+
+    /// A worker is gone: nothing more is sent to it, even before that is known otherwise.
+    fn died(&self, worker: &Arc<OwnedFd>) {
+        lock(&self.link).take_if(|link| Arc::ptr_eq(link, worker));
+    }
+
+    /// The worker has no code of this name: it is compiled again for the next request.
+    fn lost(&self, key: &Key) {
+        lock(&self.modules).lost(key);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,187 @@
+//! A component that exports `wasi:http/incoming-handler`: its request is made from the variables and
+//! standard input, and its response goes to standard output as any CGI program prints one.
+
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::{
+    Request, Response,
+    body::{Body, Frame},
+    header::{CONTENT_TYPE, HeaderName, HeaderValue},
+    http::{Method, Uri},
+};
+use rustix::io::Errno;
+use wasmtime::{Error, Result, Store};
+use wasmtime_wasi_http::{
+    Error as HttpError, RequestOptions, WasiBody, WasiHttpHooks, WasiHttpView,
+    p2::{
+        bindings::{ProxyPre, http::types::Scheme},
+        body::HyperOutgoingBody,
+    },
+};
+
+use super::{
+    state::{State, variables},
+    stdio::{In, Stream},
+};
+use crate::wire::Run;
+
+pub(super) async fn call(pre: &ProxyPre<State>, store: &mut Store<State>, run: &Run) -> Result<()> {
+    let [stdin, stdout, _] = store.data().streams.clone();
+    let (scheme, request) = request(&run.env, In::new(&stdin))?;
+    let (sender, answer) = tokio::sync::oneshot::channel();
+    let request = store
+        .data_mut()
+        .http()
+        .new_incoming_request(scheme, request)?;
+    let out = store.data_mut().http().new_response_outparam(sender)?;
+    let print = async {
+        match answer.await {
+            Ok(Ok(response)) => print(&stdout, response).await,
+            Ok(Err(code)) => Err(Error::msg(format!("it answers with the error {code:?}"))),
+            Err(_) => Err(Error::msg(
+                "it ended without an answer (response-outparam.set)",
+            )),
+        }
+    };
+    let proxy = pre.instantiate_async(&mut *store).await?;
+    let handle = async {
+        let handler = proxy.wasi_http_incoming_handler();
+        let handled = handler.call_handle(&mut *store, request, out).await;
+        // What the guest kept of its response ends with it: nobody else would.
+        let table = store.data_mut().http().table;
+        *table = wasmtime::component::ResourceTable::new();
+        handled
+    };
+    let (handled, printed) = tokio::join!(handle, print);
+    handled.and(printed)
+}
+
+/// The request that the variables describe (RFC 3875, 4.1).
+fn request(env: &[u8], body: In) -> Result<(Scheme, Request<Stdin>)> {
+    let env: HashMap<&[u8], &[u8]> = variables(env).collect();
+    let value = |name: &str| env.get(name.as_bytes()).copied().unwrap_or_default();
+    let text = |name: &str| String::from_utf8_lossy(value(name)).into_owned();
+    let (scheme, name) = match value("HTTPS") {
+        b"on" => (Scheme::Https, "https"),
+        _ => (Scheme::Http, "http"),
+    };
+    let host = match text("HTTP_HOST") {
+        host if host.is_empty() => format!("{}:{}", text("SERVER_NAME"), text("SERVER_PORT")),
+        host => host,
+    };
+    let target = match text("REQUEST_URI") {
+        uri if uri.starts_with('/') => uri,
+        _ => text("SCRIPT_NAME"),
+    };
+    let uri = Uri::builder()
+        .scheme(name)
+        .authority(host)
+        .path_and_query(target);
+    let mut request = Request::new(Stdin(body));
+    *request.method_mut() = Method::from_bytes(value("REQUEST_METHOD"))?;
+    *request.uri_mut() = uri.build()?;
+    for (name, value) in &env {
+        let field = match *name {
+            b"CONTENT_TYPE" | b"CONTENT_LENGTH" => *name,
+            name => match name.strip_prefix(b"HTTP_") {
+                Some(field) => field,
+                None => continue,
+            },
+        };
+        let field: Vec<u8> = field
+            .iter()
+            .map(|&b| if b == b'_' { b'-' } else { b })
+            .collect();
+        let field = HeaderName::from_bytes(&field.to_ascii_lowercase());
+        if let (Ok(field), Ok(value), false) =
+            (field, HeaderValue::from_bytes(value), value.is_empty())
+        {
+            request.headers_mut().append(field, value);
+        }
+    }
+    Ok((scheme, request))
+}
+
+/// Prints the response as a CGI program does (RFC 3875, 6.2.1).
+async fn print(stdout: &Stream, response: Response<HyperOutgoingBody>) -> Result<()> {
+    let (mut parts, mut body) = response.into_parts();
+    let bodiless = matches!(parts.status.as_u16(), 204 | 304);
+    if !bodiless && !body.is_end_stream() && !parts.headers.contains_key(CONTENT_TYPE) {
+        // A CGI program must say; HTTP leaves it to the reader (RFC 9110, 8.3), who is told as much.
+        let any = HeaderValue::from_static("application/octet-stream");
+        parts.headers.insert(CONTENT_TYPE, any);
+    }
+    let mut head = format!("Status: {}\r\n", parts.status.as_u16()).into_bytes();
+    for (name, value) in &parts.headers {
+        head.extend_from_slice(name.as_str().as_bytes());
+        head.extend_from_slice(b": ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"\r\n");
+    write(stdout, &head).await?;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| Error::msg(format!("its response broke off: {e:?}")))?;
+        if let Ok(data) = frame.into_data() {
+            write(stdout, &data).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn write(stdout: &Stream, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        match stdout.write(bytes) {
+            Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
+            Err(Errno::AGAIN) => stdout.writable().await,
+            Err(e) => return Err(std::io::Error::from(e).into()),
+        }
+    }
+    Ok(())
+}
+
+/// Standard input as a request's body.
+struct Stdin(In);
+
+impl Body for Stdin {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0.poll_piece(cx).map(|piece| match piece {
+            Ok(piece) if piece.is_empty() => None,
+            Ok(piece) => Some(Ok(Frame::data(piece))),
+            Err(_) => None,
+        })
+    }
+}
+
+/// What a component may do over HTTP by itself: nothing. It reaches others, where its route allows the
+/// network, by sockets.
+#[derive(Debug)]
+pub(super) struct Hooks;
+
+type Answer = (
+    Response<WasiBody>,
+    Box<dyn Future<Output = Result<(), HttpError>> + Send>,
+);
+
+impl WasiHttpHooks for Hooks {
+    fn send_request(
+        &mut self,
+        _request: Request<WasiBody>,
+        _options: Option<RequestOptions>,
+        _done: Box<dyn Future<Output = Result<(), HttpError>> + Send>,
+    ) -> Box<dyn Future<Output = Result<Answer, HttpError>> + Send> {
+        Box::new(std::future::ready(Err(HttpError::HttpRequestDenied)))
+    }
+}

@@ -1,0 +1,209 @@
+//! What belongs to one instance.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    time::{ClockId, clock_gettime},
+};
+use wasmtime::{ResourceLimiter, Result, UpdateDeadline};
+use wasmtime_wasi::{WasiCtxBuilder, WasiCtxView, WasiView, filesystem::FsPerms, p1::WasiP1Ctx};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
+
+use super::stdio::Stream;
+use crate::wire::{Profile, Run};
+
+/// Elements of all tables of an instance.
+const TABLE_MOST: usize = 1_000_000;
+/// Bytes of randomness in one call: more would be a call that nothing interrupts.
+const RANDOM_MOST: u64 = 64 << 10;
+
+pub(super) struct State {
+    preview1: WasiP1Ctx,
+    http: WasiHttpCtx,
+    hooks: super::http::Hooks,
+    /// Standard input, output, error.
+    pub(super) streams: [Stream; 3],
+    /// `NAME=value\0` one behind the other.
+    pub(super) env: Vec<u8>,
+    control: Arc<OwnedFd>,
+    pub(super) memory: Memory,
+    cpu: Option<Duration>,
+}
+
+/// Why an instance was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The server has closed its end.
+    Cancelled,
+    /// It used more processor time than it may.
+    Cpu,
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Cancelled => "ended by the server",
+            Self::Cpu => "out of processor time (cpu)",
+        })
+    }
+}
+
+impl std::error::Error for Stop {}
+
+/// Memory of an instance.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Bytes, over all its linear memories.
+    pub(super) used: u64,
+    most: u64,
+    elements: usize,
+}
+
+impl State {
+    /// # Errors
+    /// A folder cannot be opened.
+    pub(super) fn new(
+        run: &Run,
+        profile: Option<&Profile>,
+        streams: [OwnedFd; 3],
+        control: Arc<OwnedFd>,
+    ) -> Result<Self, (String, [Stream; 3])> {
+        let streams = streams.map(Stream::new);
+        // Files are read and written by threads beside this one, and sleeping is left to the event loop
+        // (no `allow_blocking_current_thread`): whatever a guest waits for, it can be ended.
+        let mut builder = WasiCtxBuilder::new();
+        builder
+            .max_random_size(RANDOM_MOST)
+            .stdin(streams[0].clone())
+            .stdout(streams[1].clone())
+            .stderr(streams[2].clone())
+            .arg(String::from_utf8_lossy(&run.name));
+        for (name, value) in variables(&run.env) {
+            builder.env(
+                String::from_utf8_lossy(name),
+                String::from_utf8_lossy(value),
+            );
+        }
+        let profile = profile.cloned().unwrap_or_default();
+        if profile.network {
+            builder.inherit_network().allow_ip_name_lookup(true);
+        } else {
+            builder.allow_tcp(false).allow_udp(false);
+        }
+        for (guest, host, write) in &profile.folders {
+            let may = match write {
+                true => FsPerms::ReadWrite,
+                false => FsPerms::ReadOnly,
+            };
+            use std::os::unix::ffi::OsStrExt;
+            let host = std::path::Path::new(std::ffi::OsStr::from_bytes(host));
+            if let Err(e) = builder.preopened_dir(host, guest, may) {
+                let why = format!("the folder {} for {guest}: {e:#}", host.display());
+                return Err((why, streams));
+            }
+        }
+        Ok(Self {
+            preview1: builder.build_p1(),
+            http: WasiHttpCtx::new(),
+            hooks: super::http::Hooks,
+            streams,
+            env: run.env.clone(),
+            control,
+            memory: Memory {
+                most: run.memory,
+                ..Memory::default()
+            },
+            cpu: (run.cpu > 0).then(|| processor() + Duration::from_secs(run.cpu)),
+        })
+    }
+
+    pub(super) fn preview1(&mut self) -> &mut WasiP1Ctx {
+        &mut self.preview1
+    }
+
+    /// Asked with every beat while the guest computes.
+    pub(super) fn may_go_on(&self) -> Result<UpdateDeadline> {
+        self.streams[1].push();
+        self.streams[2].push();
+        if hung_up(&*self.control) {
+            return Err(Stop::Cancelled.into());
+        }
+        if self.cpu.is_some_and(|most| processor() > most) {
+            return Err(Stop::Cpu.into());
+        }
+        Ok(UpdateDeadline::Continue(1))
+    }
+
+    /// Closes the standard streams, but for readers and writers that wait on them now.
+    pub(super) fn close(&self) {
+        self.streams.iter().for_each(Stream::close);
+    }
+}
+
+/// Processor time of this thread, and so of the instance it runs.
+pub(super) fn processor() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(
+        now.tv_sec.unsigned_abs(),
+        u32::try_from(now.tv_nsec).unwrap_or(0),
+    )
+}
+
+/// Whether the server has closed its end, or shut it down.
+fn hung_up(control: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(&control, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
+}
+
+/// The variables of a block.
+pub(super) fn variables(block: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    block.split(|&b| b == 0).filter_map(|pair| {
+        let at = pair.iter().position(|&b| b == b'=')?;
+        Some((&pair[..at], &pair[at + 1..]))
+    })
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        self.preview1.ctx()
+    }
+}
+
+impl WasiHttpView for State {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView {
+            ctx: &mut self.http,
+            table: self.preview1.ctx().table,
+            hooks: &mut self.hooks,
+        }
+    }
+}
+
+impl ResourceLimiter for Memory {
+    fn memory_growing(&mut self, now: usize, wanted: usize, _most: Option<usize>) -> Result<bool> {
+        let more = wanted.saturating_sub(now) as u64;
+        let fits = self.used.saturating_add(more) <= self.most;
+        if fits {
+            self.used += more;
+        }
+        Ok(fits)
+    }
+
+    fn table_growing(&mut self, now: usize, wanted: usize, _most: Option<usize>) -> Result<bool> {
+        let more = wanted.saturating_sub(now);
+        let fits = self.elements.saturating_add(more) <= TABLE_MOST;
+        if fits {
+            self.elements += more;
+        }
+        Ok(fits)
+    }
+}

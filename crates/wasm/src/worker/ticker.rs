@@ -1,0 +1,96 @@
+//! The beat at which running guests are asked whether they may go on.
+
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use wasmtime::Engine;
+
+/// A guest that loops notices its end within this.
+const BEAT: Duration = Duration::from_millis(10);
+/// Beats without a guest before the thread rests, so that a worker at rest wakes nobody.
+const PATIENCE: u32 = 100;
+
+/// Beats while guests run.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Ticker(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    running: AtomicUsize,
+    resting: Mutex<bool>,
+    wake: Condvar,
+    /// Set with `resting`, to be looked at without the lock.
+    rests: std::sync::atomic::AtomicBool,
+}
+
+/// A guest that runs.
+#[derive(Debug)]
+pub(super) struct Running<'t>(&'t Shared);
+
+impl Ticker {
+    pub(super) fn start(&self, engine: Engine) {
+        let shared = self.0.clone();
+        let thread = thread::Builder::new().name("ticker".into());
+        if thread.spawn(move || shared.beat(&engine)).is_err() {
+            super::say("no thread for the clock: a guest that loops would not end");
+            std::process::exit(1);
+        }
+    }
+
+    pub(super) fn running(&self) -> Running<'_> {
+        self.0.running.fetch_add(1, Ordering::SeqCst);
+        if self.0.rests.load(Ordering::SeqCst) {
+            *self
+                .0
+                .resting
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = false;
+            self.0.wake.notify_one();
+        }
+        Running(&self.0)
+    }
+}
+
+impl Shared {
+    fn beat(&self, engine: &Engine) {
+        let mut idle = 0;
+        loop {
+            thread::sleep(BEAT);
+            engine.increment_epoch();
+            idle = match self.running.load(Ordering::SeqCst) {
+                0 => idle + 1,
+                _ => 0,
+            };
+            if idle > PATIENCE {
+                self.rest();
+                idle = 0;
+            }
+        }
+    }
+
+    fn rest(&self) {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        *resting = true;
+        self.rests.store(true, Ordering::SeqCst);
+        // Whoever came between the last look and the store did not see it.
+        while *resting && self.running.load(Ordering::SeqCst) == 0 {
+            resting = self
+                .wake
+                .wait(resting)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        self.rests.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
