@@ -183,7 +183,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nfastcgi = \"localhost:9000\"",
-        "3:11: fastcgi: \"localhost:9000\" is not an address: write IP and port (\"127.0.0.1:8080\", \"[::1]:8080\") or \"unix:/path\", with \"proxy+\" in front where a PROXY header comes first",
+        "3:11: fastcgi: \"localhost:9000\" is not an address: write IP and port (\"127.0.0.1:8080\", \"[::1]:8080\") or \"unix:/path\", with \"proxy+\" in front where a PROXY header comes first, \"fastcgi+\" or \"scgi+\" where a web server passes requests on",
     ),
     (
         "[[route]]\npath = \"/\"\nfastcgi = \"unix:a\"\nmemory = \"1G\"",
