@@ -336,7 +336,9 @@ fn workers_are_replaced_one_by_one() {
         seen.len() >= 10
     });
     stop.store(true, Ordering::Relaxed);
-    loads.map(|l| l.join().unwrap());
+    loads
+        .into_iter()
+        .for_each(|l| assert!(l.join().unwrap() > 0));
     wait_until("two workers again", || pids_of(&mark).len() == 2);
     drop(server);
     assert_eq!(marked(&mark), Vec::<String>::new());
