@@ -61,6 +61,11 @@ impl Admission {
         )))
     }
 
+    /// A place, if one is free at this moment.
+    pub fn try_admit(&self) -> Option<Permit> {
+        self.at_once(None)
+    }
+
     /// Refuses what [`Admission::admit`] would refuse now, before anything is spent on it.
     pub fn refuse_if_full(&self) -> Result<(), Fault> {
         match self.places.available_permits() == 0 && self.waiting() >= self.queue {

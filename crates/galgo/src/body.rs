@@ -7,7 +7,7 @@ use galgo_proto::Fields;
 use crate::{
     fault::Fault,
     log::{Level, Source},
-    relay::program::Program,
+    relay::speaker::Speaker,
 };
 
 /// An answer, not yet on its way.
@@ -43,8 +43,8 @@ pub enum Body {
 /// The output of a running program, behind its response head.
 #[derive(Debug)]
 pub struct Output {
-    /// The program.
-    pub program: Program,
+    /// Who prints it.
+    pub program: Speaker,
     /// The Content-Length it gave.
     pub content_length: Option<u64>,
     /// It speaks to the client itself (`nph-`): its bytes are not touched.

@@ -22,6 +22,7 @@ pub mod route;
 pub mod serve;
 pub mod sock;
 pub mod tick;
+pub mod upstream;
 pub mod warm;
 pub mod wasm;
 pub mod worker;

@@ -11,9 +11,13 @@ use tokio::{
 };
 
 use crate::{
-    config::{self, Address, Config, Listen},
+    config::{self, Address, Config, Handler, Listen, Route},
     listen::{self, Listener, SocketFile},
     log::{Level, Logs},
+    upstream::{
+        Upstream,
+        workers::{Crew, Watch},
+    },
     worker::{self, Handed, Peer, Phase, Server, Worker},
 };
 
@@ -25,8 +29,14 @@ pub struct Ready {
     logs: Logs,
     max_connections: usize,
     spawners: Vec<Direct>,
+    upstreams: Upstreams,
+    /// Starts the workers of upstreams.
+    crew_spawner: Direct,
     signals: Signals,
 }
+
+/// The programs that stay, by their routes.
+type Upstreams = Vec<(Arc<Route>, Arc<Upstream>)>;
 
 /// What the main thread waits for. Watched before anybody is told that the server is ready: a signal
 /// that comes right then must not end it the hard way.
@@ -80,6 +90,8 @@ impl Ready {
             .map(|_| spawner(&config))
             .collect::<io::Result<_>>();
         let spawners = spawners.map_err(|e| format!("preparing to start programs: {e}"))?;
+        let crew_spawner =
+            spawner(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
         let mut listeners = Vec::new();
         for listen in &config.listen {
             let bound = Listener::bind(listen, &config);
@@ -91,6 +103,12 @@ impl Ready {
             become_user(identity)?;
         }
         let max_connections = max_connections(&config, descriptors)?;
+        let upstreams = upstreams(&config).map_err(|e| {
+            format!(
+                "cannot make the sockets of workers in {}: {e}",
+                std::env::temp_dir().display()
+            )
+        })?;
         let signals = Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
         galgo_spawn::reap_strangers();
         Ok(Self {
@@ -99,6 +117,8 @@ impl Ready {
             logs,
             max_connections,
             spawners,
+            upstreams,
+            crew_spawner,
             signals,
         })
     }
@@ -126,6 +146,8 @@ impl Ready {
             logs,
             max_connections,
             spawners,
+            upstreams,
+            crew_spawner,
             signals,
         } = self;
         let grace = config.shutdown_grace;
@@ -133,12 +155,18 @@ impl Ready {
         let (phase, watch) = watch::channel(Phase::Serving);
         let (peers, given): (Vec<_>, Vec<_>) = (0..config.workers).map(|_| Peer::new()).unzip();
         let socket_files: Vec<_> = listeners.iter().filter_map(Listener::socket_file).collect();
+        let crews = crews(&upstreams, &config, &logs);
+        let watch_workers = match crews.is_empty() {
+            true => None,
+            false => Some(Watch::start(crews, crew_spawner)?),
+        };
         let server = Arc::new(Server::new(
             config,
             logs.clone(),
             max_connections,
             peers,
             watch,
+            upstreams,
         ));
         let mut threads = Vec::new();
         for ((index, spawner), given) in spawners.into_iter().enumerate().zip(given) {
@@ -155,10 +183,32 @@ impl Ready {
         // Without the thread each is compiled when it is asked for.
         let _ = compile.spawn(move || ahead.wasm.prepare(&ahead.config));
         let end = wait_for_signals(signals, &logs, &phase, threads);
+        // After the last request.
+        drop(watch_workers);
         socket_files.iter().for_each(SocketFile::remove);
         logs.flush();
         end
     }
+}
+
+fn upstreams(config: &Config) -> io::Result<Upstreams> {
+    let mut found = Vec::new();
+    for route in &config.routes {
+        if let Handler::Upstream(up) = &route.handler {
+            let upstream = Upstream::new(up, &config.admission)?;
+            found.push((route.clone(), Arc::new(upstream)));
+        }
+    }
+    Ok(found)
+}
+
+/// The workers that upstreams have of their own.
+fn crews(upstreams: &Upstreams, config: &Config, logs: &Logs) -> Vec<Crew> {
+    let crew = |(route, upstream): &(Arc<Route>, _)| match &route.handler {
+        Handler::Upstream(up) => Crew::of(upstream, up, &config.path, &logs.error),
+        _ => None,
+    };
+    upstreams.iter().filter_map(crew).collect()
 }
 
 /// What starts the programs of one worker.
@@ -336,7 +386,8 @@ fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
     let reserved = 64
         + config.workers * (PER_WORKER + 2 * config.listen.len())
         + config.admission.running * PER_PROGRAM
-        + config.admission.queue;
+        + config.admission.queue
+        + config.routes.iter().map(|r| of_upstream(r)).sum::<usize>();
     let possible = descriptors.saturating_sub(reserved) / 2;
     let wanted = config.http.max_connections;
     if possible == 0 || wanted > possible {
@@ -347,4 +398,13 @@ fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
         ));
     }
     Ok(if wanted == 0 { possible } else { wanted })
+}
+
+/// Descriptors that the requests and workers of a route to an upstream may need: connections, those that are
+/// kept, files of bodies, sockets and pipes of workers.
+fn of_upstream(route: &Route) -> usize {
+    match &route.handler {
+        Handler::Upstream(up) => 5 * up.running + up.keep,
+        _ => 0,
+    }
 }

@@ -71,6 +71,17 @@ impl Sock {
         })
     }
 
+    /// The descriptor, no longer registered.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd.into_inner()
+    }
+
+    /// Waits until the socket may be written to: that a connection has been made, or has failed.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.fd.writable().await?.retain_ready();
+        Ok(())
+    }
+
     async fn run<T>(
         &self,
         interest: Interest,

@@ -26,6 +26,7 @@ use crate::{
     listen::Accepted,
     log::{Logs, access::Entry},
     tick,
+    upstream::Upstream,
     warm::Warm,
     wasm::Wasm,
 };
@@ -45,6 +46,8 @@ pub struct Server {
     pub wasm: Wasm,
     /// Places of routes with a limit of their own.
     route_places: Vec<(Arc<Route>, Arc<Semaphore>)>,
+    /// Programs that stay.
+    upstreams: Vec<(Arc<Route>, Arc<Upstream>)>,
     /// Connections of each worker, and the way to hand it another.
     pub peers: Vec<Peer>,
     /// Connections at once.
@@ -105,6 +108,7 @@ impl Server {
         max_connections: usize,
         peers: Vec<Peer>,
         phase: watch::Receiver<Phase>,
+        upstreams: Vec<(Arc<Route>, Arc<Upstream>)>,
     ) -> Self {
         let route_places = config.routes.iter().filter_map(|r| match &r.handler {
             Handler::Cgi(cgi) => {
@@ -115,6 +119,9 @@ impl Server {
         });
         let route_places = route_places.collect();
         let admission = Admission::new(&config.admission);
+        for (_, upstream) in &upstreams {
+            upstream.follow(&phase);
+        }
         let wasm = Wasm::new(&config, &logs);
         let warm = Arc::new(Warm::new(config.templates.clone()));
         Self {
@@ -124,6 +131,7 @@ impl Server {
             admission,
             wasm,
             route_places,
+            upstreams,
             peers,
             max_connections,
             phase,
@@ -136,6 +144,14 @@ impl Server {
             .iter()
             .find(|(r, _)| Arc::ptr_eq(r, route))
             .map(|(_, places)| places)
+    }
+
+    /// The program that stays and answers a route.
+    pub fn upstream(&self, route: &Arc<Route>) -> Option<&Arc<Upstream>> {
+        self.upstreams
+            .iter()
+            .find(|(r, _)| Arc::ptr_eq(r, route))
+            .map(|(_, upstream)| upstream)
     }
 
     /// Connections open now, over all workers.

@@ -1,16 +1,18 @@
 //! What the bytes mean: HTTP/1 heads and bodies, request targets, CGI variables, CGI responses,
-//! preconditions and ranges. Pure functions: no I/O, no clock, no async.
+//! FastCGI, SCGI, preconditions and ranges. Pure functions: no I/O, no clock, no async.
 #![forbid(unsafe_code)]
 
 pub mod cgi;
 pub mod coding;
 pub mod cond;
+pub mod fcgi;
 pub mod fields;
 pub mod forwarded;
 pub mod gateway;
 pub mod h1;
 pub mod proxy;
 pub mod range;
+pub mod scgi;
 pub mod target;
 pub mod vars;
 

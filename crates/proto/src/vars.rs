@@ -58,9 +58,9 @@ pub struct Script<'a> {
     pub path_info: &'a [u8],
     /// PATH_TRANSLATED; set only where there is a PATH_INFO.
     pub path_translated: Option<&'a [u8]>,
-    /// SCRIPT_FILENAME, absolute.
+    /// SCRIPT_FILENAME, absolute; empty where no file is meant.
     pub script_filename: &'a [u8],
-    /// DOCUMENT_ROOT, absolute.
+    /// DOCUMENT_ROOT, absolute; empty where there is none.
     pub document_root: &'a [u8],
     /// UNIQUE_ID, the request id.
     pub unique_id: &'a str,
@@ -219,8 +219,14 @@ fn host(head: &Head, conn: &Connection<'_>, sink: &mut impl Sink) {
 /// What routing, authentication and the body's framing found.
 fn routed(script: &Script<'_>, sink: &mut impl Sink) {
     sink.put(b"SCRIPT_NAME", script.script_name);
-    sink.put(b"SCRIPT_FILENAME", script.script_filename);
-    sink.put(b"DOCUMENT_ROOT", script.document_root);
+    for (name, value) in [
+        (&b"SCRIPT_FILENAME"[..], script.script_filename),
+        (b"DOCUMENT_ROOT", script.document_root),
+    ] {
+        if !value.is_empty() {
+            sink.put(name, value);
+        }
+    }
     sink.put(b"UNIQUE_ID", script.unique_id.as_bytes());
     if !script.path_info.is_empty() {
         sink.put(b"PATH_INFO", script.path_info);

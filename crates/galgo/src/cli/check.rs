@@ -13,7 +13,10 @@ use super::{
     paint::Paint,
     programs::{self, Seen, State, Verdict},
 };
-use crate::config::{Cgi, Config, Files, Handler, Route, StartMode};
+use crate::{
+    config::{Cgi, Config, Files, Handler, Route, StartMode, To, Upstream},
+    upstream,
+};
 
 /// Looks at the configuration and at all programs.
 pub(super) fn check(site: &Site) -> Result<ExitCode, String> {
@@ -64,6 +67,7 @@ impl<W: Write> Report<W> {
             match &route.handler {
                 Handler::Cgi(cgi) => self.programs(config, route, cgi)?,
                 Handler::Files(files) => self.files(files)?,
+                Handler::Upstream(up) => self.upstream(up)?,
                 Handler::Respond(_) => {}
             }
         }
@@ -83,6 +87,21 @@ impl<W: Write> Report<W> {
             self.program(&seen, &warmth(cgi, &seen))?;
         }
         Ok(())
+    }
+
+    /// Whether somebody takes connections there.
+    fn upstream(&mut self, up: &Upstream) -> io::Result<()> {
+        let kind = up.protocol.name();
+        match &up.to {
+            To::Workers(_) => Ok(()),
+            To::Address(address) => match upstream::probe(address) {
+                Ok(()) => self.line(Verdict::Fine, &format!("{kind} {address}"), ""),
+                Err(words) => {
+                    self.counts.fails += 1;
+                    self.line(Verdict::Fails, kind, &words)
+                }
+            },
+        }
     }
 
     /// A line for each finding; one, with what is said of a `fine` program, where there is none.

@@ -11,7 +11,7 @@ use super::{
     programs::{self, Seen, State, Verdict},
 };
 use crate::{
-    config::{Address, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route},
+    config::{Address, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route, To, Upstream},
     handler::status::reason,
 };
 
@@ -71,8 +71,24 @@ fn describe(config: &Config, route: &Route) -> String {
             };
             format!("{kind} {}{}", near(cgi.root.path()), whose(config, route))
         }
+        Handler::Upstream(up) => asked(up),
         Handler::Files(files) => format!("files in {}", near(&files.path)),
         Handler::Respond(respond) => answer(respond),
+    }
+}
+
+fn asked(up: &Upstream) -> String {
+    let scripts = match &up.scripts {
+        Some(root) => format!("scripts in {}, ", near(root.path())),
+        None => String::new(),
+    };
+    let kind = up.protocol.name();
+    match &up.to {
+        To::Address(address) => format!("{scripts}{kind} {address}"),
+        To::Workers(w) => {
+            let n = w.count;
+            format!("{scripts}{kind} workers: {n} x {}", w.run.display())
+        }
     }
 }
 

@@ -350,7 +350,7 @@ impl Text<'_> {
     }
 
     /// A duration between `low` and `high` milliseconds.
-    fn time(
+    pub(super) fn time(
         &self,
         typed: &Typed<Value<Time>>,
         default: Duration,
@@ -382,7 +382,7 @@ impl Text<'_> {
         N::try_from(size).map_err(|_| self.error(typed.span(), "is too large for this machine"))
     }
 
-    fn count(
+    pub(super) fn count(
         &self,
         typed: &Typed<Value<Count>>,
         default: usize,

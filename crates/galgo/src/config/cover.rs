@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{CgiRoot, ConfigError, Files, Handler, Route, error::Text, routes::Placed};
+use super::{CgiRoot, ConfigError, Files, Handler, Route, Upstream, error::Text, routes::Placed};
 
 pub(super) fn check(text: &Text<'_>, routes: &[Placed]) -> Result<(), ConfigError> {
     for (files_route, at) in routes {
@@ -16,16 +16,21 @@ pub(super) fn check(text: &Text<'_>, routes: &[Placed]) -> Result<(), ConfigErro
         };
         let base = real(files);
         for (cgi_route, _) in routes {
-            let Handler::Cgi(cgi) = &cgi_route.handler else {
-                continue;
+            let programs = match &cgi_route.handler {
+                Handler::Cgi(cgi) => &cgi.root,
+                Handler::Upstream(Upstream {
+                    scripts: Some(scripts),
+                    ..
+                }) => scripts,
+                _ => continue,
             };
-            let Ok(root) = fs::canonicalize(cgi.root.path()) else {
+            let Ok(root) = fs::canonicalize(programs.path()) else {
                 continue;
             };
             let Ok(below) = root.strip_prefix(&base) else {
                 continue;
             };
-            let url = url(files_route, below, &cgi.root);
+            let url = url(files_route, below, programs);
             if disclosed(routes, files_route, &url) {
                 let url = String::from_utf8_lossy(&url);
                 return Err(text.bare(at.clone(), format!(

@@ -32,6 +32,7 @@ impl Text<'_> {
         config: &Config,
     ) -> Checked<Cgi> {
         self.only_for_files(route, "cgi")?;
+        self.only_for_upstreams(route, "cgi")?;
         let path = self.path(typed)?;
         let root = CgiRoot::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
         let document_root = self
@@ -74,7 +75,7 @@ impl Text<'_> {
     }
 
     /// The folder of the `/` files route of the same host, else of any host.
-    fn document_root(&self, route: &RawRoute, all: &[Raw]) -> Checked<Option<PathBuf>> {
+    pub(super) fn document_root(&self, route: &RawRoute, all: &[Raw]) -> Checked<Option<PathBuf>> {
         let host = |r: &RawRoute| r.host.as_ref().map(|h| h.get_ref().to_ascii_lowercase());
         let at_top = |r: &&RawRoute| r.path.as_ref().is_some_and(|p| p.get_ref() == "/");
         let top = || {
@@ -91,7 +92,7 @@ impl Text<'_> {
             .transpose()
     }
 
-    fn env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
+    pub(super) fn env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
         let mut env = Vec::new();
         for (name, value) in route.env.iter().flat_map(|map| map.get_ref()) {
             let text = name.get_ref();
@@ -124,6 +125,7 @@ impl Text<'_> {
         config: &Config,
     ) -> Checked<Files> {
         self.only_for_cgi(route, "files")?;
+        self.only_for_upstreams(route, "files")?;
         let path = self.path(typed)?;
         let mut files = Files::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
         files.interpreters = config.interpreters.clone();
@@ -174,6 +176,7 @@ impl Text<'_> {
         typed: &Spanned<RawRespond>,
     ) -> Checked<Handler> {
         self.only_for_cgi(route, "respond")?;
+        self.only_for_upstreams(route, "respond")?;
         self.only_for_files(route, "respond")?;
         let raw = typed.get_ref();
         let status = self.status(raw)?;
@@ -240,7 +243,7 @@ impl Text<'_> {
 /// What the three share.
 impl Text<'_> {
     /// Refuses the keys of `files` on a route of another kind.
-    fn only_for_files(&self, r: &RawRoute, kind: &str) -> Checked<()> {
+    pub(super) fn only_for_files(&self, r: &RawRoute, kind: &str) -> Checked<()> {
         let span = |span: Option<Range<usize>>| span;
         let typed = span(r.index.as_ref().map(Spanned::span))
             .or_else(|| r.listing.as_ref().map(Spanned::span))
@@ -265,7 +268,12 @@ impl Text<'_> {
         self.misplaced(typed.or_else(|| r.options().any()), "cgi", kind)
     }
 
-    fn misplaced(&self, typed: Option<Range<usize>>, owner: &str, kind: &str) -> Checked<()> {
+    pub(super) fn misplaced(
+        &self,
+        typed: Option<Range<usize>>,
+        owner: &str,
+        kind: &str,
+    ) -> Checked<()> {
         match typed {
             None => Ok(()),
             Some(at) => Err(self.error(

@@ -78,9 +78,15 @@ impl fmt::Display for Listen {
         if let Some((prefix, _)) = SPOKEN.iter().find(|(_, speaks)| *speaks == self.speaks) {
             f.write_str(prefix)?;
         }
-        match &self.address {
-            Address::Tcp(address) => write!(f, "{address}"),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        self.address.fmt(f)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `raw`, `units` | keys and values as they are typed |
 //! | `error` | errors with file, line, column, key and mend |
-//! | `check`, `routes`, `handlers`, `fields`, `userdir` | from typed to checked |
+//! | `check`, `routes`, `handlers`, `upstream`, `fields`, `userdir` | from typed to checked |
 //! | `cover` | no program's source is served as a file |
 //! | `folder`, `identity` | what the file system and the system's accounts say |
 //! | `front` | whose word about a client counts, files that programs hand over |
@@ -27,6 +27,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod units;
+mod upstream;
 mod userdir;
 
 use std::{net::SocketAddr, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
@@ -207,11 +208,12 @@ pub struct Route {
     pub handler: Handler,
 }
 
-/// The kinds of handlers; FastCGI, SCGI and wasm will be others.
+/// The kinds of handlers; wasm will be another.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub enum Handler {
     Cgi(Cgi),
+    Upstream(Upstream),
     Files(Files),
     Respond(Respond),
 }
@@ -319,6 +321,59 @@ pub enum StartMode {
 pub enum BodyMode {
     Stream,
     File,
+}
+
+/// Programs that stay, and are asked over a socket.
+#[derive(Debug)]
+pub struct Upstream {
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// To whom.
+    pub to: To,
+    /// The scripts that it runs: only one that exists is asked for. `None`: every path is passed on.
+    pub scripts: Option<CgiRoot>,
+    /// DOCUMENT_ROOT and the base of PATH_TRANSLATED.
+    pub document_root: Option<PathBuf>,
+    /// Variables set in addition, in the order of their names.
+    pub env: Vec<(String, String)>,
+    /// How it is asked, and for workers how they are run.
+    pub options: CgiOptions,
+    /// Requests at once: each has a connection of its own.
+    pub running: usize,
+    /// How long a connection may take to be made.
+    pub connect_timeout: Duration,
+    /// Connections kept open between requests, at most.
+    pub keep: usize,
+}
+
+/// What an upstream speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Protocol {
+    Fastcgi,
+    Scgi,
+}
+
+/// Who answers the requests of an [`Upstream`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum To {
+    /// Somebody who listens there.
+    Address(Address),
+    /// Processes that galgo starts.
+    Workers(Workers),
+}
+
+/// Processes that galgo starts and replaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workers {
+    /// The program, absolute.
+    pub run: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// How many there are.
+    pub count: usize,
+    /// Requests that one answers before it is replaced; `None`: it is not.
+    pub max_requests: Option<usize>,
 }
 
 /// Static files.

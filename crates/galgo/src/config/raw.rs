@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, ops::Range};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::units::{Count, Mask, OrNone, Size, Switch, Time, Value};
+use super::{
+    units::{Count, Mask, OrNone, Size, Switch, Time, Value},
+    upstream::RawTo,
+};
 
 pub(super) type Typed<T> = Option<Spanned<T>>;
 pub(super) type Text = Spanned<String>;
@@ -43,6 +46,11 @@ macro_rules! options {
                 host: String,
                 path: String,
                 cgi: String,
+                fastcgi: RawTo,
+                scgi: RawTo,
+                root: String,
+                connect_timeout: Value<Time>,
+                keep_connections: Value<Count>,
                 files: String,
                 respond: RawRespond,
                 env: Map,
@@ -151,6 +159,15 @@ table! {
         headers: Map,
         body: String,
         file: String,
+    }
+}
+
+table! {
+    /// `fastcgi = { … }`.
+    RawWorkers {
+        run: Vec<Text>,
+        workers: Value<Count>,
+        max_requests: Value<Count>,
     }
 }
 

@@ -5,11 +5,13 @@ use std::{cmp::Reverse, ops::Range, sync::Arc};
 use toml::Spanned;
 
 use super::{
-    CgiRoot, Config, ConfigError, Handler, Route, cover,
+    CgiRoot, Config, ConfigError, Handler, Protocol, Route, cover,
     error::Text,
     raw::{self, RawConfig, RawRoute},
     userdir,
 };
+
+const HANDLERS: &str = "`cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
 type Checked<X> = Result<X, ConfigError>;
 pub(super) type Raw = Spanned<RawRoute>;
@@ -43,8 +45,7 @@ pub(super) fn fill(text: &Text<'_>, raw: &RawConfig, config: &mut Config) -> Che
     Ok(())
 }
 
-const NO_ROUTE: &str =
-    "there is no route: add a [[route]] with `path` and one of `cgi`, `files`, `respond`";
+const NO_ROUTE: &str = "there is no route: add a [[route]] with `path` and one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
 /// Two routes with the same host and path stand side by side once they are sorted.
 fn distinct(text: &Text<'_>, routes: &[Placed]) -> Checked<()> {
@@ -83,20 +84,7 @@ impl Text<'_> {
             .as_ref()
             .map(|host| self.host(host))
             .transpose()?;
-        let handler = match (&route.cgi, &route.files, &route.respond) {
-            (Some(cgi), None, None) => Handler::Cgi(self.cgi(route, cgi, all, config)?),
-            (None, Some(files), None) => Handler::Files(self.files(route, files, config)?),
-            (None, None, Some(respond)) => self.respond(route, respond)?,
-            (None, None, None) => {
-                let message = "this route has no handler: give it one of `cgi`, `files`, `respond`";
-                return Err(self.bare(raw.span(), message));
-            }
-            _ => {
-                let message =
-                    "this route has more than one handler: keep one of `cgi`, `files`, `respond`";
-                return Err(self.bare(raw.span(), message));
-            }
-        };
+        let handler = self.handler(raw, all, config)?;
         let Some(path) = &route.path else {
             return Err(self.bare(raw.span(), "this route has no `path`: add path = \"/…\""));
         };
@@ -106,6 +94,36 @@ impl Text<'_> {
             path,
             handler,
         })
+    }
+
+    fn handler(&self, raw: &Raw, all: &[Raw], config: &Config) -> Checked<Handler> {
+        let route = raw.get_ref();
+        let upstream = |protocol, to| self.upstream(route, protocol, to, all, config);
+        let mut handlers = Vec::new();
+        if let Some(cgi) = &route.cgi {
+            handlers.push(Handler::Cgi(self.cgi(route, cgi, all, config)?));
+        }
+        if let Some(to) = &route.fastcgi {
+            handlers.push(Handler::Upstream(upstream(Protocol::Fastcgi, to)?));
+        }
+        if let Some(to) = &route.scgi {
+            handlers.push(Handler::Upstream(upstream(Protocol::Scgi, to)?));
+        }
+        if let Some(files) = &route.files {
+            handlers.push(Handler::Files(self.files(route, files, config)?));
+        }
+        if let Some(respond) = &route.respond {
+            handlers.push(self.respond(route, respond)?);
+        }
+        let fail = |what| {
+            let message = format!("this route has {what} one of {HANDLERS}");
+            Err(self.bare(raw.span(), message))
+        };
+        match (handlers.pop(), handlers.len()) {
+            (Some(handler), 0) => Ok(handler),
+            (None, _) => fail("no handler: give it"),
+            _ => fail("more than one handler: keep"),
+        }
     }
 
     /// A host as it comes in requests: lower case, no port.
@@ -161,6 +179,10 @@ impl Text<'_> {
 fn shape(mut path: String, handler: &Handler) -> String {
     let folder = match handler {
         Handler::Cgi(cgi) => matches!(cgi.root, CgiRoot::Folder { .. }),
+        Handler::Upstream(up) => match &up.scripts {
+            Some(root) => matches!(root, CgiRoot::Folder { .. }),
+            None => return path,
+        },
         Handler::Files(_) => true,
         Handler::Respond(_) => return path,
     };

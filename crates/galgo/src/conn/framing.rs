@@ -42,7 +42,7 @@ pub(super) fn program_framing(request: &Request<'_>, status: u16, output: &Outpu
     } else if let Some(n) = output.content_length {
         Framing::Length(n)
     } else if program.output_ended() {
-        Framing::Length(program.out.len() as u64)
+        Framing::Length(program.ready() as u64)
     } else if request.head.version == Version::Http11 && request.input.wire.is_http() {
         Framing::Chunked
     } else {

@@ -40,12 +40,12 @@ impl Stream<'_, '_, '_> {
             let killed = match self.framing {
                 // Here the end of output alone would make a whole response of what is a piece of one.
                 Framing::Chunked | Framing::UntilClose | Framing::Raw if last => {
-                    self.output.program.killed().await
+                    self.output.program.cut().await
                 }
                 _ => None,
             };
             last &= killed.is_none();
-            let out = std::mem::take(&mut self.output.program.out);
+            let out = std::mem::take(self.output.program.out());
             if !out.is_empty() || !head.is_empty() || last {
                 self.piece(&std::mem::take(&mut head), &out, last, probed)
                     .await?;

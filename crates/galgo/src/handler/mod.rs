@@ -3,9 +3,12 @@
 pub mod cgi;
 pub mod files;
 mod handover;
+mod reply;
 pub mod respond;
 pub mod spool;
 pub mod status;
+pub mod upstream;
+mod variables;
 
 use std::rc::Rc;
 
@@ -111,6 +114,7 @@ async fn answer(
             let script = route::program(cgi, &found.route.path, path).map_err(refused)?;
             cgi::answer(worker, request, head, found.route, cgi, script).await
         }
+        Handler::Upstream(up) => upstream::answer(worker, request, head, &found, up).await,
         Handler::Files(files) => {
             let response = files::answer(files, head, found.rest);
             Ok(Answer::Response(status::dress(request, response)))

@@ -14,11 +14,13 @@ pub struct Clocks {
     moved: Instant,
     idle: Duration,
     lengths: [Duration; 3],
+    /// What has become of who was too late.
+    after: &'static str,
 }
 
 impl Clocks {
     /// Starts all clocks now.
-    pub fn start(options: &CgiOptions) -> Self {
+    pub fn start(options: &CgiOptions, after: &'static str) -> Self {
         let now = Instant::now();
         Self {
             first: Some(now + options.first_byte_timeout),
@@ -30,6 +32,7 @@ impl Clocks {
                 options.idle_timeout,
                 options.total_timeout,
             ],
+            after,
         }
     }
 
@@ -63,6 +66,7 @@ impl Clocks {
             let now = Instant::now();
             let [first, idle, total] = self.lengths;
             let idle_at = self.moved + self.idle;
+            let late = |clock, length, what| late(clock, length, what, self.after);
             if self.total <= now {
                 return late("total_timeout", total, "the request was not finished");
             }
@@ -81,8 +85,6 @@ impl Clocks {
     }
 }
 
-fn late(clock: &str, length: Duration, what: &str) -> Fault {
-    Fault::Late(format!(
-        "{what} within {length:?} ({clock}); the program was ended"
-    ))
+fn late(clock: &str, length: Duration, what: &str, after: &str) -> Fault {
+    Fault::Late(format!("{what} within {length:?} ({clock}); {after}"))
 }

@@ -4,5 +4,6 @@ pub mod clock;
 mod errors;
 pub mod process;
 pub mod program;
+pub mod speaker;
 pub mod stderr;
 mod tend;

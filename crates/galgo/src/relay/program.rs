@@ -452,7 +452,7 @@ impl Drop for Program {
     }
 }
 
-fn send_failed(e: &io::Error) -> &'static str {
+pub(crate) fn send_failed(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::TimedOut => "the client reads slower than min_rate",
         _ => "the client closed the connection while the response was sent",

@@ -17,7 +17,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::config::{Cgi, CgiRoot, Handler, Route};
+use crate::config::{Cgi, CgiRoot, Handler, Route, Upstream};
 
 /// A program and how the path falls apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,23 +71,72 @@ pub enum Refusal {
 /// # Errors
 /// There is none, or it may not be run; a file is never shown instead.
 pub fn program<'p>(cgi: &Cgi, route_path: &str, path: &'p [u8]) -> Result<Found<'p>, Refusal> {
+    let (file, stat, length) = locate(&cgi.root, route_path, path)?;
+    let (name, info) = path.split_at_checked(length).ok_or(Refusal::NotFound)?;
+    found(cgi, file, &stat, name, info)
+}
+
+/// What an application is asked for, and how the path falls apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script<'p> {
+    /// SCRIPT_NAME, no slash at its end.
+    pub script_name: &'p [u8],
+    /// PATH_INFO.
+    pub path_info: &'p [u8],
+    /// PATH_TRANSLATED.
+    pub path_translated: Option<Vec<u8>>,
+    /// SCRIPT_FILENAME; empty where no file is meant.
+    pub script_filename: Vec<u8>,
+}
+
+/// Finds the script that the decoded `path` names on a route of an upstream: a file that exists, where the
+/// route has a `root`; else the route's own path is the script's name, and the rest PATH_INFO.
+///
+/// # Errors
+/// There is none, or nobody may read it.
+pub fn script<'p>(up: &Upstream, route_path: &str, path: &'p [u8]) -> Result<Script<'p>, Refusal> {
+    let (script_filename, length) = match &up.scripts {
+        None => {
+            let own = route_path.strip_suffix('/').unwrap_or(route_path);
+            (Vec::new(), own.len())
+        }
+        Some(root) => {
+            let (file, stat, length) = locate(root, route_path, path)?;
+            runnable(&file, &stat, true)?;
+            (file, length)
+        }
+    };
+    let (script_name, path_info) = path.split_at_checked(length).ok_or(Refusal::NotFound)?;
+    let document_root = up
+        .document_root
+        .as_deref()
+        .filter(|_| !path_info.is_empty());
+    Ok(Script {
+        script_name,
+        path_info,
+        path_translated: document_root.map(|root| translated(root, path_info)),
+        script_filename,
+    })
+}
+
+fn translated(document_root: &Path, path_info: &[u8]) -> Vec<u8> {
+    let root = document_root.as_os_str().as_bytes();
+    [root.strip_suffix(b"/").unwrap_or(root), path_info].concat()
+}
+
+/// The first existing file on the path: its name, what it is, and how much of the path names it.
+fn locate(
+    root: &CgiRoot,
+    route_path: &str,
+    path: &[u8],
+) -> Result<(Vec<u8>, Stat, usize), Refusal> {
     let base = route_path.strip_suffix('/').unwrap_or(route_path).len();
-    match &cgi.root {
+    match root {
         CgiRoot::Program { path: file } => {
-            let (_, stat) = open(
-                CWD,
-                file.as_os_str().as_bytes(),
-                ResolveFlags::NO_MAGICLINKS,
-            )
-            .map_err(|errno| refusal(errno, file))?;
-            let (name, info) = path.split_at_checked(base).ok_or(Refusal::NotFound)?;
-            found(
-                cgi,
-                file.as_os_str().as_bytes().to_owned(),
-                &stat,
-                name,
-                info,
-            )
+            let name = file.as_os_str().as_bytes();
+            let opened = open(CWD, name, ResolveFlags::NO_MAGICLINKS);
+            let (_, stat) = opened.map_err(|errno| refusal(errno, file))?;
+            Ok((name.to_owned(), stat, base))
         }
         CgiRoot::Folder { path: folder, fd } => {
             let below = path.get(base + 1..).ok_or(Refusal::NotFound)?;
@@ -95,9 +144,7 @@ pub fn program<'p>(cgi: &Cgi, route_path: &str, path: &'p [u8]) -> Result<Found<
             let mut file = folder.as_os_str().as_bytes().to_owned();
             file.push(b'/');
             file.extend_from_slice(&below[..length]);
-            let at = base + 1 + length;
-            let (name, info) = path.split_at_checked(at).ok_or(Refusal::NotFound)?;
-            found(cgi, file, &stat, name, info)
+            Ok((file, stat, base + 1 + length))
         }
     }
 }
@@ -273,10 +320,8 @@ fn found<'p>(
     let interpreter = ours.map(|(_, program)| program.clone());
     let module = interpreter.is_none() && crate::wasm::is_name(name);
     runnable(&file, stat, interpreter.is_some() || module)?;
-    let path_translated = (!path_info.is_empty()).then(|| {
-        let root = cgi.document_root.as_os_str().as_bytes();
-        [root.strip_suffix(b"/").unwrap_or(root), path_info].concat()
-    });
+    let path_translated =
+        (!path_info.is_empty()).then(|| translated(&cgi.document_root, path_info));
     let nph = name.starts_with(b"nph-");
     let dir = CString::new(&file[..name_at.saturating_sub(1).max(1)]);
     // A NUL never gets here: no Target and no configuration holds one.

@@ -9,6 +9,7 @@ mod bang;
 mod behind;
 mod cgit;
 mod curl;
+mod fastcgi;
 mod flask;
 mod git;
 mod gitweb;

@@ -137,7 +137,14 @@ fn worker(mut config: Config, errors: LogTo) -> Result<Rc<Worker>, String> {
     let (_phase, serving) = watch::channel(Phase::Serving);
     // Nobody hands it a connection.
     let (peer, _given) = Peer::new();
-    let server = Arc::new(Server::new(config, logs, 0, vec![peer], serving));
+    let server = Arc::new(Server::new(
+        config,
+        logs,
+        0,
+        vec![peer],
+        serving,
+        Vec::new(),
+    ));
     let worker = Worker::new(server, 0, Spawner::Direct(spawner));
     worker.map_err(|e| format!("starting the worker: {e}"))
 }

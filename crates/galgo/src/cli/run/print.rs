@@ -130,10 +130,10 @@ impl Printer {
         loop {
             let last = output.program.output_ended();
             let killed = match room {
-                None if last => output.program.killed().await,
+                None if last => output.program.cut().await,
                 _ => None,
             };
-            let mut out = std::mem::take(&mut output.program.out);
+            let mut out = std::mem::take(output.program.out());
             let left = room.map_or(usize::MAX, |n| {
                 usize::try_from(n - sent).unwrap_or(usize::MAX)
             });
@@ -144,7 +144,7 @@ impl Printer {
             output.program.during(input, body, printing).await??;
             sent += piece.len() as u64;
             out.clear();
-            output.program.out = out;
+            *output.program.out() = out;
             if let Some(fault) = killed {
                 return Err(fault.into());
             }

@@ -285,11 +285,11 @@ async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered
         return Err("no program's answer".into()); // INVARIANT: programs answer so
     };
     let mut program = output.program;
-    let mut text = std::mem::take(&mut program.out);
+    let mut text = std::mem::take(program.out());
     while !program.output_ended() {
         let turn = program.turn(request.input, request.body).await;
         turn.map_err(|fault| fault.to_string())?;
-        text.append(&mut program.out);
+        text.append(program.out());
     }
     let took = request.began.elapsed();
     let (exit, stderr) = program.post_mortem(false).await;

@@ -155,15 +155,15 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "",
-        " there is no route: add a [[route]] with `path` and one of `cgi`, `files`, `respond`",
+        " there is no route: add a [[route]] with `path` and one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`",
     ),
     (
         "[[route]]\npath = \"/\"",
-        "1:1: this route has no handler: give it one of `cgi`, `files`, `respond`",
+        "1:1: this route has no handler: give it one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`",
     ),
     (
         "# a\n[[route]]\npath = \"/\"\nfiles = \"public\"\ncgi = \"cgi-bin\"",
-        "2:1: this route has more than one handler: keep one of `cgi`, `files`, `respond`",
+        "2:1: this route has more than one handler: keep one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`",
     ),
     (
         "[[route]]\nfiles = \"public\"",
@@ -188,6 +188,38 @@ const BAD: &[(&str, &str)] = &[
     (
         "[[route]]\npath = \"/\"\nfiles = \"public\"\nenv = { A = \"1\" }",
         "4:7: env: is an option of `cgi` routes, and this is a `files` route: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfastcgi = \"localhost:9000\"",
+        "3:11: fastcgi: \"localhost:9000\" is not an address: write IP and port (\"127.0.0.1:8080\", \"[::1]:8080\") or \"unix:/path\", with \"proxy+\" in front where a PROXY header comes first, \"fastcgi+\" or \"scgi+\" where a web server passes requests on",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfastcgi = \"unix:a\"\nmemory = \"1G\"",
+        "4:10: memory: is about processes that galgo starts, and this `fastcgi` route names an address: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nscgi = \"unix:a\"\nquery_args = true",
+        "4:14: query_args: is an option of `cgi` routes, and this is a `scgi` route: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nscgi = { run = [\"/bin/true\"] }",
+        "3:8: scgi: takes an address: only `fastcgi` programs are started by galgo",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfastcgi = { workers = 2 }",
+        "3:11: fastcgi: lacks `run`: name the program, as in run = [\"/usr/bin/php-cgi\"]",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfastcgi = { run = [\"/bin/true\"], workers = 0 }",
+        "3:44: workers: 0 is out of range: 1 to 1000",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\nroot = \"public\"",
+        "4:8: root: is an option of `fastcgi` routes, and this is a `files` route: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/programs/\"\nfastcgi = \"unix:a\"\nroot = \"cgi-bin\"",
+        "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, or add a `cgi` route with that path",
     ),
     (
         "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nindex = []",

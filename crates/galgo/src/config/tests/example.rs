@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{parse, site};
 use crate::config::{
     Config, Handler,
-    raw::{RawConfig, RawOptions, RawRespond, RawRoute, RawUserDir},
+    raw::{RawConfig, RawOptions, RawRespond, RawRoute, RawUserDir, RawWorkers},
 };
 
 const EXAMPLE: &str = include_str!("../../../../../galgo.example.toml");
@@ -77,7 +77,7 @@ fn the_example_holds_every_key() {
 fn the_example_shows_the_defaults() {
     let live = live();
     // These have no default, and name accounts and programs that a system may not have.
-    let examples = ["user ", "group ", "host ", "env ", "socket_group "];
+    let examples = ["user ", "group ", "host ", "env ", "root ", "socket_group "];
     let (settings, _) = live.split_once("[interpreters]").unwrap();
     let kept = settings
         .lines()
@@ -94,6 +94,11 @@ fn the_example_shows_the_defaults() {
                 let untouched = crate::config::Files::open(&files.path).unwrap();
                 let shown = |files| format!("{files:?}").replace(char::is_numeric, "");
                 assert_eq!(shown(files), shown(&untouched));
+            }
+            Handler::Upstream(up) => {
+                let mut untouched = crate::config::Upstream::new(up.protocol, up.to.clone());
+                untouched.document_root = up.document_root.clone();
+                assert_eq!(format!("{up:?}"), format!("{untouched:?}"));
             }
             Handler::Respond(respond) => assert_eq!(respond.status, 200),
         }
@@ -114,6 +119,7 @@ fn the_reference_names_every_key_with_its_default() {
         RawRoute::KEYS,
         RawRespond::KEYS,
         RawUserDir::KEYS,
+        RawWorkers::KEYS,
     ];
     let tables = ["defaults", "route", "interpreters", "userdir"];
     for key in all

@@ -5,20 +5,19 @@ use std::{
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
 };
 
-use galgo_proto::{
-    cgi::search,
-    h1::BodyLen,
-    vars::{self, Sink},
-};
+use galgo_proto::{cgi::search, h1::BodyLen, vars::Sink};
 use galgo_spawn::{Child, EnvBlock, Stage, Start, StartError, inspect};
 use tokio::time::Instant;
 
-use super::{Run, pipes::Pipes};
+use super::{
+    super::variables::{self, Known},
+    Run,
+    pipes::Pipes,
+};
 use crate::{
     admission::Permit,
     config::StartMode,
     fault::Fault,
-    log::Level,
     relay::{
         clock::Clocks,
         process::Running,
@@ -74,7 +73,7 @@ impl Run<'_, '_, '_> {
             (None, BodyLen::None | BodyLen::Chunked) => None,
         };
         let env = self.environment(length)?;
-        let clocks = Clocks::start(&self.cgi.options);
+        let clocks = Clocks::start(&self.cgi.options, "the program was ended");
         let pipes = Pipes::new(file.map(|(fd, _)| fd), self.head.body).map_err(|e| capacity(&e))?;
         let (running, born) = match module {
             Some(code) => (self.instance(code, &pipes, &env).await?, None),
@@ -146,7 +145,7 @@ impl Run<'_, '_, '_> {
     fn setup(&self, args: &[CString]) -> Setup {
         let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
         let mut env = Env(EnvBlock::default());
-        self.constants(&mut env);
+        variables::constants(self.worker, &self.cgi.env, &mut env);
         Setup {
             args: args.to_vec(),
             env: env.0,
@@ -212,47 +211,20 @@ impl Run<'_, '_, '_> {
     /// The whole environment: nothing of the server's own is in it.
     fn environment(&self, content_length: Option<u64>) -> Result<EnvBlock, Fault> {
         let mut env = Env(EnvBlock::default());
-        self.constants(&mut env);
-        let link = self.request.link;
-        let connection = link.connection();
-        vars::connection(&connection, &mut env);
-        let id = self.request.id();
-        let script = vars::Script {
+        let known = Known {
             script_name: self.script.script_name,
             path_info: self.script.path_info,
             path_translated: self.script.path_translated.as_deref(),
             script_filename: self.script.script_filename.as_bytes(),
             document_root: self.cgi.document_root.as_os_str().as_bytes(),
-            unique_id: id.as_str(),
+            env: &self.cgi.env,
+            options: &self.cgi.options,
             content_length,
-            user: link
-                .user
-                .as_ref()
-                .map(|(user, scheme)| (&**user, &**scheme)),
-            pass_authorization: self.cgi.options.pass_authorization,
-            drop_shellshock: self.cgi.options.drop_shellshock,
         };
-        let dropped = vars::request(self.head, &connection, &script, &mut env)
-            .map_err(|_| Fault::Client(400, "two header fields become the same variable"))?;
-        if dropped.shellshock > 0 {
-            self.source().write(
-                Level::Warn,
-                "a header field that begins with `() {` was dropped (drop_shellshock)",
-            );
+        if variables::put(self.worker, self.request, self.head, &known, &mut env)?.shellshock > 0 {
+            variables::warn_shellshock(&self.source());
         }
         Ok(env.0)
-    }
-
-    /// The variables that every request to this program has.
-    fn constants(&self, env: &mut Env) {
-        let server = vars::Server {
-            software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
-            path: &self.worker.server.config.path,
-        };
-        vars::server(&server, env);
-        for (name, value) in &self.cgi.env {
-            env.put(name.as_bytes(), value.as_bytes());
-        }
     }
 
     fn not_started(&self, e: &StartError) -> Fault {

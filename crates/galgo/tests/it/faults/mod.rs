@@ -5,6 +5,7 @@ mod clients;
 mod limits;
 mod scripts;
 mod streams;
+mod upstreams;
 
 use crate::harness::{Test, both_ways, encode};
 
@@ -15,6 +16,7 @@ pub fn tests() -> Vec<Test> {
         both_ways(streams::tests()),
         limits::tests(),
         clients::tests(),
+        upstreams::tests(),
     ]
     .concat()
 }

@@ -1,0 +1,243 @@
+//! Routes that programs answer which stay: FastCGI and SCGI.
+
+use std::{
+    path::{Component, PathBuf},
+    time::Duration,
+};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
+};
+use toml::Spanned;
+
+use super::{
+    Address, CgiOptions, CgiRoot, Config, ConfigError, Listen, Protocol, Speaks, To, Upstream,
+    Workers,
+    error::Text,
+    folder,
+    raw::{RawRoute, RawWorkers, Typed},
+    routes::Raw,
+};
+
+type Checked<X> = Result<X, ConfigError>;
+
+/// `fastcgi = "address"` or `fastcgi = { run = […], … }`.
+#[derive(Debug, Clone)]
+pub(super) enum RawTo {
+    Address(String),
+    Workers(Box<RawWorkers>),
+}
+
+impl<'de> Deserialize<'de> for RawTo {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = RawTo;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an address (\"unix:/path\", \"127.0.0.1:9000\") or a table with `run`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawTo, E> {
+                Ok(RawTo::Address(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawTo, A::Error> {
+                let workers = RawWorkers::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(RawTo::Workers(Box::new(workers)))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// Connections to an address at once, where the route does not say.
+const RUNNING: usize = 64;
+/// Workers where the route does not say.
+const WORKERS: usize = 4;
+/// Requests that a worker answers before it is replaced, where the route does not say.
+const MAX_REQUESTS: usize = 1000;
+/// How long a connection may take to be made, where the route does not say.
+const CONNECT: Duration = Duration::from_secs(5);
+
+impl Text<'_> {
+    pub(super) fn upstream(
+        &self,
+        route: &RawRoute,
+        protocol: Protocol,
+        typed: &Spanned<RawTo>,
+        all: &[Raw],
+        config: &Config,
+    ) -> Checked<Upstream> {
+        let kind = protocol.name();
+        self.only_for_files(route, kind)?;
+        self.never_for_upstreams(route, kind)?;
+        let to = match typed.get_ref() {
+            RawTo::Address(text) => {
+                self.only_for_processes(route, kind)?;
+                To::Address(self.address(typed, text)?)
+            }
+            RawTo::Workers(_) if protocol == Protocol::Scgi => {
+                let message = "takes an address: only `fastcgi` programs are started by galgo";
+                return Err(self.error(typed.span(), message));
+            }
+            RawTo::Workers(raw) => To::Workers(self.workers(typed, raw)?),
+        };
+        let scripts = match &route.root {
+            None => None,
+            Some(typed) => {
+                // php-fpm takes no path with `..` in it, wherever that leads.
+                let typed_path = self.path(typed)?;
+                let path = match typed_path.components().any(|c| c == Component::ParentDir) {
+                    true => typed_path.canonicalize().unwrap_or(typed_path),
+                    false => typed_path,
+                };
+                let opened = CgiRoot::open(&path);
+                Some(opened.map_err(|e| self.unopened(typed, &path, &e))?)
+            }
+        };
+        let document_root = match self.document_root(route, all)? {
+            Some(folder) => Some(folder),
+            None => scripts.as_ref().map(|s| s.folder().to_owned()),
+        };
+        let options = self.options(&route.options(), &config.options)?;
+        if let (To::Workers(_), Some(at)) = (&to, &route.max_running) {
+            return Err(self.error(at.span(), "is the number of `workers` here: delete it"));
+        }
+        let running = match &to {
+            To::Address(_) => options.max_running.unwrap_or(RUNNING),
+            To::Workers(workers) => workers.count,
+        };
+        Ok(Upstream {
+            protocol,
+            scripts,
+            document_root,
+            env: self.env(route)?,
+            running,
+            connect_timeout: self.time(&route.connect_timeout, CONNECT, 1, 600_000)?,
+            keep: match &to {
+                To::Address(_) => self.count(&route.keep_connections, 0, 0, 10_000)?,
+                // Each worker has a connection of its own.
+                To::Workers(_) => self.count(&route.keep_connections, 1, 0, 1)? * running,
+            },
+            to,
+            options,
+        })
+    }
+
+    /// The address of an upstream; a relative path starts at the folder of the file.
+    fn address<T>(&self, typed: &Spanned<T>, text: &str) -> Checked<Address> {
+        let listen: Listen = text
+            .parse()
+            .map_err(|e: String| self.error(typed.span(), e))?;
+        match listen.address {
+            _ if listen.speaks != Speaks::Http => {
+                let message = "names a protocol of listeners: write the address alone";
+                Err(self.error(typed.span(), message))
+            }
+            Address::Unix(path) => {
+                let path = folder::absolute(&self.folder, &path.to_string_lossy());
+                super::listen::fits(&path).map_err(|e| self.error(typed.span(), e))?;
+                Ok(Address::Unix(path))
+            }
+            tcp @ Address::Tcp(_) => Ok(tcp),
+        }
+    }
+
+    fn workers(&self, typed: &Spanned<RawTo>, raw: &RawWorkers) -> Checked<Workers> {
+        let Some(run) = &raw.run else {
+            let message = "lacks `run`: name the program, as in run = [\"/usr/bin/php-cgi\"]";
+            return Err(self.error(typed.span(), message));
+        };
+        let words = run.get_ref().iter().map(|word| self.no_nul(word));
+        let words = words.collect::<Checked<Vec<_>>>()?;
+        let Some(program) = words.first() else {
+            return Err(self.error(run.span(), "is empty: name the program first"));
+        };
+        let path = folder::absolute(&self.folder, program);
+        let fail = |what| self.error(run.span(), format!("{} {what}", path.display()));
+        if !path.metadata().is_ok_and(|m| m.is_file()) {
+            return Err(fail(
+                "is not a program here: install it or correct the path",
+            ));
+        }
+        if rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_err() {
+            return Err(fail("is not executable: chmod +x it or correct the path"));
+        }
+        let max_requests = self.count(&raw.max_requests, MAX_REQUESTS, 0, 1_000_000_000)?;
+        Ok(Workers {
+            run: path,
+            args: words.into_iter().skip(1).collect(),
+            count: self.count(&raw.workers, WORKERS, 1, 1000)?,
+            max_requests: (max_requests > 0).then_some(max_requests),
+        })
+    }
+
+    /// Refuses the keys of upstreams on a route of another kind.
+    pub(super) fn only_for_upstreams(&self, r: &RawRoute, kind: &str) -> Checked<()> {
+        let at = span(&r.root)
+            .or_else(|| span(&r.connect_timeout))
+            .or_else(|| span(&r.keep_connections));
+        self.misplaced(at, "fastcgi", kind)
+    }
+
+    fn never_for_upstreams(&self, r: &RawRoute, kind: &str) -> Checked<()> {
+        let at = span(&r.query_args).or_else(|| span(&r.run_to_completion));
+        self.misplaced(at, "cgi", kind)
+    }
+
+    /// Refuses options of processes where galgo starts none.
+    fn only_for_processes(&self, r: &RawRoute, kind: &str) -> Checked<()> {
+        let at = span(&r.kill_grace)
+            .or_else(|| span(&r.cpu))
+            .or_else(|| span(&r.memory))
+            .or_else(|| span(&r.file_size))
+            .or_else(|| span(&r.open_files))
+            .or_else(|| span(&r.processes))
+            .or_else(|| span(&r.no_new_privs));
+        match at {
+            None => Ok(()),
+            Some(at) => Err(self.error(
+                at,
+                format!("is about processes that galgo starts, and this `{kind}` route names an address: delete it"),
+            )),
+        }
+    }
+}
+
+fn span<T>(typed: &Typed<T>) -> Option<std::ops::Range<usize>> {
+    typed.as_ref().map(Spanned::span)
+}
+
+impl Protocol {
+    /// The key of its routes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fastcgi => "fastcgi",
+            Self::Scgi => "scgi",
+        }
+    }
+}
+
+impl Upstream {
+    /// The folder of scripts, or one of them.
+    pub fn folder(&self) -> Option<PathBuf> {
+        self.scripts.as_ref().map(|root| root.path().to_owned())
+    }
+
+    /// With default options and nothing of its own.
+    pub fn new(protocol: Protocol, to: To) -> Self {
+        Self {
+            protocol,
+            to,
+            scripts: None,
+            document_root: None,
+            env: Vec::new(),
+            options: CgiOptions::default(),
+            running: RUNNING,
+            connect_timeout: CONNECT,
+            keep: 0,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The response of a CGI program, or of who speaks like one.
+//!
+//! 1. read its head  2. document, redirect, or its own words (NPH)
+
+use galgo_proto::{
+    Parsed,
+    cgi::{Kind, Reply, ReplyBody, ReplyError, ReplyLimits, ReplyScan, nph},
+    h1::Head,
+};
+use galgo_spawn::{Exit, Status};
+use tokio::time::Instant;
+
+use super::{Answer, handover};
+use crate::{
+    body::{Body, Output, Response},
+    config::{CgiOptions, Handover},
+    conn::{Request, input::watch_unread},
+    fault::Fault,
+    log::Source,
+    pool,
+    relay::{process::how, program::Turn, speaker::Speaker},
+};
+
+/// A request that somebody is answering.
+pub(super) struct Answering<'a, 'r, 'c> {
+    pub(super) request: &'a mut Request<'r>,
+    pub(super) options: &'c CgiOptions,
+    /// Files it may hand over.
+    pub(super) handover: &'c Handover,
+    pub(super) head: &'c Head,
+    /// It speaks to the client itself.
+    pub(super) nph: bool,
+    /// Names it in the log.
+    pub(super) source: Source,
+}
+
+/// Waits for a place, or a connection; a client that leaves meanwhile is noticed. The time counts as
+/// spent in the queue.
+pub(super) async fn wait_for<T>(
+    request: &mut Request<'_>,
+    place: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let began = Instant::now();
+    let mut place = std::pin::pin!(place);
+    let found = loop {
+        let input = &mut *request.input;
+        tokio::select! {
+            biased;
+            found = &mut place => break found?,
+            left = watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => left?,
+        }
+    };
+    request.entry.borrow_mut().queue += began.elapsed();
+    Ok(found)
+}
+
+impl Answering<'_, '_, '_> {
+    /// Reads the response head, and decides what becomes of the rest.
+    pub(super) async fn reply(mut self, mut program: Speaker) -> Result<Answer, Fault> {
+        self.request.send_continue();
+        if self.request.input.half_closed {
+            self.request.probe();
+        }
+        let reply = match self.nph {
+            true => self.own_words(&mut program).await,
+            false => self.head(&mut program).await,
+        };
+        match reply {
+            Ok(Reply {
+                kind: Kind::LocalRedirect(location),
+                ..
+            }) => {
+                self.end(program);
+                Ok(Answer::Local(location))
+            }
+            Ok(reply) => self.document(program, reply).await,
+            Err(Trouble::Reply(e)) => Err(self.bad_reply(program, &e).await),
+            Err(Trouble::Fault(fault)) => {
+                self.request.stderr = program.stderr_tail();
+                let client_left = matches!(fault, Fault::Gone(_));
+                program.abandon(client_left, |_exit| {});
+                Err(fault)
+            }
+        }
+    }
+
+    async fn head(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
+        let limits = ReplyLimits {
+            bytes: self.options.max_reply_head,
+            ..Default::default()
+        };
+        let mut scan = ReplyScan::default();
+        let (reply, used) = loop {
+            match scan.step(program.out(), &limits)? {
+                Parsed::Complete(reply, used) => break (reply, used),
+                Parsed::Partial if program.output_ended() => {
+                    // Why a connection ended says more than what is missing for it.
+                    return Err(match program.verdict() {
+                        Some(fault) => fault.into(),
+                        None => scan.ended(program.out()).into(),
+                    });
+                }
+                Parsed::Partial => self.turn(program).await?,
+            }
+        };
+        program.head_done();
+        program.out().drain(..used);
+        if reply.body() == ReplyBody::Refuse && !handover::asked(self.handover, &reply) {
+            self.some_output(program).await?;
+            if program.ready() > 0 {
+                return Err(ReplyError::UntypedBody.into());
+            }
+        }
+        Ok(reply)
+    }
+
+    /// A program that writes the whole response itself. Its first bytes are looked at for the log only.
+    async fn own_words(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
+        self.some_output(program).await?;
+        if program.ready() == 0 {
+            return Err(ReplyError::Nothing.into());
+        }
+        program.head_done();
+        Ok(Reply {
+            kind: Kind::Document,
+            status: nph::status(program.out()).unwrap_or(200),
+            reason: None,
+            fields: galgo_proto::Fields::new(),
+            content_length: None,
+            content_type: true,
+        })
+    }
+
+    /// Waits for a byte of output, or its end.
+    async fn some_output(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
+        while program.ready() == 0 && !program.output_ended() {
+            self.turn(program).await?;
+        }
+        Ok(())
+    }
+
+    /// One turn of the program.
+    async fn turn(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
+        if program.turn(self.request.input, self.request.body).await? == Turn::HalfClosed {
+            self.request.probe();
+        }
+        Ok(())
+    }
+
+    async fn document(&mut self, mut program: Speaker, mut reply: Reply) -> Result<Answer, Fault> {
+        let passed_on = self.request.link.passed_on;
+        match handover::answer(self.handover, self.head, &mut reply, passed_on) {
+            Ok(None) => {}
+            Ok(Some(response)) => {
+                self.end(program);
+                return Ok(Answer::Response(response));
+            }
+            Err(fault) => {
+                self.request.stderr = program.stderr_tail();
+                self.end(program);
+                return Err(fault);
+            }
+        }
+        program.drain_ready(pool::SIZE);
+        if program.output_ended()
+            && let Some(fault) = program.cut().await
+        {
+            self.request.stderr = program.stderr_tail();
+            self.end(program);
+            return Err(fault);
+        }
+        let output = Output {
+            program,
+            content_length: reply.content_length,
+            nph: self.nph,
+            discard: !self.nph && reply.body() == ReplyBody::Discard,
+            excess: false,
+            source: self.source.clone(),
+        };
+        Ok(Answer::Response(Response {
+            status: reply.status,
+            reason: reply.reason,
+            fields: reply.fields,
+            body: Body::Program(Box::new(output)),
+        }))
+    }
+
+    /// What the program did wrong, together with how it ended.
+    async fn bad_reply(&mut self, mut program: Speaker, e: &ReplyError) -> Fault {
+        let ended = program.output_ended();
+        let (exit, stderr) = program.post_mortem(!ended).await;
+        self.request.entry.borrow_mut().exit = exit;
+        self.request.stderr = stderr;
+        let how = match exit.map(|e| e.status) {
+            Some(Status::Code(0)) | None => String::new(),
+            Some(_) if !ended => String::new(),
+            Some(status @ Status::Code(_)) => format!("; it exited {}", how(status)),
+            Some(status @ Status::Signal(_)) => format!("; it was ended {}", how(status)),
+        };
+        Fault::Script(format!("{e}{how}"))
+    }
+
+    /// Ends a program whose response is complete.
+    fn end(&self, program: Speaker) {
+        let entry = self.request.entry.clone();
+        program.finish(move |exit: Option<Exit>| entry.borrow_mut().exit = exit);
+    }
+}
+
+/// Why there is no response head.
+enum Trouble {
+    Reply(ReplyError),
+    Fault(Fault),
+}
+
+impl From<ReplyError> for Trouble {
+    fn from(e: ReplyError) -> Self {
+        Self::Reply(e)
+    }
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}

@@ -1,0 +1,81 @@
+//! The variables of a request, for whoever answers it: the same table into any sink.
+
+use galgo_proto::{
+    h1::Head,
+    vars::{self, Dropped, Sink},
+};
+
+use crate::{
+    config::CgiOptions,
+    conn::Request,
+    fault::Fault,
+    log::{Level, Source},
+    worker::Worker,
+};
+
+/// What routing and the route's configuration say.
+pub(super) struct Known<'a> {
+    pub(super) script_name: &'a [u8],
+    pub(super) path_info: &'a [u8],
+    pub(super) path_translated: Option<&'a [u8]>,
+    /// SCRIPT_FILENAME; empty where no file is meant.
+    pub(super) script_filename: &'a [u8],
+    /// DOCUMENT_ROOT; empty where there is none.
+    pub(super) document_root: &'a [u8],
+    /// Set in addition.
+    pub(super) env: &'a [(String, String)],
+    pub(super) options: &'a CgiOptions,
+    /// What is known of the body's length.
+    pub(super) content_length: Option<u64>,
+}
+
+/// Puts the variables that every request of a route has into `sink`; `env` are its own.
+pub(super) fn constants(worker: &Worker, env: &[(String, String)], sink: &mut impl Sink) {
+    let server = vars::Server {
+        software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
+        path: &worker.server.config.path,
+    };
+    vars::server(&server, sink);
+    for (name, value) in env {
+        sink.put(name.as_bytes(), value.as_bytes());
+    }
+}
+
+/// Puts all variables of a request into `sink`.
+pub(super) fn put(
+    worker: &Worker,
+    request: &Request<'_>,
+    head: &Head,
+    known: &Known<'_>,
+    sink: &mut impl Sink,
+) -> Result<Dropped, Fault> {
+    constants(worker, known.env, sink);
+    let link = request.link;
+    let connection = link.connection();
+    vars::connection(&connection, sink);
+    let id = request.id();
+    let script = vars::Script {
+        script_name: known.script_name,
+        path_info: known.path_info,
+        path_translated: known.path_translated,
+        script_filename: known.script_filename,
+        document_root: known.document_root,
+        unique_id: id.as_str(),
+        content_length: known.content_length,
+        user: link
+            .user
+            .as_ref()
+            .map(|(user, scheme)| (&**user, &**scheme)),
+        pass_authorization: known.options.pass_authorization,
+        drop_shellshock: known.options.drop_shellshock,
+    };
+    vars::request(head, &connection, &script, sink)
+        .map_err(|_| Fault::Client(400, "two header fields become the same variable"))
+}
+
+pub(super) fn warn_shellshock(source: &Source) {
+    source.write(
+        Level::Warn,
+        "a header field that begins with `() {` was dropped (drop_shellshock)",
+    );
+}

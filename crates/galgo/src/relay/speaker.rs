@@ -1,0 +1,162 @@
+//! Who is answering a request: a process of its own, or an application that stays. What sends the response
+//! on does not care which.
+
+use galgo_spawn::Exit;
+
+use super::program::{Program, Turn};
+use crate::{
+    conn::input::{Input, RequestBody},
+    fault::Fault,
+    pace::Pace,
+    sock::Sock,
+    upstream::exchange::Exchange,
+};
+
+/// Who is answering a request.
+#[derive(Debug)]
+pub enum Speaker {
+    /// A process of its own.
+    Program(Box<Program>),
+    /// An application, over a connection.
+    Exchange(Box<Exchange>),
+}
+
+impl Speaker {
+    /// Output received and not yet sent on.
+    pub fn out(&mut self) -> &mut Vec<u8> {
+        match self {
+            Self::Program(p) => &mut p.out,
+            Self::Exchange(e) => &mut e.out,
+        }
+    }
+
+    /// How much of it there is.
+    pub fn ready(&self) -> usize {
+        match self {
+            Self::Program(p) => p.out.len(),
+            Self::Exchange(e) => e.out.len(),
+        }
+    }
+
+    /// The response head is whole.
+    pub fn head_done(&mut self) {
+        match self {
+            Self::Program(p) => p.head_done(),
+            Self::Exchange(e) => e.head_done(),
+        }
+    }
+
+    /// Whether output has ended.
+    pub fn output_ended(&self) -> bool {
+        match self {
+            Self::Program(p) => p.output_ended(),
+            Self::Exchange(e) => e.output_ended(),
+        }
+    }
+
+    /// Output has ended: what is wrong with how a connection ended. How a process did is asked for later.
+    pub fn verdict(&self) -> Option<Fault> {
+        match self {
+            Self::Program(_) => None,
+            Self::Exchange(e) => e.verdict(),
+        }
+    }
+
+    /// Waits for output while everything else goes on.
+    pub async fn turn(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
+        match self {
+            Self::Program(p) => p.turn(input, body).await,
+            Self::Exchange(e) => e.turn(input, body).await,
+        }
+    }
+
+    /// From now on large output may be left where it is, for [`Speaker::pass_on`].
+    pub fn may_splice(&mut self) {
+        if let Self::Program(p) = self {
+            p.may_splice();
+        }
+    }
+
+    /// Moves `len` bytes that [`Turn::Waiting`] announced to `to`, while everything else is tended to.
+    pub async fn pass_on(
+        &mut self,
+        input: &mut Input,
+        body: &mut RequestBody,
+        to: &Sock,
+        pace: &mut Pace,
+        len: usize,
+    ) -> Result<(), Fault> {
+        match self {
+            Self::Program(p) => p.pass_on(input, body, to, pace, len).await,
+            // It announces nothing.
+            Self::Exchange(_) => Ok(()),
+        }
+    }
+
+    /// Takes what output is there already, without waiting, until there are `most` bytes or it ends.
+    pub fn drain_ready(&mut self, most: usize) {
+        match self {
+            Self::Program(p) => p.drain_ready(most),
+            Self::Exchange(e) => e.drain_ready(most),
+        }
+    }
+
+    /// Does `io` (sending to the client) while everything but output is tended to.
+    pub async fn during<T>(
+        &mut self,
+        input: &mut Input,
+        body: &mut RequestBody,
+        io: impl Future<Output = std::io::Result<T>>,
+    ) -> Result<T, Fault> {
+        match self {
+            Self::Program(p) => p.during(input, body, io).await,
+            Self::Exchange(e) => e.during(input, body, io).await,
+        }
+    }
+
+    /// Output has ended: whether that was the end of a response, or of a piece of one.
+    pub async fn cut(&mut self) -> Option<Fault> {
+        match self {
+            Self::Program(p) => p.killed().await,
+            Self::Exchange(e) => e.verdict(),
+        }
+    }
+
+    /// The response is over; `done` is told how the process ended.
+    pub fn finish(self, done: impl FnOnce(Option<Exit>) + 'static) {
+        match self {
+            Self::Program(p) => p.finish(done),
+            Self::Exchange(e) => {
+                e.finish();
+                done(None);
+            }
+        }
+    }
+
+    /// The request has failed or the client is gone.
+    pub fn abandon(self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
+        match self {
+            Self::Program(p) => p.abandon(client_left, done),
+            Self::Exchange(e) => {
+                e.abandon();
+                done(None);
+            }
+        }
+    }
+
+    /// The response is none. Gives a process a moment to exit and to say why, unless it must `end` at once.
+    pub async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
+        match self {
+            Self::Program(p) => p.post_mortem(end).await,
+            Self::Exchange(e) => (None, e.stderr_tail()),
+        }
+    }
+
+    /// The last it said on standard error.
+    pub fn stderr_tail(&self) -> String {
+        match self {
+            Self::Program(p) => p.stderr_tail(),
+            Self::Exchange(e) => e.stderr_tail(),
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! One request and its response on one connection to an application, with everything that must be watched
+//! at once: both directions, the client, the clocks.
+
+use std::io;
+
+use galgo_proto::{
+    Parsed,
+    fcgi::{self, Outcome, reply},
+};
+
+use super::{
+    Lease,
+    sending::{Fed, ID, Sending},
+};
+use crate::{
+    conn::input::{Input, RequestBody},
+    fault::Fault,
+    log::Source,
+    pool,
+    relay::{
+        clock::Clocks,
+        program::{Turn, send_failed},
+        stderr::Lines,
+    },
+    sock::Sock,
+};
+
+/// A request that an application is answering.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The connection and the place it takes; `None` once the response has ended.
+    link: Option<Link>,
+    /// The same, once the response has ended as it should: good for another request.
+    good: Option<Link>,
+    wire: Wire,
+    sending: Sending,
+    errors: Errors,
+    clocks: Clocks,
+    /// Output received and not yet sent on.
+    pub out: Vec<u8>,
+    /// Something was received.
+    heard: bool,
+    /// The connection has served another request before.
+    kept: bool,
+    /// What is wrong with how the response ended.
+    verdict: Option<Fault>,
+}
+
+#[derive(Debug)]
+struct Link {
+    conn: Sock,
+    lease: Lease,
+}
+
+/// How a response is framed.
+#[derive(Debug)]
+enum Wire {
+    /// In records.
+    Fastcgi(reply::Reply),
+    /// It ends with the connection.
+    Scgi,
+}
+
+#[derive(Debug)]
+struct Errors {
+    lines: Lines,
+    source: Source,
+}
+
+impl Errors {
+    fn take(&mut self, bytes: &[u8]) {
+        let Self { lines, source } = self;
+        lines.take(bytes, &mut |line| source.line(line));
+    }
+
+    fn finish(&mut self) {
+        let Self { lines, source } = self;
+        lines.finish(&mut |line| source.line(line));
+    }
+}
+
+/// What an exchange begins with.
+#[derive(Debug)]
+pub struct Begun {
+    /// The connection.
+    pub conn: Sock,
+    /// It has served another request before.
+    pub kept: bool,
+    /// The place it takes.
+    pub lease: Lease,
+    /// Clocks, running already.
+    pub clocks: Clocks,
+    /// Bytes of standard error that go to the log.
+    pub max_stderr: usize,
+    /// Names the application in the log.
+    pub source: Source,
+}
+
+impl Exchange {
+    /// Asks over FastCGI; `put` writes the variables.
+    ///
+    /// # Errors
+    /// Those of `put`.
+    pub fn fastcgi<E>(
+        begun: Begun,
+        keep: bool,
+        put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let head = super::sending::fastcgi_head(keep, put)?;
+        let wire = Wire::Fastcgi(reply::Reply::new(ID));
+        Ok(Self::new(begun, wire, Sending::fastcgi(head)))
+    }
+
+    /// Asks over SCGI: `head` is the netstring, and `body` stands behind it.
+    pub fn scgi(begun: Begun, head: Vec<u8>) -> Self {
+        Self::new(begun, Wire::Scgi, Sending::scgi(head))
+    }
+
+    /// The body of the request comes from a file.
+    #[must_use]
+    pub fn with_file(mut self, file: Option<std::os::fd::OwnedFd>) -> Self {
+        self.sending.take_from(file);
+        self
+    }
+
+    fn new(begun: Begun, wire: Wire, sending: Sending) -> Self {
+        Self {
+            link: Some(Link {
+                conn: begun.conn,
+                lease: begun.lease,
+            }),
+            good: None,
+            wire,
+            sending,
+            errors: Errors {
+                lines: Lines::new(begun.max_stderr),
+                source: begun.source,
+            },
+            clocks: begun.clocks,
+            out: Vec::new(),
+            heard: false,
+            kept: begun.kept,
+            verdict: None,
+        }
+    }
+
+    /// The connection that was kept has turned out to be closed: nothing of a response came on it.
+    pub fn is_stale(&self) -> bool {
+        self.kept && !self.heard && self.output_ended()
+    }
+
+    /// Nothing has been heard on a connection that was kept, and it is still open.
+    pub fn may_be_stale(&self) -> bool {
+        self.kept && !self.heard && !self.output_ended()
+    }
+
+    /// The response head is whole.
+    pub fn head_done(&mut self) {
+        self.clocks.first_byte();
+    }
+
+    /// Whether the response has ended.
+    pub fn output_ended(&self) -> bool {
+        self.link.is_none()
+    }
+
+    /// What is wrong with how the response ended.
+    pub fn verdict(&self) -> Option<Fault> {
+        self.verdict.clone()
+    }
+
+    /// The last it said for the log.
+    pub fn stderr_tail(&self) -> String {
+        self.errors.lines.tail()
+    }
+
+    /// Waits for output while everything else goes on.
+    pub async fn turn(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
+        loop {
+            let Some(link) = &self.link else {
+                return Ok(Turn::End);
+            };
+            let mut raw = Vec::new();
+            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
+            let read = tokio::select! {
+                biased;
+                read = link.conn.read_later(&mut raw) => read,
+                tended = tend => return tended.map(|()| Turn::HalfClosed),
+            };
+            self.clocks.moved();
+            let before = self.out.len();
+            self.receive(read, raw);
+            if self.out.len() > before {
+                return Ok(Turn::Output);
+            }
+        }
+    }
+
+    /// Takes what is there already, without waiting, until `out` holds `most` bytes or the response ends.
+    pub fn drain_ready(&mut self, most: usize) {
+        while let Some(link) = &self.link
+            && self.out.len() < most
+        {
+            let mut raw = Vec::new();
+            match link.conn.try_read(&mut raw) {
+                Ok(None) => return pool::give(raw),
+                Ok(Some(n)) => self.receive(Ok(n), raw),
+                Err(e) => self.receive(Err(e), raw),
+            }
+        }
+    }
+
+    /// Does `io` (sending to the client) while everything but the response is tended to.
+    pub async fn during<T>(
+        &mut self,
+        input: &mut Input,
+        body: &mut RequestBody,
+        io: impl Future<Output = io::Result<T>>,
+    ) -> Result<T, Fault> {
+        let mut io = std::pin::pin!(io);
+        loop {
+            let Some(link) = &self.link else {
+                return io.await.map_err(|e| Fault::Gone(send_failed(&e)));
+            };
+            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
+            tokio::select! {
+                biased;
+                done = &mut io => {
+                    self.clocks.moved();
+                    return done.map_err(|e| Fault::Gone(send_failed(&e)));
+                }
+                // A half-close: the write itself will show whether anybody still reads.
+                tended = tend => tended?,
+            }
+        }
+    }
+
+    /// Takes in what one read gave.
+    fn receive(&mut self, read: io::Result<usize>, raw: Vec<u8>) {
+        match read {
+            Ok(0) => self.end(self.closed()),
+            Err(e) => self.end(End::Broken(Fault::Script(format!(
+                "the connection to the application broke: {e}"
+            )))),
+            Ok(_) => {
+                self.heard = true;
+                if let Some(link) = &mut self.link {
+                    link.lease.heard();
+                }
+                if let Some(end) = self.decode(&raw) {
+                    self.end(end);
+                }
+            }
+        }
+        pool::give(raw);
+    }
+
+    /// Takes records apart; `Some` once they say that the response has ended, or are none.
+    fn decode(&mut self, mut raw: &[u8]) -> Option<End> {
+        pool::room(&mut self.out);
+        let Wire::Fastcgi(reply) = &mut self.wire else {
+            self.out.extend_from_slice(raw);
+            return None;
+        };
+        loop {
+            let (event, used) = match reply.step(raw) {
+                Ok(Parsed::Partial) => return None,
+                Ok(Parsed::Complete(event, used)) => (event, used),
+                Err(e) => {
+                    let words = format!("the application does not speak FastCGI as it should: {e}");
+                    return Some(End::Broken(Fault::Script(words)));
+                }
+            };
+            raw = &raw[used..];
+            match event {
+                reply::Event::Stdout(n) => self.out.extend_from_slice(&raw[..n]),
+                reply::Event::Stderr(n) => self.errors.take(&raw[..n]),
+                reply::Event::StdoutEnd => {}
+                reply::Event::End(_, outcome) => return Some(ended(outcome, raw)),
+            }
+            if let reply::Event::Stdout(n) | reply::Event::Stderr(n) = event {
+                raw = &raw[n..];
+            }
+        }
+    }
+
+    /// What the end of the connection means.
+    fn closed(&self) -> End {
+        match self.wire {
+            Wire::Scgi => End::Whole { reusable: false },
+            Wire::Fastcgi(_) => End::Broken(Fault::Script(
+                "the application closed the connection before it had ended the request".into(),
+            )),
+        }
+    }
+
+    /// The response is over. The connection may be kept only where nothing at all was wrong.
+    fn end(&mut self, end: End) {
+        self.errors.finish();
+        let Some(link) = self.link.take() else { return };
+        match end {
+            End::Whole { reusable: true } if self.sending.is_done() => {
+                self.good = Some(link);
+            }
+            End::Whole { .. } => {}
+            End::Broken(fault) => self.verdict = Some(fault),
+        }
+    }
+
+    /// The response was sent on, and was one: the connection may serve another request.
+    pub fn finish(mut self) {
+        match self.good.take() {
+            Some(link) => link.lease.give_back(link.conn),
+            None => self.abandon(),
+        }
+    }
+
+    /// Gives the request up: the application is told, and the connection closed.
+    pub fn abandon(mut self) {
+        let Some(link) = self.link.take() else { return };
+        if matches!(self.wire, Wire::Fastcgi(_)) && self.sending.is_between() {
+            // Who does not take these few bytes sees the connection close.
+            let _ = link.conn.try_write(&fcgi::abort(ID));
+        }
+        self.errors.finish();
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        pool::give(std::mem::take(&mut self.out));
+    }
+}
+
+/// How a response ended.
+enum End {
+    /// As it should.
+    Whole { reusable: bool },
+    /// With this.
+    Broken(Fault),
+}
+
+fn ended(outcome: Outcome, rest: &[u8]) -> End {
+    let script = |words: &str| End::Broken(Fault::Script(words.into()));
+    match outcome {
+        // Bytes behind the end are nobody's answer.
+        Outcome::Complete => End::Whole {
+            reusable: rest.is_empty(),
+        },
+        Outcome::Overloaded => {
+            End::Broken(Fault::Busy("the application says that it is overloaded"))
+        }
+        Outcome::CannotMultiplex => {
+            script("the application says that it is busy with another request on this connection")
+        }
+        Outcome::UnknownRole => script("the application says that it is no responder"),
+        Outcome::Other(_) => {
+            script("the application ended the request with a status that FastCGI does not know")
+        }
+    }
+}
+
+/// Tends to everything but the response: sends the request, watches the client and the clocks. Ends with a
+/// fault, or when the client half-closes.
+async fn tend(
+    sending: &mut Sending,
+    clocks: &mut Clocks,
+    conn: &Sock,
+    input: &mut Input,
+    body: &mut RequestBody,
+) -> Result<(), Fault> {
+    loop {
+        tokio::select! {
+            fed = sending.feed(conn, input, body) => match fed? {
+                Fed::Moved => clocks.body_moved(),
+                Fed::HalfClosed => return Ok(()),
+            },
+            fault = clocks.ring() => return Err(fault),
+        }
+    }
+}

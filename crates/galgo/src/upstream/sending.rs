@@ -1,0 +1,226 @@
+//! A request on its way to an application: variables and body, framed as its protocol wants it.
+
+use std::{
+    fs::File,
+    io::{IoSlice, Read},
+    os::fd::OwnedFd,
+};
+
+use galgo_proto::fcgi::{self, Header, Kind};
+
+use crate::{
+    conn::input::{Input, Next, RequestBody, watch_unread},
+    fault::Fault,
+    sock::Sock,
+};
+
+/// What is read at once of a body that was spooled.
+const PIECE: usize = 64 << 10;
+/// The id of the one request on a connection.
+pub(super) const ID: u16 = 1;
+
+/// How far a request has been sent.
+#[derive(Debug)]
+pub(super) struct Sending {
+    /// The body goes into records of its own.
+    framed: bool,
+    /// Bytes of ours that go before any further data.
+    queue: Vec<u8>,
+    /// Content that is still missing in the record that was begun last.
+    open: usize,
+    header: Header,
+    /// The body, where it is not taken from the client as it comes.
+    file: Option<Spooled>,
+    /// The end of the body has been queued.
+    over: bool,
+    /// The application reads no more.
+    closed: bool,
+}
+
+/// A body in a file.
+#[derive(Debug)]
+struct Spooled {
+    file: File,
+    piece: Vec<u8>,
+    at: usize,
+}
+
+/// What became of a piece of the request.
+pub(super) enum Fed {
+    Moved,
+    HalfClosed,
+}
+
+impl Sending {
+    /// A FastCGI request that begins with `head`: BEGIN_REQUEST and all variables.
+    pub(super) fn fastcgi(head: Vec<u8>) -> Self {
+        Self::new(head, true)
+    }
+
+    /// An SCGI request that begins with `head`.
+    pub(super) fn scgi(head: Vec<u8>) -> Self {
+        Self::new(head, false)
+    }
+
+    fn new(queue: Vec<u8>, framed: bool) -> Self {
+        Self {
+            framed,
+            queue,
+            open: 0,
+            header: Header::new(Kind::Stdin, ID, 0),
+            file: None,
+            over: false,
+            closed: false,
+        }
+    }
+
+    /// The body comes from this file, which stands at its beginning.
+    pub(super) fn take_from(&mut self, file: Option<OwnedFd>) {
+        self.file = file.map(|fd| Spooled {
+            file: fd.into(),
+            piece: Vec::new(),
+            at: 0,
+        });
+    }
+
+    /// Whether all of it has been sent.
+    pub(super) fn is_done(&self) -> bool {
+        self.over && self.queue.is_empty() && !self.closed
+    }
+
+    /// Whether a record of ours may follow what was sent.
+    pub(super) fn is_between(&self) -> bool {
+        self.queue.is_empty() && self.open == 0 && !self.closed
+    }
+
+    /// Moves a piece of the request to the application; without one to move, watches the client.
+    pub(super) async fn feed(
+        &mut self,
+        conn: &Sock,
+        input: &mut Input,
+        body: &mut RequestBody,
+    ) -> Result<Fed, Fault> {
+        let next = match &mut self.file {
+            Some(file) => file.next()?,
+            None => body.next(&mut input.buf)?,
+        };
+        match next {
+            // The application reads no more: what still comes is taken and dropped.
+            Next::Data(n) if self.closed => {
+                self.take(input, body, n);
+                return Ok(Fed::Moved);
+            }
+            Next::Data(n) => self.begin(n),
+            Next::End => self.end(),
+            Next::More => {}
+        }
+        if self.closed || (self.queue.is_empty() && self.open == 0) {
+            return match next {
+                Next::More => input.fill_body().await.map(|()| Fed::Moved),
+                _ => input.watch(body).await.map(|()| Fed::HalfClosed),
+            };
+        }
+        self.write(conn, input, body, next).await
+    }
+
+    async fn write(
+        &mut self,
+        conn: &Sock,
+        input: &mut Input,
+        body: &mut RequestBody,
+        next: Next,
+    ) -> Result<Fed, Fault> {
+        let data = match (next, &self.file) {
+            (Next::Data(n), Some(file)) => &file.piece[file.at..][..n.min(self.open)],
+            (Next::Data(n), None) => &input.buf.bytes()[..n.min(self.open)],
+            _ => &[],
+        };
+        let parts = [IoSlice::new(&self.queue), IoSlice::new(data)];
+        let written = tokio::select! {
+            biased;
+            written = conn.write(&parts) => written,
+            closed = watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
+                return closed.map(|()| Fed::HalfClosed);
+            }
+        };
+        match written {
+            Ok(n) => {
+                let ours = n.min(self.queue.len());
+                self.queue.drain(..ours);
+                self.took(input, body, n - ours);
+            }
+            // It closed its side. What it said before that is still to be read.
+            Err(_) => self.closed = true,
+        }
+        Ok(Fed::Moved)
+    }
+
+    /// Begins a record for `n` bytes of data, unless one is open.
+    fn begin(&mut self, n: usize) {
+        if self.open > 0 {
+            return;
+        }
+        self.open = n;
+        if self.framed {
+            self.header = Header::new(Kind::Stdin, ID, n);
+            self.open = self.header.content.into();
+            self.queue.extend_from_slice(&self.header.bytes());
+        }
+    }
+
+    /// `n` bytes of data are on their way.
+    fn took(&mut self, input: &mut Input, body: &mut RequestBody, n: usize) {
+        if n == 0 {
+            return;
+        }
+        self.take(input, body, n);
+        self.open -= n;
+        if self.open == 0 && self.framed {
+            self.queue.extend_from_slice(self.header.pad());
+        }
+    }
+
+    fn take(&mut self, input: &mut Input, body: &mut RequestBody, n: usize) {
+        match &mut self.file {
+            Some(file) => file.at += n,
+            None => body.take(&mut input.buf, n),
+        }
+    }
+
+    fn end(&mut self) {
+        if !std::mem::replace(&mut self.over, true) && self.framed {
+            let end = Header::new(Kind::Stdin, ID, 0);
+            self.queue.extend_from_slice(&end.bytes());
+        }
+    }
+}
+
+impl Spooled {
+    fn next(&mut self) -> Result<Next, Fault> {
+        if self.at == self.piece.len() {
+            self.at = 0;
+            self.piece.resize(PIECE, 0);
+            let n = self.file.read(&mut self.piece).map_err(|e| {
+                Fault::Internal(format!("a request body could not be read again: {e}"))
+            })?;
+            self.piece.truncate(n);
+        }
+        Ok(match self.piece.len() - self.at {
+            0 => Next::End,
+            n => Next::Data(n),
+        })
+    }
+}
+
+/// A FastCGI request up to its body: BEGIN_REQUEST, and the variables that `put` writes.
+pub(super) fn fastcgi_head<E>(
+    keep: bool,
+    put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
+) -> Result<Vec<u8>, E> {
+    let mut head = Vec::with_capacity(2048);
+    head.extend_from_slice(&fcgi::begin(ID, fcgi::Role::Responder, keep));
+    let mut params = fcgi::Params::new(ID, &mut head);
+    put(&mut params)?;
+    params.finish();
+    Ok(head)
+}

@@ -1,0 +1,155 @@
+//! The places of an upstream's own workers: one socket each, so that it is known who answers what, and that a
+//! worker can be replaced while its socket waits for it.
+
+use std::{
+    collections::VecDeque,
+    fs::DirBuilder,
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::{fs::DirBuilderExt, net::UnixListener},
+    },
+    path::PathBuf,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio::sync::mpsc;
+
+use crate::{admission::Permit, config, fault::Fault, id::Ids};
+
+/// The workers of one upstream.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    /// What they run.
+    pub(super) config: config::Workers,
+    pub(super) slots: Vec<Slot>,
+    free: Mutex<VecDeque<usize>>,
+    folder: PathBuf,
+}
+
+/// The place of one worker.
+#[derive(Debug)]
+pub(super) struct Slot {
+    path: PathBuf,
+    /// Its standard input.
+    pub(super) listener: OwnedFd,
+    /// Requests since it was started.
+    pub(super) served: AtomicUsize,
+    /// Why there is no worker; `None`: there is one, or there will be in a moment.
+    pub(super) down: Mutex<Option<String>>,
+    /// Tells who watches it that it is worn, and lends the place for as long as it is replaced.
+    worn: mpsc::UnboundedSender<Permit>,
+    /// The other end, until somebody watches.
+    pub(super) told: Mutex<Option<mpsc::UnboundedReceiver<Permit>>>,
+    /// Its program has changed.
+    pub(super) stale: std::sync::atomic::AtomicBool,
+}
+
+impl Slot {
+    /// Closes the connections that wait for a worker.
+    pub(super) fn hang_up(&self) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let now = Timespec::default();
+        loop {
+            let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+            if !matches!(poll(&mut fds, Some(&now)), Ok(1)) {
+                return;
+            }
+            // Only the worker could take it first, and there is none.
+            let _ = rustix::net::accept(&self.listener);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Slots {
+    pub(super) fn new(config: &config::Workers) -> io::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("galgo-{}", Ids::new().next().as_str()));
+        // Nobody else may connect: who may is taken for us.
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        let slot = |n: usize| -> io::Result<Slot> {
+            let path = folder.join(n.to_string());
+            let (worn, told) = mpsc::unbounded_channel();
+            Ok(Slot {
+                listener: UnixListener::bind(&path)?.into(),
+                path,
+                served: AtomicUsize::new(0),
+                down: Mutex::new(None),
+                worn,
+                told: Mutex::new(Some(told)),
+                stale: false.into(),
+            })
+        };
+        Ok(Self {
+            slots: (0..config.count).map(slot).collect::<io::Result<_>>()?,
+            free: Mutex::new((0..config.count).collect()),
+            config: config.clone(),
+            folder,
+        })
+    }
+
+    /// Where the worker in a slot listens.
+    pub(super) fn address(&self, slot: usize) -> config::Address {
+        config::Address::Unix(self.slots[slot].path.clone())
+    }
+
+    /// Takes a free slot; who holds a permit finds one. The one that has rested longest: its worker may still
+    /// have had something to do after its last answer.
+    pub(super) fn take(&self) -> Result<usize, Fault> {
+        let mut free = lock(&self.free);
+        let up = |&slot: &usize| lock(&self.slots[slot].down).is_none();
+        if let Some(at) = free.iter().position(up)
+            && let Some(slot) = free.remove(at)
+        {
+            self.slots[slot].served.fetch_add(1, Ordering::Relaxed);
+            return Ok(slot);
+        }
+        let words = free
+            .front()
+            .and_then(|&slot| lock(&self.slots[slot].down).clone());
+        Err(Fault::Script(
+            words.unwrap_or_else(|| "no worker is running".into()),
+        ))
+    }
+
+    /// Takes this slot, if it is free.
+    pub(super) fn take_this(&self, slot: usize) -> bool {
+        let mut free = lock(&self.free);
+        let at = free.iter().position(|&s| s == slot);
+        at.is_some_and(|at| free.remove(at).is_some())
+    }
+
+    /// A request is over: the slot is free again, unless its worker is to be replaced first.
+    pub(super) fn give_back(&self, slot: usize, permit: Permit) {
+        let Some(s) = self.slots.get(slot) else {
+            return;
+        };
+        let served = s.served.load(Ordering::Relaxed);
+        let worn = self.config.max_requests.is_some_and(|most| served >= most);
+        if worn || s.stale.load(Ordering::Relaxed) {
+            match s.worn.send(permit) {
+                Ok(()) => return,
+                // Nobody watches any more: the server ends.
+                Err(permit) => drop(permit),
+            }
+        }
+        self.free(slot);
+    }
+
+    /// The slot may be taken; its permit must be given back after this.
+    pub(super) fn free(&self, slot: usize) {
+        lock(&self.free).push_back(slot);
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

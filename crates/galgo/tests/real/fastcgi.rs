@@ -1,0 +1,536 @@
+//! Applications that stay, in the languages and with the libraries they are written in.
+
+use std::{
+    fs::OpenOptions,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    curl::{self, curl, curl_with},
+    processes::{MARK, mark, marked, wait_until},
+    recipe::block,
+    repository::{noise, sha256},
+    site::{Server, Site, needed, root},
+};
+
+/// An application that the test starts; it ends with the value.
+struct Application(Child);
+
+impl Application {
+    /// Starts `command` and waits until somebody takes connections at `socket`.
+    fn start(command: &mut Command, socket: &Path) -> Self {
+        let child = command.stdin(Stdio::null()).spawn().unwrap();
+        let application = Self(child);
+        wait_until("the application", || UnixStream::connect(socket).is_ok());
+        application
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// php-fpm with so many children, on `fpm.sock` of the site.
+fn php_fpm(site: &Site, children: usize) -> Application {
+    let program = needed("/usr/sbin/php-fpm8.2");
+    let socket = site.path("fpm.sock");
+    let (log, error) = (site.path("fpm.log"), site.path("fpm-error.log"));
+    let conf = site.file(
+        "fpm.conf",
+        format!(
+            "[global]\nerror_log = {}\nprocess_control_timeout = 60\n[www]\nlisten = {}\n\
+             pm = static\npm.max_children = {children}\ncatch_workers_output = yes\naccess.log = {}\n\
+             php_admin_value[upload_max_filesize] = 32M\nphp_admin_value[post_max_size] = 32M\n{}",
+            error.display(),
+            socket.display(),
+            log.display(),
+            // Root's php-fpm wants to be somebody.
+            if rustix::process::geteuid().is_root() { "user = root\ngroup = root\n" } else { "" },
+        ),
+    );
+    let mut command = Command::new(program);
+    command
+        .args(["-F", "-R", "-y"])
+        .arg(conf)
+        .args(["-d", "output_buffering=0"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    Application::start(&mut command, &socket)
+}
+
+/// The page behind php-fpm, as the recipe says.
+fn fpm(page: &str, children: usize, keys: &str) -> (Application, Server) {
+    let site = Site::new();
+    site.file("php/sub/page.php", page);
+    let application = php_fpm(&site, children);
+    let names: [(&str, &dyn AsRef<Path>); 2] = [
+        ("/run/php/php8.2-fpm.sock", &site.path("fpm.sock")),
+        ("/srv/php", &site.path("php")),
+    ];
+    let config = block("php-fpm.md", "toml", &names);
+    (application, site.serve(&format!("{config}\n{keys}")))
+}
+
+/// The page behind workers of galgo's own, as the recipe says.
+fn workers(site: Site, page: &str, keys: &str) -> Server {
+    needed("/usr/bin/php-cgi");
+    site.file("php/sub/page.php", page);
+    let ini = "upload_max_filesize = 32M\npost_max_size = 32M\n";
+    let ini = site.file("php.ini", ini);
+    let names: [(&str, &dyn AsRef<Path>); 2] = [
+        ("/srv/php.ini", &ini),
+        ("/srv/php\"", &quoted(&site.path("php"))),
+    ];
+    let config = block("php-workers.md", "toml", &names);
+    site.serve(&format!("{config}\n{keys}"))
+}
+
+fn quoted(path: &Path) -> PathBuf {
+    PathBuf::from(format!("{}\"", path.display()))
+}
+
+const PAGE: &str = "/app/sub/page.php";
+
+/// Either way of keeping PHP.
+fn both(page: &str, test: impl Fn(&Server)) {
+    let (_fpm, server) = fpm(page, 2, "");
+    test(&server);
+    drop(server);
+    test(&workers(Site::new(), page, ""));
+}
+
+#[test]
+fn php_variables() {
+    let page = r#"<?php header('Content-Type: text/plain');
+        foreach (['PATH_INFO', 'SCRIPT_NAME', 'PHP_SELF', 'QUERY_STRING', 'REQUEST_METHOD', 'REQUEST_URI',
+            'SERVER_PROTOCOL', 'HTTP_X_COLOUR', 'HTTP_PROXY', 'REMOTE_ADDR', 'CONTENT_LENGTH'] as $name)
+            echo "$name=", $_SERVER[$name] ?? '(unset)', "\n";
+        echo basename($_SERVER['SCRIPT_FILENAME']), ' ', basename(__DIR__), ' ', basename(getcwd());"#;
+    both(page, |server| {
+        let url = server.url(&format!("{PAGE}/a%20b/c?q=1&x[]=2"));
+        let reply = curl(&["-g", "-H", "X-Colour: red", "-H", "Proxy: evil", &url]).ok();
+        let expected = format!(
+            "PATH_INFO=/a b/c\nSCRIPT_NAME={PAGE}\nPHP_SELF={PAGE}/a b/c\nQUERY_STRING=q=1&x[]=2\n\
+             REQUEST_METHOD=GET\nREQUEST_URI={PAGE}/a%20b/c?q=1&x[]=2\nSERVER_PROTOCOL=HTTP/1.1\n\
+             HTTP_X_COLOUR=red\nHTTP_PROXY=(unset)\nREMOTE_ADDR=127.0.0.1\nCONTENT_LENGTH=(unset)\n\
+             page.php sub sub"
+        );
+        let told = reply.text();
+        let told = told.replace("CONTENT_LENGTH=\n", "CONTENT_LENGTH=(unset)\n");
+        assert_eq!(told, expected);
+        // Only a script that exists is asked for.
+        for missing in [
+            "/app/",
+            "/app/sub/",
+            "/app/sub/no.php",
+            "/app/sub/.php",
+            "/app/%2e%2e/x",
+        ] {
+            let status = curl(&[&server.url(missing)]).status;
+            assert!(matches!(status, 404 | 400), "{missing}: {status}");
+        }
+    });
+}
+
+#[test]
+fn php_forms_uploads_and_errors() {
+    let page = "<?php switch ($_SERVER['PATH_INFO'] ?? '') {
+         case '/form': echo $_POST['name'], ' ', $_SERVER['CONTENT_LENGTH']; break;
+         case '/upload': $f = $_FILES['file']; echo $f['size'], ' ', hash_file('sha256', $f['tmp_name']); break;
+         case '/404': http_response_code(404); echo 'not here'; break;
+         case '/redirect': header('Location: /elsewhere?x=1'); break;
+         case '/fatal': ini_set('display_errors', '0'); ini_set('log_errors', '1'); no_such_function();
+         }";
+    both(page, |server| {
+        let at = |path: &str| server.url(&format!("{PAGE}{path}"));
+        let reply = curl(&["-d", "name=Zo%C3%AB", &at("/form")]).ok();
+        assert_eq!(reply.text(), "Zoë 13");
+        let bytes = noise(20_000_000);
+        let file = server.site.file("big.bin", &bytes);
+        let form = format!("file=@{}", file.display());
+        let reply = curl(&["-F", &form, &at("/upload")]).ok();
+        assert_eq!(reply.text(), format!("20000000 {}", sha256(&bytes)));
+        assert_eq!(curl(&[&at("/404")]).is(404).text(), "not here");
+        let reply = curl(&[&at("/redirect")]).is(302);
+        assert_eq!(reply.field("Location"), "/elsewhere?x=1");
+        curl(&[&at("/fatal")]).is(500);
+        server.wait_for_log("no_such_function");
+    });
+}
+
+/// PHP wants to know the length of a body: `body = "file"` finds it out.
+#[test]
+fn php_takes_a_form_in_chunks_from_a_file() {
+    let page = "<?php echo $_POST['name'] ?? '-', $_SERVER['CONTENT_LENGTH'] ?? '-';";
+    let (_fpm, server) = fpm(page, 1, "body = \"file\"");
+    let chunked = "Transfer-Encoding: chunked";
+    let reply = curl(&["-H", chunked, "-d", "name=Ada", &server.url(PAGE)]).ok();
+    assert_eq!(reply.text(), "Ada8");
+}
+
+/// The first part is received while the script stands still, and only that lets it go on.
+#[test]
+fn php_flush_sends_at_once() {
+    let page = "<?php header('Content-Type: text/plain'); echo \"first\\n\"; flush(); \
+         echo file_get_contents($_GET['fifo']), \"last\\n\";";
+    both(page, |server| {
+        let fifo = server.site.fifo("go-on");
+        let url = server.url(&format!("{PAGE}?fifo={}", fifo.display()));
+        let mut client = curl::command()
+            .args(["-N", &url])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(client.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, "first\n");
+        let mut go_on = OpenOptions::new().write(true).open(&fifo).unwrap();
+        go_on.write_all(b"went on\n").unwrap();
+        drop(go_on);
+        let mut rest = String::new();
+        stdout.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "went on\nlast\n");
+        assert!(client.wait().unwrap().success());
+    });
+}
+
+/// The client has its answer while the script still works.
+#[test]
+fn php_finish_request() {
+    let page = "<?php echo 'done'; fastcgi_finish_request(); \
+         file_put_contents($_GET['after'], file_get_contents($_GET['fifo']));";
+    let (_fpm, server) = fpm(page, 2, "keep_connections = 1");
+    let (fifo, after) = (server.site.fifo("go-on"), server.site.path("after"));
+    let query = format!("after={}&fifo={}", after.display(), fifo.display());
+    let reply = curl(&[&server.url(&format!("{PAGE}?{query}"))]).ok();
+    assert_eq!(reply.text(), "done");
+    assert!(!after.exists());
+    std::fs::write(&fifo, "later").unwrap();
+    wait_until("the rest of the script", || {
+        std::fs::read(&after).is_ok_and(|b| b == b"later")
+    });
+}
+
+/// One child and two requests: the second waits for the child, and is told so in words.
+#[test]
+fn php_pool_exhausted() {
+    let page = "<?php echo \"first\\n\"; flush(); echo file_get_contents($_GET['fifo']);";
+    for (keys, status, words) in [
+        ("first_byte_timeout = \"500ms\"", 504, "first_byte_timeout"),
+        ("max_running = 1\n", 503, "within queue_wait"),
+    ] {
+        let site = Site::new();
+        site.file("php/page.php", page);
+        let _fpm = php_fpm(&site, 1);
+        let config = format!(
+            "queue_wait = \"500ms\"\n[[route]]\npath = \"/app/\"\nfastcgi = \"unix:fpm.sock\"\nroot = \"php\"\n{keys}\n"
+        );
+        let folder = site.path("site");
+        site.file(
+            "site/galgo.toml",
+            config
+                .replace("unix:fpm.sock", "unix:../fpm.sock")
+                .replace("\"php\"", "\"../php\""),
+        );
+        let server = site.serve_folder(&folder);
+        let fifo = server.site.fifo("go-on");
+        let url = server.url(&format!("/app/page.php?fifo={}", fifo.display()));
+        let mut first = curl::command()
+            .args(["-N", &url])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(first.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        curl(&[&server.url("/app/page.php")]).is(status);
+        server.wait_for_log(words);
+        std::fs::write(&fifo, "went on").unwrap();
+        stdout.read_to_string(&mut line).unwrap();
+        assert_eq!(line, "first\nwent on");
+        first.wait().unwrap();
+    }
+}
+
+/// Asks until `stop`; every answer must be 200. Returns how many there were.
+fn load(url: String, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
+    std::thread::spawn(move || {
+        let mut n = 0;
+        while !stop.load(Ordering::Relaxed) {
+            curl(&[&url]).ok();
+            n += 1;
+        }
+        n
+    })
+}
+
+/// Reloaded while it is asked all the time: no request is lost, on new connections and on kept ones.
+#[test]
+fn php_fpm_restarts_under_load() {
+    for keys in ["", "keep_connections = 2"] {
+        let (fpm, server) = fpm("<?php echo getmypid();", 2, keys);
+        let before = curl(&[&server.url(PAGE)]).ok().text();
+        let stop = Arc::new(AtomicBool::new(false));
+        let loads = [(); 2].map(|()| load(server.url(PAGE), stop.clone()));
+        fpm.signal(Signal::USR2);
+        wait_until("other children", || {
+            curl(&[&server.url(PAGE)]).ok().text() != before
+        });
+        stop.store(true, Ordering::Relaxed);
+        assert!(loads.map(|l| l.join().unwrap()).iter().all(|&n| n > 0));
+    }
+}
+
+/// The process ids of workers, marked by their environment.
+fn pids_of(mark: &str) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|e| e.file_name().to_str()?.parse().ok());
+    let wanted = format!("{MARK}={mark}");
+    let is = |pid: &u32| {
+        let env = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        env.split(|&b| b == 0).any(|v| v == wanted.as_bytes())
+    };
+    pids.filter(is).collect()
+}
+
+fn crew(site: &Site, run: &str, workers: usize, max_requests: usize, mark: &str) -> String {
+    site.file("php/page.php", "<?php echo getmypid();");
+    format!(
+        "[[route]]\npath = \"/app/\"\nroot = \"php\"\nenv = {{ {MARK} = \"{mark}\" }}\n\
+         fastcgi = {{ run = [\"{run}\"], workers = {workers}, max_requests = {max_requests} }}\n"
+    )
+}
+
+const WORKED: &str = "/app/page.php";
+
+/// One process a worker, replaced after so many requests, while it is asked all the time; ended with the server.
+#[test]
+fn workers_are_replaced_one_by_one() {
+    let site = Site::new();
+    let mark = mark("replaced");
+    let config = crew(&site, "/usr/bin/php-cgi", 2, 5, &mark);
+    let server = site.serve(&config);
+    curl(&[&server.url(WORKED)]).ok();
+    wait_until("two workers", || pids_of(&mark).len() == 2);
+    let stop = Arc::new(AtomicBool::new(false));
+    let loads = [(); 3].map(|()| load(server.url(WORKED), stop.clone()));
+    let mut seen = std::collections::BTreeSet::new();
+    wait_until("the fifth generation", || {
+        seen.insert(curl(&[&server.url(WORKED)]).ok().text());
+        seen.len() >= 10
+    });
+    stop.store(true, Ordering::Relaxed);
+    loads
+        .into_iter()
+        .for_each(|l| assert!(l.join().unwrap() > 0));
+    wait_until("two workers again", || pids_of(&mark).len() == 2);
+    drop(server);
+    assert_eq!(marked(&mark), Vec::<String>::new());
+}
+
+/// A worker that dies is followed by another, and says how it died.
+#[test]
+fn a_worker_that_dies_is_followed_by_another() {
+    let site = Site::new();
+    let mark = mark("dies");
+    let config = crew(&site, "/usr/bin/php-cgi", 1, 0, &mark);
+    let server = site.serve(&config);
+    let first = curl(&[&server.url(WORKED)]).ok().text();
+    let pid = Pid::from_raw(first.parse().unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    let second = curl(&[&server.url(WORKED)]).ok().text();
+    assert_ne!(first, second);
+    server.wait_for_log("it ended by signal 9");
+}
+
+/// The program is a script here, which an upgrade replaces.
+#[test]
+fn workers_are_replaced_when_their_program_changes() {
+    let site = Site::new();
+    let mark = mark("changes");
+    site.program("run", "#!/bin/sh\nGENERATION=1 exec /usr/bin/php-cgi\n");
+    let run = site.path("cgi-bin/run");
+    let config = crew(&site, &run.display().to_string(), 2, 0, &mark);
+    site.file("php/page.php", "<?php echo getenv('GENERATION');");
+    let server = site.serve(&config);
+    assert_eq!(curl(&[&server.url(WORKED)]).ok().text(), "1");
+    let stop = Arc::new(AtomicBool::new(false));
+    let load = load(server.url(WORKED), stop.clone());
+    let new = server.site.path("cgi-bin/new");
+    server
+        .site
+        .program("new", "#!/bin/sh\nGENERATION=22 exec /usr/bin/php-cgi\n");
+    std::fs::rename(new, run).unwrap();
+    wait_until("the second generation everywhere", || {
+        (0..4).all(|_| curl(&[&server.url(WORKED)]).ok().text() == "22")
+    });
+    stop.store(true, Ordering::Relaxed);
+    load.join().unwrap();
+}
+
+/// What cannot run is said, tried again now and then, and answered with 502 at once.
+#[test]
+fn workers_that_end_at_once() {
+    let site = Site::new();
+    let mark = mark("at-once");
+    site.program("run", "#!/bin/sh\necho 'no database' >&2\nexit 3\n");
+    let run = site.path("cgi-bin/run");
+    let config = crew(&site, &run.display().to_string(), 2, 0, &mark);
+    let server = site.serve(&config);
+    server.wait_for_log("no database");
+    server.wait_for_log("it ended with status 3");
+    // Who waits already is told, too; whoever comes later without waiting.
+    wait_until("the reason", || {
+        curl(&[&server.url(WORKED)]).is(502);
+        server
+            .log()
+            .contains("its workers end as soon as they are started")
+    });
+}
+
+const C: &str = r#"
+#include <fcgi_stdio.h>
+#include <stdlib.h>
+int main(void) {
+  while (FCGI_Accept() >= 0) {
+    const char *length = getenv("CONTENT_LENGTH");
+    long n = length ? atol(length) : 0, sum = 0;
+    for (long i = 0; i < n; i++) sum += getchar();
+    fprintf(stderr, "a note from C\n");
+    printf("Content-Type: text/plain\r\n\r\n%s %s %ld\n", getenv("REQUEST_METHOD"), getenv("PATH_INFO"), sum);
+    long most = atol(getenv("QUERY_STRING"));
+    for (long i = 0; i < most; i++) putchar('a' + i % 26);
+  }
+}
+"#;
+
+/// libfcgi, as workers of galgo's own: what it says at every length, and in both directions.
+#[test]
+fn c_with_libfcgi() {
+    let site = Site::new();
+    let source = site.file("app.c", C);
+    let app = site.path("app");
+    needed("/usr/include/fcgi_stdio.h");
+    let cc = Command::new("cc")
+        .arg("-o")
+        .arg(&app)
+        .arg(source)
+        .arg("-lfcgi")
+        .status();
+    assert!(cc.unwrap().success());
+    let config = format!(
+        "[[route]]\npath = \"/app\"\nfastcgi = {{ run = [\"{}\"], workers = 2 }}\n",
+        app.display()
+    );
+    let server = site.serve(&config);
+    for n in [
+        0, 1, 7, 8, 8183, 8184, 8185, 65_527, 65_535, 65_536, 65_537, 5_000_000,
+    ] {
+        let reply = curl(&[&server.url(&format!("/app/x?{n}"))]).ok();
+        let body = "abcdefghijklmnopqrstuvwxyz".bytes().cycle().take(n);
+        let expected: Vec<_> = b"GET /x 0\n".iter().copied().chain(body).collect();
+        assert!(reply.body == expected, "{n}: {} bytes", reply.body.len());
+    }
+    for n in [1, 8, 65_527, 65_528, 65_529, 65_536, 3_000_000] {
+        let reply = curl_with(
+            &["--data-binary", "@-", &server.url("/app/y?0")],
+            &vec![1; n],
+        )
+        .ok();
+        assert_eq!(reply.text(), format!("POST /y {n}\n"));
+    }
+    server.wait_for_log("a note from C");
+}
+
+const PERL: &str = r#"
+use FCGI;
+my $socket = FCGI::OpenSocket($ARGV[0], 5);
+my $request = FCGI::Request(\*STDIN, \*STDOUT, \*STDERR, \%ENV, $socket);
+while ($request->Accept() >= 0) {
+  my $body = do { local $/; <STDIN> } // '';
+  print "Content-Type: text/plain\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n\r\n",
+    "$ENV{REQUEST_METHOD} $ENV{SCRIPT_NAME} $ENV{PATH_INFO} ", length $body, "\n";
+}
+"#;
+
+#[test]
+fn perl_with_fcgi_pm() {
+    let site = Site::new();
+    let (source, socket) = (site.file("app.pl", PERL), site.path("app.sock"));
+    let mut command = Command::new("perl");
+    let _application = Application::start(command.arg(source).arg(&socket), &socket);
+    let config = "[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nkeep_connections = 1\n";
+    let server = site.serve(config);
+    for n in [0, 5, 70_000, 2_000_000] {
+        let args = ["--data-binary", "@-", &server.url("/app/a%20b")];
+        let reply = curl_with(&args, &vec![b'x'; n]).ok();
+        assert_eq!(reply.text(), format!("POST /app /a b {n}\n"));
+        assert_eq!(reply.fields("Set-Cookie"), ["a=1", "b=2"]);
+        // A request that may be repeated, over the connection that was kept.
+        let reply = curl(&[&server.url("/app/c")]).ok();
+        assert_eq!(reply.text(), "GET /app /c 0\n");
+    }
+}
+
+const PYTHON: &str = r#"
+import importlib, sys
+def app(environ, start_response):
+    body = environ['wsgi.input'].read(int(environ.get('CONTENT_LENGTH') or 0))
+    start_response('201 Made', [('Content-Type', 'text/plain')])
+    names = 'REQUEST_METHOD', 'SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING'
+    yield ' '.join(environ[n] for n in names).encode() + b' %d\n' % len(body)
+    for i in range(3):
+        yield b'x' * 100000
+server = importlib.import_module('flup.server.' + sys.argv[1]).WSGIServer
+server(app, bindAddress=sys.argv[2]).run()
+"#;
+
+fn python(module: &str, key: &str) {
+    let site = Site::new();
+    let (source, socket) = (site.file("app.py", PYTHON), site.path("app.sock"));
+    let mut command = Command::new(needed(root().join(".build/venv/bin/python")));
+    command.arg(source).arg(module).arg(&socket);
+    let _application = Application::start(&mut command, &socket);
+    let config = format!("[[route]]\npath = \"/app\"\n{key} = \"unix:app.sock\"\n");
+    let server = site.serve(&config);
+    let rest = "x".repeat(300_000);
+    for n in [0, 5, 2_000_000] {
+        let args = ["--data-binary", "@-", &server.url("/app/a%20b?c=d")];
+        let body = vec![b'x'; n];
+        let reply = curl_with(&args, &body).is(201);
+        assert_eq!(reply.text(), format!("POST /app /a b c=d {n}\n{rest}"));
+        if key == "scgi" {
+            let chunked = ["-H", "Transfer-Encoding: chunked"];
+            let reply = curl_with(&[&chunked[..], &args].concat(), &body).is(201);
+            assert_eq!(reply.text(), format!("POST /app /a b c=d {n}\n{rest}"));
+        }
+    }
+    let reply = curl(&[&server.url("/app?q")]).is(201);
+    assert_eq!(reply.text(), format!("GET /app  q 0\n{rest}"));
+}
+
+#[test]
+fn python_with_flup_over_fastcgi() {
+    python("fcgi", "fastcgi");
+}
+
+#[test]
+fn python_with_flup_over_scgi() {
+    python("scgi", "scgi");
+}

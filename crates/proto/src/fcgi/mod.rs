@@ -1,0 +1,247 @@
+//! FastCGI 1.0 ("FastCGI Specification", M. Brown, 1996), both sides of it: we ask applications as a web
+//! server does ([`reply`], [`Params`], [`begin`]), and are asked by one as an application is ([`request`],
+//! [`end`], [`values`]).
+//!
+//! Decisions where the specification leaves room:
+//! - Version 1 alone is spoken; a record of another is an error, for nothing behind it can be framed.
+//! - A record's content is handed on piece by piece as it arrives, so no record is ever held as a whole.
+//! - Content is padded to a multiple of eight bytes, as 3.3 recommends. Any padding is understood.
+
+mod pairs;
+mod records;
+pub mod reply;
+pub mod request;
+#[cfg(test)]
+mod tests;
+
+pub use pairs::{BadPairs, Pairs, Params};
+pub use records::{Piece, RecordError, Records};
+
+/// Bytes of a record's header (3.3).
+pub const HEADER: usize = 8;
+/// The most content that is put into one record: the largest multiple of eight below 2^16, which
+/// needs no padding.
+pub const MOST: usize = 65_528;
+/// FCGI_NULL_REQUEST_ID: the record is about the connection, not about a request.
+pub const MANAGEMENT: u16 = 0;
+
+/// The types of records (8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Begin,
+    Abort,
+    End,
+    Params,
+    Stdin,
+    Stdout,
+    Stderr,
+    Data,
+    GetValues,
+    GetValuesResult,
+    UnknownType,
+    /// A type that the specification does not know.
+    Other(u8),
+}
+
+impl Kind {
+    /// The type with this number.
+    pub fn of(number: u8) -> Self {
+        match number {
+            1 => Self::Begin,
+            2 => Self::Abort,
+            3 => Self::End,
+            4 => Self::Params,
+            5 => Self::Stdin,
+            6 => Self::Stdout,
+            7 => Self::Stderr,
+            8 => Self::Data,
+            9 => Self::GetValues,
+            10 => Self::GetValuesResult,
+            11 => Self::UnknownType,
+            other => Self::Other(other),
+        }
+    }
+
+    /// Its number.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Begin => 1,
+            Self::Abort => 2,
+            Self::End => 3,
+            Self::Params => 4,
+            Self::Stdin => 5,
+            Self::Stdout => 6,
+            Self::Stderr => 7,
+            Self::Data => 8,
+            Self::GetValues => 9,
+            Self::GetValuesResult => 10,
+            Self::UnknownType => 11,
+            Self::Other(number) => number,
+        }
+    }
+}
+
+/// The header of a record (3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// What the record is.
+    pub kind: Kind,
+    /// The request it belongs to; [`MANAGEMENT`]: none.
+    pub id: u16,
+    /// Bytes of content.
+    pub content: u16,
+    /// Bytes of padding behind the content.
+    pub padding: u8,
+}
+
+impl Header {
+    /// The header of a record with `content` bytes, padded to a multiple of eight. More than
+    /// [`MOST`] bytes are counted as that many: the rest belongs into another record.
+    pub fn new(kind: Kind, id: u16, content: usize) -> Self {
+        let content = u16::try_from(content.min(MOST)).unwrap_or(0);
+        Self {
+            kind,
+            id,
+            content,
+            padding: (8 - (content % 8) as u8) % 8,
+        }
+    }
+
+    /// As it is sent.
+    pub fn bytes(self) -> [u8; HEADER] {
+        let [id_high, id] = self.id.to_be_bytes();
+        let [high, low] = self.content.to_be_bytes();
+        let number = self.kind.number();
+        [1, number, id_high, id, high, low, self.padding, 0]
+    }
+
+    /// Reads one; `Err`: its version is not 1.
+    fn of(b: [u8; HEADER]) -> Result<Self, RecordError> {
+        if b[0] != 1 {
+            return Err(RecordError::Version(b[0]));
+        }
+        Ok(Self {
+            kind: Kind::of(b[1]),
+            id: u16::from_be_bytes([b[2], b[3]]),
+            content: u16::from_be_bytes([b[4], b[5]]),
+            padding: b[6],
+        })
+    }
+
+    /// The padding that belongs behind its content.
+    pub fn pad(self) -> &'static [u8] {
+        const ZEROS: [u8; 255] = [0; 255];
+        &ZEROS[..usize::from(self.padding)]
+    }
+}
+
+/// What an application is asked to be (6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Role {
+    Responder,
+    Authorizer,
+    Filter,
+    /// A role that the specification does not know.
+    Other(u16),
+}
+
+impl Role {
+    fn of(number: u16) -> Self {
+        match number {
+            1 => Self::Responder,
+            2 => Self::Authorizer,
+            3 => Self::Filter,
+            other => Self::Other(other),
+        }
+    }
+
+    fn number(self) -> u16 {
+        match self {
+            Self::Responder => 1,
+            Self::Authorizer => 2,
+            Self::Filter => 3,
+            Self::Other(number) => number,
+        }
+    }
+}
+
+/// How an application ends a request (5.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// FCGI_REQUEST_COMPLETE.
+    Complete,
+    /// FCGI_CANT_MPX_CONN: it takes one request at a time on a connection.
+    CannotMultiplex,
+    /// FCGI_OVERLOADED.
+    Overloaded,
+    /// FCGI_UNKNOWN_ROLE.
+    UnknownRole,
+    /// A status that the specification does not know.
+    Other(u8),
+}
+
+impl Outcome {
+    fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Complete,
+            1 => Self::CannotMultiplex,
+            2 => Self::Overloaded,
+            3 => Self::UnknownRole,
+            other => Self::Other(other),
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Self::Complete => 0,
+            Self::CannotMultiplex => 1,
+            Self::Overloaded => 2,
+            Self::UnknownRole => 3,
+            Self::Other(number) => number,
+        }
+    }
+}
+
+/// A record with eight bytes of content.
+fn short(kind: Kind, id: u16, content: [u8; 8]) -> [u8; 16] {
+    let mut record = [0; 16];
+    record[..HEADER].copy_from_slice(&Header::new(kind, id, 8).bytes());
+    record[HEADER..].copy_from_slice(&content);
+    record
+}
+
+/// BEGIN_REQUEST (5.1): `keep` asks the application to leave the connection open.
+pub fn begin(id: u16, role: Role, keep: bool) -> [u8; 16] {
+    let [high, low] = role.number().to_be_bytes();
+    short(Kind::Begin, id, [high, low, keep.into(), 0, 0, 0, 0, 0])
+}
+
+/// ABORT_REQUEST (5.4).
+pub fn abort(id: u16) -> [u8; HEADER] {
+    Header::new(Kind::Abort, id, 0).bytes()
+}
+
+/// END_REQUEST (5.5).
+pub fn end(id: u16, status: u32, outcome: Outcome) -> [u8; 16] {
+    let [a, b, c, d] = status.to_be_bytes();
+    short(Kind::End, id, [a, b, c, d, outcome.number(), 0, 0, 0])
+}
+
+/// UNKNOWN_TYPE (4.2): the answer to a management record of a type that is not known.
+pub fn unknown_type(kind: Kind) -> [u8; 16] {
+    let content = [kind.number(), 0, 0, 0, 0, 0, 0, 0];
+    short(Kind::UnknownType, MANAGEMENT, content)
+}
+
+/// GET_VALUES_RESULT (4.1) with these variables.
+pub fn values<'p>(pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut sink = Params::open(Kind::GetValuesResult, MANAGEMENT, &mut out);
+    for (name, value) in pairs {
+        crate::vars::Sink::put(&mut sink, name, value);
+    }
+    sink.close();
+    out
+}

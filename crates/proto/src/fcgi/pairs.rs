@@ -1,0 +1,156 @@
+//! Names and values (3.4), and streams of them.
+
+use std::fmt;
+
+use super::{HEADER, Header, Kind, MOST};
+use crate::vars::Sink;
+
+/// The most that a length of four bytes says.
+const LONGEST: usize = 0x7fff_ffff;
+
+/// Writes variables as a stream of records, split where one is full.
+#[derive(Debug)]
+pub struct Params<'o> {
+    out: &'o mut Vec<u8>,
+    kind: Kind,
+    id: u16,
+    /// Where the header of the open record belongs.
+    at: usize,
+}
+
+impl<'o> Params<'o> {
+    /// The PARAMS stream of request `id`, appended to `out`.
+    pub fn new(id: u16, out: &'o mut Vec<u8>) -> Self {
+        Self::open(Kind::Params, id, out)
+    }
+
+    pub(super) fn open(kind: Kind, id: u16, out: &'o mut Vec<u8>) -> Self {
+        let at = out.len();
+        out.extend_from_slice(&[0; HEADER]);
+        Self { out, kind, id, at }
+    }
+
+    /// Ends the stream, with the empty record that says so (3.3).
+    pub fn finish(mut self) {
+        if self.content() > 0 {
+            self.next();
+        }
+        self.close();
+    }
+
+    /// Completes the open record, which is the last one.
+    pub(super) fn close(self) {
+        let header = Header::new(self.kind, self.id, self.content());
+        self.out[self.at..self.at + HEADER].copy_from_slice(&header.bytes());
+        self.out.extend_from_slice(header.pad());
+    }
+
+    fn content(&self) -> usize {
+        self.out.len() - self.at - HEADER
+    }
+
+    /// Completes the open record and opens another.
+    fn next(&mut self) {
+        let (kind, id) = (self.kind, self.id);
+        Params {
+            out: self.out,
+            kind,
+            id,
+            at: self.at,
+        }
+        .close();
+        self.at = self.out.len();
+        self.out.extend_from_slice(&[0; HEADER]);
+    }
+
+    fn bytes(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.content() == MOST {
+                self.next();
+            }
+            let (fits, rest) = bytes.split_at(bytes.len().min(MOST - self.content()));
+            self.out.extend_from_slice(fits);
+            bytes = rest;
+        }
+    }
+
+    fn length(&mut self, n: usize) {
+        match (u8::try_from(n), u32::try_from(n)) {
+            (Ok(n @ 0..=127), _) => self.bytes(&[n]),
+            (_, Ok(n)) => self.bytes(&(0x8000_0000 | n).to_be_bytes()),
+            // Never: `put` takes nothing longer than LONGEST.
+            (_, Err(_)) => {}
+        }
+    }
+}
+
+impl Sink for Params<'_> {
+    /// A name or value of 2 GiB or more has no place in the format, and is left out.
+    fn put(&mut self, name: &[u8], value: &[u8]) {
+        if name.len() <= LONGEST && value.len() <= LONGEST {
+            self.length(name.len());
+            self.length(value.len());
+            self.bytes(name);
+            self.bytes(value);
+        }
+    }
+}
+
+/// Content that is no row of names and values: a length leads beyond its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadPairs;
+
+impl fmt::Display for BadPairs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name or value is longer than the stream it stands in")
+    }
+}
+
+impl std::error::Error for BadPairs {}
+
+/// The names and values in a whole stream's content. Ends after the first error.
+#[derive(Debug, Clone)]
+pub struct Pairs<'c> {
+    rest: &'c [u8],
+}
+
+impl<'c> Pairs<'c> {
+    /// Those in `content`.
+    pub fn new(content: &'c [u8]) -> Self {
+        Self { rest: content }
+    }
+
+    fn length(&mut self) -> Option<usize> {
+        let (&first, rest) = self.rest.split_first()?;
+        if first < 128 {
+            self.rest = rest;
+            return Some(first.into());
+        }
+        let (four, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        usize::try_from(u32::from_be_bytes(*four) & 0x7fff_ffff).ok()
+    }
+
+    fn pair(&mut self) -> Option<(&'c [u8], &'c [u8])> {
+        let (name, value) = (self.length()?, self.length()?);
+        let (name, rest) = self.rest.split_at_checked(name)?;
+        let (value, rest) = rest.split_at_checked(value)?;
+        self.rest = rest;
+        Some((name, value))
+    }
+}
+
+impl<'c> Iterator for Pairs<'c> {
+    type Item = Result<(&'c [u8], &'c [u8]), BadPairs>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let pair = self.pair().ok_or(BadPairs);
+        if pair.is_err() {
+            self.rest = &[];
+        }
+        Some(pair)
+    }
+}

@@ -1,0 +1,106 @@
+//! The framing that both sides share: a stream of records, taken apart as it arrives.
+
+use std::fmt;
+
+use super::{HEADER, Header};
+use crate::Parsed;
+
+/// What comes next in a stream of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece {
+    /// A record begins.
+    Begin(Header),
+    /// The bytes that follow, this many and at least one, are content of the record.
+    Content(Header, usize),
+    /// The record is over, its padding included.
+    End(Header),
+}
+
+/// The bytes are no FastCGI: nothing behind them can be framed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordError {
+    /// A record of this version.
+    Version(u8),
+    /// A record that has no place here: what is wrong with it.
+    Misplaced(&'static str),
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(v) => write!(f, "a record says it is of version {v}, not 1"),
+            Self::Misplaced(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+/// Takes a stream of records apart. Holds no content.
+#[derive(Debug, Clone, Default)]
+pub struct Records {
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// Within a header, of which this much is there.
+    Header([u8; HEADER], usize),
+    /// Within a record: content that is left.
+    Content(Header, usize),
+    /// Padding that is left.
+    Padding(Header, usize),
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Header([0; HEADER], 0)
+    }
+}
+
+impl Records {
+    /// Whether a record has begun and is not over.
+    pub fn within(&self) -> bool {
+        !matches!(self.state, State::Header(_, 0))
+    }
+
+    /// The next piece of `input`. [`Parsed::Partial`] has used all of it. [`Piece::Content`] stands
+    /// behind what was used, and is not given again: the next call begins behind it.
+    ///
+    /// # Errors
+    /// A record is not of version 1.
+    pub fn step(&mut self, input: &[u8]) -> Result<Parsed<Piece>, RecordError> {
+        match self.state {
+            State::Header(mut held, have) => {
+                let n = (HEADER - have).min(input.len());
+                held[have..have + n].copy_from_slice(&input[..n]);
+                if have + n < HEADER {
+                    self.state = State::Header(held, have + n);
+                    return Ok(Parsed::Partial);
+                }
+                let header = Header::of(held)?;
+                self.state = State::Content(header, header.content.into());
+                Ok(Parsed::Complete(Piece::Begin(header), n))
+            }
+            State::Content(header, 0) => {
+                self.state = State::Padding(header, header.padding.into());
+                self.step(input)
+            }
+            State::Content(_, _) if input.is_empty() => Ok(Parsed::Partial),
+            State::Content(header, left) => {
+                let n = left.min(input.len());
+                self.state = State::Content(header, left - n);
+                Ok(Parsed::Complete(Piece::Content(header, n), 0))
+            }
+            State::Padding(header, left) => {
+                let n = left.min(input.len());
+                if n < left {
+                    self.state = State::Padding(header, left - n);
+                    return Ok(Parsed::Partial);
+                }
+                self.state = State::default();
+                Ok(Parsed::Complete(Piece::End(header), n))
+            }
+        }
+    }
+}

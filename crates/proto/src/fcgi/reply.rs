@@ -1,0 +1,121 @@
+//! What an application sends back for one request, as the web server reads it.
+//!
+//! Strict: another id, a type that has no place, output behind its end, and management records that
+//! nobody asked for are errors. After one nothing on the connection can be trusted to belong to a request.
+
+use super::{Header, Kind, Outcome, Piece, RecordError, Records};
+use crate::Parsed;
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The bytes that follow, this many, are output.
+    Stdout(usize),
+    /// The bytes that follow, this many, are for the log.
+    Stderr(usize),
+    /// The output is complete; END_REQUEST is still to come.
+    StdoutEnd,
+    /// END_REQUEST: the exit status that the application gives, and how the request ended.
+    End(u32, Outcome),
+}
+
+/// Reads the records of one request's reply.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    id: u16,
+    records: Records,
+    /// The content of END_REQUEST, as far as it has come.
+    end: [u8; 8],
+    have: usize,
+    /// The output stream has been ended.
+    stdout_over: bool,
+    over: bool,
+}
+
+const fn misplaced(why: &'static str) -> RecordError {
+    RecordError::Misplaced(why)
+}
+
+impl Reply {
+    /// The reply to request `id`.
+    pub fn new(id: u16) -> Self {
+        Self {
+            id,
+            records: Records::default(),
+            end: [0; 8],
+            have: 0,
+            stdout_over: false,
+            over: false,
+        }
+    }
+
+    /// Whether END_REQUEST has come.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// The next event of `input`. [`Parsed::Partial`] has used all of it. Content stands behind what was
+    /// used, and the next call begins behind it. After [`Event::End`] input is not looked at.
+    ///
+    /// # Errors
+    /// The bytes are no reply to this request.
+    pub fn step(&mut self, input: &[u8]) -> Result<Parsed<Event>, RecordError> {
+        let mut at = 0;
+        while !self.over {
+            let (piece, used) = match self.records.step(&input[at..])? {
+                Parsed::Partial => return Ok(Parsed::Partial),
+                Parsed::Complete(piece, used) => (piece, used),
+            };
+            at += used;
+            match piece {
+                Piece::Begin(header) => self.expected(header)?,
+                Piece::Content(header, n) => match header.kind {
+                    Kind::Stdout => return Ok(Parsed::Complete(Event::Stdout(n), at)),
+                    Kind::Stderr => return Ok(Parsed::Complete(Event::Stderr(n), at)),
+                    _ => {
+                        self.end[self.have..self.have + n].copy_from_slice(&input[at..at + n]);
+                        self.have += n;
+                        at += n;
+                    }
+                },
+                Piece::End(header) => {
+                    if let Some(event) = self.ended(header) {
+                        return Ok(Parsed::Complete(event, at));
+                    }
+                }
+            }
+        }
+        Err(misplaced("there is more behind the end of the request"))
+    }
+
+    fn expected(&self, header: Header) -> Result<(), RecordError> {
+        if header.id != self.id {
+            return Err(misplaced("a record belongs to a request that was not made"));
+        }
+        match header.kind {
+            Kind::Stdout if self.stdout_over => Err(misplaced("output goes on behind its end")),
+            Kind::Stdout | Kind::Stderr => Ok(()),
+            Kind::End if header.content == 8 => Ok(()),
+            Kind::End => Err(misplaced("an END_REQUEST has not 8 bytes of content")),
+            _ => Err(misplaced(
+                "a record is of a type that applications do not send",
+            )),
+        }
+    }
+
+    fn ended(&mut self, header: Header) -> Option<Event> {
+        match header.kind {
+            Kind::Stdout if header.content == 0 => {
+                self.stdout_over = true;
+                Some(Event::StdoutEnd)
+            }
+            Kind::End => {
+                self.over = true;
+                let [a, b, c, d, outcome, ..] = self.end;
+                let status = u32::from_be_bytes([a, b, c, d]);
+                Some(Event::End(status, Outcome::of(outcome)))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a web server sends, as the application reads it: requests, perhaps several at once, each with
+//! an id of its own. Who keeps count of them is the caller: this only says what the records mean.
+
+use super::{Kind, MANAGEMENT, Piece, RecordError, Records, Role};
+use crate::Parsed;
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// BEGIN_REQUEST.
+    Begin {
+        /// Names the request from now on.
+        id: u16,
+        /// What is asked for.
+        role: Role,
+        /// The connection stays open behind the request.
+        keep: bool,
+    },
+    /// ABORT_REQUEST.
+    Abort(u16),
+    /// The bytes that follow, this many, are a part of the variables of this request, in the form of [`super::Pairs`].
+    Params(u16, usize),
+    /// The variables of this request are complete.
+    ParamsEnd(u16),
+    /// The bytes that follow, this many, are a part of the body of this request.
+    Stdin(u16, usize),
+    /// The body of this request is complete.
+    StdinEnd(u16),
+    /// The bytes that follow, this many, are a part of the names in a GET_VALUES record.
+    GetValues(usize),
+    /// The GET_VALUES record is complete.
+    GetValuesEnd,
+    /// A management record of a type to be answered with [`super::unknown_type`].
+    Unknown(Kind),
+}
+
+/// Reads what a web server sends on one connection.
+#[derive(Debug, Clone, Default)]
+pub struct Requests {
+    records: Records,
+    /// The content of BEGIN_REQUEST, as far as it has come.
+    begin: [u8; 8],
+    have: usize,
+}
+
+const fn misplaced(why: &'static str) -> RecordError {
+    RecordError::Misplaced(why)
+}
+
+impl Requests {
+    /// Whether the input ended between two records.
+    pub fn between(&self) -> bool {
+        !self.records.within()
+    }
+
+    /// The next event of `input`. [`Parsed::Partial`] has used all of it. Content stands behind what was
+    /// used, and the next call begins behind it.
+    ///
+    /// # Errors
+    /// The bytes are nothing that a web server sends.
+    pub fn step(&mut self, input: &[u8]) -> Result<Parsed<Event>, RecordError> {
+        let mut at = 0;
+        loop {
+            let (piece, used) = match self.records.step(&input[at..])? {
+                Parsed::Partial => return Ok(Parsed::Partial),
+                Parsed::Complete(piece, used) => (piece, used),
+            };
+            at += used;
+            let event = match piece {
+                Piece::Begin(header) => {
+                    self.have = 0;
+                    expected(header.kind, header.id, header.content)?;
+                    None
+                }
+                Piece::Content(header, n) => match header.kind {
+                    Kind::Params => Some(Event::Params(header.id, n)),
+                    Kind::Stdin => Some(Event::Stdin(header.id, n)),
+                    Kind::GetValues => Some(Event::GetValues(n)),
+                    kind => {
+                        if kind == Kind::Begin {
+                            let to = &mut self.begin[self.have..self.have + n];
+                            to.copy_from_slice(&input[at..at + n]);
+                            self.have += n;
+                        }
+                        at += n;
+                        None
+                    }
+                },
+                Piece::End(header) => self.ended(header.kind, header.id, header.content),
+            };
+            if let Some(event) = event {
+                return Ok(Parsed::Complete(event, at));
+            }
+        }
+    }
+
+    fn ended(&self, kind: Kind, id: u16, content: u16) -> Option<Event> {
+        match kind {
+            Kind::Begin => {
+                let [high, low, flags, ..] = self.begin;
+                Some(Event::Begin {
+                    id,
+                    role: Role::of(u16::from_be_bytes([high, low])),
+                    keep: flags & 1 != 0,
+                })
+            }
+            Kind::Abort => Some(Event::Abort(id)),
+            Kind::Params if content == 0 => Some(Event::ParamsEnd(id)),
+            Kind::Stdin if content == 0 => Some(Event::StdinEnd(id)),
+            Kind::GetValues => Some(Event::GetValuesEnd),
+            Kind::Params | Kind::Stdin | Kind::Data => None,
+            kind => (id == MANAGEMENT).then_some(Event::Unknown(kind)),
+        }
+    }
+}
+
+fn expected(kind: Kind, id: u16, content: u16) -> Result<(), RecordError> {
+    match kind {
+        Kind::Begin if content != 8 => Err(misplaced("a BEGIN_REQUEST has not 8 bytes of content")),
+        Kind::Abort if content != 0 => Err(misplaced("an ABORT_REQUEST has content")),
+        Kind::Begin | Kind::Abort | Kind::Params | Kind::Stdin | Kind::Data if id == MANAGEMENT => {
+            Err(misplaced("a record of a request has the id 0"))
+        }
+        Kind::GetValues if id != MANAGEMENT => {
+            Err(misplaced("a GET_VALUES record has a request id"))
+        }
+        Kind::End | Kind::Stdout | Kind::Stderr | Kind::GetValuesResult | Kind::UnknownType => Err(
+            misplaced("a record is of a type that only applications send"),
+        ),
+        // An unknown type with a request's id has no answer (4.2): passed over.
+        _ => Ok(()),
+    }
+}
