@@ -90,9 +90,10 @@ impl Idle {
         Seat { idle: self, at }
     }
 
-    /// Closes the connection that has been idle longest.
-    pub fn shed_oldest(&self) {
-        self.end_first(|_| true);
+    /// Closes the connection that has been idle longest, if it has been since `since` or longer: whoever
+    /// asks has seen that time, and the one that had it may have gone meanwhile.
+    pub fn shed_oldest(&self, since: u64) {
+        self.end_first(|idle_since| idle_since <= since);
     }
 
     /// Closes all that are idle now.
@@ -239,11 +240,11 @@ mod tests {
         drop(b);
         drop(a);
         let a = seats[0].enter();
-        idle.shed_oldest();
+        idle.shed_oldest(u64::MAX - 1);
         assert_eq!([&c, &d, &a].map(is_ended), [true, false, false]);
         // Being ended and leaving do not take another's place.
         drop(c);
-        idle.shed_oldest();
+        idle.shed_oldest(u64::MAX - 1);
         assert_eq!([&d, &a].map(is_ended), [true, false]);
         assert_ne!(oldest.load(Ordering::Relaxed), u64::MAX);
         idle.end_all();

@@ -282,7 +282,7 @@ pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedRec
         };
         match accepted {
             Some(Handed::Connection(accepted)) => conn::start(worker.clone(), accepted),
-            Some(Handed::Shed) => worker.idle.shed_oldest(),
+            Some(Handed::Shed(since)) => worker.idle.shed_oldest(since),
             None => return,
         }
     }

@@ -72,8 +72,8 @@ pub struct Peer {
 pub enum Handed {
     /// A connection to serve.
     Connection(Accepted),
-    /// Another connection needs room: the one that has been idle longest must close.
-    Shed,
+    /// Another connection needs room: the one that has been idle since then must close.
+    Shed(u64),
 }
 
 impl Peer {
@@ -166,7 +166,10 @@ impl Server {
     pub fn make_room(&self) -> bool {
         let oldest = |peer: &&Peer| peer.oldest.load(Ordering::Relaxed);
         let found = self.peers.iter().min_by_key(oldest);
-        found.is_some_and(|p| oldest(&p) != u64::MAX && p.give.send(Handed::Shed).is_ok())
+        found.is_some_and(|p| {
+            let since = oldest(&p);
+            since != u64::MAX && p.give.send(Handed::Shed(since)).is_ok()
+        })
     }
 
     /// Whether no more requests are taken.
