@@ -375,9 +375,32 @@ typedef int start_fn(main_fn *, int, char **, void (*)(void), void (*)(void), vo
 
 static main_fn *program;
 
+/* The arguments with this request's environment and the kernel's auxiliary vector (getauxval(3)) right
+   behind them, as they lie on the stack of a program that was executed: Go looks for them there. */
+static char **as_executed(int argc, char **argv) {
+    size_t variables = 0, words = 0;
+    char **envp = argv + argc + 1; /* the kernel's: a constructor may have made another `environ` */
+    while (environ[variables])
+        variables++;
+    while (*envp++)
+        ;
+    while (envp[words]) /* pairs; AT_NULL is the last */
+        words += 2;
+    words += 2;
+    char **all = malloc((argc + 1 + variables + 1 + words) * sizeof *all);
+    if (!all)
+        _exit(127);
+    memcpy(all, argv, (argc + 1) * sizeof *all);
+    memcpy(all + argc + 1, environ, (variables + 1) * sizeof *all);
+    memcpy(all + argc + 1 + variables + 1, envp, words * sizeof *all);
+    environ = all + argc + 1;
+    return all;
+}
+
 static int stopped(int argc, char **argv, char **envp) {
     (void)envp;
     galgo_stop(NULL, NULL);
+    argv = as_executed(argc, argv);
     return program(argc, argv, environ);
 }
 
