@@ -25,7 +25,7 @@ pub struct Request<'a> {
     pub stdio: [BorrowedFd<'a>; 3],
     /// RLIMIT_CPU, seconds: all other limits it has from its template.
     pub cpu: Option<u64>,
-    /// It is to tell which modules it loaded: see [`Running::learned`].
+    /// It is to tell which modules it loaded: see [`Lesson`].
     pub learn: bool,
 }
 
