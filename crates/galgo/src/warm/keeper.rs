@@ -35,7 +35,12 @@ enum Failure {
     Unfit(String),
     /// It may be better another time.
     NotNow(String),
+    /// One of its files may have changed while it was loaded.
+    Changed(String),
 }
+
+/// Longer than a tick of the clock that files are dated by.
+const SETTLED: Duration = Duration::from_millis(20);
 
 /// Looks after the templates of `program` from now on, until nobody asks for it.
 pub(super) fn start(worker: &Rc<Worker>, warm: &Arc<Warm>, program: &Arc<Program>, setup: Setup) {
@@ -70,7 +75,14 @@ async fn load(
         return program.crowded();
     };
     let loaded = match kind(setup) {
-        Ok(kind) => stop(worker, warm, program, setup, kind, modules).await,
+        Ok(kind) => match stop(worker, warm, program, setup, kind, modules).await {
+            // What was written a moment before looks the same: the second try tells.
+            Err(Failure::Changed(_)) => {
+                tokio::time::sleep(SETTLED).await;
+                stop(worker, warm, program, setup, kind, modules).await
+            }
+            stopped => stopped,
+        },
         Err(Unfit(why)) => Err(Failure::Unfit(why)),
     };
     match loaded {
@@ -90,7 +102,7 @@ async fn load(
             program.add(template, room, lessons, edition);
         }
         Err(Failure::Unfit(why)) => program.unfit(edition, &why),
-        Err(Failure::NotNow(why)) => program.failed(&why),
+        Err(Failure::NotNow(why) | Failure::Changed(why)) => program.failed(&why),
     }
 }
 
@@ -207,7 +219,7 @@ fn unchanged(
         watch.add(&loaded.files, program).map_err(unwatched)?;
     }
     match watch::newer(&loaded.files, &setup.file, since) {
-        Some(file) => Err(Failure::NotNow(format!(
+        Some(file) => Err(Failure::Changed(format!(
             "{} changed while it was loaded",
             Path::display(file)
         ))),
