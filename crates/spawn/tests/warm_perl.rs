@@ -3,12 +3,9 @@
 
 mod scene;
 
-use galgo_spawn::{Limits, Start, Status};
-use scene::{
-    Scene, c,
-    warm::{Warm, script},
-};
-use std::{collections::HashSet, fs, io::Read, io::Write, os::fd::AsFd, path::Path};
+use galgo_spawn::Status;
+use scene::warm::{Warm, script};
+use std::{collections::HashSet, fs, io::Read, path::Path};
 
 /// What a run showed: standard output, standard error, and how it ended.
 type Run = (String, String, Status);
@@ -21,32 +18,7 @@ const VARS: [(&str, &str); 3] = [
 const BODY: &[u8] = b"name=x&y=%41";
 
 fn cold(path: &Path) -> Run {
-    let mut scene = Scene::new();
-    for (name, value) in VARS {
-        scene.env.put(name.as_bytes(), value.as_bytes());
-    }
-    let (theirs_in, mut stdin) = std::io::pipe().unwrap();
-    let (mut stdout, theirs_out) = std::io::pipe().unwrap();
-    let (mut stderr, theirs_err) = std::io::pipe().unwrap();
-    stdin.write_all(BODY).unwrap();
-    drop(stdin);
-    let start = Start {
-        path: &c(path),
-        args: &[c(path)],
-        env: &scene.env,
-        dir: &c(path.parent().unwrap()),
-        stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
-        more: &[],
-        limits: Limits::default(),
-        no_new_privs: true,
-    };
-    let mut child = scene.spawner.start(&start).unwrap();
-    drop((theirs_in, theirs_out, theirs_err));
-    let (mut out, mut err) = (Vec::new(), Vec::new());
-    stdout.read_to_end(&mut out).unwrap();
-    stderr.read_to_end(&mut err).unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    (text(out), text(err), child.wait().unwrap().status)
+    scene::warm::cold(path, &VARS, BODY)
 }
 
 fn warm(warm: &Warm) -> Run {

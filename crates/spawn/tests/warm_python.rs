@@ -4,18 +4,9 @@
 
 mod scene;
 
-use galgo_spawn::{EnvBlock, Limits, Start, Status, template::Request};
-use scene::{
-    Scene, c,
-    warm::{Answer, Warm, script},
-};
-use std::{
-    fs,
-    io::{Read, Write},
-    os::fd::AsFd,
-    path::Path,
-    process::Command,
-};
+use galgo_spawn::{EnvBlock, Status, template::Request};
+use scene::warm::{Answer, Warm, script};
+use std::{fs, io::Read, os::fd::AsFd, path::Path, process::Command};
 
 /// Another interpreter than the system's can be tried.
 fn python() -> String {
@@ -33,34 +24,8 @@ const VARS: [(&str, &str); 3] = [
 ];
 
 fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> (String, String, Status) {
-    let mut scene = Scene::new();
-    for (name, value) in vars {
-        scene.env.put(name.as_bytes(), value.as_bytes());
-    }
-    let (theirs_in, mut stdin) = std::io::pipe().unwrap();
-    let (mut stdout, theirs_out) = std::io::pipe().unwrap();
-    let (mut stderr, theirs_err) = std::io::pipe().unwrap();
-    stdin.write_all(body).unwrap();
-    drop(stdin);
-    let mut child = scene
-        .spawner
-        .start(&Start {
-            path: &c(path),
-            args: &[c(path)],
-            env: &scene.env,
-            dir: &c(path.parent().unwrap()),
-            stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
-            more: &[],
-            limits: Limits::default(),
-            no_new_privs: true,
-        })
-        .unwrap();
-    drop((theirs_in, theirs_out, theirs_err));
-    let (mut out, mut err) = (Vec::new(), Vec::new());
-    stdout.read_to_end(&mut out).unwrap();
-    stderr.read_to_end(&mut err).unwrap();
-    let text = |bytes: Vec<u8>| plain(&String::from_utf8_lossy(&bytes));
-    (text(out), text(err), child.wait().unwrap().status)
+    let (out, err, status) = scene::warm::cold(path, vars, body);
+    (plain(&out), plain(&err), status)
 }
 
 fn seen(answer: Answer) -> (String, String, Status) {

@@ -3,17 +3,9 @@
 
 mod scene;
 
-use galgo_spawn::{Limits, Start, Status};
-use scene::{
-    Scene, c,
-    warm::{Answer, Warm, script},
-};
-use std::{
-    collections::HashSet,
-    io::{Read, Write},
-    os::fd::AsFd,
-    path::Path,
-};
+use galgo_spawn::Status;
+use scene::warm::{Answer, Warm, script};
+use std::{collections::HashSet, path::Path};
 
 /// Standard output, standard error, and how it ended.
 type Run = (String, String, Status);
@@ -27,31 +19,7 @@ const VARS: [(&str, &str); 4] = [
 const BODY: &[u8] = b"name=x&y=%41\n";
 
 fn cold(path: &Path) -> Run {
-    let mut scene = Scene::new();
-    for (name, value) in VARS {
-        scene.env.put(name.as_bytes(), value.as_bytes());
-    }
-    let (theirs_in, mut stdin) = std::io::pipe().unwrap();
-    let (mut stdout, theirs_out) = std::io::pipe().unwrap();
-    let (mut stderr, theirs_err) = std::io::pipe().unwrap();
-    stdin.write_all(BODY).unwrap();
-    drop(stdin);
-    let start = Start {
-        path: &c(path),
-        args: &[c(path)],
-        env: &scene.env,
-        dir: &c(path.parent().unwrap()),
-        stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
-        more: &[],
-        limits: Limits::default(),
-        no_new_privs: true,
-    };
-    let mut child = scene.spawner.start(&start).unwrap();
-    drop((theirs_in, theirs_out, theirs_err));
-    let (mut out, mut err) = (String::new(), String::new());
-    stdout.read_to_string(&mut out).unwrap();
-    stderr.read_to_string(&mut err).unwrap();
-    (out, err, child.wait().unwrap().status)
+    scene::warm::cold(path, &VARS, BODY)
 }
 
 fn seen(answer: Answer) -> Run {

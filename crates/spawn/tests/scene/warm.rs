@@ -2,7 +2,7 @@
 
 use super::{Scene, c, ends};
 use galgo_spawn::{
-    EnvBlock, Exit, Limits, Start, inspect,
+    EnvBlock, Exit, Limits, Start, Status, inspect,
     template::{Loaded, Request, Spare, Template},
 };
 use std::{
@@ -124,6 +124,36 @@ impl Warm {
             learned: String::from_utf8(learned).unwrap(),
         }
     }
+}
+
+/// Standard output, standard error and end of a cold start.
+pub fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> (String, String, Status) {
+    let mut scene = Scene::new();
+    for (name, value) in vars {
+        scene.env.put(name.as_bytes(), value.as_bytes());
+    }
+    let (theirs_in, mut stdin) = std::io::pipe().unwrap();
+    let (mut stdout, theirs_out) = std::io::pipe().unwrap();
+    let (mut stderr, theirs_err) = std::io::pipe().unwrap();
+    stdin.write_all(body).unwrap();
+    drop(stdin);
+    let start = Start {
+        path: &c(path),
+        args: &[c(path)],
+        env: &scene.env,
+        dir: &c(path.parent().unwrap()),
+        stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
+        more: &[],
+        limits: Limits::default(),
+        no_new_privs: true,
+    };
+    let mut child = scene.spawner.start(&start).unwrap();
+    drop((theirs_in, theirs_out, theirs_err));
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    stdout.read_to_end(&mut out).unwrap();
+    stderr.read_to_end(&mut err).unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (text(out), text(err), child.wait().unwrap().status)
 }
 
 /// Writes a program and makes it executable.
