@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from . import machine, plan, process, report, run, site
+from . import machine, plan, process, run, site
 from .cell import Size
 from .paths import BUILD, ROOT, RUNS, WORK, account, redact
 from .progress import OVERHEAD_SECONDS, clock, work
@@ -20,14 +20,24 @@ WANTED_DESCRIPTORS = 65_536  # 10,000 idle connections on both sides, and room
 
 
 def options():
-    parser = argparse.ArgumentParser(prog="bench/run", description=__doc__.partition(":")[2])
-    parser.add_argument("--quick", action="store_true", help="the headline rows, under six minutes")
-    parser.add_argument("--rounds", type=int, help="rounds a row (5)")
-    parser.add_argument(
-        "--seconds", type=float, default=1.0, help="factor on every measurement's time"
+    parser = argparse.ArgumentParser(
+        prog="bench/run", description="Measures galgo beside its peers: see bench/README.md."
     )
-    parser.add_argument("--tables", help="only these: " + ",".join(plan.TABLES))
-    parser.add_argument("--servers", help="only these: " + ",".join(s.name for s in ALL))
+    parser.add_argument("--quick", action="store_true", help="the headline rows, under six minutes")
+    parser.add_argument("--rounds", type=int, metavar="N", help="rounds a row (5)")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=1.0,
+        metavar="F",
+        help="factor on every measurement's time (1)",
+    )
+    parser.add_argument(
+        "--tables", metavar="A,B", help="only some of: " + ", ".join(plan.TABLES)
+    )
+    parser.add_argument(
+        "--servers", metavar="A,B", help="only some of: " + ", ".join(s.name for s in ALL)
+    )
     parser.add_argument(
         "--galgo", default=ROOT / "target/release/galgo", help="the binary to measure"
     )
@@ -164,6 +174,8 @@ def carry_out(tables, rounds, about, folder):
     about["interrupted"] = interrupted
     save(runner.records)
     shutil.rmtree(WORK, ignore_errors=True)
+    from . import report  # it needs installed packages, which --help does without
+
     report.write(folder)
     print(
         f"results: {os.path.relpath(folder / 'REPORT.md')}"
