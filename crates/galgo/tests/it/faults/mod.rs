@@ -3,11 +3,13 @@
 
 mod clients;
 mod limits;
+mod many;
 mod scripts;
+mod slow;
 mod streams;
 mod upstreams;
 
-use crate::harness::{Test, both_ways, encode};
+use crate::harness::{Client, Server, Site, Test, both_ways, encode};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -16,9 +18,21 @@ pub fn tests() -> Vec<Test> {
         both_ways(streams::tests()),
         limits::tests(),
         clients::tests(),
+        slow::tests(),
+        many::tests(),
         upstreams::tests(),
     ]
     .concat()
+}
+
+/// One connection to a server of its own; `outcomes` are what the access log then holds.
+fn exchange(site: Site, outcomes: &[&str], test: impl FnOnce(&Server, &mut Client)) {
+    let server = site.start();
+    let watch = server.watch();
+    let mut client = server.connect();
+    test(&server, &mut client);
+    drop(client);
+    watch.after(outcomes);
 }
 
 /// The target that makes the program print `bytes` and exit.

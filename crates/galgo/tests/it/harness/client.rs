@@ -1,12 +1,13 @@
 //! A client that sends what it is told to, byte for byte, and looks closely at what comes back.
 
 use std::{
+    fs,
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     time::Duration,
 };
 
-use super::LONG;
+use super::{LONG, eventually};
 
 /// A connection.
 #[derive(Debug)]
@@ -116,6 +117,25 @@ impl Client {
     /// Sends no more, and goes on to read.
     pub fn half_close(&self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Waits until the server has read everything that was sent: proc_net_tcp(5) shows what it has not.
+    pub fn wait_until_read(&self) {
+        let port = |address: io::Result<SocketAddr>| format!(":{:04X}", address.unwrap().port());
+        let ours = port(self.stream.local_addr());
+        let theirs = port(self.stream.peer_addr());
+        eventually("the server to read the request", || {
+            let table = fs::read_to_string("/proc/net/tcp").unwrap();
+            table.lines().find_map(|line| {
+                let [_, local, remote, _, queues, ..] =
+                    line.split_whitespace().collect::<Vec<_>>()[..]
+                else {
+                    return None;
+                };
+                let it = local.ends_with(&theirs) && remote.ends_with(&ours);
+                (it && queues.ends_with(":00000000")).then_some(())
+            })
+        });
     }
 
     /// Leaves with a reset.

@@ -1,0 +1,239 @@
+//! More connections and requests than there is room for.
+
+use std::{thread, time::Duration};
+
+use super::exchange;
+use crate::harness::{Client, Site, eventually, list, watch};
+
+/// Ten thousand, or as many as the limit of descriptors lets a server take.
+fn ten_thousand_idle_connections() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = usize::try_from(limit.unwrap_or(u64::MAX)).unwrap();
+    let many = (limit.saturating_sub(2000) / 2).min(10_000);
+    if many < 5000 {
+        crate::harness::skip!("needs a limit of 12000 descriptors: ulimit -n");
+    }
+    let server = Site::new().start();
+    let watch = server.watch();
+    let before = watch::memory(server.pid(), "VmRSS");
+    let mut idle: Vec<_> = (0..many)
+        .map(|_| {
+            let mut client = server.connect();
+            client.get("/health");
+            assert_eq!(client.reply().text(), "fine");
+            client
+        })
+        .collect();
+    let each = (watch::memory(server.pid(), "VmRSS").saturating_sub(before)) / many as u64;
+    assert!(each < 10 << 10, "{each} bytes for each idle connection");
+    assert_eq!(server.get("/cgi-bin/t?head&out=active").text(), "active");
+    // All of them are still served.
+    for client in idle.iter_mut().step_by(997) {
+        client.get("/health");
+        assert_eq!(client.reply().text(), "fine");
+    }
+    drop(idle);
+    watch.after(&["ok"]);
+}
+
+fn the_oldest_idle_connections_are_shed() {
+    let server = Site::new().top("max_connections = 50").start();
+    let watch = server.watch();
+    let mut all: Vec<_> = (0..80)
+        .map(|_| {
+            let mut client = server.connect();
+            client.get("/health");
+            assert_eq!(client.reply().text(), "fine");
+            client
+        })
+        .collect();
+    // As many of the first as are too many have been closed, and none of the last.
+    eventually("the end of what is too much", || {
+        let closed = all[..60].iter().filter(|c| c.is_closed()).count();
+        (closed >= 29).then_some(())
+    });
+    assert!(!all[60..].iter().any(Client::is_closed));
+    let last = all.last_mut().unwrap();
+    last.get("/health");
+    assert_eq!(last.reply().text(), "fine");
+    drop(all);
+    watch.after(&[]);
+}
+
+fn busy_connections_are_not_shed() {
+    let server = Site::new()
+        .top("max_connections = 10\nmax_running = 10")
+        .start();
+    let mut busy: Vec<_> = (0..10)
+        .map(|n| {
+            let mut client = server.connect();
+            client.get(&format!("/cgi-bin/t?touch={n}&await=go&head&out={n}"));
+            server.wait_for(&n.to_string());
+            client
+        })
+        .collect();
+    let mut more = server.connect();
+    more.get("/health");
+    let refused = more.reply();
+    assert_eq!(
+        (refused.status, refused.field("retry-after")),
+        (503, Some("1"))
+    );
+    assert!(refused.closes() && more.is_over());
+    server.set("go");
+    for (n, client) in busy.iter_mut().enumerate() {
+        assert_eq!(client.reply().text(), n.to_string());
+    }
+}
+
+fn a_thousand_pipelined_requests() {
+    const MANY: usize = 1000;
+    let server = Site::new().start();
+    let watch = server.watch().memory(24 << 20);
+    let mut client = server.connect();
+    let mut sender = Client {
+        stream: client.stream.try_clone().unwrap(),
+        ..server.connect()
+    };
+    let sending = thread::spawn(move || {
+        for n in 0..MANY {
+            sender.get(&format!("/cgi-bin/t?alone&head&out={n}"));
+        }
+    });
+    for n in 0..MANY {
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.text()), (200, n.to_string()));
+    }
+    sending.join().unwrap();
+    drop(client);
+    watch.after(&["ok"; MANY]);
+}
+
+/// More than is read ahead, in pieces that end where requests do.
+fn pipelined_requests_that_fill_what_is_read_ahead() {
+    exchange(Site::new(), &["ok"], |server, client| {
+        let request = |target: &str| {
+            let mut request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nX: ");
+            while request.len() < 124 {
+                request.push('x');
+            }
+            request + "\r\n\r\n"
+        };
+        client.send(request("/cgi-bin/t?touch=up&await=go&head&out=first"));
+        server.wait_for("up");
+        const MANY: usize = 2000;
+        client.send(request("/health").repeat(MANY));
+        // The program's client is read no further than a bound; everything behind waits in the kernel.
+        thread::sleep(Duration::from_millis(100));
+        server.set("go");
+        assert_eq!(client.reply().text(), "first");
+        for _ in 0..MANY {
+            assert_eq!(client.reply().text(), "fine");
+        }
+    });
+}
+
+fn beyond_limit_and_queue_503_at_once() {
+    let server = Site::new().top("max_running = 1\nqueue = 1").start();
+    let watch = server.watch();
+    let (mut first, mut second) = (server.connect(), server.connect());
+    first.get("/cgi-bin/t?touch=up&await=go&head&out=first");
+    server.wait_for("up");
+    second.get("/cgi-bin/t?head&out=second");
+    let mut third = server.connect();
+    third.get("/cgi-bin/t?head&out=third");
+    // One of these two waits, the other is refused; then nobody else gets a place.
+    eventually("a refusal", || {
+        let busy = |l: &serde_json::Value| l["outcome"] == "busy";
+        server.access().iter().any(busy).then_some(())
+    });
+    let refused = server.get("/cgi-bin/t?touch=ran&head");
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.field("retry-after"), Some("1"));
+    assert!(!server.mark("ran").exists());
+    server.set("go");
+    assert_eq!(first.reply().text(), "first");
+    let mut statuses = [second.reply().status, third.reply().status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 503]);
+    drop((first, second, third));
+    watch.after(&["ok", "ok", "busy", "busy"]);
+}
+
+fn longer_than_queue_wait_503() {
+    let server = Site::new()
+        .top("max_running = 1\nqueue_wait = \"100ms\"")
+        .start();
+    let watch = server.watch();
+    let mut first = server.connect();
+    first.get("/cgi-bin/t?touch=up&await=go&head&out=first");
+    server.wait_for("up");
+    let late = server.get("/cgi-bin/t?head");
+    assert_eq!((late.status, late.field("retry-after")), (503, Some("1")));
+    server.set("go");
+    assert_eq!(first.reply().text(), "first");
+    drop(first);
+    watch.after(&["ok", "busy"]);
+}
+
+/// Every request that is let in is answered, and every other at once.
+fn goodput_under_overload() {
+    let server = Site::new().top("max_running = 2\nqueue = 4").start();
+    let watch = server.watch().memory(24 << 20);
+    let clients: Vec<_> = (0..64)
+        .map(|_| {
+            let mut client = server.connect();
+            thread::spawn(move || {
+                let mut counts = [0; 2];
+                for _ in 0..20 {
+                    client.get("/cgi-bin/t?head&out=x");
+                    let reply = client.reply();
+                    match reply.status {
+                        200 => assert_eq!(reply.text(), "x"),
+                        status => assert_eq!(status, 503),
+                    }
+                    counts[usize::from(reply.status == 503)] += 1;
+                }
+                counts
+            })
+        })
+        .collect();
+    let counts = clients.into_iter().map(|c| c.join().unwrap());
+    let [served, refused] = counts.fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
+    assert!(
+        served > 0 && refused > 0,
+        "{served} served, {refused} refused"
+    );
+    let outcomes = [vec!["ok"; served], vec!["busy"; refused]].concat();
+    watch.after(&outcomes);
+}
+
+fn a_route_has_a_limit_of_its_own() {
+    let server = Site::new()
+        .top("max_running = 8\nqueue_wait = \"100ms\"")
+        .table("[[route]]\npath = \"/one\"\ncgi = \"cgi-bin/t\"\nmax_running = 1")
+        .start();
+    let watch = server.watch();
+    let mut first = server.connect();
+    first.get("/one?touch=up&await=go&head&out=first");
+    server.wait_for("up");
+    assert_eq!(server.get("/one?head").status, 503);
+    // Other routes have room.
+    assert_eq!(server.get("/cgi-bin/t?head").status, 200);
+    server.set("go");
+    assert_eq!(first.reply().text(), "first");
+    drop(first);
+    watch.after(&["ok", "busy", "ok"]);
+}
+
+list![
+    ten_thousand_idle_connections,
+    the_oldest_idle_connections_are_shed,
+    busy_connections_are_not_shed,
+    a_thousand_pipelined_requests,
+    pipelined_requests_that_fill_what_is_read_ahead,
+    beyond_limit_and_queue_503_at_once,
+    longer_than_queue_wait_503,
+    goodput_under_overload,
+    a_route_has_a_limit_of_its_own,
+];
