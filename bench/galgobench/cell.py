@@ -35,6 +35,7 @@ class Size:
     rounds: int
     quick: bool
     short: float = 1.0  # factor on seconds; below 1 only smoke tests make sense
+    warm: list = field(default_factory=list)  # servers that keep some programs loaded
     references: dict = field(default_factory=dict)  # program -> measure.Reference, once planned
 
     def seconds(self, wanted):

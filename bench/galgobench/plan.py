@@ -12,8 +12,8 @@ from .paths import CORES
 
 # Programs whose answer to a growing rate is drawn: a cheap, a usual, a heavy one.
 SWEPT = ["line", "guestbook-c", "guestbook-python"]
-# Languages whose programs galgo keeps loaded (start = "warm").
-WARM = ["c", "rust", "python", "perl", "node"]
+# Programs that galgo with start = "warm" is asked for, too, in the same rows as everybody.
+WARM = ["line"] + [f"guestbook-{name}" for name in ("c", "rust", "python", "perl", "node")]
 FRACTIONS = {"line": [0.25, 0.5, 0.75, 1.0, 1.5, 2.0]}
 USUAL_FRACTIONS = [0.5, 1.0, 1.5, 2.0]
 FLOORED = ["bare", "line"]  # compared with the floor: longer measurements
@@ -51,6 +51,10 @@ def drain(target, connections, seconds):
     return lambda server: load.drain(server, target(server), connections, seconds)
 
 
+def with_warm(name, size, servers):
+    return servers + size.warm if name in WARM else servers
+
+
 def floor(size, servers, absent):
     names = ["bare", "line", "guestbook-c"]
     seconds = size.seconds(1)
@@ -85,11 +89,11 @@ def programs(size, servers, absent):
             )
             label = f"{LABELS[name]}, {connections} connection{'s' * (connections > 1)}"
             once = wrk(present[name], connections, seconds)
-            who = servers
+            who = with_warm(name, size, servers)
             if connections == 16:
                 once = size.references[name] = Reference(once)
                 # The floor takes its turn, too: only then its ratio is one of the same minute.
-                who, once = [Floor, *servers], beside_floor(Floor(name, 16, seconds), once)
+                who, once = [Floor, *who], beside_floor(Floor(name, 16, seconds), once)
             row = f"{name}/{connections}"
             cells.append(Cell("programs", row, label, who, seconds, once, present[name]))
     return Table("programs", "Programs through every server", cells)
@@ -104,30 +108,11 @@ def guestbook(size, servers, absent):
         for verb, target in (("read", site.reading), ("write", site.signing)):
             row, label = f"{language}/{verb}", f"{language.capitalize()}, {verb}"
             once = wrk(target(language), 16, seconds)
-            cells.append(Cell("guestbook", row, label, servers, seconds, once, target(language)))
+            who = with_warm(f"guestbook-{language}", size, servers)
+            if verb == "read":
+                once = size.references[f"guestbook-{language}"] = Reference(once)
+            cells.append(Cell("guestbook", row, label, who, seconds, once, target(language)))
     return Table("guestbook", "The guestbook in seven languages, 16 connections", cells)
-
-
-def warm(size, servers, absent):
-    """galgo with programs kept loaded beside galgo without, and beside the peers."""
-    able = [server for server in servers if {"warm", "programs"} & server.serves]
-    present, cells = programs_present(absent), []
-    for connections in [16, 1]:
-        seconds = size.seconds(1 if connections > 1 else 2)
-        label = f"{LABELS['line']}, {connections} connection{'s' * (connections > 1)}"
-        once = wrk(site.line, connections, seconds)
-        if "line" in present:
-            row = f"line/{connections}"
-            cells.append(Cell("warm", row, label, able, seconds, once, site.line))
-    for language in WARM:
-        if f"guestbook-{language}" in absent:
-            continue
-        seconds = size.seconds(SLOW.get(language, 1))
-        for verb, target in (("read", site.reading), ("write", site.signing)):
-            row, label = f"{language}/{verb}", f"guestbook in {language.capitalize()}, {verb}"
-            once = wrk(target(language), 16, seconds)
-            cells.append(Cell("warm", row, label, able, seconds, once, target(language)))
-    return Table("warm", "Warm starts: programs loaded once and forked for each request", cells)
 
 
 def sweep(size, servers, absent):
@@ -136,7 +121,7 @@ def sweep(size, servers, absent):
     for name in (n for n in SWEPT if n in present):
         target, seconds = present[name], size.seconds(1)
         label = f"{LABELS.get(name, name)}: "
-        known = size.references.get(name) if size.quick else None
+        known = size.references.get(name)
         if not known:
             known = Reference(wrk(target, 16, seconds))
             row, words = f"{name}/capacity", label + "closed loop, 16"
@@ -157,7 +142,7 @@ def overload(size, servers, absent):
         closed[connections] = lambda server, c=connections: load.oha(
             server, target(server), c, seconds
         )
-    known = size.references.get("line") if size.quick else None
+    known = size.references.get("line")
     if not known:
         known = closed[16] = Reference(closed[16])
     cells = [
@@ -278,7 +263,6 @@ TABLES = {
     "pixel": (pixel, "pixel"),
     "idle": (idle_table, "programs"),
     "scale": (scale, "programs"),
-    "warm": (warm, None),
     "wasm": (wasm, "programs"),
     # "fastcgi": galgo and peers as FastCGI clients: a function above and a line here.
 }
@@ -299,6 +283,7 @@ HEADLINES = {
 def make(size, servers, absent, only=None):
     """The tables of this run, each with the servers that can take part in it."""
     made = []
+    size.warm = [server for server in servers if "warm" in server.serves]
     for name, (function, needs) in TABLES.items():
         if only and name not in only:
             continue

@@ -60,17 +60,17 @@ WARM_BOUNDS = {"c": 1.5, "rust": 1.5, "python": 8, "perl": 8, "node": 5}
 
 
 def warm(results):
-    for row, label in results.rows("warm").items():
+    label = "warm: dynamic C one-liner"
+    yield against_peer(results, "programs", "line/16", label, 1.8, "galgo-warm")
+    for row, words in results.rows("guestbook").items():
         name, _, what = row.partition("/")
-        bound = 1.8 if row == "line/16" else WARM_BOUNDS.get(name)
-        if bound and not (what == "write" and name in ("c", "rust")):
-            yield against_peer(results, "warm", row, f"warm: {label}", bound, "galgo-warm")
-    if not results.rows("warm").get("line/1"):
-        return
+        if name in WARM_BOUNDS and not (what == "write" and name in ("c", "rust")):
+            label = f"warm: guestbook, {words}"
+            yield against_peer(results, "guestbook", row, label, WARM_BOUNDS[name], "galgo-warm")
     label, words = "warm: p50 of the one-liner, 1 connection", "below 0.6 of the best peer's"
-    best = results.best_peer("warm", "line/1", "latency.p50", lowest=True)
-    own = results.median("warm", "line/1", "galgo-warm", "latency.p50")
-    peer = results.median("warm", "line/1", best, "latency.p50") if best else None
+    best = results.best_peer("programs", "line/1", "latency.p50", lowest=True)
+    own = results.median("programs", "line/1", "galgo-warm", "latency.p50")
+    peer = results.median("programs", "line/1", best, "latency.p50") if best else None
     if own is None or peer is None:
         yield Verdict(label, words, "not measured", None)
     else:
