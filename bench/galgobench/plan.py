@@ -22,7 +22,7 @@ FLOORED = ["bare", "line"]  # compared with the floor: longer measurements
 OPEN_CONNECTIONS = {"guestbook-python": 64}
 USUAL_OPEN_CONNECTIONS = 256
 # Seconds for languages that answer few requests in one.
-SLOW = {"python": 2, "perl": 2, "bash": 2, "node": 3}
+SLOW = {"python": 2, "node": 2}
 # 10,000 where descriptors allow: galgo and others set two aside for a connection and its file.
 IDLE_CONNECTIONS = 10_000
 SPARE_DESCRIPTORS = 1_000
