@@ -183,7 +183,7 @@ struct Conn<'w> {
 
 impl<'w> Conn<'w> {
     async fn open(worker: &'w Rc<Worker>, accepted: Accepted) -> Option<Self> {
-        let sock = Rc::new(Sock::new(accepted.fd).ok()?);
+        let sock = Rc::new(Sock::new(accepted.fd));
         let http = &worker.server.config.http;
         let pace = Pace::new(http.rate_grace, http.min_rate);
         let mut input = Input {
@@ -221,7 +221,8 @@ impl<'w> Conn<'w> {
             // Boxed, so that an idle connection is small.
             match Box::pin(self.request()).await {
                 After::KeepAlive => {}
-                After::Close => return self.linger().await,
+                After::Over if self.is_drained() => return,
+                After::Close | After::Over => return self.linger().await,
                 After::Reset => return reset(&self.sock),
             }
         }
@@ -305,6 +306,8 @@ impl<'w> Conn<'w> {
         };
         let head = Rc::new(head);
         let link = link.as_ref().unwrap_or(&self.link);
+        // RFC 9112, 9.6: who asks for the end of the connection must not send more on it.
+        let said_all = !head.keep_alive && head.body == BodyLen::None;
         let began = Instant::now();
         let entry = Rc::new(RefCell::new(self.entry(Some(head.clone()), link)));
         let mut unfinished = Unfinished {
@@ -344,6 +347,7 @@ impl<'w> Conn<'w> {
         unfinished.over = true;
         match after {
             After::KeepAlive => self.rest_of_body(&mut body).await,
+            After::Close if said_all => After::Over,
             other => other,
         }
     }
@@ -443,6 +447,11 @@ impl<'w> Conn<'w> {
                 _ => return After::Close,
             }
         }
+    }
+
+    /// Whether all that has come was read: closing then makes no reset.
+    fn is_drained(&self) -> bool {
+        self.input.buf.is_empty() && rustix::io::ioctl_fionread(&*self.sock) == Ok(0)
     }
 
     /// Closes so that what was sent arrives: unread data would make the kernel send a reset, which
