@@ -74,6 +74,8 @@ pub struct Request<'a> {
     pub owes_continue: bool,
     /// The file that a front server means by this request.
     pub named: Option<Named>,
+    /// Variables that the route's authorizer has given.
+    pub granted: Vec<(String, Vec<u8>)>,
     /// Nothing behind this request can be trusted to be a request: the connection ends with its response.
     pub last: bool,
 }
@@ -324,6 +326,7 @@ impl<'w> Conn<'w> {
             began,
             stderr: String::new(),
             named,
+            granted: Vec::new(),
             last: false,
         };
         let response = match handler::dispatch(self.worker, &mut request).await {

@@ -222,7 +222,7 @@ fn ends() -> Vec<Row> {
             Outcome::UnknownRole,
             502,
             "script_error",
-            "no responder",
+            "FCGI_UNKNOWN_ROLE",
         ),
         says(
             "an_unknown_status",
