@@ -6,7 +6,6 @@ pub mod framing;
 pub mod front;
 pub mod input;
 pub mod link;
-mod record;
 pub mod send;
 mod stream;
 pub mod wire;

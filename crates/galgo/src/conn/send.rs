@@ -44,6 +44,8 @@ pub struct Sender {
     pub(super) wire: Wire,
     /// The end of the response has been written.
     pub(super) ended: bool,
+    /// The exit status of the program that answers, as far as it is known: a front server is told.
+    pub(super) status: u32,
 }
 
 impl Sender {
@@ -54,6 +56,7 @@ impl Sender {
             pace,
             wire: Wire::Http,
             ended: false,
+            status: 0,
         }
     }
 
@@ -62,12 +65,14 @@ impl Sender {
         self.pace.reset();
         self.wire = wire;
         self.ended = false;
+        self.status = 0;
     }
 
     /// Writes `parts` of a response, and its end with the `last` of them.
     async fn write(&mut self, parts: [&[u8]; 4], last: bool) -> io::Result<()> {
         let Self { sock, pace, .. } = self;
-        self.wire.write(sock, pace, parts, last).await?;
+        let status = last.then_some(self.status);
+        self.wire.write(sock, pace, parts, status).await?;
         self.ended |= last;
         Ok(())
     }

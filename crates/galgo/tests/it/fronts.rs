@@ -465,7 +465,7 @@ fn scgi() {
         (b":,", "400"),
         (b"03:abc,", "400"),
         (b"3:abc;", "400"),
-        (b"12345678:", "400"),
+        (b"12345678:", "431"),
         (b"999999:", "431"),
         (b"24:CONTENT_LENGTH\x000\0A\0B\0C\0D\0,", "400"),
     ];
@@ -548,6 +548,40 @@ fn a_cut_response_looks_cut() {
         );
     }
     watch.after(&["script_error"; 3]);
+}
+
+/// Whatever marks the end of the body.
+fn the_front_is_told_the_exit_status() {
+    let (server, fcgi, _) = serve(Site::new());
+    let watch = server.watch();
+    let typed = |more: &str| encode(format!("Content-Type: text/plain\n{more}\n"));
+    let length = typed("Content-Length: 3\n");
+    for (query, status) in [
+        ("head&out=abc".into(), 0),
+        ("head&out=abc&exit=7".into(), 7),
+        ("head&exit=255".into(), 255),
+        (format!("out={length}&out=abc&exit=8"), 8),
+        (format!("out={}&exit=9", encode("Status: 204\n\n")), 9),
+        ("head&fill=1000000&exit=10".into(), 10),
+    ] {
+        let mut front = Front::connect(&fcgi);
+        front.send(request(
+            1,
+            false,
+            &params("GET", &format!("/cgi-bin/t?{query}"), &[]),
+            b"",
+        ));
+        let reply = front.reply(1);
+        assert_eq!(reply.end, Some((status, 0)), "{query}");
+    }
+    // A program that is ended before its response has begun gets none.
+    let mut front = Front::connect(&fcgi);
+    let target = format!("/cgi-bin/t?out={length}&out=abc&await=seen&die=15");
+    front.send(request(1, false, &params("GET", &target, &[]), b""));
+    assert!(front.record().is_some_and(|(kind, ..)| kind == STDOUT));
+    server.set("seen");
+    assert_eq!(front.reply(1).end, Some((128 + 15, 0)));
+    watch.after(&["ok"; 7]);
 }
 
 fn one_request_at_a_time_on_a_connection() {
@@ -860,6 +894,7 @@ list![
     scgi,
     a_front_that_leaves_ends_the_program,
     a_cut_response_looks_cut,
+    the_front_is_told_the_exit_status,
     one_request_at_a_time_on_a_connection,
     several_connections_at_once,
     a_request_split_at_every_byte,
