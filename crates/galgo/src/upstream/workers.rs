@@ -85,7 +85,9 @@ pub struct Watch {
 
 impl Watch {
     /// Starts all workers. `spawner` was made early, while descriptor numbers were low.
-    pub fn start(crews: Vec<Crew>, spawner: Direct) -> io::Result<Self> {
+    pub fn start(crews: Vec<Crew>, mut spawner: Direct) -> io::Result<Self> {
+        // A server that is killed cannot end them, and nobody else would. This thread outlives them.
+        spawner.set_orphaned(Some(TERM));
         let (end, ended) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

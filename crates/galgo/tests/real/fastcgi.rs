@@ -372,6 +372,19 @@ fn workers_are_replaced_one_by_one() {
     assert_eq!(marked(&mark), Vec::<String>::new());
 }
 
+/// Who is killed can end nobody; the workers end all the same.
+#[test]
+fn workers_do_not_outlive_a_server_that_is_killed() {
+    let site = Site::new();
+    let mark = mark("killed");
+    let config = crew(&site, "/usr/bin/php-cgi", 2, 0, &mark);
+    let mut server = site.serve(&config);
+    curl(&[&server.url(WORKED)]).ok();
+    wait_until("two workers", || pids_of(&mark).len() == 2);
+    server.kill();
+    wait_until("their end", || pids_of(&mark).is_empty());
+}
+
 /// A worker that dies is followed by another, and says how it died.
 #[test]
 fn a_worker_that_dies_is_followed_by_another() {
