@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use crate::harness::{LONG, Server, Site, child::pattern, encode, list};
+use crate::harness::{LONG, Server, Site, child::pattern, encode, list, skip};
 
 const BEGIN: u8 = 1;
 const ABORT: u8 = 2;
@@ -864,26 +864,59 @@ fn what_a_hostile_front_sends() {
 }
 
 /// Over TCP only who is near, or trusted, may say who a client is.
-fn a_stranger_is_no_front() {
-    let site = Site::new().arguments(&["-l", "127.0.0.1:0", "-l", "fastcgi+127.0.0.1:0"]);
-    let mut server = site.start();
+/// An address of this machine beyond loopback. No packet is sent to find it.
+fn address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_loopback() && !own.is_unspecified()).then_some(own)
+}
+
+/// What `/health` answers over FastCGI on TCP.
+fn over_tcp(server: &mut Server) -> Vec<u8> {
     let line = server.next_line();
     let at = line
         .trim_end()
         .strip_prefix("listening on fastcgi+")
         .unwrap();
     let mut stream = std::net::TcpStream::connect(at).unwrap();
-    stream
-        .write_all(&request(
-            1,
-            false,
-            &params("GET", "/cgi-bin/t?head&out=near", &[]),
-            b"",
-        ))
-        .unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    let health = request(1, false, &params("GET", "/health", &[]), b"");
+    // A connection that is refused may be reset before all of it is written.
+    let _ = stream.write_all(&health);
     let mut all = Vec::new();
-    stream.read_to_end(&mut all).unwrap();
-    assert!(all.windows(4).any(|w| w == b"near"));
+    let _ = stream.read_to_end(&mut all);
+    all
+}
+
+/// Over TCP a front says who users are: loopback and `trusted_proxies` may, nobody else.
+fn a_stranger_is_no_front() {
+    let fine = |all: &[u8]| all.windows(4).any(|w| w == b"fine");
+    let site = Site::new().arguments(&["-l", "127.0.0.1:0", "-l", "fastcgi+127.0.0.1:0"]);
+    assert!(fine(&over_tcp(&mut site.start())));
+    let Some(own) = address() else {
+        skip!("this machine has no address beyond loopback");
+    };
+    let listen = format!("fastcgi+{own}:0");
+    for (trusted, known) in [
+        (String::new(), false),
+        (format!("\"{own}\""), true),
+    ] {
+        let mut site = Site::new()
+            .top(&format!("trusted_proxies = [{trusted}]"))
+            .arguments(&["-l", "127.0.0.1:0", "-l", &listen]);
+        if rustix::process::geteuid().is_root() {
+            // Root serves this machine only.
+            site = site.top("user = \"nobody\"");
+        }
+        let mut server = site.start();
+        let all = over_tcp(&mut server);
+        assert_eq!(fine(&all), known, "{:?}", String::from_utf8_lossy(&all));
+        if !known {
+            assert_eq!(all, b"");
+            server.says("is no front server: add its address to trusted_proxies if it is");
+        }
+    }
 }
 
 list![
