@@ -250,28 +250,28 @@ impl Sender {
             entry: request.entry.clone(),
         };
         let logged = move |exit| line.end(exit);
-        match result {
-            Ok(()) => {
-                output.program.finish(logged);
-                if keep_alive {
-                    After::KeepAlive
-                } else {
-                    After::Close
-                }
-            }
-            Err(fault) => {
-                status::report(worker, request, &fault);
-                request.entry.borrow_mut().status = response.status;
-                let gone = matches!(fault, Fault::Gone(_));
-                output.program.abandon(gone, logged);
-                // Where only the end of the connection marks the end of the body, a cut must look different.
-                match framing {
-                    Framing::UntilClose | Framing::Raw => After::Reset,
-                    _ if gone => After::Reset,
-                    _ => After::Close,
-                }
-            }
-        }
+        let Err(fault) = result else {
+            output.program.finish(logged);
+            return match keep_alive {
+                true => After::KeepAlive,
+                false => After::Close,
+            };
+        };
+        status::report(worker, request, &fault);
+        request.entry.borrow_mut().status = response.status;
+        let gone = matches!(fault, Fault::Gone(_));
+        output.program.abandon(gone, logged);
+        cut(framing, gone)
+    }
+}
+
+/// What becomes of the connection after a response that was cut: where only its end marks the end of the body, a cut must
+/// look different.
+fn cut(framing: Framing, gone: bool) -> After {
+    match framing {
+        Framing::UntilClose | Framing::Raw => After::Reset,
+        _ if gone => After::Reset,
+        _ => After::Close,
     }
 }
 

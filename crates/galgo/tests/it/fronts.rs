@@ -898,10 +898,7 @@ fn a_stranger_is_no_front() {
         skip!("this machine has no address beyond loopback");
     };
     let listen = format!("fastcgi+{own}:0");
-    for (trusted, known) in [
-        (String::new(), false),
-        (format!("\"{own}\""), true),
-    ] {
+    for (trusted, known) in [(String::new(), false), (format!("\"{own}\""), true)] {
         let mut site = Site::new()
             .top(&format!("trusted_proxies = [{trusted}]"))
             .arguments(&["-l", "127.0.0.1:0", "-l", &listen]);
