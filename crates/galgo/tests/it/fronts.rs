@@ -7,7 +7,12 @@ use std::{
     path::PathBuf,
 };
 
-use crate::harness::{LONG, Server, Site, child::pattern, encode, list, skip};
+use crate::harness::{
+    LONG, Server, Site,
+    child::pattern,
+    encode, list, skip,
+    upstream::{Application, ended, hear, say, stdout},
+};
 
 const BEGIN: u8 = 1;
 const ABORT: u8 = 2;
@@ -308,6 +313,46 @@ fn the_program_is_named_by_its_file() {
 }
 
 /// Files, constants, ranges, HEAD and 304 stand in records as programs do, on a connection that is kept.
+/// A front that names a program's file gets no further than a client: the authorizer of its route is asked, and before
+/// anything is looked for.
+fn a_program_named_by_its_file_is_guarded() {
+    let site = Site::new()
+        .table("[[route]]\npath = \"/in/\"\ncgi = \"guarded\"\nauthorizer = \"unix:app.sock\"\n");
+    std::fs::create_dir(site.path().join("guarded")).unwrap();
+    let site = site.program("guarded/t");
+    let _application = Application::start(site.path(), |_, stream| {
+        let heard = hear(stream).unwrap();
+        let head = match heard.param("HTTP_X_KEY") {
+            Some(_) => "Status: 200\nVariable-REMOTE_USER: ada\n\n",
+            None => "Status: 403\nContent-Type: text/plain\n\nno",
+        };
+        let end = ended(galgo_proto::fcgi::Outcome::Complete);
+        say(stream, [stdout(head), stdout(""), end].concat());
+    });
+    let (server, fcgi, _) = serve(site);
+    let watch = server.watch();
+    let file = |name: &str| format!("{}/guarded/{name}", server.path().display());
+    let ask = |file: &str, key: &[(&str, &str)]| {
+        let named = [&[("SCRIPT_FILENAME", file), ("REMOTE_USER", "eve")], key].concat();
+        let mut front = Front::connect(&fcgi);
+        let params = params("GET", "/elsewhere?head&env", &named);
+        front.send(request(1, false, &params, b""));
+        front.reply(1)
+    };
+    for name in ["t", "none"] {
+        let reply = ask(&file(name), &[]);
+        assert!(reply.head.starts_with("Status: 403"), "{}", reply.head);
+        assert_eq!(reply.text(), "no");
+    }
+    let text = ask(&file("t"), &[("HTTP_X_KEY", "1")]).text();
+    // The authorizer's word is the last one.
+    assert!(text.contains("REMOTE_USER=ada\n"), "{text}");
+    assert!(!text.contains("eve"), "{text}");
+    let reply = ask(&file("none"), &[("HTTP_X_KEY", "1")]);
+    assert!(reply.head.starts_with("Status: 404"), "{}", reply.head);
+    watch.after(&["ok", "ok", "ok", "not_found"]);
+}
+
 fn everything_else_on_a_kept_connection() {
     let site = Site::new()
         .file("public/f", pattern(0, 300_000), 0o644)
@@ -919,6 +964,7 @@ fn a_stranger_is_no_front() {
 list![
     a_request_and_its_variables,
     the_program_is_named_by_its_file,
+    a_program_named_by_its_file_is_guarded,
     everything_else_on_a_kept_connection,
     bodies_stream_in_both_directions,
     scgi,
