@@ -177,6 +177,7 @@ async fn exchange(
         stderr: String::new(),
         named: None,
         granted: Vec::new(),
+        count: None,
         owes_continue: false,
         last: true,
     };

@@ -255,6 +255,7 @@ impl Pair {
             stderr: String::new(),
             named: None,
             granted: Vec::new(),
+            count: None,
             owes_continue: false,
             last: true,
         };
