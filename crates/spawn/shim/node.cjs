@@ -64,6 +64,63 @@
     restore();
   }
 
+  // ---- what each child would do first ----
+  // A function is compiled when it is called first, a pattern when it is matched first and again when
+  // it is matched more often; Node's own functions, too.
+  function rehearse(names) {
+    const script = new Module(main);
+    script.filename = resolved();
+    script.paths = Module._nodeModulePaths(path.dirname(script.filename));
+    const packages = new Set(names.map((name) => /^.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(name)?.[1]));
+    const found = new Set(Object.keys(Module._pathCache));
+    for (let times = 0; times < 4; times++) {
+      for (const name of packages) if (name) quietly(() => Module._resolveFilename(name, script));
+      // Where they are found is not kept: the script looks for itself.
+      for (const key in Module._pathCache) if (!found.has(key)) delete Module._pathCache[key];
+      quietly(useFiles);
+      hide({}, "name");
+      random.reseed();
+    }
+  }
+
+  function useFiles() {
+    const file = fs.openSync("/dev/null", "r+");
+    fs.writeSync(file, "");
+    fs.readSync(file, Buffer.alloc(1));
+    fs.writeFileSync(file, "");
+    fs.readFileSync(file, "utf8");
+    fs.closeSync(file);
+  }
+
+  // A child begins with no young objects: it would copy those of the template before its own are many.
+  function promote() {
+    v8.setFlagsFromString("--expose-gc");
+    const collect = require("vm").runInNewContext("gc");
+    v8.setFlagsFromString("--no-expose-gc");
+    for (let times = 0; times < 2; times++) collect({ type: "minor" });
+  }
+
+  function quietly(action) {
+    try {
+      action();
+    } catch {}
+  }
+
+  // The package.json that decide what is found where.
+  function packages(files) {
+    const folders = new Set(files.filter(inPackage).map((file) => path.dirname(file)));
+    for (const folder of folders) if (!folder.endsWith("/node_modules")) folders.add(path.dirname(folder));
+    return [...folders].map((folder) => path.join(folder, "package.json")).filter((file) => fs.existsSync(file));
+  }
+
+  function resolved() {
+    try {
+      return fs.realpathSync(main);
+    } catch {
+      return main;
+    }
+  }
+
   function attempt(name) {
     try {
       require(name);
@@ -145,11 +202,9 @@
   function stop() {
     const loaded = Object.keys(Module._cache).filter((file) => file.startsWith("/"));
     known = new Set(process.moduleLoadList.concat(Object.keys(Module._cache)));
-    let resolved = main;
-    try {
-      resolved = fs.realpathSync(main);
-    } catch {}
-    const learn = galgo.stop([...loaded, main, resolved].join("\n"), obstacle);
+    const files = [...loaded, ...packages(loaded), main, resolved()];
+    promote();
+    const learn = galgo.stop(files.join("\n"), obstacle);
     Object.defineProperty(process, "pid", { value: galgo.pid() });
     hide(process, "emit", galgo.emitter(process.emit));
     process.reallyExit = galgo.reallyExit;
@@ -161,9 +216,15 @@
     if (learn & LEARN) galgo.teach(lesson);
   }
 
-  load(galgo.modules().split("\n").filter(Boolean));
+  const names = galgo.modules().split("\n").filter(Boolean);
+  v8.setFlagsFromString("--no-lazy");
+  load(names);
+  rehearse(names);
   const zone = process.env.TZ;
-  if (!compiles()) return stop();
+  if (!compiles()) {
+    v8.setFlagsFromString("--lazy");
+    return stop();
+  }
   const dirname = path.dirname;
   path.dirname = function (name) {
     if (/^\s+at Module\._compile \(node:internal/m.test(new Error().stack.split("\n")[2])) {
@@ -173,5 +234,4 @@
     }
     return dirname(name);
   };
-  v8.setFlagsFromString("--no-lazy");
 });
