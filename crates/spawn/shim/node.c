@@ -136,6 +136,8 @@ static napi_value stop(napi_env env, napi_info info) {
     if (uv_loop_fork(loop) != 0)
         _exit(127);
     galgo_node_child = 1;
+    if (uv_hrtime && &galgo_node_start_time)
+        galgo_node_start_time = uv_hrtime();
     napi_create_uint32(env, learn, &value);
     return value;
 }

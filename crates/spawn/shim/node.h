@@ -30,6 +30,11 @@ API(napi_get_value_uint32, napi_env, napi_value, uint32_t *);
 API(napi_run_script, napi_env, napi_value, napi_value *);
 API(napi_set_named_property, napi_env, napi_value, const char *, napi_value);
 API(uv_loop_fork, void *);
+extern uint64_t uv_hrtime(void) __attribute__((weak, visibility("default")));
+
+/* node::per_process::node_start_time, from which process.uptime() counts; not promised by anybody. */
+extern uint64_t galgo_node_start_time __asm__("_ZN4node11per_process15node_start_timeE")
+    __attribute__((weak, visibility("default")));
 
 /* This process is a Node template, or a child of one; a child of one. */
 extern int galgo_node_ours, galgo_node_child;
