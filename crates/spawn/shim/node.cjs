@@ -51,12 +51,12 @@
 
   function load(names) {
     const held = galgo.held();
-    for (const name of names.filter((n) => !inPackage(n))) attempt(name);
+    for (const name of names.filter((n) => !inPackage(n))) quietly(() => require(name));
     const packages = names.filter(inPackage);
     if (!packages.length) return;
     const restore = watch();
     for (const name of packages) {
-      attempt(name);
+      quietly(() => require(name));
       const now = galgo.held();
       if ((now & 0xffff) > (held & 0xffff)) blame(`starts a thread while loading ${name}`);
       else if (now >>> 16 > held >>> 16) blame(`opens a descriptor while loading ${name}`);
@@ -80,7 +80,7 @@
       quietly(useFiles);
       hide({}, "name");
       random.reseed();
-      process.exitCode;
+      process.exitCode; // a getter
     }
   }
 
@@ -116,6 +116,7 @@
     for (let times = 0; times < 2; times++) collect({ type: "minor" });
   }
 
+  // What cannot be done ahead the script does, and says so where it fails.
   function quietly(action) {
     try {
       action();
@@ -134,14 +135,6 @@
       return fs.realpathSync(main);
     } catch {
       return main;
-    }
-  }
-
-  function attempt(name) {
-    try {
-      require(name);
-    } catch {
-      // It may have moved; the script will say so where it needs it.
     }
   }
 
