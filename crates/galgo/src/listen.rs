@@ -81,6 +81,8 @@ pub struct Accepted {
     pub fd: OwnedFd,
     /// The client; `None` for a Unix socket.
     pub remote: Option<SocketAddr>,
+    /// Our address, where it is the same for all connections of the listener.
+    pub local: Option<SocketAddr>,
     /// What is spoken on it.
     pub speaks: Speaks,
     /// What it was asked for until now.
@@ -152,6 +154,14 @@ impl Listener {
         }
     }
 
+    /// The address that all its connections have on our side.
+    fn only_address(&self) -> Option<SocketAddr> {
+        match self.listen.address {
+            Address::Tcp(at) if !at.ip().is_unspecified() => Some(at),
+            Address::Tcp(_) | Address::Unix(_) => None,
+        }
+    }
+
     /// The file of a Unix socket, to remove when the server ends.
     pub fn socket_file(&self) -> Option<SocketFile> {
         self.file.clone()
@@ -211,6 +221,7 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
 /// Accepts connections on `listener` until the server drains.
 pub async fn accept(worker: Rc<Worker>, listener: Listener) {
     let mut phase = worker.server.phase.clone();
+    let local = listener.only_address();
     let fd = match register(listener.fd, Interest::READABLE) {
         Ok(fd) => fd,
         Err(e) => {
@@ -237,6 +248,7 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener) {
                 let accepted = Accepted {
                     fd,
                     remote,
+                    local,
                     speaks: listener.listen.speaks,
                     asked: Asked::Nothing,
                 };

@@ -45,10 +45,10 @@ impl Link {
         }
     }
 
-    /// The link of a socket whose peer is `remote`.
-    pub fn of(sock: impl AsFd, remote: Option<SocketAddr>) -> Self {
-        let local = rustix::net::getsockname(sock.as_fd()).ok();
-        Self::between(remote, local.and_then(|a| SocketAddr::try_from(a).ok()))
+    /// The link of a socket whose peer is `remote`, and which is `local` where that is known.
+    pub fn of(sock: impl AsFd, remote: Option<SocketAddr>, local: Option<SocketAddr>) -> Self {
+        let own = || SocketAddr::try_from(rustix::net::getsockname(sock.as_fd()).ok()?).ok();
+        Self::between(remote, local.or_else(own))
     }
 
     /// The address of the client's socket.

@@ -188,7 +188,7 @@ impl<'w> Conn<'w> {
             half_closed: false,
             wire: Wire::Http,
         };
-        let mut link = Link::of(&*sock, accepted.remote);
+        let mut link = Link::of(&*sock, accepted.remote, accepted.local);
         if !may_speak(worker, accepted.speaks, &link) {
             return None;
         }
@@ -259,6 +259,7 @@ impl<'w> Conn<'w> {
             let accepted = Accepted {
                 fd: sock.into_fd(),
                 remote: link.peer(),
+                local: None,
                 speaks,
                 asked: Asked::Other,
             };

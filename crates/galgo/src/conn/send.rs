@@ -46,6 +46,8 @@ pub struct Sender {
     pub(super) wire: Wire,
     /// The end of the response has been written.
     pub(super) ended: bool,
+    /// The connection ends with the response, which leaves with its end in one segment.
+    closing: bool,
 }
 
 impl Sender {
@@ -56,6 +58,7 @@ impl Sender {
             pace,
             wire: Wire::Http,
             ended: false,
+            closing: false,
         }
     }
 
@@ -64,12 +67,16 @@ impl Sender {
         self.pace.reset();
         self.wire = wire;
         self.ended = false;
+        self.closing = false;
     }
 
     /// Writes `parts` of a response, and its end with the `last` of them.
     async fn write(&mut self, parts: [&[u8]; 4], last: bool) -> io::Result<()> {
         let Self { sock, pace, .. } = self;
-        self.wire.write(sock, pace, parts, last).await?;
+        match self.closing && self.wire == Wire::Http {
+            true => write_last(sock, pace, &mut parts.map(IoSlice::new)).await?,
+            false => self.wire.write(sock, pace, parts, last).await?,
+        }
         self.ended |= last;
         Ok(())
     }
@@ -128,6 +135,7 @@ impl Sender {
             false => Framing::Length(body.len()),
         };
         let keep_alive = keeps_alive(worker, request, framing);
+        self.closing = !keep_alive;
         let head = static_head(worker, request, &response, &body, framing, keep_alive);
         let sent = self.whole(&head, body, framing).await;
         let mut entry = request.entry.borrow_mut();
@@ -310,10 +318,16 @@ pub(super) async fn write_all(
 }
 
 /// Writes `bytes`, telling the kernel that more follows.
-pub(super) async fn write_more(sock: &Sock, pace: &mut Pace, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let n = pace.wait(sock.send_more(bytes)).await?;
-        bytes = &bytes[n..];
+pub(super) async fn write_more(sock: &Sock, pace: &mut Pace, bytes: &[u8]) -> io::Result<()> {
+    write_last(sock, pace, &mut [IoSlice::new(bytes)]).await
+}
+
+/// Writes all of `parts`, telling the kernel that more follows: bytes, or the end of the connection.
+async fn write_last(sock: &Sock, pace: &mut Pace, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    IoSlice::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        let n = pace.wait(sock.write_more(parts)).await?;
+        IoSlice::advance_slices(&mut parts, n);
     }
     Ok(())
 }
