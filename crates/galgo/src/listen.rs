@@ -30,6 +30,8 @@ use crate::{
 
 /// Connections the kernel may hold before they are accepted; capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
+/// Connections taken in a row before those that are there get their turn.
+const IN_A_ROW: usize = 16;
 /// Without descriptors, accepting is tried again after this.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -242,36 +244,40 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener) {
                 Err(_) => return,
             },
         };
-        match guard.try_io(|fd| accept_one(fd.get_ref().as_fd())) {
-            Err(_would_block) => {}
-            Ok(Ok((fd, remote))) => {
-                let accepted = Accepted {
-                    fd,
-                    remote,
-                    local,
-                    speaks: listener.listen.speaks,
-                    asked: Asked::Nothing,
-                };
-                balance::place(&worker, accepted);
-            }
-            Ok(Err(e)) => {
-                let out = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
-                if out
-                    .iter()
-                    .any(|o| e.raw_os_error() == Some(o.raw_os_error()))
-                {
-                    // Descriptors are reserved, so this is the whole system's shortage.
-                    worker.server.make_room();
-                    worker
-                        .server
-                        .logs
-                        .error
-                        .write(Level::Error, "accept", &e.to_string());
-                    tokio::time::sleep(RETRY).await;
+        for _ in 0..IN_A_ROW {
+            match guard.try_io(|fd| accept_one(fd.get_ref().as_fd())) {
+                Err(_would_block) => break,
+                Ok(Ok((fd, remote))) => {
+                    let accepted = Accepted {
+                        fd,
+                        remote,
+                        local,
+                        speaks: listener.listen.speaks,
+                        asked: Asked::Nothing,
+                    };
+                    balance::place(&worker, accepted);
                 }
-                // Anything else concerns one connection that is gone already (accept(2)).
+                Ok(Err(e)) => {
+                    not_accepted(&worker, &e).await;
+                    break;
+                }
             }
         }
+    }
+}
+
+/// A connection could not be accepted. Most that goes wrong concerns one that is gone already (accept(2)).
+async fn not_accepted(worker: &Worker, e: &io::Error) {
+    let out = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    if out
+        .iter()
+        .any(|o| e.raw_os_error() == Some(o.raw_os_error()))
+    {
+        // Descriptors are reserved, so this is the whole system's shortage.
+        worker.server.make_room();
+        let errors = &worker.server.logs.error;
+        errors.write(Level::Error, "accept", &e.to_string());
+        tokio::time::sleep(RETRY).await;
     }
 }
 

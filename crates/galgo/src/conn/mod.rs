@@ -194,7 +194,8 @@ impl<'w> Conn<'w> {
         }
         if accepted.speaks == Speaks::Proxied {
             let by = Instant::now() + http.head_timeout;
-            let said = timeout_at(by, proxy::read(&mut input)).await.ok()?.ok()?;
+            let said = Box::pin(proxy::read(&mut input));
+            let said = timeout_at(by, said).await.ok()?.ok()?;
             if let Some((from, to)) = said {
                 link = Link::between(Some(from), Some(to));
             }
@@ -225,7 +226,7 @@ impl<'w> Conn<'w> {
                 }
                 After::Over if self.is_drained() => break,
                 After::Close | After::Over => {
-                    self.linger().await;
+                    Box::pin(self.linger()).await;
                     break;
                 }
                 After::Reset => {
@@ -299,8 +300,8 @@ impl<'w> Conn<'w> {
                 };
                 return self.origin(head).map(Some);
             }
-            Speaks::FastCgi => timeout_at(by, front::fastcgi(input, wire, &limits)).await,
-            Speaks::Scgi => timeout_at(by, front::scgi(input, wire, &limits)).await,
+            Speaks::FastCgi => timeout_at(by, Box::pin(front::fastcgi(input, wire, &limits))).await,
+            Speaks::Scgi => timeout_at(by, Box::pin(front::scgi(input, wire, &limits))).await,
         };
         self.input.wire = self.sender.wire;
         arrived.unwrap_or(Err(LATE_HEAD))

@@ -128,7 +128,8 @@ impl Sender {
         request.entry.borrow_mut().status = response.status;
         let body = std::mem::replace(&mut response.body, Body::Empty);
         if let Body::Program(output) = body {
-            return self.program(worker, request, response, *output).await;
+            // Boxed, so that other responses need no room for it.
+            return Box::pin(self.program(worker, request, response, *output)).await;
         }
         let framing = match bodiless(request, response.status) {
             true => Framing::Bodiless,
