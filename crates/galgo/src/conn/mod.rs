@@ -308,7 +308,7 @@ impl<'w> Conn<'w> {
     }
 
     /// Reads a head. `Ok(None)`: the client closed without sending one.
-    async fn head(&mut self) -> Result<Option<Head>, Fault> {
+    async fn head(&mut self) -> Result<Option<Rc<Head>>, Fault> {
         let http = &self.worker.server.config.http;
         let limits = http.head_limits();
         let by = Instant::now() + http.head_timeout;
@@ -320,7 +320,7 @@ impl<'w> Conn<'w> {
             {
                 let head = Head::parse(&self.input.buf.bytes()[..end], &limits).map_err(refused)?;
                 self.input.buf.consume(end);
-                return Ok(Some(head));
+                return Ok(Some(Rc::new(head)));
             }
             match timeout_at(by, self.input.fill(0)).await {
                 Err(_elapsed) => return Err(LATE_HEAD),
@@ -342,9 +342,8 @@ impl<'w> Conn<'w> {
         } = match self.arrive().await {
             Ok(None) => return After::Close,
             Ok(Some(arrived)) => arrived,
-            Err(fault) => return self.refuse_head(&fault).await,
+            Err(fault) => return Box::pin(self.refuse_head(&fault)).await,
         };
-        let head = Rc::new(head);
         let link = link.as_ref().unwrap_or(&self.link);
         // RFC 9112, 9.6: who asks for the end of the connection must not send more on it.
         let said_all = !head.keep_alive && head.body == BodyLen::None;
@@ -387,14 +386,15 @@ impl<'w> Conn<'w> {
         let after = self.sender.send(self.worker, &mut request, response).await;
         unfinished.over = true;
         match after {
-            After::KeepAlive => self.rest_of_body(&mut body).await,
+            After::KeepAlive if body.is_over() && self.input.wire.is_http() => after,
+            After::KeepAlive => Box::pin(self.rest_of_body(&mut body)).await,
             After::Close if said_all => After::Over,
             other => other,
         }
     }
 
     /// What trusted proxies say of the client: it asked that host, over that link.
-    fn origin(&self, mut head: Head) -> Result<Arrived, Fault> {
+    fn origin(&self, mut head: Rc<Head>) -> Result<Arrived, Fault> {
         let body = RequestBody::new(head.body);
         let trusted = &self.worker.server.config.trusted;
         let origin = trusted.origin(&head.fields, self.link.remote_ip);
@@ -417,6 +417,7 @@ impl<'w> Conn<'w> {
         };
         let link = self.link.behind(&origin);
         if let Some(Authority { host, port }) = origin.host {
+            let head = Rc::make_mut(&mut head);
             (head.host, head.port) = (host, port);
         }
         Ok(Arrived {

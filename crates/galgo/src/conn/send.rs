@@ -174,22 +174,24 @@ impl Sender {
                 self.send_file(&part).await?;
                 self.end().await.map(|()| len)
             }
-            Body::Parts(parts) => {
-                self.write_more(head).await?;
-                for part in parts {
-                    match part {
-                        Part::Bytes(b) => self.write_more(&b).await?,
-                        Part::File(f) => self.send_file(&f).await?,
-                    }
-                }
-                // The last part is never followed by more: an empty send pushes what is held back.
-                self.sock.push();
-                self.end().await.map(|()| len)
-            }
+            Body::Parts(parts) => Box::pin(self.parts(head, parts)).await.map(|()| len),
             Body::Empty | Body::Program(_) => {
                 self.write([head, b"", b"", b""], true).await.map(|()| 0)
             }
         }
+    }
+
+    async fn parts(&mut self, head: &[u8], parts: Vec<Part>) -> io::Result<()> {
+        self.write_more(head).await?;
+        for part in parts {
+            match part {
+                Part::Bytes(b) => self.write_more(&b).await?,
+                Part::File(f) => self.send_file(&f).await?,
+            }
+        }
+        // The last part is never followed by more: an empty send pushes what is held back.
+        self.sock.push();
+        self.end().await
     }
 
     /// Sends a piece of a file. A file that became shorter meanwhile cuts the response.
