@@ -81,14 +81,13 @@ impl Run<'_, '_, '_> {
         };
         let Pipes { ours, .. } = pipes;
         self.request.entry.borrow_mut().start = began.elapsed();
-        let io = |e: std::io::Error| Fault::Internal(format!("registering a pipe: {e}"));
         let options = &self.cgi.options;
         Ok(Program::new(Started {
             running,
             born,
-            stdin: ours.stdin.map(Sock::writer).transpose().map_err(io)?,
-            stdout: Sock::reader(ours.stdout).map_err(io)?,
-            stderr: Sock::reader(ours.stderr).map_err(io)?,
+            stdin: ours.stdin.map(Sock::writer),
+            stdout: Sock::reader(ours.stdout),
+            stderr: Sock::reader(ours.stderr),
             clocks,
             kill_grace: options.kill_grace,
             run_to_completion: options.run_to_completion,
