@@ -5,16 +5,16 @@
 //! looked at again at a beat of the clock, and only so many of them at each: what comes sooner waits unread
 //! where it is, and costs nothing.
 
-use std::{cell::Cell, time::Duration};
+use std::cell::Cell;
 
 use crate::tick;
 
 /// Connections of one loop that are looked at again with each beat: 1,000 refusals a second. At 15 µs each
 /// (measured, Linux 6.18) those of the two loops of a processor take 3 % of it.
 const EACH_BEAT: u32 = 50;
-/// The longest pause: the Retry-After of a 503.
-pub const MOST: Duration = Duration::from_secs(1);
-const MOST_BEATS: u64 = (MOST.as_millis() / tick::BEAT.as_millis()) as u64;
+/// The longest pause, in beats: a second, the Retry-After of a 503.
+const MOST_BEATS: u64 = 20;
+const _: () = assert!(MOST_BEATS as u128 * tick::BEAT.as_millis() == 1000);
 
 /// The pauses of one loop's connections.
 #[derive(Debug, Default)]
