@@ -175,6 +175,8 @@ struct Conn<'w> {
     link: Link,
     input: Input,
     sender: Sender,
+    /// The last request was refused for want of capacity.
+    refused: bool,
 }
 
 impl<'w> Conn<'w> {
@@ -211,6 +213,7 @@ impl<'w> Conn<'w> {
             link,
             input,
             sender,
+            refused: false,
         })
     }
 
@@ -220,6 +223,10 @@ impl<'w> Conn<'w> {
             // Boxed, so that an idle connection is small.
             match Box::pin(self.request()).await {
                 After::KeepAlive => {
+                    if std::mem::take(&mut self.refused) {
+                        let draining = || self.worker.server.draining();
+                        self.worker.refused.pause(draining).await;
+                    }
                     let elsewhere = self.elsewhere();
                     if elsewhere.is_some() {
                         return elsewhere;
@@ -382,6 +389,8 @@ impl<'w> Conn<'w> {
                     return After::Reset;
                 }
                 request.last = matches!(fault, Fault::Client(..));
+                // Over a front's connection others ask, too.
+                self.refused = matches!(fault, Fault::Busy(_)) && !link.passed_on;
                 handler::status::failed(self.worker, &request, &fault)
             }
         };
