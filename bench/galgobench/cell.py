@@ -16,6 +16,7 @@ class Cell:
     measure: Callable  # (server) -> result dictionary
     target: Callable | None = None  # (server) -> check.Target, looked at before measuring
     rounds: int | None = None  # when it differs from the run's
+    warmed: bool = False  # asked for a while before each measurement, all servers alike
 
 
 @dataclass

@@ -7,13 +7,17 @@ import resource
 
 from . import load, site
 from .cell import Cell, Table
-from .measure import Floor, Reference, ballast, idle, on_cores
+from .measure import WARM_UP_SECONDS, Floor, Reference, ballast, idle, on_cores
 from .paths import CORES
 
 # Programs whose answer to a growing rate is drawn: a cheap, a usual, a heavy one.
 SWEPT = ["line", "guestbook-c", "guestbook-python"]
 # Languages whose programs galgo keeps loaded (start = "warm").
 WARM = ["c", "rust", "python", "perl", "node"]
+SITES = {
+    "flask": ("Flask site, a page", site.flask_page),
+    "gitweb": (f"gitweb, list of {site.REPOSITORIES} projects", site.projects),
+}
 FRACTIONS = {"line": [0.25, 0.5, 0.75, 1.0, 1.5, 2.0]}
 USUAL_FRACTIONS = [0.5, 1.0, 1.5, 2.0]
 FLOORED = ["bare", "line"]  # compared with the floor: longer measurements
@@ -119,6 +123,11 @@ def warm(size, servers, absent):
         if "line" in present:
             row = f"line/{connections}"
             cells.append(Cell("warm", row, label, able, seconds, once, site.line))
+    for name, (label, target) in SITES.items():
+        if name not in absent:
+            seconds = size.seconds(4)
+            once = wrk(target, 16, seconds)
+            cells.append(Cell("warm", name, label, able, seconds, once, target))
     for language in WARM:
         if f"guestbook-{language}" in absent:
             continue
@@ -127,6 +136,9 @@ def warm(size, servers, absent):
             row, label = f"{language}/{verb}", f"guestbook in {language.capitalize()}, {verb}"
             once = wrk(target(language), 16, seconds)
             cells.append(Cell("warm", row, label, able, seconds, once, target(language)))
+    for cell in cells:
+        cell.warmed = True
+        cell.seconds += WARM_UP_SECONDS
     return Table("warm", "Warm starts: programs loaded once and forked for each request", cells)
 
 

@@ -124,6 +124,10 @@ class Server:
                 words += path.read_text(errors="replace").strip().splitlines()[-3:]
         return " / ".join(words) or "it printed nothing"
 
+    def ready(self, target):
+        """What it keeps ready for a request, comparable; None while it is still preparing."""
+        return ()
+
     def running(self):
         return bool(self.processes) and all(p.poll() is None for p in self.processes)
 
@@ -193,6 +197,16 @@ class GalgoWarm(Galgo):
     template = "galgo-warm.toml"
     serves = {"warm"}
     ballast = None
+    TWINS = 2  # templates of a program; their control socket is descriptor 3
+
+    def ready(self, target):
+        file = str(self.site) + target.path.partition(".cgi")[0] + ".cgi"
+        found = {
+            pid
+            for pid in process.descendants(self.processes[0].pid)
+            if file in process.command(pid) and process.waits(pid) and 3 in process.sockets(pid)
+        }
+        return found if len(found) == self.TWINS else None
 
 
 def drain(pipe):
