@@ -13,6 +13,7 @@ BUILD = ROOT / ".build"
 WORK = BUILD / "bench"  # run-time files of the servers: emptied at every start
 TOOLS = BUILD / "bench-tools"  # floor, the Go peers
 CARGO = BUILD / "cargo" / "bin"  # tortuga, oha
+PYTHON = BUILD / "bench-site" / "bin" / "python"  # with the packages of programs
 RUNS = BENCH / "runs"
 
 CORES = len(os.sched_getaffinity(0))

@@ -28,6 +28,7 @@ class Server:
     serves = {"programs", "files", "pixel"}
     template = None  # file in bench/peers/
     lacks = "its program is missing"  # said when binary() is None
+    keeps = False  # programs, ready for requests to come
     ballast = None  # environment variable that makes it hold memory, if it can
 
     def __init__(self, site):
@@ -192,7 +193,19 @@ class GalgoWarm(Galgo):
     name, label = "galgo-warm", "galgo, warm"
     template = "galgo-warm.toml"
     serves = {"warm"}
+    keeps = True
     ballast = None
+    TWINS = 2  # templates of a program; their control socket is descriptor 3
+
+    def ready(self, target):
+        """What it keeps ready for a request, comparable; None while it is still preparing."""
+        file = str(self.site) + target.path.partition(".cgi")[0] + ".cgi"
+        found = {
+            pid
+            for pid in process.descendants(self.processes[0].pid)
+            if file in process.command(pid) and process.waits(pid) and 3 in process.sockets(pid)
+        }
+        return found if len(found) == self.TWINS else None
 
 
 def drain(pipe):

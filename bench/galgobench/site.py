@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import process
 from .check import Target
-from .paths import EXAMPLES, PROGRAMS, TOOLS, WORK, account
+from .paths import EXAMPLES, PROGRAMS, PYTHON, TOOLS, WORK, account
 
 SITE = WORK / "site"
 FILE_SIZES = {
@@ -26,6 +26,7 @@ SIGNING = "name=John+Carmack&message=Hello+from+id+software%21"
 GREETING = b"Hello from id software!"
 ECHO = EXAMPLES / "programs" / "echo.c"
 # In the order of the tables. Each is looked for in examples/ when the site is built.
+REPOSITORIES = 5  # that gitweb lists
 LANGUAGES = ["c", "rust", "go", "python", "perl", "node", "bash"]
 
 
@@ -53,7 +54,7 @@ def build():
             guestbook(language)
         except Absent as why:
             absent[f"guestbook-{language}"] = str(why)
-    for name, make in (("echo-native", echo), ("echo-wasm", echo_wasm), ("tortuga-echo", tortuga_echo)):
+    for name, make in (("flask", flask_site), ("gitweb", gitweb), ("echo-native", echo), ("echo-wasm", echo_wasm), ("tortuga-echo", tortuga_echo)):
         try:
             make()
         except Absent as why:
@@ -78,6 +79,48 @@ def tortuga_echo():
     if not found:
         raise Absent("no source of Tortuga in cargo's registry: cargo fetch it")
     shutil.copy(found[-1], SITE / "cgi-bin" / "tortuga-echo.wcgi")
+
+
+def flask_site():
+    """In a virtual environment, as such sites are; CGI is Python's wsgiref."""
+    if not PYTHON.exists():
+        raise Absent(f"no {PYTHON}: bench/run makes it")
+    text = (PROGRAMS / "site.py").read_text()
+    cgi("flask").write_text(text.replace("#!/usr/bin/env python3", f"#!{PYTHON}", 1))
+    cgi("flask").chmod(0o755)
+    first_page("flask", PATH_INFO="/", SCRIPT_NAME="/cgi-bin/flask.cgi", **HTTP)
+
+
+GITWEB = Path("/usr/share/gitweb/gitweb.cgi")
+HTTP = {"SERVER_NAME": "localhost", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1"}
+
+
+def gitweb():
+    """As packaged, with the name of its configuration filled in: not every server can be told to
+    pass a variable on."""
+    if not GITWEB.exists():
+        raise Absent(f"no {GITWEB}")
+    for number in range(REPOSITORIES):
+        repository(SITE / "git" / f"project{number}.git")
+    conf = SITE / "gitweb.conf"
+    conf.write_text(f"our $projectroot = '{SITE / 'git'}';\n1;\n")
+    text = GITWEB.read_text().replace('"gitweb_config.perl"', f'"{conf}"')
+    cgi("gitweb").write_text(text)
+    cgi("gitweb").chmod(0o755)
+    first_page("gitweb", SCRIPT_NAME="/cgi-bin/gitweb.cgi", **HTTP)
+
+
+def repository(bare):
+    """One commit, of the servers' user: git reads no repository of somebody else's."""
+    bare.mkdir(parents=True)
+    if os.geteuid() == 0:
+        os.chown(bare, account().pw_uid, account().pw_gid)
+    who = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
+    env = {"PATH": "/usr/bin:/bin"} | dict.fromkeys(who, "ada@example.org")
+    script = "git init -q --bare . && t=$(git write-tree) && c=$(git commit-tree -m first $t) && git update-ref HEAD $c"
+    made = process.spawn(["sh", "-c", script], account=account(), env=env, cwd=bare)
+    if made.wait() != 0:
+        raise Absent("git made no repository")
 
 
 def write_files(public):
@@ -195,10 +238,10 @@ def request(name, **variables):
     return out
 
 
-def first_page(name):
-    """A guestbook that cannot run here is absent, not slow."""
+def first_page(name, **variables):
+    """A program that cannot run here is absent, not slow."""
     try:
-        request(name, REQUEST_METHOD="GET")
+        request(name, REQUEST_METHOD="GET", **variables)
     except (OSError, Absent) as why:
         cgi(name).unlink()
         raise Absent(f"does not run: {why}") from why
@@ -259,6 +302,14 @@ def index(server):
 
 def pixel(server):
     return Target(server.pixel, length=43, contains=(b"GIF89a",))
+
+
+def flask_page(server):
+    return Target(server.program("flask", "/list"), contains=(b"<li>entry 19 of 20",))
+
+
+def projects(server):
+    return Target(server.program("gitweb"), contains=(b"project0.git", b"project4.git"))
 
 
 def reading(language):
