@@ -6,7 +6,6 @@ pub mod framing;
 pub mod front;
 pub mod input;
 pub mod link;
-mod record;
 pub mod send;
 mod stream;
 pub mod wire;
@@ -74,6 +73,8 @@ pub struct Request<'a> {
     pub owes_continue: bool,
     /// The file that a front server means by this request.
     pub named: Option<Named>,
+    /// Variables that the route's authorizer has given.
+    pub granted: Vec<(String, Vec<u8>)>,
     /// Its connection among those of its worker; `galgo run` has none.
     pub count: Option<&'a Count<'a>>,
     /// Nothing behind this request can be trusted to be a request: the connection ends with its response.
@@ -365,6 +366,7 @@ impl<'w> Conn<'w> {
             began,
             stderr: String::new(),
             named,
+            granted: Vec::new(),
             count: Some(&self.count),
             last: false,
         };

@@ -387,9 +387,8 @@ impl Program {
         self.exit
     }
 
-    /// Its output has ended: whether that was the end of a document, or a signal ended the program
-    /// before it had printed all of one.
-    pub async fn killed(&mut self) -> Option<Fault> {
+    /// Its output has ended: how it exits, if that is soon.
+    pub async fn exit(&mut self) -> Option<Exit> {
         if self.reap().is_none() {
             // The moment between the end of output and that of the process is short.
             tokio::task::yield_now().await;
@@ -397,7 +396,13 @@ impl Program {
                 self.exited_within(VERDICT).await;
             }
         }
-        match self.reap()?.status {
+        self.reap()
+    }
+
+    /// Its output has ended: whether that was the end of a document, or a signal ended the program
+    /// before it had printed all of one.
+    pub async fn killed(&mut self) -> Option<Fault> {
+        match self.exit().await?.status {
             status @ Status::Signal(_) => Some(Fault::Script(format!(
                 "the program did not finish its response: it was ended {}",
                 how(status)

@@ -103,10 +103,11 @@ impl Exchange {
     /// Those of `put`.
     pub fn fastcgi<E>(
         begun: Begun,
+        role: fcgi::Role,
         keep: bool,
         put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let head = super::sending::fastcgi_head(keep, put)?;
+        let head = super::sending::fastcgi_head(role, keep, put)?;
         let wire = Wire::Fastcgi(reply::Reply::new(ID));
         Ok(Self::new(begun, wire, Sending::fastcgi(head)))
     }
@@ -120,6 +121,13 @@ impl Exchange {
     #[must_use]
     pub fn with_file(mut self, file: Option<std::os::fd::OwnedFd>) -> Self {
         self.sending.take_from(file);
+        self
+    }
+
+    /// The request is passed on without its body.
+    #[must_use]
+    pub fn without_body(mut self) -> Self {
+        self.sending.without_body();
         self
     }
 
@@ -353,7 +361,9 @@ fn ended(outcome: Outcome, rest: &[u8]) -> End {
         Outcome::CannotMultiplex => {
             script("the application says that it is busy with another request on this connection")
         }
-        Outcome::UnknownRole => script("the application says that it is no responder"),
+        Outcome::UnknownRole => script(
+            "the application says that it does not do what it is asked for (FCGI_UNKNOWN_ROLE)",
+        ),
         Outcome::Other(_) => {
             script("the application ended the request with a status that FastCGI does not know")
         }

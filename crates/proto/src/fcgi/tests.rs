@@ -356,6 +356,25 @@ fn lengths_that_lead_astray_are_refused() {
     );
 }
 
+#[test]
+fn a_header_is_looked_at_where_it_stands() {
+    let header = Header {
+        kind: Kind::Stdin,
+        id: 0x0102,
+        content: 0xfffe,
+        padding: 255,
+    };
+    let bytes = header.bytes();
+    for cut in 0..HEADER {
+        assert_eq!(Header::parse(&bytes[..cut]), Ok(None), "{cut}");
+    }
+    assert_eq!(
+        Header::parse(&[&bytes[..], b"more"].concat()),
+        Ok(Some(header))
+    );
+    assert_eq!(Header::parse(b"HTTP"), Err(RecordError::Version(b'H')));
+}
+
 proptest! {
     #[test]
     fn any_bytes_in_any_pieces_mean_the_same(

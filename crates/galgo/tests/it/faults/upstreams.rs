@@ -222,7 +222,7 @@ fn ends() -> Vec<Row> {
             Outcome::UnknownRole,
             502,
             "script_error",
-            "no responder",
+            "FCGI_UNKNOWN_ROLE",
         ),
         says(
             "an_unknown_status",
@@ -427,6 +427,7 @@ others![
     a_connection_is_kept_for_what_may_be_repeated,
     a_kept_connection_that_closes_is_tried_once_more,
     a_new_connection_that_closes_is_not_tried_again,
+    an_end_that_comes_late,
     nobody_is_kept_from_a_process_by_a_kept_connection,
     a_client_that_leaves_aborts,
     a_body_streams_in_both_directions,
@@ -488,6 +489,31 @@ fn a_new_connection_that_closes_is_not_tried_again() {
     assert_eq!(server.get("/app").status, 502);
     assert_eq!(application.accepted(), 1);
     watch.after(&["script_error"]);
+}
+
+/// Until it has come nobody knows whether the response is whole; then the connection is good for another.
+fn an_end_that_comes_late() {
+    let (seen, wait) = std::sync::mpsc::channel();
+    let wait = std::sync::Mutex::new(wait);
+    let answer = move |_: usize, stream: &mut UnixStream| {
+        while hear(stream).is_some() {
+            say(stream, [head(), stdout("abc"), stdout("")].concat());
+            wait.lock().unwrap().recv().unwrap();
+            say(stream, ended(Outcome::Complete));
+        }
+    };
+    let (application, server) = site(answer, "");
+    let watch = server.watch();
+    for _ in 0..2 {
+        let mut client = server.connect();
+        client.get("/app");
+        assert_eq!(client.head().status, 200);
+        assert!(client.until(b"abc\r\n").is_some());
+        seen.send(()).unwrap();
+        assert!(client.until(b"0\r\n\r\n").is_some());
+    }
+    assert_eq!(application.accepted(), 1);
+    watch.after(&["ok", "ok"]);
 }
 
 /// An application with one process: what waits for it on a new connection gets it, kept connections or not.
