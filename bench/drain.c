@@ -1,7 +1,10 @@
 // The load generator for big bodies. wrk reads 8 KB at a time and would be most of what is
 // measured; this one tells the kernel to drop the bytes uncopied (MSG_TRUNC on TCP).
 //
-//   drain -c CONNECTIONS -s SECONDS PORT PATH
+//   drain -c CONNECTIONS -s SECONDS [-r READ] PORT PATH
+//
+// With -r the bytes are read, READ of them a call, as a client on this machine would: then the copy to
+// the client, which no other machine's client would take from the server, is part of what is measured.
 //
 // Each connection is a thread: connect, one request with "Connection: close", receive until
 // the end, again. Prints JSON: answers, bytes (with heads and framing), seconds, errors
@@ -21,6 +24,7 @@ enum { MOST_CONNECTIONS = 256 };
 static struct sockaddr_in server;
 static char request[4096];
 static double deadline;
+static size_t read_size; // 0: dropped
 
 struct client {
     long answers, errors;
@@ -45,8 +49,9 @@ static long long receive(int from) {
     }
     if (memcmp(head + 8, " 200", 4) != 0) return -1;
     long long total = (long long)have;
+    static __thread char memory[1 << 18];
     for (;;) {
-        ssize_t n = recv(from, NULL, 1 << 22, MSG_TRUNC);
+        ssize_t n = read_size ? recv(from, memory, read_size, 0) : recv(from, NULL, 1 << 22, MSG_TRUNC);
         if (n < 0) return -1;
         if (n == 0) return total;
         total += n;
@@ -86,13 +91,14 @@ static void *run(void *argument) {
 int main(int argc, char **argv) {
     int connections = 1, option;
     double seconds = 1;
-    while ((option = getopt(argc, argv, "c:s:")) != -1) {
+    while ((option = getopt(argc, argv, "c:s:r:")) != -1) {
         if (option == 'c') connections = atoi(optarg);
         else if (option == 's') seconds = atof(optarg);
+        else if (option == 'r') read_size = (size_t)atoi(optarg);
         else return 2;
     }
-    if (optind + 2 != argc || connections < 1 || connections > MOST_CONNECTIONS) {
-        fprintf(stderr, "usage: drain [-c CONNECTIONS] [-s SECONDS] PORT PATH\n");
+    if (optind + 2 != argc || connections < 1 || connections > MOST_CONNECTIONS || read_size > 1 << 18) {
+        fprintf(stderr, "usage: drain [-c CONNECTIONS] [-s SECONDS] [-r READ] PORT PATH\n");
         return 2;
     }
     server.sin_family = AF_INET;

@@ -30,6 +30,8 @@ use crate::{
 
 /// Connections the kernel may hold before they are accepted; capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
+/// Connections taken in a row before those that are there get their turn.
+const IN_A_ROW: usize = 16;
 /// Without descriptors, accepting is tried again after this.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -81,6 +83,8 @@ pub struct Accepted {
     pub fd: OwnedFd,
     /// The client; `None` for a Unix socket.
     pub remote: Option<SocketAddr>,
+    /// Our address, where it is the same for all connections of the listener.
+    pub local: Option<SocketAddr>,
     /// What is spoken on it.
     pub speaks: Speaks,
     /// What it was asked for until now.
@@ -152,6 +156,14 @@ impl Listener {
         }
     }
 
+    /// The address that all its connections have on our side.
+    fn only_address(&self) -> Option<SocketAddr> {
+        match self.listen.address {
+            Address::Tcp(at) if !at.ip().is_unspecified() => Some(at),
+            Address::Tcp(_) | Address::Unix(_) => None,
+        }
+    }
+
     /// The file of a Unix socket, to remove when the server ends.
     pub fn socket_file(&self) -> Option<SocketFile> {
         self.file.clone()
@@ -211,6 +223,7 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
 /// Accepts connections on `listener` until the server drains.
 pub async fn accept(worker: Rc<Worker>, listener: Listener) {
     let mut phase = worker.server.phase.clone();
+    let local = listener.only_address();
     let fd = match register(listener.fd, Interest::READABLE) {
         Ok(fd) => fd,
         Err(e) => {
@@ -231,35 +244,40 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener) {
                 Err(_) => return,
             },
         };
-        match guard.try_io(|fd| accept_one(fd.get_ref().as_fd())) {
-            Err(_would_block) => {}
-            Ok(Ok((fd, remote))) => {
-                let accepted = Accepted {
-                    fd,
-                    remote,
-                    speaks: listener.listen.speaks,
-                    asked: Asked::Nothing,
-                };
-                balance::place(&worker, accepted);
-            }
-            Ok(Err(e)) => {
-                let out = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
-                if out
-                    .iter()
-                    .any(|o| e.raw_os_error() == Some(o.raw_os_error()))
-                {
-                    // Descriptors are reserved, so this is the whole system's shortage.
-                    worker.server.make_room();
-                    worker
-                        .server
-                        .logs
-                        .error
-                        .write(Level::Error, "accept", &e.to_string());
-                    tokio::time::sleep(RETRY).await;
+        for _ in 0..IN_A_ROW {
+            match guard.try_io(|fd| accept_one(fd.get_ref().as_fd())) {
+                Err(_would_block) => break,
+                Ok(Ok((fd, remote))) => {
+                    let accepted = Accepted {
+                        fd,
+                        remote,
+                        local,
+                        speaks: listener.listen.speaks,
+                        asked: Asked::Nothing,
+                    };
+                    balance::place(&worker, accepted);
                 }
-                // Anything else concerns one connection that is gone already (accept(2)).
+                Ok(Err(e)) => {
+                    not_accepted(&worker, &e).await;
+                    break;
+                }
             }
         }
+    }
+}
+
+/// A connection could not be accepted. Most that goes wrong concerns one that is gone already (accept(2)).
+async fn not_accepted(worker: &Worker, e: &io::Error) {
+    let out = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    if out
+        .iter()
+        .any(|o| e.raw_os_error() == Some(o.raw_os_error()))
+    {
+        // Descriptors are reserved, so this is the whole system's shortage.
+        worker.server.make_room();
+        let errors = &worker.server.logs.error;
+        errors.write(Level::Error, "accept", &e.to_string());
+        tokio::time::sleep(RETRY).await;
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{buf::Buf, pool};
 use rustix::{
     buffer::spare_capacity,
     io::Errno,
+    net::{SendAncillaryBuffer, SendFlags, sendmsg},
     pipe::{SpliceFlags, splice},
 };
 use tokio::io::{
@@ -162,6 +163,16 @@ impl Sock {
             .await
     }
 
+    /// As [`Sock::write`], and lets what does not fill a segment wait for more, or for the end of the
+    /// connection (`MSG_MORE`).
+    pub async fn write_more(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.run(Interest::WRITABLE, |fd| {
+            let mut nothing = SendAncillaryBuffer::default();
+            sendmsg(fd, bufs, &mut nothing, SendFlags::MORE)
+        })
+        .await
+    }
+
     /// Waits for output that may stay where it is: says how much is in the pipe. Less than `least`, and
     /// the end of file, are read instead.
     pub async fn waiting(&self, least: usize, buf: &mut Vec<u8>) -> io::Result<Came> {
@@ -194,14 +205,6 @@ impl Sock {
     pub fn widen(&self, bytes: usize) {
         // Without it everything works, in smaller pieces.
         let _ = rustix::pipe::fcntl_setpipe_size(&self.fd, bytes);
-    }
-
-    /// Sends what fits of `bytes` and tells the kernel that more follows (`MSG_MORE`).
-    pub async fn send_more(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.run(Interest::WRITABLE, |fd| {
-            rustix::net::send(fd, bytes, rustix::net::SendFlags::MORE)
-        })
-        .await
     }
 
     /// Sends at once what `MSG_MORE` held back.

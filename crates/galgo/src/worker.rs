@@ -27,6 +27,7 @@ use crate::{
     idle::Idle,
     listen::Accepted,
     log::{Logs, access::Entry},
+    refused::Refused,
     tick,
     upstream::Upstream,
     warm::Warm,
@@ -200,6 +201,8 @@ pub struct Worker {
     pub ids: Ids,
     /// Connections waiting for a request.
     pub idle: Idle,
+    /// Connections on which a request was refused for want of capacity.
+    pub refused: Refused,
     /// /dev/null, the standard input of programs that get no body.
     pub null: OwnedFd,
     date: RefCell<(u64, Rc<str>)>,
@@ -227,6 +230,7 @@ impl Worker {
             spawner: RefCell::new(spawner),
             ids: Ids::new(),
             idle,
+            refused: Refused::default(),
             date: RefCell::new((0, "".into())),
             busy: Cell::new(0),
             ending: Cell::new(false),

@@ -241,7 +241,8 @@ impl Authority {
             let address: Ipv6Addr = raw[1..end].parse().ok()?;
             (format!("[{address}]"), &raw[end + 1..])
         } else {
-            let (name, port) = raw.split_at(raw.find(':').unwrap_or(raw.len()));
+            let colon = raw.bytes().position(|b| b == b':');
+            let (name, port) = raw.split_at(colon.unwrap_or(raw.len()));
             (reg_name(name)?, port)
         };
         let port = match port.strip_prefix(':') {
@@ -266,15 +267,13 @@ fn reg_name(name: &str) -> Option<String> {
     }
     let name = name.strip_suffix('.').unwrap_or(name);
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_~".contains(&b);
-    if !name
-        .split('.')
-        .all(|label| !label.is_empty() && label.bytes().all(fits))
-    {
+    let mut labels = name.as_bytes().split(|&b| b == b'.');
+    if !labels.all(|label| !label.is_empty() && label.iter().copied().all(fits)) {
         return None;
     }
     // `127.1` and `2130706433` are addresses to some resolvers and names to others.
-    let last = name.rsplit('.').next()?;
-    if last.bytes().all(|b| b.is_ascii_digit()) && name.parse::<Ipv4Addr>().is_err() {
+    let last = name.as_bytes().rsplit(|&b| b == b'.').next()?;
+    if last.iter().all(u8::is_ascii_digit) && name.parse::<Ipv4Addr>().is_err() {
         return None;
     }
     Some(name.to_ascii_lowercase())

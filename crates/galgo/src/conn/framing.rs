@@ -1,7 +1,5 @@
 //! How a response is framed: its head, and how the end of its body is marked (RFC 9112, 6).
 
-use std::io;
-
 use galgo_proto::{
     fields::lists,
     h1::{Method, Version},
@@ -107,7 +105,6 @@ pub(super) fn head(
     version: Version,
     keep_alive: bool,
 ) -> Vec<u8> {
-    use io::Write as _;
     let mut out = Vec::with_capacity(512);
     let http = wire.is_http();
     let protocol = if http { "HTTP/1.1" } else { "Status:" };
@@ -115,33 +112,69 @@ pub(super) fn head(
         .reason
         .as_deref()
         .unwrap_or_else(|| status::reason(response.status));
-    // INVARIANT: writing to a Vec does not fail.
-    let _ = write!(out, "{protocol} {} {reason}\r\n", response.status);
+    let mut put = |parts: &[&[u8]]| parts.iter().for_each(|p| out.extend_from_slice(p));
+    let mut digits = [0; DIGITS];
+    let status = decimal(response.status.into(), &mut digits);
+    put(&[
+        protocol.as_bytes(),
+        b" ",
+        status,
+        b" ",
+        reason.as_bytes(),
+        b"\r\n",
+    ]);
     if http && !response.fields.has("date") {
-        let _ = write!(out, "Date: {}\r\n", worker.date());
+        put(&[b"Date: ", worker.date().as_bytes(), b"\r\n"]);
     }
     if http && !response.fields.has("server") {
-        out.extend_from_slice(b"Server: galgo\r\n");
+        put(&[b"Server: galgo\r\n"]);
     }
     for (name, value) in response.fields.iter() {
-        for part in [name, b": ", value, b"\r\n"] {
-            out.extend_from_slice(part);
-        }
+        put(&[name, b": ", value, b"\r\n"]);
     }
     match framing {
         Framing::Length(n) => {
-            let _ = write!(out, "Content-Length: {n}\r\n");
+            put(&[b"Content-Length: ", decimal(n, &mut digits), b"\r\n"]);
         }
-        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        Framing::Chunked => put(&[b"Transfer-Encoding: chunked\r\n"]),
         Framing::Bodiless | Framing::UntilClose | Framing::Raw => {}
     }
     if !http {
     } else if !keep_alive {
-        out.extend_from_slice(b"Connection: close\r\n");
+        put(&[b"Connection: close\r\n"]);
     } else if version == Version::Http10 {
-        out.extend_from_slice(b"Connection: keep-alive\r\n");
+        put(&[b"Connection: keep-alive\r\n"]);
     }
-    out.extend_from_slice(b"\r\n");
+    put(&[b"\r\n"]);
     debug_assert!(!lists(&response.fields, "transfer-encoding", "chunked"));
     out
+}
+
+/// The digits of the largest number.
+const DIGITS: usize = 20;
+
+/// A number as text: `write!` takes four times the instructions for it.
+fn decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
+    let mut first = DIGITS;
+    loop {
+        first -= 1;
+        // INVARIANT: a digit is below ten, and there are no more than DIGITS.
+        digits[first] = b'0' + u8::try_from(n % 10).unwrap_or_default();
+        n /= 10;
+        if n == 0 {
+            return &digits[first..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_display_has_them() {
+        for n in [0, 7, 10, 200, 65_535, 1_000_000, u64::MAX] {
+            assert_eq!(decimal(n, &mut [0; DIGITS]), n.to_string().as_bytes());
+        }
+    }
 }

@@ -3,6 +3,8 @@
 //! One request at a time on a connection, as FCGI_GET_VALUES says (FCGI_MPXS_CONNS=0): another one meanwhile is
 //! answered FCGI_CANT_MPX_CONN. What breaks the protocol ends the connection: nothing behind it has a meaning.
 
+use std::rc::Rc;
+
 use galgo_proto::{
     Parsed,
     fcgi::{self, HEADER, Header, Kind, MANAGEMENT, Outcome, Pairs, Role},
@@ -27,7 +29,7 @@ const MOST_OWED: usize = 4 << 10;
 #[derive(Debug)]
 pub struct Arrived {
     /// Its head.
-    pub head: Head,
+    pub head: Rc<Head>,
     /// Its own link, where that is not the connection's.
     pub link: Option<Link>,
     /// Where its body comes from.
@@ -332,7 +334,7 @@ impl Arrived {
             path_info: gateway.path_info,
         };
         Self {
-            head: gateway.head,
+            head: Rc::new(gateway.head),
             link: Some(link),
             body,
             named: Some(named),

@@ -34,10 +34,10 @@ impl Link {
     pub fn between(remote: Option<SocketAddr>, local: Option<SocketAddr>) -> Self {
         let remote_ip = remote.map(|a| a.ip().to_canonical());
         Self {
-            remote: remote_ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into()),
+            remote: remote_ip.map_or_else(|| "unix".into(), text),
             remote_ip,
             remote_port: remote.map(|a| a.port()),
-            local: local.map_or_else(|| "".into(), |a| a.ip().to_canonical().to_string().into()),
+            local: local.map_or_else(|| "".into(), |a| text(a.ip().to_canonical())),
             port: local.map_or(0, |a| a.port()),
             https: false,
             user: None,
@@ -45,10 +45,10 @@ impl Link {
         }
     }
 
-    /// The link of a socket whose peer is `remote`.
-    pub fn of(sock: impl AsFd, remote: Option<SocketAddr>) -> Self {
-        let local = rustix::net::getsockname(sock.as_fd()).ok();
-        Self::between(remote, local.and_then(|a| SocketAddr::try_from(a).ok()))
+    /// The link of a socket whose peer is `remote`, and which is `local` where that is known.
+    pub fn of(sock: impl AsFd, remote: Option<SocketAddr>, local: Option<SocketAddr>) -> Self {
+        let own = || SocketAddr::try_from(rustix::net::getsockname(sock.as_fd()).ok()?).ok();
+        Self::between(remote, local.or_else(own))
     }
 
     /// The address of the client's socket.
@@ -66,7 +66,7 @@ impl Link {
             ..self.clone()
         };
         if let Some(client) = origin.client {
-            link.remote = client.to_string().into();
+            link.remote = text(client);
             link.remote_ip = Some(client);
             link.remote_port = origin.client_port;
         }
@@ -75,7 +75,6 @@ impl Link {
 
     /// The link of a client that a FastCGI or SCGI front speaks for.
     pub fn through(gateway: &Gateway) -> Self {
-        let text = |ip: IpAddr| -> Rc<str> { ip.to_string().into() };
         let user = gateway.user.as_ref();
         Self {
             remote: gateway.remote.map_or_else(|| "unix".into(), text),
@@ -101,5 +100,41 @@ impl Link {
             server_port: self.port,
             https: self.https,
         }
+    }
+}
+
+/// An address as text. Made for every connection, where `Display` has a tenth of all instructions.
+fn text(ip: IpAddr) -> Rc<str> {
+    let IpAddr::V4(ip) = ip else {
+        return ip.to_string().into();
+    };
+    let mut text = String::with_capacity("255.255.255.255".len());
+    for (i, octet) in ip.octets().into_iter().enumerate() {
+        if i > 0 {
+            text.push('.');
+        }
+        let (hundreds, tens, ones) = (octet / 100, octet / 10 % 10, octet % 10);
+        if hundreds > 0 {
+            text.push(char::from(b'0' + hundreds));
+        }
+        if hundreds > 0 || tens > 0 {
+            text.push(char::from(b'0' + tens));
+        }
+        text.push(char::from(b'0' + ones));
+    }
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_as_display_has_them() {
+        for octet in 0..=255 {
+            let ip = IpAddr::from([octet, 0, 10, 255 - octet]);
+            assert_eq!(&*text(ip), ip.to_string());
+        }
+        assert_eq!(&*text(IpAddr::from([0; 16])), "::");
     }
 }

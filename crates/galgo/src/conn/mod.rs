@@ -175,6 +175,8 @@ struct Conn<'w> {
     link: Link,
     input: Input,
     sender: Sender,
+    /// The last request was refused for want of capacity.
+    refused: bool,
 }
 
 impl<'w> Conn<'w> {
@@ -189,13 +191,14 @@ impl<'w> Conn<'w> {
             half_closed: false,
             wire: Wire::Http,
         };
-        let mut link = Link::of(&*sock, accepted.remote);
+        let mut link = Link::of(&*sock, accepted.remote, accepted.local);
         if !may_speak(worker, accepted.speaks, &link) {
             return None;
         }
         if accepted.speaks == Speaks::Proxied {
             let by = Instant::now() + http.head_timeout;
-            let said = timeout_at(by, proxy::read(&mut input)).await.ok()?.ok()?;
+            let said = Box::pin(proxy::read(&mut input));
+            let said = timeout_at(by, said).await.ok()?.ok()?;
             if let Some((from, to)) = said {
                 link = Link::between(Some(from), Some(to));
             }
@@ -210,6 +213,7 @@ impl<'w> Conn<'w> {
             link,
             input,
             sender,
+            refused: false,
         })
     }
 
@@ -219,6 +223,10 @@ impl<'w> Conn<'w> {
             // Boxed, so that an idle connection is small.
             match Box::pin(self.request()).await {
                 After::KeepAlive => {
+                    if std::mem::take(&mut self.refused) {
+                        let draining = || self.worker.server.draining();
+                        self.worker.refused.pause(draining).await;
+                    }
                     let elsewhere = self.elsewhere();
                     if elsewhere.is_some() {
                         return elsewhere;
@@ -226,7 +234,7 @@ impl<'w> Conn<'w> {
                 }
                 After::Over if self.is_drained() => break,
                 After::Close | After::Over => {
-                    self.linger().await;
+                    Box::pin(self.linger()).await;
                     break;
                 }
                 After::Reset => {
@@ -260,6 +268,7 @@ impl<'w> Conn<'w> {
             let accepted = Accepted {
                 fd: sock.into_fd(),
                 remote: link.peer(),
+                local: None,
                 speaks,
                 asked: Asked::Other,
             };
@@ -299,15 +308,15 @@ impl<'w> Conn<'w> {
                 };
                 return self.origin(head).map(Some);
             }
-            Speaks::FastCgi => timeout_at(by, front::fastcgi(input, wire, &limits)).await,
-            Speaks::Scgi => timeout_at(by, front::scgi(input, wire, &limits)).await,
+            Speaks::FastCgi => timeout_at(by, Box::pin(front::fastcgi(input, wire, &limits))).await,
+            Speaks::Scgi => timeout_at(by, Box::pin(front::scgi(input, wire, &limits))).await,
         };
         self.input.wire = self.sender.wire;
         arrived.unwrap_or(Err(LATE_HEAD))
     }
 
     /// Reads a head. `Ok(None)`: the client closed without sending one.
-    async fn head(&mut self) -> Result<Option<Head>, Fault> {
+    async fn head(&mut self) -> Result<Option<Rc<Head>>, Fault> {
         let http = &self.worker.server.config.http;
         let limits = http.head_limits();
         let by = Instant::now() + http.head_timeout;
@@ -319,7 +328,7 @@ impl<'w> Conn<'w> {
             {
                 let head = Head::parse(&self.input.buf.bytes()[..end], &limits).map_err(refused)?;
                 self.input.buf.consume(end);
-                return Ok(Some(head));
+                return Ok(Some(Rc::new(head)));
             }
             match timeout_at(by, self.input.fill(0)).await {
                 Err(_elapsed) => return Err(LATE_HEAD),
@@ -341,9 +350,8 @@ impl<'w> Conn<'w> {
         } = match self.arrive().await {
             Ok(None) => return After::Close,
             Ok(Some(arrived)) => arrived,
-            Err(fault) => return self.refuse_head(&fault).await,
+            Err(fault) => return Box::pin(self.refuse_head(&fault)).await,
         };
-        let head = Rc::new(head);
         let link = link.as_ref().unwrap_or(&self.link);
         // RFC 9112, 9.6: who asks for the end of the connection must not send more on it.
         let said_all = !head.keep_alive && head.body == BodyLen::None;
@@ -381,20 +389,23 @@ impl<'w> Conn<'w> {
                     return After::Reset;
                 }
                 request.last = matches!(fault, Fault::Client(..));
+                // Over a front's connection others ask, too.
+                self.refused = matches!(fault, Fault::Busy(_)) && !link.passed_on;
                 handler::status::failed(self.worker, &request, &fault)
             }
         };
         let after = self.sender.send(self.worker, &mut request, response).await;
         unfinished.over = true;
         match after {
-            After::KeepAlive => self.rest_of_body(&mut body).await,
+            After::KeepAlive if body.is_over() && self.input.wire.is_http() => after,
+            After::KeepAlive => Box::pin(self.rest_of_body(&mut body)).await,
             After::Close if said_all => After::Over,
             other => other,
         }
     }
 
     /// What trusted proxies say of the client: it asked that host, over that link.
-    fn origin(&self, mut head: Head) -> Result<Arrived, Fault> {
+    fn origin(&self, mut head: Rc<Head>) -> Result<Arrived, Fault> {
         let body = RequestBody::new(head.body);
         let trusted = &self.worker.server.config.trusted;
         let origin = trusted.origin(&head.fields, self.link.remote_ip);
@@ -417,6 +428,7 @@ impl<'w> Conn<'w> {
         };
         let link = self.link.behind(&origin);
         if let Some(Authority { host, port }) = origin.host {
+            let head = Rc::make_mut(&mut head);
             (head.host, head.port) = (host, port);
         }
         Ok(Arrived {

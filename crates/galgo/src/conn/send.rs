@@ -48,6 +48,8 @@ pub struct Sender {
     pub(super) ended: bool,
     /// The exit status of the program that answers, as far as it is known: a front server is told.
     pub(super) status: u32,
+    /// The connection ends with the response, which leaves with its end in one segment.
+    closing: bool,
 }
 
 impl Sender {
@@ -59,6 +61,7 @@ impl Sender {
             wire: Wire::Http,
             ended: false,
             status: 0,
+            closing: false,
         }
     }
 
@@ -68,13 +71,17 @@ impl Sender {
         self.wire = wire;
         self.ended = false;
         self.status = 0;
+        self.closing = false;
     }
 
     /// Writes `parts` of a response, and its end with the `last` of them.
     async fn write(&mut self, parts: [&[u8]; 4], last: bool) -> io::Result<()> {
         let Self { sock, pace, .. } = self;
         let status = last.then_some(self.status);
-        self.wire.write(sock, pace, parts, status).await?;
+        match self.closing && self.wire == Wire::Http {
+            true => write_last(sock, pace, &mut parts.map(IoSlice::new)).await?,
+            false => self.wire.write(sock, pace, parts, status).await?,
+        }
         self.ended |= last;
         Ok(())
     }
@@ -126,13 +133,15 @@ impl Sender {
         request.entry.borrow_mut().status = response.status;
         let body = std::mem::replace(&mut response.body, Body::Empty);
         if let Body::Program(output) = body {
-            return self.program(worker, request, response, *output).await;
+            // Boxed, so that other responses need no room for it.
+            return Box::pin(self.program(worker, request, response, *output)).await;
         }
         let framing = match bodiless(request, response.status) {
             true => Framing::Bodiless,
             false => Framing::Length(body.len()),
         };
         let keep_alive = keeps_alive(worker, request, framing);
+        self.closing = !keep_alive;
         let head = static_head(worker, request, &response, &body, framing, keep_alive);
         let sent = self.whole(&head, body, framing).await;
         let mut entry = request.entry.borrow_mut();
@@ -170,22 +179,24 @@ impl Sender {
                 self.send_file(&part).await?;
                 self.end().await.map(|()| len)
             }
-            Body::Parts(parts) => {
-                self.write_more(head).await?;
-                for part in parts {
-                    match part {
-                        Part::Bytes(b) => self.write_more(&b).await?,
-                        Part::File(f) => self.send_file(&f).await?,
-                    }
-                }
-                // The last part is never followed by more: an empty send pushes what is held back.
-                self.sock.push();
-                self.end().await.map(|()| len)
-            }
+            Body::Parts(parts) => Box::pin(self.parts(head, parts)).await.map(|()| len),
             Body::Empty | Body::Program(_) => {
                 self.write([head, b"", b"", b""], true).await.map(|()| 0)
             }
         }
+    }
+
+    async fn parts(&mut self, head: &[u8], parts: Vec<Part>) -> io::Result<()> {
+        self.write_more(head).await?;
+        for part in parts {
+            match part {
+                Part::Bytes(b) => self.write_more(&b).await?,
+                Part::File(f) => self.send_file(&f).await?,
+            }
+        }
+        // The last part is never followed by more: an empty send pushes what is held back.
+        self.sock.push();
+        self.end().await
     }
 
     /// Sends a piece of a file. A file that became shorter meanwhile cuts the response.
@@ -315,10 +326,16 @@ pub(super) async fn write_all(
 }
 
 /// Writes `bytes`, telling the kernel that more follows.
-pub(super) async fn write_more(sock: &Sock, pace: &mut Pace, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let n = pace.wait(sock.send_more(bytes)).await?;
-        bytes = &bytes[n..];
+pub(super) async fn write_more(sock: &Sock, pace: &mut Pace, bytes: &[u8]) -> io::Result<()> {
+    write_last(sock, pace, &mut [IoSlice::new(bytes)]).await
+}
+
+/// Writes all of `parts`, telling the kernel that more follows: bytes, or the end of the connection.
+async fn write_last(sock: &Sock, pace: &mut Pace, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    IoSlice::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        let n = pace.wait(sock.write_more(parts)).await?;
+        IoSlice::advance_slices(&mut parts, n);
     }
     Ok(())
 }

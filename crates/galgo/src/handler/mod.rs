@@ -77,7 +77,7 @@ async fn first(
         }
         worker.server.admission.refuse_if_full()?;
         let (cgi, script) = found.map_err(refused)?;
-        return cgi::answer(worker, request, head, route, cgi, script).await;
+        return Box::pin(cgi::answer(worker, request, head, route, cgi, script)).await;
     }
     let found = route::find(&worker.server.config.routes, &head.host, &head.target.path);
     let programs = found.is_some_and(|f| matches!(f.route.handler, Handler::Cgi(_)));
@@ -120,9 +120,12 @@ async fn answer(
             // Whoever is turned away must not cost those who are served: no program is looked for.
             worker.server.admission.refuse_if_full()?;
             let script = route::program(cgi, &found.route.path, path).map_err(refused)?;
-            cgi::answer(worker, request, head, found.route, cgi, script).await
+            // Boxed, as below: a file's request need not make room for what a program's keeps.
+            Box::pin(cgi::answer(worker, request, head, found.route, cgi, script)).await
         }
-        Handler::Upstream(up) => upstream::answer(worker, request, head, &found, up).await,
+        Handler::Upstream(up) => {
+            Box::pin(upstream::answer(worker, request, head, &found, up)).await
+        }
         Handler::Files(files) => {
             let response = files::answer(files, head, found.rest);
             Ok(Answer::Response(status::dress(request, response)))

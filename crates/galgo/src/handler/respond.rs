@@ -1,5 +1,7 @@
 //! A constant answer from memory, for any method.
 
+use galgo_proto::Fields;
+
 use crate::{
     body::{Body, Response},
     config::Respond,
@@ -8,6 +10,7 @@ use crate::{
 /// The answer of a `respond` route.
 pub fn answer(respond: &Respond) -> Response {
     let mut response = Response::new(respond.status);
+    response.fields = Fields::with_capacity(1 + respond.headers.len(), 128);
     if let Some(content_type) = &respond.content_type {
         response.fields.push("Content-Type", content_type);
     }

@@ -29,6 +29,9 @@ const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 pub(super) const EXIT_GRACE: Duration = Duration::from_millis(250);
 /// The most that a pipe holds without privileges (pipe(7)).
 pub(super) const PIPE_MOST: usize = 1 << 20;
+/// Who has printed as much as a pipe holds without being widened has more to say than most: from then on
+/// it is left in the pipe, whatever the pieces it is written in.
+const BULK: usize = pool::SIZE;
 /// Less than this is read and written: splicing has to look how much is there, and to frame it apart.
 const SPLICE_LEAST: usize = 16 << 10;
 /// Who dies of a signal closes its output on the way: the signal is known within this, or there is none.
@@ -56,7 +59,9 @@ pub struct Program {
     run_to_completion: bool,
     /// Large output may be spliced.
     splices: bool,
-    /// Output comes in whole buffers: it is left in its pipe, which has been widened.
+    /// Bytes of output that were read.
+    read: usize,
+    /// There is much output: it is left in its pipe, which has been widened.
     bulk: bool,
     /// Given back when the process is gone.
     _permit: Permit,
@@ -119,6 +124,7 @@ impl Program {
             kill_grace: s.kill_grace,
             run_to_completion: s.run_to_completion,
             splices: false,
+            read: 0,
             bulk: false,
             _permit: s.permit,
         }
@@ -149,6 +155,7 @@ impl Program {
             clocks,
             out,
             splices,
+            read,
             bulk,
             ..
         } = self;
@@ -160,7 +167,8 @@ impl Program {
             biased;
             came = come(sock, *bulk, out) => match came {
                 Ok(Came::Read(n)) if n > 0 => {
-                    if *splices && n == pool::SIZE && !*bulk {
+                    *read = read.saturating_add(n);
+                    if *splices && *read >= BULK && !*bulk {
                         *bulk = true;
                         sock.widen(PIPE_MOST);
                     }

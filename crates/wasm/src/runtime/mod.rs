@@ -3,6 +3,7 @@
 mod compiler;
 mod instance;
 mod modules;
+mod prune;
 mod supervisor;
 
 use std::{
