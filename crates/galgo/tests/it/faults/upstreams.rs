@@ -364,6 +364,15 @@ fn site(
     (application, site.start())
 }
 
+/// With one event loop: a connection is kept there before the next request is looked at, and not a moment later.
+fn one_worker(
+    answer: impl Fn(usize, &mut UnixStream) + Send + Sync + 'static,
+) -> (Application, Server) {
+    let site = Site::new().top("workers = 1").table(ROUTE);
+    let application = Application::start(site.path(), answer);
+    (application, site.start())
+}
+
 fn hostile(row: Arc<Row>) {
     let own = row.clone();
     let (seen, wait) = std::sync::mpsc::channel();
@@ -448,7 +457,7 @@ fn a_connection_is_kept_for_what_may_be_repeated() {
             say(stream, document(format!("{n}")));
         }
     };
-    let (application, server) = site(answer, "");
+    let (application, server) = one_worker(answer);
     let watch = server.watch();
     for _ in 0..3 {
         assert_eq!(server.get("/app").text(), "0");
@@ -474,7 +483,7 @@ fn a_kept_connection_that_closes_is_tried_once_more() {
             hold(stream);
         }
     };
-    let (application, server) = site(answer, "");
+    let (application, server) = one_worker(answer);
     let watch = server.watch();
     assert_eq!(server.get("/app").text(), "0");
     assert_eq!(server.get("/app").text(), "1");
@@ -502,7 +511,7 @@ fn an_end_that_comes_late() {
             say(stream, ended(Outcome::Complete));
         }
     };
-    let (application, server) = site(answer, "");
+    let (application, server) = one_worker(answer);
     let watch = server.watch();
     for _ in 0..2 {
         let mut client = server.connect();
