@@ -16,6 +16,9 @@ CARGO = BUILD / "cargo" / "bin"  # tortuga, oha
 RUNS = BENCH / "runs"
 
 CORES = len(os.sched_getaffinity(0))
+# Processes of FastCGI programs: each serves one connection at a time, and servers keep 16 a core.
+DOCUMENT_PROCESSES = 16 * CORES + 32
+PHP_PROCESSES = 16 * CORES
 
 
 def account():

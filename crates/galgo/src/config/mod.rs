@@ -336,6 +336,8 @@ pub struct Upstream {
     pub document_root: Option<PathBuf>,
     /// Variables set in addition, in the order of their names.
     pub env: Vec<(String, String)>,
+    /// Files that it may hand over.
+    pub handover: Handover,
     /// How it is asked, and for workers how they are run.
     pub options: CgiOptions,
     /// Requests at once: each has a connection of its own.

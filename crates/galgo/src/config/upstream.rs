@@ -12,8 +12,8 @@ use serde::{
 use toml::Spanned;
 
 use super::{
-    Address, CgiOptions, CgiRoot, Config, ConfigError, Listen, Protocol, Speaks, To, Upstream,
-    Workers,
+    Address, CgiOptions, CgiRoot, Config, ConfigError, Handover, Listen, Protocol, Speaks, To,
+    Upstream, Workers,
     error::Text,
     folder,
     raw::{RawRoute, RawWorkers, Typed},
@@ -114,6 +114,7 @@ impl Text<'_> {
             scripts,
             document_root,
             env: self.env(route)?,
+            handover: self.handover(route, config)?,
             running,
             connect_timeout: self.time(&route.connect_timeout, CONNECT, 1, 600_000)?,
             keep: match &to {
@@ -234,6 +235,7 @@ impl Upstream {
             scripts: None,
             document_root: None,
             env: Vec::new(),
+            handover: Handover::default(),
             options: CgiOptions::default(),
             running: RUNNING,
             connect_timeout: CONNECT,

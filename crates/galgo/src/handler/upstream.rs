@@ -18,7 +18,7 @@ use super::{
     variables::{self, Known},
 };
 use crate::{
-    config::{self, BodyMode, Handover, Protocol},
+    config::{self, BodyMode, Protocol},
     conn::Request,
     fault::Fault,
     log::Source,
@@ -30,12 +30,6 @@ use crate::{
         exchange::{Begun, Exchange},
     },
     worker::Worker,
-};
-
-/// Applications hand no files over: fields that ask for it are removed.
-static NO_FILES: Handover = Handover {
-    folders: Vec::new(),
-    paths: Vec::new(),
 };
 
 /// Answers a request by asking the application of its route.
@@ -96,7 +90,7 @@ impl Ask<'_, '_, '_> {
             source: self.source(),
             nph: false,
             options: &self.config.options,
-            handover: &NO_FILES,
+            handover: &self.config.handover,
             head: self.head,
             request: self.request,
         };
