@@ -5,9 +5,11 @@
 //! |---|---|
 //! | `connect` | making a connection, within its clock |
 //! | `sending` | the request on its way: variables, body, framing |
+//! | `aside` | the pipe through which large output goes from connection to client |
 //! | `exchange` | one request and its response on one connection |
 //! | `slots`, `workers` | processes that galgo starts itself, and who watches them |
 
+mod aside;
 mod connect;
 pub mod exchange;
 mod sending;
