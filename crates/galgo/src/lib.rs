@@ -3,6 +3,7 @@
 //! A request's way: [`listen`] → [`conn`] → [`route`] → [`handler`] → [`relay`] → [`conn::send`] → [`log`].
 
 pub mod admission;
+pub mod balance;
 pub mod body;
 pub mod buf;
 pub mod cli;

@@ -9,7 +9,6 @@ use std::{
     },
     path::{Path, PathBuf},
     rc::Rc,
-    sync::atomic::Ordering,
     time::Duration,
 };
 
@@ -21,6 +20,7 @@ use rustix::{
 use tokio::io::Interest;
 
 use crate::{
+    balance::{self, Asked},
     config::{Address, Config, Listen, Speaks},
     conn,
     log::Level,
@@ -83,6 +83,8 @@ pub struct Accepted {
     pub remote: Option<SocketAddr>,
     /// What is spoken on it.
     pub speaks: Speaks,
+    /// What it was asked for until now.
+    pub asked: Asked,
 }
 
 impl Listener {
@@ -116,10 +118,24 @@ impl Listener {
         })
     }
 
-    /// The same socket for another event loop.
+    /// The same address for another event loop: with a queue of its own where the kernel can (SO_REUSEPORT), so
+    /// that a connection wakes one of them and not all.
+    ///
+    /// # Errors
+    /// Whatever the system says.
     pub fn another(&self) -> io::Result<Self> {
+        let fd = match &self.listen.address {
+            Address::Tcp(at) => {
+                let fd = tcp_socket(*at)?;
+                sys::sockopt::set_socket_reuseport(&fd, true)?;
+                sys::bind(&fd, at)?;
+                sys::listen(&fd, BACKLOG)?;
+                fd
+            }
+            Address::Unix(_) => self.fd.try_clone()?,
+        };
         Ok(Self {
-            fd: self.fd.try_clone()?,
+            fd,
             listen: self.listen.clone(),
             file: None,
         })
@@ -148,6 +164,15 @@ fn new_socket(family: sys::AddressFamily) -> Result<OwnedFd, Errno> {
 }
 
 fn bind_tcp(at: SocketAddr) -> io::Result<(OwnedFd, Address)> {
+    let fd = tcp_socket(at)?;
+    sys::bind(&fd, &at)?;
+    // Not before: another server that listens there is an error, also where it would share.
+    sys::sockopt::set_socket_reuseport(&fd, true)?;
+    let real = SocketAddr::try_from(sys::getsockname(&fd)?)?;
+    Ok((fd, Address::Tcp(real)))
+}
+
+fn tcp_socket(at: SocketAddr) -> io::Result<OwnedFd> {
     let family = if at.is_ipv4() {
         sys::AddressFamily::INET
     } else {
@@ -161,9 +186,7 @@ fn bind_tcp(at: SocketAddr) -> io::Result<(OwnedFd, Address)> {
     }
     // Accepted sockets inherit it: a response is never held back for an acknowledgement.
     sys::sockopt::set_tcp_nodelay(&fd, true)?;
-    sys::bind(&fd, &at)?;
-    let real = SocketAddr::try_from(sys::getsockname(&fd)?)?;
-    Ok((fd, Address::Tcp(real)))
+    Ok(fd)
 }
 
 /// A socket file that nobody listens on any more is replaced; one that answers is not.
@@ -185,7 +208,7 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Accepts connections on `listener` and serves each, here or on the worker with the fewest, until the server drains.
+/// Accepts connections on `listener` until the server drains.
 pub async fn accept(worker: Rc<Worker>, listener: Listener) {
     let mut phase = worker.server.phase.clone();
     let fd = match register(listener.fd, Interest::READABLE) {
@@ -211,14 +234,13 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener) {
         match guard.try_io(|fd| accept_one(fd.get_ref().as_fd())) {
             Err(_would_block) => {}
             Ok(Ok((fd, remote))) => {
-                place(
-                    &worker,
-                    Accepted {
-                        fd,
-                        remote,
-                        speaks: listener.listen.speaks,
-                    },
-                );
+                let accepted = Accepted {
+                    fd,
+                    remote,
+                    speaks: listener.listen.speaks,
+                    asked: Asked::Nothing,
+                };
+                balance::place(&worker, accepted);
             }
             Ok(Err(e)) => {
                 let out = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
@@ -247,31 +269,7 @@ fn accept_one(fd: impl AsFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
     Ok((fd, remote.and_then(|r| SocketAddr::try_from(r).ok())))
 }
 
-/// Serves a connection here, or on a worker that has fewer.
-fn place(worker: &Rc<Worker>, accepted: Accepted) {
-    let peers = &worker.server.peers;
-    let load = |i: usize| peers[i].connections.load(Ordering::Relaxed);
-    let least = (0..peers.len())
-        .min_by_key(|&i| load(i))
-        .unwrap_or(worker.index);
-    let target = if load(worker.index) > load(least) {
-        least
-    } else {
-        worker.index
-    };
-    peers[target].connections.fetch_add(1, Ordering::Relaxed);
-    if target == worker.index {
-        conn::start(worker.clone(), accepted);
-    } else if peers[target]
-        .give
-        .send(Handed::Connection(accepted))
-        .is_err()
-    {
-        peers[target].connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Serves the connections that other workers accepted for this one, until the server drains.
+/// Serves the connections that other workers gave to this one, until the server drains.
 pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedReceiver<Handed>) {
     let mut phase = worker.server.phase.clone();
     loop {

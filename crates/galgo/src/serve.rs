@@ -11,6 +11,7 @@ use tokio::{
 };
 
 use crate::{
+    balance,
     config::{self, Address, Config, Handler, Listen, Route},
     listen::{self, Listener, SocketFile},
     log::{Level, Logs},
@@ -26,6 +27,8 @@ use crate::{
 pub struct Ready {
     config: Config,
     listeners: Vec<Listener>,
+    /// The same for the other workers that accept.
+    more_listeners: Vec<Vec<Listener>>,
     logs: Logs,
     max_connections: usize,
     spawners: Vec<Direct>,
@@ -97,6 +100,11 @@ impl Ready {
             let bound = Listener::bind(listen, &config);
             listeners.push(bound.map_err(|e| cannot_listen(listen, &e))?);
         }
+        // Before the server becomes a user that may not bind these ports.
+        let more_listeners = (1..balance::accepting(config.workers))
+            .map(|_| listeners.iter().map(Listener::another).collect())
+            .collect::<io::Result<_>>()
+            .map_err(|e| format!("cannot listen once for each event loop: {e}"))?;
         let logs = Logs::open(&config.log).map_err(|e| format!("cannot open a log: {e}"))?;
         crate::wasm::prepare_cache(&config);
         if let Some(identity) = &config.identity {
@@ -114,6 +122,7 @@ impl Ready {
         Ok(Self {
             config,
             listeners,
+            more_listeners,
             logs,
             max_connections,
             spawners,
@@ -143,6 +152,7 @@ impl Ready {
         let Self {
             config,
             listeners,
+            more_listeners,
             logs,
             max_connections,
             spawners,
@@ -169,15 +179,12 @@ impl Ready {
             upstreams,
         ));
         let mut threads = Vec::new();
+        let mut listeners = std::iter::once(listeners).chain(more_listeners);
         for ((index, spawner), given) in spawners.into_iter().enumerate().zip(given) {
-            let own = listeners
-                .iter()
-                .map(Listener::another)
-                .collect::<io::Result<Vec<_>>>()?;
+            let own = listeners.next().unwrap_or_default();
             let spawner = Spawner::Direct(spawner);
             threads.push(thread(server.clone(), index, spawner, own, given, grace)?);
         }
-        drop(listeners);
         let ahead = server.clone();
         let compile = std::thread::Builder::new().name("modules".into());
         // Without the thread each is compiled when it is asked for.

@@ -1,11 +1,12 @@
 //! One descriptor on the event loop: a socket or our end of a pipe.
 //!
-//! Every operation tries the system call first and waits only when the kernel says `EAGAIN`.
+//! Every operation tries the system call first and waits only when the kernel says `EAGAIN`. The event loop
+//! hears of a descriptor when it is waited for the first time: one that never is costs it nothing.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     io::{self, IoSlice},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
 };
 
 use crate::{buf::Buf, pool};
@@ -14,7 +15,10 @@ use rustix::{
     io::Errno,
     pipe::{SpliceFlags, splice},
 };
-use tokio::io::{Interest, Ready, unix::AsyncFd};
+use tokio::io::{
+    Interest, Ready,
+    unix::{AsyncFd, AsyncFdReadyGuard},
+};
 
 /// What [`Sock::waiting`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +32,13 @@ pub enum Came {
 /// What the first read of a request asks for: most heads are smaller.
 const HEAD_READ: usize = 4 << 10;
 
-/// A descriptor in non-blocking mode, registered with the event loop of this thread.
+/// A descriptor in non-blocking mode, for the event loop of this thread.
 #[derive(Debug)]
 pub struct Sock {
-    fd: AsyncFd<OwnedFd>,
+    /// The number of `fd`, once the event loop knows it. Before `fd`: it must forget it before that is closed.
+    watched: OnceCell<AsyncFd<RawFd>>,
+    fd: OwnedFd,
+    interest: Interest,
     /// Something unread may be there though the event loop would not say so again.
     passed_over: Cell<bool>,
 }
@@ -42,43 +49,57 @@ pub struct Sock {
     reason = "the replacement is unsafe for types that may change their descriptor"
 )]
 pub fn register<T: AsRawFd>(fd: T, interest: Interest) -> io::Result<AsyncFd<T>> {
-    // Sound for the types registered here: they own their descriptor and keep it.
+    // Sound for what is registered here: a type that owns its descriptor and keeps it, or the number of
+    // one that is kept longer.
     AsyncFd::with_interest(fd, interest)
 }
 
 impl Sock {
-    /// Registers a socket, for both directions.
-    pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self {
-            fd: register(fd, Interest::READABLE | Interest::WRITABLE)?,
-            passed_over: Cell::new(false),
-        })
+    /// A socket, for both directions. It may be readable already.
+    pub fn new(fd: OwnedFd) -> Self {
+        Self::with_interest(fd, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Registers the end of a pipe that we read.
-    pub fn reader(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self {
-            fd: register(fd, Interest::READABLE)?,
-            passed_over: Cell::new(false),
-        })
+    /// The end of a pipe that we read.
+    pub fn reader(fd: OwnedFd) -> Self {
+        Self::with_interest(fd, Interest::READABLE)
     }
 
-    /// Registers the end of a pipe that we write.
-    pub fn writer(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self {
-            fd: register(fd, Interest::WRITABLE)?,
-            passed_over: Cell::new(false),
-        })
+    /// The end of a pipe that we write.
+    pub fn writer(fd: OwnedFd) -> Self {
+        Self::with_interest(fd, Interest::WRITABLE)
+    }
+
+    fn with_interest(fd: OwnedFd, interest: Interest) -> Self {
+        Self {
+            watched: OnceCell::new(),
+            fd,
+            interest,
+            passed_over: Cell::new(true),
+        }
+    }
+
+    /// Waits until the event loop calls it ready.
+    async fn ready(&self, interest: Interest) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
+        let watched = match self.watched.get() {
+            Some(watched) => watched,
+            None => {
+                let watched = register(self.fd.as_raw_fd(), self.interest)?;
+                self.watched.get_or_init(|| watched)
+            }
+        };
+        watched.ready(interest).await
     }
 
     /// The descriptor, no longer registered.
     pub fn into_fd(self) -> OwnedFd {
-        self.fd.into_inner()
+        drop(self.watched);
+        self.fd
     }
 
     /// Waits until the socket may be written to: that a connection has been made, or has failed.
     pub async fn writable(&self) -> io::Result<()> {
-        self.fd.writable().await?.retain_ready();
+        self.ready(Interest::WRITABLE).await?.retain_ready();
         Ok(())
     }
 
@@ -87,7 +108,7 @@ impl Sock {
         interest: Interest,
         mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
     ) -> io::Result<T> {
-        match call(self.fd.get_ref().as_fd()) {
+        match call(self.fd.as_fd()) {
             Err(Errno::AGAIN | Errno::INTR) => self.run_later(interest, call).await,
             done => done.map_err(Into::into),
         }
@@ -99,8 +120,8 @@ impl Sock {
         mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
     ) -> io::Result<T> {
         loop {
-            let mut guard = self.fd.ready(interest).await?;
-            match guard.try_io(|fd| call(fd.get_ref().as_fd()).map_err(Into::into)) {
+            let mut guard = self.ready(interest).await?;
+            match guard.try_io(|_| call(self.fd.as_fd()).map_err(Into::into)) {
                 Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
                 Ok(done) => return done,
                 Err(_would_block) => {}
@@ -129,7 +150,7 @@ impl Sock {
     /// As [`Sock::read`], but never waits: `None` when nothing is there.
     pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         pool::room(buf);
-        match rustix::io::read(self.fd.get_ref(), spare_capacity(buf)) {
+        match rustix::io::read(&self.fd, spare_capacity(buf)) {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             done => Ok(Some(done?)),
         }
@@ -137,7 +158,7 @@ impl Sock {
 
     /// As [`Sock::try_read`], no more than fits into `buf`.
     pub fn try_take(&self, buf: &mut [u8]) -> io::Result<Option<usize>> {
-        match rustix::io::read(self.fd.get_ref(), buf) {
+        match rustix::io::read(&self.fd, buf) {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             done => Ok(Some(done?)),
         }
@@ -153,8 +174,8 @@ impl Sock {
     /// the end of file, are read instead.
     pub async fn waiting(&self, least: usize, buf: &mut Vec<u8>) -> io::Result<Came> {
         loop {
-            let mut guard = self.fd.ready(Interest::READABLE).await?;
-            let there = rustix::io::ioctl_fionread(self.fd.get_ref())?;
+            let mut guard = self.ready(Interest::READABLE).await?;
+            let there = rustix::io::ioctl_fionread(&self.fd)?;
             if let Ok(there) = usize::try_from(there)
                 && there >= least
             {
@@ -183,7 +204,7 @@ impl Sock {
         mut take: impl FnMut(&Self) -> io::Result<Option<T>>,
     ) -> io::Result<T> {
         loop {
-            let mut guard = self.fd.ready(Interest::READABLE).await?;
+            let mut guard = self.watched()?.ready(Interest::READABLE).await?;
             match take(self)? {
                 Some(taken) => return Ok(taken),
                 None => guard.clear_ready(),
@@ -194,7 +215,7 @@ impl Sock {
     /// Gives the pipe room for `bytes`, where the user's share of pipe memory allows (pipe(7)).
     pub fn widen(&self, bytes: usize) {
         // Without it everything works, in smaller pieces.
-        let _ = rustix::pipe::fcntl_setpipe_size(self.fd.get_ref(), bytes);
+        let _ = rustix::pipe::fcntl_setpipe_size(&self.fd, bytes);
     }
 
     /// Sends what fits of `bytes` and tells the kernel that more follows (`MSG_MORE`).
@@ -208,12 +229,12 @@ impl Sock {
     /// Sends at once what `MSG_MORE` held back.
     pub fn push(&self) {
         // Setting the option again pushes (tcp(7)); it fails only on a Unix socket, which holds nothing back.
-        let _ = rustix::net::sockopt::set_tcp_nodelay(self.fd.get_ref(), true);
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&self.fd, true);
     }
 
     /// As [`Sock::write`], but never waits: `None` when nothing fits.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        match rustix::io::write(self.fd.get_ref(), bytes) {
+        match rustix::io::write(&self.fd, bytes) {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             done => Ok(Some(done?)),
         }
@@ -235,7 +256,7 @@ impl Sock {
     /// Waits for the next request; holds no memory while there is none.
     pub async fn read_idle(&self, buf: &mut Buf) -> io::Result<usize> {
         if self.passed_over.get() {
-            match rustix::io::read(self.fd.get_ref(), spare_capacity(buf.room(HEAD_READ))) {
+            match rustix::io::read(&self.fd, spare_capacity(buf.room(HEAD_READ))) {
                 Err(Errno::AGAIN | Errno::INTR) => buf.shrink(),
                 done => {
                     self.passed_over.set(!buf.has_room());
@@ -245,8 +266,8 @@ impl Sock {
             self.passed_over.set(false);
         }
         loop {
-            let mut guard = self.fd.ready(Interest::READABLE).await?;
-            let read = rustix::io::read(self.fd.get_ref(), spare_capacity(buf.room(HEAD_READ)));
+            let mut guard = self.ready(Interest::READABLE).await?;
+            let read = rustix::io::read(&self.fd, spare_capacity(buf.room(HEAD_READ)));
             match read {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
@@ -266,7 +287,7 @@ impl Sock {
     /// Waits until the peer has shut down its sending side or is gone, whatever is still unread.
     pub async fn read_closed(&self) {
         loop {
-            let Ok(mut guard) = self.fd.ready(Interest::READABLE | Interest::ERROR).await else {
+            let Ok(mut guard) = self.ready(Interest::READABLE | Interest::ERROR).await else {
                 return;
             };
             let ready = guard.ready();
@@ -282,7 +303,7 @@ impl Sock {
     /// A half-close is not enough.
     pub async fn gone(&self) {
         loop {
-            let Ok(mut guard) = self.fd.ready(Interest::WRITABLE | Interest::ERROR).await else {
+            let Ok(mut guard) = self.ready(Interest::WRITABLE | Interest::ERROR).await else {
                 return;
             };
             let ready = guard.ready();
@@ -296,6 +317,6 @@ impl Sock {
 
 impl AsFd for Sock {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.get_ref().as_fd()
+        self.fd.as_fd()
     }
 }

@@ -8,7 +8,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::{
     admission::Admission,
+    balance::Load,
     config::{Config, Handler, Route},
     handler::files,
     id::Ids,
@@ -60,7 +61,7 @@ pub struct Server {
 #[derive(Debug)]
 pub struct Peer {
     /// Connections it has.
-    pub connections: AtomicUsize,
+    pub load: Load,
     /// Since when the one is that has been idle longest, as [`Idle`] counts; `u64::MAX`: none is.
     pub oldest: Arc<AtomicU64>,
     /// Hands it something to do.
@@ -81,7 +82,7 @@ impl Peer {
     pub fn new() -> (Self, mpsc::UnboundedReceiver<Handed>) {
         let (give, given) = mpsc::unbounded_channel();
         let peer = Self {
-            connections: AtomicUsize::new(0),
+            load: Load::default(),
             oldest: Arc::new(AtomicU64::new(u64::MAX)),
             give,
         };
@@ -156,10 +157,7 @@ impl Server {
 
     /// Connections open now, over all workers.
     pub fn connections(&self) -> usize {
-        self.peers
-            .iter()
-            .map(|p| p.connections.load(Ordering::Relaxed))
-            .sum()
+        self.peers.iter().map(|p| p.load.connections()).sum()
     }
 
     /// Has the connection closed that has been idle longest. False where none is idle.

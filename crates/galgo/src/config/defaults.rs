@@ -17,7 +17,7 @@ const WORKERS: usize = 2;
 const RUNNING: usize = 8;
 
 /// Processors this process may use.
-pub(super) fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 

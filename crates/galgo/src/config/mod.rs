@@ -32,6 +32,7 @@ mod userdir;
 
 use std::{net::SocketAddr, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 
+pub(crate) use defaults::cores;
 pub use error::ConfigError;
 pub use identity::{Identity, identity};
 

@@ -51,6 +51,11 @@ impl Link {
         Self::between(remote, local.and_then(|a| SocketAddr::try_from(a).ok()))
     }
 
+    /// The address of the client's socket.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.remote_ip?, self.remote_port?))
+    }
+
     /// The link of a client that a trusted proxy speaks for.
     #[must_use]
     pub fn behind(&self, origin: &Origin) -> Self {

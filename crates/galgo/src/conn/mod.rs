@@ -15,7 +15,6 @@ use std::{
     cell::RefCell,
     os::fd::AsFd,
     rc::Rc,
-    sync::atomic::Ordering,
     time::{Duration, SystemTime},
 };
 
@@ -27,6 +26,7 @@ use galgo_proto::{
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
+    balance::{Asked, Count},
     buf::Buf,
     config::Speaks,
     fault::Fault,
@@ -74,6 +74,8 @@ pub struct Request<'a> {
     pub owes_continue: bool,
     /// The file that a front server means by this request.
     pub named: Option<Named>,
+    /// Its connection among those of its worker; `galgo run` has none.
+    pub count: Option<&'a Count<'a>>,
     /// Nothing behind this request can be trusted to be a request: the connection ends with its response.
     pub last: bool,
 }
@@ -112,27 +114,19 @@ impl Request<'_> {
 /// Serves a connection in a task of its own.
 pub fn start(worker: Rc<Worker>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
-        let _count = Count(&worker);
-        let full = worker.server.connections() > worker.server.max_connections;
+        let count = Count::new(&worker, accepted.asked);
+        let new = accepted.asked == Asked::Nothing;
+        let full = new && worker.server.connections() > worker.server.max_connections;
         if full && !worker.server.make_room() {
             return refuse(accepted);
         }
-        let Some(mut conn) = Conn::open(&worker, accepted).await else {
+        let Some(mut conn) = Conn::open(&worker, count, accepted).await else {
             return;
         };
-        conn.serve().await;
+        if let Some(to) = conn.serve().await {
+            conn.hand_on(to);
+        }
     });
-}
-
-/// Counts a connection off when it ends.
-struct Count<'a>(&'a Worker);
-
-impl Drop for Count<'_> {
-    fn drop(&mut self) {
-        self.0.server.peers[self.0.index]
-            .connections
-            .fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Every connection is busy: says so and closes.
@@ -173,6 +167,7 @@ impl Drop for Unfinished<'_> {
 
 struct Conn<'w> {
     worker: &'w Rc<Worker>,
+    count: Count<'w>,
     seat: Seat<'w>,
     sock: Rc<Sock>,
     speaks: Speaks,
@@ -182,8 +177,8 @@ struct Conn<'w> {
 }
 
 impl<'w> Conn<'w> {
-    async fn open(worker: &'w Rc<Worker>, accepted: Accepted) -> Option<Self> {
-        let sock = Rc::new(Sock::new(accepted.fd).ok()?);
+    async fn open(worker: &'w Rc<Worker>, count: Count<'w>, accepted: Accepted) -> Option<Self> {
+        let sock = Rc::new(Sock::new(accepted.fd));
         let http = &worker.server.config.http;
         let pace = Pace::new(http.rate_grace, http.min_rate);
         let mut input = Input {
@@ -207,6 +202,7 @@ impl<'w> Conn<'w> {
         let sender = Sender::new(sock.clone(), pace);
         Some(Self {
             worker,
+            count,
             seat: worker.idle.seat(),
             sock,
             speaks: accepted.speaks,
@@ -216,14 +212,57 @@ impl<'w> Conn<'w> {
         })
     }
 
-    async fn serve(&mut self) {
+    /// Serves until the connection is over, or better served by the worker with that number.
+    async fn serve(&mut self) -> Option<usize> {
         while self.await_request().await {
             // Boxed, so that an idle connection is small.
             match Box::pin(self.request()).await {
-                After::KeepAlive => {}
-                After::Close => return self.linger().await,
-                After::Reset => return reset(&self.sock),
+                After::KeepAlive => {
+                    let elsewhere = self.elsewhere();
+                    if elsewhere.is_some() {
+                        return elsewhere;
+                    }
+                }
+                After::Over if self.is_drained() => break,
+                After::Close | After::Over => {
+                    self.linger().await;
+                    break;
+                }
+                After::Reset => {
+                    reset(&self.sock);
+                    break;
+                }
             }
+        }
+        None
+    }
+
+    /// A worker that should go on with this connection: only where nothing but its socket would have to move.
+    fn elsewhere(&self) -> Option<usize> {
+        let bare = self.input.buf.is_empty() && self.speaks != Speaks::Proxied;
+        bare.then(|| self.count.elsewhere()).flatten()
+    }
+
+    fn hand_on(self, to: usize) {
+        let Self {
+            count,
+            sock,
+            input,
+            sender,
+            link,
+            speaks,
+            ..
+        } = self;
+        drop((input, sender));
+        // INVARIANT: with its input and its sender the last others that share it are gone.
+        if let Some(sock) = Rc::into_inner(sock) {
+            let accepted = Accepted {
+                fd: sock.into_fd(),
+                remote: link.peer(),
+                speaks,
+                asked: Asked::Other,
+            };
+            count.hand_on(to, accepted);
         }
     }
 
@@ -305,6 +344,8 @@ impl<'w> Conn<'w> {
         };
         let head = Rc::new(head);
         let link = link.as_ref().unwrap_or(&self.link);
+        // RFC 9112, 9.6: who asks for the end of the connection must not send more on it.
+        let said_all = !head.keep_alive && head.body == BodyLen::None;
         let began = Instant::now();
         let entry = Rc::new(RefCell::new(self.entry(Some(head.clone()), link)));
         let mut unfinished = Unfinished {
@@ -324,6 +365,7 @@ impl<'w> Conn<'w> {
             began,
             stderr: String::new(),
             named,
+            count: Some(&self.count),
             last: false,
         };
         let response = match handler::dispatch(self.worker, &mut request).await {
@@ -344,6 +386,7 @@ impl<'w> Conn<'w> {
         unfinished.over = true;
         match after {
             After::KeepAlive => self.rest_of_body(&mut body).await,
+            After::Close if said_all => After::Over,
             other => other,
         }
     }
@@ -443,6 +486,11 @@ impl<'w> Conn<'w> {
                 _ => return After::Close,
             }
         }
+    }
+
+    /// Whether all that has come was read: closing then makes no reset.
+    fn is_drained(&self) -> bool {
+        self.input.buf.is_empty() && rustix::io::ioctl_fionread(&*self.sock) == Ok(0)
     }
 
     /// Closes so that what was sent arrives: unread data would make the kernel send a reset, which

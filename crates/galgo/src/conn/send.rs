@@ -32,6 +32,8 @@ pub enum After {
     KeepAlive,
     /// It is closed once the response has arrived.
     Close,
+    /// It is closed: the client said that it sends nothing behind this request.
+    Over,
     /// The response was cut: it is closed so that the client sees that.
     Reset,
 }

@@ -72,7 +72,7 @@ impl Ask<'_, '_, '_> {
         let lease = wait_for(self.request, self.upstream.lease()).await?;
         // What may be said twice is worth trying on a connection that was kept: it may be closed by now.
         let kept = match self.may_repeat() {
-            true => lease.kept().and_then(|fd| Sock::new(fd).ok()),
+            true => lease.kept().map(Sock::new),
             false => None,
         };
         let mut exchange = match kept {

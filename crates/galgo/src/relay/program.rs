@@ -9,7 +9,6 @@ use super::{
     clock::Clocks,
     errors::Errors,
     process::{Process, Running, how},
-    stderr::Lines,
     tend::{Tended, tend},
 };
 use crate::{
@@ -106,12 +105,7 @@ pub enum Turn {
 impl Program {
     /// Takes charge of a process that has just been started.
     pub fn new(s: Started) -> Self {
-        let errors = Errors {
-            sock: Some(s.stderr),
-            lines: Lines::new(s.max_stderr),
-            source: s.source,
-            buf: Vec::new(),
-        };
+        let errors = Errors::new(s.stderr, s.max_stderr, s.source);
         Self {
             process: Process::new(s.running),
             exit: None,
@@ -448,7 +442,6 @@ async fn come(sock: &Sock, bulk: bool, out: &mut Vec<u8>) -> io::Result<Came> {
 impl Drop for Program {
     fn drop(&mut self) {
         pool::give(std::mem::take(&mut self.out));
-        pool::give(std::mem::take(&mut self.errors.buf));
     }
 }
 

@@ -40,7 +40,7 @@ impl Aside {
     pub(super) fn take() -> Option<Self> {
         let ends = FREE
             .with_borrow_mut(Vec::pop)
-            .or_else(|| Ends::new().ok())?;
+            .or_else(|| Ends::new(ROOM).ok())?;
         Some(Self {
             ends: Some(ends),
             held: 0,
@@ -98,9 +98,68 @@ impl Drop for Aside {
 }
 
 impl Ends {
-    fn new() -> io::Result<Self> {
+    fn new(room: usize) -> io::Result<Self> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        let _ = rustix::pipe::fcntl_setpipe_size(&write, ROOM);
+        // Beyond the user's share it stays as it is, which may be two pages (pipe(7)).
+        let _ = rustix::pipe::fcntl_setpipe_size(&write, room);
         Ok(Self { read, write })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        os::unix::net::UnixStream,
+    };
+
+    use super::*;
+
+    /// A pipe that could not be widened, and one that was made small, still carry everything.
+    #[test]
+    fn a_pipe_without_room_carries_all_in_smaller_pieces() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build();
+        runtime.unwrap().block_on(async {
+            for room in [usize::MAX >> 1, 4096] {
+                let ends = Ends::new(room).unwrap();
+                let size = rustix::pipe::fcntl_getpipe_size(&ends.write).unwrap();
+                assert!(size < ROOM, "{size}");
+                carries(ends).await;
+            }
+        });
+    }
+
+    async fn carries(ends: Ends) {
+        let mut aside = Aside {
+            ends: Some(ends),
+            held: 0,
+        };
+        let (mut application, from) = UnixStream::pair().unwrap();
+        let (to, mut client) = UnixStream::pair().unwrap();
+        for end in [&from, &to] {
+            end.set_nonblocking(true).unwrap();
+        }
+        let [from, to] = [from, to].map(|end| Sock::new(end.into()));
+        let sent: Vec<u8> = (0..100_000_u32).map(|i| i as u8).collect();
+        let mut got = Vec::new();
+        for piece in sent.chunks(50_000) {
+            application.write_all(piece).unwrap();
+            let mut left = piece.len();
+            while left > 0 {
+                let n = aside.fill(&from, left).unwrap().unwrap();
+                assert!(n > 0 && n == aside.held());
+                let mut buf = vec![0; n];
+                while aside.held() > 0 {
+                    aside.empty(&to, n).await.unwrap();
+                }
+                client.read_exact(&mut buf).unwrap();
+                got.extend(buf);
+                left -= n;
+            }
+        }
+        assert_eq!(aside.fill(&from, 1).unwrap(), None);
+        assert!(got == sent);
     }
 }

@@ -110,7 +110,7 @@ async fn unix(path: &Path) -> io::Result<Sock> {
     let fd = socket(AddressFamily::UNIX)?;
     loop {
         match connect_to(&fd, &address) {
-            Ok(()) => return Sock::new(fd),
+            Ok(()) => return Ok(Sock::new(fd)),
             Err(Errno::AGAIN) => tick::next().await,
             Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -128,7 +128,7 @@ async fn tcp(at: std::net::SocketAddr) -> io::Result<Sock> {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
         Err(e) => return Err(e.into()),
     }
-    let sock = Sock::new(fd)?;
+    let sock = Sock::new(fd);
     sock.writable().await?;
     match sockopt::socket_error(&sock)? {
         Ok(()) => {}

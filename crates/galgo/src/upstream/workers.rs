@@ -364,9 +364,7 @@ impl Stamp {
 
 /// Logs what a worker writes to its standard output and error, until both are closed.
 async fn log_errors(errors: OwnedFd, log: ErrorLog, about: String) {
-    let Ok(sock) = Sock::reader(errors) else {
-        return;
-    };
+    let sock = Sock::reader(errors);
     let mut lines = Lines::new(usize::MAX);
     let mut say = |line: &str| log.write(Level::Warn, &about, line);
     let mut buf = Vec::new();

@@ -253,6 +253,7 @@ impl Pair {
             began: Instant::now(),
             stderr: String::new(),
             named: None,
+            count: None,
             owes_continue: false,
             last: true,
         };

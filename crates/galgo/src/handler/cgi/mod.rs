@@ -42,6 +42,9 @@ pub async fn answer(
         ));
     }
     request.body.limit(cgi.options.max_body)?;
+    if let Some(count) = request.count {
+        count.starts_program();
+    }
     // A local redirect's request has no body, whatever the one before it had.
     let mut run = Run {
         worker,

@@ -74,21 +74,21 @@ impl Run<'_, '_, '_> {
         };
         let env = self.environment(length)?;
         let clocks = Clocks::start(&self.cgi.options, "the program was ended");
-        let pipes = Pipes::new(file.map(|(fd, _)| fd), self.head.body).map_err(|e| capacity(&e))?;
+        let file = file.map(|(fd, _)| fd);
+        let pipes = Pipes::new(file, self.head.body, module.is_none()).map_err(|e| capacity(&e))?;
         let (running, born) = match module {
             Some(code) => (self.instance(code, &pipes, &env).await?, None),
             None => self.process(&pipes, &env).await?,
         };
         let Pipes { ours, .. } = pipes;
         self.request.entry.borrow_mut().start = began.elapsed();
-        let io = |e: std::io::Error| Fault::Internal(format!("registering a pipe: {e}"));
         let options = &self.cgi.options;
         Ok(Program::new(Started {
             running,
             born,
-            stdin: ours.stdin.map(Sock::writer).transpose().map_err(io)?,
-            stdout: Sock::reader(ours.stdout).map_err(io)?,
-            stderr: Sock::reader(ours.stderr).map_err(io)?,
+            stdin: ours.stdin.map(Sock::writer),
+            stdout: Sock::reader(ours.stdout),
+            stderr: Sock::reader(ours.stderr),
             clocks,
             kill_grace: options.kill_grace,
             run_to_completion: options.run_to_completion,

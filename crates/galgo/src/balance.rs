@@ -1,0 +1,167 @@
+//! Which worker serves a connection.
+//!
+//! As many workers as there are processors accept connections, each from a queue of its own, and keep
+//! them: files and constant answers gain nothing from more. A worker that starts a program waits in clone3 for its
+//! execve; so connections whose requests start programs are spread over all workers.
+
+use std::{
+    cell::Cell,
+    ops::Range,
+    rc::Rc,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use crate::{
+    config,
+    listen::Accepted,
+    worker::{Handed, Peer, Server, Worker},
+};
+
+/// What a connection was asked for on the worker that had it before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// It is new.
+    Nothing,
+    /// At least once for a program.
+    Programs,
+    /// For anything else.
+    Other,
+}
+
+/// Connections of one worker. A line of the cache for each: they change with every connection.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Load {
+    connections: AtomicUsize,
+    /// Those that were asked for a program.
+    programs: AtomicUsize,
+}
+
+impl Load {
+    /// Connections open now.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    fn programs(&self) -> usize {
+        self.programs.load(Ordering::Relaxed)
+    }
+}
+
+/// How many of `workers` accept connections, the first of them.
+pub fn accepting(workers: usize) -> usize {
+    workers.min(config::cores())
+}
+
+/// A connection, counted among those of its worker until it ends or moves.
+#[derive(Debug)]
+pub struct Count<'w> {
+    worker: &'w Worker,
+    asked: Cell<Asked>,
+}
+
+impl<'w> Count<'w> {
+    /// A connection that [`place`] or [`Count::hand_on`] gave to `worker`.
+    pub fn new(worker: &'w Worker, asked: Asked) -> Self {
+        Self {
+            worker,
+            asked: Cell::new(asked),
+        }
+    }
+
+    /// A request on it starts a program.
+    pub fn starts_program(&self) {
+        if self.asked.replace(Asked::Programs) != Asked::Programs {
+            self.load().programs.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The worker that should have it now that a request is over, where that is another one.
+    pub fn elsewhere(&self) -> Option<usize> {
+        let server = &self.worker.server;
+        match self.asked.get() {
+            Asked::Programs => least(
+                server,
+                0..server.peers.len(),
+                self.worker.index,
+                Load::programs,
+            ),
+            // The kernel's queues may have given one worker many, and another few.
+            Asked::Nothing => {
+                self.asked.set(Asked::Other);
+                let among = 0..accepting(server.peers.len());
+                least(server, among, self.worker.index, Load::connections)
+            }
+            Asked::Other => None,
+        }
+    }
+
+    /// Gives it to another worker.
+    pub fn hand_on(self, to: usize, accepted: Accepted) {
+        let server = self.worker.server.clone();
+        let asked = self.asked.get();
+        // Counted off first: together they never seem to be one more.
+        drop(self);
+        give(&server, to, Accepted { asked, ..accepted });
+    }
+
+    fn load(&self) -> &Load {
+        &self.worker.server.peers[self.worker.index].load
+    }
+}
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        uncount(self.load(), self.asked.get());
+    }
+}
+
+/// The worker with the least load of a kind, where it would have less than `own` even with one of its.
+fn least(
+    server: &Server,
+    among: Range<usize>,
+    own: usize,
+    load: impl Fn(&Load) -> usize,
+) -> Option<usize> {
+    let load = |i: usize| load(&server.peers[i].load);
+    let least = among.min_by_key(|&i| load(i))?;
+    (load(own) > load(least) + 1).then_some(least)
+}
+
+/// Serves a new connection here, or where fewer connections start programs.
+pub fn place(worker: &Rc<Worker>, accepted: Accepted) {
+    let server = &worker.server;
+    let programs = |i: usize| server.peers[i].load.programs();
+    let least = (0..server.peers.len()).min_by_key(|&i| programs(i));
+    match least {
+        Some(least) if programs(least) < programs(worker.index) => give(server, least, accepted),
+        _ => {
+            count(&server.peers[worker.index].load, accepted.asked);
+            crate::conn::start(worker.clone(), accepted);
+        }
+    }
+}
+
+fn give(server: &Server, to: usize, accepted: Accepted) {
+    let Peer { load, give, .. } = &server.peers[to];
+    let asked = accepted.asked;
+    count(load, asked);
+    // It takes none any more: the server drains.
+    if give.send(Handed::Connection(accepted)).is_err() {
+        uncount(load, asked);
+    }
+}
+
+fn count(load: &Load, asked: Asked) {
+    load.connections.fetch_add(1, Ordering::Relaxed);
+    if asked == Asked::Programs {
+        load.programs.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn uncount(load: &Load, asked: Asked) {
+    load.connections.fetch_sub(1, Ordering::Relaxed);
+    if asked == Asked::Programs {
+        load.programs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
