@@ -204,7 +204,7 @@ impl Sock {
         mut take: impl FnMut(&Self) -> io::Result<Option<T>>,
     ) -> io::Result<T> {
         loop {
-            let mut guard = self.watched()?.ready(Interest::READABLE).await?;
+            let mut guard = self.ready(Interest::READABLE).await?;
             match take(self)? {
                 Some(taken) => return Ok(taken),
                 None => guard.clear_ready(),

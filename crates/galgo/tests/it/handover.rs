@@ -1,6 +1,13 @@
 //! X-Sendfile and X-Accel-Redirect.
 
-use crate::harness::{End, Reply, Server, Site, child::pattern, encode, list};
+use galgo_proto::fcgi::{Kind, Outcome};
+
+use crate::harness::{
+    End, Reply, Server, Site,
+    child::pattern,
+    encode, list,
+    upstream::{Application, ended, hear, record, say},
+};
 
 fn site() -> Site {
     Site::new()
@@ -178,6 +185,35 @@ fn anything_else_is_a_502() {
     watch.after(&["script_error"; 25]);
 }
 
+/// An application that stays hands files over as a program does, and its connection serves the next request.
+fn applications_hand_over_too() {
+    let site = site().table(
+        "[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nkeep_connections = 8\nsendfile = [\"kept\"]\n",
+    );
+    let file = site.path().join("kept/a.txt");
+    let application = Application::start(site.path(), move |_, stream| {
+        while hear(stream).is_some() {
+            let head = format!(
+                "Content-Type: text/x-own\nX-Sendfile: {}\n\n",
+                file.display()
+            );
+            let answer = [
+                record(Kind::Stdout, 1, head.as_bytes(), 0),
+                ended(Outcome::Complete),
+            ];
+            say(stream, answer.concat());
+        }
+    });
+    let server = site.start();
+    for _ in 0..3 {
+        let reply = server.get("/app");
+        assert_eq!((reply.status, reply.text()), (200, "0123456789".into()));
+        assert_eq!(reply.fields("content-type"), ["text/x-own"]);
+        assert!(reply.fields("x-sendfile").is_empty());
+    }
+    assert_eq!(application.accepted(), 1);
+}
+
 /// Off unless a route says so: the field is removed, and the body is the program's.
 fn off_by_default() {
     let server = Site::new().file("public/open.txt", "secret", 0o644).start();
@@ -211,6 +247,7 @@ list![
     ranges_and_conditions,
     another_method_or_status_gets_the_whole_file,
     anything_else_is_a_502,
+    applications_hand_over_too,
     off_by_default,
     the_program_is_ended,
 ];
