@@ -17,6 +17,9 @@ PYTHON = BUILD / "bench-site" / "bin" / "python"  # with the packages of program
 RUNS = BENCH / "runs"
 
 CORES = len(os.sched_getaffinity(0))
+# Processes of FastCGI programs: each serves one connection at a time, and servers keep 16 a core.
+DOCUMENT_PROCESSES = 16 * CORES + 32
+PHP_PROCESSES = 16 * CORES
 
 
 def account():

@@ -1,11 +1,9 @@
 """What is measured: a function a table, in the order of the report.
-
-Tables still to come have their place at the end of TABLES: FastCGI, wasm.
 """
 
 import resource
 
-from . import load, site
+from . import fastcgi, load, site
 from .cell import Cell, Table
 from .measure import Floor, Reference, ballast, idle, on_cores
 from .paths import CORES
@@ -280,7 +278,8 @@ TABLES = {
     "idle": (idle_table, "programs"),
     "scale": (scale, "programs"),
     "wasm": (wasm, "programs"),
-    # "fastcgi": galgo and peers as FastCGI clients: a function above and a line here.
+    "fastcgi": (fastcgi.fastcgi, "documents"),
+    "behind": (fastcgi.behind, "gateway"),
 }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from . import process
 from .check import Target
 from .paths import EXAMPLES, PROGRAMS, PYTHON, TOOLS, WORK, account
+from .servers import php_fpm
 
 SITE = WORK / "site"
 FILE_SIZES = {
@@ -18,6 +19,18 @@ FILE_SIZES = {
     "10 MB": 10_000_000,
     "100 MB": 100_000_000,
 }
+# Of documents that FastCGI programs send, and of the same as files.
+DOCUMENT_SIZES = {
+    "500 B": 500,
+    "5 KB": 5_000,
+    "50 KB": 50_000,
+    "100 KB": 100_000,
+    "200 KB": 200_000,
+    "1 MB": 1_000_000,
+    "10 MB": 10_000_000,
+    "100 MB": 100_000_000,
+}
+PHP = {"hello": '<?php echo "hello\n";\n', "page": '<?php echo str_repeat("p", 100000);\n'}
 # 1x1, transparent, 43 bytes.
 PIXEL = bytes.fromhex(
     "47494638396101000100800000000000ffffff21f90401000000002c000000000100010000020144003b00"
@@ -37,7 +50,7 @@ class Absent(Exception):
 def build():
     """Makes the site anew. Returns {program: why} of those that are absent."""
     shutil.rmtree(SITE, ignore_errors=True)
-    for folder in ("cgi-bin", "public", "data"):
+    for folder in ("cgi-bin", "public", "data", "php"):
         (SITE / folder).mkdir(parents=True)
     write_files(SITE / "public")
     compile_c("bare", "-static", "-nostdlib")
@@ -54,7 +67,16 @@ def build():
             guestbook(language)
         except Absent as why:
             absent[f"guestbook-{language}"] = str(why)
-    for name, make in (("flask", flask_site), ("gitweb", gitweb), ("echo-native", echo), ("echo-wasm", echo_wasm), ("tortuga-echo", tortuga_echo)):
+    others = {
+        "flask": flask_site,
+        "gitweb": gitweb,
+        "echo-native": echo,
+        "echo-wasm": echo_wasm,
+        "tortuga-echo": tortuga_echo,
+        "document": document,
+        "php": php,
+    }
+    for name, make in others.items():
         try:
             make()
         except Absent as why:
@@ -123,11 +145,23 @@ def repository(bare):
         raise Absent("git made no repository")
 
 
+def document():
+    """The FastCGI program that sends documents; not in cgi-bin, where it does not belong."""
+    run_or_absent(["cc", "-O2", "-o", WORK / "document", PROGRAMS / "document.c", "-lfcgi"])
+
+
+def php():
+    if php_fpm() is None:
+        raise Absent("no php-fpm")
+    for name, text in PHP.items():
+        (SITE / "php" / f"{name}.php").write_text(text)
+
+
 def write_files(public):
     index = b"<!DOCTYPE html><title>galgo bench</title><p>An index page.\n"
     (public / "index.html").write_bytes(index.ljust(612, b" "))  # as long as nginx's own
     (public / "pixel.gif").write_bytes(PIXEL)
-    for name, size in FILE_SIZES.items():
+    for name, size in (FILE_SIZES | DOCUMENT_SIZES).items():
         (public / file_name(name)).write_bytes(b"s" * size)
 
 
@@ -293,7 +327,24 @@ def echoed(program):
 
 
 def stored(size):
-    return lambda server: Target("/" + file_name(size), length=FILE_SIZES[size])
+    length = (FILE_SIZES | DOCUMENT_SIZES)[size]
+    return lambda server: Target("/" + file_name(size), length=length)
+
+
+def served(size):
+    """By a FastCGI program, from its memory."""
+    length = DOCUMENT_SIZES[size]
+    return lambda server: Target(f"/document/?{length}", length=length)
+
+
+def handed(size):
+    """Named by a FastCGI program, in place of a body."""
+    path = f"/document/?X-Sendfile={file_name(size)}"
+    return lambda server: Target(path, length=DOCUMENT_SIZES[size])
+
+
+def php_page(name, length):
+    return lambda server: Target(f"/php/{name}.php", length=length)
 
 
 def index(server):

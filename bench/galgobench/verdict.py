@@ -3,8 +3,10 @@
 Used by the report and by bench/compare.
 """
 
+import sys
 from dataclasses import dataclass
 
+from . import fastcgi
 from .tables import markdown, number
 
 QUEUE_LIMIT_MS = 10_000  # the longest wait in galgo's queue with its default configuration
@@ -158,6 +160,7 @@ def all_of(results):
         *overload(results),
         *big(results),
         *static(results),
+        *fastcgi.verdicts(results, sys.modules[__name__]),
         *undisturbed(results),
     ]
 

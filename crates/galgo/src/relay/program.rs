@@ -33,7 +33,7 @@ pub(super) const PIPE_MOST: usize = 1 << 20;
 /// it is left in the pipe, whatever the pieces it is written in.
 const BULK: usize = pool::SIZE;
 /// Less than this is read and written: splicing has to look how much is there, and to frame it apart.
-const SPLICE_LEAST: usize = 16 << 10;
+pub(crate) const SPLICE_LEAST: usize = 16 << 10;
 /// Who dies of a signal closes its output on the way: the signal is known within this, or there is none.
 const VERDICT: Duration = Duration::from_millis(20);
 /// How long a process may go on after it closed its output, before it is told to end.
@@ -420,9 +420,9 @@ impl Program {
     }
 }
 
-/// How output goes from a pipe to a socket.
+/// How output goes from a pipe, or a socket, to a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     /// By whichever costs less.
     Cheapest,
     /// Never spliced.
@@ -432,7 +432,7 @@ enum Way {
 }
 
 /// GALGO_TEST_OUTPUT, `copied` or `spliced`: so that tests see both ways, however little they print.
-fn way() -> Way {
+pub(crate) fn way() -> Way {
     static WAY: std::sync::OnceLock<Way> = std::sync::OnceLock::new();
     *WAY.get_or_init(|| match std::env::var("GALGO_TEST_OUTPUT").as_deref() {
         Ok("copied") => Way::Copied,

@@ -72,8 +72,9 @@ impl Speaker {
 
     /// From now on large output may be left where it is, for [`Speaker::pass_on`].
     pub fn may_splice(&mut self) {
-        if let Self::Program(p) = self {
-            p.may_splice();
+        match self {
+            Self::Program(p) => p.may_splice(),
+            Self::Exchange(e) => e.may_splice(),
         }
     }
 
@@ -88,8 +89,7 @@ impl Speaker {
     ) -> Result<(), Fault> {
         match self {
             Self::Program(p) => p.pass_on(input, body, to, pace, len).await,
-            // It announces nothing.
-            Self::Exchange(_) => Ok(()),
+            Self::Exchange(e) => e.pass_on(input, body, to, pace, len).await,
         }
     }
 

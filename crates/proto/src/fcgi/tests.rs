@@ -413,3 +413,69 @@ proptest! {
         prop_assert_eq!(read, pairs);
     }
 }
+
+/// What a reader learns that moves output past the decoder, as far as it comes, and never reads more than
+/// [`reply::Reply::framing`] says.
+fn passed(mut input: &[u8], pieces: &[usize]) -> Said {
+    let (mut reply, mut said) = (reply::Reply::new(1), Said::default());
+    let mut pieces = pieces.iter().cycle();
+    while !input.is_empty() && said.end.is_none() && said.error.is_none() {
+        let most = (*pieces.next().unwrap()).min(input.len());
+        if reply.stdout() > 0 {
+            let n = reply.stdout().min(most);
+            said.stdout.extend_from_slice(&input[..n]);
+            reply.pass(n);
+            input = &input[n..];
+            continue;
+        }
+        let n = reply.framing().min(most);
+        assert!(n > 0);
+        let mut read = &input[..n];
+        input = &input[n..];
+        loop {
+            match reply.step(read) {
+                Err(e) => said.error = Some(e),
+                Ok(Parsed::Partial) => {}
+                Ok(Parsed::Complete(event, used)) => {
+                    read = &read[used..];
+                    match event {
+                        reply::Event::Stdout(_) => panic!("output was read"),
+                        reply::Event::Stderr(n) => {
+                            said.stderr.extend_from_slice(&read[..n]);
+                            read = &read[n..];
+                        }
+                        reply::Event::StdoutEnd => said.stdout_ends += 1,
+                        reply::Event::End(status, outcome) => said.end = Some((status, outcome)),
+                    }
+                    if said.end.is_none() {
+                        continue;
+                    }
+                }
+            }
+            break;
+        }
+        said.left = read.len();
+    }
+    said.left += if said.error.is_some() { 0 } else { input.len() };
+    said
+}
+
+proptest! {
+    #[test]
+    fn output_may_go_another_way(
+        outputs in proptest::collection::vec(
+            (prop_oneof![Just(6_u8), Just(6), Just(7)], proptest::collection::vec(any::<u8>(), 1..300), any::<u8>()),
+            0..6,
+        ),
+        pieces in proptest::collection::vec(1_usize..200, 1..6),
+        padding in any::<u8>(),
+    ) {
+        let mut all = Vec::new();
+        for (kind, content, padding) in &outputs {
+            all.extend(record(*kind, 1, content, *padding));
+        }
+        all.extend(record(6, 1, b"", padding));
+        all.extend(end(1, 3, Outcome::Complete));
+        prop_assert_eq!(passed(&all, &pieces), said([&all[..]]));
+    }
+}
