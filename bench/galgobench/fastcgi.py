@@ -7,7 +7,7 @@ from . import load, measure, site
 from .cell import Cell, Table
 from .tables import grid, markdown, number, servers_in, spread
 
-ROUNDS = 3  # many rows: five rounds of them would be ten minutes
+DRAINED = 0.5  # seconds: a drained row needs no more, and there are many
 SMALL = ["500 B", "5 KB"]  # wrk reads 8 KB at a time: longer answers are drained
 HUGE = ["10 MB", "100 MB"]  # what a connection costs is lost in them: only kept ones
 MODES = {"kept": "kept alive", "close": "one a connection"}
@@ -47,9 +47,9 @@ def documents(size, servers, absent):
                 if not able or small or (mode == "close" and name in HUGE):
                     continue
                 row, label = f"{name}/{kind}/{mode}", f"{name} {KINDS[kind]}, {words}"
-                run = once(name, target(name), seconds, mode)
-                rounds = min(ROUNDS, size.rounds)
-                cells.append(Cell("fastcgi", row, label, able, seconds, run, target(name), rounds))
+                takes = seconds if name in SMALL else DRAINED * size.short
+                run = once(name, target(name), takes, mode)
+                cells.append(Cell("fastcgi", row, label, able, takes, run, target(name)))
     return cells
 
 
@@ -62,8 +62,7 @@ def fastcgi(size, servers, absent):
             break
         target = site.php_page(name, length)
         run = lambda server, target=target: load.wrk(server, target(server), 16, seconds)
-        rounds = min(ROUNDS, size.rounds)
-        cells.append(Cell("fastcgi", f"php/{name}", label, able, seconds, run, target, rounds))
+        cells.append(Cell("fastcgi", f"php/{name}", label, able, seconds, run, target))
     for kind in COUNTED:
         if "document" in absent:
             break
@@ -87,7 +86,7 @@ def behind(size, servers, absent):
         if f"guestbook-{language}" in absent or not able:
             continue
         target = site.reading(language)
-        run = measure.Learned(target, 16, seconds)
+        run = lambda server, target=target: load.wrk(server, target(server), 16, seconds)
         cells.append(Cell("behind", f"{language}/read", label, able, seconds, run, target))
     return Table("behind", "Programs behind nginx, 16 connections", cells)
 

@@ -68,22 +68,6 @@ class Reference:
         return once
 
 
-class Learned:
-    """A closed loop. Before its first measurement a server has had a moment of it: templates have learned then
-    what a program loads."""
-
-    def __init__(self, target, connections, seconds):
-        self.target, self.connections, self.seconds = target, connections, seconds
-        self.known = set()
-
-    def __call__(self, server):
-        if server.processes[-1].pid not in self.known:
-            self.known.add(server.processes[-1].pid)
-            load.wrk(server, self.target(server), self.connections, 2 * self.seconds)
-            settle(server)
-        return load.wrk(server, self.target(server), self.connections, self.seconds)
-
-
 TRACED_REQUESTS = 4
 # Calls whose bytes are copied between the kernel and the process: not splice, not sendfile.
 COPYING = "read readv pread64 recvfrom recvmsg write writev pwrite64 sendto sendmsg".split()

@@ -17,7 +17,7 @@ SITES = {
     "gitweb": (f"gitweb, list of {site.REPOSITORIES} projects", site.projects),
 }
 FRACTIONS = {"line": [0.25, 0.5, 0.75, 1.0, 1.5, 2.0]}
-USUAL_FRACTIONS = [0.5, 1.0, 1.5, 2.0]
+USUAL_FRACTIONS = [0.5, 1.0, 2.0]
 FLOORED = ["bare", "line"]  # compared with the floor: longer measurements
 # More than a server runs at once; fewer for programs that answer some 50 a second, or the end
 # of each measurement would be minutes of waiting.
@@ -29,6 +29,7 @@ SLOW = {"python": 2, "node": 2}
 IDLE_CONNECTIONS = 10_000
 SPARE_DESCRIPTORS = 1_000
 BALLAST_BYTES = 1 << 30
+DRAINED = 0.6  # seconds that big bodies are drained; the last of them are waited for
 
 LABELS = {
     "bare": "static C, no libc",
@@ -119,7 +120,7 @@ def guestbook(size, servers, absent):
 
 def sites(size, servers, absent):
     """Programs that take long to start, as they are installed."""
-    seconds, cells = size.seconds(2), []
+    seconds, cells = size.seconds(3), []
     for name, (label, target) in SITES.items():
         if name not in absent:
             once = wrk(target, 16, seconds)
@@ -173,7 +174,7 @@ def overload(size, servers, absent):
 def big(size, servers, absent):
     cells = []
     for name in list(site.FILE_SIZES)[1:]:
-        seconds = size.seconds(1)
+        seconds = DRAINED * size.short
         for kind, target in (("printed", site.printed(name)), ("stored", site.stored(name))):
             once, label = drain(target, 4, seconds), f"{name} {kind}"
             cells.append(Cell("big", f"{name}/{kind}", label, servers, seconds, once, target))

@@ -17,6 +17,10 @@ from . import process
 from .paths import CARGO, CORES, DOCUMENT_PROCESSES, PEERS, PHP_PROCESSES, TOOLS, WORK, account
 
 
+TEMPLATES = 2  # of a program that galgo keeps loaded
+CONTROL = 3  # the descriptor of a template's socket to galgo
+
+
 class CannotStart(Exception):
     """A server did not start; the text says why, for the report."""
 
@@ -147,6 +151,16 @@ class Server:
                 words += path.read_text(errors="replace").strip().splitlines()[-3:]
         return " / ".join(words) or "it printed nothing"
 
+    def ready(self, target):
+        """What it keeps ready for a request, comparable; None while it is still preparing."""
+        file = str(self.site) + target.path.partition(".cgi")[0] + ".cgi"
+        found = {
+            pid
+            for pid in self.family()
+            if file in process.command(pid) and CONTROL in process.sockets(pid)
+        }
+        return found if len(found) == TEMPLATES else None
+
     def running(self):
         return bool(self.processes) and all(p.poll() is None for p in self.everyone())
 
@@ -228,17 +242,6 @@ class GalgoWarm(Galgo):
     keeps = True
     asks = ()
     ballast = None
-    TWINS = 2  # templates of a program; their control socket is descriptor 3
-
-    def ready(self, target):
-        """What it keeps ready for a request, comparable; None while it is still preparing."""
-        file = str(self.site) + target.path.partition(".cgi")[0] + ".cgi"
-        found = {
-            pid
-            for pid in process.descendants(self.processes[0].pid)
-            if file in process.command(pid) and process.waits(pid) and 3 in process.sockets(pid)
-        }
-        return found if len(found) == self.TWINS else None
 
 
 def drain(pipe):
@@ -310,6 +313,7 @@ class NginxGalgo(Nginx):
 
 class NginxGalgoWarm(NginxGalgo):
     name, label, mode = "nginx-galgo-warm", "nginx + galgo, warm", "warm"
+    keeps = True
 
 
 class Lighttpd(Server):
