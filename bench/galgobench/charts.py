@@ -5,6 +5,7 @@ import logging
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter
 
+from . import fastcgi, site
 from .stats import Spread
 
 plt.switch_backend("svg")
@@ -20,8 +21,10 @@ COLOURS = {
     "go-pixel": "#7fc4cd",
     "perl-pixel": "#9aa3ad",
     "galgo-warm": "#e58a2f",
+    "nginx-galgo": "#a8613b",
+    "nginx-galgo-warm": "#e5b02f",
 }
-MARKERS = dict(zip(COLOURS, "osD^vPX*<"))
+MARKERS = dict(zip(COLOURS, "osD^vPX*<>p"))
 INK, FAINT = "#2b2f36", "#d9dde2"
 STYLE = {
     # Laid out with the first, which matplotlib brings; Verdana has the same widths elsewhere.
@@ -309,6 +312,39 @@ def cost_of_size(results, labels):
     return finish(figure, "Cost of an answer against its size (lower is better)", axes_list)
 
 
+def bandwidth(results, labels):
+    """Against the size of a document: solid where a program sends it, dashed where it is a file, dotted where a
+    program hands it over."""
+    rows = [row.split("/") for row in results.rows("fastcgi")]
+    sizes = list(dict.fromkeys(row[0] for row in rows if len(row) == 3 and row[2] == "kept"))
+    if len(sizes) < 2:
+        return None
+    labels = labels | {s: words for s, words in fastcgi.LABELS.items() if s in labels}
+    figure, axes_list = frame(1)
+    axes = axes_list[0]
+    figure.set_size_inches(8.2, 5.2)
+    styles = {"served": ("-", ""), "stored": ("--", ", static"), "handed": (":", ", X-Sendfile")}
+    for kind, (style, words) in styles.items():
+        for server in present(results, labels, "fastcgi"):
+            points = []
+            for size in sizes:
+                rate = results.median("fastcgi", f"{size}/{kind}/kept", server)
+                if rate:
+                    bytes_long = site.DOCUMENT_SIZES[size]
+                    points.append((bytes_long, rate * bytes_long / 1e6))
+            if points:
+                line(axes, server, {server: labels[server] + words}, *zip(*points))
+                axes.lines[-1].set_linestyle(style)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks([site.DOCUMENT_SIZES[size] for size in sizes], sizes)
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(FuncFormatter(thousands))
+    axes.set_ylabel("MB a second")
+    heading = "Bandwidth against the size of a document, kept-alive connections (higher is better)"
+    return finish(figure, heading, axes_list)
+
+
 def cost_of_connections(results, labels):
     counts = [int(row[1:]) for row in results.rows("scale") if row[1:].isdigit()]
     if len(counts) < 2:
@@ -336,6 +372,7 @@ CHARTS = [
     ("sweep", "goodput.svg", "Good answers against the offered rate", goodput),
     ("big", "size.svg", "Time an answer takes against its size", cost_of_size),
     ("static", "static.svg", "Answers a second for static files", small_answers),
+    ("fastcgi", "bandwidth.svg", "Bandwidth against the size of a document", bandwidth),
     ("pixel", "pixel.svg", "Answers a second for the pixel", pixel),
     ("idle", "memory.svg", "Memory at start and for each idle connection", memory),
     ("scale", "connections.svg", "Time an answer takes against connections", cost_of_connections),

@@ -112,10 +112,11 @@ def ab(server, target, requests, connections):
     }
 
 
-def drain(server, target, connections, seconds):
-    """Closed loop, a connection each, for bodies that wrk would take longer to read than the
+def drain(server, target, connections, seconds, keep=False):
+    """Closed loop, a connection each unless they are kept, for bodies that wrk would take longer to read than the
     server to send."""
-    argv = [WORK / "drain", "-c", connections, "-s", seconds, server.port, target.path]
+    argv = [WORK / "drain", *["-k"] * keep, "-c", connections, "-s", seconds]
+    argv += [server.port, target.path]
     code, out, err = output_of(argv, seconds + 60)
     if code != 0:
         raise Wrong(f"drain: {err.strip()[:200]}")

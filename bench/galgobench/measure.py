@@ -1,11 +1,13 @@
 """How a cell is measured, where it takes more than one call of a load generator."""
 
 import os
+import re
+import signal
 import subprocess
 import time
 
 from . import load, process, site
-from .check import Wrong, check
+from .check import Wrong, check, fetch
 from .idle import IdleConnections
 from .paths import CORES, WORK, account
 
@@ -64,6 +66,74 @@ class Reference:
             return result | {"fraction": fraction, "capacity": self.capacity()}
 
         return once
+
+
+class Learned:
+    """A closed loop. Before its first measurement a server has had a moment of it: templates have learned then
+    what a program loads."""
+
+    def __init__(self, target, connections, seconds):
+        self.target, self.connections, self.seconds = target, connections, seconds
+        self.known = set()
+
+    def __call__(self, server):
+        if server.processes[-1].pid not in self.known:
+            self.known.add(server.processes[-1].pid)
+            load.wrk(server, self.target(server), self.connections, 2 * self.seconds)
+            settle(server)
+        return load.wrk(server, self.target(server), self.connections, self.seconds)
+
+
+TRACED_REQUESTS = 4
+# Calls whose bytes are copied between the kernel and the process: not splice, not sendfile.
+COPYING = "read readv pread64 recvfrom recvmsg write writev pwrite64 sendto sendmsg".split()
+
+
+def system_calls(target):
+    """System calls and copied bytes of the server itself, a byte of the body and a megabyte."""
+
+    def once(server):
+        wanted = target(server)
+        pid = server.processes[-1].pid
+        log = WORK / "strace.log"
+        argv = ["strace", "-f", "-q", "-s", 0, "-o", log]
+        for each in [pid, *process.descendants(pid)]:
+            argv += ["-p", each]
+        tracer = process.spawn(argv, stderr=subprocess.PIPE)
+        try:
+            wait_until_traced(tracer, pid)
+            for _ in range(TRACED_REQUESTS):
+                fetch(server, wanted)
+        finally:
+            tracer.send_signal(signal.SIGINT)
+            tracer.communicate(timeout=10)
+        return understand_strace(log.read_text(), TRACED_REQUESTS * wanted.length)
+
+    return once
+
+
+def wait_until_traced(tracer, pid, seconds=5):
+    """Until every thread has a tracer."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and tracer.poll() is None:
+        tasks = [open(f"/proc/{pid}/task/{task}/status").read() for task in os.listdir(f"/proc/{pid}/task")]
+        if not any("TracerPid:\t0\n" in task for task in tasks):
+            return
+        time.sleep(0.02)
+    raise Wrong("strace could not be attached")
+
+
+def understand_strace(text, sent):
+    calls = copied = 0
+    # A call that another thread interrupts is two lines: the second has its result.
+    for name, result in re.findall(r"^\d+ +(?:<\.\.\. )?(\w+)(?:\(| resumed).*= (-?\d+)", text, re.M):
+        calls += 1
+        if name in COPYING:
+            copied += max(0, int(result))
+    if not calls:
+        raise Wrong("strace saw no system call")
+    calls = calls / sent * 1e6
+    return {"tool": "strace", "rate": calls, "calls": calls, "copied": copied / sent}
 
 
 def idle(count, seconds):
@@ -140,6 +210,23 @@ def restart(server, **options):
     check(server, site.line(server))
 
 
+WARM_UP_SECONDS = 1
+WARM_UPS = 10
+
+
+def warm_up(server, target):
+    """Asks for a program, one request at a time, until the server has had it ready for a second.
+
+    A server that cannot must not have a figure for it. Those that keep nothing need no such time.
+    """
+    for _ in range(WARM_UPS):
+        before = server.ready(target)
+        load.wrk(server, target, 1, WARM_UP_SECONDS)
+        if before is not None and server.ready(target) == before:
+            return
+    raise Wrong(f"not ready after {WARM_UPS * WARM_UP_SECONDS} s of requests")
+
+
 def settle(server, seconds=3.0):
     """Waits until no program is running. Returns how many had to be killed.
 
@@ -158,10 +245,6 @@ def settle(server, seconds=3.0):
 def running_programs():
     found = []
     for pid in process.descendants(os.getpid()):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as line:
-                if b".cgi" in line.read():
-                    found.append(pid)
-        except OSError:
-            continue
+        if ".cgi" in process.command(pid) and not process.waits(pid):
+            found.append(pid)
     return found

@@ -13,9 +13,13 @@ BUILD = ROOT / ".build"
 WORK = BUILD / "bench"  # run-time files of the servers: emptied at every start
 TOOLS = BUILD / "bench-tools"  # floor, the Go peers
 CARGO = BUILD / "cargo" / "bin"  # tortuga, oha
+PYTHON = BUILD / "bench-site" / "bin" / "python"  # with the packages of programs
 RUNS = BENCH / "runs"
 
 CORES = len(os.sched_getaffinity(0))
+# Processes of FastCGI programs: each serves one connection at a time, and servers keep 16 a core.
+DOCUMENT_PROCESSES = 16 * CORES + 32
+PHP_PROCESSES = 16 * CORES
 
 
 def account():

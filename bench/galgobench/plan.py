@@ -1,11 +1,9 @@
 """What is measured: a function a table, in the order of the report.
-
-Tables still to come have their place at the end of TABLES: FastCGI, wasm.
 """
 
 import resource
 
-from . import load, site
+from . import fastcgi, load, site
 from .cell import Cell, Table
 from .measure import Floor, Reference, ballast, idle, on_cores
 from .paths import CORES
@@ -14,6 +12,10 @@ from .paths import CORES
 SWEPT = ["line", "guestbook-c", "guestbook-python"]
 # Programs that galgo with start = "warm" is asked for, too, in the same rows as everybody.
 WARM = ["line"] + [f"guestbook-{name}" for name in ("c", "rust", "python", "perl", "node")]
+SITES = {
+    "flask": ("Flask site, a page", site.flask_page),
+    "gitweb": (f"gitweb, list of {site.REPOSITORIES} projects", site.projects),
+}
 FRACTIONS = {"line": [0.25, 0.5, 0.75, 1.0, 1.5, 2.0]}
 USUAL_FRACTIONS = [0.5, 1.0, 1.5, 2.0]
 FLOORED = ["bare", "line"]  # compared with the floor: longer measurements
@@ -113,6 +115,17 @@ def guestbook(size, servers, absent):
                 once = size.references[f"guestbook-{language}"] = Reference(once)
             cells.append(Cell("guestbook", row, label, who, seconds, once, target(language)))
     return Table("guestbook", "The guestbook in seven languages, 16 connections", cells)
+
+
+def sites(size, servers, absent):
+    """Programs that take long to start, as they are installed."""
+    seconds, cells = size.seconds(2), []
+    for name, (label, target) in SITES.items():
+        if name not in absent:
+            once = wrk(target, 16, seconds)
+            who = servers + size.warm
+            cells.append(Cell("sites", name, label, who, seconds, once, target))
+    return Table("sites", "A site in Flask, and gitweb, 16 connections", cells)
 
 
 def sweep(size, servers, absent):
@@ -256,6 +269,7 @@ TABLES = {
     "floor": (floor, None),
     "programs": (programs, "programs"),
     "guestbook": (guestbook, "programs"),
+    "sites": (sites, "programs"),
     "sweep": (sweep, "programs"),
     "overload": (overload, "programs"),
     "big": (big, "programs"),
@@ -264,7 +278,8 @@ TABLES = {
     "idle": (idle_table, "programs"),
     "scale": (scale, "programs"),
     "wasm": (wasm, "programs"),
-    # "fastcgi": galgo and peers as FastCGI clients: a function above and a line here.
+    "fastcgi": (fastcgi.fastcgi, "documents"),
+    "behind": (fastcgi.behind, "gateway"),
 }
 
 

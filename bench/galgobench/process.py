@@ -69,6 +69,34 @@ def descendants(pid):
     return found
 
 
+def command(pid):
+    """The words a process was started with, spaces between them."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as line:
+            return line.read().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def sockets(pid):
+    """Descriptors of a process that are sockets."""
+    found = set()
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            if os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
+                found.add(int(name))
+    except OSError:
+        pass
+    return found
+
+
+def waits(pid):
+    """A program that galgo keeps loaded, or a child of one that has no request yet: beside the
+    standard streams it has a socket to the server, which is closed before anything of a request
+    runs. It is not running, and who ends it ends the next requests' warm start."""
+    return bool(sockets(pid) - {0, 1, 2})
+
+
 def reap_orphans(known):
     """Collects the exit codes of adopted processes; `known` pids belong to Popen objects."""
     me = os.getpid()

@@ -4,7 +4,7 @@ import time
 
 from . import process, site
 from .check import Wrong, check
-from .measure import Floor, settle
+from .measure import Floor, settle, warm_up
 from .paths import redact
 from .progress import OVERHEAD_SECONDS, Progress
 from .servers import CannotStart
@@ -73,6 +73,8 @@ class Runner:
                 record["restarted"] = True
             if cell.target and server is not Floor:
                 check(server, cell.target(server))
+                if server.keeps:
+                    warm_up(server, cell.target(server))
             record |= cell.measure(server)
         except Wrong as wrong:
             record["wrong"] = redact(wrong)

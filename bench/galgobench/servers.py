@@ -11,9 +11,10 @@ import shutil
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 from . import process
-from .paths import CARGO, CORES, PEERS, TOOLS, WORK, account
+from .paths import CARGO, CORES, DOCUMENT_PROCESSES, PEERS, PHP_PROCESSES, TOOLS, WORK, account
 
 
 class CannotStart(Exception):
@@ -28,13 +29,16 @@ class Server:
     serves = {"programs", "files", "pixel"}
     template = None  # file in bench/peers/
     lacks = "its program is missing"  # said when binary() is None
+    keeps = False  # programs, ready for requests to come
     ballast = None  # environment variable that makes it hold memory, if it can
+    asks = ()  # FastCGI programs that are started beside it: "document", "php"
 
     def __init__(self, site):
         self.site = site
         self.run = WORK / self.name
         self.port = 0
         self.processes = []
+        self.asked = []  # applications, which are not the server's own
 
     # What an adapter says about itself ------------------------------------------------
 
@@ -64,6 +68,9 @@ class Server:
         self.port = free_port()
         self.prepare()
         log = open(self.run / "output.log", "ab")
+        for command in self.applications():
+            options = {"account": account(), "cwd": self.run, "stdout": log, "stderr": log}
+            self.asked.append(process.spawn(command, **options))
         for command in self.commands():
             child = process.spawn(
                 command,
@@ -81,32 +88,48 @@ class Server:
         """Returns the command when its standard output must be read for the port."""
         return None
 
+    def applications(self):
+        """The command lines of the FastCGI programs that it asks; those that are missing are left out."""
+        known = {
+            "document": [WORK / "document", self.run / "document.sock", DOCUMENT_PROCESSES, self.site / "public"],
+            "php": [php_fpm(), "-n", "-F", "-y", self.run / "php-fpm.conf"],
+        }
+        there = {"document": (WORK / "document").exists(), "php": php_fpm() is not None}
+        return [known[name] for name in self.asks if there[name]]
+
+    def values(self):
+        """What stands for @KEY@ in configurations."""
+        user = account()
+        return {
+            "PORT": self.port,
+            "RUN": self.run,
+            "SITE": self.site,
+            "CORES": CORES,
+            "NOFILE": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            "USER": user.pw_name,
+            "GROUP": grp.getgrgid(user.pw_gid).gr_name,
+            "PHP_PROCESSES": PHP_PROCESSES,
+        }
+
+    def templates(self):
+        return [self.template] * bool(self.template) + ["php-fpm.conf"] * ("php" in self.asks)
+
     def prepare(self):
-        """A fresh folder with the filled-in configuration, owned by the server's user."""
+        """A fresh folder with the filled-in configurations, owned by the server's user."""
         shutil.rmtree(self.run, ignore_errors=True)
         self.run.mkdir(parents=True)
-        if self.template:
-            text = (PEERS / self.template).read_text()
-            user = account()
-            values = {
-                "PORT": self.port,
-                "RUN": self.run,
-                "SITE": self.site,
-                "CORES": CORES,
-                "NOFILE": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-                "USER": user.pw_name,
-                "GROUP": grp.getgrgid(user.pw_gid).gr_name,
-            }
-            for key, value in values.items():
+        for name in self.templates():
+            text = (PEERS / name).read_text()
+            for key, value in self.values().items():
                 text = text.replace(f"@{key}@", str(value))
-            (self.run / self.template).write_text(text)
+            (self.run / name).write_text(text)
         if os.geteuid() == 0:
             os.chown(self.run, account().pw_uid, account().pw_gid)
 
     def wait_until_it_listens(self, seconds=10):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if any(child.poll() is not None for child in self.processes):
+            if any(child.poll() is not None for child in self.everyone()):
                 break
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -125,7 +148,10 @@ class Server:
         return " / ".join(words) or "it printed nothing"
 
     def running(self):
-        return bool(self.processes) and all(p.poll() is None for p in self.processes)
+        return bool(self.processes) and all(p.poll() is None for p in self.everyone())
+
+    def everyone(self):
+        return [*self.asked, *self.processes]
 
     def family(self):
         """Pids of the server itself and of all that it started."""
@@ -133,9 +159,15 @@ class Server:
 
     def stop(self):
         """Ends the server and its programs; returns how many had to be killed."""
-        killed = sum(process.end(child) for child in reversed(self.processes))
-        self.processes = []
+        killed = sum(process.end(child) for child in reversed(self.everyone()))
+        self.processes, self.asked = [], []
         return killed
+
+
+def php_fpm():
+    """The newest php-fpm of Debian."""
+    found = sorted(Path("/usr/sbin").glob("php-fpm[0-9]*"))
+    return found[-1] if found else None
 
 
 def free_port():
@@ -155,7 +187,8 @@ def first_line(argv):
 class Galgo(Server):
     name = label = "galgo"
     template = "galgo.toml"
-    serves = Server.serves | {"wasm"}
+    serves = Server.serves | {"wasm", "documents", "php"}
+    asks = ("document", "php")
     ballast = "GALGO_BENCH_BALLAST"
     lacks = "its binary is missing: cargo build --release, or --galgo FILE"
     path = None  # set from the command line
@@ -192,7 +225,20 @@ class GalgoWarm(Galgo):
     name, label = "galgo-warm", "galgo, warm"
     template = "galgo-warm.toml"
     serves = {"warm"}
+    keeps = True
+    asks = ()
     ballast = None
+    TWINS = 2  # templates of a program; their control socket is descriptor 3
+
+    def ready(self, target):
+        """What it keeps ready for a request, comparable; None while it is still preparing."""
+        file = str(self.site) + target.path.partition(".cgi")[0] + ".cgi"
+        found = {
+            pid
+            for pid in process.descendants(self.processes[0].pid)
+            if file in process.command(pid) and process.waits(pid) and 3 in process.sockets(pid)
+        }
+        return found if len(found) == self.TWINS else None
 
 
 def drain(pipe):
@@ -204,6 +250,8 @@ def drain(pipe):
 
 class Apache(Server):
     name, label, template = "apache", "Apache mod_cgid", "apache.conf"
+    serves = Server.serves | {"documents"}
+    asks = ("document",)
 
     def binary(self):
         return shutil.which("apache2", path="/usr/sbin:/usr/bin")
@@ -217,6 +265,8 @@ class Apache(Server):
 
 class Nginx(Server):
     name, label, template = "nginx", "nginx + fcgiwrap", "nginx.conf"
+    serves = Server.serves | {"documents", "php", "gateway"}
+    asks = ("document", "php")
 
     def binary(self):
         found = shutil.which("nginx", path="/usr/sbin:/usr/bin")
@@ -226,15 +276,46 @@ class Nginx(Server):
         nginx = first_line([self.binary(), "-v"]).removeprefix("nginx version: ")
         return f"{nginx}, fcgiwrap {package_version('fcgiwrap')}"
 
+    def gateway(self):
+        """What runs the programs."""
+        return ["/usr/sbin/fcgiwrap", "-c", 16, "-s", f"unix:{self.run}/programs.sock"]
+
     def commands(self):
-        return [
-            ["/usr/sbin/fcgiwrap", "-c", 16, "-s", f"unix:{self.run}/fcgiwrap.sock"],
-            [self.binary(), "-e", self.run / "error.log", "-c", self.run / self.template],
-        ]
+        nginx = [self.binary(), "-e", self.run / "error.log", "-c", self.run / self.template]
+        return [self.gateway(), nginx]
+
+
+class NginxGalgo(Nginx):
+    """nginx with galgo in the place of fcgiwrap, and nothing else changed."""
+
+    name, label = "nginx-galgo", "nginx + galgo"
+    serves = {"gateway"}
+    asks = ()
+    mode = "cold"
+
+    def binary(self):
+        return super().binary() if Galgo.path and os.access(Galgo.path, os.X_OK) else None
+
+    def templates(self):
+        return [*super().templates(), "galgo-gateway.toml"]
+
+    def values(self):
+        return super().values() | {"START": self.mode}
+
+    def gateway(self):
+        binary = self.run / "galgo"
+        shutil.copy(Galgo.path, binary)
+        return [binary, "serve", "--config", self.run / "galgo-gateway.toml"]
+
+
+class NginxGalgoWarm(NginxGalgo):
+    name, label, mode = "nginx-galgo-warm", "nginx + galgo, warm", "warm"
 
 
 class Lighttpd(Server):
     name, label, template = "lighttpd", "lighttpd mod_cgi", "lighttpd.conf"
+    serves = Server.serves | {"documents"}
+    asks = ("document",)
 
     def binary(self):
         return shutil.which("lighttpd", path="/usr/sbin:/usr/bin")
@@ -312,4 +393,16 @@ def package_version(name):
     return first_line(["dpkg-query", "-W", "-f", "${Version}", name])
 
 
-ALL = [Galgo, GalgoWarm, Apache, Nginx, Lighttpd, GoCgi, Tortuga, GoPixel, PerlPixel]
+ALL = [
+    Galgo,
+    GalgoWarm,
+    Apache,
+    Nginx,
+    NginxGalgo,
+    NginxGalgoWarm,
+    Lighttpd,
+    GoCgi,
+    Tortuga,
+    GoPixel,
+    PerlPixel,
+]

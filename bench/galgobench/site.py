@@ -7,7 +7,8 @@ from pathlib import Path
 
 from . import process
 from .check import Target
-from .paths import EXAMPLES, PROGRAMS, TOOLS, WORK, account
+from .paths import EXAMPLES, PROGRAMS, PYTHON, TOOLS, WORK, account
+from .servers import php_fpm
 
 SITE = WORK / "site"
 FILE_SIZES = {
@@ -18,6 +19,18 @@ FILE_SIZES = {
     "10 MB": 10_000_000,
     "100 MB": 100_000_000,
 }
+# Of documents that FastCGI programs send, and of the same as files.
+DOCUMENT_SIZES = {
+    "500 B": 500,
+    "5 KB": 5_000,
+    "50 KB": 50_000,
+    "100 KB": 100_000,
+    "200 KB": 200_000,
+    "1 MB": 1_000_000,
+    "10 MB": 10_000_000,
+    "100 MB": 100_000_000,
+}
+PHP = {"hello": '<?php echo "hello\n";\n', "page": '<?php echo str_repeat("p", 100000);\n'}
 # 1x1, transparent, 43 bytes.
 PIXEL = bytes.fromhex(
     "47494638396101000100800000000000ffffff21f90401000000002c000000000100010000020144003b00"
@@ -26,6 +39,7 @@ SIGNING = "name=John+Carmack&message=Hello+from+id+software%21"
 GREETING = b"Hello from id software!"
 ECHO = EXAMPLES / "programs" / "echo.c"
 # In the order of the tables. Each is looked for in examples/ when the site is built.
+REPOSITORIES = 5  # that gitweb lists
 LANGUAGES = ["c", "rust", "go", "python", "perl", "node", "bash"]
 
 
@@ -36,7 +50,7 @@ class Absent(Exception):
 def build():
     """Makes the site anew. Returns {program: why} of those that are absent."""
     shutil.rmtree(SITE, ignore_errors=True)
-    for folder in ("cgi-bin", "public", "data"):
+    for folder in ("cgi-bin", "public", "data", "php"):
         (SITE / folder).mkdir(parents=True)
     write_files(SITE / "public")
     compile_c("bare", "-static", "-nostdlib")
@@ -53,7 +67,16 @@ def build():
             guestbook(language)
         except Absent as why:
             absent[f"guestbook-{language}"] = str(why)
-    for name, make in (("echo-native", echo), ("echo-wasm", echo_wasm), ("tortuga-echo", tortuga_echo)):
+    others = {
+        "flask": flask_site,
+        "gitweb": gitweb,
+        "echo-native": echo,
+        "echo-wasm": echo_wasm,
+        "tortuga-echo": tortuga_echo,
+        "document": document,
+        "php": php,
+    }
+    for name, make in others.items():
         try:
             make()
         except Absent as why:
@@ -80,11 +103,65 @@ def tortuga_echo():
     shutil.copy(found[-1], SITE / "cgi-bin" / "tortuga-echo.wcgi")
 
 
+def flask_site():
+    """In a virtual environment, as such sites are; CGI is Python's wsgiref."""
+    if not PYTHON.exists():
+        raise Absent(f"no {PYTHON}: bench/run makes it")
+    text = (PROGRAMS / "site.py").read_text()
+    cgi("flask").write_text(text.replace("#!/usr/bin/env python3", f"#!{PYTHON}", 1))
+    cgi("flask").chmod(0o755)
+    first_page("flask", PATH_INFO="/", SCRIPT_NAME="/cgi-bin/flask.cgi", **HTTP)
+
+
+GITWEB = Path("/usr/share/gitweb/gitweb.cgi")
+HTTP = {"SERVER_NAME": "localhost", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1"}
+
+
+def gitweb():
+    """As packaged, with the name of its configuration filled in: not every server can be told to
+    pass a variable on."""
+    if not GITWEB.exists():
+        raise Absent(f"no {GITWEB}")
+    for number in range(REPOSITORIES):
+        repository(SITE / "git" / f"project{number}.git")
+    conf = SITE / "gitweb.conf"
+    conf.write_text(f"our $projectroot = '{SITE / 'git'}';\n1;\n")
+    text = GITWEB.read_text().replace('"gitweb_config.perl"', f'"{conf}"')
+    cgi("gitweb").write_text(text)
+    cgi("gitweb").chmod(0o755)
+    first_page("gitweb", SCRIPT_NAME="/cgi-bin/gitweb.cgi", **HTTP)
+
+
+def repository(bare):
+    """One commit, of the servers' user: git reads no repository of somebody else's."""
+    bare.mkdir(parents=True)
+    if os.geteuid() == 0:
+        os.chown(bare, account().pw_uid, account().pw_gid)
+    who = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
+    env = {"PATH": "/usr/bin:/bin"} | dict.fromkeys(who, "ada@example.org")
+    script = "git init -q --bare . && t=$(git write-tree) && c=$(git commit-tree -m first $t) && git update-ref HEAD $c"
+    made = process.spawn(["sh", "-c", script], account=account(), env=env, cwd=bare)
+    if made.wait() != 0:
+        raise Absent("git made no repository")
+
+
+def document():
+    """The FastCGI program that sends documents; not in cgi-bin, where it does not belong."""
+    run_or_absent(["cc", "-O2", "-o", WORK / "document", PROGRAMS / "document.c", "-lfcgi"])
+
+
+def php():
+    if php_fpm() is None:
+        raise Absent("no php-fpm")
+    for name, text in PHP.items():
+        (SITE / "php" / f"{name}.php").write_text(text)
+
+
 def write_files(public):
     index = b"<!DOCTYPE html><title>galgo bench</title><p>An index page.\n"
     (public / "index.html").write_bytes(index.ljust(612, b" "))  # as long as nginx's own
     (public / "pixel.gif").write_bytes(PIXEL)
-    for name, size in FILE_SIZES.items():
+    for name, size in (FILE_SIZES | DOCUMENT_SIZES).items():
         (public / file_name(name)).write_bytes(b"s" * size)
 
 
@@ -195,10 +272,10 @@ def request(name, **variables):
     return out
 
 
-def first_page(name):
-    """A guestbook that cannot run here is absent, not slow."""
+def first_page(name, **variables):
+    """A program that cannot run here is absent, not slow."""
     try:
-        request(name, REQUEST_METHOD="GET")
+        request(name, REQUEST_METHOD="GET", **variables)
     except (OSError, Absent) as why:
         cgi(name).unlink()
         raise Absent(f"does not run: {why}") from why
@@ -250,7 +327,24 @@ def echoed(program):
 
 
 def stored(size):
-    return lambda server: Target("/" + file_name(size), length=FILE_SIZES[size])
+    length = (FILE_SIZES | DOCUMENT_SIZES)[size]
+    return lambda server: Target("/" + file_name(size), length=length)
+
+
+def served(size):
+    """By a FastCGI program, from its memory."""
+    length = DOCUMENT_SIZES[size]
+    return lambda server: Target(f"/document/?{length}", length=length)
+
+
+def handed(size):
+    """Named by a FastCGI program, in place of a body."""
+    path = f"/document/?X-Sendfile={file_name(size)}"
+    return lambda server: Target(path, length=DOCUMENT_SIZES[size])
+
+
+def php_page(name, length):
+    return lambda server: Target(f"/php/{name}.php", length=length)
 
 
 def index(server):
@@ -259,6 +353,14 @@ def index(server):
 
 def pixel(server):
     return Target(server.pixel, length=43, contains=(b"GIF89a",))
+
+
+def flask_page(server):
+    return Target(server.program("flask", "/list"), contains=(b"<li>entry 19 of 20",))
+
+
+def projects(server):
+    return Target(server.program("gitweb"), contains=(b"project0.git", b"project4.git"))
 
 
 def reading(language):

@@ -91,7 +91,7 @@ class Results:
         medians = {
             server: self.median(table, row, server, path)
             for server in self.servers(table, row)
-            if server not in ("galgo", "galgo-warm", "floor")
+            if not server.startswith(("galgo", "nginx-galgo")) and server != "floor"
         }
         known = {server: value for server, value in medians.items() if value is not None}
         return (min if lowest else max)(known, key=known.get) if known else None

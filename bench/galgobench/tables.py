@@ -27,6 +27,10 @@ def markdown(header, rows):
 
 def of(name, results, labels):
     """The table(s) of one part of the plan."""
+    from . import fastcgi  # which is made of what stands here
+
+    if name == "fastcgi":
+        return fastcgi.tables(name, results, labels)
     return SHAPES.get(name, rates)(name, results, labels)
 
 
@@ -188,5 +192,6 @@ SHAPES = {
     "overload": overload,
     "big": big,
     "idle": idle,
+    "behind": pixel,
     "pixel": pixel,
 }

@@ -3,8 +3,10 @@
 Used by the report and by bench/compare.
 """
 
+import sys
 from dataclasses import dataclass
 
+from . import fastcgi
 from .tables import markdown, number
 
 QUEUE_LIMIT_MS = 10_000  # the longest wait in galgo's queue with its default configuration
@@ -57,6 +59,7 @@ def programs(results):
 
 # What each language's guestbook must reach with start = "warm".
 WARM_BOUNDS = {"c": 1.5, "rust": 1.5, "python": 8, "perl": 8, "node": 5}
+SITE_BOUNDS = {"flask": 15, "gitweb": 8}
 
 
 def warm(results):
@@ -67,6 +70,9 @@ def warm(results):
         if name in WARM_BOUNDS and not (what == "write" and name in ("c", "rust")):
             label = f"warm: guestbook, {words}"
             yield against_peer(results, "guestbook", row, label, WARM_BOUNDS[name], "galgo-warm")
+    for row, words in results.rows("sites").items():
+        label = f"warm: {words}"
+        yield against_peer(results, "sites", row, label, SITE_BOUNDS[row], "galgo-warm")
     label, words = "warm: p50 of the one-liner, 1 connection", "below 0.6 of the best peer's"
     best = results.best_peer("programs", "line/1", "latency.p50", lowest=True)
     own = results.median("programs", "line/1", "galgo-warm", "latency.p50")
@@ -154,6 +160,7 @@ def all_of(results):
         *overload(results),
         *big(results),
         *static(results),
+        *fastcgi.verdicts(results, sys.modules[__name__]),
         *undisturbed(results),
     ]
 

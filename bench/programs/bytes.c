@@ -1,4 +1,5 @@
-// Prints as many bytes as its query says: /cgi-bin/bytes.cgi?1000000
+// Prints as many bytes as its query says: /cgi-bin/bytes.cgi?1000000, and with a second number that
+// many with each write: /cgi-bin/bytes.cgi?1000000,4096 as stdio does.
 // No Content-Length, as most programs print none: the server finds the framing.
 // Static, so that the cost of large bodies is not hidden behind the dynamic linker.
 #include <stdlib.h>
@@ -19,12 +20,15 @@ int main(void) {
     static const char head[] = "Content-Type: application/octet-stream\r\n\r\n";
     static char block[64 * 1024]; // one default pipe buffer a write
     const char *query = getenv("QUERY_STRING");
-    unsigned long long left = query ? strtoull(query, NULL, 10) : 0;
+    char *end = NULL;
+    unsigned long long left = query ? strtoull(query, &end, 10) : 0;
+    size_t piece = end && *end == ',' ? (size_t)strtoull(end + 1, NULL, 10) : sizeof block;
+    if (piece == 0 || piece > sizeof block) piece = sizeof block;
 
     memset(block, 'g', sizeof block);
     if (write_all(head, sizeof head - 1) < 0) return 1;
     while (left > 0) {
-        size_t n = left < sizeof block ? (size_t)left : sizeof block;
+        size_t n = left < piece ? (size_t)left : piece;
         if (write_all(block, n) < 0) return 1;
         left -= n;
     }

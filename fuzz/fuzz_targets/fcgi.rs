@@ -3,7 +3,7 @@
 
 use galgo_proto::{
     Parsed,
-    fcgi::{Pairs, Params, RecordError, reply, request},
+    fcgi::{Header, Pairs, Params, Piece, RecordError, Records, reply, request},
     vars::Sink,
 };
 use libfuzzer_sys::fuzz_target;
@@ -76,6 +76,12 @@ fuzz_target!(|data: &[u8]| {
     let whole = input.len().max(1);
     assert_eq!(reply_of(input, step), reply_of(input, whole));
     assert_eq!(requests_of(input, step), requests_of(input, whole));
+    // A header is the same where it stands and as it arrives.
+    let began = match Records::default().step(input) {
+        Ok(Parsed::Complete(Piece::Begin(header), _)) => Some(header),
+        _ => None,
+    };
+    assert_eq!(Header::parse(input).ok().flatten(), began);
     for pair in Pairs::new(input).flatten() {
         assert!(pair.0.len() + pair.1.len() <= input.len());
     }

@@ -18,6 +18,7 @@ pub mod log;
 pub mod pace;
 pub mod pool;
 pub mod proxy;
+pub mod refused;
 pub mod relay;
 pub mod route;
 pub mod serve;

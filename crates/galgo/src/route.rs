@@ -7,7 +7,7 @@ mod program;
 
 use std::sync::Arc;
 
-pub use program::{Found, Named, Owned, Refusal, Script, Version, named, program, script};
+pub use program::{Asked, Found, Named, Owned, Refusal, Script, Version, named, program, script};
 
 use crate::config::{Handler, Route};
 

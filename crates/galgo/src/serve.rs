@@ -12,14 +12,14 @@ use tokio::{
 
 use crate::{
     balance,
-    config::{self, Address, Config, Handler, Listen, Route},
+    config::{self, Address, Config, Listen, Route},
     listen::{self, Listener, SocketFile},
     log::{Level, Logs},
     upstream::{
         Upstream,
         workers::{Crew, Watch},
     },
-    worker::{self, Handed, Peer, Phase, Server, Worker},
+    worker::{self, Asked, Handed, Peer, Phase, Server, Worker},
 };
 
 /// A server that has bound its listeners and dropped its privileges, and has not yet read a byte from the network.
@@ -32,14 +32,11 @@ pub struct Ready {
     logs: Logs,
     max_connections: usize,
     spawners: Vec<Direct>,
-    upstreams: Upstreams,
+    upstreams: Vec<Asked>,
     /// Starts the workers of upstreams.
     crew_spawner: Direct,
     signals: Signals,
 }
-
-/// The programs that stay, by their routes.
-type Upstreams = Vec<(Arc<Route>, Arc<Upstream>)>;
 
 /// What the main thread waits for. Watched before anybody is told that the server is ready: a signal
 /// that comes right then must not end it the hard way.
@@ -206,22 +203,26 @@ impl Ready {
     }
 }
 
-fn upstreams(config: &Config) -> io::Result<Upstreams> {
-    let mut found = Vec::new();
-    for route in &config.routes {
-        if let Handler::Upstream(up) = &route.handler {
-            let upstream = Upstream::new(up, &config.admission)?;
-            found.push((route.clone(), Arc::new(upstream)));
-        }
-    }
-    Ok(found)
+fn upstreams(config: &Config) -> io::Result<Vec<Asked>> {
+    let all = config
+        .routes
+        .iter()
+        .flat_map(|route| route.upstreams().map(move |up| (route, up)));
+    let asked = |(route, up): (&Arc<Route>, &config::Upstream)| {
+        Ok(Asked {
+            route: route.clone(),
+            role: up.role,
+            upstream: Arc::new(Upstream::new(up, &config.admission)?),
+        })
+    };
+    all.map(asked).collect()
 }
 
 /// The workers that upstreams have of their own.
-fn crews(upstreams: &Upstreams, config: &Config, logs: &Logs) -> Vec<Crew> {
-    let crew = |(route, upstream): &(Arc<Route>, _)| match &route.handler {
-        Handler::Upstream(up) => Crew::of(upstream, up, &config.path, &logs.error),
-        _ => None,
+fn crews(upstreams: &[Asked], config: &Config, logs: &Logs) -> Vec<Crew> {
+    let crew = |asked: &Asked| {
+        let up = asked.route.upstreams().find(|up| up.role == asked.role)?;
+        Crew::of(&asked.upstream, up, &config.path, &logs.error)
     };
     upstreams.iter().filter_map(crew).collect()
 }
@@ -423,8 +424,5 @@ fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
 /// Descriptors that the requests and workers of a route to an upstream may need: connections, those that are
 /// kept, files of bodies, sockets and pipes of workers.
 fn of_upstream(route: &Route) -> usize {
-    match &route.handler {
-        Handler::Upstream(up) => 5 * up.running + up.keep,
-        _ => 0,
-    }
+    route.upstreams().map(|up| 5 * up.running + up.keep).sum()
 }

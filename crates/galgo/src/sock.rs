@@ -157,6 +157,14 @@ impl Sock {
         }
     }
 
+    /// As [`Sock::try_read`], no more than fits into `buf`.
+    pub fn try_take(&self, buf: &mut [u8]) -> io::Result<Option<usize>> {
+        match rustix::io::read(&self.fd, buf) {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            done => Ok(Some(done?)),
+        }
+    }
+
     /// Writes what fits of `bufs`.
     pub async fn write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         self.run(Interest::WRITABLE, |fd| rustix::io::writev(fd, bufs))
@@ -193,12 +201,26 @@ impl Sock {
 
     /// Moves what fits of `len` bytes from the pipe `from` to this socket without copying them through
     /// this process (splice(2)). The pipe holds that many, so a wait is for the socket.
-    pub async fn splice(&self, from: &Self, len: usize) -> io::Result<usize> {
+    pub async fn splice(&self, from: impl AsFd, len: usize) -> io::Result<usize> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         self.run(Interest::WRITABLE, |fd| {
-            splice(&from.fd, None, fd, None, len, flags)
+            splice(from.as_fd(), None, fd, None, len, flags)
         })
         .await
+    }
+
+    /// Waits until `take` finds something to take from this socket; `None`: nothing is there.
+    pub async fn taken<T>(
+        &self,
+        mut take: impl FnMut(&Self) -> io::Result<Option<T>>,
+    ) -> io::Result<T> {
+        loop {
+            let mut guard = self.ready(Interest::READABLE).await?;
+            match take(self)? {
+                Some(taken) => return Ok(taken),
+                None => guard.clear_ready(),
+            }
+        }
     }
 
     /// Gives the pipe room for `bytes`, where the user's share of pipe memory allows (pipe(7)).

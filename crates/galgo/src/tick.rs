@@ -19,6 +19,7 @@ struct Tick {
     start: Notify,
     running: Cell<bool>,
     waited: Cell<bool>,
+    beats: Cell<u64>,
 }
 
 thread_local! {
@@ -35,6 +36,11 @@ pub async fn next() {
     tick.beat.notified().await;
 }
 
+/// Beats so far. Without anybody waiting there may be none.
+pub fn beats() -> u64 {
+    TICK.with(|tick| tick.beats.get())
+}
+
 /// Beats, for the event loop of this thread; never ends.
 pub async fn run() {
     let tick = TICK.with(Rc::clone);
@@ -48,6 +54,7 @@ pub async fn run() {
             } else {
                 idle + 1
             };
+            tick.beats.set(tick.beats.get() + 1);
             tick.beat.notify_waiters();
         }
         tick.running.set(false);

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use galgo_proto::fcgi::Role;
 use galgo_spawn::Spawner;
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -26,6 +27,7 @@ use crate::{
     idle::Idle,
     listen::Accepted,
     log::{Logs, access::Entry},
+    refused::Refused,
     tick,
     upstream::Upstream,
     warm::Warm,
@@ -48,7 +50,7 @@ pub struct Server {
     /// Places of routes with a limit of their own.
     route_places: Vec<(Arc<Route>, Arc<Semaphore>)>,
     /// Programs that stay.
-    upstreams: Vec<(Arc<Route>, Arc<Upstream>)>,
+    upstreams: Vec<Asked>,
     /// Connections of each worker, and the way to hand it another.
     pub peers: Vec<Peer>,
     /// How many of them accept connections, the first ones.
@@ -57,6 +59,17 @@ pub struct Server {
     pub max_connections: usize,
     /// Whether the server is still taking requests.
     pub phase: watch::Receiver<Phase>,
+}
+
+/// A program that stays, and what it is asked for.
+#[derive(Debug)]
+pub struct Asked {
+    /// The requests of this route,
+    pub route: Arc<Route>,
+    /// in this role.
+    pub role: Role,
+    /// Who is asked.
+    pub upstream: Arc<Upstream>,
 }
 
 /// Another worker, as seen from the one that accepted a connection.
@@ -113,7 +126,7 @@ impl Server {
         max_connections: usize,
         peers: Vec<Peer>,
         phase: watch::Receiver<Phase>,
-        upstreams: Vec<(Arc<Route>, Arc<Upstream>)>,
+        upstreams: Vec<Asked>,
     ) -> Self {
         let route_places = config.routes.iter().filter_map(|r| match &r.handler {
             Handler::Cgi(cgi) => {
@@ -124,7 +137,7 @@ impl Server {
         });
         let route_places = route_places.collect();
         let admission = Admission::new(&config.admission);
-        for (_, upstream) in &upstreams {
+        for Asked { upstream, .. } in &upstreams {
             upstream.follow(&phase);
         }
         let wasm = Wasm::new(&config, &logs);
@@ -152,12 +165,10 @@ impl Server {
             .map(|(_, places)| places)
     }
 
-    /// The program that stays and answers a route.
-    pub fn upstream(&self, route: &Arc<Route>) -> Option<&Arc<Upstream>> {
-        self.upstreams
-            .iter()
-            .find(|(r, _)| Arc::ptr_eq(r, route))
-            .map(|(_, upstream)| upstream)
+    /// The program that stays and is asked for a route in this role.
+    pub fn upstream(&self, route: &Arc<Route>, role: Role) -> Option<&Arc<Upstream>> {
+        let is = |asked: &&Asked| Arc::ptr_eq(&asked.route, route) && asked.role == role;
+        self.upstreams.iter().find(is).map(|asked| &asked.upstream)
     }
 
     /// Connections open now, over all workers.
@@ -197,6 +208,8 @@ pub struct Worker {
     pub idle: Idle,
     /// Whether it helps to accept.
     pub help: Help,
+    /// Connections on which a request was refused for want of capacity.
+    pub refused: Refused,
     /// /dev/null, the standard input of programs that get no body.
     pub null: OwnedFd,
     date: RefCell<(u64, Rc<str>)>,
@@ -225,6 +238,7 @@ impl Worker {
             ids: Ids::new(),
             idle,
             help: Help::default(),
+            refused: Refused::default(),
             date: RefCell::new((0, "".into())),
             busy: Cell::new(0),
             ending: Cell::new(false),

@@ -57,6 +57,9 @@ pub struct Variables<'b> {
     block: &'b [u8],
 }
 
+/// The variables are larger than is taken.
+pub const TOO_LARGE: ScgiError = ScgiError("the variables are larger than is taken");
+
 /// The bytes are no SCGI: why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScgiError(pub &'static str);
@@ -103,7 +106,7 @@ fn length(buf: &[u8], most: usize) -> Result<Parsed<usize>, ScgiError> {
                     .checked_mul(10)
                     .and_then(|n| n.checked_add(digit))
                     .filter(|&n| n <= most)
-                    .ok_or(ScgiError("the variables are larger than is taken"))?;
+                    .ok_or(TOO_LARGE)?;
             }
             _ => return Err(ScgiError("no length of a netstring comes first")),
         }

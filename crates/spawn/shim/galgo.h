@@ -37,8 +37,8 @@ const char *galgo_environment(size_t *length);
    than 64 KiB, or nothing is learned. */
 void galgo_learned(const char *modules);
 
-/* Node's part: the command line that it is to see in place of its own. */
-void galgo_node_options(int *argc, char ***argv);
+/* Puts another command line in place of the program's own, where it is set before main(). */
+extern void (*galgo_arguments)(int *argc, char ***argv);
 
 /* Whether this process is to be a template of the given kind. */
 int galgo_is(const char *kind);

@@ -51,12 +51,12 @@
 
   function load(names) {
     const held = galgo.held();
-    for (const name of names.filter((n) => !inPackage(n))) attempt(name);
+    for (const name of names.filter((n) => !inPackage(n))) quietly(() => require(name));
     const packages = names.filter(inPackage);
     if (!packages.length) return;
     const restore = watch();
     for (const name of packages) {
-      attempt(name);
+      quietly(() => require(name));
       const now = galgo.held();
       if ((now & 0xffff) > (held & 0xffff)) blame(`starts a thread while loading ${name}`);
       else if (now >>> 16 > held >>> 16) blame(`opens a descriptor while loading ${name}`);
@@ -64,11 +64,77 @@
     restore();
   }
 
-  function attempt(name) {
+  // ---- what each child would do first ----
+  // A function is compiled when it is called first, a pattern when it is matched first and again when
+  // it is matched more often; Node's own functions, too.
+  function rehearse(names) {
+    const script = new Module(main);
+    script.filename = resolved();
+    script.paths = Module._nodeModulePaths(path.dirname(script.filename));
+    const packages = new Set(names.map((name) => /^.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(name)?.[1]));
+    const found = new Set(Object.keys(Module._pathCache));
+    for (let times = 0; times < 4; times++) {
+      for (const name of packages) if (name) quietly(() => Module._resolveFilename(name, script));
+      // Where they are found is not kept: the script looks for itself.
+      for (const key in Module._pathCache) if (!found.has(key)) delete Module._pathCache[key];
+      quietly(useFiles);
+      hide({}, "name");
+      random.reseed();
+      process.exitCode; // a getter
+    }
+  }
+
+  function useFiles() {
+    const file = fs.openSync("/dev/null", "r+");
+    fs.writeSync(file, "");
+    fs.readSync(file, Buffer.alloc(1));
+    fs.writeFileSync(file, "");
+    fs.readFileSync(file, "utf8");
+    fs.closeSync(file);
+  }
+
+  // What process.stdin and process.stdout are made of, around nothing. Those themselves belong to a request.
+  function useStreams() {
+    const names = ["getAsyncId", "readStart", "readStop", "ref", "unref", "close", "shutdown", "writev"];
+    names.push("writeBuffer", "writeUtf8String", "writeLatin1String");
+    const handle = Object.fromEntries(names.map((name) => [name, () => 0]));
+    const { Socket } = require("net");
+    const output = new Socket({ handle, readable: false });
+    new console.Console(output).log("%s", "text", { list: [1] });
+    const input = new Socket({ handle, writable: false });
+    input.setEncoding("utf8").on("data", output.write.bind(output)).on("end", () => output.end());
+    input.push("text");
+    input.push(null);
+    process._tickCallback(); // nothing else has been put off yet
+  }
+
+  // A child begins with no young objects: it would copy those of the template before its own are many.
+  function promote() {
+    v8.setFlagsFromString("--expose-gc");
+    const collect = require("vm").runInNewContext("gc");
+    v8.setFlagsFromString("--no-expose-gc");
+    for (let times = 0; times < 2; times++) collect({ type: "minor" });
+  }
+
+  // What cannot be done ahead the script does, and says so where it fails.
+  function quietly(action) {
     try {
-      require(name);
+      action();
+    } catch {}
+  }
+
+  // The package.json that decide what is found where.
+  function packages(files) {
+    const folders = new Set(files.filter(inPackage).map((file) => path.dirname(file)));
+    for (const folder of folders) if (!folder.endsWith("/node_modules")) folders.add(path.dirname(folder));
+    return [...folders].map((folder) => path.join(folder, "package.json")).filter((file) => fs.existsSync(file));
+  }
+
+  function resolved() {
+    try {
+      return fs.realpathSync(main);
     } catch {
-      // It may have moved; the script will say so where it needs it.
+      return main;
     }
   }
 
@@ -76,16 +142,18 @@
     obstacle ||= words;
   }
 
+  function replace(object, name, descriptor) {
+    const old = Object.getOwnPropertyDescriptor(object, name);
+    if (!old) return () => {};
+    Object.defineProperty(object, name, { ...descriptor(old), enumerable: old.enumerable, configurable: true });
+    return () => Object.defineProperty(object, name, old);
+  }
+
   // What a package must not do ahead of a request: draw random numbers, look at the standard
   // streams, which are others then.
   function watch() {
     const undo = [];
-    const put = (object, name, descriptor) => {
-      const old = Object.getOwnPropertyDescriptor(object, name);
-      if (!old) return;
-      Object.defineProperty(object, name, { ...descriptor(old), enumerable: old.enumerable, configurable: true });
-      undo.push(() => Object.defineProperty(object, name, old));
-    };
+    const put = (...rest) => undo.push(replace(...rest));
     put(Math, "random", () => ({ value: random.random, writable: true }));
     const crypto = require("crypto");
     for (const name of ["randomBytes", "randomFillSync", "randomFill", "randomInt", "randomUUID"]) {
@@ -145,11 +213,9 @@
   function stop() {
     const loaded = Object.keys(Module._cache).filter((file) => file.startsWith("/"));
     known = new Set(process.moduleLoadList.concat(Object.keys(Module._cache)));
-    let resolved = main;
-    try {
-      resolved = fs.realpathSync(main);
-    } catch {}
-    const learn = galgo.stop([...loaded, main, resolved].join("\n"), obstacle);
+    const files = [...loaded, ...packages(loaded), main, resolved()];
+    promote();
+    const learn = galgo.stop(files.join("\n"), obstacle);
     Object.defineProperty(process, "pid", { value: galgo.pid() });
     hide(process, "emit", galgo.emitter(process.emit));
     process.reallyExit = galgo.reallyExit;
@@ -161,9 +227,20 @@
     if (learn & LEARN) galgo.teach(lesson);
   }
 
-  load(galgo.modules().split("\n").filter(Boolean));
+  const names = galgo.modules().split("\n").filter(Boolean);
+  v8.setFlagsFromString("--no-lazy");
+  if (names.includes("net")) {
+    const restore = replace(process, "stderr", () => ({ value: {} })); // looked at for its colours
+    for (let times = 0; times < 4; times++) quietly(useStreams);
+    restore();
+  }
+  load(names);
+  rehearse(names);
   const zone = process.env.TZ;
-  if (!compiles()) return stop();
+  if (!compiles()) {
+    v8.setFlagsFromString("--lazy");
+    return stop();
+  }
   const dirname = path.dirname;
   path.dirname = function (name) {
     if (/^\s+at Module\._compile \(node:internal/m.test(new Error().stack.split("\n")[2])) {
@@ -173,5 +250,4 @@
     }
     return dirname(name);
   };
-  v8.setFlagsFromString("--no-lazy");
 });

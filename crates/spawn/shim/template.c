@@ -374,6 +374,7 @@ typedef int main_fn(int, char **, char **);
 typedef int start_fn(main_fn *, int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
 
 static main_fn *program;
+void (*galgo_arguments)(int *, char ***);
 
 /* The arguments with this request's environment and the kernel's auxiliary vector (getauxval(3)) right
    behind them, as they lie on the stack of a program that was executed: Go looks for them there. */
@@ -412,7 +413,7 @@ GALGO_EXPORT int __libc_start_main(main_fn *main, int argc, char **argv, void (*
         program = main;
         main = stopped;
     }
-    if (galgo_is("node"))
-        galgo_node_options(&argc, &argv);
+    if (galgo_arguments)
+        galgo_arguments(&argc, &argv);
     return real(main, argc, argv, init, fini, rtld_fini, stack_end);
 }

@@ -379,6 +379,59 @@ fn with_package(folder: &Path, package: &str, text: &str) -> Warm {
     Warm::load_with(&path, &learned)
 }
 
+/// A package found by its package.json, and the template that has learned it.
+fn with_described_package(folder: &Path, text: &str) -> Warm {
+    let of = folder.join("node_modules/pack");
+    fs::create_dir_all(&of).unwrap();
+    fs::write(of.join("package.json"), r#"{"exports":"./index.js"}"#).unwrap();
+    with_package(folder, "exports.name = 'pack'", text)
+}
+
+#[test]
+fn a_child_does_not_repeat_what_its_template_can_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "const young = require('v8').getHeapSpaceStatistics().find((s) => s.space_name === 'new_space').space_used_size;
+        const before = process.moduleLoadList.length;
+        require('pack');
+        console.log('%o', {});
+        console.log(young < 200000, process.moduleLoadList.slice(before), require('fs').readdirSync('/proc/self/task').length);";
+    let warm = with_described_package(folder.path(), text);
+    let answer = warm.get(&[]);
+    assert_eq!(answer.out, "{}\ntrue [] 1\n", "{answer:?}");
+}
+
+#[test]
+fn where_a_package_is_found_is_not_decided_in_its_template() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("cgi-bin")).unwrap();
+    let text = "console.log(require('pack').name)";
+    let scripts = folder.path().join("cgi-bin");
+    let packages = folder.path().join("node_modules/pack");
+    fs::create_dir_all(&packages).unwrap();
+    fs::write(packages.join("package.json"), r#"{"exports":"./index.js"}"#).unwrap();
+    fs::write(packages.join("index.js"), "exports.name = 'far'").unwrap();
+    let path = write(&scripts, "script.js", text);
+    let learned = Warm::load(&path).answer(&[], b"", true).learned;
+    let warm = Warm::load_with(&path, &learned);
+    assert_eq!(warm.get(&[]).out, "far\n");
+    let files = &warm.loaded.files;
+    assert!(files.contains(&packages.join("package.json")), "{files:?}");
+    let nearer = scripts.join("node_modules/pack");
+    fs::create_dir_all(&nearer).unwrap();
+    fs::write(nearer.join("index.js"), "exports.name = 'near'").unwrap();
+    assert_eq!(warm.get(&[]).out, "near\n");
+}
+
+#[test]
+fn uptime_begins_with_the_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), "up.js", "console.log(process.uptime())");
+    let warm = Warm::load(&path);
+    let before = std::time::Instant::now();
+    let seconds: f64 = warm.get(&[]).out.trim().parse().unwrap();
+    assert!(seconds <= before.elapsed().as_secs_f64(), "{seconds}");
+}
+
 #[test]
 fn no_two_children_draw_the_same_numbers() {
     const CHILDREN: usize = 2000;

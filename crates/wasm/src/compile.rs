@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use wasmtime::{Engine, Module, component::Component};
 
 use crate::{
@@ -43,11 +43,13 @@ fn run() -> Result<(), String> {
         (Resource::As, MEMORY),
         (Resource::Fsize, CODE),
     ] {
+        // An even lower one of the server's stays.
+        let most = getrlimit(resource).maximum.map_or(most, |m| m.min(most));
         let limit = Rlimit {
             current: Some(most),
             maximum: Some(most),
         };
-        let _ = setrlimit(resource, limit); // an even lower one of the server's stays
+        setrlimit(resource, limit).map_err(|e| format!("its limits: {e}"))?;
     }
     let _ = rustix::process::setpriority_process(None, NICE);
     Sandbox::default().enter()?;

@@ -80,16 +80,18 @@ fn spill(message: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Waits for one message and appends it to `message`, which is emptied first. `None`: the peer has
-/// closed its end.
-pub fn receive(socket: impl AsFd, message: &mut Vec<u8>) -> io::Result<Option<Vec<OwnedFd>>> {
-    message.clear();
-    message.resize(INLINE + 1, 0);
+/// Waits for one message, in a `buffer` that is used again for the next. `None`: the peer has closed its
+/// end.
+pub fn receive(
+    socket: impl AsFd,
+    buffer: &mut Vec<u8>,
+) -> io::Result<Option<(&[u8], Vec<OwnedFd>)>> {
+    buffer.resize(INLINE + 1, 0);
     let mut fds = Vec::with_capacity(DESCRIPTORS);
     let received = loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(message)];
+        let mut parts = [IoSliceMut::new(buffer)];
         match recvmsg(&socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -110,12 +112,13 @@ pub fn receive(socket: impl AsFd, message: &mut Vec<u8>) -> io::Result<Option<Ve
     if received.flags.intersects(cut) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a cut message"));
     }
-    message.truncate(received.bytes);
-    if message.remove(0) == 1 {
+    if buffer.first() == Some(&1) {
         let memfd = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
-        unspill(memfd, message)?;
+        unspill(memfd, buffer)?;
+        return Ok(Some((buffer, fds)));
     }
-    Ok(Some(fds))
+    let message = buffer.get(1..received.bytes).unwrap_or_default();
+    Ok(Some((message, fds)))
 }
 
 fn unspill(memfd: OwnedFd, message: &mut Vec<u8>) -> io::Result<()> {
@@ -386,9 +389,9 @@ mod tests {
             let sent = vec![ours.as_fd(); fds];
             send_message(&ours, &message.encode(), &sent).unwrap();
             let mut bytes = Vec::new();
-            let got = receive(&theirs, &mut bytes).unwrap().unwrap();
-            assert_eq!(got.len(), fds);
-            assert_eq!(Message::decode(&bytes), Some(message));
+            let (got, with) = receive(&theirs, &mut bytes).unwrap().unwrap();
+            assert_eq!(with.len(), fds);
+            assert_eq!(Message::decode(got), Some(message));
         }
         drop(ours);
         assert!(receive(&theirs, &mut Vec::new()).unwrap().is_none());

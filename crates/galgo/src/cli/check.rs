@@ -6,6 +6,7 @@ use std::{
     process::ExitCode,
 };
 
+use galgo_proto::fcgi::Role;
 use galgo_spawn::{inspect, template::Unfit};
 
 use super::{
@@ -64,11 +65,11 @@ impl<W: Write> Report<W> {
         }
         for route in &config.routes {
             self.counts.routes += 1;
+            route.upstreams().try_for_each(|up| self.upstream(up))?;
             match &route.handler {
                 Handler::Cgi(cgi) => self.programs(config, route, cgi)?,
                 Handler::Files(files) => self.files(files)?,
-                Handler::Upstream(up) => self.upstream(up)?,
-                Handler::Respond(_) => {}
+                Handler::Upstream(_) | Handler::Respond(_) => {}
             }
         }
         Ok(())
@@ -91,7 +92,10 @@ impl<W: Write> Report<W> {
 
     /// Whether somebody takes connections there.
     fn upstream(&mut self, up: &Upstream) -> io::Result<()> {
-        let kind = up.protocol.name();
+        let kind = match up.role {
+            Role::Authorizer => "authorizer",
+            _ => up.protocol.name(),
+        };
         match &up.to {
             To::Workers(_) => Ok(()),
             To::Address(address) => match upstream::probe(address) {

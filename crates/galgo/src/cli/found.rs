@@ -190,6 +190,7 @@ mod tests {
         Arc::new(Route {
             host: host.map(str::to_owned),
             path: path.to_owned(),
+            authorizer: None,
             handler: Handler::Cgi(cgi),
         })
     }
@@ -200,6 +201,7 @@ mod tests {
         let files = Route {
             host: None,
             path: "/~ada/".into(),
+            authorizer: None,
             handler: Handler::Files(Files::open(dir.path()).unwrap()),
         };
         let config = Config {

@@ -32,6 +32,7 @@ impl Text<'_> {
         config: &Config,
     ) -> Checked<Cgi> {
         self.only_for_files(route, "cgi")?;
+        self.no_index(route, "cgi")?;
         self.only_for_upstreams(route, "cgi")?;
         let path = self.path(typed)?;
         let root = CgiRoot::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
@@ -157,7 +158,7 @@ impl Text<'_> {
         Ok(files)
     }
 
-    fn index(&self, name: &raw::Text) -> Checked<String> {
+    pub(super) fn index(&self, name: &raw::Text) -> Checked<String> {
         let text = name.get_ref();
         if text.is_empty() || text.starts_with('.') || text.contains(['/', '\0']) {
             let message =
@@ -178,6 +179,7 @@ impl Text<'_> {
         self.only_for_cgi(route, "respond")?;
         self.only_for_upstreams(route, "respond")?;
         self.only_for_files(route, "respond")?;
+        self.no_index(route, "respond")?;
         let raw = typed.get_ref();
         let status = self.status(raw)?;
         let (body, guess) = match (&raw.body, &raw.file) {
@@ -245,13 +247,17 @@ impl Text<'_> {
     /// Refuses the keys of `files` on a route of another kind.
     pub(super) fn only_for_files(&self, r: &RawRoute, kind: &str) -> Checked<()> {
         let span = |span: Option<Range<usize>>| span;
-        let typed = span(r.index.as_ref().map(Spanned::span))
-            .or_else(|| r.listing.as_ref().map(Spanned::span))
+        let typed = span(r.listing.as_ref().map(Spanned::span))
             .or_else(|| r.precompressed.as_ref().map(Spanned::span))
             .or_else(|| r.types.as_ref().map(Spanned::span))
             .or_else(|| r.default_type.as_ref().map(Spanned::span))
             .or_else(|| r.headers.as_ref().map(Spanned::span));
         self.misplaced(typed, "files", kind)
+    }
+
+    /// Refuses `index` where there is no folder that could have one.
+    fn no_index(&self, r: &RawRoute, kind: &str) -> Checked<()> {
+        self.misplaced(r.index.as_ref().map(Spanned::span), "files", kind)
     }
 
     /// Refuses the keys of `cgi` on a route of another kind.

@@ -36,7 +36,7 @@ pub(crate) use defaults::cores;
 pub use error::ConfigError;
 pub use identity::{Identity, identity};
 
-use galgo_proto::{forwarded::Trusted, h1::HeadLimits};
+use galgo_proto::{fcgi::Role, forwarded::Trusted, h1::HeadLimits};
 use galgo_spawn::Limits;
 
 /// Everything the server was told.
@@ -205,8 +205,21 @@ pub struct Route {
     pub host: Option<String>,
     /// Path it answers: a prefix where it ends in `/`, otherwise this path and what is below it (`/path/…`).
     pub path: String,
+    /// Who is asked first whether the request may be answered; `None`: nobody.
+    pub authorizer: Option<Upstream>,
     /// What answers.
     pub handler: Handler,
+}
+
+impl Route {
+    /// The applications that it asks.
+    pub fn upstreams(&self) -> impl Iterator<Item = &Upstream> {
+        let handler = match &self.handler {
+            Handler::Upstream(up) => Some(up),
+            Handler::Cgi(_) | Handler::Files(_) | Handler::Respond(_) => None,
+        };
+        self.authorizer.iter().chain(handler)
+    }
 }
 
 /// The kinds of handlers; wasm will be another.
@@ -329,14 +342,20 @@ pub enum BodyMode {
 pub struct Upstream {
     /// What is spoken.
     pub protocol: Protocol,
+    /// What it is asked to be.
+    pub role: Role,
     /// To whom.
     pub to: To,
     /// The scripts that it runs: only one that exists is asked for. `None`: every path is passed on.
     pub scripts: Option<CgiRoot>,
+    /// Scripts tried for a folder of them, in order.
+    pub index: Vec<String>,
     /// DOCUMENT_ROOT and the base of PATH_TRANSLATED.
     pub document_root: Option<PathBuf>,
     /// Variables set in addition, in the order of their names.
     pub env: Vec<(String, String)>,
+    /// Files that it may hand over.
+    pub handover: Handover,
     /// How it is asked, and for workers how they are run.
     pub options: CgiOptions,
     /// Requests at once: each has a connection of its own.

@@ -48,6 +48,7 @@ macro_rules! options {
                 cgi: String,
                 fastcgi: RawTo,
                 scgi: RawTo,
+                authorizer: RawTo,
                 root: String,
                 connect_timeout: Value<Time>,
                 keep_connections: Value<Count>,

@@ -89,9 +89,13 @@ impl Text<'_> {
             return Err(self.bare(raw.span(), "this route has no `path`: add path = \"/…\""));
         };
         let path = shape(self.url_path(path)?, &handler);
+        let authorizer = route.authorizer.as_ref();
         Ok(Route {
             host,
             path,
+            authorizer: authorizer
+                .map(|to| self.authorizer(to, config))
+                .transpose()?,
             handler,
         })
     }

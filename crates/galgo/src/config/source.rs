@@ -56,6 +56,7 @@ impl Config {
             config.routes.push(Arc::new(Route {
                 host: None,
                 path: path.to_owned(),
+                authorizer: None,
                 handler,
             }));
         };

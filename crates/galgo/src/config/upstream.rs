@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use galgo_proto::fcgi::Role;
 use serde::{
     Deserialize, Deserializer,
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
@@ -12,8 +13,8 @@ use serde::{
 use toml::Spanned;
 
 use super::{
-    Address, CgiOptions, CgiRoot, Config, ConfigError, Listen, Protocol, Speaks, To, Upstream,
-    Workers,
+    Address, CgiOptions, CgiRoot, Config, ConfigError, Handover, Listen, Protocol, Speaks, To,
+    Upstream, Workers,
     error::Text,
     folder,
     raw::{RawRoute, RawWorkers, Typed},
@@ -58,6 +59,8 @@ const RUNNING: usize = 64;
 const WORKERS: usize = 4;
 /// Requests that a worker answers before it is replaced, where the route does not say.
 const MAX_REQUESTS: usize = 1000;
+/// What answers for a folder of scripts, where the route does not say.
+const INDEX: &str = "index.php";
 /// How long a connection may take to be made, where the route does not say.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -73,57 +76,88 @@ impl Text<'_> {
         let kind = protocol.name();
         self.only_for_files(route, kind)?;
         self.never_for_upstreams(route, kind)?;
-        let to = match typed.get_ref() {
-            RawTo::Address(text) => {
-                self.only_for_processes(route, kind)?;
-                To::Address(self.address(typed, text)?)
-            }
-            RawTo::Workers(_) if protocol == Protocol::Scgi => {
-                let message = "takes an address: only `fastcgi` programs are started by galgo";
-                return Err(self.error(typed.span(), message));
-            }
-            RawTo::Workers(raw) => To::Workers(self.workers(typed, raw)?),
-        };
-        let scripts = match &route.root {
-            None => None,
-            Some(typed) => {
-                // php-fpm takes no path with `..` in it, wherever that leads.
-                let typed_path = self.path(typed)?;
-                let path = match typed_path.components().any(|c| c == Component::ParentDir) {
-                    true => typed_path.canonicalize().unwrap_or(typed_path),
-                    false => typed_path,
-                };
-                let opened = CgiRoot::open(&path);
-                Some(opened.map_err(|e| self.unopened(typed, &path, &e))?)
-            }
-        };
-        let document_root = match self.document_root(route, all)? {
-            Some(folder) => Some(folder),
-            None => scripts.as_ref().map(|s| s.folder().to_owned()),
-        };
+        let to = self.to(protocol, typed)?;
         let options = self.options(&route.options(), &config.options)?;
-        if let (To::Workers(_), Some(at)) = (&to, &route.max_running) {
-            return Err(self.error(at.span(), "is the number of `workers` here: delete it"));
+        match (&to, &route.max_running) {
+            (To::Address(_), _) => self.only_for_processes(route, kind)?,
+            (To::Workers(_), Some(at)) => {
+                return Err(self.error(at.span(), "is the number of `workers` here: delete it"));
+            }
+            (To::Workers(_), None) => {}
         }
-        let running = match &to {
-            To::Address(_) => options.max_running.unwrap_or(RUNNING),
-            To::Workers(workers) => workers.count,
-        };
+        let fresh = Upstream::new(protocol, to, options);
+        let scripts = self.scripts(route)?;
         Ok(Upstream {
-            protocol,
+            document_root: match self.document_root(route, all)? {
+                Some(folder) => Some(folder),
+                None => scripts.as_ref().map(|s| s.folder().to_owned()),
+            },
+            index: self.script_index(route, scripts.as_ref())?,
             scripts,
-            document_root,
             env: self.env(route)?,
-            running,
+            handover: self.handover(route, config)?,
             connect_timeout: self.time(&route.connect_timeout, CONNECT, 1, 600_000)?,
-            keep: match &to {
+            keep: match &fresh.to {
                 To::Address(_) => self.count(&route.keep_connections, 0, 0, 10_000)?,
                 // Each worker has a connection of its own.
-                To::Workers(_) => self.count(&route.keep_connections, 1, 0, 1)? * running,
+                To::Workers(_) => self.count(&route.keep_connections, 1, 0, 1)? * fresh.running,
             },
-            to,
-            options,
+            ..fresh
         })
+    }
+
+    /// Who is asked first, whatever answers then. The options of the route are about that.
+    pub(super) fn authorizer(&self, typed: &Spanned<RawTo>, config: &Config) -> Checked<Upstream> {
+        let to = self.to(Protocol::Fastcgi, typed)?;
+        let options = CgiOptions {
+            // It is there to judge them.
+            pass_authorization: true,
+            ..config.options.clone()
+        };
+        Ok(Upstream {
+            role: Role::Authorizer,
+            ..Upstream::new(Protocol::Fastcgi, to, options)
+        })
+    }
+
+    fn to(&self, protocol: Protocol, typed: &Spanned<RawTo>) -> Checked<To> {
+        match typed.get_ref() {
+            RawTo::Address(text) => self.address(typed, text).map(To::Address),
+            RawTo::Workers(_) if protocol == Protocol::Scgi => {
+                let message = "takes an address: only `fastcgi` programs are started by galgo";
+                Err(self.error(typed.span(), message))
+            }
+            RawTo::Workers(raw) => self.workers(typed, raw).map(To::Workers),
+        }
+    }
+
+    fn scripts(&self, route: &RawRoute) -> Checked<Option<CgiRoot>> {
+        let Some(typed) = &route.root else {
+            return Ok(None);
+        };
+        // php-fpm takes no path with `..` in it, wherever that leads.
+        let typed_path = self.path(typed)?;
+        let path = match typed_path.components().any(|c| c == Component::ParentDir) {
+            true => typed_path.canonicalize().unwrap_or(typed_path),
+            false => typed_path,
+        };
+        let opened = CgiRoot::open(&path);
+        opened
+            .map(Some)
+            .map_err(|e| self.unopened(typed, &path, &e))
+    }
+
+    fn script_index(&self, route: &RawRoute, scripts: Option<&CgiRoot>) -> Checked<Vec<String>> {
+        let folder = matches!(scripts, Some(CgiRoot::Folder { .. }));
+        match &route.index {
+            None if folder => Ok(vec![INDEX.into()]),
+            None => Ok(Vec::new()),
+            Some(names) if folder => names.get_ref().iter().map(|n| self.index(n)).collect(),
+            Some(names) => {
+                let message = "is about a folder of scripts: name that by `root`, or delete it";
+                Err(self.error(names.span(), message))
+            }
+        }
     }
 
     /// The address of an upstream; a relative path starts at the folder of the file.
@@ -183,7 +217,12 @@ impl Text<'_> {
     }
 
     fn never_for_upstreams(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let at = span(&r.query_args).or_else(|| span(&r.run_to_completion));
+        let at = span(&r.query_args)
+            .or_else(|| span(&r.run_to_completion))
+            .or_else(|| span(&r.start))
+            .or_else(|| span(&r.preopen))
+            .or_else(|| span(&r.preopen_rw))
+            .or_else(|| span(&r.network));
         self.misplaced(at, "cgi", kind)
     }
 
@@ -226,18 +265,25 @@ impl Upstream {
         self.scripts.as_ref().map(|root| root.path().to_owned())
     }
 
-    /// With default options and nothing of its own.
-    pub fn new(protocol: Protocol, to: To) -> Self {
+    /// A responder with these options and nothing of its own.
+    pub fn new(protocol: Protocol, to: To, options: CgiOptions) -> Self {
+        let (running, keep) = match &to {
+            To::Address(_) => (options.max_running.unwrap_or(RUNNING), 0),
+            To::Workers(workers) => (workers.count, workers.count),
+        };
         Self {
             protocol,
+            role: Role::Responder,
             to,
             scripts: None,
+            index: Vec::new(),
             document_root: None,
             env: Vec::new(),
-            options: CgiOptions::default(),
-            running: RUNNING,
+            handover: Handover::default(),
+            options,
+            running,
             connect_timeout: CONNECT,
-            keep: 0,
+            keep,
         }
     }
 }

@@ -81,6 +81,7 @@ pub(super) fn route(
     Ok(Route {
         host: None,
         path: url,
+        authorizer: None,
         handler,
     })
 }

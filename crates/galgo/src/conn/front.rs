@@ -7,18 +7,21 @@ use std::rc::Rc;
 
 use galgo_proto::{
     Parsed,
+    fcgi::{self, HEADER, Header, Kind, MANAGEMENT, Outcome, Pairs, Role},
     gateway::{self, Gateway},
     h1::{BodyLen, Head, HeadLimits},
+    scgi as netstring,
 };
 
 use super::{
     Link,
     input::{Input, Next, RequestBody},
-    record::{self, Header},
-    wire::Wire,
+    wire::{self, Wire},
 };
 use crate::{buf::Buf, fault::Fault, route::Named};
 
+/// FCGI_KEEP_CONN (FastCGI, 5.1).
+const KEEP_CONN: u8 = 1;
 /// Answers that wait for the running request to end; a front that wants more than this is no front.
 const MOST_OWED: usize = 4 << 10;
 
@@ -50,6 +53,7 @@ pub struct Stdin {
     pub(super) owed: Vec<u8>,
 }
 
+const LARGE: Fault = Fault::Client(431, "the request's variables are too large");
 const BROKEN: Fault = Fault::Client(400, "the front server breaks the FastCGI protocol");
 
 impl Stdin {
@@ -98,7 +102,7 @@ impl Stdin {
                     false => Next::More,
                 });
             };
-            buf.consume(record::HEADER);
+            buf.consume(HEADER);
             self.record(header)?;
         }
     }
@@ -106,16 +110,16 @@ impl Stdin {
     fn record(&mut self, header: Header) -> Result<(), Fault> {
         self.skip = header.padding.into();
         match header.kind {
-            record::STDIN if header.id == self.id => return self.input(header.content.into()),
-            record::ABORT if header.id == self.id => {
+            Kind::Stdin if header.id == self.id => return self.input(header.content.into()),
+            Kind::Abort if header.id == self.id => {
                 return Err(Fault::Gone("the front server aborted the request"));
             }
-            record::DATA => {}
-            record::BEGIN if header.id != self.id && header.id != 0 => {
-                let refused = record::end(header.id, 0, record::CANT_MPX);
+            Kind::Data => {}
+            Kind::Begin if header.id != self.id && header.id != MANAGEMENT => {
+                let refused = fcgi::end(header.id, 0, Outcome::CannotMultiplex);
                 self.owed.extend_from_slice(&refused);
             }
-            record::STDIN | record::PARAMS | record::ABORT if header.id != self.id => {}
+            Kind::Stdin | Kind::Params | Kind::Abort if header.id != self.id => {}
             _ => return Err(BROKEN),
         }
         if self.owed.len() > MOST_OWED {
@@ -177,33 +181,33 @@ pub(super) async fn fastcgi(
             };
         };
         match (header.kind, &mut begun) {
-            (record::GET_VALUES, _) if header.id == 0 => say(input, &values(&content)?),
-            (kind, _) if header.id == 0 => say(input, &record::unknown(kind)),
-            (record::BEGIN, None) => {
+            (Kind::GetValues, _) if header.id == MANAGEMENT => say(input, &values(&content)?),
+            (kind, _) if header.id == MANAGEMENT => say(input, &fcgi::unknown_type(kind)),
+            (Kind::Begin, None) => {
                 begun = begin(input, header.id, &content)?;
                 if begun.is_some() {
                     *wire = Wire::FastCgi { id: header.id };
                 }
             }
-            (record::BEGIN, Some(b)) if b.id != header.id => {
-                say(input, &record::end(header.id, 0, record::CANT_MPX));
+            (Kind::Begin, Some(b)) if b.id != header.id => {
+                say(input, &fcgi::end(header.id, 0, Outcome::CannotMultiplex));
             }
-            (record::ABORT, Some(b)) if b.id == header.id => {
-                say(input, &record::end(header.id, 0, record::COMPLETE));
+            (Kind::Abort, Some(b)) if b.id == header.id => {
+                say(input, &wire::end(header.id, 0));
                 begun = None;
                 *wire = Wire::FastCgi { id: 0 };
             }
-            (record::PARAMS, Some(b)) if b.id == header.id => {
+            (Kind::Params, Some(b)) if b.id == header.id => {
                 if content.is_empty() {
                     return arrived(input, std::mem::take(b), limits).map(Some);
                 }
                 b.params.extend_from_slice(&content);
                 if b.params.len() > limits.bytes {
-                    return Err(Fault::Client(431, "the request's variables are too large"));
+                    return Err(LARGE);
                 }
             }
             // What is left of a request that is over, or was refused, is ignored (FastCGI, 3.3).
-            (record::PARAMS | record::STDIN | record::DATA | record::ABORT, b)
+            (Kind::Params | Kind::Stdin | Kind::Data | Kind::Abort, b)
                 if b.as_ref().is_none_or(|b| b.id != header.id) => {}
             _ => return Err(BROKEN),
         }
@@ -214,10 +218,10 @@ pub(super) async fn fastcgi(
 async fn whole(input: &mut Input) -> Result<Option<(Header, Vec<u8>)>, Fault> {
     loop {
         if let Some(header) = Header::parse(input.buf.bytes()).map_err(|_| BROKEN)? {
-            let content = record::HEADER + usize::from(header.content);
+            let content = HEADER + usize::from(header.content);
             let all = content + usize::from(header.padding);
             if input.buf.len() >= all {
-                let content = input.buf.bytes()[record::HEADER..content].to_vec();
+                let content = input.buf.bytes()[HEADER..content].to_vec();
                 input.buf.consume(all);
                 return Ok(Some((header, content)));
             }
@@ -240,30 +244,35 @@ fn begin(input: &Input, id: u16, content: &[u8]) -> Result<Option<Begun>, Fault>
     let &[high, low, flags, ..] = content else {
         return Err(BROKEN);
     };
-    if u16::from_be_bytes([high, low]) != record::RESPONDER {
-        say(input, &record::end(id, 0, record::UNKNOWN_ROLE));
+    if Role::of(u16::from_be_bytes([high, low])) != Role::Responder {
+        say(input, &fcgi::end(id, 0, Outcome::UnknownRole));
         return Ok(None);
     }
     Ok(Some(Begun {
         id,
-        keep: flags & record::KEEP_CONN != 0,
+        keep: flags & KEEP_CONN != 0,
         params: Vec::new(),
     }))
 }
 
 /// FastCGI, 4.1. Connections and requests have no limit of their own here.
 fn values(content: &[u8]) -> Result<Vec<u8>, Fault> {
-    let mut result = Vec::new();
-    for (name, _) in record::pairs(content).ok_or(BROKEN)? {
-        if name == b"FCGI_MPXS_CONNS" {
-            record::put_pair(name, b"0", &mut result);
-        }
-    }
-    Ok(record::record(record::GET_VALUES_RESULT, 0, &result))
+    let known = (&b"FCGI_MPXS_CONNS"[..], &b"0"[..]);
+    let asked = pairs(content)?;
+    let asked = asked.iter().filter(|(name, _)| *name == known.0);
+    Ok(fcgi::values(asked.map(|_| known)))
+}
+
+type Pair<'c> = (&'c [u8], &'c [u8]);
+
+fn pairs(content: &[u8]) -> Result<Vec<Pair<'_>>, Fault> {
+    Pairs::new(content)
+        .collect::<Result<_, _>>()
+        .map_err(|_| BROKEN)
 }
 
 fn arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arrived, Fault> {
-    let params = record::pairs(&begun.params).ok_or(BROKEN)?;
+    let params = pairs(&begun.params)?;
     let mut gateway = gateway::request(params, limits).map_err(super::refused)?;
     let left = match gateway.head.body {
         BodyLen::Length(n) => Some(n),
@@ -287,30 +296,28 @@ pub(super) async fn scgi(
 ) -> Result<Option<Arrived>, Fault> {
     *wire = Wire::Scgi;
     loop {
-        match record::netstring(input.buf.bytes(), limits.bytes) {
-            Ok(Parsed::Complete(headers, used)) => {
-                let headers = input.buf.bytes()[headers].to_vec();
-                input.buf.consume(used);
-                let params = record::headers(&headers).ok_or(NO_SCGI)?;
-                let gateway = gateway::request(params, limits).map_err(super::refused)?;
+        let used = match netstring::parse(input.buf.bytes(), limits.bytes) {
+            Ok(Parsed::Complete(variables, used)) => {
+                let gateway = gateway::request(variables.iter(), limits).map_err(super::refused)?;
                 let body = RequestBody::new(gateway.head.body);
-                return Ok(Some(Arrived::new(gateway, body)));
+                Some((Arrived::new(gateway, body), used))
             }
-            Ok(Parsed::Partial) => match input.fill(0).await? {
-                0 if input.buf.is_empty() => return Ok(None),
-                0 => {
-                    return Err(Fault::Gone(
-                        "the front server left in the request's headers",
-                    ));
-                }
-                _ => {}
-            },
-            Err(status) => {
-                return Err(Fault::Client(
-                    status,
-                    "the headers are no SCGI netstring, or too large",
+            Ok(Parsed::Partial) => None,
+            Err(netstring::TOO_LARGE) => return Err(LARGE),
+            Err(_) => return Err(NO_SCGI),
+        };
+        if let Some((arrived, used)) = used {
+            input.buf.consume(used);
+            return Ok(Some(arrived));
+        }
+        match input.fill(0).await? {
+            0 if input.buf.is_empty() => return Ok(None),
+            0 => {
+                return Err(Fault::Gone(
+                    "the front server left in the request's headers",
                 ));
             }
+            _ => {}
         }
     }
 }

@@ -6,7 +6,6 @@ pub mod framing;
 pub mod front;
 pub mod input;
 pub mod link;
-mod record;
 pub mod send;
 mod stream;
 pub mod wire;
@@ -74,6 +73,8 @@ pub struct Request<'a> {
     pub owes_continue: bool,
     /// The file that a front server means by this request.
     pub named: Option<Named>,
+    /// Variables that the route's authorizer has given.
+    pub granted: Vec<(String, Vec<u8>)>,
     /// Its connection among those of its worker; `galgo run` has none.
     pub count: Option<&'a Count<'a>>,
     /// Nothing behind this request can be trusted to be a request: the connection ends with its response.
@@ -174,6 +175,8 @@ struct Conn<'w> {
     link: Link,
     input: Input,
     sender: Sender,
+    /// The last request was refused for want of capacity.
+    refused: bool,
 }
 
 impl<'w> Conn<'w> {
@@ -210,6 +213,7 @@ impl<'w> Conn<'w> {
             link,
             input,
             sender,
+            refused: false,
         })
     }
 
@@ -219,6 +223,10 @@ impl<'w> Conn<'w> {
             // Boxed, so that an idle connection is small.
             match Box::pin(self.request()).await {
                 After::KeepAlive => {
+                    if std::mem::take(&mut self.refused) {
+                        let draining = || self.worker.server.draining();
+                        self.worker.refused.pause(draining).await;
+                    }
                     let elsewhere = self.elsewhere();
                     if elsewhere.is_some() {
                         return elsewhere;
@@ -366,6 +374,7 @@ impl<'w> Conn<'w> {
             began,
             stderr: String::new(),
             named,
+            granted: Vec::new(),
             count: Some(&self.count),
             last: false,
         };
@@ -380,6 +389,8 @@ impl<'w> Conn<'w> {
                     return After::Reset;
                 }
                 request.last = matches!(fault, Fault::Client(..));
+                // Over a front's connection others ask, too.
+                self.refused = matches!(fault, Fault::Busy(_)) && !link.passed_on;
                 handler::status::failed(self.worker, &request, &fault)
             }
         };

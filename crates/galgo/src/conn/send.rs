@@ -46,6 +46,8 @@ pub struct Sender {
     pub(super) wire: Wire,
     /// The end of the response has been written.
     pub(super) ended: bool,
+    /// The exit status of the program that answers, as far as it is known: a front server is told.
+    pub(super) status: u32,
     /// The connection ends with the response, which leaves with its end in one segment.
     closing: bool,
 }
@@ -58,6 +60,7 @@ impl Sender {
             pace,
             wire: Wire::Http,
             ended: false,
+            status: 0,
             closing: false,
         }
     }
@@ -67,15 +70,17 @@ impl Sender {
         self.pace.reset();
         self.wire = wire;
         self.ended = false;
+        self.status = 0;
         self.closing = false;
     }
 
     /// Writes `parts` of a response, and its end with the `last` of them.
     async fn write(&mut self, parts: [&[u8]; 4], last: bool) -> io::Result<()> {
         let Self { sock, pace, .. } = self;
+        let status = last.then_some(self.status);
         match self.closing && self.wire == Wire::Http {
             true => write_last(sock, pace, &mut parts.map(IoSlice::new)).await?,
-            false => self.wire.write(sock, pace, parts, last).await?,
+            false => self.wire.write(sock, pace, parts, status).await?,
         }
         self.ended |= last;
         Ok(())
@@ -258,28 +263,28 @@ impl Sender {
             entry: request.entry.clone(),
         };
         let logged = move |exit| line.end(exit);
-        match result {
-            Ok(()) => {
-                output.program.finish(logged);
-                if keep_alive {
-                    After::KeepAlive
-                } else {
-                    After::Close
-                }
-            }
-            Err(fault) => {
-                status::report(worker, request, &fault);
-                request.entry.borrow_mut().status = response.status;
-                let gone = matches!(fault, Fault::Gone(_));
-                output.program.abandon(gone, logged);
-                // Where only the end of the connection marks the end of the body, a cut must look different.
-                match framing {
-                    Framing::UntilClose | Framing::Raw => After::Reset,
-                    _ if gone => After::Reset,
-                    _ => After::Close,
-                }
-            }
-        }
+        let Err(fault) = result else {
+            output.program.finish(logged);
+            return match keep_alive {
+                true => After::KeepAlive,
+                false => After::Close,
+            };
+        };
+        status::report(worker, request, &fault);
+        request.entry.borrow_mut().status = response.status;
+        let gone = matches!(fault, Fault::Gone(_));
+        output.program.abandon(gone, logged);
+        cut(framing, gone)
+    }
+}
+
+/// What becomes of the connection after a response that was cut: where only its end marks the end of the body, a cut must
+/// look different.
+fn cut(framing: Framing, gone: bool) -> After {
+    match framing {
+        Framing::UntilClose | Framing::Raw => After::Reset,
+        _ if gone => After::Reset,
+        _ => After::Close,
     }
 }
 

@@ -6,6 +6,7 @@ use super::{
     Request,
     framing::Framing,
     send::{Sender, write_all, write_more},
+    wire::Wire,
 };
 use crate::{body::Output, fault::Fault, pool, relay::program::Turn};
 
@@ -45,6 +46,9 @@ impl Stream<'_, '_, '_> {
                 _ => None,
             };
             last &= killed.is_none();
+            if last && matches!(self.sender.wire, Wire::FastCgi { .. }) {
+                self.sender.status = self.output.program.exit_status().await;
+            }
             let out = std::mem::take(self.output.program.out());
             if !out.is_empty() || !head.is_empty() || last {
                 self.piece(&std::mem::take(&mut head), &out, last, probed)
@@ -115,9 +119,14 @@ impl Stream<'_, '_, '_> {
                 _ => true,
             };
         let Sender {
-            sock, pace, wire, ..
+            sock,
+            pace,
+            wire,
+            status,
+            ..
         } = &mut *self.sender;
-        let write = wire.write(sock, pace, [head, before, body, after], ends);
+        let status = ends.then_some(*status);
+        let write = wire.write(sock, pace, [head, before, body, after], status);
         let (input, request_body) = (&mut *self.request.input, &mut *self.request.body);
         self.output
             .program

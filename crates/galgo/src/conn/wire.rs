@@ -2,10 +2,9 @@
 
 use std::io::{self, IoSlice};
 
-use super::{
-    record::{self, Header},
-    send::{write_all, write_more},
-};
+use galgo_proto::fcgi::{self, HEADER, Header, Kind, MOST, Outcome};
+
+use super::send::{write_all, write_more};
 use crate::{pace::Pace, sock::Sock};
 
 /// How a response stands on its connection.
@@ -22,8 +21,15 @@ pub enum Wire {
     },
 }
 
-/// The most that one record holds, in whole eights: so nothing of a long output needs padding.
-pub(super) const RECORD: usize = 0xfff8;
+/// What ends a request: the end of STDOUT is said by END_REQUEST's being there, but fronts like to see it.
+/// `status` is the program's.
+pub(super) fn end(id: u16, status: u32) -> [u8; HEADER + 16] {
+    let mut out = [0; HEADER + 16];
+    let (stdout, end) = out.split_at_mut(HEADER);
+    stdout.copy_from_slice(&Header::new(Kind::Stdout, id, 0).bytes());
+    end.copy_from_slice(&fcgi::end(id, status, Outcome::Complete));
+    out
+}
 
 impl Wire {
     /// Whether the peer is a client that speaks HTTP.
@@ -31,38 +37,29 @@ impl Wire {
         self == Self::Http
     }
 
-    /// Writes `parts`, and with the `last` of a response its end.
+    /// Writes `parts`, and behind the last of a response its end with the program's `status`.
     pub(super) async fn write(
         self,
         sock: &Sock,
         pace: &mut Pace,
         parts: [&[u8]; 4],
-        last: bool,
+        status: Option<u32>,
     ) -> io::Result<()> {
         let Self::FastCgi { id } = self else {
             return write_all(sock, pace, &mut parts.map(IoSlice::new)).await;
         };
         let pieces: Vec<&[u8]> = parts.iter().flat_map(|part| even(part)).collect();
-        let heads: Vec<_> = pieces
-            .iter()
-            .map(|piece| header(id, piece.len()).bytes())
-            .collect();
-        let end = record::end(id, 0, record::COMPLETE);
+        let header = |piece: &&[u8]| Header::new(Kind::Stdout, id, piece.len());
+        let headers: Vec<_> = pieces.iter().map(header).collect();
+        let heads: Vec<_> = headers.iter().map(|header| header.bytes()).collect();
+        let end = status.map(|status| end(id, status));
         let mut slices: Vec<_> = heads
             .iter()
+            .zip(&headers)
             .zip(&pieces)
-            .flat_map(|(head, piece)| {
-                let padding = &[0; 8][..padding(piece.len())];
-                [
-                    IoSlice::new(head),
-                    IoSlice::new(piece),
-                    IoSlice::new(padding),
-                ]
-            })
+            .flat_map(|((head, header), piece)| [&head[..], piece, header.pad()].map(IoSlice::new))
             .collect();
-        if last {
-            slices.push(IoSlice::new(&end));
-        }
+        slices.extend(end.iter().map(|end| IoSlice::new(end)));
         write_all(sock, pace, &mut slices).await
     }
 
@@ -76,37 +73,23 @@ impl Wire {
         let Self::FastCgi { id } = self else {
             return Ok(len);
         };
-        let len = len.min(RECORD);
+        let len = len.min(MOST);
         let head = Header {
             padding: 0,
-            ..header(id, len)
+            ..Header::new(Kind::Stdout, id, len)
         };
         write_more(sock, pace, &head.bytes()).await.map(|()| len)
     }
 }
 
-fn padding(len: usize) -> usize {
-    len.wrapping_neg() % 8
-}
-
-fn header(id: u16, len: usize) -> Header {
-    Header {
-        kind: record::STDOUT,
-        id,
-        // INVARIANT: no piece is longer than a record, and padding is below 8.
-        content: u16::try_from(len).unwrap_or(u16::MAX),
-        padding: u8::try_from(padding(len)).unwrap_or_default(),
-    }
-}
-
 /// Pieces of `bytes` that fit a record, of about the same length.
 fn even(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let records = bytes.len().div_ceil(RECORD).max(1);
+    let records = bytes.len().div_ceil(MOST).max(1);
     let each = bytes
         .len()
         .div_ceil(records)
         .next_multiple_of(8)
-        .clamp(8, RECORD);
+        .clamp(8, MOST);
     bytes.chunks(each)
 }
 
@@ -122,23 +105,21 @@ mod tests {
             7,
             8,
             9,
-            RECORD - 1,
-            RECORD,
-            RECORD + 1,
+            MOST - 1,
+            MOST,
+            MOST + 1,
             65536,
-            3 * RECORD + 5,
+            3 * MOST + 5,
             1 << 20,
         ] {
             let bytes = vec![b'x'; len];
             let pieces: Vec<_> = even(&bytes).collect();
             assert_eq!(pieces.concat(), bytes);
-            assert_eq!(pieces.len(), len.div_ceil(RECORD), "{len}");
-            assert!(pieces.iter().all(|p| !p.is_empty() && p.len() <= RECORD));
-            assert!(
-                pieces
-                    .iter()
-                    .all(|p| (p.len() + padding(p.len())).is_multiple_of(8))
-            );
+            assert_eq!(pieces.len(), len.div_ceil(MOST), "{len}");
+            assert!(pieces.iter().all(|p| !p.is_empty() && p.len() <= MOST));
+            assert!(pieces.iter().all(|p| {
+                (p.len() + Header::new(Kind::Stdout, 1, p.len()).pad().len()).is_multiple_of(8)
+            }));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What answers a request; one file each.
 
+mod authorizer;
 pub mod cgi;
 pub mod files;
 mod handover;
@@ -70,9 +71,12 @@ async fn first(
     let Some(named) = request.named.take() else {
         return answer(worker, request, head).await;
     };
-    if let Some(found) = route::named(&worker.server.config.routes, &head.host, &named) {
+    if let Some((route, found)) = route::named(&worker.server.config.routes, &head.host, &named) {
+        if let Some(denied) = upstream::authorize(worker, request, head, route).await? {
+            return Ok(denied);
+        }
         worker.server.admission.refuse_if_full()?;
-        let (route, cgi, script) = found.map_err(refused)?;
+        let (cgi, script) = found.map_err(refused)?;
         return Box::pin(cgi::answer(worker, request, head, route, cgi, script)).await;
     }
     let found = route::find(&worker.server.config.routes, &head.host, &head.target.path);
@@ -104,6 +108,10 @@ async fn answer(
     let path = &head.target.path;
     let found = route::find(&worker.server.config.routes, &head.host, path);
     let found = found.ok_or(Fault::NotFound)?;
+    // Before anything is looked for, so that nothing is told of what is there.
+    if let Some(denied) = upstream::authorize(worker, request, head, found.route).await? {
+        return Ok(denied);
+    }
     if found.slash_missing {
         return Ok(Answer::Response(files::to_slash(head)));
     }

@@ -65,6 +65,15 @@ impl Answering<'_, '_, '_> {
             true => self.own_words(&mut program).await,
             false => self.head(&mut program).await,
         };
+        self.answered(program, reply).await
+    }
+
+    /// What becomes of a response whose head was read.
+    pub(super) async fn answered(
+        mut self,
+        program: Speaker,
+        reply: Result<Reply, Trouble>,
+    ) -> Result<Answer, Fault> {
         match reply {
             Ok(Reply {
                 kind: Kind::LocalRedirect(location),
@@ -85,6 +94,12 @@ impl Answering<'_, '_, '_> {
     }
 
     async fn head(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
+        let reply = self.scan(program).await?;
+        self.typed(program, reply).await
+    }
+
+    /// Reads the head.
+    pub(super) async fn scan(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
         let limits = ReplyLimits {
             bytes: self.options.max_reply_head,
             ..Default::default()
@@ -105,6 +120,15 @@ impl Answering<'_, '_, '_> {
         };
         program.head_done();
         program.out().drain(..used);
+        Ok(reply)
+    }
+
+    /// Refuses a body without a type.
+    pub(super) async fn typed(
+        &mut self,
+        program: &mut Speaker,
+        reply: Reply,
+    ) -> Result<Reply, Trouble> {
         if reply.body() == ReplyBody::Refuse && !handover::asked(self.handover, &reply) {
             self.some_output(program).await?;
             if program.ready() > 0 {
@@ -140,7 +164,7 @@ impl Answering<'_, '_, '_> {
     }
 
     /// One turn of the program.
-    async fn turn(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
+    pub(super) async fn turn(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
         if program.turn(self.request.input, self.request.body).await? == Turn::HalfClosed {
             self.request.probe();
         }
@@ -201,14 +225,14 @@ impl Answering<'_, '_, '_> {
     }
 
     /// Ends a program whose response is complete.
-    fn end(&self, program: Speaker) {
+    pub(super) fn end(&self, program: Speaker) {
         let entry = self.request.entry.clone();
         program.finish(move |exit: Option<Exit>| entry.borrow_mut().exit = exit);
     }
 }
 
 /// Why there is no response head.
-enum Trouble {
+pub(super) enum Trouble {
     Reply(ReplyError),
     Fault(Fault),
 }

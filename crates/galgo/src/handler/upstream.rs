@@ -1,24 +1,25 @@
-//! Programs that stay: FastCGI and SCGI.
+//! Programs that stay: FastCGI and SCGI, as responders and as authorizers.
 //!
-//! 1. find the script  2. take in the body, where its length must be known first  3. wait for a place
+//! 1. find the script, if one answers  2. take in the body, where its length must be known first  3. wait for a place
 //! 4. connect, or take a connection that was kept  5. its response: see `reply`
 
 use std::{os::fd::OwnedFd, os::unix::ffi::OsStrExt, rc::Rc};
 
 use galgo_proto::{
+    fcgi::Role,
     h1::{BodyLen, Head},
     scgi,
     vars::Sink,
 };
 
 use super::{
-    Answer,
+    Answer, files,
     reply::{Answering, wait_for},
     spool,
     variables::{self, Known},
 };
 use crate::{
-    config::{self, BodyMode, Handover, Protocol},
+    config::{self, BodyMode, Protocol, Route},
     conn::Request,
     fault::Fault,
     log::Source,
@@ -32,12 +33,6 @@ use crate::{
     worker::Worker,
 };
 
-/// Applications hand no files over: fields that ask for it are removed.
-static NO_FILES: Handover = Handover {
-    folders: Vec::new(),
-    paths: Vec::new(),
-};
-
 /// Answers a request by asking the application of its route.
 pub async fn answer(
     worker: &Rc<Worker>,
@@ -47,19 +42,34 @@ pub async fn answer(
     config: &config::Upstream,
 ) -> Result<Answer, Fault> {
     let path = &head.target.path;
-    let script = route::script(config, &found.route.path, path).map_err(super::refused)?;
-    let upstream = worker.server.upstream(found.route);
-    let upstream = upstream.ok_or_else(|| Fault::Internal("a route has no upstream".into()))?;
-    request.body.limit(config.options.max_body)?;
-    let mut ask = Ask {
-        worker,
-        request,
-        head,
-        config,
-        upstream,
-        script,
+    let script = match route::script(config, &found.route.path, path).map_err(super::refused)? {
+        route::Asked::Script(script) => script,
+        route::Asked::Folder => return Ok(Answer::Response(files::to_slash(head))),
     };
-    ask.answer().await
+    request.body.limit(config.options.max_body)?;
+    let ask = Ask::new(worker, request, head, found.route, config, script)?;
+    let (answering, speaker) = ask.asked().await?;
+    answering.reply(speaker).await
+}
+
+/// Asks the authorizer of a route. `Ok(None)`: the request may be answered.
+///
+/// # Errors
+/// It could not be asked, or has not answered as it should: nobody comes in then.
+pub(super) async fn authorize(
+    worker: &Rc<Worker>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    route: &std::sync::Arc<Route>,
+) -> Result<Option<Answer>, Fault> {
+    // What was granted before a local redirect was for another path.
+    request.granted.clear();
+    let Some(config) = &route.authorizer else {
+        return Ok(None);
+    };
+    let ask = Ask::new(worker, request, head, route, config, Script::default())?;
+    let (answering, speaker) = ask.asked().await?;
+    answering.judgment(speaker).await
 }
 
 /// One request about to be passed on.
@@ -72,8 +82,35 @@ struct Ask<'a, 'r, 'c> {
     script: Script<'a>,
 }
 
-impl Ask<'_, '_, '_> {
-    async fn answer(&mut self) -> Result<Answer, Fault> {
+impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
+    fn new(
+        worker: &'a Rc<Worker>,
+        request: &'a mut Request<'r>,
+        head: &'a Rc<Head>,
+        route: &std::sync::Arc<Route>,
+        config: &'c config::Upstream,
+        script: Script<'a>,
+    ) -> Result<Self, Fault>
+    where
+        'a: 'c,
+    {
+        let upstream = worker.server.upstream(route, config.role);
+        let upstream = upstream.ok_or_else(|| Fault::Internal("a route has no upstream".into()))?;
+        Ok(Self {
+            worker,
+            request,
+            head,
+            config,
+            upstream,
+            script,
+        })
+    }
+
+    /// Asks, and says who will answer.
+    async fn asked(mut self) -> Result<(Answering<'a, 'r, 'c>, Speaker), Fault>
+    where
+        'a: 'c,
+    {
         let (file, length) = self.body().await?;
         let lease = wait_for(self.request, self.upstream.lease()).await?;
         // What may be said twice is worth trying on a connection that was kept: it may be closed by now.
@@ -96,12 +133,16 @@ impl Ask<'_, '_, '_> {
             source: self.source(),
             nph: false,
             options: &self.config.options,
-            handover: &NO_FILES,
+            handover: &self.config.handover,
             head: self.head,
             request: self.request,
         };
-        let running = Speaker::Exchange(Box::new(exchange));
-        answering.reply(running).await
+        Ok((answering, Speaker::Exchange(Box::new(exchange))))
+    }
+
+    /// The body is for who answers, and a local redirect's request has none, whatever the one before it had.
+    fn bodiless(&self) -> bool {
+        self.config.role == Role::Authorizer || self.head.body.is_empty()
     }
 
     /// Takes in the body where its length must be known before anything is sent: the file, and the length.
@@ -109,13 +150,13 @@ impl Ask<'_, '_, '_> {
         let unknown = self.config.protocol == Protocol::Scgi && self.head.body == BodyLen::Chunked;
         let wanted = self.config.options.body == BodyMode::File || unknown;
         match self.head.body {
-            BodyLen::None => Ok((None, None)),
+            _ if self.bodiless() => Ok((None, None)),
             _ if wanted => {
                 let (file, length) = spool::spool(self.request).await?;
                 Ok((Some(file), Some(length)))
             }
             BodyLen::Length(n) => Ok((None, Some(n))),
-            BodyLen::Chunked => Ok((None, None)),
+            BodyLen::None | BodyLen::Chunked => Ok((None, None)),
         }
     }
 
@@ -124,7 +165,7 @@ impl Ask<'_, '_, '_> {
     fn may_repeat(&self) -> bool {
         let idempotent = ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"];
         let idempotent = idempotent.contains(&self.head.method.as_str());
-        idempotent && self.head.body.is_empty() && self.config.protocol == Protocol::Fastcgi
+        idempotent && self.bodiless() && self.config.protocol == Protocol::Fastcgi
     }
 
     /// Asks on a new connection.
@@ -150,23 +191,27 @@ impl Ask<'_, '_, '_> {
             max_stderr: options.max_stderr,
             source: self.source(),
         };
-        match self.config.protocol {
+        let exchange = match self.config.protocol {
             Protocol::Fastcgi => {
-                let keep = self.upstream.keeps();
-                Exchange::fastcgi(begun, keep, |params| self.variables(length, params))
+                let (role, keep) = (self.config.role, self.upstream.keeps());
+                Exchange::fastcgi(begun, role, keep, |params| self.variables(length, params))?
             }
             Protocol::Scgi => {
                 let mut request = scgi::Request::new(length.unwrap_or(0));
                 self.variables(length, &mut request)?;
-                Ok(Exchange::scgi(begun, request.finish()))
+                Exchange::scgi(begun, request.finish())
             }
-        }
+        };
+        Ok(match self.bodiless() {
+            true => exchange.without_body(),
+            false => exchange,
+        })
     }
 
     fn variables(&self, length: Option<u64>, sink: &mut impl Sink) -> Result<(), Fault> {
         let folder = self.config.document_root.as_ref();
         let known = Known {
-            script_name: self.script.script_name,
+            script_name: &self.script.script_name,
             path_info: self.script.path_info,
             path_translated: self.script.path_translated.as_deref(),
             script_filename: &self.script.script_filename,
@@ -175,15 +220,36 @@ impl Ask<'_, '_, '_> {
             options: &self.config.options,
             content_length: length,
         };
-        if variables::put(self.worker, self.request, self.head, &known, sink)?.shellshock > 0 {
+        let (worker, request) = (self.worker, &*self.request);
+        let dropped = match self.config.role {
+            Role::Authorizer => {
+                variables::put(worker, request, self.head, &known, &mut Unnamed(sink))
+            }
+            _ => variables::put(worker, request, self.head, &known, sink),
+        };
+        if dropped?.shellshock > 0 {
             variables::warn_shellshock(&self.source());
         }
         Ok(())
     }
 
     fn source(&self) -> Source {
-        let name = String::from_utf8_lossy(self.script.script_name);
+        let name = match self.config.role {
+            Role::Authorizer => "authorizer".into(),
+            _ => String::from_utf8_lossy(&self.script.script_name),
+        };
         let log = self.worker.server.logs.error.clone();
         Source::new(log, self.request.id(), &name)
+    }
+}
+
+/// An authorizer is told of no script (FastCGI, 6.3).
+struct Unnamed<'s, S>(&'s mut S);
+
+impl<S: Sink> Sink for Unnamed<'_, S> {
+    fn put(&mut self, name: &[u8], value: &[u8]) {
+        if name != b"SCRIPT_NAME" {
+            self.0.put(name, value);
+        }
     }
 }

@@ -31,15 +31,22 @@ pub(super) struct Known<'a> {
 
 /// Puts the variables that every request of a route has into `sink`; `env` are its own.
 pub(super) fn constants(worker: &Worker, env: &[(String, String)], sink: &mut impl Sink) {
+    server(worker, sink);
+    for (name, value) in env {
+        sink.put(name.as_bytes(), value.as_bytes());
+    }
+}
+
+fn server(worker: &Worker, sink: &mut impl Sink) {
     let server = vars::Server {
         software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
         path: &worker.server.config.path,
     };
     vars::server(&server, sink);
-    for (name, value) in env {
-        sink.put(name.as_bytes(), value.as_bytes());
-    }
 }
+
+/// What an authorizer may say of a client, though it is computed otherwise.
+pub(super) const USER: [&str; 2] = ["REMOTE_USER", "AUTH_TYPE"];
 
 /// Puts all variables of a request into `sink`.
 pub(super) fn put(
@@ -49,7 +56,15 @@ pub(super) fn put(
     known: &Known<'_>,
     sink: &mut impl Sink,
 ) -> Result<Dropped, Fault> {
-    constants(worker, known.env, sink);
+    server(worker, sink);
+    let granted = &request.granted;
+    let is_granted = |name: &str| granted.iter().any(|(n, _)| n == name);
+    for (name, value) in known.env.iter().filter(|(name, _)| !is_granted(name)) {
+        sink.put(name.as_bytes(), value.as_bytes());
+    }
+    for (name, value) in granted {
+        sink.put(name.as_bytes(), value);
+    }
     let link = request.link;
     let connection = link.connection();
     vars::connection(&connection, sink);
@@ -62,9 +77,11 @@ pub(super) fn put(
         document_root: known.document_root,
         unique_id: id.as_str(),
         content_length: known.content_length,
+        // The authorizer of the route is nearer than a front server.
         user: link
             .user
             .as_ref()
+            .filter(|_| !USER.iter().any(|name| is_granted(name)))
             .map(|(user, scheme)| (&**user, &**scheme)),
         pass_authorization: known.options.pass_authorization,
         drop_shellshock: known.options.drop_shellshock,

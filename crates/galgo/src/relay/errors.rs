@@ -2,23 +2,40 @@
 
 use std::convert::Infallible;
 
+use tokio::time::Instant;
+
 use super::{program::PIPE_MOST, stderr::Lines};
-use crate::{log::Source, pool, sock::Sock};
+use crate::{log::Source, pool, sock::Sock, tick};
 
 #[derive(Debug)]
 pub(super) struct Errors {
-    pub(super) sock: Option<Sock>,
+    sock: Option<Sock>,
     pub(super) lines: Lines,
-    pub(super) source: Source,
-    pub(super) buf: Vec<u8>,
+    source: Source,
+    buf: Vec<u8>,
+    began: Instant,
 }
 
 /// Reads of standard error after the process is gone: a pipe holds no more.
 const DRAINS: usize = PIPE_MOST / pool::SIZE;
 
 impl Errors {
-    /// Logs what comes on standard error, forever.
+    pub(super) fn new(sock: Sock, max: usize, source: Source) -> Self {
+        Self {
+            sock: Some(sock),
+            lines: Lines::new(max),
+            source,
+            buf: Vec::new(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Logs what comes on standard error, forever. Begins when the first beat is over: most programs are by
+    /// then, and what they said is read at their end; the event loop never hears of their pipe.
     pub(super) async fn drain(&mut self) -> Infallible {
+        while self.began.elapsed() < tick::BEAT {
+            tick::next().await;
+        }
         while let Some(sock) = &self.sock {
             match sock.read_later(&mut self.buf).await {
                 Ok(n) if n > 0 => self.log(),
@@ -50,5 +67,11 @@ impl Errors {
     pub(super) fn finish(&mut self) {
         let Self { lines, source, .. } = self;
         lines.finish(&mut |line| source.line(line));
+    }
+}
+
+impl Drop for Errors {
+    fn drop(&mut self) {
+        pool::give(std::mem::take(&mut self.buf));
     }
 }

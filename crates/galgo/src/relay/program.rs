@@ -9,7 +9,6 @@ use super::{
     clock::Clocks,
     errors::Errors,
     process::{Process, Running, how},
-    stderr::Lines,
     tend::{Tended, tend},
 };
 use crate::{
@@ -30,8 +29,11 @@ const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 pub(super) const EXIT_GRACE: Duration = Duration::from_millis(250);
 /// The most that a pipe holds without privileges (pipe(7)).
 pub(super) const PIPE_MOST: usize = 1 << 20;
+/// Who has printed as much as a pipe holds without being widened has more to say than most: from then on
+/// it is left in the pipe, whatever the pieces it is written in.
+const BULK: usize = pool::SIZE;
 /// Less than this is read and written: splicing has to look how much is there, and to frame it apart.
-const SPLICE_LEAST: usize = 16 << 10;
+pub(crate) const SPLICE_LEAST: usize = 16 << 10;
 /// Who dies of a signal closes its output on the way: the signal is known within this, or there is none.
 const VERDICT: Duration = Duration::from_millis(20);
 /// How long a process may go on after it closed its output, before it is told to end.
@@ -57,7 +59,9 @@ pub struct Program {
     run_to_completion: bool,
     /// Large output may be spliced.
     splices: bool,
-    /// Output comes in whole buffers: it is left in its pipe, which has been widened.
+    /// Bytes of output that were read.
+    read: usize,
+    /// There is much output: it is left in its pipe, which has been widened.
     bulk: bool,
     /// Given back when the process is gone.
     _permit: Permit,
@@ -106,12 +110,7 @@ pub enum Turn {
 impl Program {
     /// Takes charge of a process that has just been started.
     pub fn new(s: Started) -> Self {
-        let errors = Errors {
-            sock: Some(s.stderr),
-            lines: Lines::new(s.max_stderr),
-            source: s.source,
-            buf: Vec::new(),
-        };
+        let errors = Errors::new(s.stderr, s.max_stderr, s.source);
         Self {
             process: Process::new(s.running),
             exit: None,
@@ -125,6 +124,7 @@ impl Program {
             kill_grace: s.kill_grace,
             run_to_completion: s.run_to_completion,
             splices: false,
+            read: 0,
             bulk: false,
             _permit: s.permit,
         }
@@ -155,6 +155,7 @@ impl Program {
             clocks,
             out,
             splices,
+            read,
             bulk,
             ..
         } = self;
@@ -166,7 +167,8 @@ impl Program {
             biased;
             came = come(sock, *bulk, out) => match came {
                 Ok(Came::Read(n)) if n > 0 => {
-                    if *splices && n == pool::SIZE && !*bulk {
+                    *read = read.saturating_add(n);
+                    if *splices && *read >= BULK && !*bulk {
                         *bulk = true;
                         sock.widen(PIPE_MOST);
                     }
@@ -393,9 +395,8 @@ impl Program {
         self.exit
     }
 
-    /// Its output has ended: whether that was the end of a document, or a signal ended the program
-    /// before it had printed all of one.
-    pub async fn killed(&mut self) -> Option<Fault> {
+    /// Its output has ended: how it exits, if that is soon.
+    pub async fn exit(&mut self) -> Option<Exit> {
         if self.reap().is_none() {
             // The moment between the end of output and that of the process is short.
             tokio::task::yield_now().await;
@@ -403,7 +404,13 @@ impl Program {
                 self.exited_within(VERDICT).await;
             }
         }
-        match self.reap()?.status {
+        self.reap()
+    }
+
+    /// Its output has ended: whether that was the end of a document, or a signal ended the program
+    /// before it had printed all of one.
+    pub async fn killed(&mut self) -> Option<Fault> {
+        match self.exit().await?.status {
             status @ Status::Signal(_) => Some(Fault::Script(format!(
                 "the program did not finish its response: it was ended {}",
                 how(status)
@@ -413,9 +420,9 @@ impl Program {
     }
 }
 
-/// How output goes from a pipe to a socket.
+/// How output goes from a pipe, or a socket, to a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     /// By whichever costs less.
     Cheapest,
     /// Never spliced.
@@ -425,7 +432,7 @@ enum Way {
 }
 
 /// GALGO_TEST_OUTPUT, `copied` or `spliced`: so that tests see both ways, however little they print.
-fn way() -> Way {
+pub(crate) fn way() -> Way {
     static WAY: std::sync::OnceLock<Way> = std::sync::OnceLock::new();
     *WAY.get_or_init(|| match std::env::var("GALGO_TEST_OUTPUT").as_deref() {
         Ok("copied") => Way::Copied,
@@ -448,7 +455,6 @@ async fn come(sock: &Sock, bulk: bool, out: &mut Vec<u8>) -> io::Result<Came> {
 impl Drop for Program {
     fn drop(&mut self) {
         pool::give(std::mem::take(&mut self.out));
-        pool::give(std::mem::take(&mut self.errors.buf));
     }
 }
 

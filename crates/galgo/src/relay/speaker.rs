@@ -1,7 +1,7 @@
 //! Who is answering a request: a process of its own, or an application that stays. What sends the response
 //! on does not care which.
 
-use galgo_spawn::Exit;
+use galgo_spawn::{Exit, Status};
 
 use super::program::{Program, Turn};
 use crate::{
@@ -72,8 +72,9 @@ impl Speaker {
 
     /// From now on large output may be left where it is, for [`Speaker::pass_on`].
     pub fn may_splice(&mut self) {
-        if let Self::Program(p) = self {
-            p.may_splice();
+        match self {
+            Self::Program(p) => p.may_splice(),
+            Self::Exchange(e) => e.may_splice(),
         }
     }
 
@@ -88,8 +89,7 @@ impl Speaker {
     ) -> Result<(), Fault> {
         match self {
             Self::Program(p) => p.pass_on(input, body, to, pace, len).await,
-            // It announces nothing.
-            Self::Exchange(_) => Ok(()),
+            Self::Exchange(e) => e.pass_on(input, body, to, pace, len).await,
         }
     }
 
@@ -119,6 +119,17 @@ impl Speaker {
         match self {
             Self::Program(p) => p.killed().await,
             Self::Exchange(e) => e.verdict(),
+        }
+    }
+
+    /// Output has ended: the exit status of the process, if it exits soon; 128 and the signal where one ended it. 0 is said of
+    /// others.
+    pub async fn exit_status(&mut self) -> u32 {
+        let Self::Program(p) = self else { return 0 };
+        match p.exit().await.map(|exit| exit.status) {
+            Some(Status::Code(code)) => code.unsigned_abs(),
+            Some(Status::Signal(signal)) => 128 + signal.unsigned_abs(),
+            None => 0,
         }
     }
 

@@ -77,10 +77,10 @@ pub fn program<'p>(cgi: &Cgi, route_path: &str, path: &'p [u8]) -> Result<Found<
 }
 
 /// What an application is asked for, and how the path falls apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Script<'p> {
     /// SCRIPT_NAME, no slash at its end.
-    pub script_name: &'p [u8],
+    pub script_name: Cow<'p, [u8]>,
     /// PATH_INFO.
     pub path_info: &'p [u8],
     /// PATH_TRANSLATED.
@@ -89,34 +89,77 @@ pub struct Script<'p> {
     pub script_filename: Vec<u8>,
 }
 
+/// What a path means on a route of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked<'p> {
+    /// A script.
+    Script(Script<'p>),
+    /// A folder with an index, without its last slash: answer 301 to the same path with it.
+    Folder,
+}
+
 /// Finds the script that the decoded `path` names on a route of an upstream: a file that exists, where the
-/// route has a `root`; else the route's own path is the script's name, and the rest PATH_INFO.
+/// route has a `root`, or the index of a folder; else the route's own path is the script's name, and the rest
+/// PATH_INFO.
 ///
 /// # Errors
 /// There is none, or nobody may read it.
-pub fn script<'p>(up: &Upstream, route_path: &str, path: &'p [u8]) -> Result<Script<'p>, Refusal> {
+pub fn script<'p>(up: &Upstream, route_path: &str, path: &'p [u8]) -> Result<Asked<'p>, Refusal> {
     let (script_filename, length) = match &up.scripts {
         None => {
             let own = route_path.strip_suffix('/').unwrap_or(route_path);
             (Vec::new(), own.len())
         }
-        Some(root) => {
-            let (file, stat, length) = locate(root, route_path, path)?;
-            runnable(&file, &stat, true)?;
-            (file, length)
-        }
+        Some(root) => match locate(root, route_path, path) {
+            Ok((file, stat, length)) => {
+                runnable(&file, &stat, true)?;
+                (file, length)
+            }
+            Err(Refusal::NotFound) => return index(up, root, route_path, path),
+            Err(refusal) => return Err(refusal),
+        },
     };
     let (script_name, path_info) = path.split_at_checked(length).ok_or(Refusal::NotFound)?;
     let document_root = up
         .document_root
         .as_deref()
         .filter(|_| !path_info.is_empty());
-    Ok(Script {
-        script_name,
+    Ok(Asked::Script(Script {
+        script_name: script_name.into(),
         path_info,
         path_translated: document_root.map(|root| translated(root, path_info)),
         script_filename,
-    })
+    }))
+}
+
+/// The script that answers for a folder.
+fn index<'p>(
+    up: &Upstream,
+    root: &CgiRoot,
+    route_path: &str,
+    path: &[u8],
+) -> Result<Asked<'p>, Refusal> {
+    let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
+    for name in &up.index {
+        let whole = [path, slash, name.as_bytes()].concat();
+        match locate(root, route_path, &whole) {
+            // Anything shorter is a file on the way, which was looked for before.
+            Ok((file, stat, length)) if length == whole.len() => {
+                if !slash.is_empty() {
+                    return Ok(Asked::Folder);
+                }
+                runnable(&file, &stat, true)?;
+                return Ok(Asked::Script(Script {
+                    script_name: whole.into(),
+                    script_filename: file,
+                    ..Script::default()
+                }));
+            }
+            Ok(_) | Err(Refusal::NotFound) => {}
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    Err(Refusal::NotFound)
 }
 
 fn translated(document_root: &Path, path_info: &[u8]) -> Vec<u8> {
@@ -162,19 +205,16 @@ pub struct Named {
     pub path_info: Vec<u8>,
 }
 
-/// A program with the route that owns it.
-pub type Owned<'c, 'p> = (&'c Arc<Route>, &'c Cgi, Found<'p>);
+/// A route, and the program in its folder.
+pub type Owned<'c, 'p> = (&'c Arc<Route>, Result<(&'c Cgi, Found<'p>), Refusal>);
 
 /// Finds the program that a front server names by its file, in a folder of a `cgi` route of this host, or as its one
 /// program: the innermost folder counts. `None`: no route has such a folder.
-///
-/// # Errors
-/// A route has such a folder, and there is no such program, or it may not be run.
 pub fn named<'c, 'p>(
     routes: &'c [Arc<Route>],
     host: &str,
     named: &'p Named,
-) -> Option<Result<Owned<'c, 'p>, Refusal>> {
+) -> Option<Owned<'c, 'p>> {
     let file = match (&named.file, &named.document_root) {
         (Some(file), _) => file.clone(),
         (None, Some(root)) if !named.script_name.is_empty() => [
@@ -202,7 +242,7 @@ pub fn named<'c, 'p>(
         .filter_map(owns)
         // Of equal folders the route that is tried first.
         .reduce(|a, b| if b.0 > a.0 { b } else { a })?;
-    Some(inside(cgi, below, named).map(|found| (route, cgi, found)))
+    Some((route, inside(cgi, below, named).map(|found| (cgi, found))))
 }
 
 /// The program at `below` in its folder. What goes on behind it is PATH_INFO, and must be so in SCRIPT_NAME too.

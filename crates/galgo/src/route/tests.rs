@@ -26,6 +26,7 @@ fn route(host: Option<&str>, path: &str) -> Arc<Route> {
     Arc::new(Route {
         host: host.map(str::to_owned),
         path: path.to_owned(),
+        authorizer: None,
         handler,
     })
 }

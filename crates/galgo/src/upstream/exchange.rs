@@ -10,20 +10,25 @@ use galgo_proto::{
 
 use super::{
     Lease,
+    aside::Aside,
     sending::{Fed, ID, Sending},
 };
 use crate::{
     conn::input::{Input, RequestBody},
     fault::Fault,
     log::Source,
+    pace::Pace,
     pool,
     relay::{
         clock::Clocks,
-        program::{Turn, send_failed},
+        program::{SPLICE_LEAST, Turn, Way, send_failed, way},
         stderr::Lines,
     },
     sock::Sock,
 };
+
+/// What is read at once of what is no output: a header and its padding fit.
+const FRAMING: usize = 264;
 
 /// A request that an application is answering.
 #[derive(Debug)]
@@ -38,6 +43,9 @@ pub struct Exchange {
     clocks: Clocks,
     /// Output received and not yet sent on.
     pub out: Vec<u8>,
+    splices: bool,
+    /// Large output goes this way; it comes behind what is in `out`.
+    aside: Option<Aside>,
     /// Something was received.
     heard: bool,
     /// The connection has served another request before.
@@ -59,6 +67,18 @@ enum Wire {
     Fastcgi(reply::Reply),
     /// It ends with the connection.
     Scgi,
+}
+
+impl Wire {
+    /// Whether output comes in pieces so large that splicing them, with a read for each header, costs less than
+    /// copying many at once.
+    fn is_large(&self) -> bool {
+        match self {
+            Self::Scgi => true,
+            Self::Fastcgi(_) if way() == Way::Spliced => true,
+            Self::Fastcgi(reply) => reply.record() >= SPLICE_LEAST,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -103,10 +123,11 @@ impl Exchange {
     /// Those of `put`.
     pub fn fastcgi<E>(
         begun: Begun,
+        role: fcgi::Role,
         keep: bool,
         put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let head = super::sending::fastcgi_head(keep, put)?;
+        let head = super::sending::fastcgi_head(role, keep, put)?;
         let wire = Wire::Fastcgi(reply::Reply::new(ID));
         Ok(Self::new(begun, wire, Sending::fastcgi(head)))
     }
@@ -120,6 +141,13 @@ impl Exchange {
     #[must_use]
     pub fn with_file(mut self, file: Option<std::os::fd::OwnedFd>) -> Self {
         self.sending.take_from(file);
+        self
+    }
+
+    /// The request is passed on without its body.
+    #[must_use]
+    pub fn without_body(mut self) -> Self {
+        self.sending.without_body();
         self
     }
 
@@ -138,6 +166,8 @@ impl Exchange {
             },
             clocks: begun.clocks,
             out: Vec::new(),
+            splices: false,
+            aside: None,
             heard: false,
             kept: begun.kept,
             verdict: None,
@@ -161,7 +191,7 @@ impl Exchange {
 
     /// Whether the response has ended.
     pub fn output_ended(&self) -> bool {
-        self.link.is_none()
+        self.link.is_none() && self.aside.as_ref().is_none_or(|a| a.held() == 0)
     }
 
     /// What is wrong with how the response ended.
@@ -177,6 +207,9 @@ impl Exchange {
     /// Waits for output while everything else goes on.
     pub async fn turn(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
         loop {
+            if self.goes_aside() {
+                return self.gather(input, body).await;
+            }
             let Some(link) = &self.link else {
                 return Ok(Turn::End);
             };
@@ -189,17 +222,102 @@ impl Exchange {
             };
             self.clocks.moved();
             let before = self.out.len();
+            let full = raw.len() == pool::SIZE;
             self.receive(read, raw);
+            if self.splices && full && self.aside.is_none() && self.wire.is_large() {
+                self.aside = Aside::take();
+            }
             if self.out.len() > before {
                 return Ok(Turn::Output);
             }
         }
     }
 
+    /// From now on large output may go another way than through `out`, for [`Exchange::pass_on`].
+    pub fn may_splice(&mut self) {
+        self.splices = way() != Way::Copied;
+        if way() == Way::Spliced && self.link.is_some() {
+            self.aside = Aside::take();
+        }
+    }
+
+    /// Whether output goes another way than through `out`.
+    fn goes_aside(&self) -> bool {
+        let held = |aside: &Aside| aside.held() > 0;
+        self.aside
+            .as_ref()
+            .is_some_and(|aside| held(aside) || self.wire.is_large())
+    }
+
+    /// As [`Exchange::turn`], once output goes another way.
+    async fn gather(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
+        let Self {
+            link,
+            aside,
+            wire,
+            errors,
+            out,
+            ..
+        } = self;
+        let (Some(link), Some(aside)) = (link, aside.as_mut().filter(|a| a.held() == 0)) else {
+            return Ok(self.gathered());
+        };
+        let mut take = |conn: &Sock| take(conn, wire, errors, out, aside);
+        let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
+        let end = tokio::select! {
+            biased;
+            end = link.conn.taken(&mut take) => end,
+            tended = tend => return tended.map(|()| Turn::HalfClosed),
+        };
+        self.clocks.moved();
+        match end {
+            Ok(Took::Output) => {}
+            Ok(Took::End(end)) => self.end(end),
+            Ok(Took::Closed) => self.end(self.closed()),
+            Err(e) => self.end(broken(&e)),
+        }
+        Ok(self.gathered())
+    }
+
+    fn gathered(&self) -> Turn {
+        match &self.aside {
+            Some(aside) if aside.held() > 0 => Turn::Waiting(aside.held()),
+            _ => Turn::End,
+        }
+    }
+
+    /// Moves `len` bytes that [`Turn::Waiting`] announced to `to`, while everything else is tended to.
+    pub async fn pass_on(
+        &mut self,
+        input: &mut Input,
+        body: &mut RequestBody,
+        to: &Sock,
+        pace: &mut Pace,
+        len: usize,
+    ) -> Result<(), Fault> {
+        let Some(mut aside) = self.aside.take() else {
+            return Ok(());
+        };
+        let moved = async {
+            let mut left = len;
+            while left > 0 {
+                match pace.wait(aside.empty(to, left)).await? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    n => left -= n,
+                }
+            }
+            Ok(())
+        };
+        self.during(input, body, moved).await?;
+        self.aside = Some(aside);
+        Ok(())
+    }
+
     /// Takes what is there already, without waiting, until `out` holds `most` bytes or the response ends.
     pub fn drain_ready(&mut self, most: usize) {
         while let Some(link) = &self.link
             && self.out.len() < most
+            && !self.goes_aside()
         {
             let mut raw = Vec::new();
             match link.conn.try_read(&mut raw) {
@@ -239,49 +357,26 @@ impl Exchange {
     fn receive(&mut self, read: io::Result<usize>, raw: Vec<u8>) {
         match read {
             Ok(0) => self.end(self.closed()),
-            Err(e) => self.end(End::Broken(Fault::Script(format!(
-                "the connection to the application broke: {e}"
-            )))),
+            Err(e) => self.end(broken(&e)),
             Ok(_) => {
                 self.heard = true;
                 if let Some(link) = &mut self.link {
                     link.lease.heard();
                 }
-                if let Some(end) = self.decode(&raw) {
+                pool::room(&mut self.out);
+                let end = match &mut self.wire {
+                    Wire::Fastcgi(reply) => decode(reply, &mut self.errors, &mut self.out, &raw),
+                    Wire::Scgi => {
+                        self.out.extend_from_slice(&raw);
+                        None
+                    }
+                };
+                if let Some(end) = end {
                     self.end(end);
                 }
             }
         }
         pool::give(raw);
-    }
-
-    /// Takes records apart; `Some` once they say that the response has ended, or are none.
-    fn decode(&mut self, mut raw: &[u8]) -> Option<End> {
-        pool::room(&mut self.out);
-        let Wire::Fastcgi(reply) = &mut self.wire else {
-            self.out.extend_from_slice(raw);
-            return None;
-        };
-        loop {
-            let (event, used) = match reply.step(raw) {
-                Ok(Parsed::Partial) => return None,
-                Ok(Parsed::Complete(event, used)) => (event, used),
-                Err(e) => {
-                    let words = format!("the application does not speak FastCGI as it should: {e}");
-                    return Some(End::Broken(Fault::Script(words)));
-                }
-            };
-            raw = &raw[used..];
-            match event {
-                reply::Event::Stdout(n) => self.out.extend_from_slice(&raw[..n]),
-                reply::Event::Stderr(n) => self.errors.take(&raw[..n]),
-                reply::Event::StdoutEnd => {}
-                reply::Event::End(_, outcome) => return Some(ended(outcome, raw)),
-            }
-            if let reply::Event::Stdout(n) | reply::Event::Stderr(n) = event {
-                raw = &raw[n..];
-            }
-        }
     }
 
     /// What the end of the connection means.
@@ -340,6 +435,12 @@ enum End {
     Broken(Fault),
 }
 
+fn broken(e: &io::Error) -> End {
+    End::Broken(Fault::Script(format!(
+        "the connection to the application broke: {e}"
+    )))
+}
+
 fn ended(outcome: Outcome, rest: &[u8]) -> End {
     let script = |words: &str| End::Broken(Fault::Script(words.into()));
     match outcome {
@@ -353,9 +454,86 @@ fn ended(outcome: Outcome, rest: &[u8]) -> End {
         Outcome::CannotMultiplex => {
             script("the application says that it is busy with another request on this connection")
         }
-        Outcome::UnknownRole => script("the application says that it is no responder"),
+        Outcome::UnknownRole => script(
+            "the application says that it does not do what it is asked for (FCGI_UNKNOWN_ROLE)",
+        ),
         Outcome::Other(_) => {
             script("the application ended the request with a status that FastCGI does not know")
+        }
+    }
+}
+
+/// Takes records apart; `Some` once they say that the response has ended, or are none.
+fn decode(
+    reply: &mut reply::Reply,
+    errors: &mut Errors,
+    out: &mut Vec<u8>,
+    mut raw: &[u8],
+) -> Option<End> {
+    loop {
+        let (event, used) = match reply.step(raw) {
+            Ok(Parsed::Partial) => return None,
+            Ok(Parsed::Complete(event, used)) => (event, used),
+            Err(e) => {
+                let words = format!("the application does not speak FastCGI as it should: {e}");
+                return Some(End::Broken(Fault::Script(words)));
+            }
+        };
+        raw = &raw[used..];
+        match event {
+            reply::Event::Stdout(n) => out.extend_from_slice(&raw[..n]),
+            reply::Event::Stderr(n) => errors.take(&raw[..n]),
+            reply::Event::StdoutEnd => {}
+            reply::Event::End(_, outcome) => return Some(ended(outcome, raw)),
+        }
+        if let reply::Event::Stdout(n) | reply::Event::Stderr(n) = event {
+            raw = &raw[n..];
+        }
+    }
+}
+
+/// What [`take`] came upon.
+enum Took {
+    /// Enough output, or all there is at the moment.
+    Output,
+    /// The end of the response.
+    End(End),
+    /// The end of the connection.
+    Closed,
+}
+
+/// Takes what is there without waiting: output into `aside`, and what stands between it apart. `None`: nothing
+/// was there.
+fn take(
+    conn: &Sock,
+    wire: &mut Wire,
+    errors: &mut Errors,
+    out: &mut Vec<u8>,
+    aside: &mut Aside,
+) -> io::Result<Option<Took>> {
+    loop {
+        let (output, framing) = match wire {
+            Wire::Fastcgi(reply) => (reply.stdout(), reply.framing()),
+            Wire::Scgi => (usize::MAX, 0),
+        };
+        let mut raw = [0; FRAMING];
+        let there = match output {
+            0 => conn.try_take(&mut raw[..framing.min(FRAMING)])?,
+            most => aside.fill(conn, most)?,
+        };
+        match (there, &mut *wire) {
+            (None, _) => return Ok((aside.held() > 0).then_some(Took::Output)),
+            (Some(0), _) => return Ok(Some(Took::Closed)),
+            (Some(n), Wire::Fastcgi(reply)) if output > 0 => reply.pass(n),
+            (Some(_), Wire::Scgi) => {}
+            (Some(n), Wire::Fastcgi(reply)) => {
+                if let Some(end) = decode(reply, errors, out, &raw[..n]) {
+                    return Ok(Some(Took::End(end)));
+                }
+            }
+        }
+        if aside.is_enough() || !wire.is_large() {
+            return Ok(Some(Took::Output));
         }
     }
 }

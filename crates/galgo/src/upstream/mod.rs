@@ -5,9 +5,11 @@
 //! |---|---|
 //! | `connect` | making a connection, within its clock |
 //! | `sending` | the request on its way: variables, body, framing |
+//! | `aside` | the pipe through which large output goes from connection to client |
 //! | `exchange` | one request and its response on one connection |
 //! | `slots`, `workers` | processes that galgo starts itself, and who watches them |
 
+mod aside;
 mod connect;
 pub mod exchange;
 mod sending;
@@ -20,7 +22,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -35,6 +37,7 @@ use crate::{
     config::{self, To},
     fault::Fault,
     sock::Sock,
+    tick,
     worker::Phase,
 };
 use slots::Slots;
@@ -42,6 +45,9 @@ use slots::Slots;
 /// A connection that nobody has used for this long is closed, so that it does not hold a process of the
 /// application for nothing.
 const IDLE: Duration = Duration::from_secs(5);
+/// Beats of the clock without a byte on a new connection, after which it may be waiting for a process that a
+/// connection which is kept holds.
+const PATIENCE: usize = 2;
 
 /// Who answers the requests of one route, shared by all workers of the server.
 #[derive(Debug)]
@@ -51,8 +57,12 @@ pub struct Upstream {
     connect_timeout: Duration,
     keep: usize,
     idle: Mutex<VecDeque<Idle>>,
+    /// Somebody closes those that grow old. Changed while `idle` is locked.
+    swept: AtomicBool,
     /// Requests on connections of their own that have no byte of a response yet.
     unheard: AtomicUsize,
+    /// When one of them waited so long that it may have wanted a process that a kept connection held.
+    starved: Mutex<Option<Instant>>,
     phase: OnceLock<watch::Receiver<Phase>>,
 }
 
@@ -90,7 +100,9 @@ impl Upstream {
             connect_timeout: config.connect_timeout,
             keep: config.keep,
             idle: Mutex::default(),
+            swept: AtomicBool::new(false),
             unheard: AtomicUsize::new(0),
+            starved: Mutex::default(),
             phase: OnceLock::new(),
         })
     }
@@ -125,7 +137,7 @@ impl Upstream {
             upstream: self.clone(),
             slot,
             permit: Some(permit),
-            unheard: false,
+            unheard: None,
         })
     }
 
@@ -143,7 +155,14 @@ impl Upstream {
     }
 
     fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.idle)
+    }
+
+    /// Whether who waits for an answer on a new connection may be waiting for the process behind one that is
+    /// kept: closing them all the time would cost more than keeping them spares.
+    fn wanted(&self) -> bool {
+        self.unheard.load(Ordering::Relaxed) > 0
+            && lock(&self.starved).is_some_and(|at| at.elapsed() < IDLE)
     }
 
     /// Closes what nobody has used for long. Returns when to look again; `None`: nothing is left.
@@ -152,7 +171,9 @@ impl Upstream {
         while idle.front().is_some_and(|i| i.since.elapsed() >= IDLE) {
             idle.pop_front();
         }
-        idle.front().map(|i| i.since + IDLE)
+        let next = idle.front().map(|i| i.since + IDLE);
+        self.swept.store(next.is_some(), Ordering::Relaxed);
+        next
     }
 }
 
@@ -162,17 +183,21 @@ pub struct Lease {
     upstream: Arc<Upstream>,
     slot: Option<usize>,
     permit: Option<Permit>,
-    unheard: bool,
+    /// A new connection has no byte of a response yet; told to who watches that.
+    unheard: Option<Arc<AtomicBool>>,
 }
 
 impl Lease {
     /// A connection that was kept, where there is one that is still good.
     pub fn kept(&self) -> Option<OwnedFd> {
-        let mut idle = self.upstream.idle();
         loop {
-            // The one used last, so that those not needed grow old and are closed.
-            let at = idle.iter().rposition(|i| i.slot == self.slot)?;
-            let found = idle.remove(at)?;
+            // The one used last, so that those not needed grow old and are closed. Looked at without the lock,
+            // which everybody wants.
+            let found = {
+                let mut idle = self.upstream.idle();
+                let at = idle.iter().rposition(|i| i.slot == self.slot)?;
+                idle.remove(at)?
+            };
             if found.since.elapsed() < IDLE && is_silent(&found.fd) {
                 return Some(found.fd);
             }
@@ -194,15 +219,21 @@ impl Lease {
                 connect::connect(&path, up.connect_timeout).await?
             }
         };
-        if !std::mem::replace(&mut self.unheard, true) {
+        if self.unheard.is_none() {
             up.unheard.fetch_add(1, Ordering::Relaxed);
+            let unheard = Arc::new(AtomicBool::new(true));
+            if self.slot.is_none() && up.keeps() {
+                tokio::task::spawn_local(listen(up.clone(), unheard.clone()));
+            }
+            self.unheard = Some(unheard);
         }
         Ok(fd)
     }
 
     /// Something of a response has come.
     pub fn heard(&mut self) {
-        if std::mem::take(&mut self.unheard) {
+        if let Some(unheard) = self.unheard.take() {
+            unheard.store(false, Ordering::Relaxed);
             self.upstream.unheard.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -211,21 +242,21 @@ impl Lease {
     pub fn give_back(mut self, conn: Sock) {
         self.heard();
         let up = self.upstream.clone();
-        // Whoever waits for an answer on a new connection may wait for the process behind this one.
-        let needed = self.slot.is_none() && up.unheard.load(Ordering::Relaxed) > 0;
-        if needed || !up.keeps() || !up.serving() {
+        let wanted = self.slot.is_none() && up.wanted();
+        if wanted || !up.keeps() || !up.serving() {
             return;
         }
+        let one = Idle {
+            fd: conn.into_fd(),
+            since: Instant::now(),
+            slot: self.slot,
+        };
         let mut idle = up.idle();
         if idle.len() < up.keep {
-            let first = idle.is_empty();
-            idle.push_back(Idle {
-                fd: conn.into_fd(),
-                since: Instant::now(),
-                slot: self.slot,
-            });
+            idle.push_back(one);
+            let alone = !up.swept.swap(true, Ordering::Relaxed);
             drop(idle);
-            if first {
+            if alone {
                 tokio::task::spawn_local(sweeper(up));
             }
         }
@@ -241,6 +272,22 @@ impl Drop for Lease {
             slots.give_back(slot, permit);
         }
     }
+}
+
+/// Waits for a first byte; where none comes, everything that is kept is closed.
+async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
+    for _ in 0..PATIENCE {
+        tick::next().await;
+        if !unheard.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+    *lock(&up.starved) = Some(Instant::now());
+    up.idle().clear();
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Closes connections that grow old. There is one while there are any.

@@ -31,6 +31,8 @@ pub(super) struct Sending {
     header: Header,
     /// The body, where it is not taken from the client as it comes.
     file: Option<Spooled>,
+    /// The request is passed on without its body.
+    bodiless: bool,
     /// The end of the body has been queued.
     over: bool,
     /// The application reads no more.
@@ -69,6 +71,7 @@ impl Sending {
             open: 0,
             header: Header::new(Kind::Stdin, ID, 0),
             file: None,
+            bodiless: false,
             over: false,
             closed: false,
         }
@@ -81,6 +84,11 @@ impl Sending {
             piece: Vec::new(),
             at: 0,
         });
+    }
+
+    /// The body is for somebody else.
+    pub(super) fn without_body(&mut self) {
+        self.bodiless = true;
     }
 
     /// Whether all of it has been sent.
@@ -102,6 +110,7 @@ impl Sending {
     ) -> Result<Fed, Fault> {
         let next = match &mut self.file {
             Some(file) => file.next()?,
+            None if self.bodiless => Next::End,
             None => body.next(&mut input.buf)?,
         };
         match next {
@@ -214,11 +223,12 @@ impl Spooled {
 
 /// A FastCGI request up to its body: BEGIN_REQUEST, and the variables that `put` writes.
 pub(super) fn fastcgi_head<E>(
+    role: fcgi::Role,
     keep: bool,
     put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
 ) -> Result<Vec<u8>, E> {
     let mut head = Vec::with_capacity(2048);
-    head.extend_from_slice(&fcgi::begin(ID, fcgi::Role::Responder, keep));
+    head.extend_from_slice(&fcgi::begin(ID, role, keep));
     let mut params = fcgi::Params::new(ID, &mut head);
     put(&mut params)?;
     params.finish();

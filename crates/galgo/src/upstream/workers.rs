@@ -3,7 +3,7 @@
 
 use std::{
     cell::RefCell,
-    ffi::CString,
+    ffi::{CString, NulError},
     fs::Metadata,
     io,
     os::{
@@ -85,7 +85,9 @@ pub struct Watch {
 
 impl Watch {
     /// Starts all workers. `spawner` was made early, while descriptor numbers were low.
-    pub fn start(crews: Vec<Crew>, spawner: Direct) -> io::Result<Self> {
+    pub fn start(crews: Vec<Crew>, mut spawner: Direct) -> io::Result<Self> {
+        // A server that is killed cannot end them, and nobody else would. This thread outlives them.
+        spawner.set_orphaned(Some(TERM));
         let (end, ended) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -167,39 +169,41 @@ impl Post {
         let mut failures = 0;
         while !*self.ended.borrow() {
             let began = Instant::now();
-            let lent = match self.start() {
+            match self.start() {
                 Ok((child, stamp)) => match self.watch(child, stamp, &mut told).await {
                     Over::Ended => return,
-                    Over::Worn(permit) => Some(permit),
-                    Over::Exited => None,
+                    Over::Worn(permit) => {
+                        failures = 0;
+                        self.refill(permit);
+                        continue;
+                    }
+                    Over::Exited => {}
                 },
                 Err(words) => {
                     self.say(Level::Error, &words);
                     self.down(Some(words));
-                    None
                 }
+            }
+            failures = match began.elapsed() >= SHORT {
+                true => 0,
+                false => failures + 1,
             };
-            match lent {
-                Some(permit) => {
-                    failures = 0;
-                    self.refill(permit);
-                    continue;
-                }
-                None if began.elapsed() >= SHORT => failures = 0,
-                None => failures += 1,
-            }
-            if failures >= PATIENCE {
-                self.down(Some(END_AT_ONCE.into()));
-            }
-            if failures > 0 {
-                let wait = FIRST_WAIT
-                    .saturating_mul(1 << (failures - 1).min(10))
-                    .min(LONGEST_WAIT);
-                tokio::select! {
-                    () = sleep(wait) => {}
-                    _ = self.ended.wait_for(|e| *e) => {}
-                }
-            }
+            self.pause(failures).await;
+        }
+    }
+
+    /// Waits before the next one is started, the longer the more have failed in a row.
+    async fn pause(&mut self, failures: u32) {
+        if failures >= PATIENCE {
+            self.down(Some(END_AT_ONCE.into()));
+        }
+        let Some(doubled) = failures.checked_sub(1) else {
+            return;
+        };
+        let wait = FIRST_WAIT.saturating_mul(1 << doubled.min(10));
+        tokio::select! {
+            () = sleep(wait.min(LONGEST_WAIT)) => {}
+            _ = self.ended.wait_for(|e| *e) => {}
         }
     }
 
@@ -306,48 +310,60 @@ impl Post {
 
     /// Starts a worker on the slot's socket.
     fn start(&self) -> Result<(AsyncFd<Child>, Stamp), String> {
-        let slots = self.crew.slots();
-        let (config, slot) = (&slots.config, &slots.slots[self.slot]);
-        let io = |e: io::Error| format!("a worker could not be started: {e}");
+        let failed = |words: &str| format!("a worker could not be started: {words}");
+        let io = |e: io::Error| failed(&e.to_string());
         let (errors, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
         rustix::io::ioctl_fionbio(&errors, true).map_err(|e| io(e.into()))?;
-        let stamp = Stamp(Stamp::of(&config.run));
-        let text = |s: &[u8]| CString::new(s).map_err(|e| io(e.into()));
-        let path = text(config.run.as_os_str().as_bytes())?;
-        let mut args = vec![path.clone()];
-        for arg in &config.args {
-            args.push(text(arg.as_bytes())?);
-        }
-        let dir = config
-            .run
-            .parent()
-            .map_or(&b"/"[..], |d| d.as_os_str().as_bytes());
-        let mut env = EnvBlock::default();
-        env.put(b"PATH", self.crew.path.as_bytes());
-        for (name, value) in &self.crew.env {
-            env.put(name.as_bytes(), value.as_bytes());
-        }
+        let slots = self.crew.slots();
+        let (run, slot) = (&slots.config.run, &slots.slots[self.slot]);
+        // Looked at before it is executed: a change meanwhile is noticed then.
+        let stamp = Stamp(Stamp::of(run));
+        let command = Command::of(&slots.config).map_err(|e| io(e.into()))?;
         let started = self.spawner.borrow_mut().start(&Start {
-            path: &path,
-            args: &args,
-            env: &env,
-            dir: &text(dir)?,
+            path: &command.args[0],
+            args: &command.args,
+            env: &self.environment(),
+            dir: &command.dir,
             stdio: [slot.listener.as_fd(), theirs.as_fd(), theirs.as_fd()],
             more: &[],
             limits: self.crew.options.limits,
             no_new_privs: self.crew.options.no_new_privs,
         });
-        let child = started.map_err(|e| {
-            format!(
-                "a worker could not be started: {}",
-                inspect::diagnose(&config.run, &self.crew.path, &e)
-            )
-        })?;
+        let child = started.map_err(|e| failed(&inspect::diagnose(run, &self.crew.path, &e)))?;
         slot.served.store(0, Ordering::Relaxed);
         slot.stale.store(false, Ordering::Relaxed);
         let child = register(child, Interest::READABLE).map_err(io)?;
         tokio::task::spawn_local(log_errors(errors, self.crew.log.clone(), self.about()));
         Ok((child, stamp))
+    }
+
+    fn environment(&self) -> EnvBlock {
+        let mut env = EnvBlock::default();
+        env.put(b"PATH", self.crew.path.as_bytes());
+        for (name, value) in &self.crew.env {
+            env.put(name.as_bytes(), value.as_bytes());
+        }
+        env
+    }
+}
+
+/// What is executed, and where.
+struct Command {
+    /// The program first.
+    args: Vec<CString>,
+    dir: CString,
+}
+
+impl Command {
+    fn of(config: &config::Workers) -> Result<Self, NulError> {
+        let run = config.run.as_os_str().as_bytes();
+        let args = config.args.iter().map(|arg| arg.as_bytes());
+        let args = std::iter::once(run).chain(args).map(CString::new);
+        let dir = config.run.parent();
+        Ok(Self {
+            args: args.collect::<Result<_, _>>()?,
+            dir: CString::new(dir.map_or(&b"/"[..], |d| d.as_os_str().as_bytes()))?,
+        })
     }
 }
 

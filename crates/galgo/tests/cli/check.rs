@@ -1,6 +1,6 @@
 //! `galgo check`.
 
-use crate::scene::Site;
+use crate::scene::{Done, GALGO, Site, is_root};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 #[test]
@@ -64,6 +64,93 @@ fn every_finding_has_its_line() {
         "{}",
         done.out
     );
+}
+
+/// Applications that stay: whether somebody takes connections, and what to do where nobody does.
+#[test]
+fn upstreams_are_looked_for() {
+    use std::os::unix::net::UnixListener;
+    let site = Site::new();
+    let route = |path: &str, key: &str, to: &str| {
+        let handler = match key {
+            "authorizer" => "respond = {}\n",
+            _ => "",
+        };
+        format!("[[route]]\npath = '{path}'\n{handler}{key} = '{to}'\n")
+    };
+    let _there = UnixListener::bind(site.path("there.sock")).unwrap();
+    drop(UnixListener::bind(site.path("refused.sock")).unwrap());
+    let _tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = _tcp.local_addr().unwrap().port();
+    // A port that was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = free.local_addr().unwrap().port();
+    drop(free);
+    let routes = [
+        route("/a", "fastcgi", "unix:there.sock"),
+        route("/b", "scgi", &format!("127.0.0.1:{port}")),
+        route("/c", "fastcgi", "unix:refused.sock"),
+        route("/d", "scgi", "unix:missing.sock"),
+        route("/e", "authorizer", "unix:missing.sock"),
+        route("/f", "fastcgi", &format!("127.0.0.1:{closed}")),
+    ];
+    site.file("galgo.toml", &routes.concat());
+    let done = site.galgo(&["check"]);
+    let at = |name: &str| format!("unix:{}", site.path(name).display());
+    let missing = "there is no such socket. Start the application, or correct the path";
+    let refused = "nobody listens there. Start the application";
+    let mut want = [
+        format!("ok    fastcgi {}", at("there.sock")),
+        format!("ok    scgi 127.0.0.1:{port}"),
+        format!(
+            "FAIL  fastcgi: {} cannot be reached: {refused}",
+            at("refused.sock")
+        ),
+        format!(
+            "FAIL  scgi: {} cannot be reached: {missing}",
+            at("missing.sock")
+        ),
+        format!(
+            "FAIL  authorizer: {} cannot be reached: {missing}",
+            at("missing.sock")
+        ),
+        format!("FAIL  fastcgi: 127.0.0.1:{closed} cannot be reached: {refused}"),
+        "6 routes, 0 programs: 0 ok, 0 warnings, 4 would fail".into(),
+    ];
+    let mut said: Vec<_> = done.out.lines().collect();
+    want.sort();
+    said.sort_unstable();
+    assert_eq!(
+        (said, done.code),
+        (want.iter().map(String::as_str).collect(), 1)
+    );
+}
+
+/// A socket that this user may not connect to is said to be one, and whose it is to change.
+#[test]
+fn an_upstream_that_lets_nobody_in() {
+    let site = Site::new();
+    let path = site.path("closed.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
+    site.file(
+        "galgo.toml",
+        "[[route]]\npath = '/'\nfastcgi = 'unix:closed.sock'\n",
+    );
+    // Root may connect anywhere.
+    let mut command = match is_root() {
+        false => site.command(&["check"]),
+        true => {
+            let mut as_nobody = std::process::Command::new("setpriv");
+            as_nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+            as_nobody.args([GALGO, "check"]).current_dir(site.path("."));
+            as_nobody
+        }
+    };
+    let done: Done = command.output().unwrap().into();
+    let words = "this user may not connect. Change the socket's owner or mode (listen.owner and listen.mode of php-fpm)";
+    assert!(done.out.contains(words), "{}{}", done.out, done.err);
+    assert_eq!(done.code, 1);
 }
 
 #[test]

@@ -7,7 +7,12 @@ use std::{
     path::PathBuf,
 };
 
-use crate::harness::{LONG, Server, Site, child::pattern, encode, list};
+use crate::harness::{
+    LONG, Server, Site,
+    child::pattern,
+    encode, list, skip,
+    upstream::{Application, ended, hear, say, stdout},
+};
 
 const BEGIN: u8 = 1;
 const ABORT: u8 = 2;
@@ -308,6 +313,46 @@ fn the_program_is_named_by_its_file() {
 }
 
 /// Files, constants, ranges, HEAD and 304 stand in records as programs do, on a connection that is kept.
+/// A front that names a program's file gets no further than a client: the authorizer of its route is asked, and before
+/// anything is looked for.
+fn a_program_named_by_its_file_is_guarded() {
+    let site = Site::new()
+        .table("[[route]]\npath = \"/in/\"\ncgi = \"guarded\"\nauthorizer = \"unix:app.sock\"\n");
+    std::fs::create_dir(site.path().join("guarded")).unwrap();
+    let site = site.program("guarded/t");
+    let _application = Application::start(site.path(), |_, stream| {
+        let heard = hear(stream).unwrap();
+        let head = match heard.param("HTTP_X_KEY") {
+            Some(_) => "Status: 200\nVariable-REMOTE_USER: ada\n\n",
+            None => "Status: 403\nContent-Type: text/plain\n\nno",
+        };
+        let end = ended(galgo_proto::fcgi::Outcome::Complete);
+        say(stream, [stdout(head), stdout(""), end].concat());
+    });
+    let (server, fcgi, _) = serve(site);
+    let watch = server.watch();
+    let file = |name: &str| format!("{}/guarded/{name}", server.path().display());
+    let ask = |file: &str, key: &[(&str, &str)]| {
+        let named = [&[("SCRIPT_FILENAME", file), ("REMOTE_USER", "eve")], key].concat();
+        let mut front = Front::connect(&fcgi);
+        let params = params("GET", "/elsewhere?head&env", &named);
+        front.send(request(1, false, &params, b""));
+        front.reply(1)
+    };
+    for name in ["t", "none"] {
+        let reply = ask(&file(name), &[]);
+        assert!(reply.head.starts_with("Status: 403"), "{}", reply.head);
+        assert_eq!(reply.text(), "no");
+    }
+    let text = ask(&file("t"), &[("HTTP_X_KEY", "1")]).text();
+    // The authorizer's word is the last one.
+    assert!(text.contains("REMOTE_USER=ada\n"), "{text}");
+    assert!(!text.contains("eve"), "{text}");
+    let reply = ask(&file("none"), &[("HTTP_X_KEY", "1")]);
+    assert!(reply.head.starts_with("Status: 404"), "{}", reply.head);
+    watch.after(&["ok", "ok", "ok", "not_found"]);
+}
+
 fn everything_else_on_a_kept_connection() {
     let site = Site::new()
         .file("public/f", pattern(0, 300_000), 0o644)
@@ -465,7 +510,7 @@ fn scgi() {
         (b":,", "400"),
         (b"03:abc,", "400"),
         (b"3:abc;", "400"),
-        (b"12345678:", "400"),
+        (b"12345678:", "431"),
         (b"999999:", "431"),
         (b"24:CONTENT_LENGTH\x000\0A\0B\0C\0D\0,", "400"),
     ];
@@ -548,6 +593,40 @@ fn a_cut_response_looks_cut() {
         );
     }
     watch.after(&["script_error"; 3]);
+}
+
+/// Whatever marks the end of the body.
+fn the_front_is_told_the_exit_status() {
+    let (server, fcgi, _) = serve(Site::new());
+    let watch = server.watch();
+    let typed = |more: &str| encode(format!("Content-Type: text/plain\n{more}\n"));
+    let length = typed("Content-Length: 3\n");
+    for (query, status) in [
+        ("head&out=abc".into(), 0),
+        ("head&out=abc&exit=7".into(), 7),
+        ("head&exit=255".into(), 255),
+        (format!("out={length}&out=abc&exit=8"), 8),
+        (format!("out={}&exit=9", encode("Status: 204\n\n")), 9),
+        ("head&fill=1000000&exit=10".into(), 10),
+    ] {
+        let mut front = Front::connect(&fcgi);
+        front.send(request(
+            1,
+            false,
+            &params("GET", &format!("/cgi-bin/t?{query}"), &[]),
+            b"",
+        ));
+        let reply = front.reply(1);
+        assert_eq!(reply.end, Some((status, 0)), "{query}");
+    }
+    // A program that is ended before its response has begun gets none.
+    let mut front = Front::connect(&fcgi);
+    let target = format!("/cgi-bin/t?out={length}&out=abc&await=seen&die=15");
+    front.send(request(1, false, &params("GET", &target, &[]), b""));
+    assert!(front.record().is_some_and(|(kind, ..)| kind == STDOUT));
+    server.set("seen");
+    assert_eq!(front.reply(1).end, Some((128 + 15, 0)));
+    watch.after(&["ok"; 7]);
 }
 
 fn one_request_at_a_time_on_a_connection() {
@@ -830,36 +909,68 @@ fn what_a_hostile_front_sends() {
 }
 
 /// Over TCP only who is near, or trusted, may say who a client is.
-fn a_stranger_is_no_front() {
-    let site = Site::new().arguments(&["-l", "127.0.0.1:0", "-l", "fastcgi+127.0.0.1:0"]);
-    let mut server = site.start();
+/// An address of this machine beyond loopback. No packet is sent to find it.
+fn address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_loopback() && !own.is_unspecified()).then_some(own)
+}
+
+/// What `/health` answers over FastCGI on TCP.
+fn over_tcp(server: &mut Server) -> Vec<u8> {
     let line = server.next_line();
     let at = line
         .trim_end()
         .strip_prefix("listening on fastcgi+")
         .unwrap();
     let mut stream = std::net::TcpStream::connect(at).unwrap();
-    stream
-        .write_all(&request(
-            1,
-            false,
-            &params("GET", "/cgi-bin/t?head&out=near", &[]),
-            b"",
-        ))
-        .unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    let health = request(1, false, &params("GET", "/health", &[]), b"");
+    // A connection that is refused may be reset before all of it is written.
+    let _ = stream.write_all(&health);
     let mut all = Vec::new();
-    stream.read_to_end(&mut all).unwrap();
-    assert!(all.windows(4).any(|w| w == b"near"));
+    let _ = stream.read_to_end(&mut all);
+    all
+}
+
+/// Over TCP a front says who users are: loopback and `trusted_proxies` may, nobody else.
+fn a_stranger_is_no_front() {
+    let fine = |all: &[u8]| all.windows(4).any(|w| w == b"fine");
+    let site = Site::new().arguments(&["-l", "127.0.0.1:0", "-l", "fastcgi+127.0.0.1:0"]);
+    assert!(fine(&over_tcp(&mut site.start())));
+    let Some(own) = address() else {
+        skip!("this machine has no address beyond loopback");
+    };
+    let listen = format!("fastcgi+{own}:0");
+    for (trusted, known) in [(String::new(), false), (format!("\"{own}\""), true)] {
+        let mut site = Site::new()
+            .top(&format!("trusted_proxies = [{trusted}]"))
+            .arguments(&["-l", "127.0.0.1:0", "-l", &listen]);
+        if rustix::process::geteuid().is_root() {
+            // Root serves this machine only.
+            site = site.top("user = \"nobody\"");
+        }
+        let mut server = site.start();
+        let all = over_tcp(&mut server);
+        assert_eq!(fine(&all), known, "{:?}", String::from_utf8_lossy(&all));
+        if !known {
+            assert_eq!(all, b"");
+            server.says("is no front server: add its address to trusted_proxies if it is");
+        }
+    }
 }
 
 list![
     a_request_and_its_variables,
     the_program_is_named_by_its_file,
+    a_program_named_by_its_file_is_guarded,
     everything_else_on_a_kept_connection,
     bodies_stream_in_both_directions,
     scgi,
     a_front_that_leaves_ends_the_program,
     a_cut_response_looks_cut,
+    the_front_is_told_the_exit_status,
     one_request_at_a_time_on_a_connection,
     several_connections_at_once,
     a_request_split_at_every_byte,

@@ -1,6 +1,13 @@
 //! X-Sendfile and X-Accel-Redirect.
 
-use crate::harness::{End, Reply, Server, Site, child::pattern, encode, list};
+use galgo_proto::fcgi::Outcome;
+
+use crate::harness::{
+    End, Reply, Server, Site,
+    child::pattern,
+    encode, list,
+    upstream::{Application, ended, hear, say, stdout},
+};
 
 fn site() -> Site {
     Site::new()
@@ -206,7 +213,46 @@ fn the_program_is_ended() {
     watch.after(&["ok", "ok", "ok"]);
 }
 
+/// What an application that stays hands over is answered as what a program does.
+fn an_application_hands_a_file_over() {
+    let site = site().table(
+        "[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nsendfile = [\"kept\"]\nkeep_connections = 1\n\
+         [[route]]\npath = \"/other\"\nfastcgi = \"unix:app.sock\"\n",
+    );
+    let kept = site.path().join("kept/a.txt").display().to_string();
+    let application = Application::start(site.path(), move |_, stream| {
+        while let Some(heard) = hear(stream) {
+            let outside = heard.param("QUERY_STRING") == Some("outside");
+            let file = if outside { "/etc/hostname" } else { &kept };
+            let head = format!("Content-Type: text/x-own\nX-Sendfile: {file}\n\n");
+            let body = if heard.param("SCRIPT_NAME") == Some("/other") {
+                "own"
+            } else {
+                ""
+            };
+            let all = [stdout(head + body), stdout(""), ended(Outcome::Complete)];
+            say(stream, all.concat());
+        }
+    });
+    let server = site.start();
+    let watch = server.watch();
+    for _ in 0..2 {
+        let part = server.ask("GET /app HTTP/1.1\r\nHost: a\r\nRange: bytes=2-4\r\n\r\n");
+        assert_eq!((part.status, part.text()), (206, "234".into()));
+        assert_eq!(part.fields("content-type"), ["text/x-own"]);
+        assert_eq!(part.field("x-sendfile"), None);
+    }
+    // What came whole leaves its connection good.
+    assert_eq!(application.accepted(), 1);
+    assert_eq!(server.get("/app?outside").status, 502);
+    let other = server.get("/other");
+    assert_eq!((other.status, other.text()), (200, "own".into()));
+    assert_eq!(other.field("x-sendfile"), None);
+    watch.after(&["ok", "ok", "ok", "script_error"]);
+}
+
 list![
+    an_application_hands_a_file_over,
     the_file_is_sent_with_the_programs_fields,
     ranges_and_conditions,
     another_method_or_status_gets_the_whole_file,

@@ -14,6 +14,7 @@
     clippy::cast_possible_truncation
 )]
 
+mod authorizer;
 mod cgi;
 mod faults;
 mod files;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     let args = libtest_mimic::Arguments::from_args();
     let tests = [
         harness::tests(),
+        authorizer::tests(),
         harness::both_ways(cgi::tests()),
         faults::tests(),
         files::tests(),

@@ -23,11 +23,11 @@ use crate::{
 };
 
 /// An application that the test starts; it ends with the value.
-struct Application(Child);
+pub(crate) struct Application(Child);
 
 impl Application {
     /// Starts `command` and waits until somebody takes connections at `socket`.
-    fn start(command: &mut Command, socket: &Path) -> Self {
+    pub(crate) fn start(command: &mut Command, socket: &Path) -> Self {
         let child = command.stdin(Stdio::null()).spawn().unwrap();
         let application = Self(child);
         wait_until("the application", || UnixStream::connect(socket).is_ok());
@@ -143,6 +143,34 @@ fn php_variables() {
         ] {
             let status = curl(&[&server.url(missing)]).status;
             assert!(matches!(status, 404 | 400), "{missing}: {status}");
+        }
+    });
+}
+
+/// `index.php` answers for its folder, and for nothing else.
+#[test]
+fn php_answers_for_a_folder() {
+    let page = "<?php echo $_SERVER['PHP_SELF'], ' ', $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['PATH_INFO'] ?? '-', ' ',
+         $_SERVER['REQUEST_URI'], ' ', basename($_SERVER['SCRIPT_FILENAME']), ' ', basename(getcwd()), ' ', $_GET['a'] ?? '';";
+    both(page, |server| {
+        server.site.file("php/sub/index.php", page);
+        std::fs::create_dir(server.site.path("php/empty")).unwrap();
+        let reply = curl(&[&server.url("/app/sub/?a=b")]).ok();
+        let own = "/app/sub/index.php";
+        let expected = format!("{own} {own} - /app/sub/?a=b index.php sub b");
+        assert_eq!(reply.text(), expected);
+        let reply = curl(&["-d", "x", &server.url("/app/sub/")]).ok();
+        assert!(reply.text().starts_with(own));
+        let reply = curl(&[&server.url("/app/sub?a=b")]).is(301);
+        assert_eq!(reply.field("Location"), "/app/sub/?a=b");
+        for missing in [
+            "/app/",
+            "/app/empty/",
+            "/app/empty",
+            "/app/sub/none/",
+            "/app/sub//",
+        ] {
+            curl(&[&server.url(missing)]).is(404);
         }
     });
 }
@@ -342,6 +370,19 @@ fn workers_are_replaced_one_by_one() {
     wait_until("two workers again", || pids_of(&mark).len() == 2);
     drop(server);
     assert_eq!(marked(&mark), Vec::<String>::new());
+}
+
+/// Who is killed can end nobody; the workers end all the same.
+#[test]
+fn workers_do_not_outlive_a_server_that_is_killed() {
+    let site = Site::new();
+    let mark = mark("killed");
+    let config = crew(&site, "/usr/bin/php-cgi", 2, 0, &mark);
+    let mut server = site.serve(&config);
+    curl(&[&server.url(WORKED)]).ok();
+    wait_until("two workers", || pids_of(&mark).len() == 2);
+    server.kill();
+    wait_until("their end", || pids_of(&mark).is_empty());
 }
 
 /// A worker that dies is followed by another, and says how it died.

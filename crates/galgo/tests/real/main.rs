@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod authorizer;
 mod bang;
 mod behind;
 mod cgit;

@@ -124,6 +124,7 @@ impl Site {
             process,
             url,
             site: self,
+            killed: false,
         }
     }
 
@@ -140,9 +141,17 @@ pub(crate) struct Server {
     process: Child,
     pub(crate) url: String,
     pub(crate) site: Site,
+    killed: bool,
 }
 
 impl Server {
+    /// Kills it: nothing is ended or cleaned up by it.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.killed = true;
+    }
+
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
@@ -163,6 +172,9 @@ impl Server {
 impl Drop for Server {
     /// SIGTERM must end it properly, and nothing may have panicked in it.
     fn drop(&mut self) {
+        if self.killed {
+            return;
+        }
         let pid = Pid::from_child(&self.process);
         kill_process(
             pid,

@@ -116,6 +116,18 @@ impl Header {
         [1, number, id_high, id, high, low, self.padding, 0]
     }
 
+    /// Reads one from the front of `buf`; `None`: it is not whole.
+    ///
+    /// # Errors
+    /// Its version is not 1.
+    pub fn parse(buf: &[u8]) -> Result<Option<Self>, RecordError> {
+        match (buf.first(), buf.first_chunk()) {
+            (Some(&version), _) if version != 1 => Err(RecordError::Version(version)),
+            (_, Some(header)) => Self::of(*header).map(Some),
+            (_, None) => Ok(None),
+        }
+    }
+
     /// Reads one; `Err`: its version is not 1.
     fn of(b: [u8; HEADER]) -> Result<Self, RecordError> {
         if b[0] != 1 {
@@ -148,7 +160,8 @@ pub enum Role {
 }
 
 impl Role {
-    fn of(number: u16) -> Self {
+    /// The role with this number.
+    pub fn of(number: u16) -> Self {
         match number {
             1 => Self::Responder,
             2 => Self::Authorizer,

@@ -27,6 +27,8 @@ pub struct Reply {
     /// The content of END_REQUEST, as far as it has come.
     end: [u8; 8],
     have: usize,
+    /// Content of the record of output that came last.
+    record: u16,
     /// The output stream has been ended.
     stdout_over: bool,
     over: bool,
@@ -44,6 +46,7 @@ impl Reply {
             records: Records::default(),
             end: [0; 8],
             have: 0,
+            record: 0,
             stdout_over: false,
             over: false,
         }
@@ -68,7 +71,12 @@ impl Reply {
             };
             at += used;
             match piece {
-                Piece::Begin(header) => self.expected(header)?,
+                Piece::Begin(header) => {
+                    self.expected(header)?;
+                    if header.kind == Kind::Stdout {
+                        self.record = header.content;
+                    }
+                }
                 Piece::Content(header, n) => match header.kind {
                     Kind::Stdout => return Ok(Parsed::Complete(Event::Stdout(n), at)),
                     Kind::Stderr => return Ok(Parsed::Complete(Event::Stderr(n), at)),
@@ -86,6 +94,34 @@ impl Reply {
             }
         }
         Err(misplaced("there is more behind the end of the request"))
+    }
+
+    /// How much output comes next that need not be part of any input: whoever moves it another way says so with
+    /// [`Reply::pass`].
+    pub fn stdout(&self) -> usize {
+        match self.records.content() {
+            Some((header, left)) if header.kind == Kind::Stdout && !self.over => left,
+            _ => 0,
+        }
+    }
+
+    /// How much output the record held that came last: applications fill all of theirs alike.
+    pub fn record(&self) -> usize {
+        self.record.into()
+    }
+
+    /// `n` bytes of [`Reply::stdout`] went another way.
+    pub fn pass(&mut self, n: usize) {
+        self.records.pass(n);
+    }
+
+    /// The most that may be read without reading output, at least one; 0 while output comes next.
+    pub fn framing(&self) -> usize {
+        match self.records.content() {
+            Some((header, _)) if header.kind == Kind::Stdout => 0,
+            Some((_, left)) => left,
+            None => self.records.framing(),
+        }
     }
 
     fn expected(&self, header: Header) -> Result<(), RecordError> {

@@ -356,6 +356,25 @@ fn lengths_that_lead_astray_are_refused() {
     );
 }
 
+#[test]
+fn a_header_is_looked_at_where_it_stands() {
+    let header = Header {
+        kind: Kind::Stdin,
+        id: 0x0102,
+        content: 0xfffe,
+        padding: 255,
+    };
+    let bytes = header.bytes();
+    for cut in 0..HEADER {
+        assert_eq!(Header::parse(&bytes[..cut]), Ok(None), "{cut}");
+    }
+    assert_eq!(
+        Header::parse(&[&bytes[..], b"more"].concat()),
+        Ok(Some(header))
+    );
+    assert_eq!(Header::parse(b"HTTP"), Err(RecordError::Version(b'H')));
+}
+
 proptest! {
     #[test]
     fn any_bytes_in_any_pieces_mean_the_same(
@@ -392,5 +411,71 @@ proptest! {
         let content = content(&written(&pairs));
         let read: Vec<_> = Pairs::new(&content).map(|p| p.map(|(n, v)| (n.to_vec(), v.to_vec()))).collect::<Result<_, _>>().unwrap();
         prop_assert_eq!(read, pairs);
+    }
+}
+
+/// What a reader learns that moves output past the decoder, as far as it comes, and never reads more than
+/// [`reply::Reply::framing`] says.
+fn passed(mut input: &[u8], pieces: &[usize]) -> Said {
+    let (mut reply, mut said) = (reply::Reply::new(1), Said::default());
+    let mut pieces = pieces.iter().cycle();
+    while !input.is_empty() && said.end.is_none() && said.error.is_none() {
+        let most = (*pieces.next().unwrap()).min(input.len());
+        if reply.stdout() > 0 {
+            let n = reply.stdout().min(most);
+            said.stdout.extend_from_slice(&input[..n]);
+            reply.pass(n);
+            input = &input[n..];
+            continue;
+        }
+        let n = reply.framing().min(most);
+        assert!(n > 0);
+        let mut read = &input[..n];
+        input = &input[n..];
+        loop {
+            match reply.step(read) {
+                Err(e) => said.error = Some(e),
+                Ok(Parsed::Partial) => {}
+                Ok(Parsed::Complete(event, used)) => {
+                    read = &read[used..];
+                    match event {
+                        reply::Event::Stdout(_) => panic!("output was read"),
+                        reply::Event::Stderr(n) => {
+                            said.stderr.extend_from_slice(&read[..n]);
+                            read = &read[n..];
+                        }
+                        reply::Event::StdoutEnd => said.stdout_ends += 1,
+                        reply::Event::End(status, outcome) => said.end = Some((status, outcome)),
+                    }
+                    if said.end.is_none() {
+                        continue;
+                    }
+                }
+            }
+            break;
+        }
+        said.left = read.len();
+    }
+    said.left += if said.error.is_some() { 0 } else { input.len() };
+    said
+}
+
+proptest! {
+    #[test]
+    fn output_may_go_another_way(
+        outputs in proptest::collection::vec(
+            (prop_oneof![Just(6_u8), Just(6), Just(7)], proptest::collection::vec(any::<u8>(), 1..300), any::<u8>()),
+            0..6,
+        ),
+        pieces in proptest::collection::vec(1_usize..200, 1..6),
+        padding in any::<u8>(),
+    ) {
+        let mut all = Vec::new();
+        for (kind, content, padding) in &outputs {
+            all.extend(record(*kind, 1, content, *padding));
+        }
+        all.extend(record(6, 1, b"", padding));
+        all.extend(end(1, 3, Outcome::Complete));
+        prop_assert_eq!(passed(&all, &pieces), said([&all[..]]));
     }
 }

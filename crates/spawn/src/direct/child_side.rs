@@ -30,6 +30,8 @@ pub(super) struct Context {
     pub(super) limits: [Option<(u32, u64, u64)>; 6],
     pub(super) umask: Option<u32>,
     pub(super) no_new_privs: bool,
+    /// The signal for when the server dies, and the server's process id.
+    pub(super) orphaned: Option<(i32, i32)>,
     /// Signals to give their default disposition.
     pub(super) ignored: u64,
     /// The child's answer: 0, or stage and errno as `pack` puts them.
@@ -91,9 +93,28 @@ fn become_program(c: &Context) -> Result<Infallible, (u32, i32)> {
             [libc::PR_SET_NO_NEW_PRIVS as usize, 1, 0, 0],
         )?;
     }
+    if let Some(orphaned) = c.orphaned {
+        die_with_parent(orphaned)?;
+    }
     let exec = [c.path as usize, c.argv as usize, c.envp as usize, 0];
     call(EXEC, libc::SYS_execve, exec)?;
     Err((EXEC, libc::ENOEXEC)) // not reached: execve returns failures only
+}
+
+/// Has the signal sent to this process when the thread that starts it ends (prctl(2)).
+fn die_with_parent((signal, server): (i32, i32)) -> Step {
+    call(
+        LIMITS,
+        libc::SYS_prctl,
+        [libc::PR_SET_PDEATHSIG as usize, signal as usize, 0, 0],
+    )?;
+    // SAFETY: takes no arguments.
+    let parent = unsafe { syscall(libc::SYS_getppid, [0; 6]) };
+    // It has died before the signal was ordered, and none will come.
+    if parent != server as _ {
+        return Err((LIMITS, libc::ESRCH));
+    }
+    Ok(())
 }
 
 /// Leaves 0, 1 and 2, from the slots, and what comes behind them. The first call is the one that must come first: until it

@@ -44,6 +44,8 @@ pub struct Direct {
     slots: Slots,
     ignored: u64,
     umask: Option<u32>,
+    /// What programs get when this process is gone.
+    orphaned: Option<i32>,
     /// Bytes of arguments and environment `execve` takes together.
     most: usize,
 }
@@ -58,6 +60,7 @@ impl Direct {
             slots: Slots::new()?,
             ignored: signals::ignored(),
             umask: None,
+            orphaned: None,
             most: arguments_max(),
         })
     }
@@ -66,6 +69,12 @@ impl Direct {
     /// server's.
     pub fn set_umask(&mut self, mask: Option<u32>) {
         self.umask = mask;
+    }
+
+    /// The signal that a program gets when the *thread* that started it has ended, however that came about, from the next
+    /// start on (PR_SET_PDEATHSIG, prctl(2)): for programs that stay, started by a thread that outlives them. None by default.
+    pub fn set_orphaned(&mut self, signal: Option<i32>) {
+        self.orphaned = signal;
     }
 
     /// Starts a program; see [`Spawner::start`](crate::Spawner::start).
@@ -98,6 +107,9 @@ impl Direct {
             limits: rlimits(&start.limits),
             umask: self.umask,
             no_new_privs: start.no_new_privs,
+            orphaned: self
+                .orphaned
+                .map(|signal| (signal, rustix::process::getpid().as_raw_pid())),
             ignored: self.ignored,
             failure: AtomicU32::new(0),
         };

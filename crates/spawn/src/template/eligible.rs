@@ -1,6 +1,6 @@
 //! Whether a stopped program can be forked: one thread, the expected descriptors, nothing shared.
 //! Node has three threads more, which wait for work and hold nothing, and what its event loops are
-//! made of; its children replace those descriptors (node.c).
+//! made of; its children replace those descriptors (node_loop.c).
 
 use super::{Kind, Loaded};
 use std::{

@@ -26,7 +26,7 @@ use rustix::{
     pipe::{PipeFlags, pipe_with},
 };
 
-use super::{Runtime, lock, modules::Report};
+use super::{Runtime, lock, modules::Report, prune};
 use crate::{
     code, compile, module,
     wire::{Key, Message, read_text},
@@ -125,6 +125,7 @@ fn made(
     let key = code::key(bytes);
     let cache = &runtime.settings.cache;
     if code::read(cache, &key, &runtime.tag).is_some() {
+        prune::touch(&code::path(cache, &key, &runtime.tag));
         return Ok(key);
     }
     let cannot = |e: io::Error| format!("the cache {}: {e}", cache.display());
@@ -132,8 +133,9 @@ fn made(
     let (draft, to) = draft(cache).map_err(cannot)?;
     let done = compiled(file, &to, spawner)
         .and_then(|()| fs::rename(&draft, code::path(cache, &key, &runtime.tag)).map_err(cannot));
-    if done.is_err() {
-        let _ = fs::remove_file(&draft);
+    match done {
+        Ok(()) => prune::prune(cache),
+        Err(_) => drop(fs::remove_file(&draft)),
     }
     // Another look: the process answered for a file that may have changed since we read it, and it
     // is not to be trusted with more than code.

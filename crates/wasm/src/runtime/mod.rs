@@ -3,6 +3,7 @@
 mod compiler;
 mod instance;
 mod modules;
+mod prune;
 mod supervisor;
 
 use std::{
@@ -64,7 +65,7 @@ pub struct Launch<'a> {
     pub name: &'a [u8],
     /// The environment: `NAME=value\0` one behind the other.
     pub env: &'a [u8],
-    /// Standard input, output and error.
+    /// Standard input, output and error: files, or pipes in non-blocking mode (O_NONBLOCK).
     pub stdio: [BorrowedFd<'a>; 3],
 }
 

@@ -87,10 +87,11 @@ fn serve() -> Result<(), String> {
     let socket = rustix::io::dup(rustix::stdio::stdin()).map_err(|e| e.to_string())?;
     let socket = Arc::new(socket);
     let mut message = Vec::new();
-    let Some(_) = wire::receive(&*socket, &mut message).map_err(|e| e.to_string())? else {
+    let first = wire::receive(&*socket, &mut message).map_err(|e| e.to_string())?;
+    let Some((first, _)) = first else {
         return Ok(());
     };
-    let Some(Message::Setup(setup)) = Message::decode(&message) else {
+    let Some(Message::Setup(setup)) = Message::decode(first) else {
         return Err("the first message is not what it should be".into());
     };
     let worker = Arc::new(Worker::new(&setup)?);
@@ -140,8 +141,8 @@ fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) {
         worker.waiting.fetch_add(1, Ordering::SeqCst);
         let received = wire::receive(&**socket, &mut bytes);
         let others = worker.waiting.fetch_sub(1, Ordering::SeqCst) - 1;
-        let fds = match received {
-            Ok(Some(fds)) => fds,
+        let (message, fds) = match received {
+            Ok(Some(received)) => received,
             Ok(None) => std::process::exit(0),
             Err(e) => {
                 say(&format!("receiving: {e}"));
@@ -151,7 +152,7 @@ fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) {
         if others == 0 {
             another(worker, socket);
         }
-        match Message::decode(&bytes) {
+        match Message::decode(message) {
             Some(Message::Run(run)) => worker.run(&runtime, &run, fds),
             Some(Message::Load(key)) => drop(worker.program(&key)),
             Some(Message::Forget(key)) => worker.forget(&key),

@@ -41,7 +41,9 @@ pub(super) async fn run(
 ) {
     let began = processor();
     let control = Arc::new(control);
-    let (status, memory, state) = match State::new(run, profile, streams, control.clone()) {
+    let component = !matches!(program, Program::Command(_));
+    let state = State::new(component, run, profile, streams, control.clone());
+    let (status, memory, state) = match state {
         Ok(state) => {
             let mut store = Store::new(engine, state);
             let status = ended(program, &mut store, run, &control).await;

@@ -65,9 +65,12 @@ pub(super) struct Memory {
 }
 
 impl State {
+    /// A `component` asks wasmtime-wasi for its variables, a module asks `environ`.
+    ///
     /// # Errors
     /// A folder cannot be opened.
     pub(super) fn new(
+        component: bool,
         run: &Run,
         profile: Option<&Profile>,
         streams: [OwnedFd; 3],
@@ -83,11 +86,14 @@ impl State {
             .stdout(streams[1].clone())
             .stderr(streams[2].clone())
             .arg(String::from_utf8_lossy(&run.name));
-        for (name, value) in variables(&run.env) {
-            builder.env(
-                String::from_utf8_lossy(name),
-                String::from_utf8_lossy(value),
-            );
+        if component {
+            for (name, value) in variables(&run.env) {
+                let (name, value) = (
+                    String::from_utf8_lossy(name),
+                    String::from_utf8_lossy(value),
+                );
+                builder.env(name, value);
+            }
         }
         let profile = profile.cloned().unwrap_or_default();
         if profile.network {

@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    io::{Errno, ioctl_fionbio},
+    io::Errno,
 };
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd};
 use wasmtime_wasi::{
@@ -47,9 +47,8 @@ struct Held {
 }
 
 impl Stream {
+    /// Of a descriptor that does not block.
     pub(super) fn new(fd: OwnedFd) -> Self {
-        // Ours alone now: the server has closed its copy. It fails on nothing that is a stream.
-        let _ = ioctl_fionbio(&fd, true);
         Self(Arc::new(Inner {
             fd: Mutex::new(Some(Arc::new(fd))),
             held: Mutex::default(),

@@ -176,6 +176,7 @@ async fn exchange(
         began: Instant::now(),
         stderr: String::new(),
         named: None,
+        granted: Vec::new(),
         count: None,
         owes_continue: false,
         last: true,

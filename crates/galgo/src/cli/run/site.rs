@@ -126,6 +126,7 @@ fn alone(file: &Path) -> Result<Place, String> {
     let route = Arc::new(Route {
         host: None,
         path,
+        authorizer: None,
         handler: Handler::Cgi(Cgi::new(root, folder)),
     });
     let config = Config {

@@ -171,6 +171,7 @@ impl Pair {
             Some(Arc::new(Route {
                 host: owner.route.host.clone(),
                 path: owner.route.path.clone(),
+                authorizer: None,
                 handler: Handler::Cgi(Cgi {
                     root: CgiRoot::open(cgi.root.path()).ok()?,
                     document_root: cgi.document_root.clone(),
@@ -253,6 +254,7 @@ impl Pair {
             began: Instant::now(),
             stderr: String::new(),
             named: None,
+            granted: Vec::new(),
             count: None,
             owes_continue: false,
             last: true,

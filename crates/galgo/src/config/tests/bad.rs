@@ -202,6 +202,22 @@ const BAD: &[(&str, &str)] = &[
         "4:14: query_args: is an option of `cgi` routes, and this is a `scgi` route: delete it",
     ),
     (
+        "[[route]]\npath = \"/\"\nscgi = \"unix:a\"\nstart = \"warm\"",
+        "4:9: start: is an option of `cgi` routes, and this is a `scgi` route: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nscgi = \"unix:a\"\nindex = [\"a\"]",
+        "4:9: index: is about a folder of scripts: name that by `root`, or delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\nauthorizer = \"fastcgi+unix:a\"",
+        "4:14: authorizer: names a protocol of listeners: write the address alone",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\nauthorizer = { workers = 1 }",
+        "4:14: authorizer: lacks `run`: name the program, as in run = [\"/usr/bin/php-cgi\"]",
+    ),
+    (
         "[[route]]\npath = \"/\"\nscgi = { run = [\"/bin/true\"] }",
         "3:8: scgi: takes an address: only `fastcgi` programs are started by galgo",
     ),

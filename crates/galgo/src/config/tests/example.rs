@@ -77,7 +77,15 @@ fn the_example_holds_every_key() {
 fn the_example_shows_the_defaults() {
     let live = live();
     // These have no default, and name accounts and programs that a system may not have.
-    let examples = ["user ", "group ", "host ", "env ", "root ", "socket_group "];
+    let examples = [
+        "user ",
+        "group ",
+        "host ",
+        "authorizer ",
+        "env ",
+        "root ",
+        "socket_group ",
+    ];
     let (settings, _) = live.split_once("[interpreters]").unwrap();
     let kept = settings
         .lines()
@@ -96,7 +104,11 @@ fn the_example_shows_the_defaults() {
                 assert_eq!(shown(files), shown(&untouched));
             }
             Handler::Upstream(up) => {
-                let mut untouched = crate::config::Upstream::new(up.protocol, up.to.clone());
+                let mut untouched = crate::config::Upstream::new(
+                    up.protocol,
+                    up.to.clone(),
+                    default.options.clone(),
+                );
                 untouched.document_root = up.document_root.clone();
                 assert_eq!(format!("{up:?}"), format!("{untouched:?}"));
             }

@@ -22,18 +22,23 @@ pub(super) struct Ends {
 }
 
 impl Pipes {
-    pub(super) fn new(file: Option<OwnedFd>, body: BodyLen) -> std::io::Result<Self> {
+    /// `patient`: the program's ends are as programs expect theirs, reads and writes wait. The wasm worker's
+    /// do not.
+    pub(super) fn new(
+        file: Option<OwnedFd>,
+        body: BodyLen,
+        patient: bool,
+    ) -> std::io::Result<Self> {
         let (stdin, to_stdin) = match (file, body) {
             (Some(file), _) => (Some(file), None),
             (None, BodyLen::None) => (None, None),
             (None, _) => {
-                let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
-                rustix::io::ioctl_fionbio(&ours, true)?;
+                let (theirs, ours) = pipe(patient, |(_, ours)| ours)?;
                 (Some(theirs), Some(ours))
             }
         };
-        let (from_stdout, stdout) = outward()?;
-        let (from_stderr, stderr) = outward()?;
+        let (from_stdout, stdout) = pipe(patient, |(ours, _)| ours)?;
+        let (from_stderr, stderr) = pipe(patient, |(ours, _)| ours)?;
         let ours = Ends {
             stdin: to_stdin,
             stdout: from_stdout,
@@ -54,9 +59,18 @@ impl Pipes {
     }
 }
 
-/// A pipe from the program to us. Only our end is non-blocking: programs do not expect that of theirs.
-fn outward() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
-    rustix::io::ioctl_fionbio(&ours, true)?;
-    Ok((ours, theirs))
+/// A pipe whose end `ours` never waits; nor does the other one, unless it is to be `patient`.
+fn pipe(
+    patient: bool,
+    ours: impl Fn(&(OwnedFd, OwnedFd)) -> &OwnedFd,
+) -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let flags = match patient {
+        true => PipeFlags::CLOEXEC,
+        false => PipeFlags::CLOEXEC | PipeFlags::NONBLOCK,
+    };
+    let ends = pipe_with(flags)?;
+    if patient {
+        rustix::io::ioctl_fionbio(ours(&ends), true)?;
+    }
+    Ok(ends)
 }

@@ -74,7 +74,8 @@ impl Run<'_, '_, '_> {
         };
         let env = self.environment(length)?;
         let clocks = Clocks::start(&self.cgi.options, "the program was ended");
-        let pipes = Pipes::new(file.map(|(fd, _)| fd), self.head.body).map_err(|e| capacity(&e))?;
+        let file = file.map(|(fd, _)| fd);
+        let pipes = Pipes::new(file, self.head.body, module.is_none()).map_err(|e| capacity(&e))?;
         let (running, born) = match module {
             Some(code) => (self.instance(code, &pipes, &env).await?, None),
             None => self.process(&pipes, &env).await?,

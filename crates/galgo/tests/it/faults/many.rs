@@ -1,6 +1,9 @@
 //! More connections and requests than there is room for.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use super::exchange;
 use crate::harness::{Client, Site, eventually, list, watch};
@@ -160,6 +163,28 @@ fn beyond_limit_and_queue_503_at_once() {
     watch.after(&["ok", "ok", "busy", "busy"]);
 }
 
+/// A refusal comes at once, but whoever answers it with the next request gets one for each beat (50 ms).
+fn who_was_refused_and_asks_again_waits() {
+    const BEAT: Duration = Duration::from_millis(50);
+    let server = Site::new().top("max_running = 1\nqueue = 0").start();
+    let watch = server.watch();
+    let mut first = server.connect();
+    first.get("/cgi-bin/t?touch=up&await=go&head&out=first");
+    server.wait_for("up");
+    let mut again = server.connect();
+    let before = Instant::now();
+    for _ in 0..6 {
+        again.get("/cgi-bin/t?head&out=again");
+        assert_eq!(again.reply().status, 503);
+    }
+    // The first pause ends with a beat that may be near, the others are whole.
+    assert!(before.elapsed() > 4 * BEAT, "{:?}", before.elapsed());
+    server.set("go");
+    assert_eq!(first.reply().text(), "first");
+    drop((first, again));
+    watch.after(&["ok", "busy", "busy", "busy", "busy", "busy", "busy"]);
+}
+
 fn longer_than_queue_wait_503() {
     let server = Site::new()
         .top("max_running = 1\nqueue_wait = \"100ms\"")
@@ -233,6 +258,7 @@ list![
     a_thousand_pipelined_requests,
     pipelined_requests_that_fill_what_is_read_ahead,
     beyond_limit_and_queue_503_at_once,
+    who_was_refused_and_asks_again_waits,
     longer_than_queue_wait_503,
     goodput_under_overload,
     a_route_has_a_limit_of_its_own,

@@ -20,7 +20,7 @@ pub fn tests() -> Vec<Test> {
         clients::tests(),
         slow::tests(),
         many::tests(),
-        upstreams::tests(),
+        both_ways(upstreams::tests()),
     ]
     .concat()
 }

@@ -222,7 +222,7 @@ fn ends() -> Vec<Row> {
             Outcome::UnknownRole,
             502,
             "script_error",
-            "no responder",
+            "FCGI_UNKNOWN_ROLE",
         ),
         says(
             "an_unknown_status",
@@ -364,6 +364,15 @@ fn site(
     (application, site.start())
 }
 
+/// With one event loop: a connection is kept there before the next request is looked at, and not a moment later.
+fn one_worker(
+    answer: impl Fn(usize, &mut UnixStream) + Send + Sync + 'static,
+) -> (Application, Server) {
+    let site = Site::new().top("workers = 1").table(ROUTE);
+    let application = Application::start(site.path(), answer);
+    (application, site.start())
+}
+
 fn hostile(row: Arc<Row>) {
     let own = row.clone();
     let (seen, wait) = std::sync::mpsc::channel();
@@ -427,6 +436,7 @@ others![
     a_connection_is_kept_for_what_may_be_repeated,
     a_kept_connection_that_closes_is_tried_once_more,
     a_new_connection_that_closes_is_not_tried_again,
+    an_end_that_comes_late,
     nobody_is_kept_from_a_process_by_a_kept_connection,
     a_client_that_leaves_aborts,
     a_body_streams_in_both_directions,
@@ -447,7 +457,7 @@ fn a_connection_is_kept_for_what_may_be_repeated() {
             say(stream, document(format!("{n}")));
         }
     };
-    let (application, server) = site(answer, "");
+    let (application, server) = one_worker(answer);
     let watch = server.watch();
     for _ in 0..3 {
         assert_eq!(server.get("/app").text(), "0");
@@ -473,7 +483,7 @@ fn a_kept_connection_that_closes_is_tried_once_more() {
             hold(stream);
         }
     };
-    let (application, server) = site(answer, "");
+    let (application, server) = one_worker(answer);
     let watch = server.watch();
     assert_eq!(server.get("/app").text(), "0");
     assert_eq!(server.get("/app").text(), "1");
@@ -488,6 +498,31 @@ fn a_new_connection_that_closes_is_not_tried_again() {
     assert_eq!(server.get("/app").status, 502);
     assert_eq!(application.accepted(), 1);
     watch.after(&["script_error"]);
+}
+
+/// Until it has come nobody knows whether the response is whole; then the connection is good for another.
+fn an_end_that_comes_late() {
+    let (seen, wait) = std::sync::mpsc::channel();
+    let wait = std::sync::Mutex::new(wait);
+    let answer = move |_: usize, stream: &mut UnixStream| {
+        while hear(stream).is_some() {
+            say(stream, [head(), stdout("abc"), stdout("")].concat());
+            wait.lock().unwrap().recv().unwrap();
+            say(stream, ended(Outcome::Complete));
+        }
+    };
+    let (application, server) = one_worker(answer);
+    let watch = server.watch();
+    for _ in 0..2 {
+        let mut client = server.connect();
+        client.get("/app");
+        assert_eq!(client.head().status, 200);
+        assert!(client.until(b"abc\r\n").is_some());
+        seen.send(()).unwrap();
+        assert!(client.until(b"0\r\n\r\n").is_some());
+    }
+    assert_eq!(application.accepted(), 1);
+    watch.after(&["ok", "ok"]);
 }
 
 /// An application with one process: what waits for it on a new connection gets it, kept connections or not.

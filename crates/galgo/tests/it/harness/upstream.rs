@@ -13,7 +13,7 @@ use std::{
 
 use galgo_proto::{
     Parsed,
-    fcgi::{Header, Kind, Outcome, Pairs, end, request},
+    fcgi::{Header, Kind, Outcome, Pairs, Role, end, request},
 };
 
 /// An application; each connection is answered on a thread of its own.
@@ -30,6 +30,7 @@ pub struct Heard {
     pub params: Vec<(String, String)>,
     pub stdin: Vec<u8>,
     pub keep: bool,
+    pub role: Option<Role>,
     pub aborted: bool,
 }
 
@@ -96,7 +97,10 @@ pub fn hear_until(
         while let Parsed::Complete(event, used) = requests.step(rest).unwrap() {
             rest = &rest[used..];
             match event {
-                request::Event::Begin { keep, .. } => heard.keep = keep,
+                request::Event::Begin { keep, role, .. } => {
+                    heard.keep = keep;
+                    heard.role = Some(role);
+                }
                 request::Event::Params(_, n) => {
                     params.extend_from_slice(&rest[..n]);
                     rest = &rest[n..];

@@ -2,6 +2,7 @@
 
 use super::{programs, site, worker};
 use crate::harness::{End, eventually, list, watch};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 list![
     what_is_no_program_is_a_502_with_words,
@@ -13,6 +14,7 @@ list![
     a_guest_that_waits_in_a_host_call_is_ended,
     processor_time_is_limited,
     fifty_megabytes_of_module_and_many_functions,
+    a_module_that_takes_too_long_to_compile,
 ];
 
 fn what_is_no_program_is_a_502_with_words() {
@@ -191,4 +193,27 @@ fn fifty_megabytes_of_module_and_many_functions() {
     }
     server.says("it printed nothing");
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+}
+
+/// The limit of a compilation is two minutes; one of the server's that is lower holds for it as well.
+fn a_module_that_takes_too_long_to_compile() {
+    let server = site(&[("a.wasm", programs::hello())]).start();
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    let seconds = Some(2);
+    let limit = Rlimit {
+        current: seconds,
+        maximum: seconds,
+    };
+    let pid = Pid::from_raw(server.pid().cast_signed());
+    prlimit(pid, Resource::Cpu, limit).unwrap();
+    let function = "(func (param f64) (result f64) (f64.add (local.get 0) (f64.const 1)))";
+    let bomb = function.repeat(400_000);
+    let bomb = wat::parse_str(format!("(module {bomb} (func (export \"_start\")))")).unwrap();
+    super::replace(&server, "bomb.wasm", &bomb);
+    assert_eq!(server.get("/cgi-bin/bomb.wasm").status, 502);
+    server.says("it takes more time or memory than a module may");
+    // It is not tried again while it is the same, and others are compiled.
+    assert_eq!(server.get("/cgi-bin/bomb.wasm").status, 502);
+    super::replace(&server, "b.wasm", &programs::prints("b"));
+    assert_eq!(server.get("/cgi-bin/b.wasm").text(), "b");
 }

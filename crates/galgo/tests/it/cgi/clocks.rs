@@ -1,0 +1,199 @@
+//! Time: streaming, the three clocks, programs that fail, many at once.
+
+use crate::harness::{End, Site, encode, list};
+use std::{thread, time::Duration};
+
+list![
+    server_sent_events_arrive_one_by_one,
+    first_byte_timeout_is_a_504,
+    a_deaf_program_is_killed_after_its_grace,
+    idle_timeout_cuts,
+    idle_timeout_is_no_total,
+    total_timeout_before_the_head_is_a_504,
+    total_timeout_cuts_what_never_ends,
+    run_to_completion,
+    run_to_completion_is_no_excuse_for_the_total_clock,
+    a_failed_program_shows_its_cause_to_its_author,
+    every_client_gets_its_own_response,
+];
+
+fn server_sent_events_arrive_one_by_one() {
+    let server = Site::new().start();
+    let mut client = server.connect();
+    let event = |n: usize| format!("out={}&await={n}", encode(format!("data: {n}\n\n")));
+    let events: Vec<_> = (0..10).map(event).collect();
+    let head = encode("Content-Type: text/event-stream\n\n");
+    client.get(&format!("/cgi-bin/t?out={head}&{}", events.join("&")));
+    assert_eq!(
+        client.head().field("content-type"),
+        Some("text/event-stream")
+    );
+    for n in 0..10 {
+        assert_eq!(client.chunk().unwrap(), format!("data: {n}\n\n").as_bytes());
+        server.set(&n.to_string());
+    }
+    assert_eq!(client.chunk().unwrap(), b"");
+}
+
+fn first_byte_timeout_is_a_504() {
+    let server = Site::new()
+        .defaults("first_byte_timeout = \"200ms\"")
+        .start();
+    let watch = server.watch();
+    // Words on standard error are no head.
+    let reply = server.get("/cgi-bin/t?last=told&err=still%20busy&hang");
+    assert_eq!((reply.status, reply.end), (504, End::Whole));
+    server.says("first_byte_timeout");
+    server.wait_for("told");
+    watch.after(&["script_timeout"]);
+}
+
+fn a_deaf_program_is_killed_after_its_grace() {
+    let settings = "first_byte_timeout = \"100ms\"\nkill_grace = \"100ms\"";
+    let server = Site::new().defaults(settings).start();
+    let watch = server.watch();
+    assert_eq!(
+        server.get("/cgi-bin/t?deaf&bg=deaf%26hang&hang").status,
+        504
+    );
+    watch.after(&["script_timeout"]);
+}
+
+fn idle_timeout_cuts() {
+    let server = Site::new().defaults("idle_timeout = \"200ms\"").start();
+    let watch = server.watch();
+    let reply = server.get("/cgi-bin/t?head&out=a&hang");
+    assert_eq!((reply.text(), reply.end), ("a".into(), End::Cut));
+    server.says("idle_timeout");
+    watch.after(&["script_timeout"]);
+}
+
+/// While bytes move the clock begins again.
+fn idle_timeout_is_no_total() {
+    let server = Site::new().defaults("idle_timeout = \"500ms\"").start();
+    let mut client = server.connect();
+    let steps: String = (0..12).map(|n| format!("&out=x&await={n}")).collect();
+    client.get(&format!("/cgi-bin/t?head{steps}"));
+    client.head();
+    for n in 0..12 {
+        assert_eq!(client.chunk().unwrap(), b"x");
+        thread::sleep(Duration::from_millis(60));
+        server.set(&n.to_string());
+    }
+    assert_eq!(client.chunk().unwrap(), b"");
+}
+
+fn total_timeout_before_the_head_is_a_504() {
+    let server = Site::new().defaults("total_timeout = \"200ms\"").start();
+    let watch = server.watch();
+    assert_eq!(server.get("/cgi-bin/t?hang").status, 504);
+    server.says("total_timeout");
+    watch.after(&["script_timeout"]);
+}
+
+fn total_timeout_cuts_what_never_ends() {
+    let server = Site::new().defaults("total_timeout = \"500ms\"").start();
+    let watch = server.watch().memory(24 << 20);
+    let reply = server.get("/cgi-bin/t?head&endless");
+    assert_eq!((reply.status, reply.end), (200, End::Cut));
+    server.says("total_timeout");
+    watch.after(&["script_timeout"]);
+}
+
+fn run_to_completion() {
+    let server = Site::new().defaults("run_to_completion = true").start();
+    let watch = server.watch();
+    let mut client = server.connect();
+    client.get("/cgi-bin/t?head&out=a&touch=up&await=gone&fill=1000000&touch=done");
+    assert_eq!(client.head().status, 200);
+    server.wait_for("up");
+    client.reset();
+    server.set("gone");
+    server.wait_for("done");
+    let lines = watch.after(&["client_gone"]);
+    assert_eq!(lines[0]["exit"], 0);
+}
+
+fn run_to_completion_is_no_excuse_for_the_total_clock() {
+    let settings = "run_to_completion = true\ntotal_timeout = \"300ms\"";
+    let server = Site::new().defaults(settings).start();
+    let watch = server.watch();
+    let mut client = server.connect();
+    client.get("/cgi-bin/t?touch=up&hang");
+    server.wait_for("up");
+    client.reset();
+    watch.after(&["client_gone"]);
+}
+
+fn a_failed_program_shows_its_cause_to_its_author() {
+    let query = "/cgi-bin/t?err=%3Cwhy%3E%0A&exit=3";
+    let server = Site::new().top("dev_errors = true").start();
+    let reply = server.get(query);
+    assert_eq!(reply.status, 502);
+    for words in ["it exited with status 3", "&lt;why&gt;"] {
+        assert!(reply.text().contains(words), "{words} in {}", reply.text());
+    }
+    // To everybody else only if they ask for it.
+    let server = Site::new().top("dev_errors = false").start();
+    let text = server.get(query).text();
+    assert!(!text.contains("exited") && !text.contains("why"), "{text}");
+}
+
+/// With a nonce in each request, and clients that leave in the middle: nobody gets what was meant
+/// for somebody else.
+fn every_client_gets_its_own_response() {
+    let server = Site::new().top("max_running = 4").start();
+    let watch = server.watch().memory(24 << 20);
+    let until = std::time::Instant::now() + Duration::from_secs(6);
+    let one = |seed: u64| {
+        let mut random = seed;
+        let mut next = || {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(99);
+            random >> 33
+        };
+        let mut client = server.connect();
+        let mut matched = 0_usize;
+        while std::time::Instant::now() < until {
+            let nonce = format!("n{seed}-{}", next());
+            match next() % 6 {
+                0 => {
+                    // Abandoned: in the response, or before it.
+                    client.get(&format!("/cgi-bin/t?head&out={nonce}&fill=100000"));
+                    if next() % 2 == 0 {
+                        client.head();
+                    }
+                    client = server.connect();
+                    continue;
+                }
+                1 => {
+                    let location = encode(format!("Location: /cgi-bin/t?head&out={nonce}\n\n"));
+                    client.get(&format!("/cgi-bin/t?out={location}"));
+                }
+                2 => {
+                    client.post("/cgi-bin/t?head&echo", nonce.as_bytes());
+                }
+                3 => client.post(
+                    &format!("/cgi-bin/t?head&out={nonce}"),
+                    b"nobody reads this",
+                ),
+                4 => client.get(&format!("/cgi-bin/t?head&out={nonce}")),
+                _ => client.get(&format!("/cgi-bin/t?err={nonce}&head&out={nonce}")),
+            }
+            let reply = client.reply();
+            assert_eq!((reply.status, reply.text()), (200, nonce));
+            matched += 1;
+        }
+        matched
+    };
+    let matched: usize = thread::scope(|scope| {
+        let clients: Vec<_> = (1..=16)
+            .map(|seed| scope.spawn(move || one(seed)))
+            .collect();
+        clients.into_iter().map(|c| c.join().unwrap()).sum()
+    });
+    assert!(matched > 100, "{matched} responses");
+    drop(watch);
+    assert!(!server.errors().contains("panicked"));
+}

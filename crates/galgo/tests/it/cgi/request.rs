@@ -1,0 +1,213 @@
+//! What a program is given: variables, words, a body, a folder.
+
+use crate::harness::{Site, child::pattern, list};
+
+list![
+    s4_1_the_environment_is_the_documented_list,
+    s4_1_2_content_length_is_never_invented,
+    s4_1_7_query_string_is_always_set,
+    s4_1_12_any_method_reaches_the_program,
+    s4_2_a_chunked_body_is_streamed_as_it_comes,
+    s4_2_input_ends_at_content_length,
+    s4_2_a_body_as_a_file,
+    s4_2_a_body_larger_than_max_body,
+    s4_4_the_command_line,
+    s7_2_the_working_directory,
+];
+
+fn s4_1_the_environment_is_the_documented_list() {
+    let routes = "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n\
+                  env = { GIT_PROJECT_ROOT = \"/srv/git\", EMPTY = \"\" }";
+    let server = Site::new().table(routes).start();
+    let mut client = server.connect();
+    client.send(
+        "POST /cgi-bin/t/info%20and/more?head&env HTTP/1.1\r\nHost: www.example.org:8080\r\n\
+         Content-Type: text/x-test\r\nContent-Length: 4\r\nX-Thing: a\r\nX-Thing: b\r\n\
+         Cookie: c=1\r\nCookie: d=2\r\nUser-Agent: test\r\nConnection: keep-alive\r\n\
+         Authorization: Basic c2VjcmV0\r\nProxy: http://evil/\r\n\r\nbody",
+    );
+    let reply = client.reply();
+    let mut lines: Vec<_> = reply.text().lines().map(str::to_owned).collect();
+    lines.sort();
+    let id = lines.iter().find_map(|l| l.strip_prefix("UNIQUE_ID="));
+    let id = id.expect("a request id").to_owned();
+    assert_eq!(id.len(), 20);
+    let site = server.path().display();
+    let port = server.address().port();
+    let remote = client.stream.local_addr().unwrap().port();
+    let version = env!("CARGO_PKG_VERSION");
+    let mut wanted = vec![
+        "CONTENT_LENGTH=4".to_owned(),
+        "CONTENT_TYPE=text/x-test".into(),
+        format!("DOCUMENT_ROOT={site}/public"),
+        "EMPTY=".into(),
+        "GATEWAY_INTERFACE=CGI/1.1".into(),
+        "GIT_PROJECT_ROOT=/srv/git".into(),
+        "HTTP_COOKIE=c=1; d=2".into(),
+        "HTTP_HOST=www.example.org:8080".into(),
+        "HTTP_USER_AGENT=test".into(),
+        "HTTP_X_THING=a, b".into(),
+        "PATH=/usr/local/bin:/usr/bin:/bin".into(),
+        "PATH_INFO=/info and/more".into(),
+        format!("PATH_TRANSLATED={site}/public/info and/more"),
+        "QUERY_STRING=head&env".into(),
+        "REDIRECT_STATUS=200".into(),
+        "REMOTE_ADDR=127.0.0.1".into(),
+        "REMOTE_HOST=127.0.0.1".into(),
+        format!("REMOTE_PORT={remote}"),
+        "REQUEST_METHOD=POST".into(),
+        "REQUEST_SCHEME=http".into(),
+        "REQUEST_URI=/cgi-bin/t/info%20and/more?head&env".into(),
+        format!("SCRIPT_FILENAME={site}/cgi-bin/t"),
+        "SCRIPT_NAME=/cgi-bin/t".into(),
+        "SERVER_ADDR=127.0.0.1".into(),
+        "SERVER_NAME=www.example.org".into(),
+        format!("SERVER_PORT={port}"),
+        "SERVER_PROTOCOL=HTTP/1.1".into(),
+        format!("SERVER_SOFTWARE=galgo/{version}"),
+        format!("UNIQUE_ID={id}"),
+    ];
+    wanted.sort();
+    assert_eq!(lines, wanted);
+}
+
+fn variable(request: &str, name: &str) -> Option<String> {
+    let server = Site::new().start();
+    let text = server.ask(request).text();
+    let prefix = format!("{name}=");
+    text.lines()
+        .find_map(|l| l.strip_prefix(&prefix).map(str::to_owned))
+}
+
+fn s4_1_2_content_length_is_never_invented() {
+    let chunked = "POST /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   3\r\nabc\r\n0\r\n\r\n";
+    assert_eq!(variable(chunked, "CONTENT_LENGTH"), None);
+    let none = "GET /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(variable(none, "CONTENT_LENGTH"), None);
+    let zero = "POST /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(variable(zero, "CONTENT_LENGTH"), Some("0".into()));
+}
+
+fn s4_1_7_query_string_is_always_set() {
+    let server = Site::new().file(
+        "cgi-bin/query",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nprintf '%s' \"${QUERY_STRING-unset}\"\n",
+        0o755,
+    );
+    let server = server.start();
+    assert_eq!(server.get("/cgi-bin/query").text(), "");
+    assert_eq!(server.get("/cgi-bin/query?").text(), "");
+    assert_eq!(server.get("/cgi-bin/query?a%20b").text(), "a%20b");
+}
+
+fn s4_1_12_any_method_reaches_the_program() {
+    for method in [
+        "GET", "POST", "PUT", "DELETE", "PROPFIND", "x-own", "OPTIONS",
+    ] {
+        let request = format!("{method} /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(variable(&request, "REQUEST_METHOD"), Some(method.into()));
+    }
+}
+
+fn s4_2_a_chunked_body_is_streamed_as_it_comes() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    let mut client = server.connect();
+    client.send(
+        "POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
+    client.send("3\r\nabc\r\n");
+    assert_eq!(client.head().status, 200);
+    assert_eq!(client.chunk().unwrap(), b"abc");
+    client.send("2\r\nd");
+    assert_eq!(client.chunk().unwrap(), b"d");
+    client.send("e\r\n0\r\n\r\n");
+    assert_eq!(client.chunk().unwrap(), b"e");
+    // Its input ends with the last chunk, not with the connection.
+    assert_eq!(client.chunk().unwrap(), b"");
+    client.get("/health");
+    assert_eq!(client.reply().text(), "fine");
+    drop(client);
+    watch.after(&["ok"]);
+}
+
+/// Nothing of the next request is ever taken for the body of this one.
+fn s4_2_input_ends_at_content_length() {
+    let server = Site::new().start();
+    let mut client = server.connect();
+    client.send(
+        "POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc\
+         GET /cgi-bin/t?head&count HTTP/1.1\r\nHost: a\r\n\r\n",
+    );
+    assert_eq!(client.reply().text(), "abc");
+    assert_eq!(client.reply().text(), "0");
+}
+
+fn s4_2_a_body_as_a_file() {
+    let server = Site::new().defaults("body = \"file\"").start();
+    let watch = server.watch();
+    let mut client = server.connect();
+    // Its length is known once it is whole.
+    client.send(
+        "POST /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+         3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
+    );
+    assert!(client.reply().text().contains("CONTENT_LENGTH=5\n"));
+    // In memory, and in a file.
+    for size in [5, 3_000_000] {
+        client.post("/cgi-bin/t?head&echo", &pattern(0, size));
+        assert!(client.reply().body == pattern(0, size));
+    }
+    client.get("/cgi-bin/t?head&count");
+    assert_eq!(client.reply().text(), "0");
+    drop(client);
+    watch.after(&["ok"; 4]);
+}
+
+fn s4_2_a_body_larger_than_max_body() {
+    let server = Site::new().defaults("max_body = 10").start();
+    let watch = server.watch();
+    let declared =
+        "POST /cgi-bin/t?touch=ran&head HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n";
+    assert_eq!(server.ask(declared).status, 413);
+    assert!(!server.mark("ran").exists());
+    let chunked = "POST /cgi-bin/t?count&head HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   b\r\nhello world\r\n0\r\n\r\n";
+    assert_eq!(server.ask(chunked).status, 413);
+    watch.after(&["client_error", "client_error"]);
+}
+
+fn s4_4_the_command_line() {
+    let arguments = |site: Site, target: &str| -> Vec<String> {
+        let server = site.start();
+        let text = server.get(target).text();
+        text.lines().skip(1).map(str::to_owned).collect()
+    };
+    let site = || {
+        Site::new().file(
+        "cgi-bin/words",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s\\n' \"$0\"\nfor a; do echo \"$a\"; done\n",
+        0o755,
+    )
+    };
+    assert!(arguments(site(), "/cgi-bin/words?one+two").is_empty());
+    let asked = || site().defaults("query_args = true");
+    assert_eq!(
+        arguments(asked(), "/cgi-bin/words?one+t%20wo"),
+        ["one", "t wo"]
+    );
+    assert!(arguments(asked(), "/cgi-bin/words?a=b").is_empty());
+    assert!(arguments(asked(), "/cgi-bin/words?-s").is_empty());
+}
+
+/// 7.2: the program's own folder; argv[0] as the program was named.
+fn s7_2_the_working_directory() {
+    let server = Site::new()
+        .file("cgi-bin/deep/er/x", "", 0o644)
+        .program("cgi-bin/deep/er/t");
+    let server = server.start();
+    let text = server.get("/cgi-bin/deep/er/t/info?head&cwd&args").text();
+    let folder = server.path().join("cgi-bin/deep/er");
+    assert_eq!(text, format!("{0}\n{0}/t\n", folder.display()));
+}

@@ -1,0 +1,289 @@
+//! What a program may answer, and how it is framed.
+
+use crate::harness::{End, Reply, Site, child::pattern, encode, list};
+
+list![
+    s6_2_1_document,
+    s6_2_2_local_redirect_is_reprocessed,
+    s6_2_2_local_redirect_after_a_body_has_none,
+    s6_2_2_local_redirect_of_head_stays_head,
+    s6_2_2_local_redirect_with_one_place,
+    s6_2_3_client_redirect,
+    s6_2_4_client_redirect_with_document,
+    s6_3_3_status_with_its_own_reason,
+    s6_3_4_every_set_cookie_is_kept,
+    s6_3_4_unknown_fields_are_passed_on,
+    s6_3_5_x_cgi_fields_are_removed,
+    fields_about_the_connection_are_removed,
+    s5_nph_output_is_not_touched,
+    s5_nph_without_output_is_a_502,
+    framing_content_length_of_the_program,
+    framing_content_length_when_the_program_has_ended,
+    framing_chunked,
+    framing_http_1_0_until_close,
+    framing_http_1_0_is_cut_with_a_reset,
+];
+
+/// The response to a program that prints `bytes`.
+fn printed(bytes: impl AsRef<[u8]>) -> Reply {
+    let server = Site::new().start();
+    let reply = server.get(&format!("/cgi-bin/t?out={}", encode(bytes)));
+    assert_eq!(reply.end, End::Whole);
+    reply
+}
+
+fn s6_2_1_document() {
+    let reply = printed("Content-Type: text/x-test; charset=utf-8\n\nhello");
+    assert_eq!(reply.status, 200);
+    assert_eq!(
+        reply.field("content-type"),
+        Some("text/x-test; charset=utf-8")
+    );
+    assert!(reply.field("date").is_some() && reply.field("server").is_some());
+    assert_eq!(reply.text(), "hello");
+}
+
+fn s6_2_2_local_redirect_is_reprocessed() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    let there = "/cgi-bin/t/path%20info?head&env";
+    let location = encode(format!("Location: {there}\n\n"));
+    let text = server.get(&format!("/cgi-bin/t?out={location}")).text();
+    for line in [
+        "PATH_INFO=/path info",
+        "QUERY_STRING=head&env",
+        "REQUEST_METHOD=GET",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} in {text}");
+    }
+    watch.after(&["ok"]);
+}
+
+fn s6_2_2_local_redirect_after_a_body_has_none() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    let location = encode("Location: /cgi-bin/t?head&count&env\n\n");
+    let mut client = server.connect();
+    // One that was not read, one that was, and one that is still on its way.
+    client.post(&format!("/cgi-bin/t?out={location}"), &pattern(0, 100_000));
+    let unread = client.reply().text();
+    client.post(
+        &format!("/cgi-bin/t?take=1000&out={location}"),
+        &pattern(0, 1000),
+    );
+    let read = client.reply().text();
+    client.begin_post(&format!("/cgi-bin/t?out={location}"), 1000);
+    let coming = client.reply().text();
+    client.send(pattern(0, 1000));
+    for text in [unread, read, coming] {
+        assert!(text.starts_with('0'), "a body: {text}");
+        assert!(text.contains("REQUEST_METHOD=GET\n"), "{text}");
+        assert!(!text.contains("CONTENT_"), "{text}");
+    }
+    client.get("/health");
+    assert_eq!(client.reply().text(), "fine");
+    drop(client);
+    watch.after(&["ok"; 3]);
+}
+
+fn s6_2_2_local_redirect_of_head_stays_head() {
+    let server = Site::new().start();
+    let location = encode("Location: /cgi-bin/t?touch=head&head&out=x\n\n");
+    let mut client = server.connect();
+    client.send(format!(
+        "HEAD /cgi-bin/t?out={location} HTTP/1.1\r\nHost: a\r\n\r\n"
+    ));
+    assert_eq!(client.reply_to("HEAD").status, 200);
+    assert!(server.mark("head").exists());
+    client.get("/health");
+    assert_eq!(client.reply().text(), "fine");
+}
+
+/// The first program still runs when the second asks for the only place.
+fn s6_2_2_local_redirect_with_one_place() {
+    let server = Site::new()
+        .top("max_running = 1")
+        .defaults("kill_grace = \"50ms\"")
+        .start();
+    let watch = server.watch();
+    let location = encode("Location: /cgi-bin/t?head&out=there\n\n");
+    let reply = server.get(&format!("/cgi-bin/t?deaf&out={location}&hang"));
+    assert_eq!(reply.text(), "there");
+    watch.after(&["ok"]);
+}
+
+fn s6_2_3_client_redirect() {
+    let reply = printed("Location: https://example.org/there\n\n");
+    assert_eq!(reply.status, 302);
+    assert_eq!(reply.field("location"), Some("https://example.org/there"));
+    assert_eq!(reply.body, b"");
+    let reply = printed("Status: 303 See Other\nLocation: /guestbook\n\n");
+    assert_eq!(
+        (reply.status, reply.field("location")),
+        (303, Some("/guestbook"))
+    );
+}
+
+fn s6_2_4_client_redirect_with_document() {
+    let reply = printed(
+        "Location: https://example.org/there\nStatus: 307 Elsewhere\nContent-Type: text/plain\n\nover there",
+    );
+    assert!(
+        reply.head.starts_with("HTTP/1.1 307 Elsewhere\r\n"),
+        "{}",
+        reply.head
+    );
+    assert_eq!(reply.text(), "over there");
+}
+
+fn s6_3_3_status_with_its_own_reason() {
+    let reply = printed("Status: 418 I'm a teapot\nContent-Type: text/plain\n\nshort");
+    assert!(
+        reply.head.starts_with("HTTP/1.1 418 I'm a teapot\r\n"),
+        "{}",
+        reply.head
+    );
+    let reply = printed("Status: 404\nContent-Type: text/plain\n\nnone");
+    assert!(
+        reply.head.starts_with("HTTP/1.1 404 Not Found\r\n"),
+        "{}",
+        reply.head
+    );
+}
+
+fn s6_3_4_every_set_cookie_is_kept() {
+    let reply =
+        printed("Content-Type: text/plain\nSet-Cookie: a=1\nSet-Cookie: b=2\nset-cookie: c=3\n\n");
+    assert_eq!(reply.fields("set-cookie"), ["a=1", "b=2", "c=3"]);
+    let reply = printed("Location: /there\nSet-Cookie: a=1\nSet-Cookie: b=2\n\n");
+    assert_eq!(
+        (reply.status, reply.field("location")),
+        (302, Some("/there"))
+    );
+    assert_eq!(reply.fields("set-cookie"), ["a=1", "b=2"]);
+}
+
+fn s6_3_4_unknown_fields_are_passed_on() {
+    let reply = printed("Content-Type: text/plain\nX-Unknown: a  b\nETag: \"x\"\n\n");
+    assert_eq!(reply.field("x-unknown"), Some("a  b"));
+    assert_eq!(reply.field("etag"), Some("\"x\""));
+}
+
+fn s6_3_5_x_cgi_fields_are_removed() {
+    let reply = printed("Content-Type: text/plain\nX-CGI-Thing: a\nx-cgi-other: b\n\n");
+    assert!(
+        !reply.head.to_ascii_lowercase().contains("x-cgi"),
+        "{}",
+        reply.head
+    );
+}
+
+fn fields_about_the_connection_are_removed() {
+    let reply = printed(
+        "Content-Type: text/plain\nConnection: close\nKeep-Alive: timeout=1\nUpgrade: h2c\nTrailer: X\n\nbody",
+    );
+    for name in ["connection", "keep-alive", "upgrade", "trailer"] {
+        assert_eq!(reply.field(name), None, "{}", reply.head);
+    }
+}
+
+fn s5_nph_output_is_not_touched() {
+    let server = Site::new().program("cgi-bin/nph-t").start();
+    let watch = server.watch();
+    let own = "HTTP/1.1 299 Mine\nX: \x01\0\r\nDate: never\n\nbody\nHTTP/1.1 200 OK\r\n\r\n";
+    let mut client = server.connect();
+    client.get(&format!(
+        "/cgi-bin/nph-t?out={}&touch=out&await=go&out=%00more",
+        encode(own)
+    ));
+    client.get("/health");
+    assert_eq!(client.take(own.len()), own.as_bytes());
+    server.set("go");
+    // And then the end of the connection: nothing behind it is answered.
+    assert_eq!(client.rest(), b"\0more");
+    drop(client);
+    let lines = watch.after(&["ok"]);
+    assert_eq!(lines[0]["status"], 299);
+}
+
+fn s5_nph_without_output_is_a_502() {
+    let server = Site::new().program("cgi-bin/nph-t").start();
+    let watch = server.watch();
+    assert_eq!(server.get("/cgi-bin/nph-t?exit=1").status, 502);
+    watch.after(&["script_error"]);
+}
+
+fn framing_content_length_of_the_program() {
+    let reply = printed("Content-Type: text/plain\nContent-Length: 5\n\nhello");
+    assert_eq!(reply.field("content-length"), Some("5"));
+    assert_eq!(reply.field("transfer-encoding"), None);
+}
+
+/// A program that has ended before anything was sent has told its length.
+fn framing_content_length_when_the_program_has_ended() {
+    let server = Site::new().start();
+    let mut client = server.connect();
+    let queries = ["head&out=short", "head"];
+    for (query, length) in queries.into_iter().zip(["5", "0"]) {
+        // Whether it has ended is a matter of speed; the framing must be right either way.
+        client.get(&format!("/cgi-bin/t?{query}"));
+        let reply = client.reply();
+        assert_eq!(reply.end, End::Whole);
+        if let Some(n) = reply.field("content-length") {
+            assert_eq!(n, length);
+        }
+    }
+}
+
+fn framing_chunked() {
+    let server = Site::new().start();
+    let mut client = server.connect();
+    client.get("/cgi-bin/t?head&out=a&await=go&out=b");
+    let head = client.head();
+    assert_eq!(head.field("transfer-encoding"), Some("chunked"));
+    assert_eq!(head.field("content-length"), None);
+    assert_eq!(client.take(6), b"1\r\na\r\n");
+    server.set("go");
+    assert_eq!(
+        client.until(b"\r\n0\r\n\r\n").unwrap(),
+        b"1\r\nb\r\n0\r\n\r\n"
+    );
+}
+
+fn framing_http_1_0_until_close() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    let mut client = server.connect();
+    client.send(
+        "GET /cgi-bin/t?head&out=a&await=go&out=b HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+    );
+    let head = client.head();
+    assert_eq!(
+        (
+            head.field("transfer-encoding"),
+            head.field("content-length")
+        ),
+        (None, None)
+    );
+    assert!(head.closes());
+    server.set("go");
+    assert_eq!(client.rest(), b"ab");
+    drop(client);
+    watch.after(&["ok"]);
+}
+
+fn framing_http_1_0_is_cut_with_a_reset() {
+    use std::io::Read;
+    let server = Site::new().start();
+    let watch = server.watch();
+    let mut client = server.connect();
+    client.send("GET /cgi-bin/t?head&out=a&await=go&die=9 HTTP/1.0\r\n\r\n");
+    client.head();
+    assert_eq!(client.take(1), b"a");
+    server.set("go");
+    // An ordinary end would look like the end of a whole body.
+    let error = client.stream.read(&mut [0; 10]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    drop(client);
+    watch.after(&["script_error"]);
+}

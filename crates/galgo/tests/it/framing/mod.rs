@@ -1,0 +1,48 @@
+//! HTTP/1 framing: what is ambiguous is refused, and nothing behind it is taken for a request.
+
+mod clocks;
+mod order;
+mod refused;
+mod shapes;
+
+use crate::harness::{Client, Site, Test};
+
+/// The tests of this module and those below it.
+pub fn tests() -> Vec<Test> {
+    [
+        refused::tests(),
+        order::tests(),
+        shapes::tests(),
+        clocks::tests(),
+    ]
+    .concat()
+}
+
+fn site() -> Site {
+    Site::new().file("public/marker", "MARKED", 0o644)
+}
+
+const MARKER: &str = "GET /marker HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// A request line and fields for a program that reads its input to the end.
+fn post(fields: &str) -> String {
+    format!("POST /cgi-bin/t?take=5&take=5&head HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n")
+}
+
+fn chunked(body: &str) -> String {
+    post("Transfer-Encoding: chunked\r\n") + body
+}
+
+fn get(target: &str, fields: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n")
+}
+
+/// Everything the server sends until it closes the connection.
+fn everything(client: &mut Client) -> String {
+    String::from_utf8_lossy(&client.rest()).into_owned()
+}
+
+fn statuses(said: &str) -> Vec<u16> {
+    let heads = said.split("HTTP/1.1 ").skip(1);
+    heads.map(|h| h[..3].parse().unwrap()).collect()
+}

@@ -1,0 +1,12 @@
+//! Secrets and identity: what a request must not set, and what nobody must see.
+
+mod others;
+mod paths;
+mod variables;
+
+use crate::harness::Test;
+
+/// The tests of this module and those below it.
+pub fn tests() -> Vec<Test> {
+    [variables::tests(), paths::tests(), others::tests()].concat()
+}

@@ -1,0 +1,292 @@
+//! Files that nobody must see.
+
+use crate::harness::{Server, Site, list};
+use std::os::unix::fs::symlink;
+
+list![
+    sources_never_appear,
+    a_program_folder_serves_no_files,
+    traversal_by_encoding,
+    traversal_by_links,
+];
+
+const SOURCE: &str = "THE-SOURCE-OF-A-PROGRAM";
+
+fn sources_never_appear() {
+    let script = format!("#!/bin/sh\n# {SOURCE}\nprintf 'Content-Type: text/plain\\n\\nran'\n");
+    let mut site = Site::new()
+        .table("[interpreters]\n\".php\" = \"/bin/sh\"")
+        .table("[[route]]\npath = \"/index/\"\nfiles = \"index\"\nindex = [\"index.php\"]\nlisting = true");
+    for (path, mode) in [
+        ("cgi-bin/run", 0o755),
+        ("cgi-bin/run.php", 0o644),
+        ("cgi-bin/run.bak", 0o644),
+        ("cgi-bin/run~", 0o755),
+        ("cgi-bin/.run", 0o755),
+        ("cgi-bin/sub/run", 0o755),
+        ("cgi-bin/text.txt", 0o644),
+        ("cgi-bin/index.html", 0o644),
+        ("public/run.php", 0o644),
+        ("public/RUN.PHP", 0o644),
+        ("public/run.php~", 0o644),
+        ("public/run.php.bak", 0o644),
+        ("public/.run.php.swp", 0o644),
+        ("public/sub/run.php", 0o755),
+        ("index/index.php", 0o644),
+    ] {
+        site = site.file(path, &script, mode);
+    }
+    let server = site.start();
+    let scripts = [
+        "/cgi-bin/run",
+        "/cgi-bin/run.php",
+        "/cgi-bin/run.bak",
+        "/cgi-bin/run~",
+        "/cgi-bin/.run",
+        "/cgi-bin/sub/run",
+        "/cgi-bin/text.txt",
+        "/cgi-bin/",
+        "/cgi-bin/index.html",
+        "/run.php",
+        "/RUN.PHP",
+        "/sub/run.php",
+        "/index/",
+        "/index/index.php",
+    ];
+    let behind = [
+        "", "%00", "%00.html", "%0a", "%0d", "%20", "%09", ".", "%2e", "..", "/", "//", "/.",
+        "/..", "/x", ";x", ";x=/", "%3b", "%2f", "%2F", "%5c", "\\", "%252f", "%25", "%", "~",
+        ".bak", ".old", ".orig", ".save", ".swp", "?-s", "?%2ds", "?source", "%3f", "%23",
+        "::$DATA", ":", "%c0%80",
+    ];
+    for script in scripts {
+        for end in behind {
+            let target = format!("{script}{end}");
+            let upper = target.to_ascii_uppercase();
+            let doubled = format!("/{target}");
+            for target in [&target, &upper, &doubled] {
+                check_source(
+                    &server,
+                    &format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n"),
+                );
+            }
+        }
+        for head in [
+            format!("GET {script} HTTP/1.1\r\nHost: localhost\r\nRange: bytes=0-\r\n"),
+            format!("GET {script} HTTP/1.1\r\nHost: localhost\r\nRange: bytes=-20,0-10\r\n"),
+            format!("GET {script} HTTP/1.1\r\nHost: localhost\r\nTranslate: f\r\n"),
+            format!("GET {script} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: br, gzip\r\n"),
+            format!("GET {script} HTTP/1.0\r\n"),
+            format!("GET http://localhost{script} HTTP/1.1\r\nHost: localhost\r\n"),
+            format!("GET {script} HTTP/1.1\r\nHost: other.example\r\n"),
+            format!("HEAD {script} HTTP/1.1\r\nHost: localhost\r\n"),
+            format!("PUT {script} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"),
+            format!("POST {script} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"),
+            format!("PROPFIND {script} HTTP/1.1\r\nHost: localhost\r\n"),
+            format!("COPY {script} HTTP/1.1\r\nHost: localhost\r\nDestination: /a.txt\r\n"),
+            format!("get {script} HTTP/1.1\r\nHost: localhost\r\n"),
+        ] {
+            check_source(&server, &head);
+        }
+    }
+    // They do run where they should.
+    for target in ["/cgi-bin/run", "/cgi-bin/run.php", "/cgi-bin/sub/run"] {
+        assert_eq!(server.get(target).text(), "ran", "{target}");
+    }
+    for target in [
+        "/run.php",
+        "/index/",
+        "/index/index.php",
+        "/run.php~",
+        "/RUN.PHP",
+    ] {
+        assert_eq!(server.get(target).status, 403, "{target}");
+    }
+}
+
+fn check_source(server: &Server, head: &str) {
+    let mut client = server.connect();
+    client.send(format!("{head}Connection: close\r\n\r\n"));
+    let said = String::from_utf8_lossy(&client.rest()).into_owned();
+    assert!(said.starts_with("HTTP/1.1 "), "{head}: {said}");
+    assert!(!said.contains("SOURCE"), "{head}: {said}");
+    assert!(!said.contains("printf"), "{head}: {said}");
+}
+
+fn a_program_folder_serves_no_files() {
+    let server = Site::new()
+        .file("cgi-bin/page.html", "<p>", 0o644)
+        .file("cgi-bin/sub/data.db", "data", 0o600)
+        .start();
+    for (target, status) in [
+        ("/cgi-bin/page.html", 403),
+        ("/cgi-bin/sub/data.db", 403),
+        ("/cgi-bin/page.html/more", 403),
+        ("/cgi-bin/", 404),
+        ("/cgi-bin/sub/", 404),
+        ("/cgi-bin/sub", 404),
+        ("/cgi-bin/none", 404),
+    ] {
+        assert_eq!(server.get(target).status, status, "{target}");
+    }
+    server.says("chmod +x");
+}
+
+/// Ways to write a step up, and a slash.
+const UP: [&str; 16] = [
+    "..",
+    "%2e%2e",
+    "%2E.",
+    ".%2e",
+    "%252e%252e",
+    "..%00",
+    "..%0a",
+    "%00..",
+    "....",
+    "..;",
+    "..%20",
+    "%c0%ae%c0%ae",
+    "%u002e%u002e",
+    "%e0%80%ae%e0%80%ae",
+    ".%00.",
+    "%%32%65%%32%65",
+];
+const SLASH: [&str; 10] = [
+    "/",
+    "%2f",
+    "%2F",
+    "\\",
+    "%5c",
+    "//",
+    "/./",
+    "%252f",
+    "%c0%af",
+    "%ef%bc%8f",
+];
+
+fn traversal_by_encoding() {
+    let server = Site::new()
+        .file("secret", "OUTSIDE", 0o644)
+        .file(
+            "outside",
+            "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nOUTSIDE'\n",
+            0o755,
+        )
+        .file("public/sub/a", "a", 0o644)
+        .start();
+    let mut tried = 0;
+    for up in UP {
+        for slash in SLASH {
+            for (before, behind) in [
+                ("/", "secret"),
+                ("/sub", "secret"),
+                ("/cgi-bin/", "outside"),
+                ("/cgi-bin", "outside"),
+                ("/cgi-bin/t/", "secret"),
+            ] {
+                let steps = format!("{up}{slash}").repeat(1 + tried % 3);
+                let lead = if before.ends_with('/') { "" } else { slash };
+                let target = format!("{before}{lead}{steps}{behind}");
+                check_traversal(&server, &target);
+                tried += 1;
+            }
+        }
+    }
+    for target in [
+        "//etc/passwd",
+        "///etc/passwd",
+        "/%2fetc/passwd",
+        "/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+        "/proc/self/root/etc/passwd",
+        "/proc/self/cwd/secret",
+        "/dev/fd/3",
+        "/cgi-bin//../secret",
+        "/cgi-bin/t/../../secret",
+        "/cgi-bin/t/%2e%2e/%2e%2e/secret",
+        "/~root/secret",
+        "/~root/.profile",
+        "http://localhost/../secret",
+        "file:///etc/passwd",
+    ] {
+        check_traversal(&server, target);
+        tried += 1;
+    }
+    assert!(tried > 500);
+}
+
+fn check_traversal(server: &Server, target: &str) {
+    let mut client = server.connect();
+    client.send(format!(
+        "GET {target}?head&env HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    ));
+    let said = String::from_utf8_lossy(&client.rest()).into_owned();
+    assert!(said.starts_with("HTTP/1.1 "), "{target}: {said}");
+    let outside = said.contains("OUTSIDE") || said.contains("root:");
+    assert!(!outside, "{target}: {said}");
+    // What a program is told holds no step up either.
+    for line in said.lines().filter(|l| l.starts_with("PATH_")) {
+        let value = line.split('=').nth(1).unwrap();
+        assert!(
+            !value.split('/').any(|s| s == ".." || s == "."),
+            "{target}: {line}"
+        );
+    }
+}
+
+fn traversal_by_links() {
+    let site = Site::new()
+        .file("secret", "OUTSIDE", 0o644)
+        .file(
+            "outside",
+            "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nOUTSIDE'\n",
+            0o755,
+        )
+        .file("public/inside", "inside", 0o644)
+        .file(
+            "cgi-bin/inside",
+            "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\ninside'\n",
+            0o755,
+        );
+    let at = |path: &str| site.path().join(path);
+    for (to, link) in [
+        ("../secret", "public/file"),
+        ("..", "public/folder"),
+        ("/etc", "public/etc"),
+        ("/proc", "public/proc"),
+        ("/proc/self/root", "public/root"),
+        ("/proc/self/fd/0", "public/fd"),
+        ("inside", "public/fine"),
+        ("../outside", "cgi-bin/out"),
+        ("..", "cgi-bin/up"),
+        ("inside", "cgi-bin/fine"),
+        ("loop", "public/loop"),
+    ] {
+        symlink(to, at(link)).unwrap();
+    }
+    symlink(at("secret"), at("public/absolute")).unwrap();
+    let server = site.start();
+    for target in [
+        "/file",
+        "/folder/secret",
+        "/folder/public/inside",
+        "/etc/passwd",
+        "/proc/self/root/etc/passwd",
+        "/root/etc/passwd",
+        "/fd",
+        "/absolute",
+        "/loop",
+        "/cgi-bin/out",
+        "/cgi-bin/up/outside",
+        "/cgi-bin/up/cgi-bin/inside",
+    ] {
+        let reply = server.get(target);
+        assert!(
+            matches!(reply.status, 403 | 404),
+            "{target}: {}",
+            reply.status
+        );
+        check_traversal(&server, target);
+    }
+    assert_eq!(server.get("/fine").text(), "inside");
+    assert_eq!(server.get("/cgi-bin/fine").text(), "inside");
+}
