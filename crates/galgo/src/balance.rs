@@ -143,22 +143,13 @@ impl<'w> Count<'w> {
     /// The worker that should have it now that a request is over, where that is another one.
     pub fn elsewhere(&self) -> Option<usize> {
         let server = &self.worker.server;
+        let (peers, own) = (&server.peers, self.worker.index);
         match self.asked.get() {
-            Asked::Programs => least(
-                server,
-                0..server.peers.len(),
-                self.worker.index,
-                Load::programs,
-            ),
+            Asked::Programs => least(|i| peers[i].load.programs(), 0..peers.len(), own),
             // The kernel's queues may have given one worker many, and another few.
             Asked::Nothing => {
                 self.asked.set(Asked::Other);
-                least(
-                    server,
-                    0..server.accepting,
-                    self.worker.index,
-                    Load::connections,
-                )
+                least(|i| peers[i].load.connections(), 0..server.accepting, own)
             }
             Asked::Other => None,
         }
@@ -184,14 +175,8 @@ impl Drop for Count<'_> {
     }
 }
 
-/// The worker with the least load of a kind, where it would have less than `own` even with one of its.
-fn least(
-    server: &Server,
-    among: Range<usize>,
-    own: usize,
-    load: impl Fn(&Load) -> usize,
-) -> Option<usize> {
-    let load = |i: usize| load(&server.peers[i].load);
+/// Whose load is the least, if it would be less than `own` has even with one of its.
+fn least(load: impl Fn(usize) -> usize, among: Range<usize>, own: usize) -> Option<usize> {
     let least = among.min_by_key(|&i| load(i))?;
     (load(own) > load(least) + 1).then_some(least)
 }
@@ -231,5 +216,21 @@ fn uncount(load: &Load, asked: Asked) {
     load.connections.fetch_sub(1, Ordering::Relaxed);
     if asked == Asked::Programs {
         load.programs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_moves_to_and_fro() {
+        let load = |loads: [usize; 4]| move |i: usize| loads[i];
+        assert_eq!(least(load([5, 3, 4, 9]), 0..4, 0), Some(1));
+        assert_eq!(least(load([4, 3, 4, 4]), 0..4, 0), None);
+        assert_eq!(least(load([3, 3, 3, 3]), 0..4, 2), None);
+        assert_eq!(least(load([3, 3, 0, 0]), 0..2, 0), None);
+        // A worker that only helps gives what it should not keep to one that accepts.
+        assert_eq!(least(load([1, 0, 0, 2]), 0..2, 3), Some(1));
     }
 }
