@@ -18,7 +18,7 @@ use std::{
 };
 
 use galgo_proto::{
-    forwarded::Unreadable,
+    forwarded::{Trusted, Unreadable},
     h1::{ALLOW, BodyLen, Head, HeadError, HeadScan, Version},
     target::Authority,
 };
@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     balance::{Asked, Count},
     buf::Buf,
-    config::Speaks,
+    config::{Http, Speaks},
     fault::Fault,
     handler,
     id::Id,
@@ -38,6 +38,7 @@ use crate::{
     proxy,
     route::Named,
     serve::loopback,
+    site::Site,
     sock::Sock,
     worker::Worker,
 };
@@ -53,6 +54,8 @@ use wire::Wire;
 pub struct Request<'a> {
     /// Its head.
     pub head: Rc<Head>,
+    /// What answers it, and how.
+    pub site: &'a Site,
     /// Its connection.
     pub link: &'a Link,
     /// Where its body comes from.
@@ -113,7 +116,7 @@ pub fn start(worker: Rc<Worker>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
         let count = Count::new(&worker, accepted.asked);
         let new = accepted.asked == Asked::Nothing;
-        let full = new && worker.server.connections() > worker.server.max_connections;
+        let full = new && worker.server.connections() > worker.site().max_connections;
         if full && !worker.server.make_room() {
             return refuse(accepted);
         }
@@ -178,8 +181,9 @@ struct Conn<'w> {
 impl<'w> Conn<'w> {
     async fn open(worker: &'w Rc<Worker>, count: Count<'w>, accepted: Accepted) -> Option<Self> {
         let sock = Rc::new(Sock::new(accepted.fd));
-        let http = &worker.server.config.http;
-        let pace = Pace::new(http.rate_grace, http.min_rate);
+        let site = worker.site();
+        let http = &site.config.http;
+        let pace = Pace::of(http);
         let mut input = Input {
             buf: Buf::default(),
             sock: Some(sock.clone()),
@@ -188,7 +192,7 @@ impl<'w> Conn<'w> {
             wire: Wire::Http,
         };
         let mut link = Link::of(&*sock, accepted.remote, accepted.local);
-        if !may_speak(worker, accepted.speaks, &link) {
+        if !may_speak(worker, &site, accepted.speaks, &link) {
             return None;
         }
         if accepted.speaks == Speaks::Proxied {
@@ -291,18 +295,18 @@ impl<'w> Conn<'w> {
     }
 
     /// Reads a request up to its body. `Ok(None)`: the client closed without sending one.
-    async fn arrive(&mut self) -> Result<Option<Arrived>, Fault> {
-        let http = &self.worker.server.config.http;
+    async fn arrive(&mut self, site: &Site) -> Result<Option<Arrived>, Fault> {
+        let http = &site.config.http;
         let limits = http.head_limits();
         let by = Instant::now() + http.head_timeout;
         self.sender.begin(Wire::Http);
         let (input, wire) = (&mut self.input, &mut self.sender.wire);
         let arrived = match self.speaks {
             Speaks::Http | Speaks::Proxied => {
-                let Some(head) = self.head().await? else {
+                let Some(head) = self.head(http).await? else {
                     return Ok(None);
                 };
-                return self.origin(head).map(Some);
+                return self.origin(head, &site.config.trusted).map(Some);
             }
             Speaks::FastCgi => timeout_at(by, Box::pin(front::fastcgi(input, wire, &limits))).await,
             Speaks::Scgi => timeout_at(by, Box::pin(front::scgi(input, wire, &limits))).await,
@@ -312,8 +316,7 @@ impl<'w> Conn<'w> {
     }
 
     /// Reads a head. `Ok(None)`: the client closed without sending one.
-    async fn head(&mut self) -> Result<Option<Rc<Head>>, Fault> {
-        let http = &self.worker.server.config.http;
+    async fn head(&mut self, http: &Http) -> Result<Option<Rc<Head>>, Fault> {
         let limits = http.head_limits();
         let by = Instant::now() + http.head_timeout;
         let mut scan = HeadScan::default();
@@ -337,13 +340,16 @@ impl<'w> Conn<'w> {
 
     /// Answers one request.
     async fn request(&mut self) -> After {
-        self.input.pace.reset();
+        // From its first byte to its last, whatever is read of the configuration meanwhile.
+        let site = self.worker.site();
+        self.input.pace = Pace::of(&site.config.http);
+        self.sender.pace = self.input.pace.clone();
         let Arrived {
             head,
             link,
             mut body,
             named,
-        } = match self.arrive().await {
+        } = match self.arrive(&site).await {
             Ok(None) => return After::Close,
             Ok(Some(arrived)) => arrived,
             Err(fault) => return Box::pin(self.refuse_head(&fault)).await,
@@ -363,6 +369,7 @@ impl<'w> Conn<'w> {
         let mut request = Request {
             owes_continue: head.expects_continue && head.body != BodyLen::None,
             head,
+            site: &site,
             link,
             input: &mut self.input,
             body: &mut body,
@@ -387,7 +394,7 @@ impl<'w> Conn<'w> {
                 request.last = matches!(fault, Fault::Client(..));
                 // Over a front's connection others ask, too.
                 self.refused = matches!(fault, Fault::Busy(_)) && !link.passed_on;
-                handler::status::failed(self.worker, &request, &fault)
+                handler::status::failed(&request, &fault)
             }
         };
         let after = self.sender.send(self.worker, &mut request, response).await;
@@ -401,9 +408,8 @@ impl<'w> Conn<'w> {
     }
 
     /// What trusted proxies say of the client: it asked that host, over that link.
-    fn origin(&self, mut head: Rc<Head>) -> Result<Arrived, Fault> {
+    fn origin(&self, mut head: Rc<Head>, trusted: &Trusted) -> Result<Arrived, Fault> {
         let body = RequestBody::new(head.body);
-        let trusted = &self.worker.server.config.trusted;
         let origin = trusted.origin(&head.fields, self.link.remote_ip);
         let Some(origin) = origin.map_err(|Unreadable(field)| {
             let words = format!("a trusted proxy wrote a {field} that cannot be read");
@@ -475,11 +481,11 @@ impl<'w> Conn<'w> {
 
 /// Whether the peer may speak for clients: over FastCGI and SCGI it says who they are. Who may reach a Unix
 /// socket is for its mode to say.
-fn may_speak(worker: &Worker, speaks: Speaks, link: &Link) -> bool {
+fn may_speak(worker: &Worker, site: &Site, speaks: Speaks, link: &Link) -> bool {
     let front = matches!(speaks, Speaks::FastCgi | Speaks::Scgi);
     let known = link
         .remote_ip
-        .is_none_or(|ip| loopback(ip) || worker.server.config.trusted.covers(Some(ip)));
+        .is_none_or(|ip| loopback(ip) || site.config.trusted.covers(Some(ip)));
     if front && !known {
         let words = "is no front server: add its address to trusted_proxies if it is";
         let errors = &worker.server.logs.error;

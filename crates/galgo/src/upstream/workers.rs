@@ -1,5 +1,6 @@
 //! The processes of upstreams that galgo starts itself: watched, restarted, replaced one by one, and ended
-//! with the server. All of them on one thread, which ends after all requests have.
+//! with the last request that may ask them, or with the server. All of them on one thread, which ends after all
+//! requests have.
 
 use std::{
     cell::RefCell,
@@ -11,23 +12,24 @@ use std::{
         unix::{ffi::OsStrExt, fs::MetadataExt},
     },
     rc::Rc,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, PoisonError, Weak, atomic::Ordering},
     thread::JoinHandle,
     time::Duration,
 };
 
-use galgo_spawn::{Child, Direct, EnvBlock, Spawner, Start, inspect};
+use galgo_spawn::{Child, Direct, EnvBlock, Start, inspect};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    sync::{mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    task::{JoinSet, LocalSet},
     time::{Instant, sleep, timeout},
 };
 
 use super::{Upstream, slots::Slots};
 use crate::{
     admission::Permit,
-    config,
+    config::{self, Config},
     log::{ErrorLog, Level},
     pool,
     relay::{process::how, stderr::Lines},
@@ -50,94 +52,149 @@ const LOOK: Duration = Duration::from_secs(1);
 /// What the workers of one route are started with.
 #[derive(Debug)]
 pub struct Crew {
-    upstream: Arc<Upstream>,
+    /// Gone once nobody asks it any more.
+    upstream: Weak<Upstream>,
+    slots: Arc<Slots>,
+    renew: watch::Receiver<()>,
     options: config::CgiOptions,
     env: Vec<(String, String)>,
     path: String,
+    umask: u32,
     log: ErrorLog,
 }
 
 impl Crew {
-    /// The workers of `upstream`; `None` where it has none.
+    /// The workers of `upstream`, as `up` of `config` has them; `None` where it has none.
     pub fn of(
         upstream: &Arc<Upstream>,
-        config: &config::Upstream,
-        path: &str,
+        up: &config::Upstream,
+        config: &Config,
         log: &ErrorLog,
     ) -> Option<Self> {
-        upstream.slots()?;
+        let (slots, renew) = upstream.slots()?;
         Some(Self {
-            upstream: upstream.clone(),
-            options: config.options.clone(),
-            env: config.env.clone(),
-            path: path.to_owned(),
+            upstream: Arc::downgrade(upstream),
+            slots: slots.clone(),
+            renew,
+            options: up.options.clone(),
+            env: up.env.clone(),
+            path: config.path.clone(),
+            umask: config.umask,
             log: log.clone(),
         })
     }
 }
 
-/// The thread that watches all workers; dropping it ends them.
+/// The thread that watches all workers, once there are any; dropping it ends them.
 #[derive(Debug)]
 pub struct Watch {
     end: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// There has been no worker. The spawner was made early, while descriptor numbers were low.
+    Idle(Option<Direct>),
+    Runs {
+        crews: mpsc::UnboundedSender<Crew>,
+        thread: JoinHandle<()>,
+    },
 }
 
 impl Watch {
-    /// Starts all workers. `spawner` was made early, while descriptor numbers were low.
-    pub fn start(crews: Vec<Crew>, mut spawner: Direct) -> io::Result<Self> {
-        // A server that is killed cannot end them, and nobody else would. This thread outlives them.
-        spawner.set_orphaned(Some(TERM));
-        let (end, ended) = watch::channel(false);
+    /// Nothing is watched yet.
+    pub fn new(spawner: Direct) -> Self {
+        Self {
+            end: watch::Sender::new(false),
+            state: State::Idle(Some(spawner)),
+        }
+    }
+
+    /// Prepares to start workers.
+    ///
+    /// # Errors
+    /// There is no thread to watch them.
+    pub fn prepare(&mut self) -> io::Result<()> {
+        let State::Idle(spawner) = &mut self.state else {
+            return Ok(());
+        };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
+        let (crews, new) = mpsc::unbounded_channel();
+        // Where there was no thread to be had, the next try needs another.
+        let mut spawner = spawner.take().map_or_else(Direct::new, Ok)?;
+        // A server that is killed cannot end them, and nobody else would. The thread outlives them.
+        spawner.set_orphaned(Some(TERM));
+        let ended = self.end.subscribe();
         let thread = std::thread::Builder::new()
             .name("workers".into())
             .spawn(move || {
-                let spawner = Rc::new(RefCell::new(Spawner::Direct(spawner)));
-                let local = tokio::task::LocalSet::new();
-                let mut posts = Vec::new();
-                for crew in crews {
-                    let crew = Rc::new(crew);
-                    let turn = Rc::new(tokio::sync::Semaphore::new(1));
-                    for slot in 0..crew.slots().slots.len() {
-                        let post = Post {
-                            crew: crew.clone(),
-                            slot,
-                            spawner: spawner.clone(),
-                            ended: ended.clone(),
-                            turn: turn.clone(),
-                        };
-                        posts.push(local.spawn_local(post.keep()));
-                    }
-                }
-                local.block_on(&runtime, async {
-                    for post in posts {
-                        let _ = post.await;
-                    }
-                });
+                runtime.block_on(LocalSet::new().run_until(posts(new, spawner, ended)))
             })?;
-        Ok(Self {
-            end,
-            thread: Some(thread),
-        })
+        self.state = State::Runs { crews, thread };
+        Ok(())
+    }
+
+    /// Starts the workers of a crew; there is a thread for them, or they are not started.
+    pub fn start(&self, crew: Crew) {
+        if let State::Runs { crews, .. } = &self.state {
+            let _ = crews.send(crew);
+        }
+    }
+}
+
+/// Keeps the workers of all crews, until there are none and no crew comes any more.
+async fn posts(
+    mut crews: mpsc::UnboundedReceiver<Crew>,
+    spawner: Direct,
+    ended: watch::Receiver<bool>,
+) {
+    let spawner = Rc::new(RefCell::new(spawner));
+    let mut posts = JoinSet::new();
+    loop {
+        tokio::select! {
+            crew = crews.recv() => match crew {
+                Some(crew) => man(&mut posts, crew, &spawner, &ended),
+                None => break,
+            },
+            Some(_) = posts.join_next() => {}
+        }
+    }
+    while posts.join_next().await.is_some() {}
+}
+
+/// A post for each place of a crew.
+fn man(
+    posts: &mut JoinSet<()>,
+    crew: Crew,
+    spawner: &Rc<RefCell<Direct>>,
+    ended: &watch::Receiver<bool>,
+) {
+    let crew = Rc::new(crew);
+    let turn = Arc::new(Semaphore::new(1));
+    for slot in 0..crew.slots.slots.len() {
+        let post = Post {
+            renew: crew.renew.clone(),
+            crew: crew.clone(),
+            slot,
+            spawner: spawner.clone(),
+            ended: ended.clone(),
+            turn: turn.clone(),
+        };
+        posts.spawn_local(post.keep());
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         self.end.send_replace(true);
-        if let Some(thread) = self.thread.take() {
+        let state = std::mem::replace(&mut self.state, State::Idle(None));
+        if let State::Runs { crews, thread } = state {
+            drop(crews);
             let _ = thread.join();
         }
-    }
-}
-
-impl Crew {
-    fn slots(&self) -> &Arc<Slots> {
-        // INVARIANT: `Crew::of` makes none for an upstream without slots.
-        self.upstream.slots().expect("slots")
     }
 }
 
@@ -145,35 +202,46 @@ impl Crew {
 struct Post {
     crew: Rc<Crew>,
     slot: usize,
-    spawner: Rc<RefCell<Spawner>>,
+    spawner: Rc<RefCell<Direct>>,
+    /// All workers are to be replaced; an error: nobody asks them any more.
+    renew: watch::Receiver<()>,
     ended: watch::Receiver<bool>,
     /// One worker of a crew is replaced at a time.
-    turn: Rc<tokio::sync::Semaphore>,
+    turn: Arc<Semaphore>,
 }
 
 /// Why a worker is not watched any longer.
 enum Over {
     /// It has exited.
     Exited,
-    /// It is to be replaced; the place is lent meanwhile.
-    Worn(Permit),
-    /// The server ends.
+    /// It was ended, for another to take its place, which is lent meanwhile.
+    Worn(Permit, Turn),
+    /// Nobody asks for it any more, or the server ends.
     Ended,
 }
 
+/// Who has it may replace a worker.
+type Turn = Option<OwnedSemaphorePermit>;
+
 impl Post {
     async fn keep(mut self) {
-        let told = &self.crew.slots().slots[self.slot].told;
+        let told = &self.crew.slots.slots[self.slot].told;
         let told = told.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut told) = told else { return };
         let mut failures = 0;
-        while !*self.ended.borrow() {
+        let mut turn: Turn = None;
+        while !self.is_over() {
             let began = Instant::now();
-            match self.start() {
+            // What was said before it is started is done then.
+            self.renew.mark_unchanged();
+            let started = self.start();
+            drop(turn.take());
+            match started {
                 Ok((child, stamp)) => match self.watch(child, stamp, &mut told).await {
                     Over::Ended => return,
-                    Over::Worn(permit) => {
+                    Over::Worn(permit, own) => {
                         failures = 0;
+                        turn = own;
                         self.refill(permit);
                         continue;
                     }
@@ -192,6 +260,10 @@ impl Post {
         }
     }
 
+    fn is_over(&self) -> bool {
+        *self.ended.borrow() || self.renew.has_changed().is_err()
+    }
+
     /// Waits before the next one is started, the longer the more have failed in a row.
     async fn pause(&mut self, failures: u32) {
         if failures >= PATIENCE {
@@ -201,73 +273,91 @@ impl Post {
             return;
         };
         let wait = FIRST_WAIT.saturating_mul(1 << doubled.min(10));
+        let ends = async {
+            // Whoever is to be replaced is gone already.
+            while matches!(order(&mut self.ended, &mut self.renew).await, Order::Renew) {}
+        };
         tokio::select! {
             () = sleep(wait.min(LONGEST_WAIT)) => {}
-            _ = self.ended.wait_for(|e| *e) => {}
+            () = ends => {}
         }
     }
 
     /// The slot of a worker that was replaced is free again: what comes now waits in its socket until the new
     /// one takes it.
     fn refill(&self, permit: Permit) {
-        self.crew.slots().free(self.slot);
+        self.crew.slots.free(self.slot);
         drop(permit);
     }
 
     /// Watches one worker until it has to be followed by another.
     async fn watch(
-        &self,
-        child: AsyncFd<Child>,
+        &mut self,
+        mut child: AsyncFd<Child>,
         stamp: Stamp,
         told: &mut mpsc::UnboundedReceiver<Permit>,
     ) -> Over {
-        let (mut child, mut ended) = (child, self.ended.clone());
         let began = Instant::now();
+        let (mut stale, mut due) = (false, false);
         loop {
-            let look = tokio::select! {
+            tokio::select! {
                 biased;
                 _ = child.readable() => {
                     self.exited(&mut child);
                     return Over::Exited;
                 }
                 Some(permit) = told.recv() => {
-                    self.replace(child).await;
-                    return Over::Worn(permit);
-                }
-                _ = ended.wait_for(|e| *e) => {
+                    let turn = self.turn.clone().acquire_owned().await.ok();
                     self.end(&mut child).await;
-                    return Over::Ended;
+                    return Over::Worn(permit, turn);
                 }
-                () = sleep(LOOK) => Stamp::of(&self.crew.slots().config.run),
-            };
+                order = order(&mut self.ended, &mut self.renew) => match order {
+                    Order::Renew => (stale, due) = (true, true),
+                    Order::End => {
+                        self.end(&mut child).await;
+                        return Over::Ended;
+                    }
+                },
+                turn = self.turn.clone().acquire_owned(), if due => {
+                    // Busy: whoever gives it back hands it over.
+                    if let Some(permit) = self.take() {
+                        self.end(&mut child).await;
+                        return Over::Worn(permit, turn.ok());
+                    }
+                    due = false;
+                    continue;
+                }
+                () = sleep(LOOK) => {
+                    if !stale && stamp.is_old(&self.crew.slots.config.run) {
+                        self.say(Level::Info, "its program has changed: it is replaced");
+                        stale = true;
+                    }
+                    due = stale;
+                }
+            }
             if began.elapsed() >= SHORT {
                 self.down(None);
             }
-            let slots = self.crew.slots();
-            if look.is_some() && look != stamp.0 {
-                slots.slots[self.slot].stale.store(true, Ordering::Relaxed);
-                // Busy: whoever gives it back hands it over.
-                if let Some(permit) = self.crew.upstream.admission.try_admit()
-                    && slots.take_this(self.slot)
-                {
-                    self.say(Level::Info, "its program has changed: it is replaced");
-                    self.replace(child).await;
-                    return Over::Worn(permit);
-                }
+            if stale {
+                let slot = &self.crew.slots.slots[self.slot];
+                slot.stale.store(true, Ordering::Relaxed);
             }
         }
     }
 
-    /// Ends a worker that nobody asks anything; the next one is started right after.
-    async fn replace(&self, mut child: AsyncFd<Child>) {
-        let _turn = self.turn.acquire().await;
-        self.end(&mut child).await;
+    /// Takes its place, where nobody asks the worker anything.
+    fn take(&self) -> Option<Permit> {
+        let upstream = self.crew.upstream.upgrade()?;
+        let permit = upstream.admission.try_admit()?;
+        self.crew.slots.take_this(self.slot).then_some(permit)
     }
 
     /// TERM, and KILL after the grace.
     async fn end(&self, child: &mut AsyncFd<Child>) {
         // Some answer TERM only when nobody is connected.
-        self.crew.upstream.forget(self.slot);
+        if let Some(upstream) = self.crew.upstream.upgrade() {
+            upstream.forget(self.slot);
+        }
         let _ = child.get_ref().signal_group(TERM);
         let _ = timeout(self.crew.options.kill_grace, child.readable()).await;
         // Where it has not exited, dropping it kills its group.
@@ -291,7 +381,7 @@ impl Post {
     /// Requests are told `words` at once, and so are those that wait in the socket already: nobody will
     /// answer them soon. `None`: there is a worker again.
     fn down(&self, words: Option<String>) {
-        let slot = &self.crew.slots().slots[self.slot];
+        let slot = &self.crew.slots.slots[self.slot];
         let waiting = words.is_some();
         *slot.down.lock().unwrap_or_else(PoisonError::into_inner) = words;
         if waiting {
@@ -300,7 +390,7 @@ impl Post {
     }
 
     fn about(&self) -> String {
-        let run = &self.crew.slots().config.run;
+        let run = &self.crew.slots.config.run;
         format!("worker {} of {}", self.slot + 1, run.display())
     }
 
@@ -314,12 +404,14 @@ impl Post {
         let io = |e: io::Error| failed(&e.to_string());
         let (errors, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
         rustix::io::ioctl_fionbio(&errors, true).map_err(|e| io(e.into()))?;
-        let slots = self.crew.slots();
+        let slots = &self.crew.slots;
         let (run, slot) = (&slots.config.run, &slots.slots[self.slot]);
         // Looked at before it is executed: a change meanwhile is noticed then.
         let stamp = Stamp(Stamp::of(run));
         let command = Command::of(&slots.config).map_err(|e| io(e.into()))?;
-        let started = self.spawner.borrow_mut().start(&Start {
+        let mut spawner = self.spawner.borrow_mut();
+        spawner.set_umask(Some(self.crew.umask));
+        let started = spawner.start(&Start {
             path: &command.args[0],
             args: &command.args,
             env: &self.environment(),
@@ -371,7 +463,31 @@ impl Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp(Option<(u64, u64, i64, i64, u64)>);
 
+/// What a worker is to do.
+enum Order {
+    /// To make room for another.
+    Renew,
+    /// To end: nobody asks it any more, or the server ends.
+    End,
+}
+
+async fn order(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> Order {
+    tokio::select! {
+        _ = ended.wait_for(|e| *e) => Order::End,
+        renewed = renew.changed() => match renewed {
+            Ok(()) => Order::Renew,
+            Err(_unasked) => Order::End,
+        }
+    }
+}
+
 impl Stamp {
+    /// Whether the program is there and another one.
+    fn is_old(self, path: &std::path::Path) -> bool {
+        let now = Self::of(path);
+        now.is_some() && now != self.0
+    }
+
     fn of(path: &std::path::Path) -> Option<(u64, u64, i64, i64, u64)> {
         let m: Metadata = path.metadata().ok()?;
         Some((m.dev(), m.ino(), m.mtime(), m.mtime_nsec(), m.size()))

@@ -28,6 +28,7 @@ use crate::{
     handler::{self, Answer, cgi, status},
     log::Logs,
     pace::Pace,
+    site::Site,
     tick,
     worker::{Peer, Phase, Server, Worker},
 };
@@ -137,15 +138,9 @@ fn worker(mut config: Config, errors: LogTo) -> Result<Rc<Worker>, String> {
     let (_phase, serving) = watch::channel(Phase::Serving);
     // Nobody hands it a connection.
     let (peer, _given) = Peer::new();
-    let server = Arc::new(Server::new(
-        config,
-        logs,
-        0,
-        vec![peer],
-        serving,
-        Vec::new(),
-    ));
-    let worker = Worker::new(server, 0, Spawner::Direct(spawner));
+    let site = Arc::new(Site::new(config, None, &logs));
+    let server = Arc::new(Server::new(&site, logs, vec![peer], serving));
+    let worker = Worker::new(server, site, 0, Spawner::Direct(spawner));
     worker.map_err(|e| format!("starting the worker: {e}"))
 }
 
@@ -157,11 +152,12 @@ async fn exchange(
     mut printer: Printer,
 ) -> u8 {
     let request::Made { head, body, link } = made;
-    let http = &worker.server.config.http;
+    let site = worker.site();
+    let http = &site.config.http;
     let mut input = Input {
         buf: Buf::from(body),
         sock: None,
-        pace: Pace::new(http.rate_grace, http.min_rate),
+        pace: Pace::of(http),
         half_closed: false,
         wire: crate::conn::wire::Wire::Http,
     };
@@ -169,6 +165,7 @@ async fn exchange(
     let entry = print::entry(worker.ids.next(), &link, &head);
     let mut request = Request {
         head: head.clone(),
+        site: &site,
         link: &link,
         input: &mut input,
         body: &mut body,

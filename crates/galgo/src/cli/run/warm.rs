@@ -234,12 +234,13 @@ impl Pair {
         method: &str,
     ) -> Result<Answered, String> {
         let body = if method == "POST" { FORM } else { b"" };
-        let made = request::plain(&worker.server.config, route, &self.url, method, body)?;
-        let http = &worker.server.config.http;
+        let site = worker.site();
+        let made = request::plain(&site.config, route, &self.url, method, body)?;
+        let http = &site.config.http;
         let mut input = Input {
             buf: Buf::from(made.body),
             sock: None,
-            pace: Pace::new(http.rate_grace, http.min_rate),
+            pace: Pace::of(http),
             half_closed: false,
             wire: Wire::Http,
         };
@@ -247,6 +248,7 @@ impl Pair {
         let entry = print::entry(worker.ids.next(), &made.link, &made.head);
         let mut request = Request {
             head: made.head.clone(),
+            site: &site,
             link: &made.link,
             input: &mut input,
             body: &mut body,
