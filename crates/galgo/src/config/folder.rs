@@ -22,6 +22,12 @@ const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 #[derive(Debug)]
 pub struct Folder(OwnedFd);
 
+impl From<OwnedFd> for Folder {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
 impl AsFd for Folder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -39,14 +45,14 @@ impl PartialEq for Folder {
 /// without it is noticed now and not at the first request.
 pub(super) fn open(path: &Path) -> io::Result<Folder> {
     let opened = openat2(CWD, path, FOLDER, Mode::empty(), ResolveFlags::empty());
-    opened.map(Folder).map_err(explain)
+    opened.map(Folder::from).map_err(explain)
 }
 
 /// Opens a folder below another one; a symbolic link may not lead out of that.
 pub(super) fn open_below(base: impl AsFd, path: &Path) -> io::Result<Folder> {
     let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let opened = openat2(base, path, FOLDER, Mode::empty(), inside);
-    opened.map(Folder).map_err(explain)
+    opened.map(Folder::from).map_err(explain)
 }
 
 fn explain(errno: Errno) -> io::Error {

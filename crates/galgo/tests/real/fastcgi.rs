@@ -297,7 +297,7 @@ fn php_pool_exhausted() {
 }
 
 /// Asks until `stop`; every answer must be 200. Returns how many there were.
-fn load(url: String, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
+pub(crate) fn load(url: String, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     std::thread::spawn(move || {
         let mut n = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -326,7 +326,7 @@ fn php_fpm_restarts_under_load() {
 }
 
 /// The process ids of workers, marked by their environment.
-fn pids_of(mark: &str) -> Vec<u32> {
+pub(crate) fn pids_of(mark: &str) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|e| e.file_name().to_str()?.parse().ok());
     let wanted = format!("{MARK}={mark}");
@@ -337,7 +337,13 @@ fn pids_of(mark: &str) -> Vec<u32> {
     pids.filter(is).collect()
 }
 
-fn crew(site: &Site, run: &str, workers: usize, max_requests: usize, mark: &str) -> String {
+pub(crate) fn crew(
+    site: &Site,
+    run: &str,
+    workers: usize,
+    max_requests: usize,
+    mark: &str,
+) -> String {
     site.file("php/page.php", "<?php echo getmypid();");
     format!(
         "[[route]]\npath = \"/app/\"\nroot = \"php\"\nenv = {{ {MARK} = \"{mark}\" }}\n\
@@ -345,7 +351,7 @@ fn crew(site: &Site, run: &str, workers: usize, max_requests: usize, mark: &str)
     )
 }
 
-const WORKED: &str = "/app/page.php";
+pub(crate) const WORKED: &str = "/app/page.php";
 
 /// One process a worker, replaced after so many requests, while it is asked all the time; ended with the server.
 #[test]

@@ -98,7 +98,7 @@ fn python(before: &str, says: &str) -> String {
 }
 
 /// The templates of a server: its control socket is their descriptor 3, which their children close.
-fn templates(server: &Server) -> Vec<u32> {
+pub fn templates(server: &Server) -> Vec<u32> {
     let is_template = |pid: &u32| {
         let control = fs::read_link(format!("/proc/{pid}/fd/3")).unwrap_or_default();
         parent(*pid) == Some(server.pid())
