@@ -7,6 +7,7 @@ mod sockets;
 use std::{io, sync::Arc, thread::JoinHandle, time::Duration};
 
 use galgo_spawn::{Direct, Spawner};
+use rustix::fs::{Mode, OFlags};
 use tokio::{
     runtime::Runtime,
     signal::unix::{Signal, SignalKind, signal},
@@ -49,10 +50,27 @@ struct Signals {
     int: Signal,
     reopen: Signal,
     reload: Signal,
+    /// SIGHUP may be the end of a terminal, too: that ends the server.
+    terminal: bool,
+}
+
+/// Whether this process has a terminal that is still there.
+fn terminal() -> bool {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok()
+}
+
+/// Whether whoever started us had us ignore SIGHUP, as nohup(1) does.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (rustix::process::Signal::HUP.as_raw() - 1) != 0)
 }
 
 impl Signals {
     fn watch() -> io::Result<Self> {
+        let terminal = terminal() && !ignores_hangup();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -68,6 +86,7 @@ impl Signals {
             int,
             reopen,
             reload,
+            terminal,
         })
     }
 }
@@ -207,6 +226,7 @@ fn wait_for_signals(
         mut int,
         mut reopen,
         mut reload,
+        terminal: had,
     } = signals;
     runtime.block_on(async {
         let mut taken = None;
@@ -214,7 +234,10 @@ fn wait_for_signals(
             tokio::select! {
                 _ = reopen.recv() => running.server.logs.reopen(),
                 // One after the other: the next one waits until this one is everywhere.
-                _ = reload.recv(), if taken.is_none() => taken = running.reload(&load),
+                _ = reload.recv(), if taken.is_none() => match had && !terminal() {
+                    true => break,
+                    false => taken = running.reload(&load),
+                },
                 () = all_taken(&mut taken) => running.taken(),
                 () = either(&mut term, &mut int) => break,
             }

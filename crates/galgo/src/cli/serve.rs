@@ -2,6 +2,7 @@
 
 use std::{
     io::{IsTerminal, Write},
+    path::Path,
     process::ExitCode,
 };
 
@@ -13,17 +14,22 @@ use crate::{
 
 /// Serves until a signal ends it.
 pub(super) fn serve(args: &Serve) -> Result<ExitCode, String> {
-    let ready = Ready::prepare(configured(args)?)?;
+    let own = args.site.file();
+    let ready = Ready::prepare(configured(args, None)?)?;
     greet(&ready);
-    Ok(match ready.run(|| configured(args))? {
+    // A file that is gone later is missed: the convention would serve something else.
+    Ok(match ready.run(|| configured(args, own.as_deref()))? {
         End::Drained => ExitCode::SUCCESS,
         End::AtOnce => ExitCode::from(130),
     })
 }
 
-/// What the file and the command line say now.
-fn configured(args: &Serve) -> Result<Config, String> {
-    let mut config = args.site.load()?;
+/// What the file and the command line say now; `own`: the file of the folder, where there must be one.
+fn configured(args: &Serve, own: Option<&Path>) -> Result<Config, String> {
+    let mut config = match own {
+        Some(file) => Config::load(file).map_err(|e| e.to_string())?,
+        None => args.site.load()?,
+    };
     if !args.listen.is_empty() {
         config.listen = args.listen.clone();
     }

@@ -349,6 +349,8 @@ pub struct Upstream {
     pub to: To,
     /// The scripts that it runs: only one that exists is asked for. `None`: every path is passed on.
     pub scripts: Option<CgiRoot>,
+    /// What the names of scripts in a folder end in; others are none.
+    pub endings: Vec<String>,
     /// Scripts tried for a folder of them, in order.
     pub index: Vec<String>,
     /// DOCUMENT_ROOT and the base of PATH_TRANSLATED.

@@ -175,6 +175,51 @@ fn php_answers_for_a_folder() {
     });
 }
 
+/// What was uploaded as something else is not run, whatever is in it and whatever stands behind its name.
+#[test]
+fn php_runs_nothing_but_scripts() {
+    let evil = "<?php echo 'run';";
+    for (keys, runs) in [
+        ("", &[][..]),
+        ("scripts = [\".php\", \".page\"]\n", &["a.page"][..]),
+        ("scripts = [\"*\"]\n", &["a.page", "x.jpg"][..]),
+    ] {
+        let server = workers(Site::new(), PAGE_RUN, keys);
+        for name in [
+            "x.jpg",
+            "a.page",
+            "php",
+            "b.PHP",
+            "c.php.bak",
+            "d.php/e.jpg",
+        ] {
+            server.site.file(&format!("php/sub/{name}"), evil);
+        }
+        assert_eq!(curl(&[&server.url(PAGE)]).ok().text(), "page");
+        for name in ["x.jpg", "a.page"] {
+            let status = if runs.contains(&name) { 200 } else { 404 };
+            for behind in ["", "/", "/page.php", "/x/page.php"] {
+                let reply = curl(&[&server.url(&format!("/app/sub/{name}{behind}"))]);
+                assert_eq!(reply.status, status, "{keys}{name}{behind}");
+            }
+        }
+        if runs.len() < 2 {
+            for name in [
+                "php",
+                "b.PHP",
+                "c.php.bak",
+                "d.php/e.jpg",
+                "d.php/e.jpg/page.php",
+            ] {
+                let url = server.url(&format!("/app/sub/{name}"));
+                assert_eq!(curl(&[&url]).status, 404, "{keys}{name}");
+            }
+        }
+    }
+}
+
+const PAGE_RUN: &str = "<?php echo 'page';";
+
 #[test]
 fn php_forms_uploads_and_errors() {
     let page = "<?php switch ($_SERVER['PATH_INFO'] ?? '') {

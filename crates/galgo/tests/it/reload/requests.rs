@@ -1,11 +1,15 @@
 //! What requests and whoever runs the server see of it.
 
-use std::{fs, time::Instant};
+use std::{
+    fs,
+    process::{Command, Stdio},
+    time::Instant,
+};
 
-use rustix::process::{Signal, geteuid};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::{says, site};
-use crate::harness::{Site, eventually, list};
+use crate::harness::{Site, eventually, list, watch};
 
 list![
     the_next_request_goes_by_it,
@@ -15,6 +19,7 @@ list![
     two_signals_at_once,
     the_end_right_after,
     logs_are_opened_again_and_change_places,
+    the_end_of_its_terminal,
     a_folder_that_was_replaced,
     clocks_of_connections_that_wait,
 ];
@@ -82,9 +87,10 @@ fn an_error_keeps_the_old() {
     }
     let file = server.path().join("galgo.toml");
     fs::rename(&file, server.path().join("away")).unwrap();
-    // A folder without one has its convention.
-    assert!(server.reload());
-    assert_eq!(server.get("/c").status, 404);
+    // Nor does the convention of a folder without one take its place.
+    assert!(!server.reload());
+    assert!(server.errors().contains("galgo.toml does not exist"));
+    assert_eq!(says(&server), "one");
     fs::rename(server.path().join("away"), &file).unwrap();
     assert!(server.reload());
     assert_eq!(says(&server), "one");
@@ -177,6 +183,63 @@ fn logs_are_opened_again_and_change_places() {
             !fs::read_to_string(path(file)).unwrap().contains("/unseen"),
             "{file}"
         );
+    }
+}
+
+/// Under script(1), which gives it a terminal: with that gone nobody could stop it with Ctrl-C.
+fn the_end_of_its_terminal() {
+    let site = site();
+    let config = "listen = [\"127.0.0.1:0\"]\nerror_log = \"error.log\"\n\
+                  [[route]]\npath = \"/\"\nfiles = \"public\"\n";
+    let site = site.file("galgo.toml", config, 0o644);
+    for (before, ends) in [("exec", true), ("exec nohup", false)] {
+        let log = site.path().join("error.log");
+        let _ = fs::remove_file(&log);
+        let command = format!("{before} {} serve .", env!("CARGO_BIN_EXE_galgo"));
+        let mut script = Command::new("script")
+            .args(["-q", "-c", &command, "/dev/null"])
+            .current_dir(site.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let is_ours = |pid: &u32| {
+            let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            watch::parent(*pid) == Some(script.id()) && exe.ends_with("galgo")
+        };
+        let pid = eventually("the server", || watch::pids().find(is_ours));
+        let pid = Pid::from_raw(pid as i32).unwrap();
+        let lines = |words: &str| {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            text.matches(words).count()
+        };
+        // It watches for signals once it has begun to listen.
+        eventually("it to read its configuration", || {
+            let ready = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).unwrap();
+            let caught = ready
+                .lines()
+                .find_map(|l| l.strip_prefix("SigCgt:"))
+                .unwrap();
+            let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+            (caught & 1 == 1).then(|| kill_process(pid, Signal::HUP).unwrap())?;
+            eventually("it", || (lines("was read again") > 0).then_some(()));
+            Some(())
+        });
+        script.kill().unwrap();
+        script.wait().unwrap();
+        let gone = || kill_process(pid, Signal::WINCH).is_err();
+        if ends {
+            eventually("its end", || gone().then_some(()));
+            continue;
+        }
+        let before = lines("was read again");
+        kill_process(pid, Signal::HUP).unwrap();
+        eventually("the configuration", || {
+            (lines("was read again") > before).then_some(())
+        });
+        kill_process(pid, Signal::TERM).unwrap();
+        eventually("its end", || gone().then_some(()));
     }
 }
 
