@@ -168,7 +168,8 @@ impl Ready {
             bound: Vec::new(),
             workers,
         };
-        let _ = running.begin(new)?;
+        // Nobody waits for it: who comes is in the queue of a listener.
+        drop(running.begin(new)?);
         let mut threads = Vec::new();
         for ((index, spawner), given) in spawners.into_iter().enumerate().zip(given) {
             let (server, spawner) = (server.clone(), Spawner::Direct(spawner));

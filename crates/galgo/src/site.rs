@@ -50,6 +50,7 @@ impl Asked {
 
 /// A site as one event loop has it: its requests hold it without touching what other processors count with.
 #[derive(Debug, Clone)]
+#[allow(clippy::redundant_allocation)] // the outer count is this thread's own, which the inner one is not
 pub struct Held(Rc<Arc<Site>>);
 
 impl Held {

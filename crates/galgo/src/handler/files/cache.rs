@@ -272,6 +272,22 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_kept_for_another_configuration() {
+        let kept = Kept {
+            path: Vec::new(),
+            identity: Identity::of(&rustix::fs::stat("/").unwrap()),
+            fields: Fields::new(),
+            content: Content::Bytes(vec![0].into()),
+        };
+        CACHE.with_borrow_mut(|cache| cache.insert(3, b"a", kept));
+        forget();
+        CACHE.with_borrow(|cache| {
+            assert!(cache.routes.is_empty());
+            assert_eq!((cache.files, cache.bytes, cache.open), (0, 0, 0));
+        });
+    }
+
+    #[test]
     fn a_young_file_is_not_settled() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
