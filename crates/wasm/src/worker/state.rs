@@ -97,10 +97,12 @@ impl State {
         }
         let profile = worker.profile(run).cloned().unwrap_or_default();
         if profile.network {
-            builder.inherit_network().allow_ip_name_lookup(true);
-        } else {
-            builder.allow_tcp(false).allow_udp(false);
+            builder.inherit_network();
         }
+        builder
+            .allow_ip_name_lookup(profile.network)
+            .allow_tcp(profile.network)
+            .allow_udp(profile.network);
         for (guest, host, write) in &profile.folders {
             let may = match write {
                 true => FsPerms::ReadWrite,
