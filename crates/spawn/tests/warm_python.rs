@@ -612,7 +612,7 @@ fn every_child_draws_its_own_random_numbers() {
     let modules = "random\nown\nsecrets\nuuid\nssl\ntempfile\nmultiprocessing.process";
     let warm = with_modules(folder.path(), text, modules);
     assert_eq!(warm.loaded.obstacle, None);
-    let children: usize = 2000;
+    let children: usize = 10_000;
     let mut drawn = std::collections::HashSet::new();
     for _ in 0..children {
         let answer = warm.get(&[]);

@@ -114,7 +114,7 @@ fn children_draw_their_own_random_numbers() {
     let learned = Warm::load(&path).answer(&VARS, BODY, true).learned;
     let warm = Warm::load_with(&path, &learned);
     let mut drawn = HashSet::new();
-    for _ in 0..1000 {
+    for _ in 0..10_000 {
         for word in warm.get(&[]).out.split(' ') {
             assert!(drawn.insert(word.to_owned()), "{word} twice");
         }
