@@ -2,14 +2,18 @@
 //!
 //! As many workers as there are processors accept connections, each from a queue of its own, and keep
 //! them: files and constant answers gain nothing from more. A worker that starts a program waits in clone3 for its
-//! execve; so connections whose requests start programs are spread over all workers.
+//! execve; so connections whose requests start programs are spread over all workers, and while there are such, the
+//! others help to accept.
 
 use std::{
     cell::Cell,
     ops::Range,
     rc::Rc,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::Duration,
 };
+
+use tokio::sync::Notify;
 
 use crate::{
     config,
@@ -35,6 +39,48 @@ pub struct Load {
     connections: AtomicUsize,
     /// Those that were asked for a program.
     programs: AtomicUsize,
+    /// This worker has been asked to help accept.
+    help: AtomicBool,
+}
+
+/// Without a program for this long, nobody helps to accept any more.
+const HELP: Duration = Duration::from_secs(1);
+
+/// A worker that does not accept connections helps one that does while that starts programs.
+#[derive(Debug, Default)]
+pub struct Help {
+    asked: Notify,
+    begins: Notify,
+    ends: Notify,
+}
+
+impl Help {
+    /// Another worker has started a program.
+    pub fn ask(&self) {
+        self.asked.notify_one();
+    }
+
+    /// Help is wanted from now on.
+    pub async fn begins(&self) {
+        self.begins.notified().await;
+    }
+
+    /// Help has been wanted, and is no more.
+    pub async fn ends(&self) {
+        self.ends.notified().await;
+    }
+
+    /// Says when help is wanted of the worker with that load; never ends.
+    pub async fn run(&self, load: &Load) {
+        loop {
+            self.asked.notified().await;
+            self.begins.notify_waiters();
+            while load.help.swap(false, Ordering::Relaxed) {
+                tokio::time::sleep(HELP).await;
+            }
+            self.ends.notify_waiters();
+        }
+    }
 }
 
 impl Load {
@@ -74,23 +120,36 @@ impl<'w> Count<'w> {
         if self.asked.replace(Asked::Programs) != Asked::Programs {
             self.load().programs.fetch_add(1, Ordering::Relaxed);
         }
+        let Server {
+            peers, accepting, ..
+        } = &*self.worker.server;
+        let accepting = *accepting;
+        if self.worker.index >= accepting {
+            return;
+        }
+        for helper in peers
+            .iter()
+            .skip(self.worker.index + accepting)
+            .step_by(accepting)
+        {
+            let asked = &helper.load.help;
+            // A worker that has ended needs no help asked of it.
+            if !asked.load(Ordering::Relaxed) && !asked.swap(true, Ordering::Relaxed) {
+                let _ = helper.give.send(Handed::Help);
+            }
+        }
     }
 
     /// The worker that should have it now that a request is over, where that is another one.
     pub fn elsewhere(&self) -> Option<usize> {
         let server = &self.worker.server;
+        let (peers, own) = (&server.peers, self.worker.index);
         match self.asked.get() {
-            Asked::Programs => least(
-                server,
-                0..server.peers.len(),
-                self.worker.index,
-                Load::programs,
-            ),
+            Asked::Programs => least(|i| peers[i].load.programs(), 0..peers.len(), own),
             // The kernel's queues may have given one worker many, and another few.
             Asked::Nothing => {
                 self.asked.set(Asked::Other);
-                let among = 0..accepting(server.peers.len());
-                least(server, among, self.worker.index, Load::connections)
+                least(|i| peers[i].load.connections(), 0..server.accepting, own)
             }
             Asked::Other => None,
         }
@@ -116,14 +175,8 @@ impl Drop for Count<'_> {
     }
 }
 
-/// The worker with the least load of a kind, where it would have less than `own` even with one of its.
-fn least(
-    server: &Server,
-    among: Range<usize>,
-    own: usize,
-    load: impl Fn(&Load) -> usize,
-) -> Option<usize> {
-    let load = |i: usize| load(&server.peers[i].load);
+/// Whose load is the least, if it would be less than `own` has even with one of its.
+fn least(load: impl Fn(usize) -> usize, among: Range<usize>, own: usize) -> Option<usize> {
     let least = among.min_by_key(|&i| load(i))?;
     (load(own) > load(least) + 1).then_some(least)
 }
@@ -163,5 +216,21 @@ fn uncount(load: &Load, asked: Asked) {
     load.connections.fetch_sub(1, Ordering::Relaxed);
     if asked == Asked::Programs {
         load.programs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_moves_to_and_fro() {
+        let load = |loads: [usize; 4]| move |i: usize| loads[i];
+        assert_eq!(least(load([5, 3, 4, 9]), 0..4, 0), Some(1));
+        assert_eq!(least(load([4, 3, 4, 4]), 0..4, 0), None);
+        assert_eq!(least(load([3, 3, 3, 3]), 0..4, 2), None);
+        assert_eq!(least(load([3, 3, 0, 0]), 0..2, 0), None);
+        // A worker that only helps gives what it should not keep to one that accepts.
+        assert_eq!(least(load([1, 0, 0, 2]), 0..2, 3), Some(1));
     }
 }

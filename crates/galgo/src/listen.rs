@@ -4,7 +4,7 @@ use std::{
     io,
     net::SocketAddr,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::{FileTypeExt, MetadataExt},
     },
     path::{Path, PathBuf},
@@ -122,6 +122,18 @@ impl Listener {
         })
     }
 
+    /// The same listener for another event loop.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn shared(&self) -> io::Result<Self> {
+        Ok(Self {
+            fd: self.fd.try_clone()?,
+            listen: self.listen.clone(),
+            file: None,
+        })
+    }
+
     /// The same address for another event loop: with a queue of its own where the kernel can (SO_REUSEPORT), so
     /// that a connection wakes one of them and not all.
     ///
@@ -223,29 +235,46 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
 /// Accepts connections on `listener` until the server drains.
 pub async fn accept(worker: Rc<Worker>, listener: Listener) {
     let mut phase = worker.server.phase.clone();
-    let local = listener.only_address();
-    let fd = match register(listener.fd, Interest::READABLE) {
-        Ok(fd) => fd,
-        Err(e) => {
-            let about = "listen";
-            return worker
-                .server
-                .logs
-                .error
-                .write(Level::Error, about, &e.to_string());
+    tokio::select! {
+        biased;
+        _ = phase.wait_for(|p| *p != Phase::Serving) => {}
+        Err(e) = accept_all(&worker, &listener) => failed(&worker, &e),
+    }
+}
+
+/// As [`accept`], but only while the worker that the listener is shared with starts programs: a
+/// connection wakes everybody who watches.
+pub async fn help(worker: Rc<Worker>, listener: Listener) {
+    let mut phase = worker.server.phase.clone();
+    let helps = async {
+        loop {
+            worker.help.begins().await;
+            tokio::select! {
+                done = accept_all(&worker, &listener) => return done,
+                () = worker.help.ends() => {}
+            }
         }
     };
+    tokio::select! {
+        biased;
+        _ = phase.wait_for(|p| *p != Phase::Serving) => {}
+        Err(e) = helps => failed(&worker, &e),
+    }
+}
+
+fn failed(worker: &Worker, e: &io::Error) {
+    let errors = &worker.server.logs.error;
+    errors.write(Level::Error, "listen", &e.to_string());
+}
+
+/// Accepts connections; never ends but by failing.
+async fn accept_all(worker: &Rc<Worker>, listener: &Listener) -> io::Result<()> {
+    let local = listener.only_address();
+    let fd = register(listener.fd.as_raw_fd(), Interest::READABLE)?;
     loop {
-        let mut guard = tokio::select! {
-            biased;
-            _ = phase.wait_for(|p| *p != Phase::Serving) => return,
-            ready = fd.readable() => match ready {
-                Ok(guard) => guard,
-                Err(_) => return,
-            },
-        };
+        let mut guard = fd.readable().await?;
         for _ in 0..IN_A_ROW {
-            match guard.try_io(|fd| accept_one(fd.get_ref().as_fd())) {
+            match guard.try_io(|_| accept_one(&listener.fd)) {
                 Err(_would_block) => break,
                 Ok(Ok((fd, remote))) => {
                     let accepted = Accepted {
@@ -255,10 +284,10 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener) {
                         speaks: listener.listen.speaks,
                         asked: Asked::Nothing,
                     };
-                    balance::place(&worker, accepted);
+                    balance::place(worker, accepted);
                 }
                 Ok(Err(e)) => {
-                    not_accepted(&worker, &e).await;
+                    not_accepted(worker, &e).await;
                     break;
                 }
             }
@@ -298,6 +327,7 @@ pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedRec
         };
         match accepted {
             Some(Handed::Connection(accepted)) => conn::start(worker.clone(), accepted),
+            Some(Handed::Help) => worker.help.ask(),
             Some(Handed::Shed(since)) => worker.idle.shed_oldest(since),
             None => return,
         }

@@ -176,9 +176,17 @@ impl Ready {
             upstreams,
         ));
         let mut threads = Vec::new();
-        let mut listeners = std::iter::once(listeners).chain(more_listeners);
-        for ((index, spawner), given) in spawners.into_iter().enumerate().zip(given) {
-            let own = listeners.next().unwrap_or_default();
+        let mut queues = vec![listeners];
+        queues.extend(more_listeners);
+        // The first workers accept, each from its own; the others share those of one, to help it.
+        let accepting = queues.len();
+        for helper in accepting..spawners.len() {
+            let shared = queues[helper % accepting].iter().map(Listener::shared);
+            queues.push(shared.collect::<io::Result<_>>()?);
+        }
+        for (((index, spawner), given), own) in
+            spawners.into_iter().enumerate().zip(given).zip(queues)
+        {
             let spawner = Spawner::Direct(spawner);
             threads.push(thread(server.clone(), index, spawner, own, given, grace)?);
         }
@@ -238,8 +246,13 @@ fn thread(
     std::thread::Builder::new().name(name).spawn(move || {
         let errors = server.logs.error.clone();
         let tasks = |worker: std::rc::Rc<Worker>| {
+            let accepts = index < worker.server.accepting;
             for listener in listeners {
-                tokio::task::spawn_local(listen::accept(worker.clone(), listener));
+                let worker = worker.clone();
+                match accepts {
+                    true => tokio::task::spawn_local(listen::accept(worker, listener)),
+                    false => tokio::task::spawn_local(listen::help(worker, listener)),
+                };
             }
             tokio::task::spawn_local(listen::take(worker.clone(), given));
         };

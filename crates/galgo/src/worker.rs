@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::{
     admission::Admission,
-    balance::Load,
+    balance::{self, Help, Load},
     config::{Config, Handler, Route},
     handler::files,
     id::Ids,
@@ -53,6 +53,8 @@ pub struct Server {
     upstreams: Vec<Asked>,
     /// Connections of each worker, and the way to hand it another.
     pub peers: Vec<Peer>,
+    /// How many of them accept connections, the first ones.
+    pub accepting: usize,
     /// Connections at once.
     pub max_connections: usize,
     /// Whether the server is still taking requests.
@@ -86,6 +88,8 @@ pub struct Peer {
 pub enum Handed {
     /// A connection to serve.
     Connection(Accepted),
+    /// The worker whose listeners it shares starts programs.
+    Help,
     /// Another connection needs room: the one that has been idle since then must close.
     Shed(u64),
 }
@@ -146,6 +150,7 @@ impl Server {
             wasm,
             route_places,
             upstreams,
+            accepting: balance::accepting(peers.len()),
             peers,
             max_connections,
             phase,
@@ -201,6 +206,8 @@ pub struct Worker {
     pub ids: Ids,
     /// Connections waiting for a request.
     pub idle: Idle,
+    /// Whether it helps to accept.
+    pub help: Help,
     /// Connections on which a request was refused for want of capacity.
     pub refused: Refused,
     /// /dev/null, the standard input of programs that get no body.
@@ -230,6 +237,7 @@ impl Worker {
             spawner: RefCell::new(spawner),
             ids: Ids::new(),
             idle,
+            help: Help::default(),
             refused: Refused::default(),
             date: RefCell::new((0, "".into())),
             busy: Cell::new(0),
@@ -327,9 +335,16 @@ async fn keep(worker: Rc<Worker>, grace: Duration) {
         let ending = phase.wait_for(|p| *p == Phase::Ending);
         let _ = tokio::time::timeout(grace, ending).await;
     };
+    let help = async {
+        match worker.server.peers.get(worker.index) {
+            Some(own) => worker.help.run(&own.load).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         () = ends => {}
         () = tick::run() => {}
+        () = help => {}
         () = files::close_open() => {}
         () = worker.idle.expire(worker.server.config.http.keep_alive) => {}
     }

@@ -68,8 +68,12 @@ pub(super) async fn authorize(
         return Ok(None);
     };
     let ask = Ask::new(worker, request, head, route, config, Script::default())?;
-    let (answering, speaker) = ask.asked().await?;
-    answering.judgment(speaker).await
+    // Boxed: requests of other routes need no room for it.
+    Box::pin(async {
+        let (answering, speaker) = ask.asked().await?;
+        answering.judgment(speaker).await
+    })
+    .await
 }
 
 /// One request about to be passed on.

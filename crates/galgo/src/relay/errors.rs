@@ -45,7 +45,7 @@ impl Errors {
         std::future::pending().await
     }
 
-    pub(super) fn drain_ready(&mut self) {
+    fn drain_ready(&mut self) {
         // Bounded: who has left the group may still be writing.
         for _ in 0..DRAINS {
             let Some(sock) = &self.sock else { return };
@@ -64,7 +64,9 @@ impl Errors {
         pool::give(std::mem::take(buf));
     }
 
+    /// The program is over: logs what it said last.
     pub(super) fn finish(&mut self) {
+        self.drain_ready();
         let Self { lines, source, .. } = self;
         lines.finish(&mut |line| source.line(line));
     }

@@ -283,7 +283,6 @@ impl Program {
         self.stdin = None;
         self.stdout = None;
         if let Some(exit) = self.reap() {
-            self.errors.drain_ready();
             self.errors.finish();
             return done(Some(exit));
         }
@@ -328,7 +327,6 @@ impl Program {
         let exit = self
             .wait_or_end(if end { Duration::ZERO } else { LINGER })
             .await;
-        self.errors.drain_ready();
         self.errors.finish();
         (exit, self.stderr_tail())
     }

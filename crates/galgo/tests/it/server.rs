@@ -28,6 +28,8 @@ list![
     the_oldest_idle_connection_makes_room,
     an_idle_connection_of_another_loop_makes_room,
     with_every_connection_busy,
+    connections_that_move_to_another_loop,
+    bytes_behind_the_last_request,
     term_lets_requests_finish,
     int_is_as_term,
     the_grace_ends,
@@ -378,6 +380,39 @@ fn with_every_connection_busy() {
         client.try_send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
         (client.reply().status == 200).then_some(())
     });
+}
+
+fn connections_that_move_to_another_loop() {
+    let server = Site::new().top("workers = 8\nmax_running = 32").start();
+    let mut clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
+    for round in 0..4 {
+        for target in ["/cgi-bin/t?head&out=a", "/health"] {
+            for client in &mut clients {
+                client.get(target);
+            }
+            for client in &mut clients {
+                assert_eq!(client.reply().status, 200, "{target} in round {round}");
+            }
+        }
+    }
+    for client in clients {
+        assert!(!client.is_closed());
+    }
+}
+
+/// RFC 9112, 9.6: a reset might overtake the response.
+fn bytes_behind_the_last_request() {
+    let server = Site::new().start();
+    for behind in ["", "\r\n", "GET / HTTP/1.1\r\n", &"x".repeat(200_000)] {
+        let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+        let last = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream
+            .write_all(format!("{last}{behind}").as_bytes())
+            .unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    }
 }
 
 fn finishes_after(by: Signal) {

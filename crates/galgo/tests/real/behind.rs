@@ -265,13 +265,10 @@ fn abort(behind: &Behind, mark: &str) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    // Kept open: who cannot write leaves by itself.
+    let mut output = client.stdout.take().unwrap();
     let mut first = [0; 6];
-    client
-        .stdout
-        .take()
-        .unwrap()
-        .read_exact(&mut first)
-        .unwrap();
+    output.read_exact(&mut first).unwrap();
     assert!(!marked(mark).is_empty());
     client.kill().unwrap();
     client.wait().unwrap();
