@@ -25,9 +25,10 @@ OPEN_CONNECTIONS = {"guestbook-python": 64}
 USUAL_OPEN_CONNECTIONS = 256
 # Seconds for languages that answer few requests in one.
 SLOW = {"python": 2, "node": 2}
-# 10,000 where descriptors allow: galgo and others set two aside for a connection and its file.
+# 10,000 where descriptors allow: galgo and others set two aside for a connection and its file, and
+# galgo some for the FastCGI programs in its configuration.
 IDLE_CONNECTIONS = 10_000
-SPARE_DESCRIPTORS = 1_000
+SPARE_DESCRIPTORS = 2_000
 BALLAST_BYTES = 1 << 30
 DRAINED = 0.6  # seconds that big bodies are drained; the last of them are waited for
 

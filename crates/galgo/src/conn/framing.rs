@@ -5,7 +5,7 @@ use galgo_proto::{
     h1::{Method, Version},
 };
 
-use super::{DRAIN, Request, wire::Wire};
+use super::{Request, end::DRAIN, wire::Wire};
 use crate::{
     body::{Body, Output, Response},
     handler::status,

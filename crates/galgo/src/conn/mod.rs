@@ -2,6 +2,7 @@
 //!
 //! 1. wait for a request  2. read its head  3. dispatch  4. send  5. log  6. the rest of its body
 
+mod end;
 pub mod framing;
 pub mod front;
 pub mod input;
@@ -12,7 +13,6 @@ pub mod wire;
 
 use std::{
     cell::RefCell,
-    os::fd::AsFd,
     rc::Rc,
     time::{Duration, SystemTime},
 };
@@ -41,16 +41,12 @@ use crate::{
     sock::Sock,
     worker::Worker,
 };
+use end::reset;
 use front::Arrived;
 use input::{Input, RequestBody};
 pub use link::Link;
 use send::{After, Sender};
 use wire::Wire;
-
-/// A request body that nobody read is taken in up to this size, so that the connection can go on.
-const DRAIN: u64 = 256 << 10;
-/// A connection that is closed with unread data lingers this long, so that the response arrives.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// A request that is being answered.
 #[derive(Debug)]
@@ -475,52 +471,6 @@ impl<'w> Conn<'w> {
         self.worker.log(&entry);
         if gone { After::Reset } else { After::Close }
     }
-
-    /// Takes in what is left of a request body, so that the next head is found behind it.
-    async fn rest_of_body(&mut self, body: &mut RequestBody) -> After {
-        let start = body.taken();
-        loop {
-            match body.next(&mut self.input.buf) {
-                Ok(input::Next::End) => {
-                    let owed = body.owed();
-                    return match owed.is_empty() || self.sock.try_write(&owed).is_ok() {
-                        true => After::KeepAlive,
-                        false => After::Reset,
-                    };
-                }
-                Ok(input::Next::Data(n)) if body.taken() - start <= DRAIN => {
-                    body.take(&mut self.input.buf, n);
-                }
-                Ok(input::Next::More) => {
-                    // The response is whole: a reset might overtake it.
-                    if self.input.fill_body().await.is_err() {
-                        return After::Close;
-                    }
-                }
-                _ => return After::Close,
-            }
-        }
-    }
-
-    /// Whether all that has come was read: closing then makes no reset.
-    fn is_drained(&self) -> bool {
-        self.input.buf.is_empty() && rustix::io::ioctl_fionread(&*self.sock) == Ok(0)
-    }
-
-    /// Closes so that what was sent arrives: unread data would make the kernel send a reset, which
-    /// may overtake the response (RFC 9112, 9.6).
-    async fn linger(&mut self) {
-        if rustix::net::shutdown(self.sock.as_fd(), rustix::net::Shutdown::Write).is_err() {
-            return;
-        }
-        let until = Instant::now() + LINGER;
-        let mut last = Buf::default();
-        while matches!(timeout_at(until, last.fill(&self.sock, 64 << 10)).await, Ok(Ok(n)) if n > 0)
-        {
-            let all = last.len();
-            last.consume(all);
-        }
-    }
 }
 
 /// Whether the peer may speak for clients: over FastCGI and SCGI it says who they are. Who may reach a Unix
@@ -536,11 +486,6 @@ fn may_speak(worker: &Worker, speaks: Speaks, link: &Link) -> bool {
         errors.write(Level::Warn, &link.remote, words);
     }
     known || !front
-}
-
-/// Closes so that the client sees that the response was cut.
-fn reset(sock: &Sock) {
-    let _ = rustix::net::sockopt::set_socket_linger(sock.as_fd(), Some(Duration::ZERO));
 }
 
 const LATE_HEAD: Fault = Fault::Client(408, "the request head took longer than head_timeout");

@@ -1,6 +1,8 @@
 //! One request and its response on one connection to an application, with everything that must be watched
 //! at once: both directions, the client, the clocks.
 
+mod gather;
+
 use std::io;
 
 use galgo_proto::{
@@ -17,7 +19,6 @@ use crate::{
     conn::input::{Input, RequestBody},
     fault::Fault,
     log::Source,
-    pace::Pace,
     pool,
     relay::{
         clock::Clocks,
@@ -26,9 +27,6 @@ use crate::{
     },
     sock::Sock,
 };
-
-/// What is read at once of what is no output: a header and its padding fit.
-const FRAMING: usize = 264;
 
 /// A request that an application is answering.
 #[derive(Debug)]
@@ -233,86 +231,6 @@ impl Exchange {
         }
     }
 
-    /// From now on large output may go another way than through `out`, for [`Exchange::pass_on`].
-    pub fn may_splice(&mut self) {
-        self.splices = way() != Way::Copied;
-        if way() == Way::Spliced && self.link.is_some() {
-            self.aside = Aside::take();
-        }
-    }
-
-    /// Whether output goes another way than through `out`.
-    fn goes_aside(&self) -> bool {
-        let held = |aside: &Aside| aside.held() > 0;
-        self.aside
-            .as_ref()
-            .is_some_and(|aside| held(aside) || self.wire.is_large())
-    }
-
-    /// As [`Exchange::turn`], once output goes another way.
-    async fn gather(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
-        let Self {
-            link,
-            aside,
-            wire,
-            errors,
-            out,
-            ..
-        } = self;
-        let (Some(link), Some(aside)) = (link, aside.as_mut().filter(|a| a.held() == 0)) else {
-            return Ok(self.gathered());
-        };
-        let mut take = |conn: &Sock| take(conn, wire, errors, out, aside);
-        let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
-        let end = tokio::select! {
-            biased;
-            end = link.conn.taken(&mut take) => end,
-            tended = tend => return tended.map(|()| Turn::HalfClosed),
-        };
-        self.clocks.moved();
-        match end {
-            Ok(Took::Output) => {}
-            Ok(Took::End(end)) => self.end(end),
-            Ok(Took::Closed) => self.end(self.closed()),
-            Err(e) => self.end(broken(&e)),
-        }
-        Ok(self.gathered())
-    }
-
-    fn gathered(&self) -> Turn {
-        match &self.aside {
-            Some(aside) if aside.held() > 0 => Turn::Waiting(aside.held()),
-            _ => Turn::End,
-        }
-    }
-
-    /// Moves `len` bytes that [`Turn::Waiting`] announced to `to`, while everything else is tended to.
-    pub async fn pass_on(
-        &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
-        to: &Sock,
-        pace: &mut Pace,
-        len: usize,
-    ) -> Result<(), Fault> {
-        let Some(mut aside) = self.aside.take() else {
-            return Ok(());
-        };
-        let moved = async {
-            let mut left = len;
-            while left > 0 {
-                match pace.wait(aside.empty(to, left)).await? {
-                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    n => left -= n,
-                }
-            }
-            Ok(())
-        };
-        self.during(input, body, moved).await?;
-        self.aside = Some(aside);
-        Ok(())
-    }
-
     /// Takes what is there already, without waiting, until `out` holds `most` bytes or the response ends.
     pub fn drain_ready(&mut self, most: usize) {
         while let Some(link) = &self.link
@@ -488,52 +406,6 @@ fn decode(
         }
         if let reply::Event::Stdout(n) | reply::Event::Stderr(n) = event {
             raw = &raw[n..];
-        }
-    }
-}
-
-/// What [`take`] came upon.
-enum Took {
-    /// Enough output, or all there is at the moment.
-    Output,
-    /// The end of the response.
-    End(End),
-    /// The end of the connection.
-    Closed,
-}
-
-/// Takes what is there without waiting: output into `aside`, and what stands between it apart. `None`: nothing
-/// was there.
-fn take(
-    conn: &Sock,
-    wire: &mut Wire,
-    errors: &mut Errors,
-    out: &mut Vec<u8>,
-    aside: &mut Aside,
-) -> io::Result<Option<Took>> {
-    loop {
-        let (output, framing) = match wire {
-            Wire::Fastcgi(reply) => (reply.stdout(), reply.framing()),
-            Wire::Scgi => (usize::MAX, 0),
-        };
-        let mut raw = [0; FRAMING];
-        let there = match output {
-            0 => conn.try_take(&mut raw[..framing.min(FRAMING)])?,
-            most => aside.fill(conn, most)?,
-        };
-        match (there, &mut *wire) {
-            (None, _) => return Ok((aside.held() > 0).then_some(Took::Output)),
-            (Some(0), _) => return Ok(Some(Took::Closed)),
-            (Some(n), Wire::Fastcgi(reply)) if output > 0 => reply.pass(n),
-            (Some(_), Wire::Scgi) => {}
-            (Some(n), Wire::Fastcgi(reply)) => {
-                if let Some(end) = decode(reply, errors, out, &raw[..n]) {
-                    return Ok(Some(Took::End(end)));
-                }
-            }
-        }
-        if aside.is_enough() || !wire.is_large() {
-            return Ok(Some(Took::Output));
         }
     }
 }
