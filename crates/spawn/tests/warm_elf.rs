@@ -158,42 +158,6 @@ fn a_static_program_is_no_template() {
     assert!(why.0.contains("statically"), "{why:?}");
 }
 
-/// OpenSSL has been seeded and used by the template.
-const DRAWS: &str = r#"
-#include <stdio.h>
-int RAND_bytes(unsigned char *to, int count);
-int RAND_priv_bytes(unsigned char *to, int count);
-static void draw(int (*from)(unsigned char *, int)) {
-    unsigned char bytes[12];
-    from(bytes, sizeof bytes);
-    for (unsigned i = 0; i < sizeof bytes; i++)
-        printf("%02x", bytes[i]);
-    puts("");
-}
-__attribute__((constructor)) static void load(void) {
-    unsigned char bytes[32];
-    RAND_bytes(bytes, sizeof bytes);
-    RAND_priv_bytes(bytes, sizeof bytes);
-}
-int main(void) {
-    draw(RAND_bytes);
-    draw(RAND_priv_bytes);
-}
-"#;
-
-#[test]
-fn what_openssl_draws_no_other_child_draws() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = compile(folder.path(), "draws", DRAWS, &["-l:libcrypto.so.3"]);
-    let warm = Warm::load(&program);
-    assert_eq!(warm.loaded.obstacle, None);
-    let mut drawn = std::collections::HashSet::new();
-    for _ in 0..10_000 {
-        drawn.extend(warm.get(&[]).out.lines().map(str::to_owned));
-    }
-    assert_eq!(drawn.len(), 20_000);
-}
-
 /// What a handler of the program's own prints at its end is still printed; OpenSSL's is left out.
 #[test]
 fn handlers_at_the_end_are_called() {
