@@ -126,12 +126,13 @@ async fn compare(worker: &Rc<Worker>, owner: &Owner) -> (String, bool) {
     }
     let mut findings = Findings::default();
     findings.note("GET", &cold, &warm[0]);
+    let posted = pair.ask(worker, &pair.warm, "POST").await;
     let mut posts = Vec::new();
-    for route in [&pair.cold, &pair.cold, &pair.warm] {
-        posts.push(pair.ask(worker, route, "POST").await);
+    // Two suffice where nothing differs; what does may vary from one cold start to the next.
+    while posts.len() < 2 || posts.len() < TIMES && !posted.is_as(&posts) {
+        posts.push(pair.ask(worker, &pair.cold, "POST").await);
     }
-    let posted = posts.split_off(2);
-    findings.note("POST", &posts, &posted[0]);
+    findings.note("POST", &posts, &posted);
     let set = pair.is_set;
     findings.said(&name, median(&cold), median(&warm), set)
 }
@@ -153,6 +154,14 @@ struct Answered {
     /// Status, headers, body, stderr, exit status: named in [`PARTS`].
     parts: [Vec<u8>; 5],
     took: Duration,
+}
+
+impl Answered {
+    /// Each part is as one of the others has it.
+    fn is_as(&self, others: &[Self]) -> bool {
+        let seen = |(at, part)| others.iter().any(|o| &o.parts[at] == part);
+        self.parts.iter().enumerate().all(seen)
+    }
 }
 
 const PARTS: [&str; 5] = ["status", "headers", "body", "stderr", "exit status"];
