@@ -22,6 +22,7 @@ mod programs;
 mod recipe;
 mod reload;
 mod repository;
+mod service;
 mod site;
 #[cfg(feature = "wasm")]
 mod wasm;
