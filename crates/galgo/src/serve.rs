@@ -23,7 +23,7 @@ use crate::{
     listen,
     log::{Level, Logs},
     site::Site,
-    upstream::workers::Watch,
+    upstream::Watch,
     worker::{self, Handed, Peer, Phase, Server, Worker},
 };
 use running::{Running, Taken};

@@ -10,7 +10,7 @@ use crate::{
     admission::Admission,
     config::{self, Config, Handler, Route},
     log::{ErrorLog, Logs},
-    upstream::{Upstream, workers::Crew},
+    upstream::{Crew, Upstream},
     wasm::Wasm,
 };
 

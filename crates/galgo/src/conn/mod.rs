@@ -33,7 +33,6 @@ use crate::{
     pace::Pace,
     proxy,
     route::Named,
-    serve::loopback,
     site::Site,
     sock::Sock,
     worker::Worker,
@@ -214,7 +213,7 @@ impl<'w> Conn<'w> {
             wire: Wire::Http,
         };
         let mut link = Link::of(&*sock, accepted.remote, accepted.local);
-        if !may_speak(worker, &site, accepted.speaks, &link) {
+        if !front::may_speak(worker, &site, accepted.speaks, &link) {
             return None;
         }
         if accepted.speaks == Speaks::Proxied {
@@ -478,21 +477,6 @@ impl<'w> Conn<'w> {
         self.worker.log(&entry);
         if gone { After::Reset } else { After::Close }
     }
-}
-
-/// Whether the peer may speak for clients: over FastCGI and SCGI it says who they are. Who may reach a Unix
-/// socket is for its mode to say.
-fn may_speak(worker: &Worker, site: &Site, speaks: Speaks, link: &Link) -> bool {
-    let front = matches!(speaks, Speaks::FastCgi | Speaks::Scgi);
-    let known = link
-        .remote_ip
-        .is_none_or(|ip| loopback(ip) || site.config.trusted.covers(Some(ip)));
-    if front && !known {
-        let words = "is no front server: add its address to trusted_proxies if it is";
-        let errors = &worker.server.logs.error;
-        errors.write(Level::Warn, &link.remote, words);
-    }
-    known || !front
 }
 
 const LATE_HEAD: Fault = Fault::Client(408, "the request head took longer than head_timeout");

@@ -15,7 +15,7 @@ use crate::{
     config::{Address, Config},
     log::{Level, Logs},
     site::Site,
-    upstream::workers::Watch,
+    upstream::Watch,
     worker::{Handed, Load, Server},
 };
 

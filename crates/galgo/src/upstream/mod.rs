@@ -7,14 +7,15 @@
 //! | `sending` | the request on its way: variables, body, framing |
 //! | `aside` | the pipe through which large output goes from connection to client |
 //! | `exchange` | one request and its response on one connection |
-//! | `slots`, `workers` | processes that galgo starts itself, and who watches them |
+//! | `slots`, `workers`, `crew` | processes that galgo starts itself, who watches them, and on which thread |
 
 mod aside;
 mod connect;
+mod crew;
 pub mod exchange;
 mod sending;
 mod slots;
-pub mod workers;
+mod workers;
 
 use std::{
     collections::VecDeque,
@@ -31,6 +32,7 @@ use rustix::net::RecvFlags;
 use tokio::sync::watch;
 
 pub use connect::{Unreachable, probe};
+pub use crew::{Crew, Watch};
 
 use crate::{
     admission::{Admission, Permit},
