@@ -67,7 +67,9 @@ fn a_replaced_module_is_picked_up_and_never_missing() {
                 assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
             }
         }
-        clients.map(|client| client.join().unwrap());
+        for client in clients {
+            client.join().unwrap();
+        }
     });
 }
 
