@@ -310,3 +310,126 @@ fn request(params: &[u8]) -> Option<Request> {
     }
     Some(Request { run: run?, env })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{self, ENDED};
+    use galgo_proto::{
+        fcgi::{
+            Params, Role,
+            reply::{self, Reply},
+        },
+        vars::Sink,
+    };
+    use std::{
+        io::{Read, Write},
+        os::unix::net::UnixStream,
+    };
+
+    fn pair() -> (UnixStream, Connection) {
+        let (ours, theirs) = wire::connection().unwrap();
+        let ours = UnixStream::from(ours);
+        ours.set_nonblocking(false).unwrap();
+        (ours, Connection::new(theirs))
+    }
+
+    fn asked(name: &str, body: &[u8], whole: bool) -> Vec<u8> {
+        let run = Run {
+            key: [1; 32],
+            profile: 0,
+            memory: 1,
+            cpu: 0,
+            name: name.into(),
+        };
+        let mut bytes = fcgi::begin(ID, Role::Responder, true).to_vec();
+        let mut params = Params::new(ID, &mut bytes);
+        params.put(b"", &run.encode());
+        params.put(b"NAME", name.as_bytes());
+        params.put(b"BAD", b"a\0b");
+        params.finish();
+        for content in [body, b""].into_iter().take(1 + usize::from(whole)) {
+            let header = Header::new(Kind::Stdin, ID, content.len());
+            bytes.extend_from_slice(&header.bytes());
+            bytes.extend_from_slice(content);
+            bytes.extend_from_slice(header.pad());
+        }
+        bytes
+    }
+
+    #[test]
+    fn requests_come_one_after_the_other_whatever_was_read_of_the_one_before() {
+        let (mut server, worker) = pair();
+        for read in 0..4 {
+            server.write_all(&asked("a", b"12345", true)).unwrap();
+            let request = worker.request().unwrap();
+            assert_eq!(request.run.name, b"a");
+            assert_eq!(request.env, b"NAME=a\0");
+            assert_eq!(worker.read(read).unwrap(), &b"12345"[..read]);
+        }
+        server.write_all(&asked("b", b"12345", true)).unwrap();
+        worker.request().unwrap();
+        assert_eq!(worker.read(9).unwrap(), &b"12345"[..]);
+        assert!(worker.read(9).unwrap().is_empty(), "the end");
+        drop(server);
+        assert!(worker.request().is_none());
+    }
+
+    #[test]
+    fn a_body_comes_as_it_is_sent_and_a_hang_up_is_seen_behind_it() {
+        let (mut server, worker) = pair();
+        let bytes = asked("a", b"12345", false);
+        let (now, later) = bytes.split_at(bytes.len() - 6); // within the body and its padding
+        server.write_all(now).unwrap();
+        worker.request().unwrap();
+        assert_eq!(worker.read(9).unwrap(), &b"12"[..]);
+        assert!(!worker.has(Awaited::Input));
+        assert_eq!(worker.read(9), Err(Errno::AGAIN));
+        server.write_all(later).unwrap();
+        assert!(worker.has(Awaited::Input) && !worker.has(Awaited::HangUp));
+        server.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(worker.has(Awaited::HangUp));
+        assert_eq!(worker.read(9).unwrap(), &b"345"[..]);
+        assert!(worker.read(9).unwrap().is_empty());
+    }
+
+    #[test]
+    fn output_of_one_kind_is_one_record_and_the_end_stands_behind_it() {
+        let (mut server, worker) = pair();
+        for (kind, bytes) in [
+            (Kind::Stdout, &b"head\n"[..]),
+            (Kind::Stdout, b"body"),
+            (Kind::Stderr, b"words"),
+            (Kind::Stdout, &[b'x'; MOST + 5]),
+        ] {
+            worker.put(kind, bytes);
+        }
+        worker.end(Ended::NoCode);
+        assert!(worker.push());
+        drop(worker);
+        let mut all = Vec::new();
+        server.read_to_end(&mut all).unwrap();
+        let (mut reply, mut at, mut seen) = (Reply::with_more(ID, ENDED), 0, Vec::new());
+        loop {
+            let Parsed::Complete(event, used) = reply.step(&all[at..]).unwrap() else {
+                panic!("it is cut");
+            };
+            seen.push(event);
+            at += used;
+            match event {
+                reply::Event::Stdout(n) | reply::Event::Stderr(n) => at += n,
+                reply::Event::End(..) => break,
+                reply::Event::StdoutEnd => {}
+            }
+        }
+        let wanted = [
+            reply::Event::Stdout(9),
+            reply::Event::Stderr(5),
+            reply::Event::Stdout(MOST),
+            reply::Event::Stdout(5),
+            reply::Event::End(0, Outcome::Complete),
+        ];
+        assert_eq!((seen.as_slice(), at), (&wanted[..], all.len()));
+        assert_eq!(Ended::decode(reply.more()), Some(Ended::NoCode));
+    }
+}
