@@ -152,7 +152,7 @@ mod own {
     fn a_body_that_is_not_read_is_nobody_elses() {
         let server = site(&[("a.wasm", programs::hello()), ("b.wasm", programs::echo())]).start();
         let mut client = server.connect();
-        for length in [1, 7, 8, 5_000, 70_000, 400_000] {
+        for length in [1, 7, 8, 5_000, 70_000] {
             for n in 0..5 {
                 client.post("/cgi-bin/a.wasm", &vec![b'x'; length]);
                 assert_eq!(client.reply().text(), "yes\n", "{length}");
