@@ -2,12 +2,12 @@
 //!
 //! wasmtime never runs in the server. A module is compiled by a process of its own, which reads the
 //! module and writes machine code and can do nothing else, and it is run by a worker process that
-//! sees the folders it was given and nothing else. The server talks to the worker over one
-//! SOCK_SEQPACKET socket: variables and descriptors in, how it ended out.
+//! sees the folders it was given and nothing else. The server talks to the worker as to a FastCGI
+//! application, over connections that it hands to it: variables and body in, output and how it ended out.
 //!
 //! | room | holds |
 //! |---|---|
-//! | [`runtime`] | the server's side: keeps the worker up, has modules compiled, starts [`Instance`]s |
+//! | [`runtime`] | the server's side: keeps the worker up, has modules compiled, makes and keeps connections |
 //! | [`wire`] | what the two say to each other |
 //! | [`worker`] | the worker process |
 //! | [`compile`] | the process that compiles one module |
@@ -25,4 +25,4 @@ mod sandbox;
 pub mod wire;
 pub mod worker;
 
-pub use runtime::{Found, Instance, Launch, Profile, Runtime, Settings, StartFault};
+pub use runtime::{Found, Profile, Runtime, Seat, Settings, StartFault};

@@ -1,5 +1,9 @@
-//! What the server and the worker say to each other: one packet a message on a SOCK_SEQPACKET
-//! socket, descriptors beside it (SCM_RIGHTS).
+//! What the server and the worker say to each other.
+//!
+//! On the socket that the worker is started with (SOCK_SEQPACKET), one packet a message, descriptors beside it
+//! (SCM_RIGHTS): what it may see, code to load, and connections. On each of those one request after the other, as
+//! to a FastCGI application: its variables, one without a name that says what to run ([`Run`]), its body; then
+//! its output, its words for the log, and how it ended ([`Ended`]), behind what END_REQUEST has.
 //!
 //! A message that is longer than [`INLINE`] travels as a memfd, the last of its descriptors, for a
 //! packet may not be larger than the socket's buffer.
@@ -21,8 +25,8 @@ use rustix::{
     io::Errno,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv,
-        recvmsg, send, sendmsg, socketpair,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+        sendmsg, socketpair,
     },
 };
 
@@ -31,17 +35,23 @@ pub const INLINE: usize = 32 << 10;
 /// Bytes of a message in a memfd.
 const MOST: u64 = 16 << 20;
 /// Descriptors of a message, the memfd included.
-const DESCRIPTORS: usize = 5;
+const DESCRIPTORS: usize = 2;
 
 /// A pair of connected sockets that keep messages apart, closed on exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    sockets(SocketType::SEQPACKET)
+}
+
+/// A connection: our end, which does not wait, and the worker's.
+pub fn connection() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = sockets(SocketType::STREAM)?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok((ours, theirs))
+}
+
+fn sockets(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
-    Ok(socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        flags,
-        None,
-    )?)
+    Ok(socketpair(AddressFamily::UNIX, kind, flags, None)?)
 }
 
 /// Sends one message, without waiting: `WouldBlock` where the socket is full.
@@ -185,8 +195,8 @@ pub enum Message {
     Load(Key),
     /// This code will not be asked for again.
     Forget(Key),
-    /// Run; beside it standard input, output, error and the control socket.
-    Run(Run),
+    /// Serve this connection, which stands beside it.
+    Connect,
 }
 
 /// What the worker may see.
@@ -209,7 +219,10 @@ pub struct Profile {
     pub network: bool,
 }
 
-/// One run.
+/// The id of the one request on a connection.
+pub const ID: u16 = 1;
+
+/// What to run: the value of the variable without a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// The code.
@@ -222,8 +235,29 @@ pub struct Run {
     pub cpu: u64,
     /// `argv[0]`.
     pub name: Vec<u8>,
-    /// The environment: `NAME=value\0` one behind the other.
-    pub env: Vec<u8>,
+}
+
+impl Run {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        to.bytes(&self.key).number(self.profile);
+        to.number(self.memory).number(self.cpu).bytes(&self.name);
+        to.0
+    }
+
+    /// From bytes; `None`: they are none.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut from = Reader(bytes);
+        let run = Self {
+            key: from.bytes()?.try_into().ok()?,
+            profile: from.number()?,
+            memory: from.number()?,
+            cpu: from.number()?,
+            name: from.bytes()?.to_vec(),
+        };
+        from.0.is_empty().then_some(run)
+    }
 }
 
 impl Message {
@@ -245,11 +279,7 @@ impl Message {
             }
             Self::Load(key) => drop(to.number(1).bytes(key)),
             Self::Forget(key) => drop(to.number(2).bytes(key)),
-            Self::Run(run) => {
-                to.number(3).bytes(&run.key).number(run.profile);
-                to.number(run.memory).number(run.cpu);
-                to.bytes(&run.name).bytes(&run.env);
-            }
+            Self::Connect => drop(to.number(3)),
         }
         to.0
     }
@@ -261,14 +291,7 @@ impl Message {
             0 => Self::Setup(setup(&mut from)?),
             1 => Self::Load(from.bytes()?.try_into().ok()?),
             2 => Self::Forget(from.bytes()?.try_into().ok()?),
-            3 => Self::Run(Run {
-                key: from.bytes()?.try_into().ok()?,
-                profile: from.number()?,
-                memory: from.number()?,
-                cpu: from.number()?,
-                name: from.bytes()?.to_vec(),
-                env: from.bytes()?.to_vec(),
-            }),
+            3 => Self::Connect,
             _ => return None,
         };
         from.0.is_empty().then_some(message)
@@ -295,7 +318,7 @@ fn setup(from: &mut Reader<'_>) -> Option<Setup> {
     Some(setup)
 }
 
-/// What the worker says of a run, on its control socket.
+/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// It ran.
@@ -304,54 +327,52 @@ pub enum Ended {
     NoCode,
 }
 
-/// Sends how a run ended. The server may have lost interest, which is no error.
-pub fn send_ended(control: impl AsFd, ended: Ended) {
-    let mut to = Writer::default();
-    match ended {
-        Ended::NoCode => to.number(2),
-        Ended::Exit(exit) => {
-            let (kind, status) = match exit.status {
-                Status::Code(n) => (0, n),
-                Status::Signal(n) => (1, n),
-            };
-            let nanos = |t: Duration| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX);
-            to.number(kind).number(u64::from(status.cast_unsigned()));
-            to.number(nanos(exit.user)).number(nanos(exit.system));
-            to.number(exit.max_rss)
+/// Bytes of an [`Ended`].
+pub const ENDED: usize = 40;
+
+impl Ended {
+    /// As bytes.
+    pub fn encode(self) -> [u8; ENDED] {
+        let nanos = |t: Duration| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX);
+        let numbers = match self {
+            Self::NoCode => [2, 0, 0, 0, 0],
+            Self::Exit(exit) => {
+                let (kind, status) = match exit.status {
+                    Status::Code(n) => (0, n),
+                    Status::Signal(n) => (1, n),
+                };
+                let status = u64::from(status.cast_unsigned());
+                let (user, system) = (nanos(exit.user), nanos(exit.system));
+                [kind, status, user, system, exit.max_rss]
+            }
+        };
+        let mut bytes = [0; ENDED];
+        for (to, number) in bytes.chunks_mut(8).zip(numbers) {
+            to.copy_from_slice(&number.to_le_bytes());
         }
-    };
-    let _ = send(control, &to.0, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-}
-
-/// Takes how a run ended, without waiting. `Ok(None)`: the worker is gone.
-///
-/// # Errors
-/// `WouldBlock`: it has not ended yet.
-pub fn take_ended(control: impl AsFd) -> io::Result<Option<Ended>> {
-    let mut bytes = [0; 64];
-    let (length, _) = match recv(control, &mut bytes, RecvFlags::DONTWAIT) {
-        Err(Errno::CONNRESET) => return Ok(None),
-        other => other?,
-    };
-    Ok(bytes.get(..length).and_then(decode_ended))
-}
-
-fn decode_ended(bytes: &[u8]) -> Option<Ended> {
-    let mut from = Reader(bytes);
-    let kind = from.number()?;
-    if kind == 2 {
-        return Some(Ended::NoCode);
+        bytes
     }
-    let status = u32::try_from(from.number()?).ok()?.cast_signed();
-    Some(Ended::Exit(Exit {
-        status: match kind {
-            0 => Status::Code(status),
-            _ => Status::Signal(status),
-        },
-        user: Duration::from_nanos(from.number()?),
-        system: Duration::from_nanos(from.number()?),
-        max_rss: from.number()?,
-    }))
+
+    /// From bytes; `None`: they are none.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut from = Reader(bytes);
+        let kind = from.number()?;
+        let status = u32::try_from(from.number()?).ok()?.cast_signed();
+        let mut exit = |status| {
+            Some(Self::Exit(Exit {
+                status,
+                user: Duration::from_nanos(from.number()?),
+                system: Duration::from_nanos(from.number()?),
+                max_rss: from.number()?,
+            }))
+        };
+        match kind {
+            0 => exit(Status::Code(status)),
+            1 => exit(Status::Signal(status)),
+            2 => Some(Self::NoCode),
+            _ => None,
+        }
+    }
 }
 
 /// Reads all of a descriptor, up to `most` bytes.
@@ -364,15 +385,16 @@ pub(crate) fn read_text(fd: OwnedFd, most: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
-    fn run(env: usize) -> Message {
-        Message::Run(Run {
-            key: [7; 32],
-            profile: 3,
-            memory: 1 << 20,
-            cpu: 0,
-            name: b"/cgi-bin/\xff".to_vec(),
-            env: vec![b'x'; env],
+    fn setup(cache: usize) -> Message {
+        Message::Setup(Setup {
+            cache: vec![b'c'; cache],
+            instances: 9,
+            profiles: vec![Profile {
+                folders: vec![("/data".into(), b"/srv".to_vec(), true)],
+                network: true,
+            }],
         })
     }
 
@@ -380,9 +402,10 @@ mod tests {
     fn messages_arrive_whole_with_their_descriptors_however_long() {
         let (ours, theirs) = pair().unwrap();
         for (message, fds) in [
-            (run(0), 1),
-            (run(INLINE), 4),
-            (run(1 << 20), 4),
+            (setup(1), 0),
+            (setup(INLINE), 0),
+            (setup(1 << 20), 1),
+            (Message::Connect, 1),
             (Message::Load([1; 32]), 0),
             (Message::Forget([2; 32]), 0),
         ] {
@@ -399,39 +422,44 @@ mod tests {
 
     #[test]
     fn what_is_cut_is_no_message() {
-        let setup = Message::Setup(Setup {
-            cache: b"/c".to_vec(),
-            instances: 9,
-            profiles: vec![Profile {
-                folders: vec![("/data".into(), b"/srv".to_vec(), true)],
-                network: true,
-            }],
-        });
-        for message in [setup, run(9)] {
-            let bytes = message.encode();
-            assert_eq!(Message::decode(&bytes), Some(message));
-            for length in 0..bytes.len() {
-                assert_eq!(Message::decode(&bytes[..length]), None);
-            }
+        let message = setup(3);
+        let bytes = message.encode();
+        assert_eq!(Message::decode(&bytes), Some(message));
+        for length in 0..bytes.len() {
+            assert_eq!(Message::decode(&bytes[..length]), None);
+        }
+        let run = Run {
+            key: [7; 32],
+            profile: 3,
+            memory: 1 << 20,
+            cpu: 0,
+            name: b"/cgi-bin/\xff".to_vec(),
+        };
+        let bytes = run.encode();
+        assert_eq!(Run::decode(&bytes), Some(run));
+        for length in 0..bytes.len() {
+            assert_eq!(Run::decode(&bytes[..length]), None);
         }
     }
 
     #[test]
-    fn an_exit_comes_back_as_it_was_and_a_dead_worker_is_noticed() {
-        let exit = Exit {
-            status: Status::Signal(9),
-            user: Duration::from_micros(5),
-            system: Duration::ZERO,
-            max_rss: 65536,
+    fn an_exit_comes_back_as_it_was() {
+        let exit = |status| {
+            Ended::Exit(Exit {
+                status,
+                user: Duration::from_micros(5),
+                system: Duration::ZERO,
+                max_rss: 65536,
+            })
         };
-        let (ours, theirs) = pair().unwrap();
-        let early = take_ended(&ours).unwrap_err();
-        assert_eq!(early.kind(), io::ErrorKind::WouldBlock);
-        for ended in [Ended::Exit(exit), Ended::NoCode] {
-            send_ended(&theirs, ended);
-            assert_eq!(take_ended(&ours).unwrap(), Some(ended));
+        for ended in [
+            exit(Status::Signal(9)),
+            exit(Status::Code(3)),
+            Ended::NoCode,
+        ] {
+            assert_eq!(Ended::decode(&ended.encode()), Some(ended));
         }
-        drop(theirs);
-        assert_eq!(take_ended(&ours).unwrap(), None);
+        assert_eq!(Ended::decode(&[9; ENDED]), None);
+        assert_eq!(Ended::decode(&[]), None);
     }
 }

@@ -28,7 +28,7 @@ use crate::{
     sock::Sock,
     upstream::{
         Lease, Unreachable, Upstream,
-        exchange::{Begun, Exchange},
+        exchange::{Begun, Exchange, Seat},
     },
     worker::Worker,
 };
@@ -190,7 +190,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         let begun = Begun {
             conn,
             kept,
-            lease,
+            seat: Seat::Application(lease),
             clocks: Clocks::start(options, "the connection to the application was closed"),
             max_stderr: options.max_stderr,
             source: self.source(),

@@ -1,10 +1,6 @@
-//! A process, or what stands for one, watched without being waited for.
+//! A process, watched without being waited for.
 
-use std::{
-    io,
-    os::fd::{AsRawFd, RawFd},
-    time::Duration,
-};
+use std::time::Duration;
 
 use galgo_spawn::{Child, Exit, Status};
 use tokio::{
@@ -13,54 +9,6 @@ use tokio::{
 };
 
 use crate::{sock::register, tick};
-
-/// What runs a program: both have a descriptor that becomes readable when it has ended, and are ended
-/// by being dropped.
-#[derive(Debug)]
-pub enum Running {
-    /// A process.
-    Native(Child),
-    /// An instance of a module in the wasm worker.
-    #[cfg(feature = "wasm")]
-    Wasm(galgo_wasm::Instance),
-}
-
-impl Running {
-    fn has_exited(&self) -> bool {
-        match self {
-            Self::Native(child) => child.has_exited().unwrap_or(true),
-            #[cfg(feature = "wasm")]
-            Self::Wasm(instance) => instance.has_ended(),
-        }
-    }
-
-    fn try_wait(&mut self) -> io::Result<Option<Exit>> {
-        match self {
-            Self::Native(child) => child.try_wait(),
-            #[cfg(feature = "wasm")]
-            Self::Wasm(instance) => instance.try_wait(),
-        }
-    }
-
-    fn signal(&self, signal: i32) {
-        match self {
-            // It fails only where the group has ended already.
-            Self::Native(child) => drop(child.signal_group(signal)),
-            #[cfg(feature = "wasm")]
-            Self::Wasm(instance) => instance.end(),
-        }
-    }
-}
-
-impl AsRawFd for Running {
-    fn as_raw_fd(&self) -> RawFd {
-        match self {
-            Self::Native(child) => child.as_raw_fd(),
-            #[cfg(feature = "wasm")]
-            Self::Wasm(instance) => instance.as_raw_fd(),
-        }
-    }
-}
 
 /// A process, registered with the event loop only when somebody has to wait for it.
 #[derive(Debug)]
@@ -74,13 +22,13 @@ pub(super) struct Process {
 
 #[derive(Debug)]
 enum State {
-    Idle(Running),
-    Watched(AsyncFd<Running>),
+    Idle(Child),
+    Watched(AsyncFd<Child>),
     Gone,
 }
 
 impl Process {
-    pub(super) fn new(child: Running) -> Self {
+    pub(super) fn new(child: Child) -> Self {
         Self {
             state: State::Idle(child),
             looked: Instant::now(),
@@ -106,8 +54,8 @@ impl Process {
         if self.exited.is_none() && now >= self.looked + grace {
             self.looked = now;
             let gone = match &self.state {
-                State::Idle(child) => child.has_exited(),
-                State::Watched(fd) => fd.get_ref().has_exited(),
+                State::Idle(child) => child.has_exited().unwrap_or(true),
+                State::Watched(fd) => fd.get_ref().has_exited().unwrap_or(true),
                 State::Gone => true,
             };
             self.exited = gone.then_some(now);
@@ -145,11 +93,12 @@ impl Process {
     }
 
     pub(super) fn signal(&self, signal: i32) {
-        match &self.state {
-            State::Idle(child) => child.signal(signal),
-            State::Watched(fd) => fd.get_ref().signal(signal),
-            State::Gone => {}
-        }
+        // It fails only where the group has ended already.
+        let _ = match &self.state {
+            State::Idle(child) => child.signal_group(signal),
+            State::Watched(fd) => fd.get_ref().signal_group(signal),
+            State::Gone => Ok(()),
+        };
     }
 }
 

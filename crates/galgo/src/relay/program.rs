@@ -3,12 +3,12 @@
 
 use std::{io, time::Duration};
 
-use galgo_spawn::{Exit, Status};
+use galgo_spawn::{Child, Exit, Status};
 
 use super::{
     clock::Clocks,
     errors::Errors,
-    process::{Process, Running, how},
+    process::{Process, how},
     tend::{Tended, tend},
 };
 use crate::{
@@ -37,7 +37,7 @@ pub(crate) const SPLICE_LEAST: usize = 16 << 10;
 /// Who dies of a signal closes its output on the way: the signal is known within this, or there is none.
 const VERDICT: Duration = Duration::from_millis(20);
 /// How long a process may go on after it closed its output, before it is told to end.
-const LINGER: Duration = Duration::from_secs(2);
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// A program that is answering a request.
 #[derive(Debug)]
@@ -70,8 +70,8 @@ pub struct Program {
 /// The descriptors and rules a program runs under.
 #[derive(Debug)]
 pub struct Started {
-    /// The process, or what stands for one.
-    pub running: Running,
+    /// The process.
+    pub child: Child,
     /// The template it was forked from; `None` where it was executed.
     pub born: Option<Born>,
     /// Our end of its standard input; `None` where it reads a file or nothing.
@@ -112,7 +112,7 @@ impl Program {
     pub fn new(s: Started) -> Self {
         let errors = Errors::new(s.stderr, s.max_stderr, s.source);
         Self {
-            process: Process::new(s.running),
+            process: Process::new(s.child),
             exit: None,
             born: s.born,
             signalled: false,

@@ -1,4 +1,4 @@
-//! Who is answering a request: a process of its own, or an application that stays. What sends the response
+//! Who is answering a request: a process of its own, or an application that stays, or an instance of a module. What sends the response
 //! on does not care which.
 
 use galgo_spawn::{Exit, Status};
@@ -17,7 +17,7 @@ use crate::{
 pub enum Speaker {
     /// A process of its own.
     Program(Box<Program>),
-    /// An application, over a connection.
+    /// An application, or an instance of a module, over a connection.
     Exchange(Box<Exchange>),
 }
 
@@ -118,15 +118,18 @@ impl Speaker {
     pub async fn cut(&mut self) -> Option<Fault> {
         match self {
             Self::Program(p) => p.killed().await,
-            Self::Exchange(e) => e.verdict(),
+            Self::Exchange(e) => e.cut(),
         }
     }
 
     /// Output has ended: the exit status of the process, if it exits soon; 128 and the signal where one ended it. 0 is said of
     /// others.
     pub async fn exit_status(&mut self) -> u32 {
-        let Self::Program(p) = self else { return 0 };
-        match p.exit().await.map(|exit| exit.status) {
+        let exit = match self {
+            Self::Program(p) => p.exit().await,
+            Self::Exchange(e) => e.exit(),
+        };
+        match exit.map(|exit| exit.status) {
             Some(Status::Code(code)) => code.unsigned_abs(),
             Some(Status::Signal(signal)) => 128 + signal.unsigned_abs(),
             None => 0,
@@ -137,10 +140,7 @@ impl Speaker {
     pub fn finish(self, done: impl FnOnce(Option<Exit>) + 'static) {
         match self {
             Self::Program(p) => p.finish(done),
-            Self::Exchange(e) => {
-                e.finish();
-                done(None);
-            }
+            Self::Exchange(e) => e.finish(done),
         }
     }
 
@@ -148,10 +148,7 @@ impl Speaker {
     pub fn abandon(self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
         match self {
             Self::Program(p) => p.abandon(client_left, done),
-            Self::Exchange(e) => {
-                e.abandon();
-                done(None);
-            }
+            Self::Exchange(e) => e.abandon(client_left, done),
         }
     }
 
@@ -159,7 +156,7 @@ impl Speaker {
     pub async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
         match self {
             Self::Program(p) => p.post_mortem(end).await,
-            Self::Exchange(e) => (None, e.stderr_tail()),
+            Self::Exchange(e) => e.post_mortem(end).await,
         }
     }
 

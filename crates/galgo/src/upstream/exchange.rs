@@ -2,16 +2,17 @@
 //! at once: both directions, the client, the clocks.
 
 mod gather;
+mod seat;
 
-use std::io;
+use std::{io, time::Duration};
 
 use galgo_proto::{
     Parsed,
     fcgi::{self, Outcome, reply},
 };
+use galgo_spawn::{Exit, Status};
 
 use super::{
-    Lease,
     aside::Aside,
     sending::{Fed, ID, Sending},
 };
@@ -22,13 +23,16 @@ use crate::{
     pool,
     relay::{
         clock::Clocks,
-        program::{SPLICE_LEAST, Turn, Way, send_failed, way},
+        process::how,
+        program::{LINGER, SPLICE_LEAST, Turn, Way, send_failed, way},
         stderr::Lines,
     },
     sock::Sock,
 };
 
-/// A request that an application is answering.
+pub use seat::Seat;
+
+/// A request that an application, or an instance of a module, is answering.
 #[derive(Debug)]
 pub struct Exchange {
     /// The connection and the place it takes; `None` once the response has ended.
@@ -50,12 +54,16 @@ pub struct Exchange {
     kept: bool,
     /// What is wrong with how the response ended.
     verdict: Option<Fault>,
+    /// How the instance ended; of an application nobody knows.
+    exit: Option<Exit>,
+    /// Let an instance finish when the client has gone.
+    run_to_completion: bool,
 }
 
 #[derive(Debug)]
 struct Link {
     conn: Sock,
-    lease: Lease,
+    seat: Seat,
 }
 
 /// How a response is framed.
@@ -105,7 +113,7 @@ pub struct Begun {
     /// It has served another request before.
     pub kept: bool,
     /// The place it takes.
-    pub lease: Lease,
+    pub seat: Seat,
     /// Clocks, running already.
     pub clocks: Clocks,
     /// Bytes of standard error that go to the log.
@@ -126,7 +134,7 @@ impl Exchange {
         put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
     ) -> Result<Self, E> {
         let head = super::sending::fastcgi_head(role, keep, put)?;
-        let wire = Wire::Fastcgi(reply::Reply::new(ID));
+        let wire = Wire::Fastcgi(reply::Reply::with_more(ID, begun.seat.more()));
         Ok(Self::new(begun, wire, Sending::fastcgi(head)))
     }
 
@@ -149,11 +157,18 @@ impl Exchange {
         self
     }
 
+    /// Whether an instance may finish when its client has gone.
+    #[must_use]
+    pub fn run_to_completion(mut self, may: bool) -> Self {
+        self.run_to_completion = may;
+        self
+    }
+
     fn new(begun: Begun, wire: Wire, sending: Sending) -> Self {
         Self {
             link: Some(Link {
                 conn: begun.conn,
-                lease: begun.lease,
+                seat: begun.seat,
             }),
             good: None,
             wire,
@@ -169,6 +184,8 @@ impl Exchange {
             heard: false,
             kept: begun.kept,
             verdict: None,
+            exit: None,
+            run_to_completion: false,
         }
     }
 
@@ -279,7 +296,7 @@ impl Exchange {
             Ok(_) => {
                 self.heard = true;
                 if let Some(link) = &mut self.link {
-                    link.lease.heard();
+                    link.seat.heard();
                 }
                 pool::room(&mut self.out);
                 let end = match &mut self.wire {
@@ -311,31 +328,118 @@ impl Exchange {
     fn end(&mut self, end: End) {
         self.errors.finish();
         let Some(link) = self.link.take() else { return };
+        self.exit = match &self.wire {
+            Wire::Fastcgi(reply) if reply.is_over() => link.seat.ended(reply.more()),
+            _ => link.seat.gone(),
+        };
         match end {
             End::Whole { reusable: true } if self.sending.is_done() => {
                 self.good = Some(link);
             }
             End::Whole { .. } => {}
-            End::Broken(fault) => self.verdict = Some(fault),
+            // How an instance ended says it better.
+            End::Broken(fault) if self.exit.is_none() => self.verdict = Some(fault),
+            End::Broken(_) => {}
         }
     }
 
-    /// The response was sent on, and was one: the connection may serve another request.
-    pub fn finish(mut self) {
-        match self.good.take() {
-            Some(link) => link.lease.give_back(link.conn),
-            None => self.abandon(),
+    /// How the instance ended, once it has.
+    pub fn exit(&self) -> Option<Exit> {
+        self.exit
+    }
+
+    /// Output has ended: whether that was the end of a response.
+    pub fn cut(&self) -> Option<Fault> {
+        match self.exit {
+            Some(Exit {
+                status: status @ Status::Signal(_),
+                ..
+            }) => Some(Fault::Script(format!(
+                "the program did not finish its response: it was ended {}",
+                how(status)
+            ))),
+            _ => self.verdict(),
         }
+    }
+
+    /// The response was sent on, and was one: the connection may serve another request. `done` is told how an
+    /// instance ended.
+    pub fn finish(mut self, done: impl FnOnce(Option<Exit>) + 'static) {
+        if let Some(link) = self.good.take() {
+            link.seat.give_back(link.conn);
+            return done(self.exit);
+        }
+        let patience = match self.run_to_completion {
+            true => self.clocks.total_left(),
+            false => LINGER,
+        };
+        self.leave(patience, done);
     }
 
     /// Gives the request up: the application is told, and the connection closed.
-    pub fn abandon(mut self) {
-        let Some(link) = self.link.take() else { return };
+    pub fn abandon(self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
+        let patience = match client_left && self.run_to_completion {
+            true => self.clocks.total_left(),
+            false => Duration::ZERO,
+        };
+        self.leave(patience, done);
+    }
+
+    /// Nobody wants what still comes. An instance has `patience` to end by itself, in the background.
+    fn leave(mut self, patience: Duration, done: impl FnOnce(Option<Exit>) + 'static) {
+        let Some(link) = &self.link else {
+            return done(self.exit);
+        };
+        if link.seat.waits() {
+            tokio::task::spawn_local(async move {
+                self.see_out(patience).await;
+                if let Some(link) = self.good.take() {
+                    link.seat.give_back(link.conn);
+                }
+                done(self.exit);
+            });
+            return;
+        }
         if matches!(self.wire, Wire::Fastcgi(_)) && self.sending.is_between() {
             // Who does not take these few bytes sees the connection close.
             let _ = link.conn.try_write(&fcgi::abort(ID));
         }
         self.errors.finish();
+        done(None);
+    }
+
+    /// The response is none. Gives an instance a moment to end and to say why, unless it must `end` at once.
+    pub async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
+        if self.link.as_ref().is_some_and(|link| link.seat.waits()) {
+            let patience = if end { Duration::ZERO } else { LINGER };
+            self.see_out(patience).await;
+        }
+        (self.exit, self.stderr_tail())
+    }
+
+    /// Waits until an instance has ended; after `patience` it is told to.
+    async fn see_out(&mut self, patience: Duration) {
+        let ends_input = match &self.link {
+            Some(link) => self.sending.cut(&link.conn),
+            None => return,
+        };
+        if ends_input && tokio::time::timeout(patience, self.discard()).await.is_ok() {
+            return;
+        }
+        if let Some(link) = &self.link {
+            let _ = rustix::net::shutdown(&link.conn, rustix::net::Shutdown::Write);
+            let _ = tokio::time::timeout(LINGER, self.discard()).await;
+        }
+        self.good = None;
+    }
+
+    async fn discard(&mut self) {
+        while let Some(link) = &self.link {
+            let mut raw = Vec::new();
+            let read = link.conn.read_later(&mut raw).await;
+            self.receive(read, raw);
+            self.out.clear();
+        }
     }
 }
 

@@ -101,6 +101,15 @@ impl Sending {
         self.queue.is_empty() && self.open == 0 && !self.closed
     }
 
+    /// Ends the body here, if that can be said; whether it has ended.
+    pub(super) fn cut(&mut self, conn: &Sock) -> bool {
+        if self.is_between() && !self.over {
+            let end = Header::new(Kind::Stdin, ID, 0).bytes();
+            self.over = matches!(conn.try_write(&end), Ok(Some(fcgi::HEADER)));
+        }
+        self.is_done() || self.closed
+    }
+
     /// Moves a piece of the request to the application; without one to move, watches the client.
     pub(super) async fn feed(
         &mut self,
@@ -144,7 +153,15 @@ impl Sending {
             (Next::Data(n), None) => &input.buf.bytes()[..n.min(self.open)],
             _ => &[],
         };
-        let parts = [IoSlice::new(&self.queue), IoSlice::new(data)];
+        let data_len = data.len();
+        // The end of the body goes with its last piece: who is asked is woken once.
+        let last = self.framed && data.len() == self.open && self.is_last(body, data.len());
+        let end = Header::new(Kind::Stdin, ID, 0).bytes();
+        let (pad, end): (&[u8], &[u8]) = match last {
+            true => (self.header.pad(), &end),
+            false => (&[], &[]),
+        };
+        let parts = [&self.queue[..], data, pad, end].map(IoSlice::new);
         let written = tokio::select! {
             biased;
             written = conn.write(&parts) => written,
@@ -156,12 +173,22 @@ impl Sending {
             Ok(n) => {
                 let ours = n.min(self.queue.len());
                 self.queue.drain(..ours);
-                self.took(input, body, n - ours);
+                let theirs = (n - ours).min(data_len);
+                self.took(input, body, theirs);
+                if last && theirs == data_len {
+                    self.end();
+                    self.queue.drain(..n - ours - theirs);
+                }
             }
             // It closed its side. What it said before that is still to be read.
             Err(_) => self.closed = true,
         }
         Ok(Fed::Moved)
+    }
+
+    /// Whether these many bytes are the last of a body whose length is known.
+    fn is_last(&self, body: &RequestBody, n: usize) -> bool {
+        self.file.is_none() && n > 0 && body.left() == Some(n as u64)
     }
 
     /// Begins a record for `n` bytes of data, unless one is open.

@@ -2,8 +2,16 @@
 
 use std::{convert::Infallible, path::Path, sync::Arc};
 
-use super::Launch;
-use crate::{config::Config, fault::Fault, log::Logs, relay::process::Running, route::Found};
+use galgo_spawn::Exit;
+
+use crate::{
+    admission::Permit,
+    config::{Cgi, Config},
+    fault::Fault,
+    log::Logs,
+    route::Found,
+    sock::Sock,
+};
 
 const WITHOUT: &str =
     "is a WebAssembly module, and this galgo was built without them (Cargo feature `wasm`)";
@@ -38,8 +46,33 @@ impl Wasm {
     /// # Errors
     /// Never called.
     #[allow(clippy::unused_async)]
-    pub async fn launch(&self, launch: Launch<'_>) -> Result<Running, Fault> {
-        match launch.code {}
+    pub async fn connect(&self, code: Code, _permit: Permit) -> Result<(Sock, Seat), Fault> {
+        match code {}
+    }
+
+    pub fn run(&self, code: Code, _cgi: &Cgi, _name: &[u8]) -> Vec<u8> {
+        match code {}
+    }
+}
+
+/// There is none.
+#[derive(Debug)]
+pub struct Seat(Infallible);
+
+#[allow(missing_docs)]
+impl Seat {
+    pub const MORE: usize = 0;
+
+    pub fn ended(&self, _more: &[u8]) -> Exit {
+        match self.0 {}
+    }
+
+    pub fn gone(&self) -> Exit {
+        match self.0 {}
+    }
+
+    pub fn give_back(self, _conn: Sock) {
+        match self.0 {}
     }
 }
 
@@ -55,10 +88,7 @@ pub fn examine(_file: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        config::{Cgi, CgiRoot},
-        route,
-    };
+    use crate::{config::CgiRoot, route};
 
     #[test]
     fn a_module_is_refused_with_a_sentence_and_never_shown() {

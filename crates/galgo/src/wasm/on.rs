@@ -9,22 +9,22 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::FileId;
+use galgo_spawn::{Exit, FileId};
 pub use galgo_wasm::runtime::examine;
-use galgo_wasm::{Found as Module, Profile, Runtime, Settings, StartFault};
+use galgo_wasm::{Found as Module, Profile, Runtime, Settings, StartFault, wire};
 use rustix::{
     fs::{Mode, OFlags, open},
     process::{Gid, Uid, geteuid},
 };
 
-use super::Launch;
 use crate::{
+    admission::Permit,
     cli::programs,
-    config::{Config, Handler, Sight},
+    config::{Cgi, Config, Handler, Sight},
     fault::Fault,
     log::{Level, Logs},
-    relay::process::Running,
     route::{self, Found},
+    sock::Sock,
 };
 
 /// Linear memory of an instance where `memory` says nothing: no module gets what the machine has.
@@ -147,30 +147,15 @@ impl Wasm {
         }
     }
 
-    /// Starts an instance.
+    /// A connection to the worker, for one run of this code.
     ///
     /// # Errors
     /// The worker takes none.
-    pub async fn launch(&self, launch: Launch<'_>) -> Result<Running, Fault> {
+    pub async fn connect(&self, code: Code, permit: Permit) -> Result<(Sock, Seat), Fault> {
         let runtime = self.runtime()?;
-        let limits = &launch.cgi.options.limits;
-        let sight = self
-            .needs
-            .profiles
-            .iter()
-            .position(|p| *p == launch.cgi.sight);
-        let launch = galgo_wasm::Launch {
-            key: launch.code,
-            profile: sight.unwrap_or(usize::MAX),
-            memory: limits.memory.unwrap_or(MEMORY),
-            cpu: limits.cpu,
-            name: launch.script_name,
-            env: launch.env.bytes(),
-            stdio: launch.stdio,
-        };
         for _ in 0..TRIES {
-            match runtime.launch(&launch) {
-                Ok(instance) => return Ok(Running::Wasm(instance)),
+            match runtime.connect(code) {
+                Ok((fd, seat)) => return Ok((Sock::new(fd), Seat { seat, permit })),
                 Err(StartFault::Busy) => tokio::time::sleep(PAUSE).await,
                 Err(StartFault::Failed(e)) => {
                     return Err(Fault::Internal(format!("starting an instance: {e}")));
@@ -178,6 +163,20 @@ impl Wasm {
             }
         }
         Err(Fault::Busy("the wasm worker takes no more programs"))
+    }
+
+    /// What the worker is told of a run besides the variables: the value of the one without a name.
+    pub fn run(&self, code: Code, cgi: &Cgi, name: &[u8]) -> Vec<u8> {
+        let limits = &cgi.options.limits;
+        let sight = self.needs.profiles.iter().position(|p| *p == cgi.sight);
+        let run = wire::Run {
+            key: code,
+            profile: sight.map_or(u64::MAX, |place| place as u64),
+            memory: limits.memory.unwrap_or(MEMORY),
+            cpu: limits.cpu.unwrap_or(0),
+            name: name.to_vec(),
+        };
+        run.encode()
     }
 
     /// Has the modules in the folders of programs compiled before anybody asks for them. Takes as long
@@ -201,6 +200,33 @@ impl Wasm {
                 }
             }
         }
+    }
+}
+
+/// The place of a request at the worker.
+#[derive(Debug)]
+pub struct Seat {
+    seat: galgo_wasm::Seat,
+    /// Given back when the instance has ended.
+    permit: Permit,
+}
+
+#[allow(missing_docs)]
+impl Seat {
+    /// Bytes behind END_REQUEST's own.
+    pub const MORE: usize = wire::ENDED;
+
+    pub fn ended(&self, more: &[u8]) -> Exit {
+        self.seat.ended(more)
+    }
+
+    pub fn gone(&self) -> Exit {
+        self.seat.gone()
+    }
+
+    pub fn give_back(self, conn: Sock) {
+        self.seat.give_back(conn.into_fd());
+        drop(self.permit);
     }
 }
 

@@ -24,15 +24,19 @@ pub enum Event {
 pub struct Reply {
     id: u16,
     records: Records,
-    /// The content of END_REQUEST, as far as it has come.
-    end: [u8; 8],
+    /// The content of END_REQUEST, as far as it has come, and how long it is.
+    end: [u8; 8 + MORE],
     have: usize,
+    ends_in: u16,
     /// Content of the record of output that came last.
     record: u16,
     /// The output stream has been ended.
     stdout_over: bool,
     over: bool,
 }
+
+/// The most that [`Reply::with_more`] reads.
+pub const MORE: usize = 56;
 
 const fn misplaced(why: &'static str) -> RecordError {
     RecordError::Misplaced(why)
@@ -44,12 +48,28 @@ impl Reply {
         Self {
             id,
             records: Records::default(),
-            end: [0; 8],
+            end: [0; 8 + MORE],
             have: 0,
+            ends_in: 8,
             record: 0,
             stdout_over: false,
             over: false,
         }
+    }
+
+    /// As [`Reply::new`], from an application of our own that puts `more` bytes, [`MORE`] at most, behind the eight
+    /// of END_REQUEST.
+    pub fn with_more(id: u16, more: usize) -> Self {
+        let ends_in = u16::try_from(8 + more.min(MORE)).unwrap_or(8);
+        Self {
+            ends_in,
+            ..Self::new(id)
+        }
+    }
+
+    /// What stood behind the eight bytes of END_REQUEST, once that has come.
+    pub fn more(&self) -> &[u8] {
+        &self.end[8..usize::from(self.ends_in)]
     }
 
     /// Whether END_REQUEST has come.
@@ -131,7 +151,7 @@ impl Reply {
         match header.kind {
             Kind::Stdout if self.stdout_over => Err(misplaced("output goes on behind its end")),
             Kind::Stdout | Kind::Stderr => Ok(()),
-            Kind::End if header.content == 8 => Ok(()),
+            Kind::End if header.content == self.ends_in => Ok(()),
             Kind::End => Err(misplaced("an END_REQUEST has not 8 bytes of content")),
             _ => Err(misplaced(
                 "a record is of a type that applications do not send",

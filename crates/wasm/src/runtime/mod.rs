@@ -1,15 +1,14 @@
 //! The server's side: keeps the worker up, has modules compiled, and starts instances.
 
 mod compiler;
-mod instance;
 mod modules;
 mod prune;
+mod seat;
 mod supervisor;
 
 use std::{
     fmt, io,
-    os::fd::{BorrowedFd, OwnedFd},
-    os::unix::ffi::OsStrExt,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, Once, PoisonError, mpsc},
 };
@@ -17,12 +16,12 @@ use std::{
 pub use crate::wire::{Key, Profile};
 use crate::{
     engine,
-    wire::{self, Message, Run, Setup},
+    wire::{self, Message, Setup},
 };
 pub use compiler::examine;
 use galgo_spawn::FileId;
-pub use instance::Instance;
 pub use modules::{Found, Pending};
+pub use seat::Seat;
 
 /// What a runtime is told.
 pub struct Settings {
@@ -47,29 +46,12 @@ pub struct Runtime {
     /// Taken by the threads that compile, once they start.
     receiver: Mutex<Option<mpsc::Receiver<compiler::Job>>>,
     link: Mutex<Option<Arc<OwnedFd>>>,
+    /// Connections that wait for their next request.
+    kept: Mutex<Vec<seat::Kept>>,
     started: Once,
 }
 
-/// What to run, and how.
-#[derive(Debug)]
-pub struct Launch<'a> {
-    /// The code, from [`Found::Ready`].
-    pub key: Key,
-    /// The place of its profile; one that is none sees no folder and no network.
-    pub profile: usize,
-    /// Bytes of linear memory.
-    pub memory: u64,
-    /// Seconds of processor time.
-    pub cpu: Option<u64>,
-    /// `argv[0]`.
-    pub name: &'a [u8],
-    /// The environment: `NAME=value\0` one behind the other.
-    pub env: &'a [u8],
-    /// Standard input, output and error: files, or pipes in non-blocking mode (O_NONBLOCK).
-    pub stdio: [BorrowedFd<'a>; 3],
-}
-
-/// Why no instance was started.
+/// Why there is no connection.
 #[derive(Debug)]
 pub enum StartFault {
     /// The worker takes no more at this moment, or is being started again: try again soon.
@@ -111,6 +93,7 @@ impl Runtime {
             jobs: Mutex::new(jobs),
             receiver: Mutex::new(Some(receiver)),
             link: Mutex::new(None),
+            kept: Mutex::default(),
             started: Once::new(),
         }))
     }
@@ -134,26 +117,27 @@ impl Runtime {
         found
     }
 
-    /// Starts an instance.
+    /// A connection to the worker, for one request for this code: its variables, with a [`wire::Run`] among them,
+    /// go over it next. What is kept of them is closed when the worker dies.
     ///
     /// # Errors
     /// [`StartFault::Busy`] where trying again may help.
-    pub fn launch(self: &Arc<Self>, launch: &Launch<'_>) -> Result<Instance, StartFault> {
+    pub fn connect(self: &Arc<Self>, key: Key) -> Result<(OwnedFd, Seat), StartFault> {
         self.start();
         let link = lock(&self.link).clone().ok_or(StartFault::Busy)?;
-        let (ours, theirs) = wire::pair().map_err(StartFault::Failed)?;
-        let message = Message::Run(Run {
-            key: launch.key,
-            profile: launch.profile as u64,
-            memory: launch.memory.min(engine::MEMORY_MOST),
-            cpu: launch.cpu.unwrap_or(0),
-            name: launch.name.to_vec(),
-            env: launch.env.to_vec(),
-        });
-        let [stdin, stdout, stderr] = launch.stdio;
-        let fds = [stdin, stdout, stderr, std::os::fd::AsFd::as_fd(&theirs)];
-        match wire::send_message(&*link, &message.encode(), &fds) {
-            Ok(()) => Ok(Instance::new(ours, self.clone(), link, launch.key)),
+        let seat = Seat::new(self.clone(), link.clone(), key);
+        loop {
+            // The one used last: its thread, and what that holds, are the warmest.
+            let kept = lock(&self.kept).pop();
+            let Some(kept) = kept else { break };
+            if let (true, Some(fd)) = (Arc::ptr_eq(&kept.link, &link), kept.open()) {
+                return Ok((fd, seat));
+            }
+        }
+        let (ours, theirs) = wire::connection().map_err(StartFault::Failed)?;
+        let theirs = [std::os::fd::AsFd::as_fd(&theirs)];
+        match wire::send_message(&*link, &Message::Connect.encode(), &theirs) {
+            Ok(()) => Ok((ours, seat)),
             Err(e) => Err(match e.kind() {
                 // Full, or the worker has just died: another is on its way.
                 io::ErrorKind::WouldBlock
@@ -195,6 +179,7 @@ impl Runtime {
     /// A worker is gone: nothing more is sent to it, even before that is known otherwise.
     fn died(&self, worker: &Arc<OwnedFd>) {
         lock(&self.link).take_if(|link| Arc::ptr_eq(link, worker));
+        lock(&self.kept).retain(|kept| !Arc::ptr_eq(&kept.link, worker));
     }
 
     /// The worker has no code of this name: it is compiled again for the next request.

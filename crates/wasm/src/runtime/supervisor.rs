@@ -50,7 +50,10 @@ fn keep_up(runtime: &Weak<Runtime>) {
         };
         (strong.settings.say)(&obituary(exit));
         // At once: what comes now waits in the next worker's socket.
-        *lock(&strong.link) = None;
+        let link = lock(&strong.link).clone();
+        if let Some(link) = link {
+            strong.died(&link);
+        }
         drop(strong);
         if began.elapsed() < SHORT {
             thread::sleep(PAUSE);

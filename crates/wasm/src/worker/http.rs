@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use galgo_proto::fcgi::Kind;
 use http_body_util::BodyExt;
 use hyper::{
     Request, Response,
@@ -26,14 +27,19 @@ use wasmtime_wasi_http::{
 };
 
 use super::{
+    connection::PIECE,
     state::{State, variables},
-    stdio::{In, Stream},
+    stdio::{In, Out},
 };
-use crate::wire::Run;
 
-pub(super) async fn call(pre: &ProxyPre<State>, store: &mut Store<State>, run: &Run) -> Result<()> {
-    let [stdin, stdout, _] = store.data().streams.clone();
-    let (scheme, request) = request(&run.env, In::new(&stdin))?;
+pub(super) async fn call(
+    pre: &ProxyPre<State>,
+    store: &mut Store<State>,
+    env: &[u8],
+) -> Result<()> {
+    let connection = store.data().connection.clone();
+    let mut stdout = Out::new(&connection, Kind::Stdout);
+    let (scheme, request) = request(env, In::new(&connection))?;
     let (sender, answer) = tokio::sync::oneshot::channel();
     let request = store
         .data_mut()
@@ -42,7 +48,7 @@ pub(super) async fn call(pre: &ProxyPre<State>, store: &mut Store<State>, run: &
     let out = store.data_mut().http().new_response_outparam(sender)?;
     let print = async {
         match answer.await {
-            Ok(Ok(response)) => print(&stdout, response).await,
+            Ok(Ok(response)) => print(&mut stdout, response).await,
             Ok(Err(code)) => Err(Error::msg(format!("it answers with the error {code:?}"))),
             Err(_) => Err(Error::msg(
                 "it ended without an answer (response-outparam.set)",
@@ -109,7 +115,7 @@ fn request(env: &[u8], body: In) -> Result<(Scheme, Request<Stdin>)> {
 }
 
 /// Prints the response as a CGI program does (RFC 3875, 6.2.1).
-async fn print(stdout: &Stream, response: Response<HyperOutgoingBody>) -> Result<()> {
+async fn print(stdout: &mut Out, response: Response<HyperOutgoingBody>) -> Result<()> {
     let (mut parts, mut body) = response.into_parts();
     let bodiless = matches!(parts.status.as_u16(), 204 | 304);
     if !bodiless && !body.is_end_stream() && !parts.headers.contains_key(CONTENT_TYPE) {
@@ -125,25 +131,18 @@ async fn print(stdout: &Stream, response: Response<HyperOutgoingBody>) -> Result
         head.extend_from_slice(b"\r\n");
     }
     head.extend_from_slice(b"\r\n");
-    write(stdout, &head).await?;
+    stdout.write_all(&head).await.map_err(io)?;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Error::msg(format!("its response broke off: {e:?}")))?;
         if let Ok(data) = frame.into_data() {
-            write(stdout, &data).await?;
+            stdout.write_all(&data).await.map_err(io)?;
         }
     }
     Ok(())
 }
 
-async fn write(stdout: &Stream, mut bytes: &[u8]) -> Result<()> {
-    while !bytes.is_empty() {
-        match stdout.write(bytes) {
-            Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
-            Err(Errno::AGAIN) => stdout.writable().await,
-            Err(e) => return Err(std::io::Error::from(e).into()),
-        }
-    }
-    Ok(())
+fn io(e: Errno) -> Error {
+    std::io::Error::from(e).into()
 }
 
 /// Standard input as a request's body.
@@ -157,7 +156,7 @@ impl Body for Stdin {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.0.poll_piece(cx).map(|piece| match piece {
+        self.0.poll_piece(PIECE, cx).map(|piece| match piece {
             Ok(piece) if piece.is_empty() => None,
             Ok(piece) => Some(Ok(Frame::data(piece))),
             Err(_) => None,

@@ -1,9 +1,10 @@
-//! The worker process: receives runs and runs them, each on a thread of its own, as an instance of
-//! its own.
+//! The worker process: takes connections, serves each on a thread of its own, and runs each request on it as an
+//! instance of its own.
 //!
-//! Threads wait for the next run on the server's socket itself, so a run is handed over once and
-//! wakes one thread. The thread that takes one starts another where no other waits.
+//! Threads wait for the next connection on the server's socket itself. The thread that takes one starts another
+//! where no other waits. The server keeps connections, so that a thread mostly waits for its next request on its own.
 
+mod connection;
 mod environ;
 mod http;
 mod run;
@@ -34,6 +35,7 @@ use crate::{
     sandbox::{self, Sandbox},
     wire::{self, Ended, Key, Message, Profile, Setup},
 };
+use connection::Connection;
 use state::State;
 
 /// Instances at once, whatever the server says: each has 6 GiB of address space set aside.
@@ -59,7 +61,7 @@ struct Worker {
     modules: Linker<State>,
     components: component::Linker<State>,
     programs: Mutex<HashMap<Key, Slot>>,
-    /// Threads that wait for a run, threads altogether, and how many there may be.
+    /// Threads that wait for a connection, threads altogether, and how many there may be.
     waiting: AtomicUsize,
     threads: AtomicUsize,
     most: usize,
@@ -131,7 +133,7 @@ fn confine(setup: &Setup) -> Result<Option<&'static str>, String> {
     left.enter()
 }
 
-/// Takes runs from the socket until it is closed, which ends the process: whoever wanted the answers
+/// Takes connections from the socket until it is closed, which ends the process: whoever wanted the answers
 /// is gone.
 fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
@@ -158,7 +160,7 @@ fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) {
             another(worker, socket);
         }
         match Message::decode(message) {
-            Some(Message::Run(run)) => worker.run(&runtime, &run, fds),
+            Some(Message::Connect) => fds.into_iter().for_each(|fd| worker.serve(&runtime, fd)),
             Some(Message::Load(key)) => drop(worker.program(&key)),
             Some(Message::Forget(key)) => worker.forget(&key),
             Some(Message::Setup(_)) | None => say("a message that makes no sense"),
@@ -200,21 +202,22 @@ impl Worker {
         })
     }
 
-    fn run(
-        self: &Arc<Self>,
-        runtime: &tokio::runtime::Runtime,
-        run: &wire::Run,
-        fds: Vec<OwnedFd>,
-    ) {
-        let Ok([stdin, stdout, stderr, control]) = <[OwnedFd; 4]>::try_from(fds) else {
-            return say("a run without its descriptors");
-        };
-        let Some(program) = self.program(&run.key) else {
-            return wire::send_ended(&control, Ended::NoCode);
-        };
-        let _running = self.ticker.running();
-        let streams = [stdin, stdout, stderr];
-        runtime.block_on(run::run(self, &program, run, streams, control));
+    /// Answers the requests of a connection, until the server closes it.
+    fn serve(&self, runtime: &tokio::runtime::Runtime, fd: OwnedFd) {
+        let connection = Arc::new(Connection::new(fd));
+        // Whoever still holds it belongs to the request before: nobody else is answered on it then.
+        while Arc::strong_count(&connection) == 1
+            && let Some(request) = connection.request()
+        {
+            let _running = self.ticker.running();
+            let done = match self.program(&request.run.key) {
+                Some(program) => run::run(self, &program, &request, &connection, runtime),
+                None => run::end(&connection, Ended::NoCode, runtime),
+            };
+            if !done {
+                return;
+            }
+        }
     }
 
     /// What the instances of a run may see.

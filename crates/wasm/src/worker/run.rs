@@ -1,24 +1,21 @@
 //! One run: an instance made, called, and gone.
 
-use std::{
-    future::poll_fn,
-    os::fd::{AsRawFd, OwnedFd},
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
+use galgo_proto::fcgi::Kind;
 use galgo_spawn::{Exit, Status};
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::runtime::Runtime;
 use wasmtime::{Store, Trap};
 use wasmtime_wasi::I32Exit;
 
 use super::{
-    Program, Worker, http,
+    Program, Worker,
+    connection::{Awaited, Connection, Request},
+    http,
     state::{State, Stop, processor},
-    stdio::{Stream, Waiter},
+    stdio::Waiter,
 };
-use crate::wire::{Ended, Run, send_ended};
+use crate::wire::Ended;
 
 /// A signal stands for each way to trap: the one that ends a native program of the same fault.
 const SIGILL: i32 = 4;
@@ -31,26 +28,26 @@ const SIGXCPU: i32 = 24;
 /// Bytes of a backtrace that go to standard error.
 const BACKTRACE: usize = 16 << 10;
 
-pub(super) async fn run(
+/// Runs an instance to its end; whether the server has heard all of it.
+pub(super) fn run(
     worker: &Worker,
     program: &Program,
-    run: &Run,
-    streams: [OwnedFd; 3],
-    control: OwnedFd,
-) {
+    request: &Request,
+    connection: &Arc<Connection>,
+    runtime: &Runtime,
+) -> bool {
     let began = processor();
-    let control = Arc::new(control);
     let component = !matches!(program, Program::Command(_));
-    let state = State::new(component, worker, run, streams, control.clone());
-    let (status, memory, state) = match state {
+    let state = State::new(component, worker, request, connection);
+    let (status, memory, _store) = match state {
         Ok(state) => {
             let mut store = Store::new(&worker.engine, state);
-            let status = ended(program, &mut store, run, &control).await;
-            (status, store.data().memory.used, Kept::Store(store))
+            let status = runtime.block_on(status(program, &mut store, request, connection));
+            (status, store.data().memory.used, Some(store))
         }
-        Err((why, streams)) => {
-            streams[2].write_now(format!("galgo: {why}\n").as_bytes());
-            (Status::Signal(SIGABRT), 0, Kept::Streams(streams))
+        Err(why) => {
+            connection.put(Kind::Stderr, format!("galgo: {why}\n").as_bytes());
+            (Status::Signal(SIGABRT), 0, None)
         }
     };
     let exit = Exit {
@@ -59,110 +56,81 @@ pub(super) async fn run(
         system: Duration::ZERO,
         max_rss: memory,
     };
-    // In this order: who sees the end of output asks at once how the program ended. What the store
-    // holds is given back when nobody waits any more.
-    send_ended(&*control, Ended::Exit(exit));
-    match &state {
-        Kept::Store(store) => store.data().close(),
-        Kept::Streams(streams) => streams.iter().for_each(Stream::close),
-    }
+    // What the store holds is given back when nobody waits any more.
+    end(connection, Ended::Exit(exit), runtime)
 }
 
-enum Kept {
-    Store(Store<State>),
-    Streams([Stream; 3]),
+/// Says how a request ended, behind its output; whether the server has heard all of it.
+pub(super) fn end(connection: &Connection, ended: Ended, runtime: &Runtime) -> bool {
+    connection.end(ended);
+    connection.push() || runtime.block_on(Meanwhile::new(connection).pushed())
 }
 
-async fn ended(
+async fn status(
     program: &Program,
     store: &mut Store<State>,
-    run: &Run,
-    control: &Arc<OwnedFd>,
+    request: &Request,
+    connection: &Connection,
 ) -> Status {
     store.limiter(|state| &mut state.memory);
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(|context| context.data().may_go_on());
-    let [_, stdout, stderr] = store.data().streams.clone();
-    let mut meanwhile = Meanwhile::new(&stdout, &stderr, control);
+    let mut meanwhile = Meanwhile::new(connection);
     let done = tokio::select! {
         biased;
-        done = call(program, store, run) => done,
+        done = call(program, store, request) => done,
         () = meanwhile.hung_up() => Err(Stop::Cancelled.into()),
     };
-    let status = match done {
+    match done {
         Ok(()) => Status::Code(0),
-        Err(e) => verdict(&e, &stderr),
-    };
-    match meanwhile.pushed().await {
-        true => status,
-        false => Status::Signal(SIGTERM),
+        Err(e) => verdict(&e, connection),
     }
 }
 
 /// What goes on while a guest waits, and nowhere near one that does not: its output is written, and the
-/// server's end of the control socket watched.
+/// server's end of the connection watched.
 struct Meanwhile<'r> {
-    outputs: [(&'r Stream, Waiter); 2],
-    control: &'r OwnedFd,
-    watched: Option<AsyncFd<std::os::fd::RawFd>>,
+    connection: &'r Connection,
+    output: Waiter,
+    hang_up: Waiter,
 }
 
 impl<'r> Meanwhile<'r> {
-    fn new(stdout: &'r Stream, stderr: &'r Stream, control: &'r OwnedFd) -> Self {
+    fn new(connection: &'r Connection) -> Self {
         Self {
-            outputs: [stdout, stderr].map(|stream| (stream, Waiter::default())),
-            control,
-            watched: None,
+            connection,
+            output: Waiter::default(),
+            hang_up: Waiter::default(),
         }
     }
 
     /// Until the server closes its end.
     async fn hung_up(&mut self) {
         poll_fn(|cx| {
-            let _ = self.poll_push(cx);
-            self.poll_hung_up(cx)
+            let _ = self.output.poll_push(self.connection, cx);
+            self.hang_up.poll(self.connection, Awaited::HangUp, cx)
         })
         .await;
     }
 
-    /// Until all output is written; false where the server closes its end before.
+    /// Until all output is written; false where the server closes its end before, or reads no more.
     async fn pushed(&mut self) -> bool {
-        poll_fn(|cx| match self.poll_push(cx) {
-            Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending => self.poll_hung_up(cx).map(|()| false),
+        poll_fn(|cx| match self.output.poll_push(self.connection, cx) {
+            Poll::Ready(()) => Poll::Ready(self.connection.held().is_ok()),
+            Poll::Pending => {
+                let gone = self.hang_up.poll(self.connection, Awaited::HangUp, cx);
+                gone.map(|()| false)
+            }
         })
         .await
     }
-
-    fn poll_push(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let [out, err] = &mut self.outputs;
-        let (out, err) = (
-            out.0.poll_push(&mut out.1, cx),
-            err.0.poll_push(&mut err.1, cx),
-        );
-        match out.is_ready() && err.is_ready() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    }
-
-    fn poll_hung_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.watched.is_none() {
-            #[expect(
-                deprecated,
-                reason = "the replacement is unsafe for types that may change their descriptor"
-            )]
-            let watched = AsyncFd::with_interest(self.control.as_raw_fd(), Interest::READABLE);
-            self.watched = watched.ok();
-        }
-        match &self.watched {
-            Some(fd) => fd.poll_read_ready(cx).map(drop),
-            None => Poll::Pending, // the clock's beat looks, too
-        }
-    }
 }
 
-async fn call(program: &Program, store: &mut Store<State>, run: &Run) -> wasmtime::Result<()> {
+async fn call(
+    program: &Program,
+    store: &mut Store<State>,
+    request: &Request,
+) -> wasmtime::Result<()> {
     match program {
         Program::Command(pre) => {
             let instance = pre.instantiate_async(&mut *store).await?;
@@ -176,12 +144,12 @@ async fn call(program: &Program, store: &mut Store<State>, run: &Run) -> wasmtim
                 Err(()) => Err(I32Exit(1).into()),
             }
         }
-        Program::Http(pre) => http::call(pre, store, run).await,
+        Program::Http(pre) => http::call(pre, store, &request.env).await,
     }
 }
 
 /// How it ended, and why, on its standard error.
-fn verdict(e: &wasmtime::Error, stderr: &Stream) -> Status {
+fn verdict(e: &wasmtime::Error, connection: &Connection) -> Status {
     if let Some(exit) = e.downcast_ref::<I32Exit>() {
         return Status::Code(exit.0 & 0xff);
     }
@@ -199,7 +167,6 @@ fn verdict(e: &wasmtime::Error, stderr: &Stream) -> Status {
         words.truncate(at.unwrap_or(0));
     }
     words.push('\n');
-    stderr.push();
-    stderr.write_now(words.as_bytes());
+    connection.put(Kind::Stderr, words.as_bytes());
     Status::Signal(signal)
 }

@@ -1,21 +1,19 @@
 //! What belongs to one instance.
 
-use std::{
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    time::{ClockId, clock_gettime},
-};
+use galgo_proto::fcgi::Kind;
+use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{ResourceLimiter, Result, UpdateDeadline};
 use wasmtime_wasi::{WasiCtxBuilder, WasiCtxView, WasiView, filesystem::FsPerms, p1::WasiP1Ctx};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use super::{Worker, stdio::Stream};
-use crate::wire::Run;
+use super::{
+    Worker,
+    connection::{Awaited, Connection, Request},
+    stdio::{Output, Stdin},
+};
+use crate::engine::MEMORY_MOST;
 
 /// Elements of all tables of an instance.
 const TABLE_MOST: usize = 1_000_000;
@@ -26,11 +24,9 @@ pub(super) struct State {
     preview1: WasiP1Ctx,
     http: WasiHttpCtx,
     hooks: super::http::Hooks,
-    /// Standard input, output, error.
-    pub(super) streams: [Stream; 3],
+    pub(super) connection: Arc<Connection>,
     /// `NAME=value\0` one behind the other.
     pub(super) env: Vec<u8>,
-    control: Arc<OwnedFd>,
     pub(super) memory: Memory,
     cpu: Option<Duration>,
 }
@@ -72,22 +68,22 @@ impl State {
     pub(super) fn new(
         component: bool,
         worker: &Worker,
-        run: &Run,
-        streams: [OwnedFd; 3],
-        control: Arc<OwnedFd>,
-    ) -> Result<Self, (String, [Stream; 3])> {
-        let streams = streams.map(Stream::new);
+        request: &Request,
+        connection: &Arc<Connection>,
+    ) -> Result<Self, String> {
+        let Request { run, env } = request;
+        let output = |kind| Output(connection.clone(), kind);
         // Files are read and written by threads beside this one, and sleeping is left to the event loop
         // (no `allow_blocking_current_thread`): whatever a guest waits for, it can be ended.
         let mut builder = WasiCtxBuilder::new();
         builder
             .max_random_size(RANDOM_MOST)
-            .stdin(streams[0].clone())
-            .stdout(streams[1].clone())
-            .stderr(streams[2].clone())
+            .stdin(Stdin(connection.clone()))
+            .stdout(output(Kind::Stdout))
+            .stderr(output(Kind::Stderr))
             .arg(String::from_utf8_lossy(&run.name));
         if component {
-            for (name, value) in variables(&run.env) {
+            for (name, value) in variables(env) {
                 let (name, value) = (
                     String::from_utf8_lossy(name),
                     String::from_utf8_lossy(value),
@@ -111,8 +107,7 @@ impl State {
             use std::os::unix::ffi::OsStrExt;
             let host = std::path::Path::new(std::ffi::OsStr::from_bytes(host));
             if let Err(e) = builder.preopened_dir(host, guest, may) {
-                let why = format!("the folder {} for {guest}: {e:#}", host.display());
-                return Err((why, streams));
+                return Err(format!("the folder {} for {guest}: {e:#}", host.display()));
             }
         }
         let mut preview1 = builder.build_p1();
@@ -121,11 +116,10 @@ impl State {
             preview1,
             http: WasiHttpCtx::new(),
             hooks: super::http::Hooks,
-            streams,
-            env: run.env.clone(),
-            control,
+            connection: connection.clone(),
+            env: env.clone(),
             memory: Memory {
-                most: run.memory,
+                most: run.memory.min(MEMORY_MOST),
                 ..Memory::default()
             },
             cpu: (run.cpu > 0).then(|| processor() + Duration::from_secs(run.cpu)),
@@ -138,20 +132,14 @@ impl State {
 
     /// Asked with every beat while the guest computes.
     pub(super) fn may_go_on(&self) -> Result<UpdateDeadline> {
-        self.streams[1].push();
-        self.streams[2].push();
-        if hung_up(&*self.control) {
+        self.connection.push();
+        if self.connection.has(Awaited::HangUp) {
             return Err(Stop::Cancelled.into());
         }
         if self.cpu.is_some_and(|most| processor() > most) {
             return Err(Stop::Cpu.into());
         }
         Ok(UpdateDeadline::Continue(1))
-    }
-
-    /// Closes the standard streams, but for readers and writers that wait on them now.
-    pub(super) fn close(&self) {
-        self.streams.iter().for_each(Stream::close);
     }
 }
 
@@ -162,16 +150,6 @@ pub(super) fn processor() -> Duration {
         now.tv_sec.unsigned_abs(),
         u32::try_from(now.tv_nsec).unwrap_or(0),
     )
-}
-
-/// Whether the server has closed its end, or shut it down.
-fn hung_up(control: impl AsFd) -> bool {
-    let mut fds = [PollFd::new(&control, PollFlags::IN)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
 }
 
 /// The variables of a block.

@@ -3,6 +3,7 @@
 //! 1. take in the body, where it goes to a file  2. wait for a place  3. start
 //! 4. its response: see `reply`
 
+mod instance;
 mod pipes;
 mod start;
 
@@ -60,7 +61,10 @@ pub async fn answer(
     };
     let module = run.module().await?;
     let permit = run.place().await?;
-    let program = run.start(file, module, permit).await?;
+    let speaker = match module {
+        Some(code) => Speaker::Exchange(Box::new(run.instance(file, code, permit).await?)),
+        None => Speaker::Program(Box::new(run.start(file, permit).await?)),
+    };
     let answering = Answering {
         source: run.source(),
         nph: run.script.nph,
@@ -69,7 +73,7 @@ pub async fn answer(
         head,
         request: run.request,
     };
-    answering.reply(Speaker::Program(Box::new(program))).await
+    answering.reply(speaker).await
 }
 
 /// One program about to answer one request.

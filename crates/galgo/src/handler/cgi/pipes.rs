@@ -22,23 +22,17 @@ pub(super) struct Ends {
 }
 
 impl Pipes {
-    /// `patient`: the program's ends are as programs expect theirs, reads and writes wait. The wasm worker's
-    /// do not.
-    pub(super) fn new(
-        file: Option<OwnedFd>,
-        body: BodyLen,
-        patient: bool,
-    ) -> std::io::Result<Self> {
+    pub(super) fn new(file: Option<OwnedFd>, body: BodyLen) -> std::io::Result<Self> {
         let (stdin, to_stdin) = match (file, body) {
             (Some(file), _) => (Some(file), None),
             (None, BodyLen::None) => (None, None),
             (None, _) => {
-                let (theirs, ours) = pipe(patient, |(_, ours)| ours)?;
+                let (theirs, ours) = pipe(|(_, ours)| ours)?;
                 (Some(theirs), Some(ours))
             }
         };
-        let (from_stdout, stdout) = pipe(patient, |(ours, _)| ours)?;
-        let (from_stderr, stderr) = pipe(patient, |(ours, _)| ours)?;
+        let (from_stdout, stdout) = pipe(|(ours, _)| ours)?;
+        let (from_stderr, stderr) = pipe(|(ours, _)| ours)?;
         let ours = Ends {
             stdin: to_stdin,
             stdout: from_stdout,
@@ -59,18 +53,9 @@ impl Pipes {
     }
 }
 
-/// A pipe whose end `ours` never waits; nor does the other one, unless it is to be `patient`.
-fn pipe(
-    patient: bool,
-    ours: impl Fn(&(OwnedFd, OwnedFd)) -> &OwnedFd,
-) -> std::io::Result<(OwnedFd, OwnedFd)> {
-    let flags = match patient {
-        true => PipeFlags::CLOEXEC,
-        false => PipeFlags::CLOEXEC | PipeFlags::NONBLOCK,
-    };
-    let ends = pipe_with(flags)?;
-    if patient {
-        rustix::io::ioctl_fionbio(ours(&ends), true)?;
-    }
+/// A pipe whose end `ours` never waits; the program's is as programs expect theirs.
+fn pipe(ours: impl Fn(&(OwnedFd, OwnedFd)) -> &OwnedFd) -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let ends = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(ours(&ends), true)?;
     Ok(ends)
 }

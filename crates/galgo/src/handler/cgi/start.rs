@@ -20,12 +20,10 @@ use crate::{
     fault::Fault,
     relay::{
         clock::Clocks,
-        process::Running,
         program::{Program, Started},
     },
     sock::Sock,
     warm::{self, Born, Setup},
-    wasm,
 };
 
 /// A program's file that is being written cannot be executed (ETXTBSY): tried again this often,
@@ -33,58 +31,29 @@ use crate::{
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 
-impl Run<'_, '_, '_> {
-    /// The code of a module, compiled now where that has not been done; `None`: it is no module.
-    pub(super) async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
-        let wasm = &self.request.site.wasm;
-        if !self.script.module && (self.script.interpreter.is_some() || !wasm.begins(&self.script))
-        {
-            return Ok(None);
-        }
-        let longest = self.cgi.options.first_byte_timeout;
-        let code = tokio::time::timeout(longest, wasm.code(&self.script));
-        let mut code = std::pin::pin!(code);
-        loop {
-            let input = &mut *self.request.input;
-            tokio::select! {
-                biased;
-                code = &mut code => {
-                    let late = |_| Fault::Late("the module was not compiled within first_byte_timeout".into());
-                    return code.map_err(late)?.map(Some);
-                }
-                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
-                    left?;
-                }
-            }
-        }
-    }
+/// What has become of who was too late.
+pub(super) const AFTER: &str = "the program was ended";
 
-    /// Starts the process, or the instance.
+impl Run<'_, '_, '_> {
+    /// Starts the process.
     pub(super) async fn start(
         &mut self,
         file: Option<(OwnedFd, u64)>,
-        module: Option<wasm::Code>,
         permit: Permit,
     ) -> Result<Program, Fault> {
         let began = Instant::now();
-        let length = match (&file, self.head.body) {
-            (Some((_, n)), _) => Some(*n),
-            (None, BodyLen::Length(n)) => Some(n),
-            (None, BodyLen::None | BodyLen::Chunked) => None,
-        };
-        let env = self.environment(length)?;
-        let clocks = Clocks::start(&self.cgi.options, "the program was ended");
+        let mut env = Env(EnvBlock::default());
+        self.variables(self.length(file.as_ref()), &mut env)?;
+        let env = env.0;
+        let clocks = Clocks::start(&self.cgi.options, AFTER);
         let file = file.map(|(fd, _)| fd);
-        let pipes = Pipes::new(file, self.head.body, module.is_none()).map_err(|e| capacity(&e))?;
-        let (running, born) = match module {
-            Some(code) => (self.instance(code, &pipes, &env).await?, None),
-            None => self.process(&pipes, &env).await?,
-        };
+        let pipes = Pipes::new(file, self.head.body).map_err(|e| capacity(&e))?;
+        let (child, born) = self.process(&pipes, &env).await?;
         let Pipes { ours, .. } = pipes;
         self.request.entry.borrow_mut().start = began.elapsed();
         let options = &self.cgi.options;
         Ok(Program::new(Started {
-            running,
+            child,
             born,
             stdin: ours.stdin.map(Sock::writer),
             stdout: Sock::reader(ours.stdout),
@@ -98,33 +67,12 @@ impl Run<'_, '_, '_> {
         }))
     }
 
-    /// An instance of a module.
-    async fn instance(
-        &self,
-        code: wasm::Code,
-        pipes: &Pipes,
-        env: &EnvBlock,
-    ) -> Result<Running, Fault> {
-        let launch = wasm::Launch {
-            code,
-            cgi: self.cgi,
-            script_name: self.script.script_name,
-            env,
-            stdio: pipes.stdio(&self.worker.null),
-        };
-        self.request.site.wasm.launch(launch).await
-    }
-
     /// A process: forked from a template, or executed.
-    async fn process(
-        &self,
-        pipes: &Pipes,
-        env: &EnvBlock,
-    ) -> Result<(Running, Option<Born>), Fault> {
+    async fn process(&self, pipes: &Pipes, env: &EnvBlock) -> Result<(Child, Option<Born>), Fault> {
         let args = self.arguments()?;
         Ok(match self.warm(pipes, &args, env).await {
-            Some((child, born)) => (Running::Native(child), Some(born)),
-            None => (Running::Native(self.cold(pipes, &args, env).await?), None),
+            Some((child, born)) => (child, Some(born)),
+            None => (self.cold(pipes, &args, env).await?, None),
         })
     }
 
@@ -209,9 +157,21 @@ impl Run<'_, '_, '_> {
         Ok(args)
     }
 
+    /// What is known of the body's length; `file`: it was taken in.
+    pub(super) fn length(&self, file: Option<&(OwnedFd, u64)>) -> Option<u64> {
+        match (file, self.head.body) {
+            (Some((_, n)), _) => Some(*n),
+            (None, BodyLen::Length(n)) => Some(n),
+            (None, BodyLen::None | BodyLen::Chunked) => None,
+        }
+    }
+
     /// The whole environment: nothing of the server's own is in it.
-    fn environment(&self, content_length: Option<u64>) -> Result<EnvBlock, Fault> {
-        let mut env = Env(EnvBlock::default());
+    pub(super) fn variables(
+        &self,
+        content_length: Option<u64>,
+        sink: &mut impl Sink,
+    ) -> Result<(), Fault> {
         let known = Known {
             script_name: self.script.script_name,
             path_info: self.script.path_info,
@@ -222,10 +182,10 @@ impl Run<'_, '_, '_> {
             options: &self.cgi.options,
             content_length,
         };
-        if variables::put(self.request, self.head, &known, &mut env)?.shellshock > 0 {
+        if variables::put(self.request, self.head, &known, sink)?.shellshock > 0 {
             variables::warn_shellshock(&self.source());
         }
-        Ok(env.0)
+        Ok(())
     }
 
     fn not_started(&self, e: &StartError) -> Fault {

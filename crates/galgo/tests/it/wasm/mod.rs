@@ -55,6 +55,8 @@ mod own {
         variables_are_those_of_every_program_byte_for_byte,
         sixty_four_megabytes_pass_through_with_flat_memory,
         a_thousand_at_once,
+        a_body_that_is_not_read_is_nobody_elses,
+        who_runs_to_completion_sees_the_end_of_a_body_that_was_broken_off,
         its_exit_status_is_logged,
         folders_are_seen_as_configured_and_nothing_beside_them,
         nothing_is_left_for_the_next_instance,
@@ -144,6 +146,37 @@ mod own {
             let reply = client.reply();
             assert_eq!((reply.status, reply.text()), (200, "yes\n".into()));
         }
+    }
+
+    /// Connections to the worker serve one request after the other.
+    fn a_body_that_is_not_read_is_nobody_elses() {
+        let server = site(&[("a.wasm", programs::hello()), ("b.wasm", programs::echo())]).start();
+        let mut client = server.connect();
+        for length in [1, 7, 8, 5_000, 70_000] {
+            for n in 0..5 {
+                client.post("/cgi-bin/a.wasm", &vec![b'x'; length]);
+                assert_eq!(client.reply().text(), "yes\n", "{length}");
+                let own = vec![b'0' + n; length];
+                client.post("/cgi-bin/b.wasm", &own);
+                assert!(client.reply().body == own, "{length}");
+                client.get("/cgi-bin/b.wasm");
+                assert_eq!(client.reply().text(), "");
+            }
+        }
+    }
+
+    fn who_runs_to_completion_sees_the_end_of_a_body_that_was_broken_off() {
+        let server = site(&[("a.wasm", programs::says_at_the_end("all read\n"))])
+            .defaults("run_to_completion = true")
+            .start();
+        let mut client = server.connect();
+        client.begin_post("/cgi-bin/a.wasm", 10);
+        client.send("12345");
+        eventually("its first word", || {
+            server.errors().contains("begun").then_some(())
+        });
+        client.reset();
+        server.says("all read");
     }
 
     fn its_exit_status_is_logged() {

@@ -76,6 +76,24 @@ pub fn echo() -> Vec<u8> {
     )
 }
 
+/// Says "begun" on standard error, reads its input to the end, and says `last`.
+pub fn says_at_the_end(last: &str) -> Vec<u8> {
+    let log = |at: u32, length: usize| {
+        format!(
+            "(i32.store (i32.const 0) (i32.const {at})) (i32.store (i32.const 4) (i32.const {length}))
+             (drop (call $write (i32.const 2) (i32.const 0) (i32.const 1) (i32.const 8)))"
+        )
+    };
+    let start = format!(
+        "{} (loop $again (br_if $again (call $take))) {}",
+        log(2048, 6),
+        log(2056, last.len())
+    );
+    let last = last.escape_default();
+    let texts = format!("(data (i32.const 2048) \"begun\\n\\00\\00{last}\")");
+    command(&start, &texts)
+}
+
 /// Says `first` on standard error, and sleeps for an hour inside a host call, on a clock's subscription.
 pub fn sleeps(first: &str) -> Vec<u8> {
     let start = format!(

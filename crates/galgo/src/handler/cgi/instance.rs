@@ -1,0 +1,78 @@
+//! An instance of a module for the request: its code, and a connection to the worker that runs it.
+
+use std::os::fd::OwnedFd;
+
+use galgo_proto::{fcgi::Role, vars::Sink};
+use tokio::time::Instant;
+
+use super::{Run, start::AFTER};
+use crate::{
+    admission::Permit,
+    fault::Fault,
+    relay::clock::Clocks,
+    upstream::exchange::{Begun, Exchange, Seat},
+    wasm,
+};
+
+impl Run<'_, '_, '_> {
+    /// The code of a module, compiled now where that has not been done; `None`: it is no module.
+    pub(super) async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
+        let wasm = &self.request.site.wasm;
+        if !self.script.module && (self.script.interpreter.is_some() || !wasm.begins(&self.script))
+        {
+            return Ok(None);
+        }
+        let longest = self.cgi.options.first_byte_timeout;
+        let code = tokio::time::timeout(longest, wasm.code(&self.script));
+        let mut code = std::pin::pin!(code);
+        loop {
+            let input = &mut *self.request.input;
+            tokio::select! {
+                biased;
+                code = &mut code => {
+                    let late = |_| Fault::Late("the module was not compiled within first_byte_timeout".into());
+                    return code.map_err(late)?.map(Some);
+                }
+                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
+                    left?;
+                }
+            }
+        }
+    }
+
+    /// Asks the worker for an instance.
+    pub(super) async fn instance(
+        &mut self,
+        file: Option<(OwnedFd, u64)>,
+        code: wasm::Code,
+        permit: Permit,
+    ) -> Result<Exchange, Fault> {
+        let began = Instant::now();
+        let length = self.length(file.as_ref());
+        let options = &self.cgi.options;
+        let clocks = Clocks::start(options, AFTER);
+        let wasm = &self.request.site.wasm;
+        let (conn, seat) = wasm.connect(code, permit).await?;
+        let begun = Begun {
+            conn,
+            kept: false,
+            seat: Seat::Instance(seat),
+            clocks,
+            max_stderr: options.max_stderr,
+            source: self.source(),
+        };
+        let exchange = Exchange::fastcgi(begun, Role::Responder, true, |params| {
+            params.put(b"", &wasm.run(code, self.cgi, self.script.script_name));
+            self.variables(length, params)
+        })?;
+        self.request.entry.borrow_mut().start = began.elapsed();
+        let exchange = exchange
+            .with_file(file.map(|(fd, _)| fd))
+            .run_to_completion(options.run_to_completion);
+        // A local redirect's request has no body, whatever the one before it had.
+        Ok(match self.head.body.is_empty() {
+            true => exchange.without_body(),
+            false => exchange,
+        })
+    }
+}

@@ -1,0 +1,60 @@
+//! The place that a request takes, and what becomes of its connection.
+
+use galgo_spawn::Exit;
+
+use crate::{sock::Sock, upstream::Lease, wasm};
+
+/// The place of a request.
+#[derive(Debug)]
+pub enum Seat {
+    /// Of an application that stays.
+    Application(Lease),
+    /// Of an instance in the wasm worker.
+    Instance(wasm::Seat),
+}
+
+impl Seat {
+    /// Bytes of its own that come behind END_REQUEST's.
+    pub(super) fn more(&self) -> usize {
+        match self {
+            Self::Application(_) => 0,
+            Self::Instance(_) => wasm::Seat::MORE,
+        }
+    }
+
+    /// Whether it is to be waited for when nobody wants its response any more.
+    pub(super) fn waits(&self) -> bool {
+        matches!(self, Self::Instance(_))
+    }
+
+    /// Something of a response has come.
+    pub(super) fn heard(&mut self) {
+        if let Self::Application(lease) = self {
+            lease.heard();
+        }
+    }
+
+    /// END_REQUEST has come, with `more` behind it: how the instance ended.
+    pub(super) fn ended(&self, more: &[u8]) -> Option<Exit> {
+        match self {
+            Self::Application(_) => None,
+            Self::Instance(seat) => Some(seat.ended(more)),
+        }
+    }
+
+    /// The connection has ended without one.
+    pub(super) fn gone(&self) -> Option<Exit> {
+        match self {
+            Self::Application(_) => None,
+            Self::Instance(seat) => Some(seat.gone()),
+        }
+    }
+
+    /// The request is over and nothing was wrong: keeps the connection for another.
+    pub(super) fn give_back(self, conn: Sock) {
+        match self {
+            Self::Application(lease) => lease.give_back(conn),
+            Self::Instance(seat) => seat.give_back(conn),
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! A connection of the server: one request after the other, and their answers, in FastCGI records.
+//!
+//! Output is held back while the guest computes, so that a head and a body, printed apart, wake the
+//! server once: it goes out when a piece is full, when the guest waits for something, with the next
+//! beat of its clock, and together with how the instance ended.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use galgo_proto::{
+    Parsed,
+    fcgi::{
+        self, HEADER, Header, Kind, MOST, Outcome, Pairs,
+        request::{Event, Requests},
+    },
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{RecvFlags, SendFlags, recv, send},
+};
+
+use crate::wire::{Ended, ID, Run};
+
+/// Bytes moved at once.
+pub(super) const PIECE: usize = 64 << 10;
+/// Bytes of a request's variables; the server's own limits are lower.
+const VARIABLES: usize = 16 << 20;
+
+/// What to run, and its environment: `NAME=value\0` one behind the other.
+pub(super) struct Request {
+    pub(super) run: Run,
+    pub(super) env: Vec<u8>,
+}
+
+/// What a guest, or who looks after it, may wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    Input,
+    Room,
+    HangUp,
+}
+
+/// One connection. Its descriptor blocks; while a guest runs nothing here does.
+#[derive(Debug)]
+pub(super) struct Connection {
+    fd: OwnedFd,
+    input: Mutex<Input>,
+    output: Mutex<Output>,
+}
+
+#[derive(Debug)]
+struct Input {
+    buf: Box<[u8]>,
+    /// What is still to be looked at.
+    at: usize,
+    end: usize,
+    requests: Requests,
+    /// Bytes of the body that come next.
+    body: usize,
+    /// The body is over.
+    over: bool,
+}
+
+#[derive(Debug, Default)]
+struct Output {
+    bytes: Vec<u8>,
+    /// The record that may still grow, and where it begins.
+    open: Option<(Kind, usize)>,
+    /// Nobody reads any more.
+    broken: Option<Errno>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connection {
+    pub(super) fn new(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            input: Mutex::new(Input {
+                buf: vec![0; PIECE].into(),
+                at: 0,
+                end: 0,
+                requests: Requests::default(),
+                body: 0,
+                over: true,
+            }),
+            output: Mutex::default(),
+        }
+    }
+
+    /// Waits for the next request. `None`: there will be none.
+    pub(super) fn request(&self) -> Option<Request> {
+        let input = &mut *lock(&self.input);
+        let mut params = Vec::new();
+        // What the guest before has not read.
+        let unread = std::mem::take(&mut input.body);
+        input.take(unread);
+        loop {
+            match input.step() {
+                Err(_broken) => return None,
+                Ok(None) => {
+                    if !matches!(input.fill(&self.fd, RecvFlags::empty()), Ok(n) if n > 0) {
+                        return None;
+                    }
+                }
+                Ok(Some(Event::Begin { .. })) => params.clear(),
+                Ok(Some(Event::Params(_, n))) => {
+                    params.extend_from_slice(input.take(n));
+                    if params.len() > VARIABLES {
+                        return None;
+                    }
+                }
+                Ok(Some(Event::ParamsEnd(_))) => break,
+                Ok(Some(Event::Stdin(_, n))) => _ = input.take(n),
+                Ok(Some(_)) => {}
+            }
+        }
+        input.over = false;
+        *lock(&self.output) = Output::default();
+        request(&params)
+    }
+
+    /// Bytes of the body, at most so many; none at its end, AGAIN where none is there yet.
+    pub(super) fn read(&self, most: usize) -> Result<Bytes, Errno> {
+        let input = &mut *lock(&self.input);
+        loop {
+            input.advance();
+            if input.body > 0 {
+                let n = input.body.min(most);
+                input.body -= n;
+                return Ok(Bytes::copy_from_slice(input.take(n)));
+            }
+            if input.over {
+                return Ok(Bytes::new());
+            }
+            match input.fill(&self.fd, RecvFlags::DONTWAIT) {
+                Ok(0) | Err(Errno::CONNRESET) => input.over = true,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Takes output; it goes out later. How much is held now.
+    pub(super) fn put(&self, kind: Kind, bytes: &[u8]) -> usize {
+        let output = &mut *lock(&self.output);
+        output.put(kind, bytes);
+        output.bytes.len()
+    }
+
+    /// How much is held.
+    ///
+    /// # Errors
+    /// Nobody reads it.
+    pub(super) fn held(&self) -> Result<usize, Errno> {
+        let output = lock(&self.output);
+        output.broken.map_or(Ok(output.bytes.len()), Err)
+    }
+
+    /// The last of a request: how it ended.
+    pub(super) fn end(&self, ended: Ended) {
+        let more = ended.encode();
+        let end = &fcgi::end(ID, 0, Outcome::Complete)[HEADER..];
+        lock(&self.output).record(Kind::End, &[end, &more[..]].concat());
+    }
+
+    /// Writes what is held, as much as fits now; whether that was all.
+    pub(super) fn push(&self) -> bool {
+        let output = &mut *lock(&self.output);
+        let mut written = 0;
+        while let Some(rest) = output.bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match send(&self.fd, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(n) => written += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(e) => {
+                    output.broken = Some(e);
+                    written = output.bytes.len();
+                }
+            }
+        }
+        if written > 0 {
+            output.bytes.drain(..written);
+            output.open = None;
+        }
+        output.bytes.is_empty()
+    }
+
+    /// Whether this has come about, or never will.
+    pub(super) fn has(&self, event: Awaited) -> bool {
+        if event == Awaited::Input {
+            let input = &mut *lock(&self.input);
+            input.advance();
+            if input.body > 0 || input.over {
+                return true;
+            }
+        }
+        let flags = match event {
+            Awaited::Input => PollFlags::IN,
+            Awaited::Room => PollFlags::OUT,
+            Awaited::HangUp => PollFlags::RDHUP,
+        };
+        let mut fds = [PollFd::new(&self.fd, flags)];
+        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(n) if n > 0)
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Input {
+    fn step(&mut self) -> Result<Option<Event>, fcgi::RecordError> {
+        let input = self.buf.get(self.at..self.end).unwrap_or_default();
+        Ok(match self.requests.step(input)? {
+            Parsed::Complete(event, used) => {
+                self.at += used;
+                Some(event)
+            }
+            Parsed::Partial => {
+                (self.at, self.end) = (0, 0);
+                None
+            }
+        })
+    }
+
+    /// Reads more; all that was there has been looked at.
+    fn fill(&mut self, fd: &OwnedFd, flags: RecvFlags) -> Result<usize, Errno> {
+        let (n, _) = recv(fd, &mut *self.buf, flags)?;
+        (self.at, self.end) = (0, n);
+        Ok(n)
+    }
+
+    fn take(&mut self, n: usize) -> &[u8] {
+        let taken = self.buf.get(self.at..self.at + n).unwrap_or_default();
+        self.at += n;
+        taken
+    }
+
+    /// Looks at what was read, up to the next bytes of the body or its end.
+    fn advance(&mut self) {
+        while self.body == 0 && !self.over {
+            match self.step() {
+                Ok(None) => return,
+                Ok(Some(Event::Stdin(_, n))) => self.body = n,
+                Ok(Some(Event::StdinEnd(_) | Event::Abort(_))) | Err(_) => self.over = true,
+                Ok(Some(_)) => {}
+            }
+        }
+    }
+}
+
+impl Output {
+    fn put(&mut self, kind: Kind, mut bytes: &[u8]) {
+        if self.broken.is_some() {
+            return;
+        }
+        if let Some((last, at)) = self.open
+            && last == kind
+        {
+            let content = self.bytes.len() - at - HEADER;
+            let (fits, rest) = bytes.split_at(bytes.len().min(MOST - content));
+            self.bytes.extend_from_slice(fits);
+            let header = header(kind, content + fits.len());
+            self.bytes[at..at + HEADER].copy_from_slice(&header);
+            bytes = rest;
+        }
+        for piece in bytes.chunks(MOST) {
+            self.record(kind, piece);
+        }
+    }
+
+    fn record(&mut self, kind: Kind, content: &[u8]) {
+        self.open = Some((kind, self.bytes.len()));
+        self.bytes.extend_from_slice(&header(kind, content.len()));
+        self.bytes.extend_from_slice(content);
+    }
+}
+
+/// Without padding: nobody here reads words.
+fn header(kind: Kind, content: usize) -> [u8; HEADER] {
+    let header = Header::new(kind, ID, content);
+    Header {
+        padding: 0,
+        ..header
+    }
+    .bytes()
+}
+
+fn request(params: &[u8]) -> Option<Request> {
+    let (mut run, mut env) = (None, Vec::with_capacity(params.len() + 64));
+    for pair in Pairs::new(params) {
+        let (name, value) = pair.ok()?;
+        if name.is_empty() {
+            run = Run::decode(value);
+        } else if !name.contains(&0) && !value.contains(&0) {
+            env.extend_from_slice(name);
+            env.push(b'=');
+            env.extend_from_slice(value);
+            env.push(0);
+        }
+    }
+    Some(Request { run: run?, env })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{self, ENDED};
+    use galgo_proto::{
+        fcgi::{
+            Params, Role,
+            reply::{self, Reply},
+        },
+        vars::Sink,
+    };
+    use std::{
+        io::{Read, Write},
+        os::unix::net::UnixStream,
+    };
+
+    fn pair() -> (UnixStream, Connection) {
+        let (ours, theirs) = wire::connection().unwrap();
+        let ours = UnixStream::from(ours);
+        ours.set_nonblocking(false).unwrap();
+        (ours, Connection::new(theirs))
+    }
+
+    fn asked(name: &str, body: &[u8], whole: bool) -> Vec<u8> {
+        let run = Run {
+            key: [1; 32],
+            profile: 0,
+            memory: 1,
+            cpu: 0,
+            name: name.into(),
+        };
+        let mut bytes = fcgi::begin(ID, Role::Responder, true).to_vec();
+        let mut params = Params::new(ID, &mut bytes);
+        params.put(b"", &run.encode());
+        params.put(b"NAME", name.as_bytes());
+        params.put(b"BAD", b"a\0b");
+        params.finish();
+        for content in [body, b""].into_iter().take(1 + usize::from(whole)) {
+            let header = Header::new(Kind::Stdin, ID, content.len());
+            bytes.extend_from_slice(&header.bytes());
+            bytes.extend_from_slice(content);
+            bytes.extend_from_slice(header.pad());
+        }
+        bytes
+    }
+
+    #[test]
+    fn requests_come_one_after_the_other_whatever_was_read_of_the_one_before() {
+        let (mut server, worker) = pair();
+        for read in 0..4 {
+            server.write_all(&asked("a", b"12345", true)).unwrap();
+            let request = worker.request().unwrap();
+            assert_eq!(request.run.name, b"a");
+            assert_eq!(request.env, b"NAME=a\0");
+            assert_eq!(worker.read(read).unwrap(), &b"12345"[..read]);
+        }
+        server.write_all(&asked("b", b"12345", true)).unwrap();
+        worker.request().unwrap();
+        assert_eq!(worker.read(9).unwrap(), &b"12345"[..]);
+        assert!(worker.read(9).unwrap().is_empty(), "the end");
+        drop(server);
+        assert!(worker.request().is_none());
+    }
+
+    #[test]
+    fn a_body_comes_as_it_is_sent_and_a_hang_up_is_seen_behind_it() {
+        let (mut server, worker) = pair();
+        let bytes = asked("a", b"12345", false);
+        let (now, later) = bytes.split_at(bytes.len() - 6); // within the body and its padding
+        server.write_all(now).unwrap();
+        worker.request().unwrap();
+        assert_eq!(worker.read(9).unwrap(), &b"12"[..]);
+        assert!(!worker.has(Awaited::Input));
+        assert_eq!(worker.read(9), Err(Errno::AGAIN));
+        server.write_all(later).unwrap();
+        assert!(worker.has(Awaited::Input) && !worker.has(Awaited::HangUp));
+        server.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(worker.has(Awaited::HangUp));
+        assert_eq!(worker.read(9).unwrap(), &b"345"[..]);
+        assert!(worker.read(9).unwrap().is_empty());
+    }
+
+    #[test]
+    fn output_of_one_kind_is_one_record_and_the_end_stands_behind_it() {
+        let (mut server, worker) = pair();
+        for (kind, bytes) in [
+            (Kind::Stdout, &b"head\n"[..]),
+            (Kind::Stdout, b"body"),
+            (Kind::Stderr, b"words"),
+            (Kind::Stdout, &[b'x'; MOST + 5]),
+        ] {
+            worker.put(kind, bytes);
+        }
+        worker.end(Ended::NoCode);
+        assert!(worker.push());
+        drop(worker);
+        let mut all = Vec::new();
+        server.read_to_end(&mut all).unwrap();
+        let (mut reply, mut at, mut seen) = (Reply::with_more(ID, ENDED), 0, Vec::new());
+        loop {
+            let Parsed::Complete(event, used) = reply.step(&all[at..]).unwrap() else {
+                panic!("it is cut");
+            };
+            seen.push(event);
+            at += used;
+            match event {
+                reply::Event::Stdout(n) | reply::Event::Stderr(n) => at += n,
+                reply::Event::End(..) => break,
+                reply::Event::StdoutEnd => {}
+            }
+        }
+        let wanted = [
+            reply::Event::Stdout(9),
+            reply::Event::Stderr(5),
+            reply::Event::Stdout(MOST),
+            reply::Event::Stdout(5),
+            reply::Event::End(0, Outcome::Complete),
+        ];
+        assert_eq!((seen.as_slice(), at), (&wanted[..], all.len()));
+        assert_eq!(Ended::decode(reply.more()), Some(Ended::NoCode));
+    }
+}
