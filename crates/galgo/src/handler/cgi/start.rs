@@ -36,7 +36,7 @@ const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 impl Run<'_, '_, '_> {
     /// The code of a module, compiled now where that has not been done; `None`: it is no module.
     pub(super) async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
-        let wasm = &self.worker.server.wasm;
+        let wasm = &self.request.site.wasm;
         if !self.script.module && (self.script.interpreter.is_some() || !wasm.begins(&self.script))
         {
             return Ok(None);
@@ -112,7 +112,7 @@ impl Run<'_, '_, '_> {
             env,
             stdio: pipes.stdio(&self.worker.null),
         };
-        self.worker.server.wasm.launch(launch).await
+        self.request.site.wasm.launch(launch).await
     }
 
     /// A process: forked from a template, or executed.
@@ -136,7 +136,8 @@ impl Run<'_, '_, '_> {
             return None;
         }
         let setup = || self.setup(args);
-        let ready = warm::child(self.worker, self.route, &self.script, setup).await?;
+        let limits = &self.request.site.config.templates;
+        let ready = warm::child(self.worker, limits, self.route, &self.script, setup).await?;
         let cpu = self.cgi.options.limits.cpu;
         ready.start(env, pipes.stdio(&self.worker.null), cpu).ok()
     }
@@ -145,7 +146,7 @@ impl Run<'_, '_, '_> {
     fn setup(&self, args: &[CString]) -> Setup {
         let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
         let mut env = Env(EnvBlock::default());
-        variables::constants(self.worker, &self.cgi.env, &mut env);
+        variables::constants(self.request.site, &self.cgi.env, &mut env);
         Setup {
             args: args.to_vec(),
             env: env.0,
@@ -221,7 +222,7 @@ impl Run<'_, '_, '_> {
             options: &self.cgi.options,
             content_length,
         };
-        if variables::put(self.worker, self.request, self.head, &known, &mut env)?.shellshock > 0 {
+        if variables::put(self.request, self.head, &known, &mut env)?.shellshock > 0 {
             variables::warn_shellshock(&self.source());
         }
         Ok(env.0)
@@ -236,7 +237,7 @@ impl Run<'_, '_, '_> {
             ),
             (Stage::Clone, _) => Fault::Busy("the system could not create another process"),
             (_, Some(interpreter)) => {
-                let path = &self.worker.server.config.path;
+                let path = &self.request.site.config.path;
                 let words = inspect::diagnose(interpreter, path, e);
                 Fault::Script(format!(
                     "its interpreter {}: {words}",
@@ -244,7 +245,7 @@ impl Run<'_, '_, '_> {
                 ))
             }
             (_, None) => {
-                let path = &self.worker.server.config.path;
+                let path = &self.request.site.config.path;
                 Fault::Script(inspect::diagnose(file.as_ref(), path, e))
             }
         }
