@@ -19,21 +19,19 @@ use galgo_spawn::Exit;
 use tokio::time::Instant;
 
 use super::{
-    print, request,
+    request,
     site::{Owner, Place},
 };
 use crate::{
     body::{Body, Response},
-    buf::Buf,
     cli::{self, Site, programs},
     config::{Cgi, CgiOptions, CgiRoot, Config, Handler, Handover, LogTo, Route, Sight, StartMode},
     conn::{
         Request,
         input::{Input, RequestBody},
-        wire::Wire,
     },
     handler::{self, Answer, cgi},
-    pace::Pace,
+    log::access::Entry,
     route, tick,
     worker::Worker,
 };
@@ -243,36 +241,21 @@ impl Pair {
         method: &str,
     ) -> Result<Answered, String> {
         let body = if method == "POST" { FORM } else { b"" };
-        let made = request::plain(&worker.server.config, route, &self.url, method, body)?;
-        let http = &worker.server.config.http;
-        let mut input = Input {
-            buf: Buf::from(made.body),
-            sock: None,
-            pace: Pace::new(http.rate_grace, http.min_rate),
-            half_closed: false,
-            wire: Wire::Http,
-        };
-        let mut body = RequestBody::new(made.head.body);
-        let entry = print::entry(worker.ids.next(), &made.link, &made.head);
+        let request::Made { head, body, link } =
+            request::plain(&worker.server.config, route, &self.url, method, body)?;
+        let mut input = Input::whole(body, &worker.server.config.http);
+        let mut body = RequestBody::new(head.body);
+        let entry = Entry::new(worker.ids.next(), link.remote.clone(), Some(head.clone()));
+        let entry = Rc::new(RefCell::new(entry));
         let mut request = Request {
-            head: made.head.clone(),
-            link: &made.link,
-            input: &mut input,
-            body: &mut body,
-            entry: Rc::new(RefCell::new(entry)),
-            began: Instant::now(),
-            stderr: String::new(),
-            named: None,
-            granted: Vec::new(),
-            count: None,
-            owes_continue: false,
             last: true,
+            ..Request::new(head.clone(), &link, &mut input, &mut body, entry)
         };
         let Handler::Cgi(cgi) = &route.handler else {
             return Err("no program".into());
         };
-        let answer = match route::program(cgi, &route.path, &made.head.target.path) {
-            Ok(script) => cgi::answer(worker, &mut request, &made.head, route, cgi, script).await,
+        let answer = match route::program(cgi, &route.path, &head.target.path) {
+            Ok(script) => cgi::answer(worker, &mut request, &head, route, cgi, script).await,
             Err(refusal) => Err(handler::refused(refusal)),
         };
         let parts = match answer {
