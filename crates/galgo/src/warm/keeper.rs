@@ -91,9 +91,10 @@ async fn load(
             let memory = held(template.pid());
             room.holds(memory);
             let words = format!(
-                "loaded for warm starts in {} ms, {} KiB",
+                "loaded for warm starts in {} ms, {} KiB; {}",
                 began.elapsed().as_millis(),
-                memory >> 10
+                memory >> 10,
+                warm.held()
             );
             worker
                 .server

@@ -113,6 +113,17 @@ impl Warm {
         }
     }
 
+    /// What is bounded, and how near it is to its bounds, in words.
+    fn held(&self) -> String {
+        format!(
+            "in all {} of {} templates, {} of {} MiB",
+            self.count.load(Ordering::Relaxed),
+            self.limits.count,
+            self.memory.load(Ordering::Relaxed) >> 20,
+            self.limits.memory >> 20,
+        )
+    }
+
     /// Makes room for one template more: for its first, the program that has not been asked for
     /// longest gives up its own. False where all were asked for more recently than `program`.
     fn room(&self, program: &Arc<Program>, limits: &Templates) -> bool {
