@@ -88,7 +88,7 @@ fn fifty_times_under_load() {
     };
     eventually("as much as before", || {
         let now = held(&server);
-        (now[0] <= before[0] + slack && now[1..] == before[1..]).then_some(())
+        (now[0] <= before[0] + slack && now[1] <= before[1] && now[2] <= before[2]).then_some(())
     });
     let grown = memory(server.pid(), "VmRSS").saturating_sub(resident);
     assert!(grown < 16 << 20, "{} KiB more", grown >> 10);

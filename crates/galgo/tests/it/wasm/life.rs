@@ -130,7 +130,7 @@ fn another_configuration_has_another_worker() {
     let mut asleep = server.connect();
     asleep.get("/cgi-bin/sleep.wasm");
     server.says("awake");
-    server.configure("listen = [", "max_running = 3\nlisten = [");
+    server.configure("max_running = 16", "max_running = 17");
     assert!(server.reload());
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
     let alive = || fs::read(format!("/proc/{before}/cmdline")).is_ok_and(|line| !line.is_empty());
