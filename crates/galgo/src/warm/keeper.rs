@@ -94,7 +94,7 @@ async fn load(
                 "loaded for warm starts in {} ms, {} KiB; {}",
                 began.elapsed().as_millis(),
                 memory >> 10,
-                warm.held()
+                warm.held(&worker.site().config.templates)
             );
             worker
                 .server

@@ -114,13 +114,13 @@ impl Warm {
     }
 
     /// What is bounded, and how near it is to its bounds, in words.
-    fn held(&self) -> String {
+    fn held(&self, limits: &Templates) -> String {
         format!(
             "in all {} of {} templates, {} of {} MiB",
             self.count.load(Ordering::Relaxed),
-            self.limits.count,
+            limits.count,
             self.memory.load(Ordering::Relaxed) >> 20,
-            self.limits.memory >> 20,
+            limits.memory >> 20,
         )
     }
 
