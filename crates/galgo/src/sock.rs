@@ -141,11 +141,28 @@ impl Sock {
     /// As [`Sock::read`], where data is not expected to be there yet: waits first, and takes a
     /// buffer only then.
     pub async fn read_later(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        self.run_later(Interest::READABLE, |fd| {
+        loop {
+            let mut guard = self.ready(Interest::READABLE).await?;
             pool::room(buf);
-            rustix::io::read(fd, spare_capacity(buf))
-        })
-        .await
+            let read = rustix::io::read(&self.fd, spare_capacity(buf));
+            match read {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => guard.clear_ready_matching(Ready::READABLE),
+                Ok(n) => {
+                    // All that was there, where bytes come as a stream: whatever comes now is a new event
+                    // (epoll(7), edge-triggered). A pipe may hold packets.
+                    if n > 0 && buf.len() < buf.capacity() && self.is_socket() {
+                        guard.clear_ready_matching(Ready::READABLE);
+                    }
+                    return Ok(n);
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn is_socket(&self) -> bool {
+        self.interest.is_readable() && self.interest.is_writable()
     }
 
     /// As [`Sock::read`], but never waits: `None` when nothing is there.

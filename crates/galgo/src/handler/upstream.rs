@@ -116,10 +116,10 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         'a: 'c,
     {
         let (file, length) = self.body().await?;
-        let lease = wait_for(self.request, self.upstream.lease()).await?;
+        let lease = wait_for(self.request, self.upstream.lease(self.worker.index)).await?;
         // What may be said twice is worth trying on a connection that was kept: it may be closed by now.
         let kept = match self.may_repeat() {
-            true => lease.kept().map(Sock::new),
+            true => lease.kept(),
             false => None,
         };
         let mut exchange = match kept {
@@ -130,7 +130,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             exchange.turn(self.request.input, self.request.body).await?;
         }
         if exchange.is_stale() {
-            let lease = wait_for(self.request, self.upstream.lease()).await?;
+            let lease = wait_for(self.request, self.upstream.lease(self.worker.index)).await?;
             exchange = self.connect(lease, length).await?;
         }
         let answering = Answering {
