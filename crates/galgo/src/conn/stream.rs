@@ -1,6 +1,9 @@
 //! One program's output on its way to one client, within its framing.
 
-use std::io::{self, IoSlice};
+use std::{
+    io::{self, IoSlice},
+    pin::pin,
+};
 
 use super::{
     Request,
@@ -126,11 +129,16 @@ impl Stream<'_, '_, '_> {
             ..
         } = &mut *self.sender;
         let status = ends.then_some(*status);
-        let write = wire.write(sock, pace, [head, before, body, after], status);
+        // Pinned here: by value each layer below would have room for it twice.
+        let parts = [head, before, body, after];
         let (input, request_body) = (&mut *self.request.input, &mut *self.request.body);
-        self.output
-            .program
-            .during(input, request_body, write)
+        let program = &mut self.output.program;
+        program
+            .during(
+                input,
+                request_body,
+                pin!(wire.write(sock, pace, parts, status)),
+            )
             .await?;
         self.sender.ended |= ends;
         if !head.is_empty() || self.sent == 0 {
@@ -161,9 +169,8 @@ impl Stream<'_, '_, '_> {
         let len = match len {
             0 => 0,
             _ => {
-                program
-                    .during(input, body, wire.announce(sock, pace, len))
-                    .await?
+                let announced = pin!(wire.announce(sock, pace, len));
+                program.during(input, body, announced).await?
             }
         };
         program.pass_on(input, body, sock, pace, len).await?;
@@ -178,12 +185,12 @@ impl Stream<'_, '_, '_> {
     /// Sends framing around spliced data.
     async fn frame(&mut self, bytes: &[u8], more: bool) -> Result<(), Fault> {
         let Sender { sock, pace, .. } = &mut *self.sender;
-        let write = async {
+        let write = pin!(async {
             match more {
                 true => write_more(sock, pace, bytes).await,
                 false => write_all(sock, pace, &mut [IoSlice::new(bytes)]).await,
             }
-        };
+        });
         let (input, body) = (&mut *self.request.input, &mut *self.request.body);
         self.output.program.during(input, body, write).await
     }

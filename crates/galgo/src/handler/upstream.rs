@@ -84,6 +84,8 @@ struct Ask<'a, 'r, 'c> {
     config: &'c config::Upstream,
     upstream: &'c std::sync::Arc<Upstream>,
     script: Script<'a>,
+    /// Names it in the log.
+    source: Source,
 }
 
 impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
@@ -100,6 +102,11 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     {
         let upstream = worker.server.upstream(route, config.role);
         let upstream = upstream.ok_or_else(|| Fault::Internal("a route has no upstream".into()))?;
+        let name = match config.role {
+            Role::Authorizer => "authorizer".into(),
+            _ => String::from_utf8_lossy(&script.script_name),
+        };
+        let source = Source::new(worker.server.logs.error.clone(), request.id(), &name);
         Ok(Self {
             worker,
             request,
@@ -107,6 +114,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             config,
             upstream,
             script,
+            source,
         })
     }
 
@@ -134,7 +142,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             exchange = self.connect(lease, length).await?;
         }
         let answering = Answering {
-            source: self.source(),
+            source: self.source,
             nph: false,
             options: &self.config.options,
             handover: &self.config.handover,
@@ -193,7 +201,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             lease,
             clocks: Clocks::start(options, "the connection to the application was closed"),
             max_stderr: options.max_stderr,
-            source: self.source(),
+            source: self.source.clone(),
         };
         let exchange = match self.config.protocol {
             Protocol::Fastcgi => {
@@ -232,18 +240,9 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             _ => variables::put(worker, request, self.head, &known, sink),
         };
         if dropped?.shellshock > 0 {
-            variables::warn_shellshock(&self.source());
+            variables::warn_shellshock(&self.source);
         }
         Ok(())
-    }
-
-    fn source(&self) -> Source {
-        let name = match self.config.role {
-            Role::Authorizer => "authorizer".into(),
-            _ => String::from_utf8_lossy(&self.script.script_name),
-        };
-        let log = self.worker.server.logs.error.clone();
-        Source::new(log, self.request.id(), &name)
     }
 }
 

@@ -223,7 +223,7 @@ impl Program {
             }
             Ok(())
         };
-        self.during(input, body, moved).await?;
+        self.during(input, body, std::pin::pin!(moved)).await?;
         self.stdout = Some(stdout);
         Ok(())
     }

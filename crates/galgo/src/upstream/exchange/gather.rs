@@ -95,7 +95,7 @@ impl Exchange {
             }
             Ok(())
         };
-        self.during(input, body, moved).await?;
+        self.during(input, body, std::pin::pin!(moved)).await?;
         self.aside = Some(aside);
         Ok(())
     }
