@@ -11,7 +11,12 @@ use super::{
     send::{Sender, write_all, write_more},
     wire::Wire,
 };
-use crate::{body::Output, fault::Fault, pool, relay::program::Turn};
+use crate::{
+    body::Output,
+    fault::Fault,
+    pool,
+    relay::{out::Out, program::Turn},
+};
 
 /// A body that is not sent (HEAD, 204, 304) is read so that its program is not blocked by us; one that
 /// prints more than this has been told apart from one that will end.
@@ -58,7 +63,7 @@ impl Stream<'_, '_, '_> {
                     .await?;
                 probed &= out.is_empty();
             }
-            pool::give(out);
+            drop(out);
             if let Some(fault) = killed {
                 return Err(fault);
             }
@@ -89,27 +94,27 @@ impl Stream<'_, '_, '_> {
     async fn piece(
         &mut self,
         head: &[u8],
-        out: &[u8],
+        out: &Out,
         last: bool,
         probed: bool,
     ) -> Result<(), Fault> {
-        let body = match self.framing {
-            Framing::Bodiless => &out[..0],
+        let len = match self.framing {
+            Framing::Bodiless => 0,
             Framing::Length(n) => {
                 let left = usize::try_from(n - self.sent).unwrap_or(usize::MAX);
                 self.output.excess |= out.len() > left && !self.output.discard;
-                &out[..out.len().min(left)]
+                out.len().min(left)
             }
-            Framing::Chunked | Framing::UntilClose | Framing::Raw => out,
+            Framing::Chunked | Framing::UntilClose | Framing::Raw => out.len(),
         };
-        self.dropped += out.len() - body.len();
+        self.dropped += out.len() - len;
         let mut size = [0; 20];
         let (before, after): (&[u8], &[u8]) = match self.framing {
-            Framing::Chunked if body.is_empty() && !last => (b"", b""),
+            Framing::Chunked if len == 0 && !last => (b"", b""),
             // A probe has sent a `0` already; the last chunk may have more of them.
-            Framing::Chunked if body.is_empty() => (b"0\r\n\r\n", b""),
+            Framing::Chunked if len == 0 => (b"0\r\n\r\n", b""),
             Framing::Chunked => (
-                chunk_size(&mut size, body.len()),
+                chunk_size(&mut size, len),
                 if last { b"\r\n0\r\n\r\n" } else { b"\r\n" },
             ),
             _ => (b"", b""),
@@ -118,7 +123,7 @@ impl Stream<'_, '_, '_> {
         // What is too short has no end that would make a whole of it.
         let ends = last
             && match self.framing {
-                Framing::Length(n) => self.output.discard || self.sent + body.len() as u64 == n,
+                Framing::Length(n) => self.output.discard || self.sent + len as u64 == n,
                 _ => true,
             };
         let Sender {
@@ -130,14 +135,16 @@ impl Stream<'_, '_, '_> {
         } = &mut *self.sender;
         let status = ends.then_some(*status);
         // Pinned here: by value each layer below would have room for it twice.
-        let parts = [head, before, body, after];
+        let mut parts = vec![head, before];
+        parts.extend(first(out.parts(), len));
+        parts.push(after);
         let (input, request_body) = (&mut *self.request.input, &mut *self.request.body);
         let program = &mut self.output.program;
         program
             .during(
                 input,
                 request_body,
-                pin!(wire.write(sock, pace, parts, status)),
+                pin!(wire.write(sock, pace, &parts, status)),
             )
             .await?;
         self.sender.ended |= ends;
@@ -145,7 +152,7 @@ impl Stream<'_, '_, '_> {
             let mut entry = self.request.entry.borrow_mut();
             entry.first_byte = self.request.began.elapsed();
         }
-        self.sent += body.len() as u64;
+        self.sent += len as u64;
         Ok(())
     }
 
@@ -202,6 +209,15 @@ impl Stream<'_, '_, '_> {
             _ => Ok(()),
         }
     }
+}
+
+/// The first `len` bytes of `parts`.
+fn first<'p>(parts: impl Iterator<Item = &'p [u8]>, len: usize) -> impl Iterator<Item = &'p [u8]> {
+    parts.scan(len, |left, part| {
+        let part = &part[..part.len().min(*left)];
+        *left -= part.len();
+        Some(part)
+    })
 }
 
 fn chunk_size(buf: &mut [u8; 20], n: usize) -> &[u8] {
