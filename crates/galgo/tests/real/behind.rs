@@ -79,7 +79,27 @@ fn lighttpd(port: u16, folder: &Path, block: &str) -> (String, Command) {
     (config, command)
 }
 
-const FRONTS: [(&str, Kind); 3] = [("nginx", nginx), ("apache", apache), ("lighttpd", lighttpd)];
+fn caddy(port: u16, folder: &Path, block: &str) -> (String, Command) {
+    let at = folder.display();
+    let config = format!(
+        "{{\nadmin off\nauto_https off\nstorage file_system {at}\n}}\n\
+         http://127.0.0.1:{port} {{\nbind 127.0.0.1\n{block}\n}}\n"
+    );
+    let mut command = Command::new(needed("/usr/bin/caddy"));
+    command
+        .args(["run", "--adapter", "caddyfile", "--config"])
+        .arg(format!("{at}/front.conf"))
+        .env("XDG_CONFIG_HOME", folder)
+        .env("XDG_DATA_HOME", folder);
+    (config, command)
+}
+
+const FRONTS: [(&str, Kind); 4] = [
+    ("nginx", nginx),
+    ("apache", apache),
+    ("lighttpd", lighttpd),
+    ("caddy", caddy),
+];
 
 const STREAM: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
                       while [ ! -e go ]; do sleep 0.01; done\necho second\n";
@@ -295,6 +315,11 @@ fn behind_apache() {
 #[test]
 fn behind_lighttpd() {
     behind("lighttpd");
+}
+
+#[test]
+fn behind_caddy() {
+    behind("caddy");
 }
 
 /// The same over SCGI, once.
