@@ -61,6 +61,17 @@ pub enum Next {
     End,
 }
 
+/// What became of a piece of a body on its way into a pipe.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Spliced {
+    /// It is in the pipe.
+    Moved,
+    /// The client has shut down its sending side meanwhile.
+    HalfClosed,
+    /// Nobody reads from the pipe any more.
+    Unread,
+}
+
 impl RequestBody {
     /// The body of a request framed as `len`.
     pub fn new(len: BodyLen) -> Self {
@@ -184,6 +195,17 @@ impl RequestBody {
         Ok(Next::Data(self.ready))
     }
 
+    /// `n` bytes of a body of known length went another way than through the buffer.
+    pub fn pass(&mut self, n: usize) {
+        self.taken += n as u64;
+        if let Frame::Length(left) = &mut self.frame {
+            *left = left.saturating_sub(n as u64);
+            if *left == 0 {
+                self.frame = Frame::Ended;
+            }
+        }
+    }
+
     /// Takes `n` bytes of the data that [`RequestBody::next`] announced.
     pub fn take(&mut self, buf: &mut Buf, n: usize) {
         let n = n.min(self.ready);
@@ -203,6 +225,16 @@ impl RequestBody {
     }
 }
 
+const LEFT: Fault = Fault::Gone("the client left before its request body was complete");
+
+/// What an error while a client is waited for means.
+fn slow(e: std::io::Error) -> Fault {
+    match e.kind() {
+        std::io::ErrorKind::TimedOut => Fault::Client(408, "the client sends slower than min_rate"),
+        _ => Fault::Gone("the connection was reset by the client"),
+    }
+}
+
 const TOO_LARGE: Fault = Fault::Client(413, "the request body is larger than this route takes");
 
 impl Input {
@@ -215,20 +247,59 @@ impl Input {
                 Ok(0)
             }
             Ok(n) => Ok(n),
-            Err(e) if e.kind() == std::io::ErrorKind::TimedOut => {
-                Err(Fault::Client(408, "the client sends slower than min_rate"))
-            }
-            Err(_) => Err(Fault::Gone("the connection was reset by the client")),
+            Err(e) => Err(slow(e)),
         }
     }
 
     /// Reads more of a body that is not over yet.
     pub async fn fill_body(&mut self) -> Result<(), Fault> {
         match self.fill(BODY_READ).await? {
-            0 => Err(Fault::Gone(
-                "the client left before its request body was complete",
-            )),
+            0 => Err(LEFT),
             _ => Ok(()),
+        }
+    }
+
+    /// How much of `body` may go from the socket into a pipe without being read.
+    pub fn spliceable(&self, body: &RequestBody) -> usize {
+        match &body.frame {
+            Frame::Length(left) if self.sock.is_some() && self.buf.is_empty() => {
+                usize::try_from(*left).unwrap_or(usize::MAX)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Moves what is there of `len` bytes of a body to the pipe `to` without copying it through this process, within
+    /// the client's pace.
+    pub async fn splice_body(
+        &mut self,
+        body: &mut RequestBody,
+        to: &Sock,
+        len: usize,
+    ) -> Result<Spliced, Fault> {
+        let Some(sock) = self.sock.clone() else {
+            return Err(LEFT);
+        };
+        self.pace.wait(sock.readable()).await.map_err(slow)?;
+        let moved = tokio::select! {
+            biased;
+            moved = to.splice(&*sock, len) => moved,
+            closed = watch_unread(Some(&sock), &mut self.half_closed, self.wire) => {
+                return closed.map(|()| Spliced::HalfClosed);
+            }
+        };
+        match moved {
+            Ok(0) => {
+                self.half_closed = true;
+                Err(LEFT)
+            }
+            Ok(n) => {
+                self.pace.earn(n);
+                body.pass(n);
+                Ok(Spliced::Moved)
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(Spliced::Unread),
+            Err(e) => Err(slow(e)),
         }
     }
 
