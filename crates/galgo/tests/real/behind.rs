@@ -94,12 +94,7 @@ fn caddy(port: u16, folder: &Path, block: &str) -> (String, Command) {
     (config, command)
 }
 
-const FRONTS: [(&str, Kind); 4] = [
-    ("nginx", nginx),
-    ("apache", apache),
-    ("lighttpd", lighttpd),
-    ("caddy", caddy),
-];
+const FRONTS: [(&str, Kind); 3] = [("nginx", nginx), ("apache", apache), ("lighttpd", lighttpd)];
 
 const STREAM: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
                       while [ ! -e go ]; do sleep 0.01; done\necho second\n";
@@ -319,7 +314,13 @@ fn behind_lighttpd() {
 
 #[test]
 fn behind_caddy() {
-    behind("caddy");
+    let mark = mark("caddy");
+    let front = Behind::start(caddy, &block("behind.md", "caddy", &[]), "fastcgi", &mark);
+    all_of_it(&front, &mark, false);
+    // It says CONTENT_LENGTH=0 of a body that came in chunks, and sends it: more than one reading is none.
+    let url = front.url("/cgi-bin/count");
+    let chunks = ["-H", "Transfer-Encoding: chunked", "--data-binary", "@-"];
+    curl_with(&[&chunks[..], &[&url]].concat(), b"body").is(400);
 }
 
 /// The same over SCGI, once.
