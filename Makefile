@@ -38,6 +38,7 @@ check:  ## formatting, lints, documentation, licences and sources of dependencie
 	$(cargo) fmt --check --manifest-path bench/micro/Cargo.toml
 	$(cargo) clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(cargo) doc --workspace --no-deps --all-features --locked
+	bench/run --help >/dev/null
 	.build/cargo/bin/cargo-deny --all-features --locked check --hide-inclusion-graph bans licenses sources
 
 bench: build  ## measure beside other servers: takes long, wants a quiet machine

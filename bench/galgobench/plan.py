@@ -3,7 +3,7 @@
 
 import resource
 
-from . import fastcgi, load, site
+from . import fastcgi, load, site, wasm
 from .cell import Cell, Table
 from .measure import Floor, Reference, ballast, idle, on_cores
 from .paths import CORES
@@ -243,30 +243,6 @@ def scale(size, servers, absent):
     return Table("scale", "Scale: the one-liner against connections and cores", cells)
 
 
-def wasm(size, servers, absent):
-    """Modules: Tortuga's own echo through both, and one source as a module and natively.
-
-    Peers without WebAssembly run the native program, to compare with.
-    """
-    seconds, cells = size.seconds(1), []
-    able = [server for server in servers if "wasm" in server.serves]
-    rows = {
-        "tortuga-echo": ("Tortuga's echo module", able, site.echoed("tortuga-echo.wcgi")),
-        "echo-wasm": ("echo in C, as a module", [s for s in able if s.name == "galgo"], site.echoed("echo.wasm")),
-        "echo-native": ("echo in C, native", servers, site.echoed("echo.cgi")),
-    }
-    for name, (words, who, target) in rows.items():
-        if name in absent or not who:
-            continue
-        for connections in (16, 1):
-            plural = "s" * (connections > 1)
-            label = f"{words}, {connections} connection{plural}"
-            once = wrk(target, connections, seconds)
-            row = f"{name}/{connections}"
-            cells.append(Cell("wasm", row, label, who, seconds, once, target))
-    return Table("wasm", "WebAssembly beside native programs", cells)
-
-
 TABLES = {
     "floor": (floor, None),
     "programs": (programs, "programs"),
@@ -279,7 +255,7 @@ TABLES = {
     "pixel": (pixel, "pixel"),
     "idle": (idle_table, "programs"),
     "scale": (scale, "programs"),
-    "wasm": (wasm, "programs"),
+    "wasm": (wasm.wasm, "programs"),
     "fastcgi": (fastcgi.fastcgi, "documents"),
     "behind": (fastcgi.behind, "gateway"),
 }

@@ -1,8 +1,7 @@
 """Medians over rounds; ratios round by round, so that drift of the machine cancels out."""
 
+import statistics
 from dataclasses import dataclass
-
-import numpy
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,7 @@ class Spread:
         values = [value for value in values if value is not None]  # a round may lack the figure
         if not values:
             return None
-        return cls(float(numpy.median(values)), min(values), max(values), len(values))
+        return cls(float(statistics.median(values)), min(values), max(values), len(values))
 
 
 def dig(record, path):

@@ -27,11 +27,10 @@ def markdown(header, rows):
 
 def of(name, results, labels):
     """The table(s) of one part of the plan."""
-    from . import fastcgi  # which is made of what stands here
+    from . import fastcgi, wasm  # which are made of what stands here
 
-    if name == "fastcgi":
-        return fastcgi.tables(name, results, labels)
-    return SHAPES.get(name, rates)(name, results, labels)
+    own = {"fastcgi": fastcgi.tables, "wasm": wasm.tables}
+    return (own | SHAPES).get(name, rates)(name, results, labels)
 
 
 def servers_in(name, results, labels):

@@ -6,7 +6,7 @@ Used by the report and by bench/compare.
 import sys
 from dataclasses import dataclass
 
-from . import fastcgi
+from . import fastcgi, wasm
 from .tables import markdown, number
 
 QUEUE_LIMIT_MS = 10_000  # the longest wait in galgo's queue with its default configuration
@@ -161,6 +161,7 @@ def all_of(results):
         *big(results),
         *static(results),
         *fastcgi.verdicts(results, sys.modules[__name__]),
+        *wasm.verdicts(results, sys.modules[__name__]),
         *undisturbed(results),
     ]
 

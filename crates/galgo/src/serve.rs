@@ -107,6 +107,10 @@ impl Ready {
         if let Some(identity) = &config.identity {
             become_user(identity)?;
         }
+        // What a service manager gives (to bind low ports) is the server's alone: programs would inherit the
+        // ambient set over execve, capabilities(7). Threads inherit the absence of it.
+        rustix::thread::clear_ambient_capability_set()
+            .map_err(|e| format!("cannot keep capabilities from programs: {e}"))?;
         let max_connections = max_connections(&config, descriptors)?;
         let upstreams = upstreams(&config).map_err(|e| {
             format!(

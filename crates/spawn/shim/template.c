@@ -76,6 +76,27 @@ GALGO_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), 
     return real ? real(prepare, parent, child, dso) : ENOMEM;
 }
 
+/* ---- the end ---- */
+
+/* OpenSSL, where it is loaded, gives back its memory piece by piece when the process ends: milliseconds
+   in which a child touches, and so copies, what it shares with its template. The kernel gives it back
+   anyway, and OpenSSL itself can be told not to (OPENSSL_INIT_NO_ATEXIT), if one comes first. A library
+   that is unloaded before the end (dlclose(3)) leaves that memory behind, no more. */
+GALGO_EXPORT int __cxa_atexit(void (*handler)(void *), void *argument, void *dso) {
+    typedef int at_exit_fn(void (*)(void *), void *, void *);
+    static at_exit_fn *real;
+    Dl_info about;
+    if (!real)
+        real = (at_exit_fn *)dlsym(RTLD_NEXT, "__cxa_atexit");
+    /* atexit(3) has no argument, destructors of C++ have one. */
+    if (!argument && dladdr((void *)handler, &about) && about.dli_saddr == (void *)handler &&
+        strcmp(about.dli_sname, "OPENSSL_cleanup") == 0)
+        return 0;
+    return real ? real(handler, argument, dso) : -1;
+}
+
+/* ---- siblings ---- */
+
 /* A sibling: the server, which started this process, is its parent too, and waits for it. */
 static int *tid;
 

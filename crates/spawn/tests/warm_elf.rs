@@ -157,3 +157,52 @@ fn a_static_program_is_no_template() {
     let why = galgo_spawn::inspect::kind(&program).unwrap_err();
     assert!(why.0.contains("statically"), "{why:?}");
 }
+
+/// What a handler of the program's own prints at its end is still printed, in the usual order, also
+/// where it uses OpenSSL or OpenSSL was unloaded; only OpenSSL's is left out.
+#[test]
+fn handlers_at_the_end_are_called() {
+    const ENDS: &str = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static int (*draw)(unsigned char *to, int count);
+static void *library;
+static void first(void) { puts("first"); }
+static void last(void) {
+    unsigned char bytes[8];
+    puts(draw ? draw(bytes, sizeof bytes) == 1 ? "drawn" : "not drawn" : "unloaded");
+}
+static void *open_it(void) {
+    library = dlopen("libcrypto.so.3", RTLD_NOW);
+    draw = library ? (int (*)(unsigned char *, int))dlsym(library, "RAND_bytes") : NULL;
+    return draw;
+}
+__attribute__((constructor)) static void load(void) {
+    atexit(last);
+    if (EARLY)
+        open_it();
+}
+int main(void) {
+    unsigned char bytes[8];
+    if ((!EARLY && !open_it()) || draw(bytes, sizeof bytes) != 1)
+        return 1;
+    atexit(first);
+    if (UNLOADED) {
+        draw = NULL;
+        dlclose(library);
+    }
+    return 3;
+}
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    for early in ["-DEARLY=0", "-DEARLY=1"] {
+        for (unloaded, end) in [("-DUNLOADED=0", "drawn"), ("-DUNLOADED=1", "unloaded")] {
+            let program = compile(folder.path(), "ends", ENDS, &[early, unloaded, "-ldl"]);
+            let answer = Warm::load(&program).get(&[]);
+            assert_eq!(answer.out, format!("first\n{end}\n"), "{early} {unloaded}");
+            assert_eq!(answer.exit.status, Status::Code(3));
+        }
+    }
+}

@@ -438,13 +438,15 @@ fn no_two_children_draw_the_same_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let package = "const first = Math.random(); exports.first = first; const { random } = Math; exports.random = random;";
     let text = "const c = require('crypto'), p = require('pack');
-        console.log([Math.random(), Math.random(), p.random(), c.randomUUID(), c.randomBytes(8).toString('hex'),
-            crypto.getRandomValues(new Uint32Array(2)).join('-'), c.randomInt(2 ** 47)].join('\\n'));";
+        const drawn = [Math.random(), Math.random(), p.random(), c.randomUUID(), c.randomBytes(8).toString('hex'),
+            crypto.getRandomValues(new Uint32Array(2)).join('-'), c.randomInt(2 ** 47)];
+        require('fs').writeSync(1, drawn.join(' ') + '\\n');
+        if (process.env.QUERY_STRING === 'leave') process.reallyExit(0);";
     let warm = with_package(folder.path(), package, text);
     assert_eq!(warm.loaded.obstacle, None);
     let mut seen = BTreeSet::new();
-    for _ in 0..CHILDREN {
-        for number in warm.get(&[]).out.lines() {
+    for line in warm.lines(CHILDREN) {
+        for number in line.split(' ') {
             assert!(seen.insert(number.to_owned()), "{number} twice");
         }
     }

@@ -598,33 +598,6 @@ fn what_is_no_script_is_left_cold() {
 }
 
 #[test]
-fn every_child_draws_its_own_random_numbers() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(
-        folder.path().join("own.py"),
-        "import random\nmine = random.Random()\nfixed = random.Random(7)\n",
-    )
-    .unwrap();
-    let text = "import random, secrets, uuid, os, ssl, tempfile, own, multiprocessing.process as p\n\
-        print(random.random(), own.mine.random(), secrets.token_hex(8), uuid.uuid4(), uuid.uuid1(), os.urandom(8).hex(), \
-        ssl.RAND_bytes(8).hex(), next(tempfile._get_candidate_names()), random.SystemRandom().random(), \
-        bytes(p.current_process().authkey).hex(), own.fixed.random())\n";
-    let modules = "random\nown\nsecrets\nuuid\nssl\ntempfile\nmultiprocessing.process";
-    let warm = with_modules(folder.path(), text, modules);
-    assert_eq!(warm.loaded.obstacle, None);
-    let children: usize = 2000;
-    let mut drawn = std::collections::HashSet::new();
-    for _ in 0..children {
-        let answer = warm.get(&[]);
-        let mut words: Vec<String> = answer.out.split_whitespace().map(str::to_owned).collect();
-        assert_eq!(words.len(), 11, "{answer:?}");
-        assert!(words.pop().unwrap().starts_with("0.3238"), "{answer:?}");
-        drawn.extend(words);
-    }
-    assert_eq!(drawn.len(), children * 10);
-}
-
-#[test]
 fn nothing_that_a_script_leaves_behind_reaches_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let text = "import os, sys, signal, json, builtins, subprocess, locale, gc, random, threading, atexit, time\n\

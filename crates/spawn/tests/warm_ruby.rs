@@ -5,7 +5,7 @@ mod scene;
 
 use galgo_spawn::Status;
 use scene::warm::{Answer, Warm, script};
-use std::{collections::HashSet, path::Path};
+use std::path::Path;
 
 /// Standard output, standard error, and how it ended.
 type Run = (String, String, Status);
@@ -104,19 +104,4 @@ fn features_loaded_at_run_time_are_learned() {
         (second.out.as_str(), second.learned.as_str()),
         ("ahead[1]", "")
     );
-}
-
-#[test]
-fn children_draw_their_own_random_numbers() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = "require 'securerandom'; print rand, ' ', Random.rand, ' ', Random.new.rand, ' ', SecureRandom.hex(8), ' ', [*1..99].shuffle.first(9).join('-')";
-    let path = ruby(folder.path(), text);
-    let learned = Warm::load(&path).answer(&VARS, BODY, true).learned;
-    let warm = Warm::load_with(&path, &learned);
-    let mut drawn = HashSet::new();
-    for _ in 0..1000 {
-        for word in warm.get(&[]).out.split(' ') {
-            assert!(drawn.insert(word.to_owned()), "{word} twice");
-        }
-    }
 }

@@ -7,12 +7,12 @@ use std::{
     process::ExitCode,
 };
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::Resource;
 use wasmtime::{Engine, Module, component::Component};
 
 use crate::{
     code::{self, Kind},
-    engine, module,
+    engine, limits, module,
     sandbox::Sandbox,
     worker,
 };
@@ -23,6 +23,8 @@ pub(crate) const CPU: u64 = 120;
 const MEMORY: u64 = 4 << 30;
 /// Bytes of code.
 const CODE: u64 = 1 << 30;
+/// Its three streams, and what the runtime opens to learn of the machine.
+const DESCRIPTORS: u64 = 32;
 /// How much later than the server it gets its turn (nice(2)).
 const NICE: i32 = 10;
 
@@ -38,19 +40,13 @@ pub fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), String> {
-    for (resource, most) in [
+    limits::lower(&[
         (Resource::Cpu, CPU),
         (Resource::As, MEMORY),
         (Resource::Fsize, CODE),
-    ] {
-        // An even lower one of the server's stays.
-        let most = getrlimit(resource).maximum.map_or(most, |m| m.min(most));
-        let limit = Rlimit {
-            current: Some(most),
-            maximum: Some(most),
-        };
-        setrlimit(resource, limit).map_err(|e| format!("its limits: {e}"))?;
-    }
+        (Resource::Nofile, DESCRIPTORS),
+        (Resource::Core, 0),
+    ])?;
     let _ = rustix::process::setpriority_process(None, NICE);
     Sandbox::default().enter()?;
     let mut module = Vec::new();

@@ -13,10 +13,12 @@
 //! | [`compile`] | the process that compiles one module |
 //! | `code` | compiled code in the cache: written, checked, loaded |
 //! | `engine` | how wasmtime is configured, alike in both |
+//! | `limits`, `sandbox` | what both may take of the machine, and what they give up |
 
 mod code;
 pub mod compile;
 mod engine;
+mod limits;
 pub mod module;
 pub mod runtime;
 mod sandbox;

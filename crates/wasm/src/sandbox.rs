@@ -1,5 +1,5 @@
 //! What the processes of this crate give up before they look at anything from outside: files they
-//! were not given, executing programs, the network.
+//! were not given, starting and executing programs, the network.
 
 use std::{
     collections::BTreeMap,
@@ -88,14 +88,15 @@ impl Sandbox {
         ] {
             refused.insert(call, Vec::new());
         }
+        #[cfg(target_arch = "x86_64")]
+        for call in [libc::SYS_fork, libc::SYS_vfork] {
+            refused.insert(call, Vec::new());
+        }
+        refused.insert(libc::SYS_clone, processes()?);
         refused.insert(libc::SYS_socket, self.sockets()?);
-        let filter = SeccompFilter::new(
-            refused,
-            SeccompAction::Allow,
-            SeccompAction::Errno(libc::EPERM.cast_unsigned()),
-            arch()?,
-        )?;
-        seccompiler::apply_filter(&BpfProgram::try_from(filter)?)
+        refuse(refused, libc::EPERM)?;
+        // Its flags lie in memory, where no filter sees them: the C library goes on with clone(2).
+        refuse([(libc::SYS_clone3, Vec::new())].into(), libc::ENOSYS)
     }
 
     /// Which sockets are refused: with the network all but those of the Internet protocols.
@@ -112,6 +113,20 @@ impl Sandbox {
     }
 }
 
+fn refuse(calls: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<(), seccompiler::Error> {
+    let errno = SeccompAction::Errno(errno.cast_unsigned());
+    let filter = SeccompFilter::new(calls, SeccompAction::Allow, errno, arch()?)?;
+    seccompiler::apply_filter(&BpfProgram::try_from(filter)?)
+}
+
+/// Which calls of clone(2) are refused: those that make no thread.
+fn processes() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
+    let none = SeccompCmpOp::MaskedEq(thread);
+    let none = SeccompCondition::new(0, SeccompCmpArgLen::Qword, none, 0)?;
+    Ok(vec![SeccompRule::new(vec![none])?])
+}
+
 fn arch() -> Result<TargetArch, seccompiler::BackendError> {
     std::env::consts::ARCH.try_into()
 }
@@ -119,4 +134,96 @@ fn arch() -> Result<TargetArch, seccompiler::BackendError> {
 /// A folder with its links resolved, as Landlock sees it.
 pub(crate) fn folder(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        fs, io,
+        net::{TcpStream, UdpSocket},
+        os::unix::{net::UnixDatagram, process::CommandExt},
+        process::Command,
+        thread,
+    };
+
+    const DENIED: io::ErrorKind = io::ErrorKind::PermissionDenied;
+
+    /// Runs `look` inside: on a thread of its own, which is all that a sandbox confines.
+    fn inside<T: Send>(sandbox: &Sandbox, look: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let confined = scope.spawn(|| {
+                assert_eq!(sandbox.enter().unwrap(), None, "a kernel without Landlock");
+                look()
+            });
+            confined.join().unwrap()
+        })
+    }
+
+    fn denied<T: std::fmt::Debug>(what: &str, done: io::Result<T>) {
+        assert_eq!(done.unwrap_err().kind(), DENIED, "{what}");
+    }
+
+    #[test]
+    fn only_the_folders_it_was_given_are_there() {
+        let [read, write, other] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        for folder in [&read, &write, &other] {
+            fs::write(folder.path().join("a"), "text").unwrap();
+        }
+        std::os::unix::fs::symlink(other.path(), write.path().join("out")).unwrap();
+        let sandbox = Sandbox {
+            read: vec![read.path().to_owned(), "/nonexistent".into()],
+            write: vec![write.path().to_owned()],
+            network: false,
+        };
+        inside(&sandbox, || {
+            let (read, write, other) = (read.path(), write.path(), other.path());
+            assert_eq!(fs::read(read.join("a")).unwrap(), b"text");
+            denied("write", fs::write(read.join("a"), "x"));
+            denied("create", fs::write(read.join("b"), "x"));
+            denied("remove", fs::remove_file(read.join("a")));
+            fs::write(write.join("b"), "x").unwrap();
+            fs::create_dir(write.join("folder")).unwrap();
+            fs::rename(write.join("b"), write.join("folder/c")).unwrap();
+            fs::remove_file(write.join("folder/c")).unwrap();
+            for path in ["/etc/passwd".into(), other.join("a"), write.join("out/a")] {
+                denied(&path.display().to_string(), fs::read(&path));
+            }
+            denied("list", fs::read_dir(other).map(drop));
+            denied("add", fs::write(other.join("b"), "x"));
+            denied("move out", fs::rename(write.join("a"), other.join("c")));
+        });
+        assert_eq!(fs::read(other.path().join("a")).unwrap(), b"text");
+        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn it_starts_threads_and_no_programs() {
+        inside(&Sandbox::default(), || {
+            assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
+            denied("fork", Command::new("/bin/true").spawn());
+            // Refused before anybody looks for the file.
+            let exec = Command::new("/nonexistent").exec();
+            assert_eq!(exec.kind(), DENIED);
+        });
+    }
+
+    #[test]
+    fn sockets_are_those_of_the_internet_where_the_network_is_allowed_and_else_none() {
+        inside(&Sandbox::default(), || {
+            denied("TCP", TcpStream::connect("127.0.0.1:1"));
+            denied("UDP", UdpSocket::bind("127.0.0.1:0"));
+            denied("Unix", UnixDatagram::unbound());
+        });
+        let network = Sandbox {
+            network: true,
+            ..Sandbox::default()
+        };
+        inside(&network, || {
+            UdpSocket::bind("127.0.0.1:0").unwrap();
+            let refused = TcpStream::connect("127.0.0.1:1").unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+            denied("Unix", UnixDatagram::unbound());
+        });
+    }
 }

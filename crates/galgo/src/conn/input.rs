@@ -8,7 +8,7 @@ use galgo_proto::{
 };
 
 use super::{front::Stdin, wire::Wire};
-use crate::{buf::Buf, fault::Fault, pace::Pace, sock::Sock};
+use crate::{buf::Buf, config::Http, fault::Fault, pace::Pace, sock::Sock};
 
 /// The most that is read ahead of a running request: pipelined requests beyond it wait in the kernel.
 const READ_AHEAD: usize = 64 << 10;
@@ -238,6 +238,17 @@ fn slow(e: std::io::Error) -> Fault {
 const TOO_LARGE: Fault = Fault::Client(413, "the request body is larger than this route takes");
 
 impl Input {
+    /// What came all at once, and nothing follows.
+    pub fn whole(bytes: Vec<u8>, http: &Http) -> Self {
+        Self {
+            buf: Buf::from(bytes),
+            sock: None,
+            pace: Pace::new(http.rate_grace, http.min_rate),
+            half_closed: false,
+            wire: Wire::Http,
+        }
+    }
+
     /// Reads more into the buffer within the client's pace. 0: the client sends no more.
     pub async fn fill(&mut self, want: usize) -> Result<usize, Fault> {
         let Some(sock) = &self.sock else { return Ok(0) };

@@ -11,11 +11,7 @@ pub mod send;
 mod stream;
 pub mod wire;
 
-use std::{
-    cell::RefCell,
-    rc::Rc,
-    time::{Duration, SystemTime},
-};
+use std::{cell::RefCell, rc::Rc};
 
 use galgo_proto::{
     forwarded::Unreadable,
@@ -77,7 +73,30 @@ pub struct Request<'a> {
     pub last: bool,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// A request that has just come and owes nothing to anybody.
+    pub fn new(
+        head: Rc<Head>,
+        link: &'a Link,
+        input: &'a mut Input,
+        body: &'a mut RequestBody,
+        entry: Rc<RefCell<Entry>>,
+    ) -> Self {
+        Self {
+            head,
+            link,
+            input,
+            body,
+            entry,
+            began: Instant::now(),
+            stderr: String::new(),
+            owes_continue: false,
+            named: None,
+            granted: Vec::new(),
+            count: None,
+            last: false,
+        }
+    }
     /// Its id.
     pub fn id(&self) -> Id {
         self.entry.borrow().id
@@ -351,28 +370,21 @@ impl<'w> Conn<'w> {
         let link = link.as_ref().unwrap_or(&self.link);
         // RFC 9112, 9.6: who asks for the end of the connection must not send more on it.
         let said_all = !head.keep_alive && head.body == BodyLen::None;
-        let began = Instant::now();
         let entry = Rc::new(RefCell::new(self.entry(Some(head.clone()), link)));
+        let owes_continue = head.expects_continue && head.body != BodyLen::None;
+        let mut request = Request {
+            owes_continue,
+            named,
+            count: Some(&self.count),
+            ..Request::new(head, link, &mut self.input, &mut body, entry)
+        };
+        let began = request.began;
         let mut unfinished = Unfinished {
             worker: self.worker,
             sock: self.sock.clone(),
-            entry: entry.clone(),
+            entry: request.entry.clone(),
             began,
             over: false,
-        };
-        let mut request = Request {
-            owes_continue: head.expects_continue && head.body != BodyLen::None,
-            head,
-            link,
-            input: &mut self.input,
-            body: &mut body,
-            entry,
-            began,
-            stderr: String::new(),
-            named,
-            granted: Vec::new(),
-            count: Some(&self.count),
-            last: false,
         };
         let response = match handler::dispatch(self.worker, &mut request).await {
             Ok(response) => response,
@@ -436,20 +448,7 @@ impl<'w> Conn<'w> {
     }
 
     fn entry(&self, head: Option<Rc<Head>>, link: &Link) -> Entry {
-        Entry {
-            at: SystemTime::now(),
-            id: self.worker.ids.next(),
-            remote: link.remote.clone(),
-            head,
-            status: 0,
-            bytes: 0,
-            outcome: "ok",
-            queue: Duration::ZERO,
-            start: Duration::ZERO,
-            first_byte: Duration::ZERO,
-            total: Duration::ZERO,
-            exit: None,
-        }
+        Entry::new(self.worker.ids.next(), link.remote.clone(), head)
     }
 
     /// Answers what is not a request: nothing behind it can be trusted.

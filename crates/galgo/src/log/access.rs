@@ -42,6 +42,24 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// What is known when a head has come, from `remote`.
+    pub fn new(id: Id, remote: Rc<str>, head: Option<Rc<Head>>) -> Self {
+        Self {
+            at: SystemTime::now(),
+            id,
+            remote,
+            head,
+            status: 0,
+            bytes: 0,
+            outcome: "ok",
+            queue: Duration::ZERO,
+            start: Duration::ZERO,
+            first_byte: Duration::ZERO,
+            total: Duration::ZERO,
+            exit: None,
+        }
+    }
+
     /// Appends the line to `out`.
     pub fn write(&self, format: LogFormat, out: &mut Vec<u8>) {
         let line = match format {

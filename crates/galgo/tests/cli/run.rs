@@ -434,3 +434,46 @@ fn a_program_that_is_on_no_site_runs_alone() {
         done.err
     );
 }
+
+#[cfg(feature = "wasm")]
+#[test]
+fn a_module_is_run_as_a_program_is() {
+    const SAYS: &str = "Status: 201 Made\\nContent-Type: text/plain\\n\\nmade\\n";
+    let site = Site::new();
+    // Its parts at 0: where the text is and how long.
+    let module = |status: u8| {
+        let text = format!(
+            r#"(module
+            (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+            (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 16) "{SAYS}")
+            (func (export "_start")
+              (i32.store (i32.const 0) (i32.const 16))
+              (i32.store (i32.const 4) (i32.const {}))
+              (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))
+              (call $exit (i32.const {status}))))"#,
+            SAYS.replace("\\n", "n").len()
+        );
+        wat::parse_str(text).unwrap()
+    };
+    site.file(
+        "galgo.toml",
+        "cache = \"cache\"\n[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n",
+    );
+    for status in [0, 3] {
+        std::fs::write(site.path("cgi-bin/a.wasm"), module(status)).unwrap();
+        let done = site.galgo(&["run", "cgi-bin/a.wasm"]);
+        assert_eq!(
+            done.out, "HTTP/1.1 201 Made\nContent-Type: text/plain\n\nmade\n",
+            "{}",
+            done.err
+        );
+        assert_eq!(
+            done.err.contains("ended with status 3"),
+            status == 3,
+            "{}",
+            done.err
+        );
+    }
+}

@@ -70,6 +70,35 @@ fn server_and_programs_are_that_user_and_stay_so() {
     );
 }
 
+/// systemd's AmbientCapabilities=, which let a server that is not root bind low ports.
+#[test]
+fn programs_do_not_inherit_the_capabilities_of_the_server() {
+    if !is_root() {
+        eprintln!("skipped programs_do_not_inherit_the_capabilities_of_the_server: it needs root");
+        return;
+    }
+    let site = Site::new();
+    site.program("regain", REGAIN);
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    command.args([
+        "--inh-caps",
+        "+net_bind_service",
+        "--ambient-caps",
+        "+net_bind_service",
+    ]);
+    command.args([GALGO, "serve", "-l", "127.0.0.1:0"]);
+    command.current_dir(site.path(""));
+    let server = Server::start(command);
+    let of = |page: &str| credentials(page)[4..].join(" ");
+    let pid = server.child.id();
+    let own = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let (bind, none) = ("0000000000000400", "0000000000000000");
+    assert_eq!(of(&own), format!("{bind} {bind} {none}"), "{own}");
+    let page = server.page("/cgi-bin/regain");
+    assert_eq!(of(&page), format!("{none} {none} {none}"), "{page}");
+}
+
 #[test]
 fn run_and_check_meet_the_permissions_of_the_configured_user() {
     if !is_root() {

@@ -21,6 +21,7 @@ mod processes;
 mod programs;
 mod recipe;
 mod repository;
+mod service;
 mod site;
 #[cfg(feature = "wasm")]
 mod wasm;

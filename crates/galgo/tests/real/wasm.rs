@@ -1,4 +1,14 @@
-//! Modules of `examples/`, on the demo site as it is, beside the same sources as native programs.
+//! Modules of `examples/`, on the demo site as it is, beside the same sources as native programs; and
+//! modules that try what they may not.
+
+use std::{
+    ffi::OsStr,
+    io::{ErrorKind, Read, Write},
+    net::TcpListener,
+    os::unix::fs::symlink,
+    path::Path,
+    process::Command,
+};
 
 use crate::{
     curl::curl,
@@ -117,4 +127,147 @@ fn a_component_handles_http_itself() {
     assert!(head.contains("\nx-own: v\n"), "{head}");
     assert!(body == sent, "the body comes back");
     assert_eq!(reply.field("Content-Type"), "text/plain; charset=utf-8");
+}
+
+/// Builds a program in a language that has its own compiler.
+fn build(compiler: &str, arguments: &[&OsStr]) {
+    let done = Command::new(compiler).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{compiler}: {said}");
+}
+
+/// What `escape.c` can do; everything else it tries, it cannot.
+const ALLOWED: [&str; 9] = [
+    "read /data/note",
+    "read /data/./note",
+    "read /data/inner/../note",
+    "read /data/inner/to-note",
+    "write /own/new",
+    "read /own/new",
+    "mkdir /own/inner",
+    "rename /own/new",
+    "unlink /own/inner/new",
+];
+
+#[test]
+fn nothing_leads_out_of_the_folders_of_a_route() {
+    let site = Site::new();
+    let module = site.path("cgi-bin/escape.wasm");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/escape.c");
+    let words = ["--target=wasm32-wasi", "-O2", "-D_DEFAULT_SOURCE", "-o"].map(OsStr::new);
+    build(
+        "clang",
+        &[&words[..], &[module.as_os_str(), source.as_ref()]].concat(),
+    );
+    let secret = site.file("secret", "untouched");
+    site.file("data/note", "a note");
+    for folder in ["data/inner", "own"] {
+        std::fs::create_dir(site.path(folder)).unwrap();
+    }
+    for (to, at) in [
+        (Path::new("../secret"), "data/link"),
+        (&secret, "data/absolute"),
+        (Path::new(".."), "data/folder"),
+        (Path::new("../../secret"), "data/inner/out"),
+        (Path::new("../note"), "data/inner/to-note"),
+    ] {
+        symlink(to, site.path(at)).unwrap();
+    }
+    let server = site.serve_programs(
+        "preopen = { \"/data\" = \"data\" }\npreopen_rw = { \"/own\" = \"own\" }\n",
+    );
+    let page = curl(&[&server.url("/cgi-bin/escape.wasm")]).ok().text();
+    assert!(page.lines().count() > 40, "{page}");
+    for line in page.lines() {
+        let (tried, worked) = line.rsplit_once(": ").unwrap();
+        assert_eq!(worked == "yes", ALLOWED.contains(&tried), "{line}");
+    }
+    let names = |folder: &str| {
+        let found = std::fs::read_dir(server.site.path(folder)).unwrap();
+        let mut names: Vec<_> = found.map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(std::fs::read(secret).unwrap(), b"untouched");
+    assert_eq!(
+        std::fs::read(server.site.path("data/note")).unwrap(),
+        b"a note"
+    );
+    assert_eq!(
+        names("data"),
+        ["absolute", "folder", "inner", "link", "note"]
+    );
+    let all = [
+        "cgi-bin",
+        "data",
+        "error.log",
+        "galgo.toml",
+        "own",
+        "secret",
+    ];
+    let mut beside = names("");
+    beside.retain(|name| name != "cache");
+    assert_eq!(beside, all);
+}
+
+/// Says hello to the port that its query names, on this machine, and prints what it is told.
+const CALLER: &str = r#"
+use std::{env, io::{Read, Write}, net::{TcpStream, UdpSocket}};
+fn main() {
+    println!("Content-Type: text/plain\n");
+    let port = env::var("QUERY_STRING").unwrap().parse::<u16>().unwrap();
+    println!("UDP {}", UdpSocket::bind("127.0.0.1:0").is_ok());
+    for host in ["127.0.0.1", "localhost"] {
+        let told = TcpStream::connect((host, port)).and_then(|mut stream| {
+            stream.write_all(b"hello\n")?;
+            let mut told = String::new();
+            stream.read_to_string(&mut told).map(|_| told)
+        });
+        println!("{host} {}", told.unwrap_or("refused".into()));
+    }
+}
+"#;
+
+#[test]
+fn a_component_reaches_the_network_where_its_route_allows_it_and_nowhere_else() {
+    let site = Site::new();
+    let source = site.file("caller.rs", CALLER);
+    let module = site.path("cgi-bin/caller.wasm");
+    let words = ["-O", "--edition", "2024", "--target", "wasm32-wasip2", "-o"].map(OsStr::new);
+    build(
+        "rustc",
+        &[&words[..], &[module.as_os_str(), source.as_os_str()]].concat(),
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // Both in one server, so in one worker: what one may, the other still may not.
+    let server = site.serve(
+        "[[route]]\npath = \"/open/\"\ncgi = \"cgi-bin\"\nnetwork = true\n\
+         [[route]]\npath = \"/shut/\"\ncgi = \"cgi-bin\"\n",
+    );
+    let ask = |path: &str| {
+        let url = server.url(&format!("{path}caller.wasm?{port}"));
+        curl(&[&url]).ok().text()
+    };
+    let answers = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut said = [0; 6];
+            stream.read_exact(&mut said).unwrap();
+            assert_eq!(&said, b"hello\n");
+            stream.write_all(b"welcome").unwrap();
+        }
+        listener
+    });
+    let refused = "UDP false\n127.0.0.1 refused\nlocalhost refused\n";
+    assert_eq!(ask("/shut/"), refused);
+    assert_eq!(
+        ask("/open/"),
+        "UDP true\n127.0.0.1 welcome\nlocalhost welcome\n"
+    );
+    assert_eq!(ask("/shut/"), refused);
+    // Nobody else has called.
+    let listener = answers.join().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
 }

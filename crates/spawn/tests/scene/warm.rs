@@ -6,6 +6,7 @@ use galgo_spawn::{
     template::{Loaded, Request, Spare, Template},
 };
 use std::{
+    collections::VecDeque,
     ffi::CString,
     fs,
     io::{Read, Write},
@@ -81,15 +82,53 @@ impl Warm {
     }
 
     pub fn spare(&self) -> Spare {
-        let mut spare = self.template.spare().unwrap();
-        while !spare.ready().unwrap() {
-            assert!(ends(spare.as_fd(), 20), "no child");
-        }
-        spare
+        arrived(self.template.spare().unwrap())
     }
 
     pub fn get(&self, vars: &[(&str, &str)]) -> Answer {
         self.answer(vars, b"", false)
+    }
+
+    /// What `count` children print, a line each. Some run at a time; `QUERY_STRING=leave` tells them
+    /// that nobody is interested in how they end.
+    pub fn lines(&self, count: usize) -> Vec<String> {
+        const ABREAST: usize = 4;
+        let mut env = EnvBlock::default();
+        env.put(b"PATH", b"/usr/bin:/bin");
+        env.put(b"QUERY_STRING", b"leave");
+        let null = fs::File::options().read(true).write(true).open("/dev/null");
+        let null = null.unwrap();
+        let (mut stdout, theirs) = std::io::pipe().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut all = String::new();
+            stdout.read_to_string(&mut all).unwrap();
+            all
+        });
+        let ahead = |_| self.template.spare().unwrap();
+        let mut spares: VecDeque<Spare> = (0..ABREAST.min(count)).map(ahead).collect();
+        let mut running = VecDeque::new();
+        for started in 0..count {
+            let spare = arrived(spares.pop_front().unwrap());
+            if started + ABREAST < count {
+                spares.push_back(self.template.spare().unwrap());
+            }
+            let request = Request {
+                env: &env,
+                stdio: [null.as_fd(), theirs.as_fd(), null.as_fd()],
+                cpu: None,
+                learn: false,
+            };
+            running.push_back(spare.start(&request).unwrap().child);
+            if running.len() == ABREAST {
+                running.pop_front().unwrap().wait().unwrap();
+            }
+        }
+        for mut child in running {
+            child.wait().unwrap();
+        }
+        drop(theirs);
+        let all = reader.join().unwrap();
+        all.lines().map(str::to_owned).collect()
     }
 
     pub fn answer(&self, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
@@ -124,6 +163,13 @@ impl Warm {
             learned: String::from_utf8(learned).unwrap(),
         }
     }
+}
+
+fn arrived(mut spare: Spare) -> Spare {
+    while !spare.ready().unwrap() {
+        assert!(ends(spare.as_fd(), 20), "no child");
+    }
+    spare
 }
 
 /// Standard output, standard error and end of a cold start.

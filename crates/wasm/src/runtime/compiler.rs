@@ -66,8 +66,9 @@ fn work(jobs: &Mutex<mpsc::Receiver<Job>>) {
     loop {
         let job = lock(jobs).recv();
         let Ok(job) = job else { return };
-        let (id, verdict) = code_of(&job, &mut spawner);
-        let unused = lock(&job.runtime.modules).done(&job.file, id, &verdict);
+        let (id, made) = code_of(&job, &mut spawner);
+        let verdict = made.as_ref().map_err(|wrong| wrong.words.clone()).copied();
+        let unused = lock(&job.runtime.modules).done(&job.file, id, &made);
         if let Ok(key) = &verdict {
             job.runtime.tell(&Message::Load(*key));
         }
@@ -81,36 +82,89 @@ fn work(jobs: &Mutex<mpsc::Receiver<Job>>) {
     }
 }
 
-/// The code of a file, and the file as it was when that was made.
-fn code_of(job: &Job, spawner: &mut Option<Spawner>) -> (FileId, Result<Key, String>) {
-    let opened = settled(&job.file);
-    let (file, id) = match opened {
-        Ok(opened) => opened,
-        Err(e) => return (job.id, Err(format!("it cannot be opened: {e}"))),
-    };
-    let made = match module::read(&file) {
-        Ok(bytes) => made(&job.runtime, &bytes, &file, spawner),
-        Err(e) => Err(format!("it cannot be read: {e}")),
-    };
-    (id, made)
+/// Why there is no code.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    words: String,
+    /// It is the module's fault, and will be while the file is the same; otherwise the next request
+    /// may find that it works.
+    lasts: bool,
 }
 
-/// Opens a file once its last change lies far enough back.
-fn settled(path: &Path) -> io::Result<(File, FileId)> {
-    loop {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty())?;
-        let id = FileId::of(&fstat(&fd)?);
-        let (seconds, nanos) = id.changed();
-        let changed = Duration::new(seconds.unsigned_abs(), u32::try_from(nanos).unwrap_or(0));
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        match now.checked_sub(changed) {
-            Some(age) if age < SETTLE => thread::sleep(SETTLE - age),
-            _ => return Ok((fd.into(), id)),
+impl Wrong {
+    pub(super) fn module(words: impl Into<String>) -> Self {
+        Self {
+            words: words.into(),
+            lasts: true,
         }
     }
+
+    fn ours(words: impl Into<String>) -> Self {
+        Self {
+            words: words.into(),
+            lasts: false,
+        }
+    }
+
+    /// What is to be said whenever the same file is asked for.
+    pub(super) fn lasting(&self) -> Option<&str> {
+        self.lasts.then_some(&self.words)
+    }
+}
+
+/// The code of a file, and the file as it was when that was made.
+fn code_of(job: &Job, spawner: &mut Option<Spawner>) -> (FileId, Result<Key, Wrong>) {
+    loop {
+        let (file, id) = match opened(&job.file) {
+            Ok(opened) => opened,
+            Err(e) => {
+                return (
+                    job.id,
+                    Err(Wrong::ours(format!("it cannot be opened: {e}"))),
+                );
+            }
+        };
+        let fresh = settles_in(id).is_some();
+        let bytes = match module::read(&file) {
+            Ok(bytes) => bytes,
+            Err(e) => return (id, Err(Wrong::module(format!("it cannot be read: {e}")))),
+        };
+        // Compiled while its last change is still too near, and looked at again when it is not: whoever
+        // waits for a new file waits for its compilation alone.
+        let made = made(&job.runtime, &bytes, &file, spawner);
+        if !fresh || is_still(&job.file, id, &bytes) {
+            return (id, made);
+        }
+    }
+}
+
+fn opened(path: &Path) -> io::Result<(File, FileId)> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty())?;
+    let id = FileId::of(&fstat(&fd)?);
+    Ok((fd.into(), id))
+}
+
+/// How long until the last change of a file lies far enough back; `None`: it does.
+fn settles_in(id: FileId) -> Option<Duration> {
+    let (seconds, nanos) = id.changed();
+    let changed = Duration::new(seconds.unsigned_abs(), u32::try_from(nanos).unwrap_or(0));
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    SETTLE
+        .checked_sub(now.checked_sub(changed)?)
+        .filter(|rest| !rest.is_zero())
+}
+
+/// Whether a file that was read soon after a change has not changed since: waits until its time shows
+/// that, and compares.
+fn is_still(path: &Path, id: FileId, bytes: &[u8]) -> bool {
+    if let Some(rest) = settles_in(id) {
+        thread::sleep(rest);
+    }
+    opened(path)
+        .is_ok_and(|(file, now)| now == id && module::read(file).is_ok_and(|again| again == bytes))
 }
 
 fn made(
@@ -118,9 +172,9 @@ fn made(
     bytes: &[u8],
     file: &File,
     spawner: &mut Option<Spawner>,
-) -> Result<Key, String> {
+) -> Result<Key, Wrong> {
     if let Some(wrong) = module::complaint(bytes) {
-        return Err(wrong.into());
+        return Err(Wrong::module(wrong));
     }
     let key = code::key(bytes);
     let cache = &runtime.settings.cache;
@@ -128,7 +182,7 @@ fn made(
         prune::touch(&code::path(cache, &key, &runtime.tag));
         return Ok(key);
     }
-    let cannot = |e: io::Error| format!("the cache {}: {e}", cache.display());
+    let cannot = |e: io::Error| Wrong::ours(format!("the cache {}: {e}", cache.display()));
     folder(cache).map_err(cannot)?;
     let (draft, to) = draft(cache).map_err(cannot)?;
     let done = compiled(file, &to, spawner)
@@ -141,7 +195,7 @@ fn made(
     // is not to be trusted with more than code.
     done.and_then(|()| match code::read(cache, &key, &runtime.tag) {
         Some(_) => Ok(key),
-        None => Err("it changed while it was compiled".into()),
+        None => Err(Wrong::ours("it changed while it was compiled")),
     })
 }
 
@@ -171,8 +225,8 @@ fn draft(cache: &Path) -> io::Result<(PathBuf, File)> {
 }
 
 /// Runs the process that compiles, to its end.
-fn compiled(module: &File, to: &File, spawner: &mut Option<Spawner>) -> Result<(), String> {
-    let io = |e: io::Error| format!("starting its compilation: {e}");
+fn compiled(module: &File, to: &File, spawner: &mut Option<Spawner>) -> Result<(), Wrong> {
+    let io = |e: io::Error| Wrong::ours(format!("starting its compilation: {e}"));
     let (words, stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
     rustix::fs::seek(module, rustix::fs::SeekFrom::Start(0)).map_err(|e| io(e.into()))?;
     let spawner = match spawner {
@@ -180,8 +234,8 @@ fn compiled(module: &File, to: &File, spawner: &mut Option<Spawner>) -> Result<(
         None => spawner.insert(Spawner::direct().map_err(io)?),
     };
     let stdio = [module.as_fd(), to.as_fd(), stderr.as_fd()];
-    let child = again(spawner, "wasm-compile", stdio).map_err(|e| format!("{e}"));
-    let mut child = child?;
+    let child = again(spawner, "wasm-compile", stdio);
+    let mut child = child.map_err(|e| Wrong::ours(format!("{e}")))?;
     drop(stderr);
     let patience = Timespec {
         tv_sec: PATIENCE,
@@ -189,16 +243,17 @@ fn compiled(module: &File, to: &File, spawner: &mut Option<Spawner>) -> Result<(
     };
     let mut fds = [PollFd::new(&child, PollFlags::IN)];
     if !matches!(poll(&mut fds, Some(&patience)), Ok(n) if n > 0) {
-        return Err(format!("its compilation took more than {PATIENCE} s"));
+        let words = format!("its compilation took more than {PATIENCE} s");
+        return Err(Wrong::module(words));
     }
     match child.wait().map_err(io)?.status {
         Status::Code(0) => Ok(()),
-        Status::Code(_) => Err(read_text(words, WORDS).trim().to_owned()),
-        Status::Signal(n) => Err(format!(
+        Status::Code(_) => Err(Wrong::module(read_text(words, WORDS).trim())),
+        Status::Signal(n) => Err(Wrong::module(format!(
             "its compilation was ended by signal {n}: it takes more time or memory than a module may \
              ({} s of processor time, 4 GiB)",
             compile::CPU
-        )),
+        ))),
     }
 }
 
@@ -210,7 +265,7 @@ pub fn examine(path: &Path) -> Result<(), String> {
     let file = File::open(path).map_err(|e| format!("it cannot be read: {e}"))?;
     let nowhere = File::options().write(true).open("/dev/null");
     let nowhere = nowhere.map_err(|e| format!("/dev/null: {e}"))?;
-    compiled(&file, &nowhere, &mut None)
+    compiled(&file, &nowhere, &mut None).map_err(|wrong| wrong.words)
 }
 
 /// Executes this very program again, with one argument and nothing else of ours.

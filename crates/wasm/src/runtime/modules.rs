@@ -9,6 +9,7 @@ use std::{
 use galgo_spawn::FileId;
 use tokio::sync::watch;
 
+use super::compiler::Wrong;
 use crate::wire::Key;
 
 /// The code of a file.
@@ -96,12 +97,17 @@ impl Modules {
     }
 
     /// A compilation is over. The code that no file has any more.
-    pub(super) fn done(&mut self, file: &Path, id: FileId, verdict: &Verdict) -> Option<Key> {
+    pub(super) fn done(
+        &mut self,
+        file: &Path,
+        id: FileId,
+        made: &Result<Key, Wrong>,
+    ) -> Option<Key> {
         let entry = self.0.entry(file.to_owned()).or_default();
         entry.pending = None;
-        match verdict {
-            Err(why) => {
-                entry.bad = Some((id, why.clone()));
+        match made {
+            Err(wrong) => {
+                entry.bad = wrong.lasting().map(|why| (id, why.to_owned()));
                 None
             }
             Ok(key) => {

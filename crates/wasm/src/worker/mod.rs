@@ -23,13 +23,14 @@ use std::{
     thread,
 };
 
+use rustix::process::Resource;
 use wasmtime::{Engine, InstancePre, Linker, Module, component, component::Component};
 use wasmtime_wasi::{WasiCtxBuilder, p2::bindings::CommandPre};
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
 use crate::{
     code::{self, Kind, Loaded},
-    engine,
+    engine, limits,
     sandbox::{self, Sandbox},
     wire::{self, Ended, Key, Message, Profile, Setup},
 };
@@ -62,6 +63,8 @@ struct Worker {
     waiting: AtomicUsize,
     threads: AtomicUsize,
     most: usize,
+    /// Files, folders, sockets and other resources that one instance may hold.
+    resources: usize,
     ticker: ticker::Ticker,
 }
 
@@ -94,6 +97,8 @@ fn serve() -> Result<(), String> {
     let Some(Message::Setup(setup)) = Message::decode(first) else {
         return Err("the first message is not what it should be".into());
     };
+    // What a dead worker held in memory is nobody's to read.
+    limits::lower(&[(Resource::Core, 0)])?;
     let worker = Arc::new(Worker::new(&setup)?);
     if let Some(warning) = confine(&setup)? {
         say(warning);
@@ -189,6 +194,7 @@ impl Worker {
             waiting: AtomicUsize::new(0),
             threads: AtomicUsize::new(0),
             most: usize::try_from(instances).unwrap_or(1),
+            resources: limits::descriptors(instances),
             ticker: ticker::Ticker::default(),
             engine,
         })
@@ -206,18 +212,14 @@ impl Worker {
         let Some(program) = self.program(&run.key) else {
             return wire::send_ended(&control, Ended::NoCode);
         };
-        let profile = usize::try_from(run.profile).ok();
-        let profile = profile.and_then(|at| self.profiles.get(at));
         let _running = self.ticker.running();
         let streams = [stdin, stdout, stderr];
-        runtime.block_on(run::run(
-            &self.engine,
-            &program,
-            profile,
-            run,
-            streams,
-            control,
-        ));
+        runtime.block_on(run::run(self, &program, run, streams, control));
+    }
+
+    /// What the instances of a run may see.
+    fn profile(&self, run: &wire::Run) -> Option<&Profile> {
+        self.profiles.get(usize::try_from(run.profile).ok()?)
     }
 
     /// A program by its name: loaded by whoever asks first, while others who ask wait.

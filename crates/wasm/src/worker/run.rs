@@ -10,15 +10,15 @@ use std::{
 
 use galgo_spawn::{Exit, Status};
 use tokio::io::{Interest, unix::AsyncFd};
-use wasmtime::{Engine, Store, Trap};
+use wasmtime::{Store, Trap};
 use wasmtime_wasi::I32Exit;
 
 use super::{
-    Program, http,
+    Program, Worker, http,
     state::{State, Stop, processor},
     stdio::{Stream, Waiter},
 };
-use crate::wire::{Ended, Profile, Run, send_ended};
+use crate::wire::{Ended, Run, send_ended};
 
 /// A signal stands for each way to trap: the one that ends a native program of the same fault.
 const SIGILL: i32 = 4;
@@ -32,9 +32,8 @@ const SIGXCPU: i32 = 24;
 const BACKTRACE: usize = 16 << 10;
 
 pub(super) async fn run(
-    engine: &Engine,
+    worker: &Worker,
     program: &Program,
-    profile: Option<&Profile>,
     run: &Run,
     streams: [OwnedFd; 3],
     control: OwnedFd,
@@ -42,10 +41,10 @@ pub(super) async fn run(
     let began = processor();
     let control = Arc::new(control);
     let component = !matches!(program, Program::Command(_));
-    let state = State::new(component, run, profile, streams, control.clone());
+    let state = State::new(component, worker, run, streams, control.clone());
     let (status, memory, state) = match state {
         Ok(state) => {
-            let mut store = Store::new(engine, state);
+            let mut store = Store::new(&worker.engine, state);
             let status = ended(program, &mut store, run, &control).await;
             (status, store.data().memory.used, Kept::Store(store))
         }

@@ -14,8 +14,8 @@ use wasmtime::{ResourceLimiter, Result, UpdateDeadline};
 use wasmtime_wasi::{WasiCtxBuilder, WasiCtxView, WasiView, filesystem::FsPerms, p1::WasiP1Ctx};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use super::stdio::Stream;
-use crate::wire::{Profile, Run};
+use super::{Worker, stdio::Stream};
+use crate::wire::Run;
 
 /// Elements of all tables of an instance.
 const TABLE_MOST: usize = 1_000_000;
@@ -71,8 +71,8 @@ impl State {
     /// A folder cannot be opened.
     pub(super) fn new(
         component: bool,
+        worker: &Worker,
         run: &Run,
-        profile: Option<&Profile>,
         streams: [OwnedFd; 3],
         control: Arc<OwnedFd>,
     ) -> Result<Self, (String, [Stream; 3])> {
@@ -95,12 +95,14 @@ impl State {
                 builder.env(name, value);
             }
         }
-        let profile = profile.cloned().unwrap_or_default();
+        let profile = worker.profile(run).cloned().unwrap_or_default();
         if profile.network {
-            builder.inherit_network().allow_ip_name_lookup(true);
-        } else {
-            builder.allow_tcp(false).allow_udp(false);
+            builder.inherit_network();
         }
+        builder
+            .allow_ip_name_lookup(profile.network)
+            .allow_tcp(profile.network)
+            .allow_udp(profile.network);
         for (guest, host, write) in &profile.folders {
             let may = match write {
                 true => FsPerms::ReadWrite,
@@ -113,8 +115,10 @@ impl State {
                 return Err((why, streams));
             }
         }
+        let mut preview1 = builder.build_p1();
+        preview1.ctx().table.set_max_capacity(worker.resources);
         Ok(Self {
-            preview1: builder.build_p1(),
+            preview1,
             http: WasiHttpCtx::new(),
             hooks: super::http::Hooks,
             streams,

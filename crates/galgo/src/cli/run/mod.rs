@@ -15,19 +15,16 @@ use galgo_spawn::Spawner;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
-    time::Instant,
 };
 
 use crate::{
-    buf::Buf,
     config::{Config, LogTo},
     conn::{
         Request,
         input::{Input, RequestBody},
     },
     handler::{self, Answer, cgi, status},
-    log::Logs,
-    pace::Pace,
+    log::{Logs, access::Entry},
     tick,
     worker::{Peer, Phase, Server, Worker},
 };
@@ -157,29 +154,13 @@ async fn exchange(
     mut printer: Printer,
 ) -> u8 {
     let request::Made { head, body, link } = made;
-    let http = &worker.server.config.http;
-    let mut input = Input {
-        buf: Buf::from(body),
-        sock: None,
-        pace: Pace::new(http.rate_grace, http.min_rate),
-        half_closed: false,
-        wire: crate::conn::wire::Wire::Http,
-    };
+    let mut input = Input::whole(body, &worker.server.config.http);
     let mut body = RequestBody::new(head.body);
-    let entry = print::entry(worker.ids.next(), &link, &head);
+    let entry = Entry::new(worker.ids.next(), link.remote.clone(), Some(head.clone()));
+    let entry = Rc::new(RefCell::new(entry));
     let mut request = Request {
-        head: head.clone(),
-        link: &link,
-        input: &mut input,
-        body: &mut body,
-        entry: Rc::new(RefCell::new(entry)),
-        began: Instant::now(),
-        stderr: String::new(),
-        named: None,
-        granted: Vec::new(),
-        count: None,
-        owes_continue: false,
         last: true,
+        ..Request::new(head.clone(), &link, &mut input, &mut body, entry)
     };
     let answer = match route.cgi() {
         Some(cgi) => match crate::route::program(cgi, &route.route.path, &head.target.path) {

@@ -2,20 +2,17 @@
 
 use std::{
     io::{self, Write},
-    rc::Rc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
-use galgo_proto::h1::Head;
 use galgo_spawn::Exit;
 use tokio::sync::oneshot;
 
 use crate::{
     body::{Body, Output, Response},
-    conn::{Link, Request, framing},
+    conn::{Request, framing},
     fault::Fault,
     handler::status::reason,
-    id::Id,
     log::access::Entry,
     relay::process::how,
 };
@@ -247,22 +244,4 @@ fn put(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(bytes)?;
     out.flush()
-}
-
-/// What is known before the program runs.
-pub(super) fn entry(id: Id, link: &Link, head: &Rc<Head>) -> Entry {
-    Entry {
-        at: SystemTime::now(),
-        id,
-        remote: link.remote.clone(),
-        head: Some(head.clone()),
-        status: 0,
-        bytes: 0,
-        outcome: "ok",
-        queue: Duration::ZERO,
-        start: Duration::ZERO,
-        first_byte: Duration::ZERO,
-        total: Duration::ZERO,
-        exit: None,
-    }
 }

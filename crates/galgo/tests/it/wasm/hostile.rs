@@ -9,7 +9,8 @@ list![
     a_trap_before_the_head_is_a_502_with_the_backtrace_in_the_log,
     a_trap_after_the_head_cuts_the_body,
     recursion_ends_in_a_trap,
-    memory_ends_at_the_limit,
+    memory_ends_at_the_limit_and_others_have_theirs,
+    open_files_end_at_the_limit_and_others_have_theirs,
     loops_end_at_the_deadline_and_delay_nobody,
     a_guest_that_waits_in_a_host_call_is_ended,
     processor_time_is_limited,
@@ -93,17 +94,53 @@ fn recursion_ends_in_a_trap() {
     assert_eq!(server.get("/cgi-bin/b.wasm").text(), "yes\n");
 }
 
-fn memory_ends_at_the_limit() {
+/// All that may run at once grow until they may not, and whoever comes meanwhile is answered.
+fn memory_ends_at_the_limit_and_others_have_theirs() {
     let bomb = programs::command(
         "(call $head)
          (loop $again (br_if $again (i32.ne (memory.grow (i32.const 16)) (i32.const -1))))
          (call $verdict (i32.le_u (memory.size) (i32.const 320)))",
         "",
     );
-    let server = site(&[("a.wasm", bomb)])
+    let server = site(&[("a.wasm", bomb), ("b.wasm", programs::hello())])
         .defaults("memory = \"20M\"")
         .start();
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    let mut clients: Vec<_> = (0..32).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|c| c.get("/cgi-bin/a.wasm"));
+    assert_eq!(server.get("/cgi-bin/b.wasm").text(), "yes\n");
+    for client in &mut clients {
+        assert_eq!(client.reply().text(), "yes\n");
+    }
+}
+
+fn open_files_end_at_the_limit_and_others_have_theirs() {
+    let site = site(&[
+        ("bomb.wasm", programs::opens_endlessly("note")),
+        ("a.wasm", programs::opens("note")),
+    ]);
+    let server = site
+        .file("data/note", "x", 0o644)
+        .table(
+            "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\npreopen = { \"/data\" = \"data\" }\n",
+        )
+        .start();
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    let worker = worker(&server);
+    let mut bombs: Vec<_> = (0..15).map(|_| server.connect()).collect();
+    bombs
+        .iter_mut()
+        .for_each(|client| client.get("/cgi-bin/bomb.wasm"));
+    for _ in 0..50 {
+        assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    }
+    for client in &mut bombs {
+        assert_eq!(client.reply().status, 502);
+    }
+    server.says("resource table");
+    eventually("its files to be closed", || {
+        (watch::descriptors(worker) < 500).then_some(())
+    });
 }
 
 fn loops_end_at_the_deadline_and_delay_nobody() {
@@ -181,7 +218,7 @@ fn fifty_megabytes_of_module_and_many_functions() {
         ("many.wasm", many),
         ("a.wasm", programs::hello()),
     ]);
-    let server = server.start();
+    let server = server.defaults("first_byte_timeout = \"10m\"").start();
     let mut clients = [server.connect(), server.connect()];
     clients[0].get("/cgi-bin/large.wasm");
     clients[1].get("/cgi-bin/many.wasm");

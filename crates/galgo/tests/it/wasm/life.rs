@@ -1,6 +1,12 @@
 //! Modules that are replaced, code that is kept, and a worker that dies.
 
-use std::fs;
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -8,29 +14,62 @@ use super::{programs, replace, site, worker};
 use crate::harness::{eventually, list};
 
 list![
+    modules_are_compiled_before_anybody_asks,
     a_replaced_module_is_picked_up_and_never_missing,
     a_broken_replacement_does_not_take_the_old_one_away,
     a_killed_worker_is_replaced_and_costs_what_it_ran,
-    code_is_kept_and_what_was_tampered_with_is_made_again,
+    code_is_kept_and_what_is_not_ours_is_made_again,
+    a_cache_that_others_can_write_to_is_not_used,
 ];
 
+fn modules_are_compiled_before_anybody_asks() {
+    let modules = ["a.wasm", "b.wasm"].map(|name| (name, programs::prints(name)));
+    let server = site(&modules).start();
+    eventually("the code of both", || {
+        let entries = entries(&server.path().join("cache"));
+        let drafts = entries
+            .iter()
+            .filter(|e| e.to_string_lossy().contains("draft"));
+        (entries.len() == 2 && drafts.count() == 0).then_some(())
+    });
+    assert!(server.access().iter().all(|l| l["target"] == "/health"));
+}
+
+/// Every answer that any of four clients gets is of a file that was there, and none goes back.
 fn a_replaced_module_is_picked_up_and_never_missing() {
     let server = site(&[("a.wasm", programs::prints("0"))]).start();
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "0");
-    let mut last = 0;
-    for n in 1..=100 {
-        replace(&server, "a.wasm", &programs::prints(&n.to_string()));
-        // Old or new, never older than what was seen, never an error.
-        for _ in 0..3 {
-            let reply = server.get("/cgi-bin/a.wasm");
+    let written = AtomicU32::new(0);
+    let ask = || {
+        let mut client = server.connect();
+        let mut last = 0;
+        while last < 100 {
+            client.get("/cgi-bin/a.wasm");
+            let reply = client.reply();
+            let newest = written.load(Ordering::SeqCst);
             assert_eq!(reply.status, 200);
             let seen = reply.text().parse().unwrap();
-            assert!((last..=n).contains(&seen), "{seen} after {last} of {n}");
+            assert!(
+                (last..=newest).contains(&seen),
+                "{seen} after {last} of {newest}"
+            );
             last = seen;
         }
-    }
-    eventually("the last one", || {
-        (server.get("/cgi-bin/a.wasm").text() == "100").then_some(())
+    };
+    thread::scope(|scope| {
+        let clients = [(); 4].map(|()| scope.spawn(ask));
+        for n in 1..=100 {
+            // Said before it is done, for somebody may see it at once.
+            written.store(n, Ordering::SeqCst);
+            replace(&server, "a.wasm", &programs::prints(&n.to_string()));
+            // The next waits for some requests, not for a time.
+            for _ in 0..3 {
+                assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
+            }
+        }
+        for client in clients {
+            client.join().unwrap();
+        }
     });
 }
 
@@ -54,40 +93,94 @@ fn a_killed_worker_is_replaced_and_costs_what_it_ran() {
     ];
     let server = site(&modules).start();
     assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
-    let mut asleep = server.connect();
-    asleep.get("/cgi-bin/sleep.wasm");
-    let before = worker(&server);
-    server.says("awake");
-    kill_process(Pid::from_raw(before as i32).unwrap(), Signal::KILL).unwrap();
-    assert_eq!(asleep.reply().status, 502);
-    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
-    assert_ne!(worker(&server), before);
+    // The second time at once behind the first, where a worker must not be started too eagerly.
+    for round in 1..=2 {
+        let before = worker(&server);
+        let mut asleep: Vec<_> = (0..8).map(|_| server.connect()).collect();
+        asleep
+            .iter_mut()
+            .for_each(|client| client.get("/cgi-bin/sleep.wasm"));
+        eventually("all of them running", || {
+            (server.errors().matches("awake").count() == 8 * round).then_some(())
+        });
+        kill_process(Pid::from_raw(before as i32).unwrap(), Signal::KILL).unwrap();
+        for client in &mut asleep {
+            assert_eq!(client.reply().status, 502);
+        }
+        // What comes next waits for the next worker; it is not refused.
+        assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+        assert_ne!(worker(&server), before);
+    }
     server.says("another is started");
 }
 
-fn code_is_kept_and_what_was_tampered_with_is_made_again() {
-    let entries = |cache: &std::path::Path| {
-        let found = fs::read_dir(cache).unwrap().map(|e| e.unwrap().path());
-        let mut found: Vec<_> = found.collect();
-        found.sort();
-        found
+/// The entries of a cache.
+fn entries(cache: &Path) -> Vec<PathBuf> {
+    let Ok(folder) = fs::read_dir(cache) else {
+        return Vec::new();
     };
-    let first = site(&[("a.wasm", programs::hello())]).start();
-    assert_eq!(first.get("/cgi-bin/a.wasm").status, 200);
-    let [entry] = &entries(&first.path().join("cache"))[..] else {
-        panic!("one entry")
+    let mut found: Vec<_> = folder.map(|e| e.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+fn code_is_kept_and_what_is_not_ours_is_made_again() {
+    // The entry that a server makes of a module.
+    let made = |module: Vec<u8>| {
+        let server = site(&[("a.wasm", module)]).start();
+        assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
+        let [entry] = &entries(&server.path().join("cache"))[..] else {
+            panic!("one entry")
+        };
+        (
+            entry.file_name().unwrap().to_owned(),
+            fs::read(entry).unwrap(),
+        )
     };
-    let good = fs::read(entry).unwrap();
-    let mut bad = good.clone();
-    bad[good.len() / 2] ^= 0xff;
-    // Another server with a cache that holds the broken entry.
-    let second = site(&[("a.wasm", programs::hello())]);
-    let cache = second.path().join("cache");
+    let (name, good) = made(programs::hello());
+    let (_, other) = made(programs::prints("no"));
+    let mut flipped = good.clone();
+    flipped[good.len() / 2] ^= 0xff;
+    for (what, bytes, mode) in [
+        ("one bit is another", &flipped, 0o600),
+        ("it is cut", &good[..good.len() / 2].to_vec(), 0o600),
+        ("it is of another module", &other, 0o600),
+        ("others can write to it", &good, 0o620),
+    ] {
+        let site = site(&[("a.wasm", programs::hello())]);
+        let cache = site.path().join("cache");
+        let site = site.file(&format!("cache/{}", name.display()), bytes, mode);
+        fs::set_permissions(&cache, fs::Permissions::from_mode(0o700)).unwrap();
+        let before = fs::metadata(cache.join(&name)).unwrap().ino();
+        let server = site.start();
+        assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n", "{what}");
+        let now = fs::metadata(cache.join(&name)).unwrap();
+        assert_ne!(now.ino(), before, "{what}");
+        assert_eq!(now.mode() & 0o777, 0o600, "{what}");
+        assert!(fs::read(cache.join(&name)).unwrap() == good, "{what}");
+        assert_eq!(entries(&cache).len(), 1, "{what}");
+    }
+    // What is ours is taken as it is, by another server, too.
+    let site = site(&[("a.wasm", programs::hello())]);
+    let site = site.file(&format!("cache/{}", name.display()), &good, 0o600);
+    let cache = site.path().join("cache");
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o700)).unwrap();
+    let before = fs::metadata(cache.join(&name)).unwrap().ino();
+    let server = site.start();
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    assert_eq!(fs::metadata(cache.join(&name)).unwrap().ino(), before);
+}
+
+fn a_cache_that_others_can_write_to_is_not_used() {
+    let site = site(&[("a.wasm", programs::hello())]);
+    let cache = site.path().join("cache");
     fs::create_dir(&cache).unwrap();
-    let copy = cache.join(entry.file_name().unwrap());
-    fs::write(&copy, bad).unwrap();
-    let second = second.start();
-    assert_eq!(second.get("/cgi-bin/a.wasm").text(), "yes\n");
-    assert_eq!(fs::read(&copy).unwrap().len(), good.len());
-    assert_eq!(entries(&cache).len(), 1);
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
+    let server = site.start();
+    assert_eq!(server.get("/cgi-bin/a.wasm").status, 502);
+    server.says("others can write to it");
+    assert!(entries(&cache).is_empty());
+    // Mended, it is used at once: that was not the module's fault.
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
 }

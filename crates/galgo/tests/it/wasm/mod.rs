@@ -186,18 +186,24 @@ mod own {
     }
 
     fn nothing_is_left_for_the_next_instance() {
-        let looks = programs::command(
-            "(call $head) (call $verdict (i64.eqz (i64.load (i32.const 70000))))
+        let looks = |more: &str| {
+            programs::command(
+                "(call $head) (call $verdict (i64.eqz (i64.load (i32.const 70000))))
              (i64.store (i32.const 70000) (i64.const -1))
              (memory.fill (i32.const 80000) (i32.const 7) (i32.const 30000))
              (drop (memory.grow (i32.const 10)))
              (call $verdict (i64.eqz (i64.load (i32.const 700000))))
              (i64.store (i32.const 700000) (i64.const -1))",
-            "",
-        );
-        let server = site(&[("a.wasm", looks)]).start();
+                more,
+            )
+        };
+        let server = site(&[("a.wasm", looks("")), ("b.wasm", looks("(func)"))]).start();
         for _ in 0..50 {
-            assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\nyes\n");
+            // Slots of the pool go from one module to another, too.
+            for name in ["a.wasm", "b.wasm"] {
+                let reply = server.get(&format!("/cgi-bin/{name}"));
+                assert_eq!(reply.text(), "yes\nyes\n");
+            }
         }
     }
 
@@ -207,6 +213,10 @@ mod own {
         let status = fs::read_to_string(format!("/proc/{}/status", worker(&server))).unwrap();
         let has = |line: &str| status.lines().any(|l| l == line);
         assert!(has("NoNewPrivs:\t1") && has("Seccomp:\t2"), "{status}");
+        let limits = fs::read_to_string(format!("/proc/{}/limits", worker(&server))).unwrap();
+        let core = limits.lines().find(|l| l.starts_with("Max core file size"));
+        let zeros = core.unwrap().split_whitespace().filter(|w| *w == "0");
+        assert_eq!(zeros.count(), 2, "{limits}");
         let open = fs::read_dir(format!("/proc/{}/fd", worker(&server))).unwrap();
         let links = open.filter_map(|e| fs::read_link(e.unwrap().path()).ok());
         let files: Vec<_> = links.filter(|l| l.starts_with(server.path())).collect();

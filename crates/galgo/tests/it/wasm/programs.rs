@@ -91,13 +91,25 @@ pub fn sleeps(first: &str) -> Vec<u8> {
     command(&start, &format!("(data (i32.const 2048) \"{first}\")"))
 }
 
+/// Calls path_open for reading, below the first folder it was given: 0 where that works.
+fn open(length: usize) -> String {
+    format!(
+        "(call $open (i32.const 3) (i32.const 1) (i32.const 2048) (i32.const {length}) (i32.const 0)
+           (i64.const 2) (i64.const 2) (i32.const 0) (i32.const 12))"
+    )
+}
+
 /// Says whether `path` can be opened for reading below the first folder it was given.
 pub fn opens(path: &str) -> Vec<u8> {
     let start = format!(
-        "(call $head)
-         (call $verdict (i32.eqz (call $open (i32.const 3) (i32.const 1) (i32.const 2048)
-           (i32.const {}) (i32.const 0) (i64.const 2) (i64.const 2) (i32.const 0) (i32.const 12))))",
-        path.len()
+        "(call $head) (call $verdict (i32.eqz {}))",
+        open(path.len())
     );
+    command(&start, &format!("(data (i32.const 2048) \"{path}\")"))
+}
+
+/// Opens `path` again and again, and closes nothing.
+pub fn opens_endlessly(path: &str) -> Vec<u8> {
+    let start = format!("(loop $again (drop {}) (br $again))", open(path.len()));
     command(&start, &format!("(data (i32.const 2048) \"{path}\")"))
 }
