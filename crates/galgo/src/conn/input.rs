@@ -363,3 +363,78 @@ fn half_close(wire: Wire) -> Result<(), Fault> {
 }
 
 const GONE: Fault = Fault::Gone("the client closed the connection");
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        os::unix::net::UnixStream,
+        time::Duration,
+    };
+
+    use super::*;
+
+    /// Splices bodies of 10 bytes of a client that sends `said`, and closes its side if `ends`.
+    async fn spliced(said: &[u8], ends: bool) -> (Input, RequestBody, Vec<u8>, Fault) {
+        let (mut client, ours) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        client.write_all(said).unwrap();
+        if ends {
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        let mut input = Input {
+            buf: Buf::default(),
+            sock: Some(Rc::new(Sock::new(ours.into()))),
+            pace: Pace::new(Duration::from_millis(200), 1),
+            half_closed: false,
+            wire: Wire::Http,
+        };
+        let mut body = RequestBody::new(BodyLen::Length(10));
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let pipe = Sock::writer(writer.into());
+        let mut fault = LEFT;
+        while let len @ 1.. = input.spliceable(&body) {
+            match input.splice_body(&mut body, &pipe, len).await {
+                Ok(done) => assert_eq!(done, Spliced::Moved),
+                Err(e) => {
+                    fault = e;
+                    break;
+                }
+            }
+        }
+        drop(pipe);
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        drop(client);
+        (input, body, got, fault)
+    }
+
+    fn on_a_loop<T>(run: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(run)
+    }
+
+    #[test]
+    fn a_body_is_spliced_and_the_next_request_stays() {
+        on_a_loop(async {
+            let (mut input, body, got, _) = spliced(b"0123456789GET", false).await;
+            assert!(body.is_over() && body.taken() == 10 && got == b"0123456789");
+            let sock = input.sock.clone().unwrap();
+            assert_eq!(sock.read_idle(&mut input.buf).await.unwrap(), 3);
+            assert_eq!(input.buf.bytes(), b"GET");
+        });
+    }
+
+    #[test]
+    fn a_client_that_leaves_or_stalls_in_a_spliced_body_is_noticed() {
+        on_a_loop(async {
+            let (input, body, got, fault) = spliced(b"01234", true).await;
+            assert!(matches!(fault, Fault::Gone(_)) && input.half_closed);
+            assert!(!body.is_over() && got == b"01234");
+            let (.., fault) = spliced(b"01234", false).await;
+            assert!(matches!(fault, Fault::Client(408, _)), "{fault:?}");
+        });
+    }
+}

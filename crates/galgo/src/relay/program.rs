@@ -421,7 +421,7 @@ impl Program {
     }
 }
 
-/// How output goes from a pipe, or a socket, to a socket.
+/// How output goes from a pipe, or a socket, to a socket, and a body of known length to a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// By whichever costs less.
