@@ -22,6 +22,9 @@ static char *document; // made before the processes are forked: they share its p
 
 static void answer(FCGX_Request *request, const char *folder) {
     static const char handing[] = "X-Sendfile=";
+    // Apache sends the end of the empty body apart: unread, libfcgi would take it for the next request, and close.
+    while (FCGX_GetChar(request->in) != EOF) {
+    }
     const char *query = FCGX_GetParam("QUERY_STRING", request->envp);
     if (query && strncmp(query, handing, sizeof handing - 1) == 0) {
         FCGX_FPrintF(request->out, "Content-Type: application/octet-stream\r\nX-Sendfile: %s/%s\r\n\r\n", folder,

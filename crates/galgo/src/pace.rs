@@ -66,7 +66,8 @@ impl Pace {
         done.inspect(|&n| self.earn(n))
     }
 
-    fn earn(&mut self, bytes: usize) {
+    /// Bytes were moved otherwise than by what [`Pace::wait`] waited for.
+    pub fn earn(&mut self, bytes: usize) {
         self.left = self
             .per_byte
             .saturating_mul(clamp(bytes as u64))

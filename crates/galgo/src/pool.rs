@@ -7,6 +7,8 @@ use std::cell::RefCell;
 
 /// The size of a buffer: the default capacity of a pipe (pipe(7)), so that one read empties it.
 pub const SIZE: usize = 64 << 10;
+/// The least that is read at once.
+const LEAST: usize = 4 << 10;
 /// Buffers kept for the next request.
 const KEPT: usize = 32;
 
@@ -32,11 +34,16 @@ pub fn give(mut buf: Vec<u8>) {
     }
 }
 
+/// Whether so little room is left that [`room`] would make more.
+pub fn is_full(buf: &Vec<u8>) -> bool {
+    buf.capacity() > 0 && buf.capacity() - buf.len() < LEAST
+}
+
 /// Makes room for a read: a whole buffer where there is none yet.
 pub fn room(buf: &mut Vec<u8>) {
     if buf.capacity() == 0 {
         *buf = take();
-    } else if buf.capacity() - buf.len() < 4 << 10 {
+    } else if is_full(buf) {
         buf.reserve(SIZE);
     }
 }

@@ -141,11 +141,28 @@ impl Sock {
     /// As [`Sock::read`], where data is not expected to be there yet: waits first, and takes a
     /// buffer only then.
     pub async fn read_later(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        self.run_later(Interest::READABLE, |fd| {
+        loop {
+            let mut guard = self.ready(Interest::READABLE).await?;
             pool::room(buf);
-            rustix::io::read(fd, spare_capacity(buf))
-        })
-        .await
+            let read = rustix::io::read(&self.fd, spare_capacity(buf));
+            match read {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => guard.clear_ready_matching(Ready::READABLE),
+                Ok(n) => {
+                    // All that was there, where bytes come as a stream: whatever comes now is a new event
+                    // (epoll(7), edge-triggered). A pipe may hold packets.
+                    if n > 0 && buf.len() < buf.capacity() && self.is_socket() {
+                        guard.clear_ready_matching(Ready::READABLE);
+                    }
+                    return Ok(n);
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn is_socket(&self) -> bool {
+        self.interest.is_readable() && self.interest.is_writable()
     }
 
     /// As [`Sock::read`], but never waits: `None` when nothing is there.
@@ -199,8 +216,21 @@ impl Sock {
         }
     }
 
-    /// Moves what fits of `len` bytes from the pipe `from` to this socket without copying them through
-    /// this process (splice(2)). The pipe holds that many, so a wait is for the socket.
+    /// Waits until something is there to be read, or nothing more will come; reads nothing, so 0.
+    pub async fn readable(&self) -> io::Result<usize> {
+        self.passed_over.set(true);
+        while rustix::io::ioctl_fionread(&self.fd)? == 0 {
+            let mut guard = self.ready(Interest::READABLE).await?;
+            if guard.ready().is_read_closed() {
+                break;
+            }
+            guard.clear_ready_matching(Ready::READABLE);
+        }
+        Ok(0)
+    }
+
+    /// Moves what fits of `len` bytes from `from` to this descriptor without copying them through this process
+    /// (splice(2)); one of the two is a pipe. Something is there in `from`, so a wait is for this one.
     pub async fn splice(&self, from: impl AsFd, len: usize) -> io::Result<usize> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         self.run(Interest::WRITABLE, |fd| {
@@ -225,6 +255,9 @@ impl Sock {
 
     /// Gives the pipe room for `bytes`, where the user's share of pipe memory allows (pipe(7)).
     pub fn widen(&self, bytes: usize) {
+        if rustix::pipe::fcntl_getpipe_size(&self.fd).is_ok_and(|size| size >= bytes) {
+            return;
+        }
         // Without it everything works, in smaller pieces.
         let _ = rustix::pipe::fcntl_setpipe_size(&self.fd, bytes);
     }

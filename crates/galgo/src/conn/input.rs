@@ -61,6 +61,17 @@ pub enum Next {
     End,
 }
 
+/// What became of a piece of a body on its way into a pipe.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Spliced {
+    /// It is in the pipe.
+    Moved,
+    /// The client has shut down its sending side meanwhile.
+    HalfClosed,
+    /// Nobody reads from the pipe any more.
+    Unread,
+}
+
 impl RequestBody {
     /// The body of a request framed as `len`.
     pub fn new(len: BodyLen) -> Self {
@@ -184,6 +195,17 @@ impl RequestBody {
         Ok(Next::Data(self.ready))
     }
 
+    /// `n` bytes of a body of known length went another way than through the buffer.
+    pub fn pass(&mut self, n: usize) {
+        self.taken += n as u64;
+        if let Frame::Length(left) = &mut self.frame {
+            *left = left.saturating_sub(n as u64);
+            if *left == 0 {
+                self.frame = Frame::Ended;
+            }
+        }
+    }
+
     /// Takes `n` bytes of the data that [`RequestBody::next`] announced.
     pub fn take(&mut self, buf: &mut Buf, n: usize) {
         let n = n.min(self.ready);
@@ -200,6 +222,16 @@ impl RequestBody {
             Frame::Records(stdin) => stdin.take(n),
             Frame::Chunked(_) | Frame::Ended => {}
         }
+    }
+}
+
+const LEFT: Fault = Fault::Gone("the client left before its request body was complete");
+
+/// What an error while a client is waited for means.
+fn slow(e: std::io::Error) -> Fault {
+    match e.kind() {
+        std::io::ErrorKind::TimedOut => Fault::Client(408, "the client sends slower than min_rate"),
+        _ => Fault::Gone("the connection was reset by the client"),
     }
 }
 
@@ -226,20 +258,59 @@ impl Input {
                 Ok(0)
             }
             Ok(n) => Ok(n),
-            Err(e) if e.kind() == std::io::ErrorKind::TimedOut => {
-                Err(Fault::Client(408, "the client sends slower than min_rate"))
-            }
-            Err(_) => Err(Fault::Gone("the connection was reset by the client")),
+            Err(e) => Err(slow(e)),
         }
     }
 
     /// Reads more of a body that is not over yet.
     pub async fn fill_body(&mut self) -> Result<(), Fault> {
         match self.fill(BODY_READ).await? {
-            0 => Err(Fault::Gone(
-                "the client left before its request body was complete",
-            )),
+            0 => Err(LEFT),
             _ => Ok(()),
+        }
+    }
+
+    /// How much of `body` may go from the socket into a pipe without being read.
+    pub fn spliceable(&self, body: &RequestBody) -> usize {
+        match &body.frame {
+            Frame::Length(left) if self.sock.is_some() && self.buf.is_empty() => {
+                usize::try_from(*left).unwrap_or(usize::MAX)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Moves what is there of `len` bytes of a body to the pipe `to` without copying it through this process, within
+    /// the client's pace.
+    pub async fn splice_body(
+        &mut self,
+        body: &mut RequestBody,
+        to: &Sock,
+        len: usize,
+    ) -> Result<Spliced, Fault> {
+        let Some(sock) = self.sock.clone() else {
+            return Err(LEFT);
+        };
+        self.pace.wait(sock.readable()).await.map_err(slow)?;
+        let moved = tokio::select! {
+            biased;
+            moved = to.splice(&*sock, len) => moved,
+            closed = watch_unread(Some(&sock), &mut self.half_closed, self.wire) => {
+                return closed.map(|()| Spliced::HalfClosed);
+            }
+        };
+        match moved {
+            Ok(0) => {
+                self.half_closed = true;
+                Err(LEFT)
+            }
+            Ok(n) => {
+                self.pace.earn(n);
+                body.pass(n);
+                Ok(Spliced::Moved)
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(Spliced::Unread),
+            Err(e) => Err(slow(e)),
         }
     }
 
@@ -292,3 +363,78 @@ fn half_close(wire: Wire) -> Result<(), Fault> {
 }
 
 const GONE: Fault = Fault::Gone("the client closed the connection");
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        os::unix::net::UnixStream,
+        time::Duration,
+    };
+
+    use super::*;
+
+    /// Splices bodies of 10 bytes of a client that sends `said`, and closes its side if `ends`.
+    async fn spliced(said: &[u8], ends: bool) -> (Input, RequestBody, Vec<u8>, Fault) {
+        let (mut client, ours) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        client.write_all(said).unwrap();
+        if ends {
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        let mut input = Input {
+            buf: Buf::default(),
+            sock: Some(Rc::new(Sock::new(ours.into()))),
+            pace: Pace::new(Duration::from_millis(200), 1),
+            half_closed: false,
+            wire: Wire::Http,
+        };
+        let mut body = RequestBody::new(BodyLen::Length(10));
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let pipe = Sock::writer(writer.into());
+        let mut fault = LEFT;
+        while let len @ 1.. = input.spliceable(&body) {
+            match input.splice_body(&mut body, &pipe, len).await {
+                Ok(done) => assert_eq!(done, Spliced::Moved),
+                Err(e) => {
+                    fault = e;
+                    break;
+                }
+            }
+        }
+        drop(pipe);
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        drop(client);
+        (input, body, got, fault)
+    }
+
+    fn on_a_loop<T>(run: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(run)
+    }
+
+    #[test]
+    fn a_body_is_spliced_and_the_next_request_stays() {
+        on_a_loop(async {
+            let (mut input, body, got, _) = spliced(b"0123456789GET", false).await;
+            assert!(body.is_over() && body.taken() == 10 && got == b"0123456789");
+            let sock = input.sock.clone().unwrap();
+            assert_eq!(sock.read_idle(&mut input.buf).await.unwrap(), 3);
+            assert_eq!(input.buf.bytes(), b"GET");
+        });
+    }
+
+    #[test]
+    fn a_client_that_leaves_or_stalls_in_a_spliced_body_is_noticed() {
+        on_a_loop(async {
+            let (input, body, got, fault) = spliced(b"01234", true).await;
+            assert!(matches!(fault, Fault::Gone(_)) && input.half_closed);
+            assert!(!body.is_over() && got == b"01234");
+            let (.., fault) = spliced(b"01234", false).await;
+            assert!(matches!(fault, Fault::Client(408, _)), "{fault:?}");
+        });
+    }
+}

@@ -80,7 +80,7 @@ impl Sender {
         let status = last.then_some(self.status);
         match self.closing && self.wire == Wire::Http {
             true => write_last(sock, pace, &mut parts.map(IoSlice::new)).await?,
-            false => self.wire.write(sock, pace, parts, status).await?,
+            false => self.wire.write(sock, pace, &parts, status).await?,
         }
         self.ended |= last;
         Ok(())

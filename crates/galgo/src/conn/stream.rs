@@ -1,6 +1,9 @@
 //! One program's output on its way to one client, within its framing.
 
-use std::io::{self, IoSlice};
+use std::{
+    io::{self, IoSlice},
+    pin::pin,
+};
 
 use super::{
     Request,
@@ -8,7 +11,12 @@ use super::{
     send::{Sender, write_all, write_more},
     wire::Wire,
 };
-use crate::{body::Output, fault::Fault, pool, relay::program::Turn};
+use crate::{
+    body::Output,
+    fault::Fault,
+    pool,
+    relay::{out::Out, program::Turn},
+};
 
 /// A body that is not sent (HEAD, 204, 304) is read so that its program is not blocked by us; one that
 /// prints more than this has been told apart from one that will end.
@@ -55,7 +63,7 @@ impl Stream<'_, '_, '_> {
                     .await?;
                 probed &= out.is_empty();
             }
-            pool::give(out);
+            drop(out);
             if let Some(fault) = killed {
                 return Err(fault);
             }
@@ -86,27 +94,27 @@ impl Stream<'_, '_, '_> {
     async fn piece(
         &mut self,
         head: &[u8],
-        out: &[u8],
+        out: &Out,
         last: bool,
         probed: bool,
     ) -> Result<(), Fault> {
-        let body = match self.framing {
-            Framing::Bodiless => &out[..0],
+        let len = match self.framing {
+            Framing::Bodiless => 0,
             Framing::Length(n) => {
                 let left = usize::try_from(n - self.sent).unwrap_or(usize::MAX);
                 self.output.excess |= out.len() > left && !self.output.discard;
-                &out[..out.len().min(left)]
+                out.len().min(left)
             }
-            Framing::Chunked | Framing::UntilClose | Framing::Raw => out,
+            Framing::Chunked | Framing::UntilClose | Framing::Raw => out.len(),
         };
-        self.dropped += out.len() - body.len();
+        self.dropped += out.len() - len;
         let mut size = [0; 20];
         let (before, after): (&[u8], &[u8]) = match self.framing {
-            Framing::Chunked if body.is_empty() && !last => (b"", b""),
+            Framing::Chunked if len == 0 && !last => (b"", b""),
             // A probe has sent a `0` already; the last chunk may have more of them.
-            Framing::Chunked if body.is_empty() => (b"0\r\n\r\n", b""),
+            Framing::Chunked if len == 0 => (b"0\r\n\r\n", b""),
             Framing::Chunked => (
-                chunk_size(&mut size, body.len()),
+                chunk_size(&mut size, len),
                 if last { b"\r\n0\r\n\r\n" } else { b"\r\n" },
             ),
             _ => (b"", b""),
@@ -115,7 +123,7 @@ impl Stream<'_, '_, '_> {
         // What is too short has no end that would make a whole of it.
         let ends = last
             && match self.framing {
-                Framing::Length(n) => self.output.discard || self.sent + body.len() as u64 == n,
+                Framing::Length(n) => self.output.discard || self.sent + len as u64 == n,
                 _ => true,
             };
         let Sender {
@@ -126,18 +134,25 @@ impl Stream<'_, '_, '_> {
             ..
         } = &mut *self.sender;
         let status = ends.then_some(*status);
-        let write = wire.write(sock, pace, [head, before, body, after], status);
+        // Pinned here: by value each layer below would have room for it twice.
+        let mut parts = vec![head, before];
+        parts.extend(first(out.parts(), len));
+        parts.push(after);
         let (input, request_body) = (&mut *self.request.input, &mut *self.request.body);
-        self.output
-            .program
-            .during(input, request_body, write)
+        let program = &mut self.output.program;
+        program
+            .during(
+                input,
+                request_body,
+                pin!(wire.write(sock, pace, &parts, status)),
+            )
             .await?;
         self.sender.ended |= ends;
         if !head.is_empty() || self.sent == 0 {
             let mut entry = self.request.entry.borrow_mut();
             entry.first_byte = self.request.began.elapsed();
         }
-        self.sent += body.len() as u64;
+        self.sent += len as u64;
         Ok(())
     }
 
@@ -161,9 +176,8 @@ impl Stream<'_, '_, '_> {
         let len = match len {
             0 => 0,
             _ => {
-                program
-                    .during(input, body, wire.announce(sock, pace, len))
-                    .await?
+                let announced = pin!(wire.announce(sock, pace, len));
+                program.during(input, body, announced).await?
             }
         };
         program.pass_on(input, body, sock, pace, len).await?;
@@ -178,12 +192,12 @@ impl Stream<'_, '_, '_> {
     /// Sends framing around spliced data.
     async fn frame(&mut self, bytes: &[u8], more: bool) -> Result<(), Fault> {
         let Sender { sock, pace, .. } = &mut *self.sender;
-        let write = async {
+        let write = pin!(async {
             match more {
                 true => write_more(sock, pace, bytes).await,
                 false => write_all(sock, pace, &mut [IoSlice::new(bytes)]).await,
             }
-        };
+        });
         let (input, body) = (&mut *self.request.input, &mut *self.request.body);
         self.output.program.during(input, body, write).await
     }
@@ -195,6 +209,15 @@ impl Stream<'_, '_, '_> {
             _ => Ok(()),
         }
     }
+}
+
+/// The first `len` bytes of `parts`.
+fn first<'p>(parts: impl Iterator<Item = &'p [u8]>, len: usize) -> impl Iterator<Item = &'p [u8]> {
+    parts.scan(len, |left, part| {
+        let part = &part[..part.len().min(*left)];
+        *left -= part.len();
+        Some(part)
+    })
 }
 
 fn chunk_size(buf: &mut [u8; 20], n: usize) -> &[u8] {

@@ -42,11 +42,16 @@ impl Wire {
         self,
         sock: &Sock,
         pace: &mut Pace,
-        parts: [&[u8]; 4],
+        parts: &[&[u8]],
         status: Option<u32>,
     ) -> io::Result<()> {
         let Self::FastCgi { id } = self else {
-            return write_all(sock, pace, &mut parts.map(IoSlice::new)).await;
+            let mut slices: Vec<_> = parts
+                .iter()
+                .filter(|part| !part.is_empty())
+                .map(|part| IoSlice::new(part))
+                .collect();
+            return write_all(sock, pace, &mut slices).await;
         };
         let pieces: Vec<&[u8]> = parts.iter().flat_map(|part| even(part)).collect();
         let header = |piece: &&[u8]| Header::new(Kind::Stdout, id, piece.len());

@@ -106,20 +106,21 @@ impl Answering<'_, '_, '_> {
         };
         let mut scan = ReplyScan::default();
         let (reply, used) = loop {
-            match scan.step(program.out(), &limits)? {
+            match scan.step(program.out().front(), &limits)? {
                 Parsed::Complete(reply, used) => break (reply, used),
+                Parsed::Partial if program.out().join() => {}
                 Parsed::Partial if program.output_ended() => {
                     // Why a connection ended says more than what is missing for it.
                     return Err(match program.verdict() {
                         Some(fault) => fault.into(),
-                        None => scan.ended(program.out()).into(),
+                        None => scan.ended(program.out().front()).into(),
                     });
                 }
                 Parsed::Partial => self.turn(program).await?,
             }
         };
         program.head_done();
-        program.out().drain(..used);
+        program.out().consume(used);
         Ok(reply)
     }
 
@@ -147,7 +148,7 @@ impl Answering<'_, '_, '_> {
         program.head_done();
         Ok(Reply {
             kind: Kind::Document,
-            status: nph::status(program.out()).unwrap_or(200),
+            status: nph::status(program.out().front()).unwrap_or(200),
             reason: None,
             fields: galgo_proto::Fields::new(),
             content_length: None,

@@ -84,6 +84,8 @@ struct Ask<'a, 'r, 'c> {
     config: &'c config::Upstream,
     upstream: &'c std::sync::Arc<Upstream>,
     script: Script<'a>,
+    /// Names it in the log.
+    source: Source,
 }
 
 impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
@@ -100,6 +102,11 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     {
         let upstream = request.site.upstream(route, config.role);
         let upstream = upstream.ok_or_else(|| Fault::Internal("a route has no upstream".into()))?;
+        let name = match config.role {
+            Role::Authorizer => "authorizer".into(),
+            _ => String::from_utf8_lossy(&script.script_name),
+        };
+        let source = Source::new(worker.server.logs.error.clone(), request.id(), &name);
         Ok(Self {
             worker,
             request,
@@ -107,6 +114,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             config,
             upstream,
             script,
+            source,
         })
     }
 
@@ -116,10 +124,10 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         'a: 'c,
     {
         let (file, length) = self.body().await?;
-        let lease = wait_for(self.request, self.upstream.lease()).await?;
+        let lease = wait_for(self.request, self.upstream.lease(self.worker.index)).await?;
         // What may be said twice is worth trying on a connection that was kept: it may be closed by now.
         let kept = match self.may_repeat() {
-            true => lease.kept().map(Sock::new),
+            true => lease.kept(),
             false => None,
         };
         let mut exchange = match kept {
@@ -130,11 +138,11 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             exchange.turn(self.request.input, self.request.body).await?;
         }
         if exchange.is_stale() {
-            let lease = wait_for(self.request, self.upstream.lease()).await?;
+            let lease = wait_for(self.request, self.upstream.lease(self.worker.index)).await?;
             exchange = self.connect(lease, length).await?;
         }
         let answering = Answering {
-            source: self.source(),
+            source: self.source,
             nph: false,
             options: &self.config.options,
             handover: &self.config.handover,
@@ -193,7 +201,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             seat: Seat::Application(lease),
             clocks: Clocks::start(options, "the connection to the application was closed"),
             max_stderr: options.max_stderr,
-            source: self.source(),
+            source: self.source.clone(),
         };
         let exchange = match self.config.protocol {
             Protocol::Fastcgi => {
@@ -230,18 +238,9 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             _ => variables::put(request, self.head, &known, sink),
         };
         if dropped?.shellshock > 0 {
-            variables::warn_shellshock(&self.source());
+            variables::warn_shellshock(&self.source);
         }
         Ok(())
-    }
-
-    fn source(&self) -> Source {
-        let name = match self.config.role {
-            Role::Authorizer => "authorizer".into(),
-            _ => String::from_utf8_lossy(&self.script.script_name),
-        };
-        let log = self.worker.server.logs.error.clone();
-        Source::new(log, self.request.id(), &name)
     }
 }
 

@@ -151,15 +151,17 @@ impl ErrorLog {
 #[derive(Debug, Clone)]
 pub struct Source {
     log: ErrorLog,
-    about: String,
+    about: Arc<str>,
 }
 
 impl Source {
     /// The source of lines about request `id`, answered by `script`.
     pub fn new(log: ErrorLog, id: Id, script: &str) -> Self {
+        // Every request makes one, hardly any writes a line.
+        let about = ["[", id.as_str(), "] ", script].concat();
         Self {
             log,
-            about: format!("[{}] {script}", id.as_str()),
+            about: about.into(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub mod clock;
 mod errors;
+pub mod out;
 pub mod process;
 pub mod program;
 pub mod speaker;

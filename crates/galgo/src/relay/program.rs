@@ -8,6 +8,7 @@ use galgo_spawn::{Child, Exit, Status};
 use super::{
     clock::Clocks,
     errors::Errors,
+    out::Out,
     process::{Process, how},
     tend::{Tended, tend},
 };
@@ -54,7 +55,7 @@ pub struct Program {
     errors: Errors,
     clocks: Clocks,
     /// Output read and not yet sent.
-    pub out: Vec<u8>,
+    pub out: Out,
     kill_grace: Duration,
     run_to_completion: bool,
     /// Large output may be spliced.
@@ -120,7 +121,7 @@ impl Program {
             stdout: Some(s.stdout),
             errors,
             clocks: s.clocks,
-            out: Vec::new(),
+            out: Out::default(),
             kill_grace: s.kill_grace,
             run_to_completion: s.run_to_completion,
             splices: false,
@@ -167,6 +168,7 @@ impl Program {
             biased;
             came = come(sock, *bulk, out) => match came {
                 Ok(Came::Read(n)) if n > 0 => {
+                    out.keep_all();
                     *read = read.saturating_add(n);
                     if *splices && *read >= BULK && !*bulk {
                         *bulk = true;
@@ -223,7 +225,7 @@ impl Program {
             }
             Ok(())
         };
-        self.during(input, body, moved).await?;
+        self.during(input, body, std::pin::pin!(moved)).await?;
         self.stdout = Some(stdout);
         Ok(())
     }
@@ -234,9 +236,9 @@ impl Program {
         while let Some(sock) = &self.stdout
             && self.out.len() < most
         {
-            match sock.try_read(&mut self.out) {
+            match sock.try_read(self.out.buffer()) {
                 Ok(None) => return,
-                Ok(Some(n)) if n > 0 => {}
+                Ok(Some(n)) if n > 0 => self.out.keep_all(),
                 _ => self.stdout = None,
             }
         }
@@ -342,6 +344,7 @@ impl Program {
         };
         self.clocks.first_byte();
         loop {
+            self.out.keep_all();
             self.out.clear();
             let Self {
                 errors,
@@ -350,7 +353,7 @@ impl Program {
                 ..
             } = self;
             tokio::select! {
-                n = stdout.read_later(out) => if !matches!(n, Ok(n) if n > 0) { return },
+                n = stdout.read_later(out.buffer()) => if !matches!(n, Ok(n) if n > 0) { return },
                 never = errors.drain() => match never {},
                 _late = clocks.ring() => return,
             }
@@ -418,7 +421,7 @@ impl Program {
     }
 }
 
-/// How output goes from a pipe, or a socket, to a socket.
+/// How output goes from a pipe, or a socket, to a socket, and a body of known length to a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// By whichever costs less.
@@ -439,7 +442,8 @@ pub(crate) fn way() -> Way {
     })
 }
 
-async fn come(sock: &Sock, bulk: bool, out: &mut Vec<u8>) -> io::Result<Came> {
+async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<Came> {
+    let out = out.buffer();
     let least = match way() {
         Way::Spliced => 1,
         _ => SPLICE_LEAST,
@@ -447,12 +451,6 @@ async fn come(sock: &Sock, bulk: bool, out: &mut Vec<u8>) -> io::Result<Came> {
     match bulk {
         true => sock.waiting(least, out).await,
         false => sock.read_later(out).await.map(Came::Read),
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        pool::give(std::mem::take(&mut self.out));
     }
 }
 

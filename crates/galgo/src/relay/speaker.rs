@@ -3,7 +3,10 @@
 
 use galgo_spawn::{Exit, Status};
 
-use super::program::{Program, Turn};
+use super::{
+    out::Out,
+    program::{Program, Turn},
+};
 use crate::{
     conn::input::{Input, RequestBody},
     fault::Fault,
@@ -23,7 +26,7 @@ pub enum Speaker {
 
 impl Speaker {
     /// Output received and not yet sent on.
-    pub fn out(&mut self) -> &mut Vec<u8> {
+    pub fn out(&mut self) -> &mut Out {
         match self {
             Self::Program(p) => &mut p.out,
             Self::Exchange(e) => &mut e.out,

@@ -3,9 +3,14 @@
 
 use std::io::IoSlice;
 
-use super::{clock::Clocks, errors::Errors, process::Process, program::EXIT_GRACE};
+use super::{
+    clock::Clocks,
+    errors::Errors,
+    process::Process,
+    program::{EXIT_GRACE, PIPE_MOST, Way, way},
+};
 use crate::{
-    conn::input::{Input, Next, RequestBody, watch_unread},
+    conn::input::{Input, Next, RequestBody, Spliced, watch_unread},
     fault::Fault,
     sock::Sock,
 };
@@ -40,6 +45,36 @@ pub(super) async fn tend(
     }
 }
 
+/// A body of which so much is still to come goes from the client's socket to the program's pipe without a copy. From 64 KB
+/// on that takes three quarters of the processor time, from 256 KB on a half and less; at 16 KB it is about even.
+const SPLICE_BODY: usize = 64 << 10;
+
+/// Takes in more of a body: into the buffer, or into the program's pipe at once.
+async fn more(
+    stdin: &mut Option<Sock>,
+    input: &mut Input,
+    body: &mut RequestBody,
+) -> Result<Fed, Fault> {
+    let least = match way() {
+        Way::Cheapest => SPLICE_BODY,
+        Way::Spliced => 1,
+        Way::Copied => usize::MAX,
+    };
+    let len = input.spliceable(body);
+    let Some(pipe) = stdin.as_ref().filter(|_| len >= least) else {
+        return input.fill_body().await.map(|()| Fed::Moved);
+    };
+    if len >= PIPE_MOST {
+        pipe.widen(PIPE_MOST);
+    }
+    match input.splice_body(body, pipe, len.min(PIPE_MOST)).await? {
+        Spliced::Moved => {}
+        Spliced::HalfClosed => return Ok(Fed::HalfClosed),
+        Spliced::Unread => *stdin = None,
+    }
+    Ok(Fed::Moved)
+}
+
 enum Fed {
     Moved,
     HalfClosed,
@@ -52,7 +87,7 @@ async fn feed(
     body: &mut RequestBody,
 ) -> Result<Fed, Fault> {
     match body.next(&mut input.buf)? {
-        Next::More => input.fill_body().await.map(|()| Fed::Moved),
+        Next::More => more(stdin, input, body).await,
         Next::End => {
             *stdin = None;
             input.watch(body).await.map(|()| Fed::HalfClosed)

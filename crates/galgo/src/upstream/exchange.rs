@@ -20,9 +20,9 @@ use crate::{
     conn::input::{Input, RequestBody},
     fault::Fault,
     log::Source,
-    pool,
     relay::{
         clock::Clocks,
+        out::Out,
         process::how,
         program::{LINGER, SPLICE_LEAST, Turn, Way, send_failed, way},
         stderr::Lines,
@@ -44,7 +44,7 @@ pub struct Exchange {
     errors: Errors,
     clocks: Clocks,
     /// Output received and not yet sent on.
-    pub out: Vec<u8>,
+    pub out: Out,
     splices: bool,
     /// Large output goes this way; it comes behind what is in `out`.
     aside: Option<Aside>,
@@ -178,7 +178,7 @@ impl Exchange {
                 source: begun.source,
             },
             clocks: begun.clocks,
-            out: Vec::new(),
+            out: Out::default(),
             splices: false,
             aside: None,
             heard: false,
@@ -228,17 +228,17 @@ impl Exchange {
             let Some(link) = &self.link else {
                 return Ok(Turn::End);
             };
-            let mut raw = Vec::new();
+            let raw = self.out.buffer();
             let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
             let read = tokio::select! {
                 biased;
-                read = link.conn.read_later(&mut raw) => read,
+                read = link.conn.read_later(raw) => read,
                 tended = tend => return tended.map(|()| Turn::HalfClosed),
             };
             self.clocks.moved();
             let before = self.out.len();
-            let full = raw.len() == pool::SIZE;
-            self.receive(read, raw);
+            let full = self.out.is_full();
+            self.receive(read);
             if self.splices && full && self.aside.is_none() && self.wire.is_large() {
                 self.aside = Aside::take();
             }
@@ -252,13 +252,13 @@ impl Exchange {
     pub fn drain_ready(&mut self, most: usize) {
         while let Some(link) = &self.link
             && self.out.len() < most
+            && !self.out.is_full()
             && !self.goes_aside()
         {
-            let mut raw = Vec::new();
-            match link.conn.try_read(&mut raw) {
-                Ok(None) => return pool::give(raw),
-                Ok(Some(n)) => self.receive(Ok(n), raw),
-                Err(e) => self.receive(Err(e), raw),
+            match link.conn.try_read(self.out.buffer()) {
+                Ok(None) => return,
+                Ok(Some(n)) => self.receive(Ok(n)),
+                Err(e) => self.receive(Err(e)),
             }
         }
     }
@@ -288,8 +288,8 @@ impl Exchange {
         }
     }
 
-    /// Takes in what one read gave.
-    fn receive(&mut self, read: io::Result<usize>, raw: Vec<u8>) {
+    /// Takes in what one read put into `out`.
+    fn receive(&mut self, read: io::Result<usize>) {
         match read {
             Ok(0) => self.end(self.closed()),
             Err(e) => self.end(broken(&e)),
@@ -298,11 +298,10 @@ impl Exchange {
                 if let Some(link) = &mut self.link {
                     link.seat.heard();
                 }
-                pool::room(&mut self.out);
                 let end = match &mut self.wire {
-                    Wire::Fastcgi(reply) => decode(reply, &mut self.errors, &mut self.out, &raw),
+                    Wire::Fastcgi(reply) => decode(reply, &mut self.errors, &mut self.out),
                     Wire::Scgi => {
-                        self.out.extend_from_slice(&raw);
+                        self.out.keep_all();
                         None
                     }
                 };
@@ -311,7 +310,6 @@ impl Exchange {
                 }
             }
         }
-        pool::give(raw);
     }
 
     /// What the end of the connection means.
@@ -435,17 +433,10 @@ impl Exchange {
 
     async fn discard(&mut self) {
         while let Some(link) = &self.link {
-            let mut raw = Vec::new();
-            let read = link.conn.read_later(&mut raw).await;
-            self.receive(read, raw);
             self.out.clear();
+            let read = link.conn.read_later(self.out.buffer()).await;
+            self.receive(read);
         }
-    }
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        pool::give(std::mem::take(&mut self.out));
     }
 }
 
@@ -486,30 +477,29 @@ fn ended(outcome: Outcome, rest: &[u8]) -> End {
 }
 
 /// Takes records apart; `Some` once they say that the response has ended, or are none.
-fn decode(
-    reply: &mut reply::Reply,
-    errors: &mut Errors,
-    out: &mut Vec<u8>,
-    mut raw: &[u8],
-) -> Option<End> {
+fn decode(reply: &mut reply::Reply, errors: &mut Errors, out: &mut Out) -> Option<End> {
     loop {
+        let raw = out.unseen();
         let (event, used) = match reply.step(raw) {
-            Ok(Parsed::Partial) => return None,
+            Ok(Parsed::Partial) => {
+                out.skip(raw.len());
+                return None;
+            }
             Ok(Parsed::Complete(event, used)) => (event, used),
             Err(e) => {
                 let words = format!("the application does not speak FastCGI as it should: {e}");
                 return Some(End::Broken(Fault::Script(words)));
             }
         };
-        raw = &raw[used..];
+        out.skip(used);
         match event {
-            reply::Event::Stdout(n) => out.extend_from_slice(&raw[..n]),
-            reply::Event::Stderr(n) => errors.take(&raw[..n]),
+            reply::Event::Stdout(n) => out.keep(n),
+            reply::Event::Stderr(n) => {
+                errors.take(&out.unseen()[..n]);
+                out.skip(n);
+            }
             reply::Event::StdoutEnd => {}
-            reply::Event::End(_, outcome) => return Some(ended(outcome, raw)),
-        }
-        if let reply::Event::Stdout(n) | reply::Event::Stderr(n) = event {
-            raw = &raw[n..];
+            reply::Event::End(_, outcome) => return Some(ended(outcome, out.unseen())),
         }
     }
 }

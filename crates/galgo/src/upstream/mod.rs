@@ -4,6 +4,7 @@
 //! | room | holds |
 //! |---|---|
 //! | `connect` | making a connection, within its clock |
+//! | `kept` | connections that wait for their next request |
 //! | `sending` | the request on its way: variables, body, framing |
 //! | `aside` | the pipe through which large output goes from connection to client |
 //! | `exchange` | one request and its response on one connection |
@@ -13,14 +14,13 @@ mod aside;
 mod connect;
 mod crew;
 pub mod exchange;
+mod kept;
 mod sending;
 mod slots;
 mod workers;
 
 use std::{
-    collections::VecDeque,
     io,
-    os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -28,7 +28,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::net::RecvFlags;
 use tokio::sync::watch;
 
 pub use connect::{Unreachable, probe};
@@ -41,11 +40,9 @@ use crate::{
     sock::Sock,
     tick,
 };
+use kept::{IDLE, Kept};
 use slots::Slots;
 
-/// A connection that nobody has used for this long is closed, so that it does not hold a process of the
-/// application for nothing.
-const IDLE: Duration = Duration::from_secs(5);
 /// Beats of the clock without a byte on a new connection, after which it may be waiting for a process that a
 /// connection which is kept holds.
 const PATIENCE: usize = 2;
@@ -57,9 +54,7 @@ pub struct Upstream {
     admission: Admission,
     connect_timeout: Duration,
     keep: usize,
-    idle: Mutex<VecDeque<Idle>>,
-    /// Somebody closes those that grow old. Changed while `idle` is locked.
-    swept: AtomicBool,
+    kept: Kept,
     /// Requests on connections of their own that have no byte of a response yet.
     unheard: AtomicUsize,
     /// When one of them waited so long that it may have wanted a process that a kept connection held.
@@ -76,14 +71,6 @@ enum Target {
         /// Says that all workers are to be replaced; dropped with the last request, it says that they are to end.
         renew: watch::Sender<()>,
     },
-}
-
-/// A connection that waits for its next request.
-#[derive(Debug)]
-struct Idle {
-    fd: OwnedFd,
-    since: Instant,
-    slot: Option<usize>,
 }
 
 impl Upstream {
@@ -108,8 +95,7 @@ impl Upstream {
             }),
             connect_timeout: config.connect_timeout,
             keep: config.keep,
-            idle: Mutex::default(),
-            swept: AtomicBool::new(false),
+            kept: Kept::default(),
             unheard: AtomicUsize::new(0),
             starved: Mutex::default(),
             closed: watch::Sender::new(false),
@@ -119,7 +105,7 @@ impl Upstream {
     /// No request comes but those that have begun: no connection is kept from now on.
     pub(crate) fn close(&self) {
         self.closed.send_replace(true);
-        self.idle().clear();
+        self.kept.close();
     }
 
     /// Has its workers replaced, one after the other.
@@ -131,14 +117,14 @@ impl Upstream {
 
     /// Closes what is kept of one slot: its worker is to end, and may wait for another request.
     pub(crate) fn forget(&self, slot: usize) {
-        self.idle().retain(|i| i.slot != Some(slot));
+        self.kept.close_slot(slot);
     }
 
-    /// Waits for a place, first come, first served.
+    /// Waits for a place, first come, first served, for a request of the worker `home`.
     ///
     /// # Errors
     /// There is none within `queue_wait`, or none of its workers can be started.
-    pub async fn lease(self: &Arc<Self>) -> Result<Lease, Fault> {
+    pub async fn lease(self: &Arc<Self>, home: usize) -> Result<Lease, Fault> {
         let permit = self.admission.admit(None).await?;
         let slot = match &self.to {
             Target::Address(_) => None,
@@ -146,6 +132,7 @@ impl Upstream {
         };
         Ok(Lease {
             upstream: self.clone(),
+            home,
             slot,
             permit: Some(permit),
             unheard: None,
@@ -170,26 +157,11 @@ impl Upstream {
         self.keep > 0
     }
 
-    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
-        lock(&self.idle)
-    }
-
     /// Whether who waits for an answer on a new connection may be waiting for the process behind one that is
     /// kept: closing them all the time would cost more than keeping them spares.
     fn wanted(&self) -> bool {
         self.unheard.load(Ordering::Relaxed) > 0
             && lock(&self.starved).is_some_and(|at| at.elapsed() < IDLE)
-    }
-
-    /// Closes what nobody has used for long. Returns when to look again; `None`: nothing is left.
-    fn sweep(&self) -> Option<Instant> {
-        let mut idle = self.idle();
-        while idle.front().is_some_and(|i| i.since.elapsed() >= IDLE) {
-            idle.pop_front();
-        }
-        let next = idle.front().map(|i| i.since + IDLE);
-        self.swept.store(next.is_some(), Ordering::Relaxed);
-        next
     }
 }
 
@@ -197,6 +169,8 @@ impl Upstream {
 #[derive(Debug)]
 pub struct Lease {
     upstream: Arc<Upstream>,
+    /// The worker whose request it is.
+    home: usize,
     slot: Option<usize>,
     permit: Option<Permit>,
     /// A new connection has no byte of a response yet; told to who watches that.
@@ -205,19 +179,8 @@ pub struct Lease {
 
 impl Lease {
     /// A connection that was kept, where there is one that is still good.
-    pub fn kept(&self) -> Option<OwnedFd> {
-        loop {
-            // The one used last, so that those not needed grow old and are closed. Looked at without the lock,
-            // which everybody wants.
-            let found = {
-                let mut idle = self.upstream.idle();
-                let at = idle.iter().rposition(|i| i.slot == self.slot)?;
-                idle.remove(at)?
-            };
-            if found.since.elapsed() < IDLE && is_silent(&found.fd) {
-                return Some(found.fd);
-            }
-        }
+    pub fn kept(&self) -> Option<Sock> {
+        self.upstream.kept.take(self.home, self.slot)
     }
 
     /// A new connection.
@@ -226,7 +189,7 @@ impl Lease {
         // Each connection that is kept may hold a process that this request needs.
         match self.slot {
             Some(slot) => up.forget(slot),
-            None => drop(up.idle().pop_front()),
+            None => up.kept.close_oldest(),
         }
         let fd = match &up.to {
             Target::Address(address) => connect::connect(address, up.connect_timeout).await?,
@@ -262,19 +225,8 @@ impl Lease {
         if wanted || !up.keeps() || *up.closed.borrow() {
             return;
         }
-        let one = Idle {
-            fd: conn.into_fd(),
-            since: Instant::now(),
-            slot: self.slot,
-        };
-        let mut idle = up.idle();
-        if idle.len() < up.keep {
-            idle.push_back(one);
-            let alone = !up.swept.swap(true, Ordering::Relaxed);
-            drop(idle);
-            if alone {
-                tokio::task::spawn_local(sweeper(up));
-            }
+        if up.kept.put(conn, self.home, self.slot, up.keep) {
+            tokio::task::spawn_local(sweeper(up));
         }
     }
 }
@@ -299,7 +251,7 @@ async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
         }
     }
     *lock(&up.starved) = Some(Instant::now());
-    up.idle().clear();
+    up.kept.close();
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -309,18 +261,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Closes connections that grow old. There is one while there are any.
 async fn sweeper(up: Arc<Upstream>) {
     let mut closed = up.closed.subscribe();
-    while let Some(next) = up.sweep() {
+    while let Some(next) = up.kept.sweep() {
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
-            _ = closed.wait_for(|closed| *closed) => up.idle().clear(),
+            _ = closed.wait_for(|closed| *closed) => up.kept.close(),
         }
     }
-}
-
-/// Whether the other side has neither closed nor said anything: what it says before it is asked cannot be an
-/// answer.
-fn is_silent(fd: &OwnedFd) -> bool {
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    let peeked = rustix::net::recv(fd, &mut [0_u8; 1][..], flags);
-    matches!(peeked, Err(rustix::io::Errno::AGAIN))
 }

@@ -79,6 +79,21 @@ fn lighttpd(port: u16, folder: &Path, block: &str) -> (String, Command) {
     (config, command)
 }
 
+fn caddy(port: u16, folder: &Path, block: &str) -> (String, Command) {
+    let at = folder.display();
+    let config = format!(
+        "{{\nadmin off\nauto_https off\nstorage file_system {at}\n}}\n\
+         http://127.0.0.1:{port} {{\nbind 127.0.0.1\n{block}\n}}\n"
+    );
+    let mut command = Command::new(needed("/usr/bin/caddy"));
+    command
+        .args(["run", "--adapter", "caddyfile", "--config"])
+        .arg(format!("{at}/front.conf"))
+        .env("XDG_CONFIG_HOME", folder)
+        .env("XDG_DATA_HOME", folder);
+    (config, command)
+}
+
 const FRONTS: [(&str, Kind); 3] = [("nginx", nginx), ("apache", apache), ("lighttpd", lighttpd)];
 
 const STREAM: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
@@ -295,6 +310,17 @@ fn behind_apache() {
 #[test]
 fn behind_lighttpd() {
     behind("lighttpd");
+}
+
+#[test]
+fn behind_caddy() {
+    let mark = mark("caddy");
+    let front = Behind::start(caddy, &block("behind.md", "caddy", &[]), "fastcgi", &mark);
+    all_of_it(&front, &mark, false);
+    // It says CONTENT_LENGTH=0 of a body that came in chunks, and sends it: more than one reading is none.
+    let url = front.url("/cgi-bin/count");
+    let chunks = ["-H", "Transfer-Encoding: chunked", "--data-binary", "@-"];
+    curl_with(&[&chunks[..], &[&url]].concat(), b"body").is(400);
 }
 
 /// The same over SCGI, once.

@@ -73,25 +73,35 @@ impl<'o> Params<'o> {
             bytes = rest;
         }
     }
+}
 
-    fn length(&mut self, n: usize) {
-        match (u8::try_from(n), u32::try_from(n)) {
-            (Ok(n @ 0..=127), _) => self.bytes(&[n]),
-            (_, Ok(n)) => self.bytes(&(0x8000_0000 | n).to_be_bytes()),
-            // Never: `put` takes nothing longer than LONGEST.
-            (_, Err(_)) => {}
-        }
+/// A length as the format has it: one byte, or four. `n` is no more than [`LONGEST`].
+fn length(n: usize) -> ([u8; 4], usize) {
+    match (u8::try_from(n), u32::try_from(n)) {
+        (Ok(n @ 0..=127), _) => ([n, 0, 0, 0], 1),
+        (_, Ok(n)) => ((0x8000_0000 | n).to_be_bytes(), 4),
+        // Never: `put` takes nothing longer than LONGEST.
+        (_, Err(_)) => ([0; 4], 0),
     }
 }
 
 impl Sink for Params<'_> {
     /// A name or value of 2 GiB or more has no place in the format, and is left out.
     fn put(&mut self, name: &[u8], value: &[u8]) {
-        if name.len() <= LONGEST && value.len() <= LONGEST {
-            self.length(name.len());
-            self.length(value.len());
-            self.bytes(name);
-            self.bytes(value);
+        if name.len() > LONGEST || value.len() > LONGEST {
+            return;
+        }
+        let lengths = [length(name.len()), length(value.len())];
+        let [first, second] = [0, 1].map(|i: usize| &lengths[i].0[..lengths[i].1]);
+        let pair = [first, second, name, value];
+        let all = pair.iter().map(|part| part.len()).sum::<usize>();
+        // Nearly always the open record has room for all of it.
+        if all <= MOST - self.content() {
+            self.out.reserve(all);
+            pair.iter()
+                .for_each(|part| self.out.extend_from_slice(part));
+        } else {
+            pair.iter().for_each(|part| self.bytes(part));
         }
     }
 }

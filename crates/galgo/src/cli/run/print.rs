@@ -131,17 +131,17 @@ impl Printer {
                 _ => None,
             };
             let mut out = std::mem::take(output.program.out());
+            out.join();
             let left = room.map_or(usize::MAX, |n| {
                 usize::try_from(n - sent).unwrap_or(usize::MAX)
             });
             output.excess |= out.len() > left && !output.discard;
-            let piece = &out[..out.len().min(left)];
+            let piece = &out.front()[..out.len().min(left)];
             let (input, body) = (&mut *request.input, &mut *request.body);
             let printing = async { Ok(put(piece)) };
             output.program.during(input, body, printing).await??;
             sent += piece.len() as u64;
-            out.clear();
-            *output.program.out() = out;
+            drop(out);
             if let Some(fault) = killed {
                 return Err(fault.into());
             }

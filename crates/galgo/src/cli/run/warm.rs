@@ -281,12 +281,13 @@ async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered
         return Err("no program's answer".into()); // INVARIANT: programs answer so
     };
     let mut program = output.program;
-    let mut text = std::mem::take(program.out());
+    // All of it is kept, in the buffer that the head was read into.
     while !program.output_ended() {
         let turn = program.turn(request.input, request.body).await;
         turn.map_err(|fault| fault.to_string())?;
-        text.append(program.out());
     }
+    program.out().join();
+    let text = program.out().front().to_vec();
     let took = request.began.elapsed();
     let (exit, stderr) = program.post_mortem(false).await;
     let parts = [

@@ -7,7 +7,10 @@ use crate::{
     conn::input::{Input, RequestBody},
     fault::Fault,
     pace::Pace,
-    relay::program::{Turn, Way, way},
+    relay::{
+        out::Out,
+        program::{Turn, Way, way},
+    },
     sock::Sock,
     upstream::aside::Aside,
 };
@@ -43,13 +46,12 @@ impl Exchange {
             aside,
             wire,
             errors,
-            out,
             ..
         } = self;
         let (Some(link), Some(aside)) = (link, aside.as_mut().filter(|a| a.held() == 0)) else {
             return Ok(self.gathered());
         };
-        let mut take = |conn: &Sock| take(conn, wire, errors, out, aside);
+        let mut take = |conn: &Sock| take(conn, wire, errors, aside);
         let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
         let end = tokio::select! {
             biased;
@@ -95,7 +97,7 @@ impl Exchange {
             }
             Ok(())
         };
-        self.during(input, body, moved).await?;
+        self.during(input, body, std::pin::pin!(moved)).await?;
         self.aside = Some(aside);
         Ok(())
     }
@@ -117,7 +119,6 @@ fn take(
     conn: &Sock,
     wire: &mut Wire,
     errors: &mut Errors,
-    out: &mut Vec<u8>,
     aside: &mut Aside,
 ) -> io::Result<Option<Took>> {
     loop {
@@ -136,7 +137,7 @@ fn take(
             (Some(n), Wire::Fastcgi(reply)) if output > 0 => reply.pass(n),
             (Some(_), Wire::Scgi) => {}
             (Some(n), Wire::Fastcgi(reply)) => {
-                if let Some(end) = decode(reply, errors, out, &raw[..n]) {
+                if let Some(end) = decode(reply, errors, &mut Out::of(&raw[..n])) {
                     return Ok(Some(Took::End(end)));
                 }
             }

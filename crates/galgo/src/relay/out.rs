@@ -1,0 +1,225 @@
+//! Output received and not yet sent on.
+
+use std::ops::Range;
+
+use crate::pool;
+
+/// Output is moved down to what stands before it where it is shorter than this: more pieces would cost
+/// more than the copy.
+const MOVED: usize = 1 << 10;
+
+/// Output, in the buffer it was read into: what stood around it (headers of records, a response head) is
+/// left there, and left out.
+#[derive(Debug, Default)]
+pub struct Out {
+    bytes: Vec<u8>,
+    /// Where output stands in `bytes`, in this order.
+    parts: Vec<Range<usize>>,
+    /// Bytes that have been looked at.
+    seen: usize,
+    /// How much output there is.
+    len: usize,
+}
+
+impl Out {
+    /// Bytes that nobody has looked at.
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut out = Self::default();
+        out.bytes.extend_from_slice(bytes);
+        out
+    }
+
+    /// How much output there is.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What is read is appended to this. It is not output before [`Out::keep`] says so.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        if self.len == 0 && self.seen == self.bytes.len() {
+            self.clear();
+        }
+        &mut self.bytes
+    }
+
+    /// Whether there is no room for another read.
+    pub fn is_full(&self) -> bool {
+        pool::is_full(&self.bytes)
+    }
+
+    /// What was read and not yet looked at.
+    pub fn unseen(&self) -> &[u8] {
+        &self.bytes[self.seen..]
+    }
+
+    /// All that was read is output.
+    pub fn keep_all(&mut self) {
+        self.keep(self.bytes.len() - self.seen);
+    }
+
+    /// The next `n` bytes of [`Out::unseen`] are output.
+    pub fn keep(&mut self, n: usize) {
+        let at = self.seen..self.bytes.len().min(self.seen + n);
+        self.seen = at.end;
+        self.len += at.len();
+        match self.parts.last_mut() {
+            _ if at.is_empty() => {}
+            Some(last) if last.end == at.start => last.end = at.end,
+            Some(last) if at.len() < MOVED => {
+                let end = last.end + at.len();
+                self.bytes.copy_within(at, last.end);
+                last.end = end;
+            }
+            _ => self.parts.push(at),
+        }
+        self.trim();
+    }
+
+    /// The next `n` bytes of [`Out::unseen`] are none.
+    pub fn skip(&mut self, n: usize) {
+        self.seen = self.bytes.len().min(self.seen + n);
+        self.trim();
+    }
+
+    /// Drops what stands behind the last part, so that however much of that comes takes no memory.
+    fn trim(&mut self) {
+        if self.seen == self.bytes.len() {
+            self.seen = self.parts.last().map_or(0, |part| part.end);
+            self.bytes.truncate(self.seen);
+        }
+    }
+
+    /// Its first part.
+    pub fn front(&self) -> &[u8] {
+        self.parts().next().unwrap_or_default()
+    }
+
+    /// Its parts, in order.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().map(|part| &self.bytes[part.clone()])
+    }
+
+    /// Makes one part of all. False: it was one.
+    pub fn join(&mut self) -> bool {
+        if self.parts.len() < 2 {
+            return false;
+        }
+        let mut end = self.parts[0].end;
+        for part in self.parts.drain(1..) {
+            let len = part.len();
+            self.bytes.copy_within(part, end);
+            end += len;
+        }
+        self.parts[0].end = end;
+        true
+    }
+
+    /// Drops the first `n` bytes of it.
+    pub fn consume(&mut self, n: usize) {
+        let mut left = n.min(self.len);
+        self.len -= left;
+        self.parts.retain_mut(|part| {
+            let used = left.min(part.len());
+            part.start += used;
+            left -= used;
+            part.start < part.end
+        });
+    }
+
+    /// Drops all that has been looked at.
+    pub fn clear(&mut self) {
+        self.bytes.drain(..self.seen);
+        self.parts.clear();
+        (self.seen, self.len) = (0, 0);
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        pool::give(std::mem::take(&mut self.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(out: &Out) -> Vec<u8> {
+        out.parts().flatten().copied().collect()
+    }
+
+    /// `kept` and `skipped` bytes by turns, some long, some short.
+    fn mixed() -> (Out, Vec<u8>) {
+        let (mut out, mut wanted) = (Out::default(), Vec::new());
+        for (i, n) in [3_usize, 5000, 0, 7, 1024, 2, 4096].into_iter().enumerate() {
+            let fill = u8::try_from(i).unwrap() + b'a';
+            out.buffer().extend(vec![b'-'; 8]);
+            out.buffer().extend(vec![fill; n]);
+            out.skip(8);
+            out.keep(n);
+            wanted.extend(vec![fill; n]);
+        }
+        (out, wanted)
+    }
+
+    #[test]
+    fn what_stands_between_is_left_out() {
+        let (mut out, wanted) = mixed();
+        assert_eq!((out.len(), all(&out) == wanted), (wanted.len(), true));
+        assert_eq!(out.parts().count(), 4, "short pieces have joined others");
+        assert!(out.join());
+        assert!(!out.join());
+        assert!(out.front() == wanted);
+    }
+
+    #[test]
+    fn the_front_is_used_up_across_parts() {
+        for n in [0, 1, 3, 4, 5003, 6000, 10_131, 10_132, 20_000] {
+            let (mut out, wanted) = mixed();
+            out.consume(n);
+            let left = &wanted[n.min(wanted.len())..];
+            assert!(all(&out) == left && out.len() == left.len(), "{n}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_goes_on_is_one_part() {
+        let mut out = Out::default();
+        for _ in 0..3 {
+            out.buffer().extend([b'x'; 2000]);
+            out.keep(2000);
+        }
+        assert_eq!((out.parts().count(), out.len()), (1, 6000));
+    }
+
+    #[test]
+    fn what_is_no_output_takes_no_room() {
+        let mut out = Out::default();
+        out.buffer().push(b'x');
+        out.keep_all();
+        for _ in 0..100 {
+            out.buffer().extend([b'-'; 5000]);
+            out.skip(5000);
+            out.buffer().push(b'x');
+            out.keep(1);
+        }
+        assert_eq!((out.len(), out.buffer().len()), (101, 101));
+    }
+
+    #[test]
+    fn an_empty_one_starts_over_and_loses_nothing_unseen() {
+        let mut out = Out::default();
+        out.buffer().extend(b"headbody");
+        out.skip(4);
+        assert_eq!(out.buffer(), b"headbody");
+        out.keep_all();
+        assert_eq!(out.front(), b"body");
+        out.consume(4);
+        assert_eq!(out.buffer(), b"");
+    }
+}

@@ -1,0 +1,119 @@
+//! Connections that wait for their next request. Each stays registered with the event loop that used it last:
+//! adding it and taking it out again for each request would cost more than the request's other system calls.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use rustix::net::RecvFlags;
+
+use super::lock;
+use crate::sock::Sock;
+
+/// A connection that nobody has used for this long is closed, so that it does not hold a process of the
+/// application for nothing.
+pub(super) const IDLE: Duration = Duration::from_secs(5);
+
+/// A connection that waits for its next request.
+#[derive(Debug)]
+struct Idle {
+    sock: Sock,
+    /// The worker whose event loop knows it.
+    home: usize,
+    since: Instant,
+    slot: Option<usize>,
+}
+
+/// The connections of one application that are kept.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    list: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    idle: VecDeque<Idle>,
+    /// Somebody closes those that grow old.
+    swept: bool,
+}
+
+impl Kept {
+    /// One that is still good, for the worker `home`: the one used last, so that those not needed grow old and
+    /// are closed. Another worker's only where there is none of its own.
+    pub(super) fn take(&self, home: usize, slot: Option<usize>) -> Option<Sock> {
+        loop {
+            // Looked at without the lock, which everybody wants.
+            let found = {
+                let idle = &mut self.list().idle;
+                let own = idle.iter().rposition(|i| i.slot == slot && i.home == home);
+                let at = own.or_else(|| idle.iter().rposition(|i| i.slot == slot))?;
+                idle.remove(at)?
+            };
+            if found.since.elapsed() < IDLE && is_silent(&found.sock) {
+                return Some(match found.home == home {
+                    true => found.sock,
+                    false => Sock::new(found.sock.into_fd()),
+                });
+            }
+        }
+    }
+
+    /// Keeps a connection, one of `most`. True: from now on somebody must [`Kept::sweep`].
+    pub(super) fn put(&self, sock: Sock, home: usize, slot: Option<usize>, most: usize) -> bool {
+        let one = Idle {
+            sock,
+            home,
+            since: Instant::now(),
+            slot,
+        };
+        let mut list = self.list();
+        if list.idle.len() >= most {
+            return false;
+        }
+        list.idle.push_back(one);
+        !std::mem::replace(&mut list.swept, true)
+    }
+
+    /// Closes the one that has waited longest.
+    pub(super) fn close_oldest(&self) {
+        let oldest = self.list().idle.pop_front();
+        drop(oldest);
+    }
+
+    /// Closes those of one slot.
+    pub(super) fn close_slot(&self, slot: usize) {
+        self.list().idle.retain(|i| i.slot != Some(slot));
+    }
+
+    /// Closes all.
+    pub(super) fn close(&self) {
+        let all = std::mem::take(&mut self.list().idle);
+        drop(all);
+    }
+
+    /// Closes what nobody has used for long. Returns when to look again; `None`: nothing is left.
+    pub(super) fn sweep(&self) -> Option<Instant> {
+        let mut list = self.list();
+        let idle = &mut list.idle;
+        while idle.front().is_some_and(|i| i.since.elapsed() >= IDLE) {
+            idle.pop_front();
+        }
+        let next = idle.front().map(|i| i.since + IDLE);
+        list.swept = next.is_some();
+        next
+    }
+
+    fn list(&self) -> MutexGuard<'_, Waiting> {
+        lock(&self.list)
+    }
+}
+
+/// Whether the other side has neither closed nor said anything: what it says before it is asked cannot be an
+/// answer.
+fn is_silent(sock: &Sock) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let peeked = rustix::net::recv(sock, &mut [0_u8; 1][..], flags);
+    matches!(peeked, Err(rustix::io::Errno::AGAIN))
+}
