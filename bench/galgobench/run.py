@@ -75,6 +75,8 @@ class Runner:
                 check(server, cell.target(server))
                 if server.keeps:
                     warm_up(server, cell.target(server))
+                settle(server)
+                site.same_guestbook()
             record |= cell.measure(server)
         except Wrong as wrong:
             record["wrong"] = redact(wrong)

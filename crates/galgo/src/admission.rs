@@ -16,7 +16,8 @@ use crate::{config, fault::Fault};
 #[derive(Debug)]
 pub struct Admission {
     places: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    waiting: Arc<AtomicUsize>,
+    running: usize,
     queue: usize,
     wait: Duration,
 }
@@ -33,10 +34,42 @@ impl Admission {
     pub fn new(c: &config::Admission) -> Self {
         Self {
             places: Arc::new(Semaphore::new(c.running)),
-            waiting: AtomicUsize::new(0),
+            waiting: Arc::default(),
+            running: c.running,
             queue: c.queue,
             wait: c.wait,
         }
+    }
+
+    /// The same places, as many as `c` says once [`Admission::settle`] is called. Whoever has one or waits for
+    /// one goes on as before.
+    pub fn next(&self, c: &config::Admission) -> Self {
+        Self {
+            places: self.places.clone(),
+            waiting: self.waiting.clone(),
+            ..Self::new(c)
+        }
+    }
+
+    /// Makes the places of `before`, which are shared, as many as this one has. Those that are too many and taken
+    /// go as they come free, before anybody else has them.
+    pub fn settle(&self, before: &Self) {
+        self.places
+            .add_permits(self.running.saturating_sub(before.running));
+        let less = before.running.saturating_sub(self.running);
+        for _ in self.places.forget_permits(less)..less {
+            let places = self.places.clone();
+            tokio::spawn(async move {
+                if let Ok(one) = places.acquire().await {
+                    one.forget();
+                }
+            });
+        }
+    }
+
+    /// Whether requests wait as `c` says.
+    pub fn waits_as(&self, c: &config::Admission) -> bool {
+        (self.queue, self.wait) == (c.queue, c.wait)
     }
 
     /// Waits for a place, first come, first served.

@@ -22,6 +22,7 @@ pub mod refused;
 pub mod relay;
 pub mod route;
 pub mod serve;
+pub mod site;
 pub mod sock;
 pub mod tick;
 pub mod upstream;

@@ -1,6 +1,7 @@
 //! Listening sockets, and the connections they accept.
 
 use std::{
+    cell::Cell,
     io,
     net::SocketAddr,
     os::{
@@ -17,7 +18,7 @@ use rustix::{
     io::Errno,
     net as sys,
 };
-use tokio::io::Interest;
+use tokio::{io::Interest, sync::oneshot};
 
 use crate::{
     balance::{self, Asked},
@@ -25,7 +26,7 @@ use crate::{
     conn,
     log::Level,
     sock::register,
-    worker::{Handed, Phase, Worker},
+    worker::{Handed, Load, Phase, Worker},
 };
 
 /// Connections the kernel may hold before they are accepted; capped by `net.core.somaxconn`.
@@ -40,7 +41,9 @@ const RETRY: Duration = Duration::from_millis(50);
 pub struct Listener {
     /// The socket.
     pub fd: OwnedFd,
-    /// What was asked for, with the real port.
+    /// What was asked for.
+    pub asked: Address,
+    /// The same with the real port.
     pub listen: Listen,
     /// The file of a Unix socket.
     file: Option<SocketFile>,
@@ -114,6 +117,7 @@ impl Listener {
         sys::listen(&fd, BACKLOG)?;
         Ok(Self {
             fd,
+            asked: listen.address.clone(),
             listen: Listen {
                 address,
                 speaks: listen.speaks,
@@ -129,6 +133,7 @@ impl Listener {
     pub fn shared(&self) -> io::Result<Self> {
         Ok(Self {
             fd: self.fd.try_clone()?,
+            asked: self.asked.clone(),
             listen: self.listen.clone(),
             file: None,
         })
@@ -152,20 +157,10 @@ impl Listener {
         };
         Ok(Self {
             fd,
+            asked: self.asked.clone(),
             listen: self.listen.clone(),
             file: None,
         })
-    }
-
-    /// Its address as a person would type it into a browser.
-    pub fn url(&self) -> String {
-        match (&self.listen.address, self.listen.speaks) {
-            (Address::Tcp(at), Speaks::Http | Speaks::Proxied) => format!("http://{at}"),
-            (Address::Unix(path), Speaks::Http | Speaks::Proxied) => {
-                format!("unix:{}", path.display())
-            }
-            _ => self.listen.to_string(),
-        }
     }
 
     /// The address that all its connections have on our side.
@@ -179,6 +174,19 @@ impl Listener {
     /// The file of a Unix socket, to remove when the server ends.
     pub fn socket_file(&self) -> Option<SocketFile> {
         self.file.clone()
+    }
+}
+
+impl Listen {
+    /// Its address as a person would type it into a browser.
+    pub fn url(&self) -> String {
+        match (&self.address, self.speaks) {
+            (Address::Tcp(at), Speaks::Http | Speaks::Proxied) => format!("http://{at}"),
+            (Address::Unix(path), Speaks::Http | Speaks::Proxied) => {
+                format!("unix:{}", path.display())
+            }
+            _ => self.to_string(),
+        }
     }
 }
 
@@ -232,33 +240,85 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Accepts connections on `listener` until the server drains.
-pub async fn accept(worker: Rc<Worker>, listener: Listener) {
-    let mut phase = worker.server.phase.clone();
-    tokio::select! {
-        biased;
-        _ = phase.wait_for(|p| *p != Phase::Serving) => {}
-        Err(e) = accept_all(&worker, &listener) => failed(&worker, &e),
+/// The listeners of one worker; all are closed when it is dropped.
+#[derive(Debug, Default)]
+struct Open(Vec<One>);
+
+#[derive(Debug)]
+struct One {
+    asked: Address,
+    speaks: Rc<Cell<Speaks>>,
+    close: oneshot::Sender<()>,
+}
+
+impl Open {
+    /// Closes what the site does not name, and accepts from what is new.
+    fn load(&mut self, worker: &Rc<Worker>, load: Load) {
+        let Load {
+            site,
+            listeners,
+            taken,
+        } = load;
+        worker.load(site);
+        let site = worker.site();
+        let named = |asked: &Address| site.config.listen.iter().find(|l| l.address == *asked);
+        for one in self.0.extract_if(.., |one| named(&one.asked).is_none()) {
+            let _ = one.close.send(());
+        }
+        for one in &self.0 {
+            if let Some(listen) = named(&one.asked) {
+                one.speaks.set(listen.speaks);
+            }
+        }
+        for listener in listeners {
+            let (close, closed) = oneshot::channel();
+            let speaks = Rc::new(Cell::new(listener.listen.speaks));
+            self.0.push(One {
+                asked: listener.asked.clone(),
+                speaks: speaks.clone(),
+                close,
+            });
+            tokio::task::spawn_local(accept(worker.clone(), listener, speaks, closed));
+        }
+        drop(taken);
     }
 }
 
-/// As [`accept`], but only while the worker that the listener is shared with starts programs: a
-/// connection wakes everybody who watches.
-pub async fn help(worker: Rc<Worker>, listener: Listener) {
-    let mut phase = worker.server.phase.clone();
-    let helps = async {
-        loop {
-            worker.help.begins().await;
-            tokio::select! {
-                done = accept_all(&worker, &listener) => return done,
-                () = worker.help.ends() => {}
-            }
+/// Accepts connections on `listener` until it is closed.
+async fn accept(
+    worker: Rc<Worker>,
+    listener: Listener,
+    speaks: Rc<Cell<Speaks>>,
+    closed: oneshot::Receiver<()>,
+) {
+    let accepts = async {
+        match worker.index < worker.server.accepting {
+            true => accept_all(&worker, &listener, &speaks).await,
+            false => help(&worker, &listener, &speaks).await,
         }
     };
     tokio::select! {
         biased;
-        _ = phase.wait_for(|p| *p != Phase::Serving) => {}
-        Err(e) = helps => failed(&worker, &e),
+        closed = closed => {
+            // Who was let in before it was closed is served; while the server ends nobody is.
+            for _ in 0..if closed.is_ok() { BACKLOG } else { 0 } {
+                let Ok(come) = accept_one(&listener.fd) else { return };
+                placed(&worker, &listener, &speaks, come);
+            }
+        }
+        Err(e) = accepts => failed(&worker, &e),
+    }
+}
+
+/// As [`accept_all`], but only while the worker that the listener is shared with starts programs: a
+/// connection wakes everybody who watches.
+async fn help(worker: &Rc<Worker>, listener: &Listener, speaks: &Cell<Speaks>) -> io::Result<()> {
+    loop {
+        worker.help.begins().await;
+        tokio::select! {
+            done = accept_all(worker, listener, speaks) => return done,
+            () = worker.help.ends() => {}
+        }
     }
 }
 
@@ -268,24 +328,18 @@ fn failed(worker: &Worker, e: &io::Error) {
 }
 
 /// Accepts connections; never ends but by failing.
-async fn accept_all(worker: &Rc<Worker>, listener: &Listener) -> io::Result<()> {
-    let local = listener.only_address();
+async fn accept_all(
+    worker: &Rc<Worker>,
+    listener: &Listener,
+    speaks: &Cell<Speaks>,
+) -> io::Result<()> {
     let fd = register(listener.fd.as_raw_fd(), Interest::READABLE)?;
     loop {
         let mut guard = fd.readable().await?;
         for _ in 0..IN_A_ROW {
             match guard.try_io(|_| accept_one(&listener.fd)) {
                 Err(_would_block) => break,
-                Ok(Ok((fd, remote))) => {
-                    let accepted = Accepted {
-                        fd,
-                        remote,
-                        local,
-                        speaks: listener.listen.speaks,
-                        asked: Asked::Nothing,
-                    };
-                    balance::place(worker, accepted);
-                }
+                Ok(Ok(come)) => placed(worker, listener, speaks, come),
                 Ok(Err(e)) => {
                     not_accepted(worker, &e).await;
                     break;
@@ -293,6 +347,23 @@ async fn accept_all(worker: &Rc<Worker>, listener: &Listener) -> io::Result<()> 
             }
         }
     }
+}
+
+/// Has a connection served.
+fn placed(
+    worker: &Rc<Worker>,
+    listener: &Listener,
+    speaks: &Cell<Speaks>,
+    (fd, remote): (OwnedFd, Option<SocketAddr>),
+) {
+    let accepted = Accepted {
+        fd,
+        remote,
+        local: listener.only_address(),
+        speaks: speaks.get(),
+        asked: Asked::Nothing,
+    };
+    balance::place(worker, accepted);
 }
 
 /// A connection could not be accepted. Most that goes wrong concerns one that is gone already (accept(2)).
@@ -316,9 +387,10 @@ fn accept_one(fd: impl AsFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
     Ok((fd, remote.and_then(|r| SocketAddr::try_from(r).ok())))
 }
 
-/// Serves the connections that other workers gave to this one, until the server drains.
+/// Serves what others hand to this worker, until the server drains.
 pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedReceiver<Handed>) {
     let mut phase = worker.server.phase.clone();
+    let mut open = Open::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -327,6 +399,7 @@ pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedRec
         };
         match accepted {
             Some(Handed::Connection(accepted)) => conn::start(worker.clone(), accepted),
+            Some(Handed::Site(load)) => open.load(&worker, load),
             Some(Handed::Help) => worker.help.ask(),
             Some(Handed::Shed(since)) => worker.idle.shed_oldest(since),
             None => return,

@@ -4,6 +4,8 @@ use std::{io, pin::Pin, task::Poll, time::Duration};
 
 use tokio::time::Instant;
 
+use crate::config::Http;
+
 /// The allowance of one client in one direction. Only time spent waiting for the client counts.
 #[derive(Debug, Clone)]
 pub struct Pace {
@@ -30,6 +32,11 @@ impl Pace {
             per_byte,
             since: None,
         }
+    }
+
+    /// The allowance of a client, as configured.
+    pub fn of(http: &Http) -> Self {
+        Self::new(http.rate_grace, http.min_rate)
     }
 
     /// Begins a new request: the whole grace is there again.

@@ -1,5 +1,5 @@
 //! One thread with an event loop of its own. Nothing a request touches is shared with other threads but
-//! the configuration, the logs and the places for running programs.
+//! the site, the logs and the places for running programs.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,79 +13,55 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use galgo_proto::fcgi::Role;
 use galgo_spawn::Spawner;
 use rustix::fs::{Mode, OFlags};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::{
-    admission::Admission,
-    balance::{self, Help, Load},
-    config::{Config, Handler, Route},
+    balance::{self, Help, Load as Connections},
+    config::LogFormat,
     handler::files,
     id::Ids,
     idle::Idle,
-    listen::Accepted,
+    listen::{Accepted, Listener},
     log::{Logs, access::Entry},
     refused::Refused,
+    site::{Held, Site},
     tick,
-    upstream::Upstream,
     warm::Warm,
-    wasm::Wasm,
 };
 
-/// What all workers share.
+/// What all workers share, whatever is configured.
 #[derive(Debug)]
 pub struct Server {
-    /// The configuration.
-    pub config: Config,
     /// The logs.
     pub logs: Logs,
     /// Programs that are kept loaded.
     pub warm: Arc<Warm>,
-    /// Places for running programs.
-    pub admission: Admission,
-    /// WebAssembly programs.
-    pub wasm: Wasm,
-    /// Places of routes with a limit of their own.
-    route_places: Vec<(Arc<Route>, Arc<Semaphore>)>,
-    /// Programs that stay.
-    upstreams: Vec<Asked>,
     /// Connections of each worker, and the way to hand it another.
     pub peers: Vec<Peer>,
     /// How many of them accept connections, the first ones.
     pub accepting: usize,
-    /// Connections at once.
-    pub max_connections: usize,
     /// Whether the server is still taking requests.
     pub phase: watch::Receiver<Phase>,
-}
-
-/// A program that stays, and what it is asked for.
-#[derive(Debug)]
-pub struct Asked {
-    /// The requests of this route,
-    pub route: Arc<Route>,
-    /// in this role.
-    pub role: Role,
-    /// Who is asked.
-    pub upstream: Arc<Upstream>,
 }
 
 /// Another worker, as seen from the one that accepted a connection.
 #[derive(Debug)]
 pub struct Peer {
     /// Connections it has.
-    pub load: Load,
+    pub load: Connections,
     /// Since when the one is that has been idle longest, as [`Idle`] counts; `u64::MAX`: none is.
     pub oldest: Arc<AtomicU64>,
     /// Hands it something to do.
     pub give: mpsc::UnboundedSender<Handed>,
 }
 
-/// What one worker hands to another.
+/// What a worker is handed.
 #[derive(Debug)]
 pub enum Handed {
+    /// A site for the requests to come.
+    Site(Load),
     /// A connection to serve.
     Connection(Accepted),
     /// The worker whose listeners it shares starts programs.
@@ -94,12 +70,23 @@ pub enum Handed {
     Shed(u64),
 }
 
+/// A site, for one worker.
+#[derive(Debug)]
+pub struct Load {
+    /// The site. Listeners that it does not name are closed.
+    pub site: Arc<Site>,
+    /// Those that it is the first to name.
+    pub listeners: Vec<Listener>,
+    /// Dropped when the worker has it.
+    pub taken: Arc<oneshot::Sender<()>>,
+}
+
 impl Peer {
     /// A worker without connections, and where it is handed some.
     pub fn new() -> (Self, mpsc::UnboundedReceiver<Handed>) {
         let (give, given) = mpsc::unbounded_channel();
         let peer = Self {
-            load: Load::default(),
+            load: Connections::default(),
             oldest: Arc::new(AtomicU64::new(u64::MAX)),
             give,
         };
@@ -119,56 +106,15 @@ pub enum Phase {
 }
 
 impl Server {
-    /// Shared state as configured.
-    pub fn new(
-        config: Config,
-        logs: Logs,
-        max_connections: usize,
-        peers: Vec<Peer>,
-        phase: watch::Receiver<Phase>,
-        upstreams: Vec<Asked>,
-    ) -> Self {
-        let route_places = config.routes.iter().filter_map(|r| match &r.handler {
-            Handler::Cgi(cgi) => {
-                let most = cgi.options.max_running?;
-                Some((r.clone(), Arc::new(Semaphore::new(most))))
-            }
-            _ => None,
-        });
-        let route_places = route_places.collect();
-        let admission = Admission::new(&config.admission);
-        for Asked { upstream, .. } in &upstreams {
-            upstream.follow(&phase);
-        }
-        let wasm = Wasm::new(&config, &logs);
-        let warm = Arc::new(Warm::new(config.templates.clone()));
+    /// Nothing has been asked for; `site` is the first.
+    pub fn new(site: &Site, logs: Logs, peers: Vec<Peer>, phase: watch::Receiver<Phase>) -> Self {
         Self {
-            config,
             logs,
-            warm,
-            admission,
-            wasm,
-            route_places,
-            upstreams,
+            warm: Arc::new(Warm::new(site.config.templates.wait)),
             accepting: balance::accepting(peers.len()),
             peers,
-            max_connections,
             phase,
         }
-    }
-
-    /// The places of a route, where it has a limit of its own.
-    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<Semaphore>> {
-        self.route_places
-            .iter()
-            .find(|(r, _)| Arc::ptr_eq(r, route))
-            .map(|(_, places)| places)
-    }
-
-    /// The program that stays and is asked for a route in this role.
-    pub fn upstream(&self, route: &Arc<Route>, role: Role) -> Option<&Arc<Upstream>> {
-        let is = |asked: &&Asked| Arc::ptr_eq(&asked.route, route) && asked.role == role;
-        self.upstreams.iter().find(is).map(|asked| &asked.upstream)
     }
 
     /// Connections open now, over all workers.
@@ -198,6 +144,9 @@ impl Server {
 pub struct Worker {
     /// What it shares.
     pub server: Arc<Server>,
+    site: RefCell<Held>,
+    /// A site took the place of another.
+    reloaded: Notify,
     /// Its number, and place in `server.peers`.
     pub index: usize,
     /// Starts programs.
@@ -225,7 +174,12 @@ const LOG_BYTES: usize = 32 << 10;
 
 impl Worker {
     /// The worker number `index`.
-    pub fn new(server: Arc<Server>, index: usize, spawner: Spawner) -> io::Result<Rc<Self>> {
+    pub fn new(
+        server: Arc<Server>,
+        site: Arc<Site>,
+        index: usize,
+        spawner: Spawner,
+    ) -> io::Result<Rc<Self>> {
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         // `galgo run` has a worker and no connections.
         let oldest = server.peers.get(index).map(|p| p.oldest.clone());
@@ -233,6 +187,8 @@ impl Worker {
         Ok(Rc::new(Self {
             null,
             server,
+            site: RefCell::new(Held::new(site)),
+            reloaded: Notify::new(),
             index,
             spawner: RefCell::new(spawner),
             ids: Ids::new(),
@@ -244,6 +200,22 @@ impl Worker {
             ending: Cell::new(false),
             lines: RefCell::default(),
         }))
+    }
+
+    /// What answers a request that begins now.
+    pub fn site(&self) -> Held {
+        self.site.borrow().clone()
+    }
+
+    /// Requests that begin from now on are answered by this site.
+    pub fn load(&self, site: Arc<Site>) {
+        // What was logged before goes where that says.
+        self.flush_log();
+        self.spawner.borrow_mut().set_umask(site.config.umask);
+        files::forget();
+        let before = self.site.replace(Held::new(site));
+        self.reloaded.notify_one();
+        drop(before);
     }
 
     /// The value of the Date field, made once a second.
@@ -267,12 +239,12 @@ impl Worker {
 
     /// Logs a request that is over.
     pub fn log(self: &Rc<Self>, entry: &Entry) {
-        let Some(log) = &self.server.logs.access else {
+        let (Some(log), Some(format)) = (self.server.logs.access(), self.log_format()) else {
             return;
         };
         let mut lines = self.lines.borrow_mut();
         let first = lines.is_empty();
-        entry.write(self.server.logs.format, &mut lines);
+        entry.write(format, &mut lines);
         if lines.len() >= LOG_BYTES {
             log.write(std::mem::take(&mut *lines));
         } else if first && !self.ending.get() {
@@ -284,10 +256,16 @@ impl Worker {
         }
     }
 
+    /// Format of the access log; `None` where there is none.
+    fn log_format(&self) -> Option<LogFormat> {
+        let log = &self.site.borrow().config.log;
+        log.access.is_some().then_some(log.format)
+    }
+
     /// Hands gathered lines to the log's thread.
     pub fn flush_log(&self) {
         let lines = self.lines.take();
-        if let (Some(log), false) = (&self.server.logs.access, lines.is_empty()) {
+        if let (Some(log), false) = (self.server.logs.access(), lines.is_empty()) {
             log.write(lines);
         }
     }
@@ -299,8 +277,9 @@ impl Drop for Worker {
     }
 }
 
-/// Runs a worker on this thread until the server drains and its last request is over, or until `grace` has passed then.
-pub fn run(worker: &Rc<Worker>, tasks: impl FnOnce(Rc<Worker>), grace: Duration) -> io::Result<()> {
+/// Runs a worker on this thread until the server drains and its last request is over, or until
+/// `shutdown_grace` has passed then.
+pub fn run(worker: &Rc<Worker>, tasks: impl FnOnce(Rc<Worker>)) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -309,7 +288,7 @@ pub fn run(worker: &Rc<Worker>, tasks: impl FnOnce(Rc<Worker>), grace: Duration)
     local.block_on(&runtime, async { tasks(worker.clone()) });
     // Apart from the tasks, so that it is looked at only when it has something to do.
     let mut keeper = tokio::task::LocalSet::new();
-    let kept = keeper.spawn_local(keep(worker.clone(), grace));
+    let kept = keeper.spawn_local(keep(worker.clone()));
     runtime.block_on(async {
         tokio::select! {
             biased;
@@ -326,14 +305,24 @@ pub fn run(worker: &Rc<Worker>, tasks: impl FnOnce(Rc<Worker>), grace: Duration)
     Ok(())
 }
 
-/// What a worker does beside its requests, until `grace` has passed after it began to drain.
-async fn keep(worker: Rc<Worker>, grace: Duration) {
+/// What a worker does beside its requests, until `shutdown_grace` has passed after it began to drain.
+async fn keep(worker: Rc<Worker>) {
     let mut phase = worker.server.phase.clone();
     let ends = async {
         let _ = phase.wait_for(|p| *p != Phase::Serving).await;
         worker.idle.end_all();
+        let grace = worker.site().config.shutdown_grace;
         let ending = phase.wait_for(|p| *p == Phase::Ending);
         let _ = tokio::time::timeout(grace, ending).await;
+    };
+    let expire = async {
+        loop {
+            let most = worker.site().config.http.keep_alive;
+            tokio::select! {
+                () = worker.idle.expire(most) => {}
+                () = worker.reloaded.notified() => {}
+            }
+        }
     };
     let help = async {
         match worker.server.peers.get(worker.index) {
@@ -346,6 +335,6 @@ async fn keep(worker: Rc<Worker>, grace: Duration) {
         () = tick::run() => {}
         () = help => {}
         () = files::close_open() => {}
-        () = worker.idle.expire(worker.server.config.http.keep_alive) => {}
+        () = expire => {}
     }
 }

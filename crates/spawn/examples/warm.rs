@@ -183,9 +183,14 @@ fn main() {
     drop(first);
     let template = world.template(&modules);
     let (mut cold, mut warm) = (Cost::default(), Cost::default());
+    // For a profile of children alone.
+    let only_warm = std::env::var("ONLY_WARM").is_ok();
     for i in 0..count {
-        let a = world.run(None, &mut cold);
         let b = world.run(Some((&template, false)), &mut warm);
+        if only_warm {
+            continue;
+        }
+        let a = world.run(None, &mut cold);
         if i == 0 {
             println!("{}", if a.0 == b.0 { "identical" } else { "DIFFERENT" });
             if a.0 != b.0 || std::env::var("SHOW").is_ok() {
@@ -193,7 +198,9 @@ fn main() {
             }
         }
     }
-    cold.report("cold");
+    if !only_warm {
+        cold.report("cold");
+    }
     warm.report("warm");
     let (what, pid) = ("template", template.pid());
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();

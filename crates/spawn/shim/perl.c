@@ -6,6 +6,8 @@
 #include "galgo.h"
 
 #include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,6 +82,79 @@ static void own_environ(void) {
     environ = list;
 }
 
+/* ---- variables that are read too early ---- */
+
+/* What a request sets: one that is read while the script is loaded is not there yet, and the program
+   would be another one. What the server sets for every request is there. */
+static const char *const REQUEST[] = {
+    "AUTH_TYPE", "CONTENT_LENGTH", "CONTENT_TYPE", "DOCUMENT_ROOT", "HTTPS", "PATH_INFO", "PATH_TRANSLATED",
+    "QUERY_STRING", "REMOTE_ADDR", "REMOTE_HOST", "REMOTE_IDENT", "REMOTE_PORT", "REMOTE_USER",
+    "REQUEST_METHOD", "REQUEST_SCHEME", "REQUEST_URI", "SCRIPT_FILENAME", "SCRIPT_NAME", "SERVER_ADDR",
+    "SERVER_NAME", "SERVER_PORT", "SERVER_PROTOCOL", "UNIQUE_ID",
+};
+static char early[128]; /* the first of them */
+
+static void asked_for(const char *name) {
+    int of_request = strncmp(name, "HTTP_", 5) == 0 && strcmp(name, "HTTP_PROXY") != 0;
+    for (size_t i = 0; i < sizeof REQUEST / sizeof *REQUEST; i++)
+        of_request |= strcmp(name, REQUEST[i]) == 0;
+    if (of_request && !early[0] && !getenv(name))
+        snprintf(early, sizeof early, "%s", name);
+}
+
+/* mg.h, since 5.16. Of a hash with PERL_MAGIC_uvar (Hash::Util::FieldHash is made of it) perl tells each
+   key that is asked for, in place of the object. */
+enum { MAGIC_UVAR = 'U', WRITES = HV_FETCH_ISSTORE | 0x10 /* HV_FETCH_LVALUE */ | 0x40 /* HV_DELETE */ };
+struct magic { void *more, *table; uint32_t kind; ptrdiff_t length; void *object; };
+struct functions { void *value, *set; intptr_t index; };
+/* sv.h. A hash with this flag and magic that is asked gives its keys' values as if it were tied. */
+struct scalar { void *body; uint32_t count, flags; };
+enum { SVS_RMG = 0x00800000 };
+
+static void read_with(void *perl, intptr_t action, void *hash) {
+    struct magic *magic = ((struct magic *(*)(const void *, int))function("Perl_mg_find"))(hash, MAGIC_UVAR);
+    void *text = function("Perl_sv_2pv_flags");
+    size_t length;
+    if (!magic || !magic->object || action & WRITES)
+        return;
+    asked_for(is_plain() ? ((char *(*)(void *, size_t *, int))text)(magic->object, &length, 0)
+                         : ((char *(*)(void *, void *, size_t *, int))text)(perl, magic->object, &length, 0));
+}
+
+static int32_t read_plain(intptr_t action, void *hash) {
+    read_with(NULL, action, hash);
+    return 0;
+}
+
+static int32_t read_threaded(void *perl, intptr_t action, void *hash) {
+    read_with(perl, action, hash);
+    return 0;
+}
+
+/* From here on what is read from %ENV is noticed. */
+GALGO_EXPORT void galgo_perl_watch(void *perl, void *cv) {
+    (void)cv;
+    void *hash = variable(perl, "Perl_get_hv", "ENV"), *add = function("Perl_sv_magic");
+    struct functions reads = {is_plain() ? (void *)read_plain : (void *)read_threaded, NULL, 0};
+    if (is_plain())
+        ((void (*)(void *, void *, int, const void *, int32_t))add)(hash, NULL, MAGIC_UVAR, &reads, sizeof reads);
+    else
+        ((void (*)(void *, void *, void *, int, const void *, int32_t))add)(perl, hash, NULL, MAGIC_UVAR, &reads, sizeof reads);
+    ((struct scalar *)hash)->flags &= ~(uint32_t)SVS_RMG; /* unwatch() sets it again */
+}
+
+/* To here. */
+GALGO_EXPORT void galgo_perl_unwatch(void *perl, void *cv) {
+    (void)cv;
+    void *hash = variable(perl, "Perl_get_hv", "ENV"), *remove = function("Perl_sv_unmagic");
+    if (is_plain())
+        ((int (*)(void *, int))remove)(hash, MAGIC_UVAR);
+    else
+        ((int (*)(void *, void *, int))remove)(perl, hash, MAGIC_UVAR);
+}
+
+/* ---- what perl.pl calls ---- */
+
 /* $galgo::text: the modules to load. */
 GALGO_EXPORT void galgo_perl_modules(void *perl, void *cv) {
     (void)cv;
@@ -96,7 +171,11 @@ GALGO_EXPORT void galgo_perl_stop(void *perl, void *cv) {
         ((void (*)(void *))clear)(hash);
     else
         ((void (*)(void *, void *))clear)(perl, hash);
-    int asked = galgo_stop(files, NULL);
+    char obstacle[sizeof early + 160] = "";
+    if (early[0])
+        snprintf(obstacle, sizeof obstacle,
+                 "reads %s while loading, when there is no request yet: read it below the first line, or keep the program cold", early);
+    int asked = galgo_stop(files, obstacle);
     fill_env(perl);
     own_environ();
     set(perl, "galgo::text", asked & GALGO_LEARN ? "1" : "");

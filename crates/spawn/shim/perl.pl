@@ -12,10 +12,11 @@ BEGIN {
     package DynaLoader;
     boot_DynaLoader('DynaLoader') if defined(&boot_DynaLoader) && !defined(&dl_error);
     my $shim = dl_load_file('/proc/self/fd/4', 0) or die dl_error();
-    for my $name (qw(modules stop learned)) {
+    for my $name (qw(modules stop learned watch unwatch)) {
         my $symbol = dl_find_symbol($shim, "galgo_perl_$name") or die dl_error();
         dl_install_xsub("galgo::$name", $symbol);
     }
+    galgo::watch() if $] >= 5.016;
 }
 
 sub load_learned {
@@ -39,6 +40,7 @@ sub flush {
 
 sub stop_here {
     load_learned();
+    unwatch() if $] >= 5.016;
     flush();
     local ($!, $@);
     # `use lib 'lib'` makes relative names. Some modules note themselves under what is no file.

@@ -145,6 +145,7 @@ def load(names, refused, path, env):
     if code is None:  # the interpreter itself sets them
         del main["__file__"], main["__cached__"]
     known = len(sys.modules)
+    own.extend(namespaces())
     ready(dict(variables(env, b"\x1e")))
     rehearse()
     gc.collect()
@@ -166,6 +167,17 @@ def names_of(module):
         return object.__getattribute__(module, "__dict__")
     except AttributeError:
         return {}
+
+
+def namespaces():
+    """Of modules that are neither Python's nor installed, with what is in them before the fork."""
+    library = os.path.dirname(os.__file__) + os.sep
+    for module in [*sys.modules.values()]:
+        names = names_of(module)
+        file = names.get("__file__")
+        installed = not isinstance(file, str) or file.startswith(library) or "-packages/" in file
+        if not installed:
+            yield names, {name: id(value) for name, value in names.items()}
 
 
 def sources():
@@ -190,6 +202,7 @@ def again(names, refused):
 
 fresh = []  # what makes random state anew
 streams = []
+own = []  # namespaces, with the values they had in the template
 changes = []  # to the environment, by the interpreter and by modules: name, value before, value now
 
 
@@ -327,10 +340,17 @@ def destructive(kind):
 
 
 def finish():
-    """Lets go of what the script holds, and writes out the files that are still open."""
+    """Lets go of what the script holds, also in circles (a connection of sqlite3 is part of one), for
+    what is written in C may have something to do; and writes out the files that are still open."""
     for names in spaces():
         for name in [*names]:
             if name != "__builtins__":
                 names[name] = None
+    for names, before in own:
+        for name in [*names]:
+            if before.get(name) != id(names[name]):
+                names[name] = None
     for it in reversed([it for it in gc.get_objects() if isinstance(it, FILE)]):
         it.__del__()
+    # Behind the files: it changes their order, and a file is written out before what it is made of.
+    gc.collect()

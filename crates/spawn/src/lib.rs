@@ -85,6 +85,13 @@ impl Spawner {
         Direct::new().map(Self::Direct)
     }
 
+    /// The file mode creation mask of programs, from the next start on.
+    pub fn set_umask(&mut self, mask: u32) {
+        match self {
+            Self::Direct(direct) => direct.set_umask(Some(mask)),
+        }
+    }
+
     /// Starts a program in a process group of its own; when this returns, that group exists and the
     /// program has replaced the server's image. Blocks for the time of `execve`.
     pub fn start(&mut self, start: &Start<'_>) -> Result<Child, StartError> {

@@ -241,6 +241,75 @@ fn a_driver_of_dbi_is_learned() {
     assert_eq!(taught.get(&[]).out, "3");
 }
 
+/// What a script does before it runs, and the variable of a request that it misses.
+#[test]
+fn variables_that_are_read_too_early_are_noticed() {
+    let rows = [
+        (
+            "BEGIN { our $m = $ENV{REQUEST_METHOD} }",
+            Some("REQUEST_METHOD"),
+        ),
+        (
+            "use constant ASKED => $ENV{QUERY_STRING} // 'none';",
+            Some("QUERY_STRING"),
+        ),
+        (
+            "BEGIN { our $h = exists $ENV{HTTP_HOST} ? 1 : 0 }",
+            Some("HTTP_HOST"),
+        ),
+        (
+            "BEGIN { our ($a, $b) = @ENV{qw(PATH SCRIPT_NAME)} }",
+            Some("SCRIPT_NAME"),
+        ),
+        (
+            "BEGIN { my $n = 'PATH_' . 'INFO'; our $p = $ENV{$n} }",
+            Some("PATH_INFO"),
+        ),
+        ("use lib '.'; use Early;", Some("REMOTE_ADDR")),
+        (
+            "BEGIN { our $p = $ENV{PATH}; our $q = $ENV{MOD_PERL}; our $r = $ENV{SERVER_SOFTWARE} }",
+            None,
+        ),
+        (
+            "BEGIN { $ENV{QUERY_STRING} = 'x'; delete $ENV{HTTP_HOST}; local $ENV{LANG} = 'C'; my @all = keys %ENV }",
+            None,
+        ),
+        (
+            "BEGIN { $ENV{SHOWN} = 'yes'; `echo \\$SHOWN` eq \"yes\\n\" or die }",
+            None,
+        ),
+        ("use CGI (); use DBI;", None),
+        ("our $m = $ENV{REQUEST_METHOD};", None),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("Early.pm"),
+        "package Early; our $who = $ENV{REMOTE_ADDR}; 1;",
+    )
+    .unwrap();
+    for (n, (does, name)) in rows.iter().enumerate() {
+        let text = format!(
+            "#!/usr/bin/perl\n{does}\nprint $ENV{{REQUEST_METHOD}}, `echo \\$REQUEST_METHOD`;\n"
+        );
+        let warm = Warm::load(&script(folder.path(), &format!("s{n}.pl"), &text));
+        let obstacle = warm.loaded.obstacle.clone().unwrap_or_default();
+        match name {
+            Some(name) => assert!(
+                obstacle.starts_with(&format!("reads {name} while loading")),
+                "{does}: {obstacle:?}"
+            ),
+            None => {
+                assert_eq!(obstacle, "", "{does}");
+                assert_eq!(
+                    warm.get(&[("REQUEST_METHOD", "GET")]).out,
+                    "GETGET\n",
+                    "{does}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_printed_while_loading_is_noticed() {
     let folder = tempfile::tempdir().unwrap();

@@ -618,6 +618,26 @@ fn nothing_that_a_script_leaves_behind_reaches_the_next() {
     }
 }
 
+/// SQLite clears up when a connection is closed: a journal that stays costs the next one its recovery.
+#[test]
+fn what_a_script_holds_is_let_go_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "import os, sqlite3, store\n\
+        store.open('kept.db') if 'KEPT' in os.environ else print(store.book('left.db').execute('select 1').fetchone())\n";
+    let store = "import sqlite3\nkept = None\ndef book(path):\n    db = sqlite3.connect(path)\n    db.execute('pragma journal_mode = wal')\n\
+        \x20   db.execute('create table if not exists t (x)')\n    db.commit()\n    return db\n\
+        def open(path):\n    global kept\n    kept = book(path)\n";
+    fs::write(folder.path().join("store.py"), store).unwrap();
+    let warm = with_modules(folder.path(), text, "sqlite3\nstore");
+    assert_eq!(warm.loaded.obstacle, None);
+    for (vars, name) in [(&[][..], "left.db"), (&[("KEPT", "1")], "kept.db")] {
+        assert_eq!(warm.get(vars).exit.status, Status::Code(0));
+        assert!(folder.path().join(name).exists());
+        let journal = folder.path().join(format!("{name}-wal"));
+        assert!(!journal.exists(), "{name}: not closed");
+    }
+}
+
 #[test]
 fn wrappers_around_the_interpreter_do_what_they_do() {
     let folder = tempfile::tempdir().unwrap();

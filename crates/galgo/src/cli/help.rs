@@ -23,6 +23,8 @@ DIR/cgi-bin/ answers at /cgi-bin/, a process for each request, and DIR/public/
 answers at /. A program that is copied in is served with the next request, and
 nothing is restarted. Where DIR/galgo.toml exists, it says what is served.
 SIGTERM and Ctrl-C let running requests finish; a second one ends at once.
+SIGHUP reads the configuration again, and no request is lost; where something is
+wrong with it, the old one stays in use. SIGUSR1 opens the log files again.
 
 {usage-heading} {usage}
 

@@ -116,6 +116,12 @@ impl Site {
         loaded.map_err(|e| self.meant().unwrap_or_else(|| e.to_string()))
     }
 
+    /// The file that it is read from, where there is one.
+    fn file(&self) -> Option<PathBuf> {
+        let own = || Some(self.dir.join("galgo.toml")).filter(|own| own.symlink_metadata().is_ok());
+        self.config.clone().or_else(own)
+    }
+
     /// What was probably meant by a path that is no site.
     fn meant(&self) -> Option<String> {
         let shown = self.dir.display();

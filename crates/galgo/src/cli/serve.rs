@@ -2,18 +2,34 @@
 
 use std::{
     io::{IsTerminal, Write},
+    path::Path,
     process::ExitCode,
 };
 
 use super::{Serve, found, paint::Paint};
 use crate::{
-    config::{Address, Listen, Speaks},
+    config::{Address, Config, Listen, Speaks},
     serve::{End, Ready},
 };
 
 /// Serves until a signal ends it.
 pub(super) fn serve(args: &Serve) -> Result<ExitCode, String> {
-    let mut config = args.site.load()?;
+    let own = args.site.file();
+    let ready = Ready::prepare(configured(args, None)?)?;
+    greet(&ready);
+    // A file that is gone later is missed: the convention would serve something else.
+    Ok(match ready.run(|| configured(args, own.as_deref()))? {
+        End::Drained => ExitCode::SUCCESS,
+        End::AtOnce => ExitCode::from(130),
+    })
+}
+
+/// What the file and the command line say now; `own`: the file of the folder, where there must be one.
+fn configured(args: &Serve, own: Option<&Path>) -> Result<Config, String> {
+    let mut config = match own {
+        Some(file) => Config::load(file).map_err(|e| e.to_string())?,
+        None => args.site.load()?,
+    };
     if !args.listen.is_empty() {
         config.listen = args.listen.clone();
     }
@@ -27,23 +43,17 @@ pub(super) fn serve(args: &Serve) -> Result<ExitCode, String> {
             speaks: Speaks::Http,
         });
     }
-    let ready = Ready::prepare(config)?;
-    greet(&ready);
-    let end = ready.run().map_err(|e| e.to_string())?;
-    Ok(match end {
-        End::Drained => ExitCode::SUCCESS,
-        End::AtOnce => ExitCode::from(130),
-    })
+    Ok(config)
 }
 
 /// Prints where it listens, first of all, and then what it found there. Nobody may be reading; the
 /// server serves all the same.
 fn greet(ready: &Ready) {
     let mut out = std::io::stdout().lock();
-    for listener in ready.listeners() {
-        let _ = writeln!(out, "listening on {}", listener.url());
+    for bound in ready.bound() {
+        let _ = writeln!(out, "listening on {}", bound.listen.url());
     }
-    let base = found::base(ready.listeners().iter().map(|l| &l.listen));
+    let base = found::base(ready.bound().iter().map(|b| &b.listen));
     let paint = Paint::on(&out);
     let _ = found::table(&mut out, ready.config(), &base, paint);
     if std::io::stdin().is_terminal() && out.is_terminal() {

@@ -3,7 +3,10 @@
 
 use std::{
     fs,
-    os::{fd::AsRawFd, unix::ffi::OsStrExt},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::ffi::OsStrExt,
+    },
     path::{Path, PathBuf},
 };
 
@@ -45,7 +48,7 @@ pub(super) fn check(text: &Text<'_>, routes: &[Placed]) -> Result<(), ConfigErro
 
 /// The path of the folder that was opened, links resolved.
 fn real(files: &Files) -> PathBuf {
-    let link = format!("/proc/self/fd/{}", files.fd.as_raw_fd());
+    let link = format!("/proc/self/fd/{}", files.fd.as_fd().as_raw_fd());
     fs::read_link(link)
         .or_else(|_| fs::canonicalize(&files.path))
         .unwrap_or(files.path.clone())

@@ -3,13 +3,13 @@
 use std::{
     fmt::Display,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
+    fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2},
     io::Errno,
 };
 
@@ -17,16 +17,42 @@ use super::{CgiRoot, Files};
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// A folder that is held open. Another descriptor is equal to it where both are of the same folder now, whatever
+/// is in it.
+#[derive(Debug)]
+pub struct Folder(OwnedFd);
+
+impl From<OwnedFd> for Folder {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl PartialEq for Folder {
+    fn eq(&self, other: &Self) -> bool {
+        let identity = |folder: &Self| fstat(folder).map(|stat| (stat.st_dev, stat.st_ino));
+        identity(self).is_ok_and(|own| identity(other) == Ok(own))
+    }
+}
+
 /// Opens a folder as the base of openat2(2). openat2 serves here too, so that a kernel or a sandbox
 /// without it is noticed now and not at the first request.
-pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
-    openat2(CWD, path, FOLDER, Mode::empty(), ResolveFlags::empty()).map_err(explain)
+pub(super) fn open(path: &Path) -> io::Result<Folder> {
+    let opened = openat2(CWD, path, FOLDER, Mode::empty(), ResolveFlags::empty());
+    opened.map(Folder::from).map_err(explain)
 }
 
 /// Opens a folder below another one; a symbolic link may not lead out of that.
-pub(super) fn open_below(base: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn open_below(base: impl AsFd, path: &Path) -> io::Result<Folder> {
     let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    openat2(base, path, FOLDER, Mode::empty(), inside).map_err(explain)
+    let opened = openat2(base, path, FOLDER, Mode::empty(), inside);
+    opened.map(Folder::from).map_err(explain)
 }
 
 fn explain(errno: Errno) -> io::Error {
@@ -110,7 +136,7 @@ impl Files {
         Ok(Self::new(path.to_owned(), open(path)?))
     }
 
-    pub(super) fn new(path: PathBuf, fd: OwnedFd) -> Self {
+    pub(super) fn new(path: PathBuf, fd: Folder) -> Self {
         Self {
             path,
             fd,

@@ -30,10 +30,11 @@ mod units;
 mod upstream;
 mod userdir;
 
-use std::{net::SocketAddr, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 pub(crate) use defaults::cores;
 pub use error::ConfigError;
+pub use folder::Folder;
 pub use identity::{Identity, identity};
 
 use galgo_proto::{fcgi::Role, forwarded::Trusted, h1::HeadLimits};
@@ -199,7 +200,7 @@ pub struct Templates {
 }
 
 /// A route: what answers under a path.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Route {
     /// Host it is limited to, lower case, no port.
     pub host: Option<String>,
@@ -223,7 +224,7 @@ impl Route {
 }
 
 /// The kinds of handlers; wasm will be another.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Handler {
     Cgi(Cgi),
@@ -233,7 +234,7 @@ pub enum Handler {
 }
 
 /// Programs.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Cgi {
     /// Where they are.
     pub root: CgiRoot,
@@ -262,7 +263,7 @@ pub struct Sight {
 }
 
 /// The folders out of which programs may have files sent in place of a body of their own.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Handover {
     /// For `X-Sendfile`, which names a file by its path.
     pub folders: Vec<Files>,
@@ -271,13 +272,13 @@ pub struct Handover {
 }
 
 /// A folder of programs, or one program.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum CgiRoot {
     /// The folder and its descriptor (O_PATH), for openat2 with RESOLVE_BENEATH.
     Folder {
         path: PathBuf,
-        fd: OwnedFd,
+        fd: Folder,
     },
     Program {
         path: PathBuf,
@@ -338,7 +339,7 @@ pub enum BodyMode {
 }
 
 /// Programs that stay, and are asked over a socket.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Upstream {
     /// What is spoken.
     pub protocol: Protocol,
@@ -348,6 +349,8 @@ pub struct Upstream {
     pub to: To,
     /// The scripts that it runs: only one that exists is asked for. `None`: every path is passed on.
     pub scripts: Option<CgiRoot>,
+    /// What the names of scripts in a folder end in; others are none.
+    pub endings: Vec<String>,
     /// Scripts tried for a folder of them, in order.
     pub index: Vec<String>,
     /// DOCUMENT_ROOT and the base of PATH_TRANSLATED.
@@ -397,12 +400,12 @@ pub struct Workers {
 }
 
 /// Static files.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Files {
     /// The folder, absolute.
     pub path: PathBuf,
     /// Its descriptor (O_PATH), for openat2 with RESOLVE_BENEATH.
-    pub fd: OwnedFd,
+    pub fd: Folder,
     /// Names tried for a folder, in order.
     pub index: Vec<String>,
     /// List folders without an index.
@@ -420,7 +423,7 @@ pub struct Files {
 }
 
 /// A constant answer from memory.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Respond {
     /// Status.
     pub status: u16,

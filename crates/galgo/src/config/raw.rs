@@ -50,6 +50,7 @@ macro_rules! options {
                 scgi: RawTo,
                 authorizer: RawTo,
                 root: String,
+                scripts: Vec<Text>,
                 connect_timeout: Value<Time>,
                 keep_connections: Value<Count>,
                 files: String,

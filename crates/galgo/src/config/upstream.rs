@@ -17,7 +17,7 @@ use super::{
     Upstream, Workers,
     error::Text,
     folder,
-    raw::{RawRoute, RawWorkers, Typed},
+    raw::{self, RawRoute, RawWorkers, Typed},
     routes::Raw,
 };
 
@@ -61,8 +61,15 @@ const WORKERS: usize = 4;
 const MAX_REQUESTS: usize = 1000;
 /// What answers for a folder of scripts, where the route does not say.
 const INDEX: &str = "index.php";
+/// What the names of scripts end in, where the route does not say: what php-fpm runs by default
+/// (`security.limit_extensions` of php-fpm.conf).
+const ENDING: &str = ".php";
+/// Stands for every ending.
+const ANY: &str = "*";
 /// How long a connection may take to be made, where the route does not say.
 const CONNECT: Duration = Duration::from_secs(5);
+
+const NO_FOLDER: &str = "is about a folder of scripts: name that by `root`, or delete it";
 
 impl Text<'_> {
     pub(super) fn upstream(
@@ -87,12 +94,14 @@ impl Text<'_> {
         }
         let fresh = Upstream::new(protocol, to, options);
         let scripts = self.scripts(route)?;
+        let endings = self.script_endings(route, scripts.as_ref())?;
         Ok(Upstream {
             document_root: match self.document_root(route, all)? {
                 Some(folder) => Some(folder),
                 None => scripts.as_ref().map(|s| s.folder().to_owned()),
             },
-            index: self.script_index(route, scripts.as_ref())?,
+            index: self.script_index(route, &endings)?,
+            endings,
             scripts,
             env: self.env(route)?,
             handover: self.handover(route, config)?,
@@ -147,17 +156,53 @@ impl Text<'_> {
             .map_err(|e| self.unopened(typed, &path, &e))
     }
 
-    fn script_index(&self, route: &RawRoute, scripts: Option<&CgiRoot>) -> Checked<Vec<String>> {
+    /// What the names of scripts in a folder end in; empty where there is no folder.
+    fn script_endings(&self, route: &RawRoute, scripts: Option<&CgiRoot>) -> Checked<Vec<String>> {
         let folder = matches!(scripts, Some(CgiRoot::Folder { .. }));
-        match &route.index {
-            None if folder => Ok(vec![INDEX.into()]),
+        match &route.scripts {
+            None if folder => Ok(vec![ENDING.into()]),
             None => Ok(Vec::new()),
-            Some(names) if folder => names.get_ref().iter().map(|n| self.index(n)).collect(),
-            Some(names) => {
-                let message = "is about a folder of scripts: name that by `root`, or delete it";
-                Err(self.error(names.span(), message))
-            }
+            Some(typed) if folder => typed.get_ref().iter().map(|e| self.ending(e)).collect(),
+            Some(typed) => Err(self.error(typed.span(), NO_FOLDER)),
         }
+    }
+
+    fn ending(&self, typed: &raw::Text) -> Checked<String> {
+        let text = typed.get_ref();
+        if text == ANY {
+            return Ok(String::new());
+        }
+        if text.len() < 2 || !text.starts_with('.') || text.contains(['/', '\0']) {
+            let message =
+                format!("{text:?} is no ending: write it as in \".php\", or \"*\" for any");
+            return Err(self.error(typed.span(), message));
+        }
+        Ok(text.clone())
+    }
+
+    fn script_index(&self, route: &RawRoute, endings: &[String]) -> Checked<Vec<String>> {
+        let is_script = |name: &str| endings.iter().any(|ending| name.ends_with(ending));
+        let Some(names) = &route.index else {
+            return Ok(Some(INDEX)
+                .filter(|i| is_script(i))
+                .map(Into::into)
+                .into_iter()
+                .collect());
+        };
+        if endings.is_empty() {
+            return Err(self.error(names.span(), NO_FOLDER));
+        }
+        let name = |typed: &raw::Text| {
+            let name = self.index(typed)?;
+            match is_script(&name) {
+                true => Ok(name),
+                false => {
+                    let message = format!("{name:?} is no script: add its ending to `scripts`");
+                    Err(self.error(typed.span(), message))
+                }
+            }
+        };
+        names.get_ref().iter().map(name).collect()
     }
 
     /// The address of an upstream; a relative path starts at the folder of the file.
@@ -211,6 +256,7 @@ impl Text<'_> {
     /// Refuses the keys of upstreams on a route of another kind.
     pub(super) fn only_for_upstreams(&self, r: &RawRoute, kind: &str) -> Checked<()> {
         let at = span(&r.root)
+            .or_else(|| span(&r.scripts))
             .or_else(|| span(&r.connect_timeout))
             .or_else(|| span(&r.keep_connections));
         self.misplaced(at, "fastcgi", kind)
@@ -276,6 +322,7 @@ impl Upstream {
             role: Role::Responder,
             to,
             scripts: None,
+            endings: Vec::new(),
             index: Vec::new(),
             document_root: None,
             env: Vec::new(),

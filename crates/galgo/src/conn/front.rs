@@ -18,7 +18,10 @@ use super::{
     input::{Input, Next, RequestBody},
     wire::{self, Wire},
 };
-use crate::{buf::Buf, fault::Fault, route::Named};
+use crate::{
+    buf::Buf, config::Speaks, fault::Fault, log::Level, route::Named, serve::loopback, site::Site,
+    worker::Worker,
+};
 
 /// FCGI_KEEP_CONN (FastCGI, 5.1).
 const KEEP_CONN: u8 = 1;
@@ -286,6 +289,21 @@ fn arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arriv
     }
     gateway.head.keep_alive = begun.keep;
     Ok(Arrived::new(gateway, RequestBody::records(stdin)))
+}
+
+/// Whether the peer may speak for clients: over FastCGI and SCGI it says who they are. Who may reach a Unix
+/// socket is for its mode to say.
+pub(super) fn may_speak(worker: &Worker, site: &Site, speaks: Speaks, link: &Link) -> bool {
+    let front = matches!(speaks, Speaks::FastCgi | Speaks::Scgi);
+    let known = link
+        .remote_ip
+        .is_none_or(|ip| loopback(ip) || site.config.trusted.covers(Some(ip)));
+    if front && !known {
+        let words = "is no front server: add its address to trusted_proxies if it is";
+        let errors = &worker.server.logs.error;
+        errors.write(Level::Warn, &link.remote, words);
+    }
+    known || !front
 }
 
 /// Reads an SCGI request up to its body. `Ok(None)`: the connection ended before one.

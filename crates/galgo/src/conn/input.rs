@@ -211,7 +211,7 @@ impl Input {
         Self {
             buf: Buf::from(bytes),
             sock: None,
-            pace: Pace::new(http.rate_grace, http.min_rate),
+            pace: Pace::of(http),
             half_closed: false,
             wire: Wire::Http,
         }

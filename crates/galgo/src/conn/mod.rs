@@ -14,7 +14,7 @@ pub mod wire;
 use std::{cell::RefCell, rc::Rc};
 
 use galgo_proto::{
-    forwarded::Unreadable,
+    forwarded::{Trusted, Unreadable},
     h1::{ALLOW, BodyLen, Head, HeadError, HeadScan, Version},
     target::Authority,
 };
@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     balance::{Asked, Count},
     buf::Buf,
-    config::Speaks,
+    config::{Http, Speaks},
     fault::Fault,
     handler,
     id::Id,
@@ -33,7 +33,7 @@ use crate::{
     pace::Pace,
     proxy,
     route::Named,
-    serve::loopback,
+    site::Site,
     sock::Sock,
     worker::Worker,
 };
@@ -49,6 +49,8 @@ use wire::Wire;
 pub struct Request<'a> {
     /// Its head.
     pub head: Rc<Head>,
+    /// What answers it, and how.
+    pub site: &'a Site,
     /// Its connection.
     pub link: &'a Link,
     /// Where its body comes from.
@@ -77,6 +79,7 @@ impl<'a> Request<'a> {
     /// A request that has just come and owes nothing to anybody.
     pub fn new(
         head: Rc<Head>,
+        site: &'a Site,
         link: &'a Link,
         input: &'a mut Input,
         body: &'a mut RequestBody,
@@ -84,6 +87,7 @@ impl<'a> Request<'a> {
     ) -> Self {
         Self {
             head,
+            site,
             link,
             input,
             body,
@@ -97,6 +101,7 @@ impl<'a> Request<'a> {
             last: false,
         }
     }
+
     /// Its id.
     pub fn id(&self) -> Id {
         self.entry.borrow().id
@@ -132,7 +137,7 @@ pub fn start(worker: Rc<Worker>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
         let count = Count::new(&worker, accepted.asked);
         let new = accepted.asked == Asked::Nothing;
-        let full = new && worker.server.connections() > worker.server.max_connections;
+        let full = new && worker.server.connections() > worker.site().max_connections;
         if full && !worker.server.make_room() {
             return refuse(accepted);
         }
@@ -197,8 +202,9 @@ struct Conn<'w> {
 impl<'w> Conn<'w> {
     async fn open(worker: &'w Rc<Worker>, count: Count<'w>, accepted: Accepted) -> Option<Self> {
         let sock = Rc::new(Sock::new(accepted.fd));
-        let http = &worker.server.config.http;
-        let pace = Pace::new(http.rate_grace, http.min_rate);
+        let site = worker.site();
+        let http = &site.config.http;
+        let pace = Pace::of(http);
         let mut input = Input {
             buf: Buf::default(),
             sock: Some(sock.clone()),
@@ -207,7 +213,7 @@ impl<'w> Conn<'w> {
             wire: Wire::Http,
         };
         let mut link = Link::of(&*sock, accepted.remote, accepted.local);
-        if !may_speak(worker, accepted.speaks, &link) {
+        if !front::may_speak(worker, &site, accepted.speaks, &link) {
             return None;
         }
         if accepted.speaks == Speaks::Proxied {
@@ -310,18 +316,18 @@ impl<'w> Conn<'w> {
     }
 
     /// Reads a request up to its body. `Ok(None)`: the client closed without sending one.
-    async fn arrive(&mut self) -> Result<Option<Arrived>, Fault> {
-        let http = &self.worker.server.config.http;
+    async fn arrive(&mut self, site: &Site) -> Result<Option<Arrived>, Fault> {
+        let http = &site.config.http;
         let limits = http.head_limits();
         let by = Instant::now() + http.head_timeout;
         self.sender.begin(Wire::Http);
         let (input, wire) = (&mut self.input, &mut self.sender.wire);
         let arrived = match self.speaks {
             Speaks::Http | Speaks::Proxied => {
-                let Some(head) = self.head().await? else {
+                let Some(head) = self.head(http).await? else {
                     return Ok(None);
                 };
-                return self.origin(head).map(Some);
+                return self.origin(head, &site.config.trusted).map(Some);
             }
             Speaks::FastCgi => timeout_at(by, Box::pin(front::fastcgi(input, wire, &limits))).await,
             Speaks::Scgi => timeout_at(by, Box::pin(front::scgi(input, wire, &limits))).await,
@@ -331,8 +337,7 @@ impl<'w> Conn<'w> {
     }
 
     /// Reads a head. `Ok(None)`: the client closed without sending one.
-    async fn head(&mut self) -> Result<Option<Rc<Head>>, Fault> {
-        let http = &self.worker.server.config.http;
+    async fn head(&mut self, http: &Http) -> Result<Option<Rc<Head>>, Fault> {
         let limits = http.head_limits();
         let by = Instant::now() + http.head_timeout;
         let mut scan = HeadScan::default();
@@ -356,13 +361,16 @@ impl<'w> Conn<'w> {
 
     /// Answers one request.
     async fn request(&mut self) -> After {
-        self.input.pace.reset();
+        // From its first byte to its last, whatever is read of the configuration meanwhile.
+        let site = self.worker.site();
+        self.input.pace = Pace::of(&site.config.http);
+        self.sender.pace = self.input.pace.clone();
         let Arrived {
             head,
             link,
             mut body,
             named,
-        } = match self.arrive().await {
+        } = match self.arrive(&site).await {
             Ok(None) => return After::Close,
             Ok(Some(arrived)) => arrived,
             Err(fault) => return Box::pin(self.refuse_head(&fault)).await,
@@ -376,7 +384,7 @@ impl<'w> Conn<'w> {
             owes_continue,
             named,
             count: Some(&self.count),
-            ..Request::new(head, link, &mut self.input, &mut body, entry)
+            ..Request::new(head, &site, link, &mut self.input, &mut body, entry)
         };
         let began = request.began;
         let mut unfinished = Unfinished {
@@ -399,7 +407,7 @@ impl<'w> Conn<'w> {
                 request.last = matches!(fault, Fault::Client(..));
                 // Over a front's connection others ask, too.
                 self.refused = matches!(fault, Fault::Busy(_)) && !link.passed_on;
-                handler::status::failed(self.worker, &request, &fault)
+                handler::status::failed(&request, &fault)
             }
         };
         let after = self.sender.send(self.worker, &mut request, response).await;
@@ -413,9 +421,8 @@ impl<'w> Conn<'w> {
     }
 
     /// What trusted proxies say of the client: it asked that host, over that link.
-    fn origin(&self, mut head: Rc<Head>) -> Result<Arrived, Fault> {
+    fn origin(&self, mut head: Rc<Head>, trusted: &Trusted) -> Result<Arrived, Fault> {
         let body = RequestBody::new(head.body);
-        let trusted = &self.worker.server.config.trusted;
         let origin = trusted.origin(&head.fields, self.link.remote_ip);
         let Some(origin) = origin.map_err(|Unreadable(field)| {
             let words = format!("a trusted proxy wrote a {field} that cannot be read");
@@ -470,21 +477,6 @@ impl<'w> Conn<'w> {
         self.worker.log(&entry);
         if gone { After::Reset } else { After::Close }
     }
-}
-
-/// Whether the peer may speak for clients: over FastCGI and SCGI it says who they are. Who may reach a Unix
-/// socket is for its mode to say.
-fn may_speak(worker: &Worker, speaks: Speaks, link: &Link) -> bool {
-    let front = matches!(speaks, Speaks::FastCgi | Speaks::Scgi);
-    let known = link
-        .remote_ip
-        .is_none_or(|ip| loopback(ip) || worker.server.config.trusted.covers(Some(ip)));
-    if front && !known {
-        let words = "is no front server: add its address to trusted_proxies if it is";
-        let errors = &worker.server.logs.error;
-        errors.write(Level::Warn, &link.remote, words);
-    }
-    known || !front
 }
 
 const LATE_HEAD: Fault = Fault::Client(408, "the request head took longer than head_timeout");

@@ -71,15 +71,16 @@ async fn first(
     let Some(named) = request.named.take() else {
         return answer(worker, request, head).await;
     };
-    if let Some((route, found)) = route::named(&worker.server.config.routes, &head.host, &named) {
+    let site = request.site;
+    if let Some((route, found)) = route::named(&site.config.routes, &head.host, &named) {
         if let Some(denied) = upstream::authorize(worker, request, head, route).await? {
             return Ok(denied);
         }
-        worker.server.admission.refuse_if_full()?;
+        site.admission.refuse_if_full()?;
         let (cgi, script) = found.map_err(refused)?;
         return Box::pin(cgi::answer(worker, request, head, route, cgi, script)).await;
     }
-    let found = route::find(&worker.server.config.routes, &head.host, &head.target.path);
+    let found = route::find(&site.config.routes, &head.host, &head.target.path);
     let programs = found.is_some_and(|f| matches!(f.route.handler, Handler::Cgi(_)));
     let missing = |answer: &Answer| match answer {
         Answer::Response(r) => r.status == 404 && !programs,
@@ -106,7 +107,8 @@ async fn answer(
     head: &Rc<Head>,
 ) -> Result<Answer, Fault> {
     let path = &head.target.path;
-    let found = route::find(&worker.server.config.routes, &head.host, path);
+    let site = request.site;
+    let found = route::find(&site.config.routes, &head.host, path);
     let found = found.ok_or(Fault::NotFound)?;
     // Before anything is looked for, so that nothing is told of what is there.
     if let Some(denied) = upstream::authorize(worker, request, head, found.route).await? {
@@ -118,7 +120,7 @@ async fn answer(
     match &found.route.handler {
         Handler::Cgi(cgi) => {
             // Whoever is turned away must not cost those who are served: no program is looked for.
-            worker.server.admission.refuse_if_full()?;
+            site.admission.refuse_if_full()?;
             let script = route::program(cgi, &found.route.path, path).map_err(refused)?;
             // Boxed, as below: a file's request need not make room for what a program's keeps.
             Box::pin(cgi::answer(worker, request, head, found.route, cgi, script)).await

@@ -1,8 +1,6 @@
 //! Failed requests: a plain page for the client, words for the log, and on a developer's own
 //! machine a page that shows the cause.
 
-use std::rc::Rc;
-
 use crate::{
     body::{Body, Response},
     conn::Request,
@@ -39,8 +37,8 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
 }
 
 /// The response to a failed request.
-pub fn failed(worker: &Rc<Worker>, request: &Request<'_>, fault: &Fault) -> Response {
-    let shows = worker.server.config.dev_errors && is_developer(request);
+pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
+    let shows = request.site.config.dev_errors && is_developer(request);
     let dev = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
     let cause = (shows && dev).then(|| Cause {
         words: fault.to_string(),

@@ -98,7 +98,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     where
         'a: 'c,
     {
-        let upstream = worker.server.upstream(route, config.role);
+        let upstream = request.site.upstream(route, config.role);
         let upstream = upstream.ok_or_else(|| Fault::Internal("a route has no upstream".into()))?;
         Ok(Self {
             worker,
@@ -224,12 +224,10 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             options: &self.config.options,
             content_length: length,
         };
-        let (worker, request) = (self.worker, &*self.request);
+        let request = &*self.request;
         let dropped = match self.config.role {
-            Role::Authorizer => {
-                variables::put(worker, request, self.head, &known, &mut Unnamed(sink))
-            }
-            _ => variables::put(worker, request, self.head, &known, sink),
+            Role::Authorizer => variables::put(request, self.head, &known, &mut Unnamed(sink)),
+            _ => variables::put(request, self.head, &known, sink),
         };
         if dropped?.shellshock > 0 {
             variables::warn_shellshock(&self.source());

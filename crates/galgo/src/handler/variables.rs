@@ -10,7 +10,7 @@ use crate::{
     conn::Request,
     fault::Fault,
     log::{Level, Source},
-    worker::Worker,
+    site::Site,
 };
 
 /// What routing and the route's configuration say.
@@ -30,17 +30,17 @@ pub(super) struct Known<'a> {
 }
 
 /// Puts the variables that every request of a route has into `sink`; `env` are its own.
-pub(super) fn constants(worker: &Worker, env: &[(String, String)], sink: &mut impl Sink) {
-    server(worker, sink);
+pub(super) fn constants(site: &Site, env: &[(String, String)], sink: &mut impl Sink) {
+    server(site, sink);
     for (name, value) in env {
         sink.put(name.as_bytes(), value.as_bytes());
     }
 }
 
-fn server(worker: &Worker, sink: &mut impl Sink) {
+fn server(site: &Site, sink: &mut impl Sink) {
     let server = vars::Server {
         software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
-        path: &worker.server.config.path,
+        path: &site.config.path,
     };
     vars::server(&server, sink);
 }
@@ -50,13 +50,12 @@ pub(super) const USER: [&str; 2] = ["REMOTE_USER", "AUTH_TYPE"];
 
 /// Puts all variables of a request into `sink`.
 pub(super) fn put(
-    worker: &Worker,
     request: &Request<'_>,
     head: &Head,
     known: &Known<'_>,
     sink: &mut impl Sink,
 ) -> Result<Dropped, Fault> {
-    server(worker, sink);
+    server(request.site, sink);
     let granted = &request.granted;
     let is_granted = |name: &str| granted.iter().any(|(n, _)| n == name);
     for (name, value) in known.env.iter().filter(|(name, _)| !is_granted(name)) {

@@ -5,21 +5,30 @@ pub mod access;
 pub mod time;
 mod writer;
 
-use std::{io, sync::Arc, time::SystemTime};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+    time::SystemTime,
+};
 
+use writer::Target;
 pub use writer::Writer;
 
 use crate::{config, id::Id, relay::stderr::escape};
 
-/// Both logs, shared by all workers.
+/// Both logs, shared by all workers. Where they go may change, they stay.
 #[derive(Debug, Clone)]
 pub struct Logs {
-    /// The access log; `None` where it is off.
-    pub access: Option<Arc<Writer>>,
+    access: Arc<OnceLock<Writer>>,
     /// The error log.
     pub error: ErrorLog,
-    /// Format of the access log.
-    pub format: config::LogFormat,
+}
+
+/// Where the logs go from now on, opened; `None`: where they went before.
+#[derive(Debug)]
+pub struct Turn {
+    access: Option<Target>,
+    error: Option<Target>,
 }
 
 /// Where errors and what programs say on standard error are written.
@@ -38,29 +47,69 @@ pub enum Level {
 impl Logs {
     /// Opens both logs.
     pub fn open(c: &config::Log) -> io::Result<Self> {
-        let error = ErrorLog(Arc::new(Writer::open(&c.error, None)?));
-        let access = match &c.access {
-            Some(to) => Some(Arc::new(Writer::open(to, Some(error.0.clone()))?)),
-            None => None,
-        };
-        Ok(Self {
-            access,
+        let error = ErrorLog(Arc::new(Writer::start(Target::open(&c.error)?, None)?));
+        let logs = Self {
+            access: Arc::default(),
             error,
-            format: c.format,
-        })
+        };
+        if let Some(to) = &c.access {
+            logs.start_access(Target::open(to)?)?;
+        }
+        Ok(logs)
+    }
+
+    fn start_access(&self, target: Target) -> io::Result<()> {
+        let errors = self.error.0.clone();
+        // INVARIANT: only the main thread starts it, where there is none.
+        let _ = self.access.set(Writer::start(target, Some(errors))?);
+        Ok(())
+    }
+
+    /// Opens the logs of `next` that are not those of `before`. Nothing changes before [`Logs::turn`].
+    ///
+    /// # Errors
+    /// One cannot be opened.
+    pub fn prepare(&self, before: &config::Log, next: &config::Log) -> io::Result<Turn> {
+        let access = match &next.access {
+            to if *to == before.access => None,
+            None => Some(Target::nowhere()),
+            Some(to) => Some(Target::open(to)?),
+        };
+        let access = match (access, self.access.get()) {
+            (Some(target), None) => self.start_access(target).map(|()| None)?,
+            (access, _) => access,
+        };
+        let error = match next.error == before.error {
+            true => None,
+            false => Some(Target::open(&next.error)?),
+        };
+        Ok(Turn { access, error })
+    }
+
+    /// Goes on where `turn` says; a file that stays the same is opened again.
+    pub fn turn(&self, turn: Turn) {
+        if let Some(access) = self.access.get() {
+            access.turn(turn.access);
+        }
+        self.error.0.turn(turn.error);
     }
 
     /// Opens the files again, after they were renamed (SIGUSR1).
     pub fn reopen(&self) {
-        self.error.0.reopen();
-        if let Some(access) = &self.access {
-            access.reopen();
-        }
+        self.turn(Turn {
+            access: None,
+            error: None,
+        });
+    }
+
+    /// The access log, where there has been one.
+    pub fn access(&self) -> Option<&Writer> {
+        self.access.get()
     }
 
     /// Waits until everything handed over is written.
     pub fn flush(&self) {
-        if let Some(access) = &self.access {
+        if let Some(access) = self.access.get() {
             access.flush();
         }
         self.error.0.flush();
@@ -70,7 +119,8 @@ impl Logs {
 impl ErrorLog {
     /// A log that writes to standard error.
     pub fn to_stderr() -> io::Result<Self> {
-        Ok(Self(Arc::new(Writer::open(&config::LogTo::Stderr, None)?)))
+        let stderr = Target::open(&config::LogTo::Stderr)?;
+        Ok(Self(Arc::new(Writer::start(stderr, None)?)))
     }
 
     /// Writes one line: time, level, what it is about, message. Control characters are escaped.

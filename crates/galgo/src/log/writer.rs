@@ -6,8 +6,8 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::Path,
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     time::{Duration, Instant, SystemTime},
@@ -31,42 +31,77 @@ const RETRY: Duration = Duration::from_millis(10);
 pub struct Writer {
     to_thread: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
-    reopen: Arc<AtomicBool>,
+    turn: Arc<Mutex<Option<Turn>>>,
+}
+
+/// Where a log goes: open.
+#[derive(Debug)]
+pub(super) struct Target {
+    to: LogTo,
+    /// `None` where it is no file, or nobody writes to it.
+    file: Option<File>,
+}
+
+/// What the thread does before it writes anything more.
+#[derive(Debug)]
+enum Turn {
+    /// Opens its file again.
+    Reopen,
+    /// Goes on there.
+    To(Target),
+}
+
+impl Target {
+    /// Opens a log.
+    pub(super) fn open(to: &LogTo) -> io::Result<Self> {
+        Ok(Self {
+            to: to.clone(),
+            file: match to {
+                LogTo::File(path) => Some(append(path)?),
+                LogTo::Stdout | LogTo::Stderr => None,
+            },
+        })
+    }
+
+    /// For a log that nobody writes to.
+    pub(super) fn nowhere() -> Self {
+        Self {
+            to: LogTo::Stderr,
+            file: None,
+        }
+    }
 }
 
 enum Message {
     Lines(Vec<u8>),
-    Reopen,
+    Turn,
     Flush(SyncSender<()>),
 }
 
 /// What the thread owns.
 struct Output {
-    to: LogTo,
-    file: Option<File>,
+    target: Target,
     dropped: Arc<AtomicU64>,
     /// Lines that the system did not take, and why.
     failed: Option<(u64, io::Error)>,
     reported: Option<Instant>,
-    reopen: Arc<AtomicBool>,
+    turn: Arc<Mutex<Option<Turn>>>,
     errors: Option<Arc<Writer>>,
 }
 
 impl Writer {
-    /// Opens the log and starts its thread. Trouble with it is reported to `errors`.
-    pub fn open(to: &LogTo, errors: Option<Arc<Self>>) -> io::Result<Self> {
+    /// Starts the thread of a log. Trouble with it is reported to `errors`.
+    pub(super) fn start(target: Target, errors: Option<Arc<Self>>) -> io::Result<Self> {
         let dropped = Arc::new(AtomicU64::new(0));
-        let reopen = Arc::new(AtomicBool::new(false));
-        let mut output = Output {
-            to: to.clone(),
-            file: None,
+        let turn = Arc::default();
+        let output = Output {
+            target,
             dropped: dropped.clone(),
             failed: None,
             reported: None,
-            reopen: reopen.clone(),
+            turn: Arc::clone(&turn),
             errors,
         };
-        output.open()?;
         let (to_thread, messages) = sync_channel(WAITING);
         std::thread::Builder::new()
             .name("log".into())
@@ -74,7 +109,7 @@ impl Writer {
         Ok(Self {
             to_thread,
             dropped,
-            reopen,
+            turn,
         })
     }
 
@@ -86,11 +121,18 @@ impl Writer {
         }
     }
 
-    /// Opens the file again.
-    pub fn reopen(&self) {
-        self.reopen.store(true, Ordering::Relaxed);
-        // Where no message fits the thread is busy, and sees the flag with the next one.
-        let _ = self.to_thread.try_send(Message::Reopen);
+    /// Goes on there; `None`: opens the file again.
+    pub(super) fn turn(&self, to: Option<Target>) {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        match (to, &*turn) {
+            (Some(to), _) => *turn = Some(Turn::To(to)),
+            // What was opened a moment before is as good.
+            (None, Some(Turn::To(_))) => {}
+            (None, _) => *turn = Some(Turn::Reopen),
+        }
+        drop(turn);
+        // Where no message fits the thread is busy, and sees it with the next one.
+        let _ = self.to_thread.try_send(Message::Turn);
     }
 
     /// Waits until everything handed over is written, but not for ever: nobody may be reading.
@@ -113,9 +155,18 @@ impl Writer {
 }
 
 impl Output {
-    fn open(&mut self) -> io::Result<()> {
-        if let LogTo::File(path) = &self.to {
-            self.file = Some(append(path)?);
+    fn turn(&mut self) -> io::Result<()> {
+        let turn = self
+            .turn
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match turn {
+            Some(Turn::To(target)) => self.target = target,
+            Some(Turn::Reopen) if self.target.file.is_some() => {
+                self.target = Target::open(&self.target.to)?;
+            }
+            Some(Turn::Reopen) | None => {}
         }
         Ok(())
     }
@@ -126,9 +177,7 @@ impl Output {
                 true => messages.recv_timeout(REPORT_EVERY),
                 false => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
-            if self.reopen.swap(false, Ordering::Relaxed)
-                && let Err(e) = self.open()
-            {
+            if let Err(e) = self.turn() {
                 self.report(&format!(
                     "the log could not be reopened, the old file is kept: {e}"
                 ));
@@ -140,7 +189,7 @@ impl Output {
                     // Who waits may have lost patience.
                     let _ = done.send(());
                 }
-                Ok(Message::Reopen) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Message::Turn) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
@@ -150,7 +199,7 @@ impl Output {
     }
 
     fn write(&mut self, lines: &[u8]) {
-        let done = match (&self.to, &mut self.file) {
+        let done = match (&self.target.to, &mut self.target.file) {
             (LogTo::Stdout, _) => io::stdout()
                 .lock()
                 .write_all(lines)

@@ -111,6 +111,8 @@ pub fn script<'p>(up: &Upstream, route_path: &str, path: &'p [u8]) -> Result<Ask
             (Vec::new(), own.len())
         }
         Some(root) => match locate(root, route_path, path) {
+            // What somebody has uploaded as a picture is not run because it is there.
+            Ok((file, ..)) if !is_script(up, &file) => return Err(Refusal::NotFound),
             Ok((file, stat, length)) => {
                 runnable(&file, &stat, true)?;
                 (file, length)
@@ -130,6 +132,13 @@ pub fn script<'p>(up: &Upstream, route_path: &str, path: &'p [u8]) -> Result<Ask
         path_translated: document_root.map(|root| translated(root, path_info)),
         script_filename,
     }))
+}
+
+/// Whether the application may be asked to run a file of its folder.
+fn is_script(up: &Upstream, file: &[u8]) -> bool {
+    let ends = |ending: &String| file.ends_with(ending.as_bytes());
+    // Without endings the route has one script, or none.
+    up.endings.is_empty() || up.endings.iter().any(ends)
 }
 
 /// The script that answers for a folder.

@@ -7,21 +7,22 @@
 //! | `sending` | the request on its way: variables, body, framing |
 //! | `aside` | the pipe through which large output goes from connection to client |
 //! | `exchange` | one request and its response on one connection |
-//! | `slots`, `workers` | processes that galgo starts itself, and who watches them |
+//! | `slots`, `workers`, `crew` | processes that galgo starts itself, who watches them, and on which thread |
 
 mod aside;
 mod connect;
+mod crew;
 pub mod exchange;
 mod sending;
 mod slots;
-pub mod workers;
+mod workers;
 
 use std::{
     collections::VecDeque,
     io,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -31,6 +32,7 @@ use rustix::net::RecvFlags;
 use tokio::sync::watch;
 
 pub use connect::{Unreachable, probe};
+pub use crew::{Crew, Watch};
 
 use crate::{
     admission::{Admission, Permit},
@@ -38,7 +40,6 @@ use crate::{
     fault::Fault,
     sock::Sock,
     tick,
-    worker::Phase,
 };
 use slots::Slots;
 
@@ -63,13 +64,18 @@ pub struct Upstream {
     unheard: AtomicUsize,
     /// When one of them waited so long that it may have wanted a process that a kept connection held.
     starved: Mutex<Option<Instant>>,
-    phase: OnceLock<watch::Receiver<Phase>>,
+    /// Nobody asks again: no connection is kept.
+    closed: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
 enum Target {
     Address(config::Address),
-    Slots(Arc<Slots>),
+    Slots {
+        slots: Arc<Slots>,
+        /// Says that all workers are to be replaced; dropped with the last request, it says that they are to end.
+        renew: watch::Sender<()>,
+    },
 }
 
 /// A connection that waits for its next request.
@@ -88,7 +94,10 @@ impl Upstream {
     pub fn new(config: &config::Upstream, queue: &config::Admission) -> io::Result<Self> {
         let to = match &config.to {
             To::Address(address) => Target::Address(address.clone()),
-            To::Workers(workers) => Target::Slots(Arc::new(Slots::new(workers)?)),
+            To::Workers(workers) => Target::Slots {
+                slots: Arc::new(Slots::new(workers)?),
+                renew: watch::Sender::new(()),
+            },
         };
         Ok(Self {
             to,
@@ -103,19 +112,21 @@ impl Upstream {
             swept: AtomicBool::new(false),
             unheard: AtomicUsize::new(0),
             starved: Mutex::default(),
-            phase: OnceLock::new(),
+            closed: watch::Sender::new(false),
         })
     }
 
-    /// Once the server takes no more requests, no connection is kept.
-    pub(crate) fn follow(&self, phase: &watch::Receiver<Phase>) {
-        let _ = self.phase.set(phase.clone());
+    /// No request comes but those that have begun: no connection is kept from now on.
+    pub(crate) fn close(&self) {
+        self.closed.send_replace(true);
+        self.idle().clear();
     }
 
-    fn serving(&self) -> bool {
-        self.phase
-            .get()
-            .is_some_and(|phase| *phase.borrow() == Phase::Serving)
+    /// Has its workers replaced, one after the other.
+    pub(crate) fn renew(&self) {
+        if let Target::Slots { renew, .. } = &self.to {
+            renew.send_replace(());
+        }
     }
 
     /// Closes what is kept of one slot: its worker is to end, and may wait for another request.
@@ -131,7 +142,7 @@ impl Upstream {
         let permit = self.admission.admit(None).await?;
         let slot = match &self.to {
             Target::Address(_) => None,
-            Target::Slots(slots) => Some(slots.take()?),
+            Target::Slots { slots, .. } => Some(slots.take()?),
         };
         Ok(Lease {
             upstream: self.clone(),
@@ -141,11 +152,16 @@ impl Upstream {
         })
     }
 
+    /// Whether galgo starts processes for it.
+    pub(crate) fn has_workers(&self) -> bool {
+        matches!(self.to, Target::Slots { .. })
+    }
+
     /// The processes that galgo starts for it.
-    pub(crate) fn slots(&self) -> Option<&Arc<Slots>> {
+    fn slots(&self) -> Option<(&Arc<Slots>, watch::Receiver<()>)> {
         match &self.to {
             Target::Address(_) => None,
-            Target::Slots(slots) => Some(slots),
+            Target::Slots { slots, renew } => Some((slots, renew.subscribe())),
         }
     }
 
@@ -214,7 +230,7 @@ impl Lease {
         }
         let fd = match &up.to {
             Target::Address(address) => connect::connect(address, up.connect_timeout).await?,
-            Target::Slots(slots) => {
+            Target::Slots { slots, .. } => {
                 let path = slots.address(self.slot.unwrap_or(0));
                 connect::connect(&path, up.connect_timeout).await?
             }
@@ -243,7 +259,7 @@ impl Lease {
         self.heard();
         let up = self.upstream.clone();
         let wanted = self.slot.is_none() && up.wanted();
-        if wanted || !up.keeps() || !up.serving() {
+        if wanted || !up.keeps() || *up.closed.borrow() {
             return;
         }
         let one = Idle {
@@ -266,7 +282,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.heard();
-        if let (Target::Slots(slots), Some(slot), Some(permit)) =
+        if let (Target::Slots { slots, .. }, Some(slot), Some(permit)) =
             (&self.upstream.to, self.slot, self.permit.take())
         {
             slots.give_back(slot, permit);
@@ -292,13 +308,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Closes connections that grow old. There is one while there are any.
 async fn sweeper(up: Arc<Upstream>) {
-    let Some(mut phase) = up.phase.get().cloned() else {
-        return;
-    };
+    let mut closed = up.closed.subscribe();
     while let Some(next) = up.sweep() {
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
-            _ = phase.wait_for(|p| *p != Phase::Serving) => up.idle().clear(),
+            _ = closed.wait_for(|closed| *closed) => up.idle().clear(),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The processes of upstreams that galgo starts itself: watched, restarted, replaced one by one, and ended
-//! with the server. All of them on one thread, which ends after all requests have.
+//! with the last request that may ask them, or with the server.
 
 use std::{
     cell::RefCell,
@@ -12,19 +12,18 @@ use std::{
     },
     rc::Rc,
     sync::{Arc, PoisonError, atomic::Ordering},
-    thread::JoinHandle,
     time::Duration,
 };
 
-use galgo_spawn::{Child, Direct, EnvBlock, Spawner, Start, inspect};
+use galgo_spawn::{Child, Direct, EnvBlock, Start, inspect};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    sync::{mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
     time::{Instant, sleep, timeout},
 };
 
-use super::{Upstream, slots::Slots};
+use super::crew::Crew;
 use crate::{
     admission::Permit,
     config,
@@ -34,7 +33,7 @@ use crate::{
     sock::{Sock, register},
 };
 
-const TERM: i32 = rustix::process::Signal::TERM.as_raw();
+pub(super) const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 
 /// A worker that lives shorter than this has failed: the next one waits.
 const SHORT: Duration = Duration::from_secs(2);
@@ -47,133 +46,50 @@ const END_AT_ONCE: &str = "its workers end as soon as they are started: the log 
 /// How often it is looked whether the program has changed.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What the workers of one route are started with.
-#[derive(Debug)]
-pub struct Crew {
-    upstream: Arc<Upstream>,
-    options: config::CgiOptions,
-    env: Vec<(String, String)>,
-    path: String,
-    log: ErrorLog,
-}
-
-impl Crew {
-    /// The workers of `upstream`; `None` where it has none.
-    pub fn of(
-        upstream: &Arc<Upstream>,
-        config: &config::Upstream,
-        path: &str,
-        log: &ErrorLog,
-    ) -> Option<Self> {
-        upstream.slots()?;
-        Some(Self {
-            upstream: upstream.clone(),
-            options: config.options.clone(),
-            env: config.env.clone(),
-            path: path.to_owned(),
-            log: log.clone(),
-        })
-    }
-}
-
-/// The thread that watches all workers; dropping it ends them.
-#[derive(Debug)]
-pub struct Watch {
-    end: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Watch {
-    /// Starts all workers. `spawner` was made early, while descriptor numbers were low.
-    pub fn start(crews: Vec<Crew>, mut spawner: Direct) -> io::Result<Self> {
-        // A server that is killed cannot end them, and nobody else would. This thread outlives them.
-        spawner.set_orphaned(Some(TERM));
-        let (end, ended) = watch::channel(false);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let thread = std::thread::Builder::new()
-            .name("workers".into())
-            .spawn(move || {
-                let spawner = Rc::new(RefCell::new(Spawner::Direct(spawner)));
-                let local = tokio::task::LocalSet::new();
-                let mut posts = Vec::new();
-                for crew in crews {
-                    let crew = Rc::new(crew);
-                    let turn = Rc::new(tokio::sync::Semaphore::new(1));
-                    for slot in 0..crew.slots().slots.len() {
-                        let post = Post {
-                            crew: crew.clone(),
-                            slot,
-                            spawner: spawner.clone(),
-                            ended: ended.clone(),
-                            turn: turn.clone(),
-                        };
-                        posts.push(local.spawn_local(post.keep()));
-                    }
-                }
-                local.block_on(&runtime, async {
-                    for post in posts {
-                        let _ = post.await;
-                    }
-                });
-            })?;
-        Ok(Self {
-            end,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.end.send_replace(true);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Crew {
-    fn slots(&self) -> &Arc<Slots> {
-        // INVARIANT: `Crew::of` makes none for an upstream without slots.
-        self.upstream.slots().expect("slots")
-    }
-}
-
 /// Who keeps a worker running in one slot.
-struct Post {
-    crew: Rc<Crew>,
-    slot: usize,
-    spawner: Rc<RefCell<Spawner>>,
-    ended: watch::Receiver<bool>,
+pub(super) struct Post {
+    pub(super) crew: Rc<Crew>,
+    pub(super) slot: usize,
+    pub(super) spawner: Rc<RefCell<Direct>>,
+    /// All workers are to be replaced; an error: nobody asks them any more.
+    pub(super) renew: watch::Receiver<()>,
+    pub(super) ended: watch::Receiver<bool>,
     /// One worker of a crew is replaced at a time.
-    turn: Rc<tokio::sync::Semaphore>,
+    pub(super) turn: Arc<Semaphore>,
 }
 
 /// Why a worker is not watched any longer.
 enum Over {
     /// It has exited.
     Exited,
-    /// It is to be replaced; the place is lent meanwhile.
-    Worn(Permit),
-    /// The server ends.
+    /// It was ended, for another to take its place, which is lent meanwhile.
+    Worn(Permit, Turn),
+    /// Nobody asks for it any more, or the server ends.
     Ended,
 }
 
+/// Who has it may replace a worker.
+type Turn = Option<OwnedSemaphorePermit>;
+
 impl Post {
-    async fn keep(mut self) {
-        let told = &self.crew.slots().slots[self.slot].told;
+    pub(super) async fn keep(mut self) {
+        let told = &self.crew.slots.slots[self.slot].told;
         let told = told.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut told) = told else { return };
         let mut failures = 0;
-        while !*self.ended.borrow() {
+        let mut turn: Turn = None;
+        while !self.is_over() {
             let began = Instant::now();
-            match self.start() {
+            // What was said before it is started is done then.
+            self.renew.mark_unchanged();
+            let started = self.start();
+            drop(turn.take());
+            match started {
                 Ok((child, stamp)) => match self.watch(child, stamp, &mut told).await {
                     Over::Ended => return,
-                    Over::Worn(permit) => {
+                    Over::Worn(permit, own) => {
                         failures = 0;
+                        turn = own;
                         self.refill(permit);
                         continue;
                     }
@@ -192,6 +108,10 @@ impl Post {
         }
     }
 
+    fn is_over(&self) -> bool {
+        *self.ended.borrow() || self.renew.has_changed().is_err()
+    }
+
     /// Waits before the next one is started, the longer the more have failed in a row.
     async fn pause(&mut self, failures: u32) {
         if failures >= PATIENCE {
@@ -201,73 +121,91 @@ impl Post {
             return;
         };
         let wait = FIRST_WAIT.saturating_mul(1 << doubled.min(10));
+        let ends = async {
+            // Whoever is to be replaced is gone already.
+            while matches!(order(&mut self.ended, &mut self.renew).await, Order::Renew) {}
+        };
         tokio::select! {
             () = sleep(wait.min(LONGEST_WAIT)) => {}
-            _ = self.ended.wait_for(|e| *e) => {}
+            () = ends => {}
         }
     }
 
     /// The slot of a worker that was replaced is free again: what comes now waits in its socket until the new
     /// one takes it.
     fn refill(&self, permit: Permit) {
-        self.crew.slots().free(self.slot);
+        self.crew.slots.free(self.slot);
         drop(permit);
     }
 
     /// Watches one worker until it has to be followed by another.
     async fn watch(
-        &self,
-        child: AsyncFd<Child>,
+        &mut self,
+        mut child: AsyncFd<Child>,
         stamp: Stamp,
         told: &mut mpsc::UnboundedReceiver<Permit>,
     ) -> Over {
-        let (mut child, mut ended) = (child, self.ended.clone());
         let began = Instant::now();
+        let (mut stale, mut due) = (false, false);
         loop {
-            let look = tokio::select! {
+            tokio::select! {
                 biased;
                 _ = child.readable() => {
                     self.exited(&mut child);
                     return Over::Exited;
                 }
                 Some(permit) = told.recv() => {
-                    self.replace(child).await;
-                    return Over::Worn(permit);
-                }
-                _ = ended.wait_for(|e| *e) => {
+                    let turn = self.turn.clone().acquire_owned().await.ok();
                     self.end(&mut child).await;
-                    return Over::Ended;
+                    return Over::Worn(permit, turn);
                 }
-                () = sleep(LOOK) => Stamp::of(&self.crew.slots().config.run),
-            };
+                order = order(&mut self.ended, &mut self.renew) => match order {
+                    Order::Renew => (stale, due) = (true, true),
+                    Order::End => {
+                        self.end(&mut child).await;
+                        return Over::Ended;
+                    }
+                },
+                turn = self.turn.clone().acquire_owned(), if due => {
+                    // Busy: whoever gives it back hands it over.
+                    if let Some(permit) = self.take() {
+                        self.end(&mut child).await;
+                        return Over::Worn(permit, turn.ok());
+                    }
+                    due = false;
+                    continue;
+                }
+                () = sleep(LOOK) => {
+                    if !stale && stamp.is_old(&self.crew.slots.config.run) {
+                        self.say(Level::Info, "its program has changed: it is replaced");
+                        stale = true;
+                    }
+                    due = stale;
+                }
+            }
             if began.elapsed() >= SHORT {
                 self.down(None);
             }
-            let slots = self.crew.slots();
-            if look.is_some() && look != stamp.0 {
-                slots.slots[self.slot].stale.store(true, Ordering::Relaxed);
-                // Busy: whoever gives it back hands it over.
-                if let Some(permit) = self.crew.upstream.admission.try_admit()
-                    && slots.take_this(self.slot)
-                {
-                    self.say(Level::Info, "its program has changed: it is replaced");
-                    self.replace(child).await;
-                    return Over::Worn(permit);
-                }
+            if stale {
+                let slot = &self.crew.slots.slots[self.slot];
+                slot.stale.store(true, Ordering::Relaxed);
             }
         }
     }
 
-    /// Ends a worker that nobody asks anything; the next one is started right after.
-    async fn replace(&self, mut child: AsyncFd<Child>) {
-        let _turn = self.turn.acquire().await;
-        self.end(&mut child).await;
+    /// Takes its place, where nobody asks the worker anything.
+    fn take(&self) -> Option<Permit> {
+        let upstream = self.crew.upstream.upgrade()?;
+        let permit = upstream.admission.try_admit()?;
+        self.crew.slots.take_this(self.slot).then_some(permit)
     }
 
     /// TERM, and KILL after the grace.
     async fn end(&self, child: &mut AsyncFd<Child>) {
         // Some answer TERM only when nobody is connected.
-        self.crew.upstream.forget(self.slot);
+        if let Some(upstream) = self.crew.upstream.upgrade() {
+            upstream.forget(self.slot);
+        }
         let _ = child.get_ref().signal_group(TERM);
         let _ = timeout(self.crew.options.kill_grace, child.readable()).await;
         // Where it has not exited, dropping it kills its group.
@@ -291,7 +229,7 @@ impl Post {
     /// Requests are told `words` at once, and so are those that wait in the socket already: nobody will
     /// answer them soon. `None`: there is a worker again.
     fn down(&self, words: Option<String>) {
-        let slot = &self.crew.slots().slots[self.slot];
+        let slot = &self.crew.slots.slots[self.slot];
         let waiting = words.is_some();
         *slot.down.lock().unwrap_or_else(PoisonError::into_inner) = words;
         if waiting {
@@ -300,7 +238,7 @@ impl Post {
     }
 
     fn about(&self) -> String {
-        let run = &self.crew.slots().config.run;
+        let run = &self.crew.slots.config.run;
         format!("worker {} of {}", self.slot + 1, run.display())
     }
 
@@ -314,12 +252,14 @@ impl Post {
         let io = |e: io::Error| failed(&e.to_string());
         let (errors, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
         rustix::io::ioctl_fionbio(&errors, true).map_err(|e| io(e.into()))?;
-        let slots = self.crew.slots();
+        let slots = &self.crew.slots;
         let (run, slot) = (&slots.config.run, &slots.slots[self.slot]);
         // Looked at before it is executed: a change meanwhile is noticed then.
         let stamp = Stamp(Stamp::of(run));
         let command = Command::of(&slots.config).map_err(|e| io(e.into()))?;
-        let started = self.spawner.borrow_mut().start(&Start {
+        let mut spawner = self.spawner.borrow_mut();
+        spawner.set_umask(Some(self.crew.umask));
+        let started = spawner.start(&Start {
             path: &command.args[0],
             args: &command.args,
             env: &self.environment(),
@@ -371,7 +311,31 @@ impl Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp(Option<(u64, u64, i64, i64, u64)>);
 
+/// What a worker is to do.
+enum Order {
+    /// To make room for another.
+    Renew,
+    /// To end: nobody asks it any more, or the server ends.
+    End,
+}
+
+async fn order(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> Order {
+    tokio::select! {
+        _ = ended.wait_for(|e| *e) => Order::End,
+        renewed = renew.changed() => match renewed {
+            Ok(()) => Order::Renew,
+            Err(_unasked) => Order::End,
+        }
+    }
+}
+
 impl Stamp {
+    /// Whether the program is there and another one.
+    fn is_old(self, path: &std::path::Path) -> bool {
+        let now = Self::of(path);
+        now.is_some() && now != self.0
+    }
+
     fn of(path: &std::path::Path) -> Option<(u64, u64, i64, i64, u64)> {
         let m: Metadata = path.metadata().ok()?;
         Some((m.dev(), m.ino(), m.mtime(), m.mtime_nsec(), m.size()))

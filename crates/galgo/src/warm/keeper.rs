@@ -47,7 +47,7 @@ pub(super) fn start(worker: &Rc<Worker>, warm: &Arc<Warm>, program: &Arc<Program
     let (worker, warm, program) = (worker.clone(), warm.clone(), program.clone());
     tokio::task::spawn_local(async move {
         loop {
-            match program.work() {
+            match program.work(worker.site().config.templates.idle) {
                 Work::Load(modules, lessons) => {
                     load(&worker, &warm, &program, &setup, &modules, lessons).await;
                 }
@@ -71,7 +71,8 @@ async fn load(
 ) {
     let began = Instant::now();
     let edition = program.edition();
-    let Some(mut room) = Room::take(warm, program) else {
+    let room = Room::take(warm, program, &worker.site().config.templates);
+    let Some(mut room) = room else {
         return program.crowded();
     };
     let loaded = match kind(setup) {
@@ -90,9 +91,10 @@ async fn load(
             let memory = held(template.pid());
             room.holds(memory);
             let words = format!(
-                "loaded for warm starts in {} ms, {} KiB",
+                "loaded for warm starts in {} ms, {} KiB; {}",
                 began.elapsed().as_millis(),
-                memory >> 10
+                memory >> 10,
+                warm.held()
             );
             worker
                 .server

@@ -9,6 +9,7 @@ use std::{
 use galgo_spawn::template::{Spare, Template};
 
 use super::{Warm, program::Program};
+use crate::config::Templates;
 
 /// Children that wait ahead of their requests, in each template.
 const AHEAD: usize = 2;
@@ -77,8 +78,12 @@ impl Live {
 
 impl Room {
     /// A place for a template that is about to be loaded.
-    pub(super) fn take(warm: &Arc<Warm>, program: &Arc<Program>) -> Option<Self> {
-        warm.room(program).then(|| {
+    pub(super) fn take(
+        warm: &Arc<Warm>,
+        program: &Arc<Program>,
+        limits: &Templates,
+    ) -> Option<Self> {
+        warm.room(program, limits).then(|| {
             warm.count.fetch_add(1, Ordering::Relaxed);
             Self {
                 warm: warm.clone(),

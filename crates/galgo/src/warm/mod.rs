@@ -65,8 +65,7 @@ pub struct About {
 /// The programs that are started warm, shared by all workers.
 #[derive(Debug)]
 pub struct Warm {
-    limits: Templates,
-    /// By route and file.
+    /// By route and file. A program holds on to its route's address, so that no other route gets it.
     programs: Mutex<HashMap<(usize, CString), Arc<Program>>>,
     /// `None` where the system gives no inotify: then every start is cold.
     watch: Option<Watch>,
@@ -74,16 +73,15 @@ pub struct Warm {
     count: AtomicUsize,
     /// What they hold in memory, bytes.
     memory: AtomicU64,
-    /// As [`Templates::wait`]; tests ask for it in the environment.
+    /// As [`Templates::wait`] at the start; tests ask for it in the environment.
     waits: bool,
 }
 
 impl Warm {
     /// No templates yet.
-    pub fn new(limits: Templates) -> Self {
-        let waits = limits.wait || std::env::var_os("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
+    pub fn new(waits: bool) -> Self {
+        let waits = waits || std::env::var_os("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
         Self {
-            limits,
             programs: Mutex::default(),
             watch: Watch::new().ok(),
             count: AtomicUsize::new(0),
@@ -98,6 +96,15 @@ impl Warm {
         Some(lock(&self.programs).get(&key)?.about())
     }
 
+    /// Forgets the programs of routes that are gone; who keeps their templates does so, too.
+    pub fn forget_gone(&self) {
+        let gone: Vec<_> = lock(&self.programs)
+            .extract_if(|_, program| program.is_gone())
+            .collect();
+        gone.iter()
+            .for_each(|(_, program)| program.wake.notify_one());
+    }
+
     /// Lets go of templates whose files have changed since this was last asked. The kernel notes a
     /// change before the call that makes it returns, so what is read here is up to date.
     fn look(&self) {
@@ -106,12 +113,23 @@ impl Warm {
         }
     }
 
+    /// What is bounded, and how near it is to its bounds, in words.
+    fn held(&self) -> String {
+        format!(
+            "in all {} of {} templates, {} of {} MiB",
+            self.count.load(Ordering::Relaxed),
+            self.limits.count,
+            self.memory.load(Ordering::Relaxed) >> 20,
+            self.limits.memory >> 20,
+        )
+    }
+
     /// Makes room for one template more: for its first, the program that has not been asked for
     /// longest gives up its own. False where all were asked for more recently than `program`.
-    fn room(&self, program: &Arc<Program>) -> bool {
+    fn room(&self, program: &Arc<Program>, limits: &Templates) -> bool {
         let full = || {
-            self.count.load(Ordering::Relaxed) >= self.limits.count
-                || self.memory.load(Ordering::Relaxed) >= self.limits.memory
+            self.count.load(Ordering::Relaxed) >= limits.count
+                || self.memory.load(Ordering::Relaxed) >= limits.memory
         };
         while full() {
             if program.has_templates() {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -12,11 +12,12 @@ use galgo_spawn::template::{Spare, Template};
 use tokio::sync::Notify;
 
 use super::{
-    About, Warm,
+    About,
     live::{Live, Room},
     lock,
 };
 use crate::{
+    config::Route,
     log::{ErrorLog, Level},
     route::Version,
 };
@@ -39,7 +40,8 @@ pub(super) struct Program {
     pub(super) name: String,
     pub(super) log: ErrorLog,
     pub(super) wake: Notify,
-    warm: Arc<Warm>,
+    /// Gone once no request can ask for it.
+    route: Weak<Route>,
     /// When it was asked for, milliseconds since `began`.
     used: AtomicU64,
     began: Instant,
@@ -88,13 +90,13 @@ pub(super) enum Work {
 }
 
 impl Program {
-    pub(super) fn new(warm: Arc<Warm>, name: String, version: Version, log: ErrorLog) -> Self {
+    pub(super) fn new(route: &Arc<Route>, name: String, version: Version, log: ErrorLog) -> Self {
         let now = Instant::now();
         Self {
             name,
             log,
             wake: Notify::new(),
-            warm,
+            route: Arc::downgrade(route),
             used: AtomicU64::new(0),
             began: now,
             state: Mutex::new(State {
@@ -176,8 +178,13 @@ impl Program {
         }
     }
 
-    /// What the keeper does next.
-    pub(super) fn work(&self) -> Work {
+    /// Whether its route is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        self.route.strong_count() == 0
+    }
+
+    /// What the keeper does next. Nobody asks for the program once it was not asked for so `long`.
+    pub(super) fn work(&self, long: Duration) -> Work {
         let now = Instant::now();
         let idle = now.saturating_duration_since(self.used());
         let mut state = lock(&self.state);
@@ -185,7 +192,8 @@ impl Program {
             .live
             .extract_if(.., |l| !l.template.is_alive())
             .collect();
-        let work = state.work(now, idle, self.warm.limits.idle);
+        let long = if self.is_gone() { Duration::ZERO } else { long };
+        let work = state.work(now, idle, long);
         let let_go = match work {
             Work::Over => std::mem::take(&mut state.live),
             _ => Vec::new(),

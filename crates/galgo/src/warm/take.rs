@@ -14,7 +14,12 @@ use galgo_spawn::{
 use tokio::io::Interest;
 
 use super::{Setup, Warm, keeper, lock, program::Program};
-use crate::{config::Route, route::Found, sock::register, worker::Worker};
+use crate::{
+    config::{Route, Templates},
+    route::Found,
+    sock::register,
+    worker::Worker,
+};
 
 /// A child that is asked for is there within some milliseconds. One that takes longer stands in a
 /// queue, or its template has been stopped: a cold start will not be later.
@@ -41,12 +46,13 @@ pub struct Born {
 /// loaded for the requests to come, as `setup` says.
 pub async fn child(
     worker: &Rc<Worker>,
+    limits: &Templates,
     route: &Arc<Route>,
     script: &Found<'_>,
     setup: impl FnOnce() -> Setup,
 ) -> Option<Ready> {
     let warm = &worker.server.warm;
-    if warm.limits.count == 0 || warm.watch.is_none() {
+    if limits.count == 0 || warm.watch.is_none() {
         return None;
     }
     warm.look();
@@ -93,18 +99,13 @@ async fn arrival(spare: &mut Spare) -> std::io::Result<()> {
 
 impl Warm {
     /// What is known of a program.
-    fn program(
-        self: &Arc<Self>,
-        worker: &Worker,
-        route: &Arc<Route>,
-        script: &Found<'_>,
-    ) -> Arc<Program> {
+    fn program(&self, worker: &Worker, route: &Arc<Route>, script: &Found<'_>) -> Arc<Program> {
         let key = (Arc::as_ptr(route) as usize, script.script_filename.clone());
         let mut programs = lock(&self.programs);
         let make = || {
             let name = script.script_filename.to_string_lossy().into_owned();
             let log = worker.server.logs.error.clone();
-            Arc::new(Program::new(self.clone(), name, script.version, log))
+            Arc::new(Program::new(route, name, script.version, log))
         };
         programs.entry(key).or_insert_with(make).clone()
     }

@@ -1,6 +1,6 @@
 //! A server without WebAssembly.
 
-use std::{convert::Infallible, path::Path};
+use std::{convert::Infallible, path::Path, sync::Arc};
 
 use galgo_spawn::Exit;
 
@@ -25,8 +25,8 @@ pub struct Wasm;
 
 #[allow(missing_docs)]
 impl Wasm {
-    pub fn new(_config: &Config, _logs: &Logs) -> Self {
-        Self
+    pub fn next(_config: &Config, _logs: &Logs, _before: Option<&Arc<Self>>) -> Arc<Self> {
+        Arc::new(Self)
     }
 
     pub fn begins(&self, _script: &Found<'_>) -> bool {

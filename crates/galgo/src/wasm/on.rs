@@ -45,14 +45,21 @@ pub type Code = galgo_wasm::wire::Key;
 pub struct Wasm {
     runtime: OnceLock<Result<Arc<Runtime>, String>>,
     settings: Mutex<Option<Box<Settings>>>,
-    profiles: Vec<Sight>,
+    needs: Needs,
     /// Which executable files begin as modules.
     begins: Mutex<HashMap<FileId, bool>>,
 }
 
-impl Wasm {
-    /// As configured.
-    pub fn new(config: &Config, logs: &Logs) -> Self {
+/// What the worker is told once and for all.
+#[derive(Debug, PartialEq)]
+struct Needs {
+    cache: PathBuf,
+    instances: usize,
+    profiles: Vec<Sight>,
+}
+
+impl Needs {
+    fn of(config: &Config) -> Self {
         let sights = config
             .routes
             .iter()
@@ -66,19 +73,34 @@ impl Wasm {
                 profiles.push(sight.clone());
             }
         }
-        let errors = logs.error.clone();
-        let settings = Settings {
+        Self {
             cache: cache(config),
             instances: config.admission.running + SPARE,
-            profiles: profiles.iter().map(profile).collect(),
+            profiles,
+        }
+    }
+}
+
+impl Wasm {
+    /// As configured: the one `before`, where that is to be told the same.
+    pub fn next(config: &Config, logs: &Logs, before: Option<&Arc<Self>>) -> Arc<Self> {
+        let needs = Needs::of(config);
+        if let Some(same) = before.filter(|before| before.needs == needs) {
+            return same.clone();
+        }
+        let errors = logs.error.clone();
+        let settings = Settings {
+            cache: needs.cache.clone(),
+            instances: needs.instances,
+            profiles: needs.profiles.iter().map(profile).collect(),
             say: Box::new(move |words| errors.write(Level::Error, "wasm", words)),
         };
-        Self {
+        Arc::new(Self {
             runtime: OnceLock::new(),
             settings: Mutex::new(Some(Box::new(settings))),
-            profiles,
+            needs,
             begins: Mutex::default(),
-        }
+        })
     }
 
     fn runtime(&self) -> Result<&Arc<Runtime>, Fault> {
@@ -146,7 +168,7 @@ impl Wasm {
     /// What the worker is told of a run besides the variables: the value of the one without a name.
     pub fn run(&self, code: Code, cgi: &Cgi, name: &[u8]) -> Vec<u8> {
         let limits = &cgi.options.limits;
-        let sight = self.profiles.iter().position(|p| *p == cgi.sight);
+        let sight = self.needs.profiles.iter().position(|p| *p == cgi.sight);
         let run = wire::Run {
             key: code,
             profile: sight.map_or(u64::MAX, |place| place as u64),

@@ -305,6 +305,10 @@ fn cold_and_warm_are_compared() {
         "opens",
         &format!("#!/usr/bin/perl\nBEGIN {{ open(our $o, '>>', '/dev/null') }}\n{HOW}"),
     );
+    site.program(
+        "early",
+        &format!("#!/usr/bin/perl\nuse constant ASKED => $ENV{{QUERY_STRING}};\n{HOW}"),
+    );
     let done = site.galgo(&["check", "--warm"]);
     let said = |name: &str| -> (String, Vec<&str>) {
         let mut lines = done
@@ -375,6 +379,11 @@ fn cold_and_warm_are_compared() {
         said("opens")
             .0
             .starts_with("cgi-bin/opens: stays cold: it opens /dev/null while loading")
+    );
+    assert!(
+        said("early")
+            .0
+            .starts_with("cgi-bin/early: stays cold: it reads QUERY_STRING while loading, ")
     );
     assert_eq!((done.code, done.err.as_str()), (1, ""));
 

@@ -25,6 +25,7 @@ mod handover;
 mod harness;
 mod logs;
 mod proxied;
+mod reload;
 mod secrets;
 mod server;
 mod warm;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         handover::tests(),
         logs::tests(),
         proxied::tests(),
+        reload::tests(),
         secrets::tests(),
         server::tests(),
         #[cfg(feature = "wasm")]

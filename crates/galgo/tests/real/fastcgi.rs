@@ -175,6 +175,51 @@ fn php_answers_for_a_folder() {
     });
 }
 
+/// What was uploaded as something else is not run, whatever is in it and whatever stands behind its name.
+#[test]
+fn php_runs_nothing_but_scripts() {
+    let evil = "<?php echo 'run';";
+    for (keys, runs) in [
+        ("", &[][..]),
+        ("scripts = [\".php\", \".page\"]\n", &["a.page"][..]),
+        ("scripts = [\"*\"]\n", &["a.page", "x.jpg"][..]),
+    ] {
+        let server = workers(Site::new(), PAGE_RUN, keys);
+        for name in [
+            "x.jpg",
+            "a.page",
+            "php",
+            "b.PHP",
+            "c.php.bak",
+            "d.php/e.jpg",
+        ] {
+            server.site.file(&format!("php/sub/{name}"), evil);
+        }
+        assert_eq!(curl(&[&server.url(PAGE)]).ok().text(), "page");
+        for name in ["x.jpg", "a.page"] {
+            let status = if runs.contains(&name) { 200 } else { 404 };
+            for behind in ["", "/", "/page.php", "/x/page.php"] {
+                let reply = curl(&[&server.url(&format!("/app/sub/{name}{behind}"))]);
+                assert_eq!(reply.status, status, "{keys}{name}{behind}");
+            }
+        }
+        if runs.len() < 2 {
+            for name in [
+                "php",
+                "b.PHP",
+                "c.php.bak",
+                "d.php/e.jpg",
+                "d.php/e.jpg/page.php",
+            ] {
+                let url = server.url(&format!("/app/sub/{name}"));
+                assert_eq!(curl(&[&url]).status, 404, "{keys}{name}");
+            }
+        }
+    }
+}
+
+const PAGE_RUN: &str = "<?php echo 'page';";
+
 #[test]
 fn php_forms_uploads_and_errors() {
     let page = "<?php switch ($_SERVER['PATH_INFO'] ?? '') {
@@ -297,7 +342,7 @@ fn php_pool_exhausted() {
 }
 
 /// Asks until `stop`; every answer must be 200. Returns how many there were.
-fn load(url: String, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
+pub(crate) fn load(url: String, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     std::thread::spawn(move || {
         let mut n = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -326,7 +371,7 @@ fn php_fpm_restarts_under_load() {
 }
 
 /// The process ids of workers, marked by their environment.
-fn pids_of(mark: &str) -> Vec<u32> {
+pub(crate) fn pids_of(mark: &str) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|e| e.file_name().to_str()?.parse().ok());
     let wanted = format!("{MARK}={mark}");
@@ -337,7 +382,13 @@ fn pids_of(mark: &str) -> Vec<u32> {
     pids.filter(is).collect()
 }
 
-fn crew(site: &Site, run: &str, workers: usize, max_requests: usize, mark: &str) -> String {
+pub(crate) fn crew(
+    site: &Site,
+    run: &str,
+    workers: usize,
+    max_requests: usize,
+    mark: &str,
+) -> String {
     site.file("php/page.php", "<?php echo getmypid();");
     format!(
         "[[route]]\npath = \"/app/\"\nroot = \"php\"\nenv = {{ {MARK} = \"{mark}\" }}\n\
@@ -345,7 +396,7 @@ fn crew(site: &Site, run: &str, workers: usize, max_requests: usize, mark: &str)
     )
 }
 
-const WORKED: &str = "/app/page.php";
+pub(crate) const WORKED: &str = "/app/page.php";
 
 /// One process a worker, replaced after so many requests, while it is asked all the time; ended with the server.
 #[test]

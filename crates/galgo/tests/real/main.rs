@@ -20,6 +20,7 @@ mod php;
 mod processes;
 mod programs;
 mod recipe;
+mod reload;
 mod repository;
 mod service;
 mod site;

@@ -152,6 +152,25 @@ impl Server {
         self.killed = true;
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Puts `to` in the place of `from` in its configuration, has it read again, and waits until that is done.
+    pub(crate) fn reload(&self, from: &str, to: &str) {
+        let text = fs::read_to_string(self.site.path("galgo.toml")).unwrap();
+        assert!(text.contains(from), "{from:?} is not in {text}");
+        self.site.file("galgo.toml", text.replacen(from, to, 1));
+        let said = || {
+            self.log()
+                .matches("the configuration was read again")
+                .count()
+        };
+        let before = said();
+        kill_process(Pid::from_child(&self.process), Signal::HUP).unwrap();
+        wait_until("the configuration to be read", || said() > before);
+    }
+
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }

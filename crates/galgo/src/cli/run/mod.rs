@@ -25,6 +25,7 @@ use crate::{
     },
     handler::{self, Answer, cgi, status},
     log::{Logs, access::Entry},
+    site::Site,
     tick,
     worker::{Peer, Phase, Server, Worker},
 };
@@ -134,15 +135,9 @@ fn worker(mut config: Config, errors: LogTo) -> Result<Rc<Worker>, String> {
     let (_phase, serving) = watch::channel(Phase::Serving);
     // Nobody hands it a connection.
     let (peer, _given) = Peer::new();
-    let server = Arc::new(Server::new(
-        config,
-        logs,
-        0,
-        vec![peer],
-        serving,
-        Vec::new(),
-    ));
-    let worker = Worker::new(server, 0, Spawner::Direct(spawner));
+    let site = Arc::new(Site::new(config, None, &logs));
+    let server = Arc::new(Server::new(&site, logs, vec![peer], serving));
+    let worker = Worker::new(server, site, 0, Spawner::Direct(spawner));
     worker.map_err(|e| format!("starting the worker: {e}"))
 }
 
@@ -154,13 +149,14 @@ async fn exchange(
     mut printer: Printer,
 ) -> u8 {
     let request::Made { head, body, link } = made;
-    let mut input = Input::whole(body, &worker.server.config.http);
+    let site = worker.site();
+    let mut input = Input::whole(body, &site.config.http);
     let mut body = RequestBody::new(head.body);
     let entry = Entry::new(worker.ids.next(), link.remote.clone(), Some(head.clone()));
     let entry = Rc::new(RefCell::new(entry));
     let mut request = Request {
         last: true,
-        ..Request::new(head.clone(), &link, &mut input, &mut body, entry)
+        ..Request::new(head.clone(), &site, &link, &mut input, &mut body, entry)
     };
     let answer = match route.cgi() {
         Some(cgi) => match crate::route::program(cgi, &route.route.path, &head.target.path) {

@@ -241,15 +241,16 @@ impl Pair {
         method: &str,
     ) -> Result<Answered, String> {
         let body = if method == "POST" { FORM } else { b"" };
+        let site = worker.site();
         let request::Made { head, body, link } =
-            request::plain(&worker.server.config, route, &self.url, method, body)?;
-        let mut input = Input::whole(body, &worker.server.config.http);
+            request::plain(&site.config, route, &self.url, method, body)?;
+        let mut input = Input::whole(body, &site.config.http);
         let mut body = RequestBody::new(head.body);
         let entry = Entry::new(worker.ids.next(), link.remote.clone(), Some(head.clone()));
         let entry = Rc::new(RefCell::new(entry));
         let mut request = Request {
             last: true,
-            ..Request::new(head.clone(), &link, &mut input, &mut body, entry)
+            ..Request::new(head.clone(), &site, &link, &mut input, &mut body, entry)
         };
         let Handler::Cgi(cgi) = &route.handler else {
             return Err("no program".into());

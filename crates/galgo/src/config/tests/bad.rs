@@ -206,6 +206,22 @@ const BAD: &[(&str, &str)] = &[
         "4:9: start: is an option of `cgi` routes, and this is a `scgi` route: delete it",
     ),
     (
+        "[[route]]\npath = \"/\"\nscgi = \"unix:a\"\nscripts = [\".a\"]",
+        "4:11: scripts: is about a folder of scripts: name that by `root`, or delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nscgi = \"unix:a\"\nroot = \"cgi-bin\"\nscripts = [\"php\"]",
+        "5:12: scripts: \"php\" is no ending: write it as in \".php\", or \"*\" for any",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nscgi = \"unix:a\"\nroot = \"cgi-bin\"\nindex = [\"index.pl\"]",
+        "5:10: index: \"index.pl\" is no script: add its ending to `scripts`",
+    ),
+    (
+        "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nscripts = [\".php\"]",
+        "4:11: scripts: is an option of `fastcgi` routes, and this is a `cgi` route: delete it",
+    ),
+    (
         "[[route]]\npath = \"/\"\nscgi = \"unix:a\"\nindex = [\"a\"]",
         "4:9: index: is about a folder of scripts: name that by `root`, or delete it",
     ),

@@ -84,6 +84,7 @@ fn the_example_shows_the_defaults() {
         "authorizer ",
         "env ",
         "root ",
+        "scripts ",
         "socket_group ",
     ];
     let (settings, _) = live.split_once("[interpreters]").unwrap();

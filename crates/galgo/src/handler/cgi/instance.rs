@@ -17,7 +17,7 @@ use crate::{
 impl Run<'_, '_, '_> {
     /// The code of a module, compiled now where that has not been done; `None`: it is no module.
     pub(super) async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
-        let wasm = &self.worker.server.wasm;
+        let wasm = &self.request.site.wasm;
         if !self.script.module && (self.script.interpreter.is_some() || !wasm.begins(&self.script))
         {
             return Ok(None);
@@ -51,7 +51,7 @@ impl Run<'_, '_, '_> {
         let length = self.length(file.as_ref());
         let options = &self.cgi.options;
         let clocks = Clocks::start(options, AFTER);
-        let wasm = &self.worker.server.wasm;
+        let wasm = &self.request.site.wasm;
         let (conn, seat) = wasm.connect(code, permit).await?;
         let begun = Begun {
             conn,

@@ -89,8 +89,8 @@ struct Run<'a, 'r, 'c> {
 impl Run<'_, '_, '_> {
     /// Waits for a place among the running programs; a client that leaves meanwhile is noticed.
     async fn place(&mut self) -> Result<Permit, Fault> {
-        let server = &self.worker.server;
-        let admit = server.admission.admit(server.places(self.route));
+        let site = self.request.site;
+        let admit = site.admission.admit(site.places(self.route));
         reply::wait_for(self.request, admit).await
     }
 

@@ -84,7 +84,8 @@ impl Run<'_, '_, '_> {
             return None;
         }
         let setup = || self.setup(args);
-        let ready = warm::child(self.worker, self.route, &self.script, setup).await?;
+        let limits = &self.request.site.config.templates;
+        let ready = warm::child(self.worker, limits, self.route, &self.script, setup).await?;
         let cpu = self.cgi.options.limits.cpu;
         ready.start(env, pipes.stdio(&self.worker.null), cpu).ok()
     }
@@ -93,7 +94,7 @@ impl Run<'_, '_, '_> {
     fn setup(&self, args: &[CString]) -> Setup {
         let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
         let mut env = Env(EnvBlock::default());
-        variables::constants(self.worker, &self.cgi.env, &mut env);
+        variables::constants(self.request.site, &self.cgi.env, &mut env);
         Setup {
             args: args.to_vec(),
             env: env.0,
@@ -181,7 +182,7 @@ impl Run<'_, '_, '_> {
             options: &self.cgi.options,
             content_length,
         };
-        if variables::put(self.worker, self.request, self.head, &known, sink)?.shellshock > 0 {
+        if variables::put(self.request, self.head, &known, sink)?.shellshock > 0 {
             variables::warn_shellshock(&self.source());
         }
         Ok(())
@@ -196,7 +197,7 @@ impl Run<'_, '_, '_> {
             ),
             (Stage::Clone, _) => Fault::Busy("the system could not create another process"),
             (_, Some(interpreter)) => {
-                let path = &self.worker.server.config.path;
+                let path = &self.request.site.config.path;
                 let words = inspect::diagnose(interpreter, path, e);
                 Fault::Script(format!(
                     "its interpreter {}: {words}",
@@ -204,7 +205,7 @@ impl Run<'_, '_, '_> {
                 ))
             }
             (_, None) => {
-                let path = &self.worker.server.config.path;
+                let path = &self.request.site.config.path;
                 Fault::Script(inspect::diagnose(file.as_ref(), path, e))
             }
         }

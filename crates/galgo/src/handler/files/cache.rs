@@ -9,7 +9,7 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
-    os::fd::{AsRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     rc::Rc,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -96,7 +96,7 @@ pub(super) fn identity(files: &config::Files, path: &[u8]) -> Option<Identity> {
 /// The answer for `rest`, if its file is still the one that was read.
 pub(super) fn answer(files: &config::Files, rest: &[u8]) -> Option<Response> {
     CACHE.with_borrow(|cache| {
-        let kept = cache.routes.get(&files.fd.as_raw_fd())?.get(rest)?;
+        let kept = cache.routes.get(&files.fd.as_fd().as_raw_fd())?.get(rest)?;
         (identity(files, &kept.path)? == kept.identity).then(|| Response {
             status: 200,
             reason: None,
@@ -136,7 +136,12 @@ pub(super) fn keep(
     if matches!(kept.content, Content::Open(..)) {
         OPENED.with(|opened| opened.notify_one());
     }
-    CACHE.with_borrow_mut(|cache| cache.insert(files.fd.as_raw_fd(), rest, kept));
+    CACHE.with_borrow_mut(|cache| cache.insert(files.fd.as_fd().as_raw_fd(), rest, kept));
+}
+
+/// Forgets everything: a route may be gone, and its number become that of another.
+pub(crate) fn forget() {
+    CACHE.with_borrow_mut(|cache| *cache = Cache::default());
 }
 
 /// Closes what is open after a while; never ends.
@@ -264,6 +269,22 @@ mod tests {
         }
         cache.close_open();
         assert_eq!((cache.open, Arc::strong_count(&file)), (0, 1));
+    }
+
+    #[test]
+    fn nothing_is_kept_for_another_configuration() {
+        let kept = Kept {
+            path: Vec::new(),
+            identity: Identity::of(&rustix::fs::stat("/").unwrap()),
+            fields: Fields::new(),
+            content: Content::Bytes(vec![0].into()),
+        };
+        CACHE.with_borrow_mut(|cache| cache.insert(3, b"a", kept));
+        forget();
+        CACHE.with_borrow(|cache| {
+            assert!(cache.routes.is_empty());
+            assert_eq!((cache.files, cache.bytes, cache.open), (0, 0, 0));
+        });
     }
 
     #[test]

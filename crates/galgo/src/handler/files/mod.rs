@@ -22,7 +22,7 @@ use galgo_proto::h1::{Head, Method};
 use self::open::{Found, Refused};
 use crate::{body::Response, config};
 
-pub(crate) use self::cache::{OPEN, close_open};
+pub(crate) use self::cache::{OPEN, close_open, forget};
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 

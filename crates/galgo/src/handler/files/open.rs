@@ -1,7 +1,7 @@
 //! Opening what a path names, beneath the folder of the route and nowhere else.
 
 use std::{
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     time::{Duration, SystemTime},
 };
 
@@ -83,14 +83,14 @@ pub(super) fn may_be_seen(rest: &[u8]) -> bool {
 }
 
 /// Opens `path` beneath `root`; an empty path is `root` itself. Links are followed where they stay beneath.
-pub(super) fn open(root: &OwnedFd, path: &[u8]) -> Result<Found, Refused> {
+pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Found, Refused> {
     // NONBLOCK: a FIFO without a writer must not hold up the thread before fstat tells it apart.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let fd = match beneath(root, path, flags) {
+    let fd = match beneath(&root, path, flags) {
         // A folder that may be entered but not read still has a slash to be sent to.
         Err(Errno::ACCESS) => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = beneath(root, path, flags).map_err(|_| Refused::Forbidden)?;
+            let folder = beneath(&root, path, flags).map_err(|_| Refused::Forbidden)?;
             return if path.ends_with(b"/") || path.is_empty() {
                 Err(Refused::Forbidden)
             } else {
@@ -108,12 +108,12 @@ pub(super) fn open(root: &OwnedFd, path: &[u8]) -> Result<Found, Refused> {
 }
 
 /// openat2 with nothing but `root` and what is below it in reach.
-pub(super) fn beneath(root: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(super) fn beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let path = if path.is_empty() { b"." } else { path };
     let mut tried = 1;
     loop {
-        match openat2(root, path, flags, Mode::empty(), resolve) {
+        match openat2(&root, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) if tried < ATTEMPTS => tried += 1,
             result => return result,
         }

@@ -42,7 +42,9 @@ fn site() -> Site {
     fs::write(top.path().join("secret"), SECRET).unwrap();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let files = config::Files {
-        fd: rustix::fs::open(&path, flags, Mode::empty()).unwrap(),
+        fd: rustix::fs::open(&path, flags, Mode::empty())
+            .unwrap()
+            .into(),
         path,
         index: vec!["index.html".into(), "index.htm".into()],
         listing: false,
@@ -334,7 +336,9 @@ fn links_are_followed_only_beneath() {
 fn a_real_magic_link_is_not_followed() {
     let mut site = site();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    site.files.fd = rustix::fs::open("/proc/self", flags, Mode::empty()).unwrap();
+    site.files.fd = rustix::fs::open("/proc/self", flags, Mode::empty())
+        .unwrap()
+        .into();
     for target in ["/root/etc/passwd", "/cwd/", "/exe", "/fd/0"] {
         assert_eq!(site.get(target).status, 404, "{target}");
     }
@@ -353,7 +357,9 @@ fn only_regular_files_are_sent() {
     assert_eq!(site.get("/file/more").status, 404);
     let mut dev = self::site();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    dev.files.fd = rustix::fs::open("/dev", flags, Mode::empty()).unwrap();
+    dev.files.fd = rustix::fs::open("/dev", flags, Mode::empty())
+        .unwrap()
+        .into();
     assert_eq!(dev.get("/null").status, 404);
     assert_eq!(dev.get("/zero").status, 404);
 }

@@ -9,6 +9,7 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::{Client, Reply, eventually, watch::Watch};
@@ -149,6 +150,9 @@ fn warm(defaults: &str) -> String {
     }
 }
 
+const RELOADED: &str = "the configuration was read again";
+const NOT_RELOADED: &str = "the configuration of before stays in use";
+
 /// A running server; ended when dropped, with every program it started.
 #[derive(Debug)]
 pub struct Server {
@@ -263,6 +267,30 @@ impl Server {
         });
     }
 
+    /// Replaces `from` in its configuration, which must hold it, by `to`.
+    pub fn configure(&self, from: &str, to: &str) {
+        let file = self.path().join("galgo.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(from), "{from:?} is not in {text}");
+        fs::write(&file, text.replacen(from, to, 1)).unwrap();
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.pid() as i32).unwrap(), signal).unwrap();
+    }
+
+    /// Has it read its configuration again; returns once it has. False: there was something wrong with it.
+    pub fn reload(&self) -> bool {
+        let said = |words| self.errors().matches(words).count();
+        let before = [RELOADED, NOT_RELOADED].map(said);
+        self.signal(Signal::HUP);
+        eventually("what came of the configuration", || {
+            let now = [RELOADED, NOT_RELOADED].map(said);
+            (now != before).then_some(now[1] == before[1])
+        })
+    }
+
     /// What it wrote to standard error so far: the error log, and panics.
     pub fn errors(&self) -> String {
         let bytes = fs::read(self.path().join("stderr")).unwrap();
@@ -290,8 +318,8 @@ impl Drop for Server {
         let _ = self.process.kill();
         let _ = self.process.wait();
         for pid in super::watch::processes_of(self.site.path()) {
-            let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            let pid = Pid::from_raw(pid as i32).unwrap();
+            let _ = kill_process(pid, Signal::KILL);
         }
         if std::thread::panicking() {
             eprintln!("--- error log\n{}", self.errors());

@@ -99,7 +99,7 @@ fn python(before: &str, says: &str) -> String {
 
 /// The templates of a server: they read from descriptor 3. A child has it, too, until it waits, but
 /// reads nothing from it.
-fn templates(server: &Server) -> Vec<u32> {
+pub fn templates(server: &Server) -> Vec<u32> {
     let reads_control = |pid: &u32| {
         let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
         let words: Vec<&str> = call.split(' ').collect();

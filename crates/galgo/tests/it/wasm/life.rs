@@ -18,6 +18,7 @@ list![
     a_replaced_module_is_picked_up_and_never_missing,
     a_broken_replacement_does_not_take_the_old_one_away,
     a_killed_worker_is_replaced_and_costs_what_it_ran,
+    another_configuration_has_another_worker,
     code_is_kept_and_what_is_not_ours_is_made_again,
     a_cache_that_others_can_write_to_is_not_used,
 ];
@@ -112,6 +113,31 @@ fn a_killed_worker_is_replaced_and_costs_what_it_ran() {
         assert_ne!(worker(&server), before);
     }
     server.says("another is started");
+}
+
+/// A worker lives on where it would be told the same; otherwise it ends with its last request.
+fn another_configuration_has_another_worker() {
+    let modules = [
+        ("sleep.wasm", programs::sleeps("awake\n")),
+        ("a.wasm", programs::hello()),
+    ];
+    let server = site(&modules).start();
+    assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
+    let before = worker(&server);
+    assert!(server.reload());
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    assert_eq!(worker(&server), before);
+    let mut asleep = server.connect();
+    asleep.get("/cgi-bin/sleep.wasm");
+    server.says("awake");
+    server.configure("listen = [", "max_running = 3\nlisten = [");
+    assert!(server.reload());
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    let alive = || fs::read(format!("/proc/{before}/cmdline")).is_ok_and(|line| !line.is_empty());
+    assert!(alive());
+    drop(asleep);
+    eventually("the end of the old one", || (!alive()).then_some(()));
+    assert_ne!(worker(&server), before);
 }
 
 /// The entries of a cache.

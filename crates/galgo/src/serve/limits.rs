@@ -1,0 +1,76 @@
+//! What this machine and this user allow.
+
+use std::net::IpAddr;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::config::{Address, Config, Route};
+
+/// Root without a user to become serves this machine only.
+pub(super) fn allowed(config: &Config) -> Result<(), String> {
+    if galgo_spawn::identity::effective_uid() != 0 || config.identity.is_some() {
+        return Ok(());
+    }
+    let open = config.listen.iter().find(|l| match &l.address {
+        Address::Tcp(at) => !loopback(at.ip()),
+        Address::Unix(_) => false,
+    });
+    match open {
+        Some(listen) => Err(format!(
+            "refusing to listen on {listen} as root: programs would run as root for everybody. \
+             Name the user to run as: `user = \"www-data\"` in the configuration, or --user www-data"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether only this machine reaches `ip`.
+pub fn loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+/// The most descriptors worth having.
+const DESCRIPTORS: u64 = 1 << 20;
+
+/// Raises the soft limit of descriptors to the hard one; programs get theirs from `open_files`.
+pub(super) fn raise_descriptors() -> u64 {
+    let now = getrlimit(Resource::Nofile);
+    let most = now.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
+    let wanted = Rlimit {
+        current: Some(most),
+        maximum: now.maximum,
+    };
+    match setrlimit(Resource::Nofile, wanted) {
+        Ok(()) => most,
+        Err(_) => now.current.unwrap_or(DESCRIPTORS),
+    }
+}
+
+/// Connections such that every one that is accepted finds the descriptors its request may need:
+/// its socket, one open file, and the pipes of the programs that may run and the files of those that wait.
+pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
+    const PER_PROGRAM: usize = 10;
+    const PER_WORKER: usize = 16 + crate::handler::files::OPEN;
+    let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    let reserved = 64
+        + config.workers * (PER_WORKER + 2 * config.listen.len())
+        + config.admission.running * PER_PROGRAM
+        + config.admission.queue
+        + config.routes.iter().map(|r| of_upstream(r)).sum::<usize>();
+    let possible = descriptors.saturating_sub(reserved) / 2;
+    let wanted = config.http.max_connections;
+    if possible == 0 || wanted > possible {
+        return Err(format!(
+            "{descriptors} descriptors are too few for {wanted} connections and {} programs: \
+             raise the limit (ulimit -n, LimitNOFILE=), or lower max_connections, max_running or queue",
+            config.admission.running
+        ));
+    }
+    Ok(if wanted == 0 { possible } else { wanted })
+}
+
+/// Descriptors that the requests and workers of a route to an upstream may need: connections, those that are
+/// kept, files of bodies, sockets and pipes of workers.
+fn of_upstream(route: &Route) -> usize {
+    route.upstreams().map(|up| 5 * up.running + up.keep).sum()
+}

@@ -1,0 +1,177 @@
+//! From one configuration to the next, the first included.
+//!
+//! 1. bind and open what is new: what fails leaves everything as it is  2. make a site of it
+//! 3. hand it to the event loops, each of which answers its next request by it
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::{
+    limits,
+    sockets::{Bound, New},
+};
+use crate::{
+    config::{Address, Config},
+    log::{Level, Logs},
+    site::Site,
+    upstream::Watch,
+    worker::{Handed, Load, Server},
+};
+
+/// What the main thread knows of the server that runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) server: Arc<Server>,
+    /// What answers requests now.
+    pub(super) site: Arc<Site>,
+    pub(super) bound: Vec<Bound>,
+    pub(super) workers: Watch,
+}
+
+/// Resolves, with an error, when all event loops have the site.
+pub(super) type Taken = oneshot::Receiver<()>;
+
+/// Makes a site of a configuration; what it has in common with the one `before` goes on.
+///
+/// # Errors
+/// In words.
+pub(super) fn site(config: Config, before: Option<&Site>, logs: &Logs) -> Result<Site, String> {
+    let max_connections = limits::max_connections(&config, limits::raise_descriptors())?;
+    let site = Site::new(config, before, logs).with_upstreams(before);
+    let mut site = site.map_err(|e| {
+        let folder = std::env::temp_dir();
+        format!(
+            "cannot make the sockets of workers in {}: {e}",
+            folder.display()
+        )
+    })?;
+    site.max_connections = max_connections;
+    Ok(site)
+}
+
+impl Running {
+    /// Reads the configuration again. `None`: it cannot be used, and nothing has changed.
+    pub(super) fn reload(&mut self, load: impl Fn() -> Result<Config, String>) -> Option<Taken> {
+        let log = self.server.logs.error.clone();
+        match load().and_then(|config| self.succeed(config)) {
+            Ok(taken) => Some(taken),
+            Err(words) => {
+                log.write(Level::Error, "reload", &words);
+                let stays = "the configuration of before stays in use";
+                log.write(Level::Warn, "reload", stays);
+                None
+            }
+        }
+    }
+
+    /// Puts `config` in the place of what there is.
+    fn succeed(&mut self, mut config: Config) -> Result<Taken, String> {
+        let logs = self.server.logs.clone();
+        let fixed = keep_fixed(&mut config, &self.site.config);
+        limits::allowed(&config)?;
+        let new = New::bind(&config, &self.bound)?;
+        let turn = logs.prepare(&self.site.config.log, &config.log);
+        let turn = turn.map_err(|e| format!("cannot open a log: {e}"))?;
+        let site = site(config, Some(&self.site), &logs)?;
+        self.prepare(&site)?;
+        let before = std::mem::replace(&mut self.site, Arc::new(site));
+        logs.turn(turn);
+        self.site.admission.settle(&before.admission);
+        let taken = self.hand_out(new, Some(&before));
+        before.succeeded_by(&self.site);
+        for setting in fixed {
+            let words =
+                format!("a change of `{setting}` takes a restart: what was set before stays");
+            logs.error.write(Level::Warn, "reload", &words);
+        }
+        for warning in &self.site.config.warnings {
+            logs.error.write(Level::Warn, "reload", warning);
+        }
+        Ok(taken)
+    }
+
+    fn prepare(&mut self, site: &Site) -> Result<(), String> {
+        match site.has_workers() {
+            true => self
+                .workers
+                .prepare()
+                .map_err(|e| format!("no thread for workers: {e}")),
+            false => Ok(()),
+        }
+    }
+
+    /// The first configuration.
+    pub(super) fn begin(&mut self, new: New) -> Result<Taken, String> {
+        self.prepare(&self.site.clone())?;
+        Ok(self.hand_out(new, None))
+    }
+
+    /// Hands the site to the event loops.
+    fn hand_out(&mut self, new: New, before: Option<&Site>) -> Taken {
+        let (bound, queues) = new.take();
+        let named = &self.site.config.listen;
+        let is_named = |one: &Bound| named.iter().any(|listen| listen.address == one.asked);
+        let removed = self.bound.extract_if(.., |one| !is_named(one));
+        // First of all, so that nobody comes by it while it is closed.
+        removed.for_each(|one| one.remove());
+        self.bound.extend(bound);
+        for crew in self.site.crews(before, &self.server.logs.error) {
+            self.workers.start(crew);
+        }
+        let (all, taken) = oneshot::channel();
+        let all = Arc::new(all);
+        for (peer, listeners) in self.server.peers.iter().zip(queues) {
+            let load = Load {
+                site: self.site.clone(),
+                listeners,
+                taken: all.clone(),
+            };
+            // One that has ended serves nobody.
+            let _ = peer.give.send(Handed::Site(load));
+        }
+        let ahead = self.site.clone();
+        let compile = std::thread::Builder::new().name("modules".into());
+        // Without the thread each is compiled when it is asked for.
+        let _ = compile.spawn(move || ahead.wasm.prepare(&ahead.config));
+        taken
+    }
+
+    /// All event loops answer by the site.
+    pub(super) fn taken(&self) {
+        self.server.warm.forget_gone();
+        let words = "the configuration was read again: requests are answered by it from now on";
+        self.server.logs.error.write(Level::Info, "reload", words);
+    }
+}
+
+/// Puts what cannot change while the server runs back as it was; returns the settings that would have.
+fn keep_fixed(config: &mut Config, before: &Config) -> Vec<&'static str> {
+    let unix = |config: &Config| {
+        config
+            .listen
+            .iter()
+            .any(|l| matches!(l.address, Address::Unix(_)))
+    };
+    let mut fixed = Vec::new();
+    keep(&mut config.identity, &before.identity, "user", &mut fixed);
+    keep(&mut config.workers, &before.workers, "workers", &mut fixed);
+    if unix(before) {
+        let (mode, group) = (&before.socket_mode, &before.socket_group);
+        keep(&mut config.socket_mode, mode, "socket_mode", &mut fixed);
+        keep(&mut config.socket_group, group, "socket_group", &mut fixed);
+    }
+    fixed
+}
+
+fn keep<T: Clone + PartialEq>(
+    new: &mut T,
+    old: &T,
+    name: &'static str,
+    kept: &mut Vec<&'static str>,
+) {
+    if new != old {
+        new.clone_from(old);
+        kept.push(name);
+    }
+}

@@ -1,0 +1,187 @@
+//! Listeners that stay, come and go.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rustix::process::geteuid;
+
+use super::{says, site};
+use crate::harness::{Client, Server, list};
+
+list![
+    one_that_stays_refuses_nobody,
+    they_come_and_go,
+    one_that_cannot_be_bound_keeps_the_old,
+    who_was_let_in_before_is_served,
+    what_is_spoken_may_change,
+    one_of_its_own_is_in_the_way,
+];
+
+const LISTEN: &str = "listen = [\"127.0.0.1:0\"";
+
+/// A port that nobody has; another test may take it, but hardly right now.
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+}
+
+fn listen(server: &Server, more: &str) {
+    server.configure(LISTEN, &format!("{LISTEN}, {more}"));
+}
+
+fn unlisten(server: &Server, more: &str) {
+    server.configure(&format!("{LISTEN}, {more}"), LISTEN);
+}
+
+fn refused(at: SocketAddr) -> bool {
+    TcpStream::connect(at).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+}
+
+/// New connections all the time, each of which is answered.
+fn one_that_stays_refuses_nobody() {
+    let server = site().start();
+    let (address, stop) = (server.address(), Arc::new(AtomicBool::new(false)));
+    let knock = |_| {
+        let stop = stop.clone();
+        std::thread::spawn(move || {
+            let mut served = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let mut client = Client::connect(address);
+                client.get("/c");
+                assert_eq!(client.reply().status, 200);
+                served += 1;
+            }
+            served
+        })
+    };
+    let knocking: Vec<_> = (0..3).map(knock).collect();
+    let socket = format!("\"unix:{}\"", server.path().join("s").display());
+    for _ in 0..10 {
+        listen(&server, &socket);
+        assert!(server.reload());
+        unlisten(&server, &socket);
+        assert!(server.reload());
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(knocking.into_iter().all(|k| k.join().unwrap() > 0));
+}
+
+fn they_come_and_go() {
+    let server = site().start();
+    let (port, socket) = (free(), server.path().join("s"));
+    assert!(refused(port));
+    let more = format!("\"{port}\", \"unix:{}\"", socket.display());
+    listen(&server, &more);
+    assert!(server.reload());
+    let mut old = Client::connect(port);
+    old.get("/c");
+    assert_eq!(old.reply().text(), "one");
+    assert!(UnixStream::connect(&socket).is_ok());
+    assert_eq!(says(&server), "one");
+    unlisten(&server, &more);
+    assert!(server.reload());
+    assert!(refused(port) && !socket.exists());
+    // Who has come by it stays.
+    old.get("/c");
+    assert_eq!(old.reply().text(), "one");
+    // And once more.
+    listen(&server, &more);
+    assert!(server.reload());
+    let mut new = Client::connect(port);
+    new.get("/c");
+    assert_eq!(new.reply().text(), "one");
+    drop(server);
+    assert!(refused(port));
+}
+
+/// Nothing of a configuration is used of which one address cannot be.
+fn one_that_cannot_be_bound_keeps_the_old() {
+    let server = site().start();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = server.path().join("s");
+    let more = format!(
+        "\"unix:{}\", \"{}\"",
+        socket.display(),
+        taken.local_addr().unwrap()
+    );
+    listen(&server, &more);
+    server.configure("\"one\"", "\"two\"");
+    assert!(!server.reload());
+    assert!(
+        server
+            .errors()
+            .contains("another program listens there already")
+    );
+    assert!(!socket.exists());
+    assert_eq!(says(&server), "one");
+    drop(taken);
+    assert!(server.reload());
+    assert_eq!(says(&server), "two");
+    assert!(UnixStream::connect(&socket).is_ok());
+}
+
+/// A connection that the kernel has taken before its listener was closed is answered.
+fn who_was_let_in_before_is_served() {
+    let server = site().start();
+    let port = free();
+    let more = format!("\"{port}\"");
+    listen(&server, &more);
+    assert!(server.reload());
+    unlisten(&server, &more);
+    let mut many: Vec<_> = (0..100).map(|_| Client::connect(port)).collect();
+    assert!(server.reload());
+    many.iter_mut().for_each(|client| client.get("/c"));
+    assert!(many.iter_mut().all(|client| client.reply().text() == "one"));
+}
+
+/// The socket stays, and what is spoken on its next connections is what the configuration says.
+fn what_is_spoken_may_change() {
+    let server = site().start();
+    let port = free();
+    listen(&server, &format!("\"{port}\""));
+    assert!(server.reload());
+    server.configure(&format!("\"{port}\""), &format!("\"scgi+{port}\""));
+    assert!(server.reload());
+    let mut front = Client::connect(port);
+    let variables = "CONTENT_LENGTH\x000\0SCGI\x001\0REQUEST_METHOD\0GET\0REQUEST_URI\0/c\0\
+                     SERVER_PROTOCOL\0HTTP/1.1\0HTTP_HOST\0localhost\0";
+    front.send(format!("{}:{variables},", variables.len()));
+    let said = String::from_utf8(front.rest()).unwrap();
+    assert!(
+        said.starts_with("Status: 200 OK\r\n") && said.ends_with("one"),
+        "{said}"
+    );
+}
+
+/// A server cannot listen on every address of a port beside a socket of its own on one of them.
+fn one_of_its_own_is_in_the_way() {
+    let mut site = site();
+    if geteuid().is_root() {
+        // Root listens for this machine only.
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(site.path(), mode).unwrap();
+        site = site.arguments(&["--user", "daemon"]);
+    }
+    let server = site.start();
+    let port = free();
+    listen(&server, &format!("\"{port}\""));
+    assert!(server.reload());
+    let other = format!("\"127.0.0.2:{}\"", port.port());
+    server.configure(&format!("\"{port}\""), &other);
+    assert!(server.reload());
+    server.configure("\"127.0.0.2:", "\"0.0.0.0:");
+    assert!(!server.reload());
+    let words = "galgo itself listens on 127.0.0.2:";
+    assert!(server.errors().contains(words), "{}", server.errors());
+    assert_eq!(says(&server), "one");
+}

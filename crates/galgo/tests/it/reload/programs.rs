@@ -1,0 +1,110 @@
+//! Programs, and what is kept for them.
+
+use super::{says, site};
+use crate::harness::{Site, eventually, list};
+
+list![
+    a_variable_that_changed_is_the_next_programs,
+    places_become_more_and_fewer,
+    templates_of_routes_that_did_not_change_live_on,
+    templates_of_routes_that_are_gone_end,
+];
+
+fn a_variable_that_changed_is_the_next_programs() {
+    let route = "[[route]]\npath = \"/v/\"\ncgi = \"cgi-bin\"\nenv = { WHAT = \"old\" }\n";
+    for start in ["cold", "warm"] {
+        let server = Site::new()
+            .defaults(&format!("start = \"{start}\""))
+            .table(route)
+            .start();
+        let env = || server.get("/v/t?head&env").text();
+        assert!(env().contains("WHAT=old\n"));
+        assert!(env().contains("WHAT=old\n"));
+        server.configure("\"old\"", "\"new\"");
+        server.configure("listen = [", "path = \"/usr/bin\"\nlisten = [");
+        assert!(server.reload());
+        for _ in 0..3 {
+            let env = env();
+            assert!(
+                env.contains("WHAT=new\n") && env.contains("PATH=/usr/bin\n"),
+                "{env}"
+            );
+        }
+    }
+}
+
+/// The places are the server's: they hold for programs that began under another configuration, too.
+fn places_become_more_and_fewer() {
+    let server = site().top("max_running = 1\nqueue = 0").start();
+    let hold = |name: &str| {
+        let mut client = server.connect();
+        client.get(&format!(
+            "/cgi-bin/t?touch=in-{name}&await={name}&head&out={name}"
+        ));
+        server.wait_for(&format!("in-{name}"));
+        client
+    };
+    let busy = || server.get("/cgi-bin/t?head").status == 503;
+    let mut a = hold("a");
+    assert!(busy());
+    server.configure("max_running = 1", "max_running = 3");
+    assert!(server.reload());
+    let (mut b, mut c) = (hold("b"), hold("c"));
+    assert!(busy());
+    server.configure("max_running = 3", "max_running = 1");
+    assert!(server.reload());
+    for (client, name) in [(&mut a, "a"), (&mut b, "b")] {
+        server.set(name);
+        assert_eq!(client.reply().text(), name);
+        // `c` has the only place.
+        assert!(busy(), "{name}");
+    }
+    server.set("c");
+    assert_eq!(c.reply().text(), "c");
+    eventually("the place of `c`", || (!busy()).then_some(()));
+    server.configure("queue = 0", "queue = 1");
+    assert!(server.reload());
+    let mut d = hold("d");
+    let mut waits = server.connect();
+    waits.get("/cgi-bin/t?head&out=waited");
+    eventually("a full queue", || busy().then_some(()));
+    server.set("d");
+    assert_eq!(
+        (d.reply().text(), waits.reply().text()),
+        ("d".into(), "waited".into())
+    );
+}
+
+const WARM: &str = "start = \"warm\"";
+
+fn templates_of_routes_that_did_not_change_live_on() {
+    let server = site().defaults(WARM).start();
+    let loaded = || server.errors().matches("loaded for warm starts").count();
+    assert_eq!(server.get("/cgi-bin/t?head").status, 200);
+    eventually("two templates", || (loaded() == 2).then_some(()));
+    for (from, to) in [("\"one\"", "\"two\""), ("\"two\"", "\"one\"")] {
+        server.configure(from, to);
+        assert!(server.reload());
+        assert_eq!(server.get("/cgi-bin/t?head").status, 200);
+    }
+    assert_eq!(says(&server), "one");
+    assert_eq!(loaded(), 2);
+    server.configure(WARM, "start = \"warm\"\nidle_timeout = \"3m\"");
+    assert!(server.reload());
+    assert_eq!(server.get("/cgi-bin/t?head").status, 200);
+    eventually("others", || (loaded() == 4).then_some(()));
+}
+
+fn templates_of_routes_that_are_gone_end() {
+    let server = site().defaults(WARM).start();
+    assert_eq!(server.get("/cgi-bin/t?head").status, 200);
+    let templates = || crate::warm::templates(&server).len();
+    eventually("two templates", || (templates() == 2).then_some(()));
+    server.configure("path = \"/cgi-bin/\"", "path = \"/elsewhere/\"");
+    assert!(server.reload());
+    assert_eq!(server.get("/cgi-bin/t?head").status, 404);
+    eventually("their end", || (templates() == 0).then_some(()));
+    server.configure(WARM, "start = \"cold\"");
+    assert!(server.reload());
+    assert_eq!(server.get("/elsewhere/t?head").status, 200);
+}

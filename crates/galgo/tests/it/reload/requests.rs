@@ -1,0 +1,273 @@
+//! What requests and whoever runs the server see of it.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+
+use super::{says, site};
+use crate::harness::{Site, eventually, list, watch};
+
+list![
+    the_next_request_goes_by_it,
+    a_request_that_has_begun_ends_under_the_old,
+    an_error_keeps_the_old,
+    what_takes_a_restart_is_said_and_stays,
+    two_signals_at_once,
+    the_end_right_after,
+    logs_are_opened_again_and_change_places,
+    the_end_of_its_terminal,
+    a_folder_that_was_replaced,
+    clocks_of_connections_that_wait,
+];
+
+/// On a new connection and on one that was there.
+fn the_next_request_goes_by_it() {
+    let server = site().start();
+    let mut kept = server.connect();
+    kept.get("/c");
+    assert_eq!(kept.reply().text(), "one");
+    server.configure("\"one\"", "\"two\"");
+    assert_eq!(says(&server), "one");
+    assert!(server.reload());
+    assert_eq!(says(&server), "two");
+    kept.get("/c");
+    assert_eq!(kept.reply().text(), "two");
+    // Every event loop has it.
+    let mut many: Vec<_> = (0..50).map(|_| server.connect()).collect();
+    many.iter_mut().for_each(|client| client.get("/c"));
+    assert!(many.iter_mut().all(|client| client.reply().text() == "two"));
+}
+
+/// Its program answers after the change, and with a path that both configurations answer.
+fn a_request_that_has_begun_ends_under_the_old() {
+    let redirect = "#!/bin/sh\ntouch marks/in\nwhile [ ! -e marks/go ]; do sleep 0.01; done\n\
+                    printf 'Location: /c\\n\\n'\n";
+    let server = site()
+        .file("cgi-bin/late", redirect.replace("marks", "../marks"), 0o755)
+        .start();
+    let mut old = server.connect();
+    old.get("/cgi-bin/late");
+    server.wait_for("in");
+    server.configure("\"one\"", "\"two\"");
+    assert!(server.reload());
+    assert_eq!(says(&server), "two");
+    server.set("go");
+    assert_eq!(old.reply().text(), "one");
+    // And the next one on that connection under the new.
+    old.get("/cgi-bin/late");
+    assert_eq!(old.reply().text(), "two");
+}
+
+/// The log says what is wrong and where, as `galgo check` does.
+fn an_error_keeps_the_old() {
+    let server = site().start();
+    for (from, to, words) in [
+        ("type =", "type = 7, type =", "galgo.toml:"),
+        ("\"/c\"\n", "\"/c\"\ncolour = 1\n", "unknown key \"colour\""),
+        ("\"cgi-bin\"", "\"none\"", "none does not exist"),
+        (
+            "listen = [",
+            "max_connections = 1000000\nlisten = [",
+            "descriptors are too few",
+        ),
+        ("\"access.log\"", "\"none/access.log\"", "cannot open a log"),
+    ] {
+        server.configure(from, to);
+        server.configure("\"one\"", "\"new\"");
+        assert!(!server.reload(), "{to}");
+        assert!(server.errors().contains(words), "{words}");
+        assert_eq!(says(&server), "one");
+        assert_eq!(server.get("/cgi-bin/t?head").status, 200);
+        server.configure("\"new\"", "\"one\"");
+        server.configure(to, from);
+    }
+    let file = server.path().join("galgo.toml");
+    fs::rename(&file, server.path().join("away")).unwrap();
+    // Nor does the convention of a folder without one take its place.
+    assert!(!server.reload());
+    assert!(server.errors().contains("galgo.toml does not exist"));
+    assert_eq!(says(&server), "one");
+    fs::rename(server.path().join("away"), &file).unwrap();
+    assert!(server.reload());
+    assert_eq!(says(&server), "one");
+}
+
+fn what_takes_a_restart_is_said_and_stays() {
+    let server = site().start();
+    let threads = || {
+        fs::read_dir(format!("/proc/{}/task", server.pid()))
+            .unwrap()
+            .count()
+    };
+    let before = threads();
+    server.configure("listen = [", "workers = 19\nlisten = [");
+    if geteuid().is_root() {
+        server.configure("listen = [", "user = \"nobody\"\nlisten = [");
+    }
+    server.configure("\"one\"", "\"two\"");
+    assert!(server.reload());
+    assert_eq!(says(&server), "two");
+    assert!(
+        server
+            .errors()
+            .contains("a change of `workers` takes a restart")
+    );
+    if geteuid().is_root() {
+        assert!(
+            server
+                .errors()
+                .contains("a change of `user` takes a restart")
+        );
+    }
+    eventually("as many threads as before", || {
+        (threads() == before).then_some(())
+    });
+}
+
+/// The last state of the file is the one that is served, whatever was read before.
+fn two_signals_at_once() {
+    let server = site().start();
+    for (from, to) in [("\"one\"", "\"two\""), ("\"two\"", "\"three\"")] {
+        server.configure(from, to);
+        server.signal(Signal::HUP);
+    }
+    server.signal(Signal::HUP);
+    eventually("the last one", || (says(&server) == "three").then_some(()));
+}
+
+fn the_end_right_after() {
+    let mut server = site().start();
+    server.signal(Signal::HUP);
+    server.signal(Signal::HUP);
+    server.signal(Signal::TERM);
+    let status = eventually("the end of the server", || {
+        server.process().try_wait().unwrap()
+    });
+    assert!(status.success(), "{status}");
+}
+
+fn logs_are_opened_again_and_change_places() {
+    let server = site().start();
+    let path = |name: &str| server.path().join(name);
+    let wait_for = |file: &str, target: &str| {
+        eventually(&format!("{target} in {file}"), || {
+            let text = fs::read_to_string(path(file)).unwrap_or_default();
+            text.contains(target).then_some(())
+        });
+    };
+    fs::rename(path("access.log"), path("access.old")).unwrap();
+    assert!(server.reload());
+    server.get("/opened-again");
+    wait_for("access.log", "/opened-again");
+    server.configure("\"access.log\"", "\"other.log\"");
+    server.configure("listen = [", "error_log = \"error.log\"\nlisten = [");
+    server.configure("log_format = \"json\"", "log_format = \"combined\"");
+    server.signal(Signal::HUP);
+    wait_for("error.log", "read again");
+    server.get("/elsewhere");
+    wait_for("other.log", "\"GET /elsewhere HTTP/1.1\" 404");
+    server.configure("\"other.log\"", "\"off\"");
+    server.configure("\"error.log\"", "\"stderr\"");
+    assert!(server.reload());
+    server.get("/unseen");
+    server.configure("\"off\"", "\"other.log\"");
+    assert!(server.reload());
+    server.get("/seen");
+    wait_for("other.log", "/seen");
+    for file in ["access.old", "access.log", "other.log"] {
+        assert!(
+            !fs::read_to_string(path(file)).unwrap().contains("/unseen"),
+            "{file}"
+        );
+    }
+}
+
+/// Under script(1), which gives it a terminal: with that gone nobody could stop it with Ctrl-C.
+fn the_end_of_its_terminal() {
+    let site = site();
+    let config = "listen = [\"127.0.0.1:0\"]\nerror_log = \"error.log\"\n\
+                  [[route]]\npath = \"/\"\nfiles = \"public\"\n";
+    let site = site.file("galgo.toml", config, 0o644);
+    for (before, ends) in [("exec", true), ("exec nohup", false)] {
+        let log = site.path().join("error.log");
+        let _ = fs::remove_file(&log);
+        let command = format!("{before} {} serve .", env!("CARGO_BIN_EXE_galgo"));
+        let mut script = Command::new("script")
+            .args(["-q", "-c", &command, "/dev/null"])
+            .current_dir(site.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let is_ours = |pid: &u32| {
+            let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            watch::parent(*pid) == Some(script.id()) && exe.ends_with("galgo")
+        };
+        let pid = eventually("the server", || watch::pids().find(is_ours));
+        let pid = Pid::from_raw(pid as i32).unwrap();
+        let lines = |words: &str| {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            text.matches(words).count()
+        };
+        // It watches for signals once it has begun to listen.
+        eventually("it to read its configuration", || {
+            let ready = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).unwrap();
+            let caught = ready
+                .lines()
+                .find_map(|l| l.strip_prefix("SigCgt:"))
+                .unwrap();
+            let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+            (caught & 1 == 1).then(|| kill_process(pid, Signal::HUP).unwrap())?;
+            eventually("it", || (lines("was read again") > 0).then_some(()));
+            Some(())
+        });
+        script.kill().unwrap();
+        script.wait().unwrap();
+        let gone = || kill_process(pid, Signal::WINCH).is_err();
+        if ends {
+            eventually("its end", || gone().then_some(()));
+            continue;
+        }
+        let before = lines("was read again");
+        kill_process(pid, Signal::HUP).unwrap();
+        eventually("the configuration", || {
+            (lines("was read again") > before).then_some(())
+        });
+        kill_process(pid, Signal::TERM).unwrap();
+        eventually("its end", || gone().then_some(()));
+    }
+}
+
+/// The path is the same and the folder another, as where a release is switched by a rename.
+fn a_folder_that_was_replaced() {
+    let server = Site::new().file("public/a.txt", "old", 0o644).start();
+    assert_eq!(server.get("/a.txt").text(), "old");
+    let path = |name: &str| server.path().join(name);
+    fs::rename(path("public"), path("before")).unwrap();
+    fs::create_dir(path("public")).unwrap();
+    fs::write(path("public/a.txt"), "new").unwrap();
+    assert_eq!(server.get("/a.txt").text(), "old");
+    assert!(server.reload());
+    assert_eq!(server.get("/a.txt").text(), "new");
+}
+
+/// `keep_alive` is for connections that wait already, too.
+fn clocks_of_connections_that_wait() {
+    let server = site().top("keep_alive = \"1h\"").start();
+    let mut waits = server.connect();
+    waits.get("/c");
+    assert_eq!(waits.reply().text(), "one");
+    server.configure("\"1h\"", "\"10ms\"");
+    let began = Instant::now();
+    assert!(server.reload());
+    assert!(waits.is_over());
+    assert!(began.elapsed().as_secs() < 3000);
+    server.configure("listen = [", "max_target = \"1K\"\nlisten = [");
+    assert!(server.reload());
+    assert_eq!(server.get(&format!("/c?{}", "x".repeat(2000))).status, 414);
+}

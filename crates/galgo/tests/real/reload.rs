@@ -1,0 +1,199 @@
+//! Workers of FastCGI routes while the configuration is read again and again.
+
+use std::{
+    collections::BTreeSet,
+    io::{BufRead, BufReader, Read},
+    process::{ChildStdout, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::{
+    curl::{self, curl},
+    fastcgi::{WORKED, crew, load, pids_of},
+    processes::{mark, wait_until},
+    site::{Server, Site, needed},
+};
+
+/// PHP on workers of galgo's own, with a page that tells its process and a generation, and one that waits.
+fn php(mark: &str, workers: usize, keys: &str) -> Server {
+    let run = needed("/usr/bin/php-cgi");
+    let site = Site::new();
+    let config = crew(&site, &run.display().to_string(), workers, 0, mark);
+    let config = config.replace("env = {", "env = { GENERATION = \"1\",");
+    site.file(
+        "php/wait.php",
+        "<?php while (ob_get_level()) ob_end_flush(); echo getmypid(), \"\\n\"; flush(); echo file_get_contents($_GET['fifo']), getenv('GENERATION');",
+    );
+    site.file("php/generation.php", "<?php echo getenv('GENERATION');");
+    site.serve(&format!("{config}{keys}"))
+}
+
+fn all(mark: &str) -> BTreeSet<u32> {
+    pids_of(mark).into_iter().collect()
+}
+
+/// A request that stays until `go on` is written to the pipe; the worker that has it.
+struct Waiting {
+    client: std::process::Child,
+    stdout: BufReader<ChildStdout>,
+    fifo: std::path::PathBuf,
+    worker: u32,
+}
+
+impl Waiting {
+    fn begin(server: &Server) -> Self {
+        let fifo = server.site.fifo("go-on");
+        let url = server.url(&format!("/app/wait.php?fifo={}", fifo.display()));
+        let mut client = curl::command()
+            .args(["-N", &url])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(client.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let worker = line.trim().parse().unwrap();
+        Self {
+            client,
+            stdout,
+            fifo,
+            worker,
+        }
+    }
+
+    /// Lets it go on; returns the rest of its response.
+    fn end(mut self) -> String {
+        std::fs::write(&self.fifo, "went on ").unwrap();
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        assert!(self.client.wait().unwrap().success());
+        rest
+    }
+}
+
+/// Asked all the time, over new connections to the workers and over kept ones: every worker becomes another one, no
+/// request fails, and one that has begun ends first.
+#[test]
+fn workers_are_replaced_without_losing_a_request() {
+    for keys in ["", "keep_connections = 0\n"] {
+        let mark = mark("reloaded");
+        let server = php(&mark, 3, keys);
+        curl(&[&server.url(WORKED)]).ok();
+        wait_until("three workers", || all(&mark).len() == 3);
+        let stop = Arc::new(AtomicBool::new(false));
+        let loads = [(); 3].map(|()| load(server.url(WORKED), stop.clone()));
+        let waiting = Waiting::begin(&server);
+        for _ in 0..5 {
+            let mut before = all(&mark);
+            before.remove(&waiting.worker);
+            server.reload("", "");
+            wait_until("others", || {
+                let now = all(&mark);
+                now.len() == 3 && now.is_disjoint(&before)
+            });
+        }
+        assert!(all(&mark).contains(&waiting.worker));
+        let old = waiting.worker;
+        assert_eq!(waiting.end(), "went on 1");
+        wait_until("the end of the last old one", || {
+            let now = all(&mark);
+            now.len() == 3 && !now.contains(&old)
+        });
+        stop.store(true, Ordering::Relaxed);
+        assert!(loads.map(|l| l.join().unwrap()).iter().all(|&n| n > 0));
+    }
+}
+
+/// Other settings, other workers, at once; the old ones end with their last request.
+#[test]
+fn workers_of_a_route_that_changed() {
+    let mark = mark("changed");
+    let server = php(&mark, 2, "");
+    let generation = || curl(&[&server.url("/app/generation.php")]).ok().text();
+    assert_eq!(generation(), "1");
+    let old = all(&mark);
+    let waiting = Waiting::begin(&server);
+    server.reload("GENERATION = \"1\"", "GENERATION = \"2\"");
+    assert_eq!(generation(), "2");
+    assert_eq!(waiting.end(), "went on 1");
+    wait_until("the end of the old ones", || {
+        let now = all(&mark);
+        now.len() == 2 && now.is_disjoint(&old)
+    });
+    server.reload("workers = 2", "workers = 4");
+    wait_until("four", || all(&mark).len() == 4);
+    assert_eq!(generation(), "2");
+    server.reload("path = \"/app/\"", "path = \"/elsewhere/\"");
+    curl(&[&server.url("/elsewhere/generation.php")]).ok();
+    curl(&[&server.url(WORKED)]).is(404);
+    wait_until("four again", || all(&mark).len() == 4);
+}
+
+/// The first workers come with a reload, and go with one.
+#[test]
+fn workers_that_come_and_go() {
+    let mark = mark("come-and-go");
+    let run = needed("/usr/bin/php-cgi");
+    let site = Site::new();
+    let route = crew(&site, &run.display().to_string(), 2, 0, &mark);
+    let fine = "[[route]]\npath = \"/fine\"\nrespond = { body = \"fine\" }\n";
+    let server = site.serve(fine);
+    server.reload(fine, &format!("{fine}{route}"));
+    curl(&[&server.url(WORKED)]).ok();
+    server.reload(&route, "");
+    curl(&[&server.url(WORKED)]).is(404);
+    wait_until("their end", || all(&mark).is_empty());
+}
+
+/// Fifty times, changed and unchanged, asked all the time: no request fails, nothing is left.
+#[test]
+fn nothing_of_workers_leaks() {
+    let mark = mark("leaks");
+    let server = php(&mark, 2, "keep_connections = 1\n");
+    let held = || {
+        let of = |what: &str| {
+            let folder = format!("/proc/{}/{what}", server.pid());
+            std::fs::read_dir(folder).unwrap().count()
+        };
+        (of("fd"), of("task"), all(&mark).len())
+    };
+    let sockets = || {
+        let table = std::fs::read_to_string("/proc/net/unix").unwrap();
+        let inode = |fd: std::fs::DirEntry| {
+            let link = std::fs::read_link(fd.path()).ok()?;
+            let name = link.to_str()?.strip_prefix("socket:[")?.to_owned();
+            Some(name.trim_end_matches(']').to_owned())
+        };
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+        let own: BTreeSet<_> = fds.flatten().filter_map(inode).collect();
+        let line = |l: &&str| l.split_whitespace().nth(6).is_some_and(|i| own.contains(i));
+        let paths = table
+            .lines()
+            .filter(line)
+            .filter_map(|l| l.split_whitespace().nth(7));
+        paths.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    curl(&[&server.url(WORKED)]).ok();
+    wait_until("two workers", || all(&mark).len() == 2);
+    let (before, old) = (held(), sockets());
+    let stop = Arc::new(AtomicBool::new(false));
+    let loads = [(); 2].map(|()| load(server.url(WORKED), stop.clone()));
+    for n in 1..=50 {
+        let generation = |n: u32| format!("GENERATION = \"{}\"", n.div_ceil(2));
+        server.reload(&generation(n), &generation(n + 1));
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(loads.map(|l| l.join().unwrap()).iter().all(|&n| n > 0));
+    wait_until("as much as before", || {
+        held().0 <= before.0 && (held().1, held().2) == (before.1, before.2)
+    });
+    let now = sockets();
+    assert!(now.is_disjoint(&old) && now.iter().all(|path| std::path::Path::new(path).exists()));
+    assert!(
+        old.iter().all(|path| !std::path::Path::new(path).exists()),
+        "{old:?}"
+    );
+}
