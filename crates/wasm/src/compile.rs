@@ -30,7 +30,25 @@ const NICE: i32 = 10;
 
 /// Compiles standard input to standard output. Exit code 0: done.
 pub fn main() -> ExitCode {
-    match run() {
+    said(run())
+}
+
+/// Writes to standard output what engines are named whose code is interchangeable with what [`main`] makes.
+/// The server asks once, so that no engine is ever made in it. Exit code 0: done.
+pub fn name() -> ExitCode {
+    let named = || {
+        confine()?;
+        let engine = engine::compiler().map_err(unable)?;
+        let name = engine::tag(&engine);
+        std::io::stdout()
+            .write_all(name.as_bytes())
+            .map_err(|e| e.to_string())
+    };
+    said(named())
+}
+
+fn said(done: Result<(), String>) -> ExitCode {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             let _ = writeln!(std::io::stderr(), "{why}");
@@ -39,7 +57,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<(), String> {
+fn unable(e: wasmtime::Error) -> String {
+    format!("starting wasmtime: {e:#}")
+}
+
+/// Gives up all that compiling does not take.
+fn confine() -> Result<(), String> {
     limits::lower(&[
         (Resource::Cpu, CPU),
         (Resource::As, MEMORY),
@@ -48,7 +71,11 @@ fn run() -> Result<(), String> {
         (Resource::Core, 0),
     ])?;
     let _ = rustix::process::setpriority_process(None, NICE);
-    Sandbox::default().enter()?;
+    Sandbox::default().enter().map(drop)
+}
+
+fn run() -> Result<(), String> {
+    confine()?;
     let mut module = Vec::new();
     std::io::stdin()
         .lock()
@@ -57,7 +84,7 @@ fn run() -> Result<(), String> {
     if let Some(wrong) = module::complaint(&module) {
         return Err(wrong.into());
     }
-    let engine = engine::compiler().map_err(|e| format!("starting wasmtime: {e:#}"))?;
+    let engine = engine::compiler().map_err(unable)?;
     let (kind, code) = compile(&engine, &module).map_err(|e| words(&e))?;
     let stdout = rustix::io::dup(std::io::stdout()).map_err(|e| e.to_string())?;
     code::write(File::from(stdout), kind, &code::key(&module), &code)

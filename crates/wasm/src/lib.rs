@@ -10,7 +10,7 @@
 //! | [`runtime`] | the server's side: keeps the worker up, has modules compiled, makes and keeps connections |
 //! | [`wire`] | what the two say to each other |
 //! | [`worker`] | the worker process |
-//! | [`compile`] | the process that compiles one module |
+//! | [`compile`] | the process that compiles one module, and the one that says which engine that is for |
 //! | `code` | compiled code in the cache: written, checked, loaded |
 //! | `engine` | how wasmtime is configured, alike in both |
 //! | `limits`, `sandbox` | what both may take of the machine, and what they give up |

@@ -63,6 +63,10 @@ enum Command {
     #[cfg(feature = "wasm")]
     #[command(hide = true)]
     WasmCompile,
+    /// Names what compiles modules, for a server; started by it alone
+    #[cfg(feature = "wasm")]
+    #[command(hide = true)]
+    WasmEngine,
 }
 
 #[derive(Debug, clap::Args)]
@@ -160,6 +164,8 @@ pub fn main() -> ExitCode {
         Command::WasmWorker => Ok(galgo_wasm::worker::main()),
         #[cfg(feature = "wasm")]
         Command::WasmCompile => Ok(galgo_wasm::compile::main()),
+        #[cfg(feature = "wasm")]
+        Command::WasmEngine => Ok(galgo_wasm::compile::name()),
         Command::Version => {
             println!("galgo {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)

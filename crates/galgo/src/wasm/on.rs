@@ -111,7 +111,7 @@ impl Wasm {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take();
             let settings = settings.ok_or("its settings are gone")?;
-            Runtime::new(*settings)
+            Ok(Runtime::new(*settings))
         });
         made.as_ref().map_err(|why| Fault::Internal(why.clone()))
     }

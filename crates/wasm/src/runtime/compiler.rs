@@ -178,22 +178,23 @@ fn made(
     }
     let key = code::key(bytes);
     let cache = &runtime.settings.cache;
-    if code::read(cache, &key, &runtime.tag).is_some() {
-        prune::touch(&code::path(cache, &key, &runtime.tag));
+    let tag = tag(runtime, spawner)?;
+    if code::read(cache, &key, tag).is_some() {
+        prune::touch(&code::path(cache, &key, tag));
         return Ok(key);
     }
     let cannot = |e: io::Error| Wrong::ours(format!("the cache {}: {e}", cache.display()));
     folder(cache).map_err(cannot)?;
     let (draft, to) = draft(cache).map_err(cannot)?;
     let done = compiled(file, &to, spawner)
-        .and_then(|()| fs::rename(&draft, code::path(cache, &key, &runtime.tag)).map_err(cannot));
+        .and_then(|()| fs::rename(&draft, code::path(cache, &key, tag)).map_err(cannot));
     match done {
         Ok(()) => prune::prune(cache),
         Err(_) => drop(fs::remove_file(&draft)),
     }
     // Another look: the process answered for a file that may have changed since we read it, and it
     // is not to be trusted with more than code.
-    done.and_then(|()| match code::read(cache, &key, &runtime.tag) {
+    done.and_then(|()| match code::read(cache, &key, tag) {
         Some(_) => Ok(key),
         None => Err(Wrong::ours("it changed while it was compiled")),
     })
@@ -224,17 +225,40 @@ fn draft(cache: &Path) -> io::Result<(PathBuf, File)> {
     Ok((path, file))
 }
 
-/// Runs the process that compiles, to its end.
+/// Names the engine that code is for. Any process that would compile can say it, and the first one is asked.
+fn tag<'a>(runtime: &'a Runtime, spawner: &mut Option<Spawner>) -> Result<&'a str, Wrong> {
+    if let Some(tag) = runtime.tag.get() {
+        return Ok(tag);
+    }
+    let io = |e: io::Error| Wrong::ours(format!("asking for the engine's name: {e}"));
+    let (name, stdout) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
+    let nothing = File::open("/dev/null").map_err(io)?;
+    let asked = run("wasm-engine", nothing.as_fd(), stdout.as_fd(), spawner);
+    drop(stdout);
+    asked.map_err(|wrong| Wrong::ours(wrong.words))?;
+    Ok(runtime.tag.get_or_init(|| read_text(name, WORDS)))
+}
+
 fn compiled(module: &File, to: &File, spawner: &mut Option<Spawner>) -> Result<(), Wrong> {
+    let cannot = |e: rustix::io::Errno| Wrong::ours(format!("it cannot be read: {e}"));
+    rustix::fs::seek(module, rustix::fs::SeekFrom::Start(0)).map_err(cannot)?;
+    run("wasm-compile", module.as_fd(), to.as_fd(), spawner)
+}
+
+/// Runs a process that compiles, or could, to its end.
+fn run(
+    command: &str,
+    stdin: BorrowedFd<'_>,
+    stdout: BorrowedFd<'_>,
+    spawner: &mut Option<Spawner>,
+) -> Result<(), Wrong> {
     let io = |e: io::Error| Wrong::ours(format!("starting its compilation: {e}"));
     let (words, stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
-    rustix::fs::seek(module, rustix::fs::SeekFrom::Start(0)).map_err(|e| io(e.into()))?;
     let spawner = match spawner {
         Some(spawner) => spawner,
         None => spawner.insert(Spawner::direct().map_err(io)?),
     };
-    let stdio = [module.as_fd(), to.as_fd(), stderr.as_fd()];
-    let child = again(spawner, "wasm-compile", stdio);
+    let child = again(spawner, command, [stdin, stdout, stderr.as_fd()]);
     let mut child = child.map_err(|e| Wrong::ours(format!("{e}")))?;
     drop(stderr);
     let patience = Timespec {

@@ -10,14 +10,11 @@ use std::{
     fmt, io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, Once, PoisonError, mpsc},
+    sync::{Arc, Mutex, Once, OnceLock, PoisonError, mpsc},
 };
 
+use crate::wire::{self, Message, Setup};
 pub use crate::wire::{Key, Profile};
-use crate::{
-    engine,
-    wire::{self, Message, Setup},
-};
 pub use compiler::examine;
 use galgo_spawn::FileId;
 pub use modules::{Found, Pending};
@@ -39,8 +36,8 @@ pub struct Settings {
 /// asked for; dropping it ends the worker.
 pub struct Runtime {
     settings: Settings,
-    /// Names the engine that code is for.
-    tag: String,
+    /// Names the engine that code is for, once a process has been asked.
+    tag: OnceLock<String>,
     modules: Mutex<modules::Modules>,
     jobs: Mutex<mpsc::Sender<compiler::Job>>,
     /// Taken by the threads that compile, once they start.
@@ -80,14 +77,10 @@ impl fmt::Debug for Settings {
 
 impl Runtime {
     /// A runtime that has started nothing yet.
-    ///
-    /// # Errors
-    /// wasmtime does not support this machine.
-    pub fn new(settings: Settings) -> Result<Arc<Self>, String> {
-        let engine = engine::compiler().map_err(|e| format!("starting wasmtime: {e:#}"))?;
+    pub fn new(settings: Settings) -> Arc<Self> {
         let (jobs, receiver) = mpsc::channel();
-        Ok(Arc::new(Self {
-            tag: engine::tag(&engine),
+        Arc::new(Self {
+            tag: OnceLock::new(),
             settings,
             modules: Mutex::default(),
             jobs: Mutex::new(jobs),
@@ -95,7 +88,7 @@ impl Runtime {
             link: Mutex::new(None),
             kept: Mutex::default(),
             started: Once::new(),
-        }))
+        })
     }
 
     /// The code of a module, as its file is now (`id`): ready, or being compiled. While a replaced
