@@ -7,7 +7,7 @@ from . import load, measure, site
 from .cell import Cell, Table
 from .tables import grid, markdown, number, servers_in, spread
 
-DRAINED = 0.5  # seconds: a drained row needs no more, and there are many
+DRAINED = 0.3  # seconds: a drained row needs no more, and there are many
 SMALL = ["500 B", "5 KB"]  # wrk reads 8 KB at a time: longer answers are drained
 HUGE = ["10 MB", "100 MB"]  # what a connection costs is lost in them: only kept ones
 MODES = {"kept": "kept alive", "close": "one a connection"}

@@ -30,7 +30,7 @@ SLOW = {"python": 2, "node": 2}
 IDLE_CONNECTIONS = 10_000
 SPARE_DESCRIPTORS = 2_000
 BALLAST_BYTES = 1 << 30
-DRAINED = 0.6  # seconds that big bodies are drained; the last of them are waited for
+DRAINED = 0.5  # seconds that big bodies are drained; the last of them are waited for
 
 LABELS = {
     "bare": "static C, no libc",

@@ -50,7 +50,9 @@ class Runner:
 
     def row(self, cell, number):
         rates = []
-        for server in cell.servers:
+        # Nobody is always first, or always behind the same one.
+        first = number % len(cell.servers)
+        for server in cell.servers[first:] + cell.servers[:first]:
             if server.name not in self.unfit:
                 self.progress.show(f"{cell.table}: {cell.label} · {server.label} · {number + 1}")
                 record = self.measure(cell, server)
