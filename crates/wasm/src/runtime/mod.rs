@@ -26,7 +26,7 @@ pub struct Settings {
     pub cache: PathBuf,
     /// Instances at once.
     pub instances: usize,
-    /// What instances may see; a [`Launch`] names one by its place.
+    /// What instances may see; a [`wire::Run`] names one by its place.
     pub profiles: Vec<Profile>,
     /// Where the operator is told of what happens to the worker.
     pub say: Box<dyn Fn(&str) + Send + Sync>,
