@@ -66,6 +66,22 @@ impl Pace {
         done.inspect(|&n| self.earn(n))
     }
 
+    /// Moves `len` bytes by calls of `some`, which is told how many are left and says how many it moved.
+    pub async fn move_all(
+        &mut self,
+        len: usize,
+        mut some: impl AsyncFnMut(usize) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        let mut left = len;
+        while left > 0 {
+            match self.wait(some(left)).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => left -= n,
+            }
+        }
+        Ok(())
+    }
+
     /// Bytes were moved otherwise than by what [`Pace::wait`] waited for.
     pub fn earn(&mut self, bytes: usize) {
         self.left = self

@@ -109,15 +109,9 @@ impl Stream<'_, '_, '_> {
         };
         self.dropped += out.len() - len;
         let mut size = [0; 20];
-        let (before, after): (&[u8], &[u8]) = match self.framing {
-            Framing::Chunked if len == 0 && !last => (b"", b""),
-            // A probe has sent a `0` already; the last chunk may have more of them.
-            Framing::Chunked if len == 0 => (b"0\r\n\r\n", b""),
-            Framing::Chunked => (
-                chunk_size(&mut size, len),
-                if last { b"\r\n0\r\n\r\n" } else { b"\r\n" },
-            ),
-            _ => (b"", b""),
+        let (before, after) = match self.framing {
+            Framing::Chunked => chunk(&mut size, len, last),
+            _ => (&b""[..], &b""[..]),
         };
         debug_assert!(!probed || self.framing == Framing::Chunked);
         // What is too short has no end that would make a whole of it.
@@ -218,6 +212,17 @@ fn first<'p>(parts: impl Iterator<Item = &'p [u8]>, len: usize) -> impl Iterator
         *left -= part.len();
         Some(part)
     })
+}
+
+/// What stands before and behind `len` bytes in chunks (RFC 9112, 7.1).
+fn chunk(size: &mut [u8; 20], len: usize, last: bool) -> (&[u8], &[u8]) {
+    match (len, last) {
+        (0, false) => (b"", b""),
+        // A probe has sent a `0` already; the last chunk may have more of them.
+        (0, true) => (b"0\r\n\r\n", b""),
+        (_, false) => (chunk_size(size, len), b"\r\n"),
+        (_, true) => (chunk_size(size, len), b"\r\n0\r\n\r\n"),
+    }
 }
 
 fn chunk_size(buf: &mut [u8; 20], n: usize) -> &[u8] {

@@ -215,16 +215,7 @@ impl Program {
         let Some(stdout) = self.stdout.take() else {
             return Ok(());
         };
-        let moved = async {
-            let mut left = len;
-            while left > 0 {
-                match pace.wait(to.splice(&stdout, left)).await? {
-                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    n => left -= n,
-                }
-            }
-            Ok(())
-        };
+        let moved = pace.move_all(len, async |left| to.splice(&stdout, left).await);
         self.during(input, body, std::pin::pin!(moved)).await?;
         self.stdout = Some(stdout);
         Ok(())

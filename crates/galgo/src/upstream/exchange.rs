@@ -2,15 +2,18 @@
 //! at once: both directions, the client, the clocks.
 
 mod gather;
+mod over;
 mod seat;
 
-use std::{io, time::Duration};
+use std::io;
 
 use galgo_proto::{
     Parsed,
-    fcgi::{self, Outcome, reply},
+    fcgi::{self, reply},
 };
-use galgo_spawn::{Exit, Status};
+use galgo_spawn::Exit;
+
+use over::{End, broken, ended};
 
 use super::{
     aside::Aside,
@@ -23,8 +26,7 @@ use crate::{
     relay::{
         clock::Clocks,
         out::Out,
-        process::how,
-        program::{LINGER, SPLICE_LEAST, Turn, Way, send_failed, way},
+        program::{SPLICE_LEAST, Turn, Way, send_failed, way},
         stderr::Lines,
     },
     sock::Sock,
@@ -309,169 +311,6 @@ impl Exchange {
                     self.end(end);
                 }
             }
-        }
-    }
-
-    /// What the end of the connection means.
-    fn closed(&self) -> End {
-        match self.wire {
-            Wire::Scgi => End::Whole { reusable: false },
-            Wire::Fastcgi(_) => End::Broken(Fault::Script(
-                "the application closed the connection before it had ended the request".into(),
-            )),
-        }
-    }
-
-    /// The response is over. The connection may be kept only where nothing at all was wrong.
-    fn end(&mut self, end: End) {
-        self.errors.finish();
-        let Some(link) = self.link.take() else { return };
-        self.exit = match &self.wire {
-            Wire::Fastcgi(reply) if reply.is_over() => link.seat.ended(reply.more()),
-            _ => link.seat.gone(),
-        };
-        match end {
-            End::Whole { reusable: true } if self.sending.is_done() => {
-                self.good = Some(link);
-            }
-            End::Whole { .. } => {}
-            // How an instance ended says it better.
-            End::Broken(fault) if self.exit.is_none() => self.verdict = Some(fault),
-            End::Broken(_) => {}
-        }
-    }
-
-    /// How the instance ended, once it has.
-    pub fn exit(&self) -> Option<Exit> {
-        self.exit
-    }
-
-    /// Output has ended: whether that was the end of a response.
-    pub fn cut(&self) -> Option<Fault> {
-        match self.exit {
-            Some(Exit {
-                status: status @ Status::Signal(_),
-                ..
-            }) => Some(Fault::Script(format!(
-                "the program did not finish its response: it was ended {}",
-                how(status)
-            ))),
-            _ => self.verdict(),
-        }
-    }
-
-    /// The response was sent on, and was one: the connection may serve another request. `done` is told how an
-    /// instance ended.
-    pub fn finish(mut self, done: impl FnOnce(Option<Exit>) + 'static) {
-        if let Some(link) = self.good.take() {
-            link.seat.give_back(link.conn);
-            return done(self.exit);
-        }
-        let patience = match self.run_to_completion {
-            true => self.clocks.total_left(),
-            false => LINGER,
-        };
-        self.leave(patience, done);
-    }
-
-    /// Gives the request up: the application is told, and the connection closed.
-    pub fn abandon(self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
-        let patience = match client_left && self.run_to_completion {
-            true => self.clocks.total_left(),
-            false => Duration::ZERO,
-        };
-        self.leave(patience, done);
-    }
-
-    /// Nobody wants what still comes. An instance has `patience` to end by itself, in the background.
-    fn leave(mut self, patience: Duration, done: impl FnOnce(Option<Exit>) + 'static) {
-        let Some(link) = &self.link else {
-            return done(self.exit);
-        };
-        if link.seat.waits() {
-            tokio::task::spawn_local(async move {
-                self.see_out(patience).await;
-                if let Some(link) = self.good.take() {
-                    link.seat.give_back(link.conn);
-                }
-                done(self.exit);
-            });
-            return;
-        }
-        if matches!(self.wire, Wire::Fastcgi(_)) && self.sending.is_between() {
-            // Who does not take these few bytes sees the connection close.
-            let _ = link.conn.try_write(&fcgi::abort(ID));
-        }
-        self.errors.finish();
-        done(None);
-    }
-
-    /// The response is none. Gives an instance a moment to end and to say why, unless it must `end` at once.
-    pub async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
-        if self.link.as_ref().is_some_and(|link| link.seat.waits()) {
-            let patience = if end { Duration::ZERO } else { LINGER };
-            self.see_out(patience).await;
-        }
-        (self.exit, self.stderr_tail())
-    }
-
-    /// Waits until an instance has ended; after `patience` it is told to.
-    async fn see_out(&mut self, patience: Duration) {
-        let ends_input = match &self.link {
-            Some(link) => self.sending.cut(&link.conn),
-            None => return,
-        };
-        if ends_input && tokio::time::timeout(patience, self.discard()).await.is_ok() {
-            return;
-        }
-        if let Some(link) = &self.link {
-            let _ = rustix::net::shutdown(&link.conn, rustix::net::Shutdown::Write);
-            let _ = tokio::time::timeout(LINGER, self.discard()).await;
-        }
-        self.good = None;
-    }
-
-    async fn discard(&mut self) {
-        while let Some(link) = &self.link {
-            self.out.clear();
-            let read = link.conn.read_later(self.out.buffer()).await;
-            self.receive(read);
-        }
-    }
-}
-
-/// How a response ended.
-enum End {
-    /// As it should.
-    Whole { reusable: bool },
-    /// With this.
-    Broken(Fault),
-}
-
-fn broken(e: &io::Error) -> End {
-    End::Broken(Fault::Script(format!(
-        "the connection to the application broke: {e}"
-    )))
-}
-
-fn ended(outcome: Outcome, rest: &[u8]) -> End {
-    let script = |words: &str| End::Broken(Fault::Script(words.into()));
-    match outcome {
-        // Bytes behind the end are nobody's answer.
-        Outcome::Complete => End::Whole {
-            reusable: rest.is_empty(),
-        },
-        Outcome::Overloaded => {
-            End::Broken(Fault::Busy("the application says that it is overloaded"))
-        }
-        Outcome::CannotMultiplex => {
-            script("the application says that it is busy with another request on this connection")
-        }
-        Outcome::UnknownRole => script(
-            "the application says that it does not do what it is asked for (FCGI_UNKNOWN_ROLE)",
-        ),
-        Outcome::Other(_) => {
-            script("the application ended the request with a status that FastCGI does not know")
         }
     }
 }

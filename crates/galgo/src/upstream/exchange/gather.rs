@@ -2,7 +2,11 @@
 
 use std::io;
 
-use super::{End, Errors, Exchange, Wire, broken, decode, tend};
+use super::{
+    Errors, Exchange, Wire, decode,
+    over::{End, broken},
+    tend,
+};
 use crate::{
     conn::input::{Input, RequestBody},
     fault::Fault,
@@ -87,16 +91,7 @@ impl Exchange {
         let Some(mut aside) = self.aside.take() else {
             return Ok(());
         };
-        let moved = async {
-            let mut left = len;
-            while left > 0 {
-                match pace.wait(aside.empty(to, left)).await? {
-                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    n => left -= n,
-                }
-            }
-            Ok(())
-        };
+        let moved = pace.move_all(len, async |left| aside.empty(to, left).await);
         self.during(input, body, std::pin::pin!(moved)).await?;
         self.aside = Some(aside);
         Ok(())
