@@ -1,8 +1,9 @@
 //! curl, as the client.
 
 use std::{
-    io::Write,
-    process::{Command, Stdio},
+    io::{BufRead, BufReader, Read, Write},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
 };
 
 use crate::PATIENCE;
@@ -99,5 +100,40 @@ pub(crate) fn curl_with(args: &[&str], input: &[u8]) -> Reply {
         status,
         head: head.to_owned(),
         body: output.stdout,
+    }
+}
+
+/// A request whose program stands still behind the first line of its response, until it can read a pipe.
+pub(crate) struct Begun {
+    client: Child,
+    stdout: BufReader<ChildStdout>,
+    /// What came meanwhile.
+    pub(crate) first: String,
+}
+
+impl Begun {
+    pub(crate) fn ask(url: &str) -> Self {
+        let mut client = command()
+            .args(["-N", url])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(client.stdout.take().unwrap());
+        let mut first = String::new();
+        stdout.read_line(&mut first).unwrap();
+        Self {
+            client,
+            stdout,
+            first,
+        }
+    }
+
+    /// Writes `words` to the pipe; returns the rest of the response.
+    pub(crate) fn go_on(mut self, pipe: &Path, words: &str) -> String {
+        std::fs::write(pipe, words).unwrap();
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        assert!(self.client.wait().unwrap().success());
+        rest
     }
 }

@@ -1,14 +1,9 @@
 //! A Flask site through wsgiref's CGIHandler: docs/recipes/flask.md.
 
-use std::{
-    fs::OpenOptions,
-    io::{BufRead, BufReader, Read, Write},
-    path::PathBuf,
-    process::Stdio,
-};
+use std::path::PathBuf;
 
 use crate::{
-    curl::{self, curl},
+    curl::{Begun, curl},
     recipe::block,
     repository::{noise, sha256},
     site::{Server, Site, needed, root},
@@ -90,25 +85,12 @@ fn path_outside_ascii() {
 #[test]
 fn generator_streams() {
     let server = serve();
-    let mut client = curl::command()
-        .args(["-N", &server.url(&format!("{SITE}/stream"))])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdout = BufReader::new(client.stdout.take().unwrap());
-    let mut line = String::new();
-    stdout.read_line(&mut line).unwrap();
-    assert_eq!(line, "first\n");
-    let mut go_on = OpenOptions::new()
-        .write(true)
-        .open(server.site.path("go-on"))
-        .unwrap();
-    go_on.write_all(b"went on\n").unwrap();
-    drop(go_on);
-    let mut rest = String::new();
-    stdout.read_to_string(&mut rest).unwrap();
-    assert_eq!(rest, "went on\nlast\n");
-    assert!(client.wait().unwrap().success());
+    let begun = Begun::ask(&server.url(&format!("{SITE}/stream")));
+    assert_eq!(begun.first, "first\n");
+    assert_eq!(
+        begun.go_on(&server.site.path("go-on"), "went on\n"),
+        "went on\nlast\n"
+    );
 }
 
 #[test]

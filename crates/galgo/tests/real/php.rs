@@ -1,13 +1,7 @@
 //! php-cgi by the ending of the file: docs/recipes/php.md.
 
-use std::{
-    fs::OpenOptions,
-    io::{BufRead, BufReader, Read, Write},
-    process::Stdio,
-};
-
 use crate::{
-    curl::{self, curl, curl_with},
+    curl::{Begun, curl, curl_with},
     recipe::block,
     repository::{noise, sha256},
     site::{Server, Site, needed},
@@ -134,22 +128,9 @@ fn flush_sends_at_once() {
         fifo.display()
     );
     let server = serve_site(site, &page);
-    let mut client = curl::command()
-        .args(["-N", &server.url(PAGE)])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdout = BufReader::new(client.stdout.take().unwrap());
-    let mut line = String::new();
-    stdout.read_line(&mut line).unwrap();
-    assert_eq!(line, "first\n");
-    let mut go_on = OpenOptions::new().write(true).open(fifo).unwrap();
-    go_on.write_all(b"went on\n").unwrap();
-    drop(go_on);
-    let mut rest = String::new();
-    stdout.read_to_string(&mut rest).unwrap();
-    assert_eq!(rest, "went on\nlast\n");
-    assert!(client.wait().unwrap().success());
+    let begun = Begun::ask(&server.url(PAGE));
+    assert_eq!(begun.first, "first\n");
+    assert_eq!(begun.go_on(&fifo, "went on\n"), "went on\nlast\n");
 }
 
 #[test]

@@ -2,8 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    io::{BufRead, BufReader, Read},
-    process::{ChildStdout, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    curl::{self, curl},
+    curl::{Begun, curl},
     fastcgi::{WORKED, crew, load, pids_of},
     processes::{mark, wait_until},
     site::{Server, Site, needed},
@@ -35,10 +33,9 @@ fn all(mark: &str) -> BTreeSet<u32> {
     pids_of(mark).into_iter().collect()
 }
 
-/// A request that stays until `go on` is written to the pipe; the worker that has it.
+/// A request that stays until its pipe is written to; the worker that has it.
 struct Waiting {
-    client: std::process::Child,
-    stdout: BufReader<ChildStdout>,
+    begun: Begun,
     fifo: std::path::PathBuf,
     worker: u32,
 }
@@ -46,31 +43,18 @@ struct Waiting {
 impl Waiting {
     fn begin(server: &Server) -> Self {
         let fifo = server.site.fifo("go-on");
-        let url = server.url(&format!("/app/wait.php?fifo={}", fifo.display()));
-        let mut client = curl::command()
-            .args(["-N", &url])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdout = BufReader::new(client.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        let worker = line.trim().parse().unwrap();
+        let begun = Begun::ask(&server.url(&format!("/app/wait.php?fifo={}", fifo.display())));
+        let worker = begun.first.trim().parse().unwrap();
         Self {
-            client,
-            stdout,
+            begun,
             fifo,
             worker,
         }
     }
 
     /// Lets it go on; returns the rest of its response.
-    fn end(mut self) -> String {
-        std::fs::write(&self.fifo, "went on ").unwrap();
-        let mut rest = String::new();
-        self.stdout.read_to_string(&mut rest).unwrap();
-        assert!(self.client.wait().unwrap().success());
-        rest
+    fn end(self) -> String {
+        self.begun.go_on(&self.fifo, "went on ")
     }
 }
 

@@ -1,8 +1,10 @@
 //! Applications that stay, in the languages and with the libraries they are written in.
 
+mod crews;
+mod libraries;
+
 use std::{
-    fs::OpenOptions,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Read},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -15,7 +17,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    curl::{self, curl, curl_with},
+    curl::{self, Begun, curl, curl_with},
     processes::{MARK, mark, marked, wait_until},
     recipe::block,
     repository::{noise, sha256},
@@ -264,22 +266,9 @@ fn php_flush_sends_at_once() {
     both(page, |server| {
         let fifo = server.site.fifo("go-on");
         let url = server.url(&format!("{PAGE}?fifo={}", fifo.display()));
-        let mut client = curl::command()
-            .args(["-N", &url])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdout = BufReader::new(client.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        assert_eq!(line, "first\n");
-        let mut go_on = OpenOptions::new().write(true).open(&fifo).unwrap();
-        go_on.write_all(b"went on\n").unwrap();
-        drop(go_on);
-        let mut rest = String::new();
-        stdout.read_to_string(&mut rest).unwrap();
-        assert_eq!(rest, "went on\nlast\n");
-        assert!(client.wait().unwrap().success());
+        let begun = Begun::ask(&url);
+        assert_eq!(begun.first, "first\n");
+        assert_eq!(begun.go_on(&fifo, "went on\n"), "went on\nlast\n");
     });
 }
 
@@ -397,232 +386,3 @@ pub(crate) fn crew(
 }
 
 pub(crate) const WORKED: &str = "/app/page.php";
-
-/// One process a worker, replaced after so many requests, while it is asked all the time; ended with the server.
-#[test]
-fn workers_are_replaced_one_by_one() {
-    let site = Site::new();
-    let mark = mark("replaced");
-    let config = crew(&site, "/usr/bin/php-cgi", 2, 5, &mark);
-    let server = site.serve(&config);
-    curl(&[&server.url(WORKED)]).ok();
-    wait_until("two workers", || pids_of(&mark).len() == 2);
-    let stop = Arc::new(AtomicBool::new(false));
-    let loads = [(); 3].map(|()| load(server.url(WORKED), stop.clone()));
-    let mut seen = std::collections::BTreeSet::new();
-    wait_until("the fifth generation", || {
-        seen.insert(curl(&[&server.url(WORKED)]).ok().text());
-        seen.len() >= 10
-    });
-    stop.store(true, Ordering::Relaxed);
-    loads
-        .into_iter()
-        .for_each(|l| assert!(l.join().unwrap() > 0));
-    wait_until("two workers again", || pids_of(&mark).len() == 2);
-    drop(server);
-    assert_eq!(marked(&mark), Vec::<String>::new());
-}
-
-/// Who is killed can end nobody; the workers end all the same.
-#[test]
-fn workers_do_not_outlive_a_server_that_is_killed() {
-    let site = Site::new();
-    let mark = mark("killed");
-    let config = crew(&site, "/usr/bin/php-cgi", 2, 0, &mark);
-    let mut server = site.serve(&config);
-    curl(&[&server.url(WORKED)]).ok();
-    wait_until("two workers", || pids_of(&mark).len() == 2);
-    server.kill();
-    wait_until("their end", || pids_of(&mark).is_empty());
-}
-
-/// A worker that dies is followed by another, and says how it died.
-#[test]
-fn a_worker_that_dies_is_followed_by_another() {
-    let site = Site::new();
-    let mark = mark("dies");
-    let config = crew(&site, "/usr/bin/php-cgi", 1, 0, &mark);
-    let server = site.serve(&config);
-    let first = curl(&[&server.url(WORKED)]).ok().text();
-    let pid = Pid::from_raw(first.parse().unwrap()).unwrap();
-    kill_process(pid, Signal::KILL).unwrap();
-    let second = curl(&[&server.url(WORKED)]).ok().text();
-    assert_ne!(first, second);
-    server.wait_for_log("it ended by signal 9");
-}
-
-/// The program is a script here, which an upgrade replaces.
-#[test]
-fn workers_are_replaced_when_their_program_changes() {
-    let site = Site::new();
-    let mark = mark("changes");
-    site.program("run", "#!/bin/sh\nGENERATION=1 exec /usr/bin/php-cgi\n");
-    let run = site.path("cgi-bin/run");
-    let config = crew(&site, &run.display().to_string(), 2, 0, &mark);
-    site.file("php/page.php", "<?php echo getenv('GENERATION');");
-    let server = site.serve(&config);
-    assert_eq!(curl(&[&server.url(WORKED)]).ok().text(), "1");
-    let stop = Arc::new(AtomicBool::new(false));
-    let load = load(server.url(WORKED), stop.clone());
-    let new = server.site.path("cgi-bin/new");
-    server
-        .site
-        .program("new", "#!/bin/sh\nGENERATION=22 exec /usr/bin/php-cgi\n");
-    std::fs::rename(new, run).unwrap();
-    wait_until("the second generation everywhere", || {
-        (0..4).all(|_| curl(&[&server.url(WORKED)]).ok().text() == "22")
-    });
-    stop.store(true, Ordering::Relaxed);
-    load.join().unwrap();
-}
-
-/// What cannot run is said, tried again now and then, and answered with 502 at once.
-#[test]
-fn workers_that_end_at_once() {
-    let site = Site::new();
-    let mark = mark("at-once");
-    site.program("run", "#!/bin/sh\necho 'no database' >&2\nexit 3\n");
-    let run = site.path("cgi-bin/run");
-    let config = crew(&site, &run.display().to_string(), 2, 0, &mark);
-    let server = site.serve(&config);
-    server.wait_for_log("no database");
-    server.wait_for_log("it ended with status 3");
-    // Who waits already is told, too; whoever comes later without waiting.
-    wait_until("the reason", || {
-        curl(&[&server.url(WORKED)]).is(502);
-        server
-            .log()
-            .contains("its workers end as soon as they are started")
-    });
-}
-
-const C: &str = r#"
-#include <fcgi_stdio.h>
-#include <stdlib.h>
-int main(void) {
-  while (FCGI_Accept() >= 0) {
-    const char *length = getenv("CONTENT_LENGTH");
-    long n = length ? atol(length) : 0, sum = 0;
-    for (long i = 0; i < n; i++) sum += getchar();
-    fprintf(stderr, "a note from C\n");
-    printf("Content-Type: text/plain\r\n\r\n%s %s %ld\n", getenv("REQUEST_METHOD"), getenv("PATH_INFO"), sum);
-    long most = atol(getenv("QUERY_STRING"));
-    for (long i = 0; i < most; i++) putchar('a' + i % 26);
-  }
-}
-"#;
-
-/// libfcgi, as workers of galgo's own: what it says at every length, and in both directions.
-#[test]
-fn c_with_libfcgi() {
-    let site = Site::new();
-    let source = site.file("app.c", C);
-    let app = site.path("app");
-    needed("/usr/include/fcgi_stdio.h");
-    let cc = Command::new("cc")
-        .arg("-o")
-        .arg(&app)
-        .arg(source)
-        .arg("-lfcgi")
-        .status();
-    assert!(cc.unwrap().success());
-    let config = format!(
-        "[[route]]\npath = \"/app\"\nfastcgi = {{ run = [\"{}\"], workers = 2 }}\n",
-        app.display()
-    );
-    let server = site.serve(&config);
-    for n in [
-        0, 1, 7, 8, 8183, 8184, 8185, 65_527, 65_535, 65_536, 65_537, 5_000_000,
-    ] {
-        let reply = curl(&[&server.url(&format!("/app/x?{n}"))]).ok();
-        let body = "abcdefghijklmnopqrstuvwxyz".bytes().cycle().take(n);
-        let expected: Vec<_> = b"GET /x 0\n".iter().copied().chain(body).collect();
-        assert!(reply.body == expected, "{n}: {} bytes", reply.body.len());
-    }
-    for n in [1, 8, 65_527, 65_528, 65_529, 65_536, 3_000_000] {
-        let reply = curl_with(
-            &["--data-binary", "@-", &server.url("/app/y?0")],
-            &vec![1; n],
-        )
-        .ok();
-        assert_eq!(reply.text(), format!("POST /y {n}\n"));
-    }
-    server.wait_for_log("a note from C");
-}
-
-const PERL: &str = r#"
-use FCGI;
-my $socket = FCGI::OpenSocket($ARGV[0], 5);
-my $request = FCGI::Request(\*STDIN, \*STDOUT, \*STDERR, \%ENV, $socket);
-while ($request->Accept() >= 0) {
-  my $body = do { local $/; <STDIN> } // '';
-  print "Content-Type: text/plain\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n\r\n",
-    "$ENV{REQUEST_METHOD} $ENV{SCRIPT_NAME} $ENV{PATH_INFO} ", length $body, "\n";
-}
-"#;
-
-#[test]
-fn perl_with_fcgi_pm() {
-    let site = Site::new();
-    let (source, socket) = (site.file("app.pl", PERL), site.path("app.sock"));
-    let mut command = Command::new("perl");
-    let _application = Application::start(command.arg(source).arg(&socket), &socket);
-    let config = "[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nkeep_connections = 1\n";
-    let server = site.serve(config);
-    for n in [0, 5, 70_000, 2_000_000] {
-        let args = ["--data-binary", "@-", &server.url("/app/a%20b")];
-        let reply = curl_with(&args, &vec![b'x'; n]).ok();
-        assert_eq!(reply.text(), format!("POST /app /a b {n}\n"));
-        assert_eq!(reply.fields("Set-Cookie"), ["a=1", "b=2"]);
-        // A request that may be repeated, over the connection that was kept.
-        let reply = curl(&[&server.url("/app/c")]).ok();
-        assert_eq!(reply.text(), "GET /app /c 0\n");
-    }
-}
-
-const PYTHON: &str = r#"
-import importlib, sys
-def app(environ, start_response):
-    body = environ['wsgi.input'].read(int(environ.get('CONTENT_LENGTH') or 0))
-    start_response('201 Made', [('Content-Type', 'text/plain')])
-    names = 'REQUEST_METHOD', 'SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING'
-    yield ' '.join(environ[n] for n in names).encode() + b' %d\n' % len(body)
-    for i in range(3):
-        yield b'x' * 100000
-server = importlib.import_module('flup.server.' + sys.argv[1]).WSGIServer
-server(app, bindAddress=sys.argv[2]).run()
-"#;
-
-fn python(module: &str, key: &str) {
-    let site = Site::new();
-    let (source, socket) = (site.file("app.py", PYTHON), site.path("app.sock"));
-    let mut command = Command::new(needed(root().join(".build/venv/bin/python")));
-    command.arg(source).arg(module).arg(&socket);
-    let _application = Application::start(&mut command, &socket);
-    let config = format!("[[route]]\npath = \"/app\"\n{key} = \"unix:app.sock\"\n");
-    let server = site.serve(&config);
-    let rest = "x".repeat(300_000);
-    for n in [0, 5, 2_000_000] {
-        let args = ["--data-binary", "@-", &server.url("/app/a%20b?c=d")];
-        let body = vec![b'x'; n];
-        let reply = curl_with(&args, &body).is(201);
-        assert_eq!(reply.text(), format!("POST /app /a b c=d {n}\n{rest}"));
-        if key == "scgi" {
-            let chunked = ["-H", "Transfer-Encoding: chunked"];
-            let reply = curl_with(&[&chunked[..], &args].concat(), &body).is(201);
-            assert_eq!(reply.text(), format!("POST /app /a b c=d {n}\n{rest}"));
-        }
-    }
-    let reply = curl(&[&server.url("/app?q")]).is(201);
-    assert_eq!(reply.text(), format!("GET /app  q 0\n{rest}"));
-}
-
-#[test]
-fn python_with_flup_over_fastcgi() {
-    python("fcgi", "fastcgi");
-}
-
-#[test]
-fn python_with_flup_over_scgi() {
-    python("scgi", "scgi");
-}

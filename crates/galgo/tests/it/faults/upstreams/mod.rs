@@ -1,0 +1,428 @@
+//! Applications that speak FastCGI wrongly, too little, too late or not at all. Whatever they did, their
+//! connection never serves another request.
+
+mod others;
+
+use std::{os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
+
+use galgo_proto::fcgi::{Kind, Outcome};
+
+use crate::harness::{
+    End, Server, Site, Test,
+    upstream::{Application, document, ended, hear, hear_params, hold, record, say, stdout},
+};
+
+/// What the client sees.
+#[derive(Debug, Clone, Copy)]
+enum Then {
+    /// An error page.
+    Page(u16),
+    /// This much of a body, visibly cut.
+    Cut(&'static str),
+    /// A whole body.
+    Whole(&'static str),
+}
+use Then::{Cut, Page, Whole};
+
+struct Row {
+    name: &'static str,
+    answer: Box<dyn Fn(&mut UnixStream) + Send + Sync>,
+    /// What is said once the client has received what was said before, and whether the connection closes then.
+    more: Vec<u8>,
+    closes: bool,
+    then: Then,
+    outcome: &'static str,
+    says: &'static str,
+}
+
+/// Hears the request out and sends `bytes`; the connection stays open.
+fn sends(
+    name: &'static str,
+    bytes: Vec<Vec<u8>>,
+    then: Then,
+    outcome: &'static str,
+    says: &'static str,
+) -> Row {
+    let bytes = bytes.concat();
+    let answer = move |stream: &mut UnixStream| {
+        hear(stream);
+        say(stream, &bytes);
+    };
+    row(name, answer, then, outcome, says)
+}
+
+/// The same, but closes the connection then.
+fn dies(name: &'static str, bytes: Vec<Vec<u8>>, then: Then, says: &'static str) -> Row {
+    Row {
+        closes: true,
+        ..sends(name, bytes, then, "script_error", says)
+    }
+}
+
+fn row(
+    name: &'static str,
+    answer: impl Fn(&mut UnixStream) + Send + Sync + 'static,
+    then: Then,
+    outcome: &'static str,
+    says: &'static str,
+) -> Row {
+    Row {
+        name,
+        answer: Box::new(answer),
+        more: Vec::new(),
+        closes: false,
+        then,
+        outcome,
+        says,
+    }
+}
+
+/// Goes on with `more` once the client has what came before.
+fn then(row: Row, more: Vec<Vec<u8>>) -> Row {
+    Row {
+        more: more.concat(),
+        ..row
+    }
+}
+
+/// Sends a head and a piece of the body.
+fn cut(name: &'static str, outcome: &'static str, says: &'static str) -> Row {
+    sends(name, vec![head(), stdout("abc")], Cut("abc"), outcome, says)
+}
+
+/// The same, with a length that is never reached.
+fn promised(name: &'static str) -> Row {
+    let head = "Content-Type: a/b\nContent-Length: 9\n\nabc";
+    let says = "Content-Length 9";
+    sends(name, vec![stdout(head)], Cut("abc"), "script_error", says)
+}
+
+fn closing(row: Row) -> Row {
+    Row {
+        closes: true,
+        ..row
+    }
+}
+
+const CLOSED: &str = "closed the connection before it had ended the request";
+const WRONG: &str = "does not speak FastCGI as it should";
+
+fn head() -> Vec<u8> {
+    stdout("Content-Type: text/plain\n\n")
+}
+
+fn framing() -> Vec<Row> {
+    let bad =
+        |name, bytes: Vec<u8>, says| sends(name, vec![bytes], Page(502), "script_error", says);
+    vec![
+        bad(
+            "a_wrong_id",
+            record(Kind::Stdout, 2, "Content-Type: a/b\n\nsecret", 0),
+            "not made",
+        ),
+        bad(
+            "the_management_id",
+            record(Kind::Stdout, 0, "Content-Type: a/b\n\n", 0),
+            "not made",
+        ),
+        bad(
+            "an_unknown_type",
+            record(Kind::Other(12), 1, "x", 0),
+            "do not send",
+        ),
+        bad(
+            "an_unknown_management_type",
+            record(Kind::Other(99), 0, "x", 0),
+            WRONG,
+        ),
+        bad(
+            "values_that_nobody_asked_for",
+            record(Kind::GetValuesResult, 0, "", 0),
+            WRONG,
+        ),
+        bad(
+            "a_request",
+            record(Kind::Begin, 1, [0; 8], 0),
+            "do not send",
+        ),
+        bad(
+            "another_version",
+            [&[2][..], &head()[1..]].concat(),
+            "version 2",
+        ),
+        bad(
+            "garbage",
+            b"HTTP/1.1 200 OK\r\n\r\nhello".to_vec(),
+            "version 72",
+        ),
+        bad("a_short_end", record(Kind::End, 1, [0; 7], 0), "8 bytes"),
+        bad(
+            "an_end_before_anything",
+            ended(Outcome::Complete),
+            "printed nothing",
+        ),
+        bad(
+            "an_end_within_the_head",
+            [stdout("Content-Type: a/b\n"), ended(Outcome::Complete)].concat(),
+            "no empty line",
+        ),
+        then(
+            cut("garbage_in_the_body", "script_error", WRONG),
+            vec![b"garbage, and more".to_vec()],
+        ),
+        then(
+            cut(
+                "output_behind_its_end",
+                "script_error",
+                "output goes on behind its end",
+            ),
+            vec![stdout(""), stdout("def")],
+        ),
+        then(
+            promised("an_end_before_the_promised_length"),
+            vec![ended(Outcome::Complete)],
+        ),
+        sends(
+            "bytes_behind_the_end",
+            vec![document("fine"), b"x".to_vec()],
+            Whole("fine"),
+            "ok",
+            "",
+        ),
+        sends(
+            "padding_of_255",
+            vec![
+                record(Kind::Stdout, 1, "Content-Type: a/b\n", 255),
+                record(Kind::Stderr, 1, "a note\x1b[31m\n", 255),
+                record(Kind::Stdout, 1, "\nfine", 255),
+                record(Kind::Stdout, 1, "", 255),
+                record(Kind::End, 1, [0; 8], 255),
+                b"x".to_vec(),
+            ],
+            Whole("fine"),
+            "ok",
+            "a note\\u{1b}[31m",
+        ),
+    ]
+}
+
+fn ends() -> Vec<Row> {
+    let says = |name, outcome, status, word, words| {
+        sends(name, vec![ended(outcome)], Page(status), word, words)
+    };
+    vec![
+        says("overloaded", Outcome::Overloaded, 503, "busy", "overloaded"),
+        says(
+            "cannot_multiplex",
+            Outcome::CannotMultiplex,
+            502,
+            "script_error",
+            "another request",
+        ),
+        says(
+            "unknown_role",
+            Outcome::UnknownRole,
+            502,
+            "script_error",
+            "FCGI_UNKNOWN_ROLE",
+        ),
+        says(
+            "an_unknown_status",
+            Outcome::Other(77),
+            502,
+            "script_error",
+            "does not know",
+        ),
+        then(
+            cut("overloaded_in_the_body", "busy", "overloaded"),
+            vec![ended(Outcome::Overloaded)],
+        ),
+        dies("dies_at_once", vec![], Page(502), CLOSED),
+        dies(
+            "dies_within_a_header",
+            vec![head()[..5].to_vec()],
+            Page(502),
+            CLOSED,
+        ),
+        dies(
+            "dies_within_the_head",
+            vec![stdout("Content-Type: a/b\n")],
+            Page(502),
+            CLOSED,
+        ),
+        then(
+            closing(cut("dies_within_the_body", "script_error", CLOSED)),
+            vec![],
+        ),
+        then(
+            closing(cut("dies_within_a_record", "script_error", CLOSED)),
+            vec![stdout("def")[..5].to_vec()],
+        ),
+        then(
+            closing(promised("dies_within_a_body_of_known_length")),
+            vec![],
+        ),
+        then(
+            closing(cut("dies_behind_the_end_of_output", "script_error", CLOSED)),
+            vec![stdout("")],
+        ),
+    ]
+}
+
+fn slow() -> Vec<Row> {
+    let drip = |stream: &mut UnixStream| {
+        hear(stream);
+        for byte in head() {
+            say(stream, [byte]);
+            thread::sleep(Duration::from_secs(1));
+        }
+    };
+    let split = |stream: &mut UnixStream| {
+        hear(stream);
+        for byte in document("fine").into_iter().chain([b'x']) {
+            say(stream, [byte]);
+        }
+        hold(stream);
+    };
+    vec![
+        sends(
+            "silence",
+            vec![],
+            Page(504),
+            "script_timeout",
+            "first_byte_timeout",
+        ),
+        row(
+            "one_byte_a_second",
+            drip,
+            Page(504),
+            "script_timeout",
+            "first_byte_timeout",
+        ),
+        sends(
+            "silence_within_the_body",
+            vec![head(), stdout("abc")],
+            Cut("abc"),
+            "script_timeout",
+            "idle_timeout",
+        ),
+        sends(
+            "an_end_that_never_comes",
+            vec![head(), stdout("abc"), stdout("")],
+            Cut("abc"),
+            "script_timeout",
+            "idle_timeout",
+        ),
+        row(
+            "records_split_at_every_byte",
+            split,
+            Whole("fine"),
+            "ok",
+            "",
+        ),
+        row(
+            "never_reads",
+            hold_silently,
+            Page(504),
+            "script_timeout",
+            "first_byte_timeout",
+        ),
+    ]
+}
+
+/// Takes the connection and reads nothing until the other side has gone.
+fn hold_silently(stream: &mut UnixStream) {
+    let mut fds = [rustix::event::PollFd::new(
+        &*stream,
+        rustix::event::PollFlags::RDHUP,
+    )];
+    let _ = rustix::event::poll(&mut fds, None);
+}
+
+/// The tests of this module.
+pub fn tests() -> Vec<Test> {
+    let rows = [framing(), ends(), slow()];
+    let mut tests: Vec<_> = rows
+        .into_iter()
+        .flatten()
+        .map(|row| {
+            let row = Arc::new(row);
+            Test::new(module_path!(), row.name, move || hostile(row.clone()))
+        })
+        .collect();
+    tests.extend(others::tests());
+    tests
+}
+
+const ROUTE: &str =
+    "[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nkeep_connections = 8\n";
+
+fn site(
+    answer: impl Fn(usize, &mut UnixStream) + Send + Sync + 'static,
+    keys: &str,
+) -> (Application, Server) {
+    let site = Site::new().table(&format!("{ROUTE}{keys}"));
+    let application = Application::start(site.path(), answer);
+    (application, site.start())
+}
+
+/// With one event loop: a connection is kept there before the next request is looked at, and not a moment later.
+fn one_worker(
+    answer: impl Fn(usize, &mut UnixStream) + Send + Sync + 'static,
+) -> (Application, Server) {
+    let site = Site::new().top("workers = 1").table(ROUTE);
+    let application = Application::start(site.path(), answer);
+    (application, site.start())
+}
+
+fn hostile(row: Arc<Row>) {
+    let own = row.clone();
+    let (seen, wait) = std::sync::mpsc::channel();
+    let wait = std::sync::Mutex::new(wait);
+    let answer = move |n: usize, stream: &mut UnixStream| {
+        if n > 0 {
+            hear(stream);
+            // Complete, and not to be kept: so that no descriptor stays.
+            say(stream, [document("next"), b"x".to_vec()].concat());
+            return hold(stream);
+        }
+        (own.answer)(stream);
+        if let Cut(_) = own.then {
+            wait.lock().unwrap().recv().unwrap();
+            say(stream, &own.more);
+        }
+        if !own.closes {
+            hold(stream);
+        }
+    };
+    let clocks = "first_byte_timeout = \"2s\"\nidle_timeout = \"1s\"\n";
+    let (application, server) = site(answer, clocks);
+    let watch = server.watch();
+    let mut client = server.connect();
+    client.get("/app");
+    match row.then {
+        Page(status) => {
+            let reply = client.reply();
+            assert_eq!((reply.status, reply.end), (status, End::Whole), "{reply:?}");
+            assert!(!reply.text().contains("secret"));
+        }
+        Cut(body) => {
+            assert_eq!(client.head().status, 200);
+            assert!(client.until(body.as_bytes()).is_some());
+            seen.send(()).unwrap();
+            let rest = client.rest();
+            assert!(!rest.ends_with(b"0\r\n\r\n"), "{rest:?}");
+            assert!(rest.is_empty() || rest == b"\r\n", "{rest:?}");
+        }
+        Whole(body) => {
+            let reply = client.reply();
+            assert_eq!((reply.text().as_str(), reply.end), (body, End::Whole));
+        }
+    }
+    drop(client);
+    server.says(row.says);
+    let next = server.get("/app");
+    assert_eq!((next.status, next.text()), (200, "next".into()));
+    assert_eq!(application.accepted(), 2, "the connection was used again");
+    watch.after(&[row.outcome, "ok"]);
+}

@@ -1,0 +1,224 @@
+//! How requests and connections of a front end.
+
+use super::*;
+
+list![
+    a_front_that_leaves_ends_the_program,
+    a_cut_response_looks_cut,
+    the_front_is_told_the_exit_status,
+    one_request_at_a_time_on_a_connection,
+    several_connections_at_once,
+    a_request_split_at_every_byte,
+];
+
+fn a_front_that_leaves_ends_the_program() {
+    for deaf in ["", "deaf&"] {
+        let (server, fcgi, scgi) = serve(Site::new().defaults("kill_grace = \"100ms\""));
+        let watch = server.watch();
+        let silent = format!("/cgi-bin/t?{deaf}touch=on&head&out=a&hang");
+        let full = request(1, true, &params("GET", &silent, &[]), b"");
+        let leave = |front: &mut Front, how: usize| match how {
+            0 => front.send(record(ABORT, 1, b"", 0)),
+            1 => front.0.shutdown(Shutdown::Write).unwrap(),
+            _ => front.0.shutdown(Shutdown::Both).unwrap(),
+        };
+        for how in 0..3 {
+            let mut front = Front::connect(&fcgi);
+            front.send(&full);
+            server.wait_for("on");
+            std::fs::remove_file(server.mark("on")).unwrap();
+            leave(&mut front, how);
+            assert!(front.reply(1).end.is_none());
+        }
+        let mut front = Front::connect(&scgi);
+        front.send(scgi_head("GET", &silent, "0"));
+        server.wait_for("on");
+        leave(&mut front, 2);
+        // While its body is still to come.
+        let mut front = Front::connect(&fcgi);
+        let all = request(
+            1,
+            false,
+            &params("POST", "/cgi-bin/t?head&echo", &[("CONTENT_LENGTH", "9")]),
+            b"123456789",
+        );
+        front.send(&all[..all.len() - 280]);
+        drop(front);
+        watch.after(&["client_gone"; 5]);
+    }
+}
+
+/// A cut response has no END_REQUEST.
+fn a_cut_response_looks_cut() {
+    let (server, fcgi, _) = serve(Site::new());
+    let watch = server.watch();
+    let short = format!(
+        "out={}&out=abc",
+        encode("Content-Type: a/b\nContent-Length: 9\n\n")
+    );
+    for steps in [
+        "head&fill=100000&die=9",
+        "head&out=a&touch=x&die=11",
+        &short,
+    ] {
+        let mut front = Front::connect(&fcgi);
+        front.send(request(
+            1,
+            true,
+            &params("GET", &format!("/cgi-bin/t?{steps}"), &[]),
+            b"",
+        ));
+        let reply = front.reply(1);
+        // What died before anything was sent is a 502.
+        assert!(
+            reply.end.is_none() || reply.head.starts_with("Status: 502"),
+            "{steps}: {reply:?}"
+        );
+    }
+    watch.after(&["script_error"; 3]);
+}
+
+/// Whatever marks the end of the body.
+fn the_front_is_told_the_exit_status() {
+    let (server, fcgi, _) = serve(Site::new());
+    let watch = server.watch();
+    let typed = |more: &str| encode(format!("Content-Type: text/plain\n{more}\n"));
+    let length = typed("Content-Length: 3\n");
+    for (query, status) in [
+        ("head&out=abc".into(), 0),
+        ("head&out=abc&exit=7".into(), 7),
+        ("head&exit=255".into(), 255),
+        (format!("out={length}&out=abc&exit=8"), 8),
+        (format!("out={}&exit=9", encode("Status: 204\n\n")), 9),
+        ("head&fill=1000000&exit=10".into(), 10),
+    ] {
+        let mut front = Front::connect(&fcgi);
+        front.send(request(
+            1,
+            false,
+            &params("GET", &format!("/cgi-bin/t?{query}"), &[]),
+            b"",
+        ));
+        let reply = front.reply(1);
+        assert_eq!(reply.end, Some((status, 0)), "{query}");
+    }
+    // A program that is ended before its response has begun gets none.
+    let mut front = Front::connect(&fcgi);
+    let target = format!("/cgi-bin/t?out={length}&out=abc&await=seen&die=15");
+    front.send(request(1, false, &params("GET", &target, &[]), b""));
+    assert!(front.record().is_some_and(|(kind, ..)| kind == STDOUT));
+    server.set("seen");
+    assert_eq!(front.reply(1).end, Some((128 + 15, 0)));
+    watch.after(&["ok"; 7]);
+}
+
+fn one_request_at_a_time_on_a_connection() {
+    let (server, fcgi, _) = serve(Site::new());
+    let watch = server.watch();
+    let mut front = Front::connect(&fcgi);
+    let get_values = record(
+        9,
+        0,
+        &pairs(&[("FCGI_MPXS_CONNS", ""), ("FCGI_OTHER", "")]),
+        5,
+    );
+    front.send(&get_values);
+    assert_eq!(
+        front.record().unwrap(),
+        (10, 0, pairs(&[("FCGI_MPXS_CONNS", "0")]))
+    );
+    front.send(record(99, 0, b"what", 0));
+    assert_eq!(
+        front.record().unwrap(),
+        (11, 0, vec![99, 0, 0, 0, 0, 0, 0, 0])
+    );
+    // Another role.
+    front.send(record(BEGIN, 3, &[0, 3, 1, 0, 0, 0, 0, 0], 0));
+    assert_eq!(
+        front.record().unwrap(),
+        (END, 3, vec![0, 0, 0, 0, 3, 0, 0, 0])
+    );
+    // A second request while one runs: refused once that is over, and its records mean nothing.
+    front.send(request(
+        1,
+        true,
+        &params("GET", "/cgi-bin/t?head&touch=on&await=go&out=a", &[]),
+        b"",
+    ));
+    server.wait_for("on");
+    front.send(request(
+        2,
+        true,
+        &params("GET", "/cgi-bin/t?head&out=b", &[]),
+        b"body",
+    ));
+    server.set("go");
+    assert_eq!(front.reply(1).text(), "a");
+    assert_eq!(
+        front.record().unwrap(),
+        (END, 2, vec![0, 0, 0, 0, 1, 0, 0, 0])
+    );
+    // An abort before the variables are whole, then another request.
+    front.send(
+        [
+            begin(5, true),
+            record(PARAMS, 5, &pairs(&[("A", "b")]), 0),
+            record(ABORT, 5, b"", 0),
+        ]
+        .concat(),
+    );
+    assert_eq!(front.record().unwrap(), (STDOUT, 5, vec![]));
+    assert_eq!(front.record().unwrap(), (END, 5, vec![0; 8]));
+    front.send(request(
+        6,
+        true,
+        &params("GET", "/cgi-bin/t?head&out=c", &[]),
+        b"",
+    ));
+    assert_eq!(front.reply(6).text(), "c");
+    drop(front);
+    watch.after(&["ok", "ok"]);
+}
+
+fn several_connections_at_once() {
+    let (server, fcgi, _) = serve(Site::new().top("max_running = 16"));
+    let watch = server.watch();
+    let mut fronts: Vec<_> = (0..8).map(|_| Front::connect(&fcgi)).collect();
+    for (i, front) in fronts.iter_mut().enumerate() {
+        let target = format!("/cgi-bin/t?head&touch=on{i}&await=go&out={i}");
+        front.send(request(1, false, &params("GET", &target, &[]), b""));
+    }
+    for i in 0..8 {
+        server.wait_for(&format!("on{i}"));
+    }
+    server.set("go");
+    for (i, front) in fronts.iter_mut().enumerate() {
+        assert_eq!(front.reply(1).text(), i.to_string());
+    }
+    watch.after(&["ok"; 8]);
+}
+
+fn a_request_split_at_every_byte() {
+    let (server, fcgi, _) = serve(Site::new());
+    let watch = server.watch();
+    let all = request(
+        1,
+        true,
+        &params("POST", "/cgi-bin/t?head&echo", &[("CONTENT_LENGTH", "5")]),
+        b"12345",
+    );
+    let mut front = Front::connect(&fcgi);
+    for byte in &all {
+        front.send([*byte]);
+    }
+    assert_eq!(front.reply(1).text(), "12345");
+    for cut in (1..all.len()).step_by(13) {
+        front.send(&all[..cut]);
+        std::thread::yield_now();
+        front.send(&all[cut..]);
+        assert_eq!(front.reply(1).text(), "12345", "cut at {cut}");
+    }
+    drop(front);
+    let requests = 1 + (1..all.len()).step_by(13).count();
+    watch.after(&vec!["ok"; requests]);
+}

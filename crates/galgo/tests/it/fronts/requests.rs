@@ -1,0 +1,355 @@
+//! What a front asks for, and how it is answered.
+
+use super::*;
+
+list![
+    a_request_and_its_variables,
+    the_program_is_named_by_its_file,
+    a_program_named_by_its_file_is_guarded,
+    everything_else_on_a_kept_connection,
+    bodies_stream_in_both_directions,
+    scgi,
+];
+
+fn a_request_and_its_variables() {
+    let (server, fcgi, _) = serve(Site::new());
+    let watch = server.watch();
+    let mut front = Front::connect(&fcgi);
+    let more = [
+        ("PATH_INFO", "/in fo"),
+        ("REMOTE_USER", "ada"),
+        ("AUTH_TYPE", "Basic"),
+        ("HTTP_X_THING", "a"),
+        ("HTTP_PROXY", "http://evil"),
+        ("LD_PRELOAD", "evil"),
+        ("CONTENT_LENGTH", "4"),
+        ("CONTENT_TYPE", "text/x"),
+        ("HTTP_AUTHORIZATION", "Basic c2VjcmV0"),
+        ("REQUEST_URI", "/before/rewriting?head&env"),
+    ];
+    front.send(request(
+        7,
+        false,
+        &params("POST", "/cgi-bin/t?head&env", &more),
+        b"body",
+    ));
+    let reply = front.reply(7);
+    assert_eq!(reply.end, DONE);
+    assert!(
+        reply
+            .head
+            .starts_with("Status: 200 OK\r\nContent-Type: text/plain\r\n"),
+        "{}",
+        reply.head
+    );
+    for http in [
+        "Date:",
+        "Server:",
+        "Connection:",
+        "Transfer-Encoding:",
+        "HTTP/",
+    ] {
+        assert!(!reply.head.contains(http), "{}", reply.head);
+    }
+    let text = reply.text();
+    for line in [
+        "REMOTE_ADDR=203.0.113.7",
+        "REMOTE_PORT=4711",
+        "SERVER_ADDR=192.0.2.1",
+        "SERVER_PORT=443",
+        "SERVER_NAME=www.example.org",
+        "HTTPS=on",
+        "REQUEST_SCHEME=https",
+        "REMOTE_USER=ada",
+        "AUTH_TYPE=Basic",
+        "SCRIPT_NAME=/cgi-bin/t",
+        "PATH_INFO=/in fo",
+        "QUERY_STRING=head&env",
+        "REQUEST_URI=/before/rewriting?head&env",
+        "HTTP_X_THING=a",
+        "CONTENT_LENGTH=4",
+        "CONTENT_TYPE=text/x",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}: {text}");
+    }
+    for withheld in ["HTTP_PROXY", "LD_PRELOAD", "HTTP_AUTHORIZATION"] {
+        assert!(!text.contains(withheld), "{text}");
+    }
+    front.closed();
+    assert_eq!(watch.after(&["ok"])[0]["remote"], "203.0.113.7");
+}
+
+/// fcgiwrap's contract, within the folders of `cgi` routes.
+fn the_program_is_named_by_its_file() {
+    let (server, fcgi, _) = serve(Site::new().program("cgi-bin/nph-t").program("beside"));
+    let watch = server.watch();
+    let ask = |more: &[(&str, &str)]| {
+        let mut front = Front::connect(&fcgi);
+        front.send(request(
+            1,
+            false,
+            &params("GET", "/elsewhere?head&env", more),
+            b"",
+        ));
+        let reply = front.reply(1);
+        assert_eq!(reply.end, DONE);
+        reply
+    };
+    let base = server.path().display().to_string();
+    let file = format!("{base}/cgi-bin/t");
+    let text = ask(&[("SCRIPT_FILENAME", &file), ("PATH_INFO", "/a")]).text();
+    assert!(
+        text.contains("SCRIPT_NAME=/elsewhere\n") && text.contains("PATH_INFO=/a\n"),
+        "{text}"
+    );
+    let behind = format!("{file}/x/y");
+    let text = ask(&[("SCRIPT_FILENAME", &behind), ("SCRIPT_NAME", "/e/x/y")]).text();
+    assert!(
+        text.contains("SCRIPT_NAME=/e\n") && text.contains("PATH_INFO=/x/y\n"),
+        "{text}"
+    );
+    let apache = format!("proxy:fcgi://localhost{file}");
+    assert!(
+        ask(&[("SCRIPT_FILENAME", &apache)])
+            .text()
+            .contains("SCRIPT_NAME=/elsewhere\n")
+    );
+    let text = ask(&[("DOCUMENT_ROOT", &base), ("SCRIPT_NAME", "/cgi-bin/t/z")]).text();
+    assert!(
+        text.contains("SCRIPT_NAME=/cgi-bin/t\n") && text.contains("PATH_INFO=/z\n"),
+        "{text}"
+    );
+    let through = [
+        ("DOCUMENT_ROOT", "/nowhere"),
+        ("SCRIPT_NAME", "/cgi-bin/t/z"),
+    ];
+    assert!(ask(&through).text().contains("PATH_INFO=/z\n"));
+    let rows = [
+        (format!("{base}/beside"), 403),
+        ("/bin/sh".into(), 403),
+        (format!("{base}/cgi-binx/t"), 403),
+        (format!("{base}/cgi-bin/../beside"), 404),
+        (format!("{base}/cgi-bin"), 403),
+        (format!("{base}/cgi-bin/missing"), 404),
+        (format!("{base}/cgi-bin/nph-t"), 403),
+        (format!("{base}/cgi-bin/t/unsaid"), 403),
+    ];
+    for (file, status) in &rows {
+        let reply = ask(&[("SCRIPT_FILENAME", file)]);
+        assert!(
+            reply.head.starts_with(&format!("Status: {status} ")),
+            "{file}: {}",
+            reply.head
+        );
+        assert!(!reply.text().contains("SCRIPT_NAME"), "{file}");
+    }
+    server.says("/bin/sh\", which lies in no folder of a `cgi` route");
+    server.says("an nph- program speaks HTTP");
+    let mut outcomes = vec!["ok"; 5];
+    outcomes.extend(
+        rows.iter()
+            .map(|(_, s)| if *s == 403 { "refused" } else { "not_found" }),
+    );
+    watch.after(&outcomes);
+}
+
+/// Files, constants, ranges, HEAD and 304 stand in records as programs do, on a connection that is kept.
+/// A front that names a program's file gets no further than a client: the authorizer of its route is asked, and before
+/// anything is looked for.
+fn a_program_named_by_its_file_is_guarded() {
+    let site = Site::new()
+        .table("[[route]]\npath = \"/in/\"\ncgi = \"guarded\"\nauthorizer = \"unix:app.sock\"\n");
+    std::fs::create_dir(site.path().join("guarded")).unwrap();
+    let site = site.program("guarded/t");
+    let _application = Application::start(site.path(), |_, stream| {
+        let heard = hear(stream).unwrap();
+        let head = match heard.param("HTTP_X_KEY") {
+            Some(_) => "Status: 200\nVariable-REMOTE_USER: ada\n\n",
+            None => "Status: 403\nContent-Type: text/plain\n\nno",
+        };
+        let end = ended(galgo_proto::fcgi::Outcome::Complete);
+        say(stream, [stdout(head), stdout(""), end].concat());
+    });
+    let (server, fcgi, _) = serve(site);
+    let watch = server.watch();
+    let file = |name: &str| format!("{}/guarded/{name}", server.path().display());
+    let ask = |file: &str, key: &[(&str, &str)]| {
+        let named = [&[("SCRIPT_FILENAME", file), ("REMOTE_USER", "eve")], key].concat();
+        let mut front = Front::connect(&fcgi);
+        let params = params("GET", "/elsewhere?head&env", &named);
+        front.send(request(1, false, &params, b""));
+        front.reply(1)
+    };
+    for name in ["t", "none"] {
+        let reply = ask(&file(name), &[]);
+        assert!(reply.head.starts_with("Status: 403"), "{}", reply.head);
+        assert_eq!(reply.text(), "no");
+    }
+    let text = ask(&file("t"), &[("HTTP_X_KEY", "1")]).text();
+    // The authorizer's word is the last one.
+    assert!(text.contains("REMOTE_USER=ada\n"), "{text}");
+    assert!(!text.contains("eve"), "{text}");
+    let reply = ask(&file("none"), &[("HTTP_X_KEY", "1")]);
+    assert!(reply.head.starts_with("Status: 404"), "{}", reply.head);
+    watch.after(&["ok", "ok", "ok", "not_found"]);
+}
+
+fn everything_else_on_a_kept_connection() {
+    let site = Site::new()
+        .file("public/f", pattern(0, 300_000), 0o644)
+        .file("public/s", "small", 0o644);
+    let (server, fcgi, _) = serve(site);
+    let watch = server.watch();
+    let mut front = Front::connect(&fcgi);
+    let mut ask = |method: &str, target: &str, more: &[(&str, &str)]| {
+        front.send(request(9, true, &params(method, target, more), b""));
+        let reply = front.reply(9);
+        assert_eq!(reply.end, DONE, "{target}");
+        reply
+    };
+    assert!(ask("GET", "/f", &[]).body == pattern(0, 300_000));
+    let small = ask("GET", "/s", &[]);
+    assert_eq!(small.text(), "small");
+    let etag = small
+        .head
+        .split("ETag: ")
+        .nth(1)
+        .unwrap()
+        .lines()
+        .next()
+        .unwrap()
+        .to_owned();
+    let same = ask("GET", "/s", &[("HTTP_IF_NONE_MATCH", &etag)]);
+    assert!(
+        same.head.starts_with("Status: 304 ") && same.body.is_empty(),
+        "{}",
+        same.head
+    );
+    let head = ask("HEAD", "/f", &[]);
+    assert!(head.head.contains("Content-Length: 300000\r\n") && head.body.is_empty());
+    let part = ask("GET", "/f", &[("HTTP_RANGE", "bytes=100000-299998")]);
+    assert!(part.head.starts_with("Status: 206 ") && part.body == pattern(100_000, 199_999));
+    let parts = ask("GET", "/f", &[("HTTP_RANGE", "bytes=0-0,5-70000")]);
+    assert!(parts.body.len() > 70_000);
+    assert_eq!(ask("GET", "/health", &[]).text(), "fine");
+    assert_eq!(ask("GET", "/cgi-bin/t?head&out=a", &[]).text(), "a");
+    let large = ask("GET", "/cgi-bin/t?head&fill=3000000", &[]);
+    assert!(large.body == pattern(0, 3_000_000));
+    assert!(large.records < 1000, "{} records", large.records);
+    assert!(
+        ask("HEAD", "/cgi-bin/t?head&fill=3000000", &[])
+            .body
+            .is_empty()
+    );
+    let length = format!(
+        "/cgi-bin/t?out={}&fill=200000",
+        encode("Content-Type: a/b\nContent-Length: 100000\n\n")
+    );
+    assert_eq!(ask("GET", &length, &[]).body.len(), 100_000);
+    let kept = encode("Content-Type: a/b\nX-Accel-Redirect: /x\n\n");
+    assert!(
+        ask("GET", &format!("/cgi-bin/t?out={kept}"), &[])
+            .head
+            .contains("X-Accel-Redirect: /x\r\n")
+    );
+    assert!(ask("GET", "/missing", &[]).head.starts_with("Status: 404 "));
+    assert!(
+        ask("GET", "/cgi-bin/t?out=junk", &[])
+            .head
+            .starts_with("Status: 502 ")
+    );
+    drop(front);
+    let mut outcomes = vec!["ok"; 11];
+    outcomes.extend(["not_found", "script_error"]);
+    // The constant answer is a health request, which is not counted.
+    watch.after(&outcomes);
+}
+
+fn bodies_stream_in_both_directions() {
+    let (server, fcgi, scgi) = serve(Site::new());
+    let watch = server.watch().memory(24 << 20);
+    let body = pattern(0, 20_000_000);
+    for length in [Some("20000000"), None] {
+        let more: Vec<_> = length.map(|n| ("CONTENT_LENGTH", n)).into_iter().collect();
+        let mut front = Front::connect(&fcgi);
+        let bytes = request(
+            1,
+            false,
+            &params("POST", "/cgi-bin/t?head&echo", &more),
+            &body,
+        );
+        let mut half = Front(front.0.try_clone().unwrap());
+        let sending = std::thread::spawn(move || half.send(bytes));
+        let reply = front.reply(1);
+        sending.join().unwrap();
+        assert_eq!(reply.end, DONE);
+        assert!(reply.body == body, "{} bytes", reply.body.len());
+    }
+    let mut front = Front::connect(&scgi);
+    let mut half = Front(front.0.try_clone().unwrap());
+    let bytes = [
+        scgi_head("POST", "/cgi-bin/t?head&echo", "20000000"),
+        body.clone(),
+    ]
+    .concat();
+    let sending = std::thread::spawn(move || half.send(bytes));
+    let mut all = Vec::new();
+    front.0.read_to_end(&mut all).unwrap();
+    sending.join().unwrap();
+    assert!(all.starts_with(b"Status: 200 OK\r\n") && all.ends_with(&body));
+    // A piece arrives before the next is printed.
+    let mut front = Front::connect(&fcgi);
+    front.send(request(
+        1,
+        false,
+        &params("GET", "/cgi-bin/t?head&out=a&await=go&out=b", &[]),
+        b"",
+    ));
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"\r\n\r\na") {
+        seen.extend(front.record().unwrap().2);
+    }
+    server.set("go");
+    assert_eq!(front.reply(1).end, DONE);
+    watch.after(&["ok", "ok", "ok", "ok"]);
+}
+
+fn scgi() {
+    let (server, _, scgi) = serve(Site::new());
+    let watch = server.watch();
+    let request = scgi_head("POST", "/cgi-bin/t?head&env&count", "5");
+    // At every byte.
+    for cut in [1, 2, 3, 4, 10, request.len() - 1, request.len()] {
+        let mut front = Front::connect(&scgi);
+        front.send(&request[..cut]);
+        std::thread::yield_now();
+        front.send([&request[cut..], b"12345"].concat());
+        let text = std::io::read_to_string(front.0).unwrap();
+        assert!(text.starts_with("Status: 200 OK\r\n"), "{text}");
+        assert!(
+            text.contains("\nREMOTE_ADDR=203.0.113.8\n") && text.ends_with("\n5"),
+            "{text}"
+        );
+    }
+    let rows: [(&[u8], &str); 7] = [
+        (b"GET / HTTP/1.1\r\n\r\n", "400"),
+        (b":,", "400"),
+        (b"03:abc,", "400"),
+        (b"3:abc;", "400"),
+        (b"12345678:", "431"),
+        (b"999999:", "431"),
+        (b"24:CONTENT_LENGTH\x000\0A\0B\0C\0D\0,", "400"),
+    ];
+    for (bytes, status) in rows {
+        let mut front = Front::connect(&scgi);
+        front.send(bytes);
+        let text = std::io::read_to_string(front.0).unwrap();
+        assert!(
+            text.starts_with(&format!("Status: {status} ")),
+            "{bytes:?}: {text}"
+        );
+    }
+    let mut outcomes = vec!["ok"; 7];
+    outcomes.extend(["client_error"; 7]);
+    watch.after(&outcomes);
+}

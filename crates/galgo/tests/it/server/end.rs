@@ -1,0 +1,170 @@
+//! The end of the server, and of its standard output.
+
+use super::*;
+
+list![
+    term_lets_requests_finish,
+    int_is_as_term,
+    the_grace_ends,
+    a_second_signal_ends_at_once,
+    a_standard_output_that_nobody_reads,
+    a_standard_output_that_is_closed,
+];
+
+fn finishes_after(by: Signal) {
+    let mut server = Site::new().start();
+    let mut running = server.connect();
+    running.get("/cgi-bin/t?touch=on&await=go&head&out=done");
+    let mut streaming = server.connect();
+    streaming.get("/cgi-bin/t?head&out=begin&await=go&out=end");
+    assert_eq!(streaming.head().status, 200);
+    let mut waiting = idle(&server);
+    let mut silent = server.connect();
+    server.wait_for("on");
+    signal(&server, by);
+    // The idle are closed at once, and nobody new is let in.
+    assert!(waiting.is_over() && silent.is_over());
+    eventually("the end of the listener", || {
+        std::net::TcpStream::connect(server.address())
+            .is_err()
+            .then_some(())
+    });
+    server.set("go");
+    let reply = running.reply();
+    assert_eq!((reply.status, reply.text().as_str()), (200, "done"));
+    assert!(reply.closes() && running.is_over());
+    let mut said = Vec::new();
+    while let Some(chunk) = streaming.chunk() {
+        said.extend_from_slice(&chunk);
+        if chunk.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(said, b"beginend");
+    drop((running, streaming));
+    assert_eq!(ended(&mut server).code(), Some(0));
+    no_program_left(&server);
+    let ok = server
+        .access()
+        .iter()
+        .filter(|l| l["outcome"] == "ok")
+        .count();
+    assert_eq!(ok, 4);
+}
+
+fn term_lets_requests_finish() {
+    finishes_after(Signal::TERM);
+}
+
+fn int_is_as_term() {
+    finishes_after(Signal::INT);
+}
+
+/// Two requests that never end: one whose response has begun, one without a byte.
+fn hanging(server: &Server) -> (Client, Client) {
+    let mut begun = server.connect();
+    begun.get("/cgi-bin/t?deaf&head&out=begin&bg=hang&hang");
+    assert_eq!(begun.head().status, 200);
+    assert_eq!(begun.chunk().unwrap(), b"begin");
+    let mut mute = server.connect();
+    mute.get("/cgi-bin/t?deaf&touch=on&hang");
+    server.wait_for("on");
+    (begun, mute)
+}
+
+fn both_cut(server: &Server, (mut begun, mut mute): (Client, Client)) {
+    assert_eq!(begun.chunk(), None);
+    assert!(mute.is_over());
+    no_program_left(server);
+    let lines = server.access();
+    let shut = lines.iter().filter(|l| l["outcome"] == "shutdown").count();
+    assert_eq!(shut, 2, "{lines:?}");
+    assert!(!server.errors().contains("panicked"), "{}", server.errors());
+}
+
+fn the_grace_ends() {
+    let mut server = Site::new().top("shutdown_grace = \"1s\"").start();
+    let clients = hanging(&server);
+    signal(&server, Signal::TERM);
+    assert_eq!(ended(&mut server).code(), Some(0));
+    both_cut(&server, clients);
+}
+
+fn a_second_signal_ends_at_once() {
+    let mut server = Site::new().top("shutdown_grace = \"1h\"").start();
+    let clients = hanging(&server);
+    signal(&server, Signal::TERM);
+    eventually("the end of the listener", || {
+        std::net::TcpStream::connect(server.address())
+            .is_err()
+            .then_some(())
+    });
+    signal(&server, Signal::TERM);
+    assert_eq!(ended(&mut server).code(), Some(130));
+    both_cut(&server, clients);
+}
+
+/// A site that logs to standard output, and its server's address.
+fn logging_to_stdout(stdout: Stdio) -> (Site, std::process::Child) {
+    let site = Site::new()
+        .file(
+            "own.toml",
+            "listen = [\"127.0.0.1:0\"]\n[[route]]\npath = \"/\"\nfiles = \"public\"\n",
+            0o644,
+        )
+        .file("public/f", "f", 0o644);
+    let child = Command::new(env!("CARGO_BIN_EXE_galgo"))
+        .args(["serve", "--config"])
+        .arg(site.path().join("own.toml"))
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    (site, child)
+}
+
+fn first_line(out: &mut impl Read) -> Client {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while out.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
+        line.push(byte[0]);
+    }
+    let line = String::from_utf8(line).unwrap();
+    Client::connect(
+        line.strip_prefix("listening on http://")
+            .unwrap()
+            .parse()
+            .unwrap(),
+    )
+}
+
+fn a_standard_output_that_nobody_reads() {
+    let (_site, mut process) = logging_to_stdout(Stdio::piped());
+    let mut out = process.stdout.take().unwrap();
+    let mut client = first_line(&mut out);
+    // More than a pipe holds.
+    let long = "x".repeat(4000);
+    for _ in 0..100 {
+        client.get(&format!("/f?{long}"));
+        assert_eq!(client.reply().text(), "f");
+    }
+    ends(process);
+}
+
+fn a_standard_output_that_is_closed() {
+    let (_site, mut process) = logging_to_stdout(Stdio::piped());
+    let mut client = first_line(&mut process.stdout.take().unwrap());
+    for _ in 0..10 {
+        client.get("/f");
+        assert_eq!(client.reply().text(), "f");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    ends(process);
+}
+
+fn ends(mut process: std::process::Child) {
+    kill_process(Pid::from_raw(process.id() as i32).unwrap(), Signal::TERM).unwrap();
+    let status = eventually("the end of the server", || process.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
+}

@@ -1,0 +1,260 @@
+//! Where is listened, and as whom.
+
+use super::*;
+
+list![
+    several_listeners,
+    a_unix_socket_comes_and_goes,
+    a_unix_socket_that_is_in_use,
+    the_proxy_protocol_is_required_where_asked_for,
+    root_serves_loopback_only,
+    root_becomes_the_user,
+    a_port_that_is_taken,
+];
+
+fn several_listeners() {
+    if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        skip!("IPv6");
+    }
+    let site = Site::new();
+    let socket = site.path().join("s");
+    let unix = format!("unix:{}", socket.display());
+    let mut server = site
+        .arguments(&[
+            "--listen",
+            "127.0.0.1:0",
+            "--listen",
+            "[::1]:0",
+            "--listen",
+            &unix,
+        ])
+        .start();
+    let six = server.next_line();
+    let six = six
+        .trim_end()
+        .strip_prefix("listening on http://")
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        server.next_line().trim_end(),
+        format!("listening on {unix}")
+    );
+
+    let mut client = Client::connect(six.parse().unwrap());
+    client.send(ENV);
+    let said = client.reply().text();
+    assert_eq!(value(&said, "REMOTE_ADDR"), Some("::1"));
+    assert_eq!(value(&said, "SERVER_ADDR"), Some("::1"));
+    assert_eq!(value(&said, "SERVER_PORT"), six.rsplit(':').next());
+
+    let said = over(&socket, ENV);
+    assert_eq!(value(&said, "REMOTE_ADDR"), Some(""));
+    assert_eq!(value(&said, "REMOTE_PORT"), None);
+    assert_eq!(value(&said, "SERVER_PORT"), Some("80"));
+    eventually("the request by the Unix socket", || {
+        server
+            .access()
+            .iter()
+            .any(|l| l["remote"] == "unix")
+            .then_some(())
+    });
+
+    let said = server.ask(ENV).text();
+    assert_eq!(
+        value(&said, "SERVER_PORT"),
+        Some(server.address().port().to_string().as_str())
+    );
+}
+
+fn listening_at(socket: &Path, site: Site) -> Server {
+    let unix = format!("unix:{}", socket.display());
+    site.arguments(&["--listen", "127.0.0.1:0", "--listen", &unix])
+        .start()
+}
+
+fn a_unix_socket_comes_and_goes() {
+    let site = Site::new();
+    let socket = site.path().join("s");
+    // One that nobody listens on any more is replaced.
+    drop(UnixListener::bind(&socket).unwrap());
+    let stale = fs::metadata(&socket).unwrap().ino();
+    let mut server = listening_at(&socket, site);
+    let metadata = fs::metadata(&socket).unwrap();
+    assert!(metadata.file_type().is_socket());
+    assert!(metadata.ino() != stale || over(&socket, ENV).contains("200 OK"));
+    assert_eq!(metadata.mode() & 0o002, 0, "{:o}", metadata.mode());
+    assert!(over(&socket, ENV).starts_with("HTTP/1.1 200 "));
+    signal(&server, Signal::TERM);
+    assert_eq!(ended(&mut server).code(), Some(0));
+    assert!(!socket.exists());
+}
+
+fn a_unix_socket_that_is_in_use() {
+    let site = Site::new();
+    let socket = site.path().join("s");
+    let mut server = listening_at(&socket, site);
+    let second = Command::new(env!("CARGO_BIN_EXE_galgo"))
+        .arg("serve")
+        .arg(server.path())
+        .args(["--listen", &format!("unix:{}", socket.display())])
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let words = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(words.contains("another program listens there"), "{words}");
+    assert!(over(&socket, ENV).starts_with("HTTP/1.1 200 "));
+    // What another server has put in its place is not ours to remove.
+    fs::remove_file(&socket).unwrap();
+    let _another = UnixListener::bind(&socket).unwrap();
+    signal(&server, Signal::TERM);
+    ended(&mut server);
+    assert!(socket.exists());
+    // Nor does a file that is no socket make room for one.
+    fs::remove_file(&socket).unwrap();
+    fs::write(&socket, "a file").unwrap();
+    let third = Command::new(env!("CARGO_BIN_EXE_galgo"))
+        .arg("serve")
+        .arg(server.path())
+        .args(["--listen", &format!("unix:{}", socket.display())])
+        .output()
+        .unwrap();
+    assert_eq!(third.status.code(), Some(1));
+    assert_eq!(fs::read(&socket).unwrap(), b"a file");
+}
+
+fn the_proxy_protocol_is_required_where_asked_for() {
+    let mut server = Site::new()
+        .arguments(&["--listen", "127.0.0.1:0", "--listen", "proxy+127.0.0.1:0"])
+        .start();
+    let line = server.next_line();
+    let proxied = line.trim_end().rsplit('/').next().unwrap().parse().unwrap();
+    let header = |command: u8, family: u8, block: &[u8]| {
+        let mut all = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
+        all.extend([command, family, 0, block.len() as u8]);
+        all.extend(block);
+        all
+    };
+    let four = header(
+        0x21,
+        0x11,
+        &[192, 0, 2, 1, 198, 51, 100, 2, 0x30, 0x39, 0, 80],
+    );
+    let mut addresses = [0; 36];
+    (addresses[15], addresses[31], addresses[33], addresses[35]) = (9, 8, 7, 6);
+    let six = header(0x21, 0x21, &addresses);
+    for (header, remote, port, local) in [
+        (&four, "192.0.2.1", Some("12345"), "198.51.100.2"),
+        (&six, "::9", Some("7"), "::8"),
+        (&header(0x20, 0, b""), "127.0.0.1", None, "127.0.0.1"),
+    ] {
+        // Whole, and byte by byte, the request behind it.
+        for size in [1000, 1] {
+            let mut client = Client::connect(proxied);
+            let all = [&header[..], ENV.as_bytes()].concat();
+            all.chunks(size).for_each(|piece| client.send(piece));
+            let said = client.reply().text();
+            assert_eq!(value(&said, "REMOTE_ADDR"), Some(remote));
+            assert_eq!(value(&said, "SERVER_ADDR"), Some(local));
+            assert!(port.is_none() || value(&said, "REMOTE_PORT") == port);
+        }
+    }
+    eventually("the client's address in the log", || {
+        server
+            .access()
+            .iter()
+            .any(|l| l["remote"] == "192.0.2.1")
+            .then_some(())
+    });
+    // Without one nothing is answered; nor is a second one taken for a request.
+    for garbage in [
+        ENV.as_bytes().to_vec(),
+        [b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", ENV.as_bytes()].concat(),
+        [&header(0x11, 0x11, &[0; 12])[..], ENV.as_bytes()].concat(),
+        [&header(0x21, 0x11, &[0; 3])[..], ENV.as_bytes()].concat(),
+        b"\x16\x03\x01\x02\x00\x01".to_vec(),
+    ] {
+        let mut client = Client::connect(proxied);
+        client.try_send(&garbage);
+        assert!(client.is_over(), "{garbage:?}");
+    }
+    let mut client = Client::connect(proxied);
+    client.send([&four[..], &four[..], ENV.as_bytes()].concat());
+    assert_eq!(client.reply().status, 400);
+    assert!(client.is_over());
+    // Where none was asked for, one is no request.
+    let mut client = server.connect();
+    client.try_send([&four[..], ENV.as_bytes()].concat());
+    assert_eq!(client.reply().status, 400);
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let site = Site::new();
+    fs::write(site.path().join("public/x"), "").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_galgo"))
+        .arg("serve")
+        .arg(site.path())
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn root_serves_loopback_only() {
+    if !geteuid().is_root() {
+        skip!("root");
+    }
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80", "proxy+0.0.0.0:0"] {
+        let words = refused(&["--listen", "127.0.0.1:0", "--listen", address]);
+        assert!(
+            words.contains("as root") && words.contains("--user"),
+            "{address}: {words}"
+        );
+    }
+    let server = Site::new().start();
+    server.says("running as root");
+}
+
+fn root_becomes_the_user() {
+    if !geteuid().is_root() {
+        skip!("root");
+    }
+    let site = Site::new()
+        .file(
+            "cgi-bin/id",
+            "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'; id -u; id -g; id -G\n",
+            0o755,
+        )
+        .arguments(&["--user", "daemon"]);
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(site.path(), mode).unwrap();
+    let server = site.start();
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = |name: &str| {
+        status
+            .lines()
+            .find(|l| l.starts_with(name))
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(line("Uid:"), "Uid:\t1\t1\t1\t1");
+    assert_eq!(line("Gid:"), "Gid:\t1\t1\t1\t1");
+    assert!(!line("Groups:").split_whitespace().any(|g| g == "0"));
+    for set in ["CapPrm:", "CapEff:"] {
+        assert!(line(set).ends_with("\t0000000000000000"), "{}", line(set));
+    }
+    let reply = server.get("/cgi-bin/id");
+    if reply.status != 200 {
+        skip!("a build folder that other users may enter");
+    }
+    assert!(reply.text().starts_with("1\n1\n1\n"), "{}", reply.text());
+}
+
+fn a_port_that_is_taken() {
+    let server = Site::new().start();
+    let words = refused(&["--listen", &server.address().to_string()]);
+    assert!(words.contains("cannot listen on"), "{words}");
+    assert!(words.contains("another program listens there"), "{words}");
+}

@@ -1,0 +1,99 @@
+//! Connections that are idle, or make room.
+
+use super::*;
+
+list![
+    the_oldest_idle_connection_makes_room,
+    an_idle_connection_of_another_loop_makes_room,
+    with_every_connection_busy,
+    connections_that_move_to_another_loop,
+    bytes_behind_the_last_request,
+];
+
+fn the_oldest_idle_connection_makes_room() {
+    let server = Site::new().top("max_connections = 3\nworkers = 1").start();
+    let mut first: Vec<_> = (0..3).map(|_| idle(&server)).collect();
+    let mut more: Vec<_> = (0..2).map(|_| idle(&server)).collect();
+    for client in &mut first[..2] {
+        assert!(client.is_over());
+    }
+    for client in first[2..].iter_mut().chain(&mut more) {
+        client.get("/health");
+        assert_eq!(client.reply().status, 200);
+    }
+}
+
+fn an_idle_connection_of_another_loop_makes_room() {
+    // Which loop gets a connection is the kernel's choice. Every round has a server of its own: what
+    // an earlier round has closed may not be closed for the server yet.
+    for _ in 0..12 {
+        let server = Site::new().top("max_connections = 2\nworkers = 2").start();
+        let mut busy = server.connect();
+        busy.get("/cgi-bin/t?head&out=a&touch=on&await=go");
+        server.wait_for("on");
+        let _idle = idle(&server);
+        // It counts as idle a moment after its response has arrived.
+        eventually("room for another connection", || {
+            (server.get("/health").status == 200).then_some(())
+        });
+        server.set("go");
+        assert_eq!(busy.reply().text(), "a");
+    }
+}
+
+fn with_every_connection_busy() {
+    let server = Site::new()
+        .top("max_connections = 2\nworkers = 1\nmax_running = 2")
+        .start();
+    let mut busy: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    for (i, client) in busy.iter_mut().enumerate() {
+        client.get(&format!("/cgi-bin/t?head&touch=on{i}&await=go"));
+        server.wait_for(&format!("on{i}"));
+    }
+    let mut client = server.connect();
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
+    assert!(reply.closes() && client.is_over());
+    server.set("go");
+    for mut client in busy {
+        assert_eq!(client.reply().status, 200);
+    }
+    eventually("a place for a connection", || {
+        let mut client = server.connect();
+        client.try_send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        (client.reply().status == 200).then_some(())
+    });
+}
+
+fn connections_that_move_to_another_loop() {
+    let server = Site::new().top("workers = 8\nmax_running = 32").start();
+    let mut clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
+    for round in 0..4 {
+        for target in ["/cgi-bin/t?head&out=a", "/health"] {
+            for client in &mut clients {
+                client.get(target);
+            }
+            for client in &mut clients {
+                assert_eq!(client.reply().status, 200, "{target} in round {round}");
+            }
+        }
+    }
+    for client in clients {
+        assert!(!client.is_closed());
+    }
+}
+
+/// RFC 9112, 9.6: a reset might overtake the response.
+fn bytes_behind_the_last_request() {
+    let server = Site::new().start();
+    for behind in ["", "\r\n", "GET / HTTP/1.1\r\n", &"x".repeat(200_000)] {
+        let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+        let last = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream
+            .write_all(format!("{last}{behind}").as_bytes())
+            .unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    }
+}
