@@ -1,7 +1,7 @@
 //! Scripts that say what they see and do; each is run cold and warm, and must say the same.
 
 /// Name, options of the interpreter, script.
-pub const SCRIPTS: &[(&str, &str, &str)] = &[
+pub(crate) const SCRIPTS: &[(&str, &str, &str)] = &[
     ("sys", "", include_str!("python/sys.py")),
     ("sys -I", "-I", include_str!("python/sys.py")),
     ("sys -E", "-E", include_str!("python/sys.py")),
