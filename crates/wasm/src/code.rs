@@ -19,6 +19,8 @@ use crate::wire::Key;
 const MAGIC: &[u8; 16] = b"galgo wasm code\n";
 /// Magic, kind, key, digest.
 const HEAD: usize = 16 + 1 + 32 + 32;
+/// Code is read this much at a time.
+const PIECE: usize = 64 << 10;
 
 /// What a module is, as read from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,17 +52,14 @@ pub(crate) fn write(mut to: impl Write, kind: Kind, key: &Key, code: &[u8]) -> i
     head.extend_from_slice(MAGIC);
     head.push(kind as u8);
     head.extend_from_slice(key);
-    head.extend_from_slice(&digest(kind, key, code));
+    head.extend_from_slice(&begun(kind, key).chain_update(code).finalize());
     to.write_all(&head)?;
     to.write_all(code)
 }
 
-fn digest(kind: Kind, key: &Key, code: &[u8]) -> [u8; 32] {
-    let mut digest = Sha256::new();
-    digest.update([kind as u8]);
-    digest.update(key);
-    digest.update(code);
-    digest.finalize().into()
+/// The digest of an entry, but for its code.
+fn begun(kind: Kind, key: &Key) -> Sha256 {
+    Sha256::new().chain_update([kind as u8]).chain_update(key)
 }
 
 /// Code that is what was put into the cache.
@@ -81,23 +80,47 @@ pub(crate) enum Loaded {
 /// Reads an entry and checks it. `None`: there is none, or it is not what this server, or one of the
 /// same user, put there.
 pub(crate) fn read(cache: &Path, key: &Key, tag: &str) -> Option<Code> {
+    let mut bytes = Vec::new();
+    let kind = check(cache, key, tag, |code| bytes.extend_from_slice(code))?;
+    Some(Code { kind, bytes })
+}
+
+/// Whether there is such an entry, for who does not run it: a piece of it is in memory at a time.
+pub(crate) fn is_there(cache: &Path, key: &Key, tag: &str) -> bool {
+    check(cache, key, tag, |_| {}).is_some()
+}
+
+/// Checks an entry; its code is given to `take`, piece by piece, before it is known to be right.
+fn check(cache: &Path, key: &Key, tag: &str, mut take: impl FnMut(&[u8])) -> Option<Kind> {
     ours(&cache.symlink_metadata().ok()?)?;
     let mut file = File::open(path(cache, key, tag)).ok()?;
     let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
     ours(&metadata)?;
-    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).ok()?);
-    file.read_to_end(&mut bytes).ok()?;
-    let (head, code) = bytes.split_first_chunk::<HEAD>()?;
+    let mut head = [0; HEAD];
+    file.read_exact(&mut head).ok()?;
     let (magic, rest) = head.split_at(MAGIC.len());
     let (kind, rest) = rest.split_first()?;
     let kind = [Kind::Command, Kind::Component, Kind::Http]
         .into_iter()
         .find(|k| *k as u8 == *kind)?;
-    let same = magic == MAGIC && rest[..32] == key[..] && rest[32..] == digest(kind, key, code);
-    same.then(|| Code {
-        kind,
-        bytes: bytes.split_off(HEAD),
-    })
+    if magic != MAGIC || rest[..32] != key[..] {
+        return None;
+    }
+    let mut digest = begun(kind, key);
+    let mut piece = vec![0; PIECE];
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => break,
+            Ok(n) => {
+                digest.update(&piece[..n]);
+                take(&piece[..n]);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+    let found: [u8; 32] = digest.finalize().into();
+    (rest[32..] == found).then_some(kind)
 }
 
 /// Belongs to this user, or to root, and nobody else may write to it.

@@ -179,7 +179,7 @@ fn made(
     let key = code::key(bytes);
     let cache = &runtime.settings.cache;
     let tag = tag(runtime, spawner)?;
-    if code::read(cache, &key, tag).is_some() {
+    if code::is_there(cache, &key, tag) {
         prune::touch(&code::path(cache, &key, tag));
         return Ok(key);
     }
@@ -194,9 +194,9 @@ fn made(
     }
     // Another look: the process answered for a file that may have changed since we read it, and it
     // is not to be trusted with more than code.
-    done.and_then(|()| match code::read(cache, &key, tag) {
-        Some(_) => Ok(key),
-        None => Err(Wrong::ours("it changed while it was compiled")),
+    done.and_then(|()| match code::is_there(cache, &key, tag) {
+        true => Ok(key),
+        false => Err(Wrong::ours("it changed while it was compiled")),
     })
 }
 
