@@ -51,10 +51,11 @@ impl Kept {
                 let at = own.or_else(|| idle.iter().rposition(|i| i.slot == slot))?;
                 idle.remove(at)?
             };
-            if found.since.elapsed() < IDLE && is_silent(&found.sock) {
+            // How old it is does not matter: who sweeps closes those that nobody needed.
+            if is_silent(&found.sock) {
                 return Some(match found.home == home {
                     true => found.sock,
-                    false => Sock::new(found.sock.into_fd()),
+                    false => found.sock.moved(),
                 });
             }
         }

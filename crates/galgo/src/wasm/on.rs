@@ -155,7 +155,7 @@ impl Wasm {
         let runtime = self.runtime()?;
         for _ in 0..TRIES {
             match runtime.connect(code) {
-                Ok((fd, seat)) => return Ok((Sock::new(fd), Seat { seat, permit })),
+                Ok((fd, seat)) => return Ok((Sock::asking(fd), Seat { seat, permit })),
                 Err(StartFault::Busy) => tokio::time::sleep(PAUSE).await,
                 Err(StartFault::Failed(e)) => {
                     return Err(Fault::Internal(format!("starting an instance: {e}")));
