@@ -94,6 +94,11 @@ impl Out {
         }
     }
 
+    /// Whether it is one part, or none.
+    pub fn is_one(&self) -> bool {
+        self.parts.len() < 2
+    }
+
     /// Its first part.
     pub fn front(&self) -> &[u8] {
         self.parts().next().unwrap_or_default()
