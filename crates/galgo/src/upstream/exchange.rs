@@ -34,6 +34,9 @@ use crate::{
 
 pub use seat::Seat;
 
+/// Of an answer that is longer, the rest is read into large buffers.
+const LONG: usize = 256 << 10;
+
 /// A request that an application, or an instance of a module, is answering.
 #[derive(Debug)]
 pub struct Exchange {
@@ -50,8 +53,8 @@ pub struct Exchange {
     splices: bool,
     /// Large output goes this way; it comes behind what is in `out`.
     aside: Option<Aside>,
-    /// Something was received.
-    heard: bool,
+    /// Bytes that were received.
+    heard: usize,
     /// The connection has served another request before.
     kept: bool,
     /// What is wrong with how the response ended.
@@ -183,7 +186,7 @@ impl Exchange {
             out: Out::default(),
             splices: false,
             aside: None,
-            heard: false,
+            heard: 0,
             kept: begun.kept,
             verdict: None,
             exit: None,
@@ -193,12 +196,12 @@ impl Exchange {
 
     /// The connection that was kept has turned out to be closed: nothing of a response came on it.
     pub fn is_stale(&self) -> bool {
-        self.kept && !self.heard && self.output_ended()
+        self.kept && self.heard == 0 && self.output_ended()
     }
 
     /// Nothing has been heard on a connection that was kept, and it is still open.
     pub fn may_be_stale(&self) -> bool {
-        self.kept && !self.heard && !self.output_ended()
+        self.kept && self.heard == 0 && !self.output_ended()
     }
 
     /// The response head is whole.
@@ -230,6 +233,9 @@ impl Exchange {
             let Some(link) = &self.link else {
                 return Ok(Turn::End);
             };
+            if self.heard >= LONG {
+                self.out.widen();
+            }
             let raw = self.out.buffer();
             let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
             let read = tokio::select! {
@@ -250,10 +256,9 @@ impl Exchange {
         }
     }
 
-    /// Takes what is there already, without waiting, until `out` holds `most` bytes or the response ends.
-    pub fn drain_ready(&mut self, most: usize) {
+    /// Takes what is there already, without waiting, until the buffer of `out` is full or the response ends.
+    pub fn drain_ready(&mut self) {
         while let Some(link) = &self.link
-            && self.out.len() < most
             && !self.out.is_full()
             && !self.goes_aside()
         {
@@ -295,8 +300,8 @@ impl Exchange {
         match read {
             Ok(0) => self.end(self.closed()),
             Err(e) => self.end(broken(&e)),
-            Ok(_) => {
-                self.heard = true;
+            Ok(n) => {
+                self.heard = self.heard.saturating_add(n);
                 if let Some(link) = &mut self.link {
                     link.seat.heard();
                 }
