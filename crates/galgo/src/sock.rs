@@ -78,6 +78,11 @@ impl Sock {
         }
     }
 
+    /// Nothing is to be written for a while: gives back what waiting for room has taken.
+    pub fn rest(&mut self) {
+        drop(self.room.take());
+    }
+
     /// The same descriptor, for the event loop of this thread.
     #[must_use]
     pub fn moved(self) -> Self {

@@ -62,7 +62,14 @@ impl Kept {
     }
 
     /// Keeps a connection, one of `most`. True: from now on somebody must [`Kept::sweep`].
-    pub(super) fn put(&self, sock: Sock, home: usize, slot: Option<usize>, most: usize) -> bool {
+    pub(super) fn put(
+        &self,
+        mut sock: Sock,
+        home: usize,
+        slot: Option<usize>,
+        most: usize,
+    ) -> bool {
+        sock.rest();
         let one = Idle {
             sock,
             home,
