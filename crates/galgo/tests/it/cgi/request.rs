@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::{pipe, thread as threads};
 
-use crate::harness::{Site, child::pattern, list};
+use crate::harness::{Site, child::pattern, eventually, list};
 
 list![
     s4_1_the_environment_is_the_documented_list,
@@ -277,7 +277,8 @@ fn without_room_for_pipes() {
         assert_eq!(whole, format!("{} {sum}", body.len()));
         size.parse::<usize>().unwrap()
     };
-    assert_eq!(read(), WIDE);
+    // Another test of the same user may hold as many at the moment.
+    eventually("a pipe that was widened", || (read() == WIDE).then_some(()));
     let pipes = pipes_of_a_user();
     let size = read();
     assert!(size < WIDE, "the pipe was widened: {size}");
