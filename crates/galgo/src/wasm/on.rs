@@ -195,8 +195,7 @@ impl Wasm {
                 };
                 let module = script.module || script.interpreter.is_none() && self.begins(&script);
                 if let (true, Ok(runtime)) = (module, self.runtime()) {
-                    // What is wrong with it is in the log.
-                    let _ = runtime.find(&file, script.id);
+                    runtime.prepare(&file, script.id);
                 }
             }
         }

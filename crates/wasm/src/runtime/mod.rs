@@ -10,7 +10,7 @@ use std::{
     fmt, io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, Once, OnceLock, PoisonError, mpsc},
+    sync::{Arc, Mutex, Once, OnceLock, PoisonError},
 };
 
 use crate::wire::{self, Message, Setup};
@@ -39,9 +39,7 @@ pub struct Runtime {
     /// Names the engine that code is for, once a process has been asked.
     tag: OnceLock<String>,
     modules: Mutex<modules::Modules>,
-    jobs: Mutex<mpsc::Sender<compiler::Job>>,
-    /// Taken by the threads that compile, once they start.
-    receiver: Mutex<Option<mpsc::Receiver<compiler::Job>>>,
+    jobs: Mutex<compiler::Jobs>,
     link: Mutex<Option<Arc<OwnedFd>>>,
     /// Connections that wait for their next request.
     kept: Mutex<Vec<seat::Kept>>,
@@ -78,13 +76,11 @@ impl fmt::Debug for Settings {
 impl Runtime {
     /// A runtime that has started nothing yet.
     pub fn new(settings: Settings) -> Arc<Self> {
-        let (jobs, receiver) = mpsc::channel();
         Arc::new(Self {
             tag: OnceLock::new(),
             settings,
             modules: Mutex::default(),
-            jobs: Mutex::new(jobs),
-            receiver: Mutex::new(Some(receiver)),
+            jobs: Mutex::default(),
             link: Mutex::new(None),
             kept: Mutex::default(),
             started: Once::new(),
@@ -94,20 +90,26 @@ impl Runtime {
     /// The code of a module, as its file is now (`id`): ready, or being compiled. While a replaced
     /// file is compiled the code of the one before serves.
     pub fn find(self: &Arc<Self>, file: &Path, id: FileId) -> Found {
-        let (found, job) = lock(&self.modules).find(file, id);
-        if let Some(pending) = job {
-            self.start();
-            let job = compiler::Job {
-                runtime: self.clone(),
-                file: file.to_owned(),
-                id,
-                pending,
-            };
-            if lock(&self.jobs).send(job).is_err() {
-                return Found::Bad("nobody compiles any more".into());
-            }
-        }
+        let mut modules = lock(&self.modules);
+        let (found, begins) = modules.find(file, id);
+        let found = found.unwrap_or_else(|| Found::Pending(modules.wait(file)));
+        drop(modules);
+        self.begin(begins, file, id);
         found
+    }
+
+    /// Has a module compiled that somebody may ask for.
+    pub fn prepare(self: &Arc<Self>, file: &Path, id: FileId) {
+        let (_, begins) = lock(&self.modules).find(file, id);
+        self.begin(begins, file, id);
+    }
+
+    fn begin(self: &Arc<Self>, begins: bool, file: &Path, id: FileId) {
+        if begins {
+            self.start();
+            let file = file.to_owned();
+            compiler::compile(self, compiler::Job { file, id });
+        }
     }
 
     /// A connection to the worker, for one request for this code: its variables, with a [`wire::Run`] among them,
@@ -141,15 +143,12 @@ impl Runtime {
         }
     }
 
-    /// Starts the worker and the threads that have modules compiled, unless they have been started.
+    /// Starts the worker, unless that has been done.
     fn start(self: &Arc<Self>) {
         self.started.call_once(|| {
             // It must be there when the worker confines itself to it; what is wrong with it is said
             // to whoever needs it.
             let _ = compiler::folder(&self.settings.cache);
-            if let Some(receiver) = lock(&self.receiver).take() {
-                compiler::start(receiver, &self.settings.say);
-            }
             supervisor::start(self);
         });
     }

@@ -28,13 +28,12 @@ pub(super) fn start(runtime: &Arc<Runtime>) {
 
 /// Starts a worker, and another whenever one has ended, until the runtime is dropped.
 fn keep_up(runtime: &Weak<Runtime>) {
-    let mut spawner = None;
     loop {
         let Some(strong) = runtime.upgrade() else {
             return;
         };
         let began = Instant::now();
-        let mut child = match launch(&strong, &mut spawner) {
+        let mut child = match launch(&strong) {
             Ok(child) => child,
             Err(e) => {
                 (strong.settings.say)(&format!("the wasm worker cannot be started: {e}"));
@@ -70,11 +69,9 @@ fn obituary(exit: io::Result<Exit>) -> String {
     format!("the wasm worker {how}; another is started")
 }
 
-fn launch(runtime: &Arc<Runtime>, spawner: &mut Option<Spawner>) -> io::Result<Child> {
-    let spawner = match spawner {
-        Some(spawner) => spawner,
-        None => spawner.insert(Spawner::direct()?),
-    };
+fn launch(runtime: &Arc<Runtime>) -> io::Result<Child> {
+    // Made anew for each: what it holds would be held for as long as a worker lives.
+    let spawner = &mut Spawner::direct()?;
     let (ours, theirs) = wire::pair()?;
     widen(&ours);
     // First of all, so that it is the first message, and requests need not wait for the process.
