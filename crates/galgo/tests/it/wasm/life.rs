@@ -34,6 +34,12 @@ fn modules_are_compiled_before_anybody_asks() {
         (entries.len() == 2 && drafts.count() == 0).then_some(())
     });
     assert!(server.access().iter().all(|l| l["target"] == "/health"));
+    // Nobody stays who would compile more.
+    eventually("no thread for it", || {
+        let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+        let names = threads.filter_map(|t| fs::read_to_string(t.ok()?.path().join("comm")).ok());
+        (!names.into_iter().any(|name| name == "compile\n")).then_some(())
+    });
 }
 
 /// Every answer that any of four clients gets is of a file that was there, and none goes back.
