@@ -6,7 +6,7 @@ use std::{
     os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use galgo_spawn::{Exit, FileId};
@@ -31,9 +31,10 @@ use crate::{
 const MEMORY: u64 = 256 << 20;
 /// Instances that are still being cleared away when as many as may run do.
 const SPARE: usize = 16;
-/// A worker that takes no more, or is being started, is asked again this often, this far apart.
-const TRIES: u32 = 500;
+/// A worker that takes no more, or is being started, is asked again so much later.
 const PAUSE: Duration = Duration::from_millis(2);
+/// What it takes to start one is waited for even where requests are not to wait in a queue.
+const STARTS: Duration = Duration::from_secs(1);
 /// Executable files whose first bytes are remembered.
 const REMEMBERED: usize = 10_000;
 
@@ -147,22 +148,32 @@ impl Wasm {
         }
     }
 
-    /// A connection to the worker, for one run of this code.
+    /// A connection to the worker, for one run of this code; waits where there is no worker at this moment, but no
+    /// longer than `wait`.
     ///
     /// # Errors
-    /// The worker takes none.
-    pub async fn connect(&self, code: Code, permit: Permit) -> Result<(Sock, Seat), Fault> {
-        let runtime = self.runtime()?;
-        for _ in 0..TRIES {
+    /// There is none to be had.
+    pub async fn connect(
+        &self,
+        code: Code,
+        permit: Permit,
+        wait: Duration,
+    ) -> Result<(Sock, Seat), Fault> {
+        let (runtime, began) = (self.runtime()?, Instant::now());
+        let wait = wait.max(STARTS);
+        loop {
             match runtime.connect(code) {
                 Ok((fd, seat)) => return Ok((Sock::new(fd), Seat { seat, permit })),
-                Err(StartFault::Busy) => tokio::time::sleep(PAUSE).await,
+                Err(StartFault::Busy) if began.elapsed() < wait => tokio::time::sleep(PAUSE).await,
+                Err(StartFault::Busy) => break,
                 Err(StartFault::Failed(e)) => {
                     return Err(Fault::Internal(format!("starting an instance: {e}")));
                 }
             }
         }
-        Err(Fault::Busy("the wasm worker takes no more programs"))
+        Err(Fault::Busy(
+            "the wasm worker took no program within queue_wait",
+        ))
     }
 
     /// What the worker is told of a run besides the variables: the value of the one without a name.
