@@ -50,6 +50,7 @@ impl Wasm {
         &self,
         code: Code,
         _permit: Permit,
+        _home: usize,
         _wait: Duration,
     ) -> Result<(Sock, Seat), Fault> {
         match code {}

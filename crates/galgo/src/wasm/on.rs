@@ -25,6 +25,7 @@ use crate::{
     log::{Level, Logs},
     route::{self, Found},
     sock::Sock,
+    upstream::Kept,
 };
 
 /// Linear memory of an instance where `memory` says nothing: no module gets what the machine has.
@@ -49,6 +50,8 @@ pub struct Wasm {
     needs: Needs,
     /// Which executable files begin as modules.
     begins: Mutex<HashMap<FileId, bool>>,
+    /// Connections to the worker that wait for their next request.
+    kept: Arc<Kept>,
 }
 
 /// What the worker is told once and for all.
@@ -101,6 +104,7 @@ impl Wasm {
             settings: Mutex::new(Some(Box::new(settings))),
             needs,
             begins: Mutex::default(),
+            kept: Arc::default(),
         })
     }
 
@@ -148,8 +152,8 @@ impl Wasm {
         }
     }
 
-    /// A connection to the worker, for one run of this code; waits where there is no worker at this moment, but no
-    /// longer than `wait`.
+    /// A connection to the worker, for one run of this code, asked for by the event loop `home`; waits where there is
+    /// no worker at this moment, but no longer than `wait`.
     ///
     /// # Errors
     /// There is none to be had.
@@ -157,13 +161,23 @@ impl Wasm {
         &self,
         code: Code,
         permit: Permit,
+        home: usize,
         wait: Duration,
     ) -> Result<(Sock, Seat), Fault> {
         let (runtime, began) = (self.runtime()?, Instant::now());
         let wait = wait.max(STARTS);
         loop {
-            match runtime.connect(code) {
-                Ok((fd, seat)) => return Ok((Sock::new(fd), Seat { seat, permit })),
+            match self.at_once(runtime, code, home) {
+                Ok((sock, seat)) => {
+                    let seat = Seat {
+                        seat,
+                        home,
+                        kept: self.kept.clone(),
+                        most: self.needs.instances,
+                        permit,
+                    };
+                    return Ok((sock, seat));
+                }
                 Err(StartFault::Busy) if began.elapsed() < wait => tokio::time::sleep(PAUSE).await,
                 Err(StartFault::Busy) => break,
                 Err(StartFault::Failed(e)) => {
@@ -174,6 +188,20 @@ impl Wasm {
         Err(Fault::Busy(
             "the wasm worker took no program within queue_wait",
         ))
+    }
+
+    fn at_once(
+        &self,
+        runtime: &Arc<Runtime>,
+        code: Code,
+        home: usize,
+    ) -> Result<(Sock, galgo_wasm::Seat), StartFault> {
+        let seat = runtime.seat(code)?;
+        let sock = match self.kept.take(home, Some(seat.worker())) {
+            Some(sock) => sock,
+            None => Sock::new(seat.connect()?),
+        };
+        Ok((sock, seat))
     }
 
     /// What the worker is told of a run besides the variables: the value of the one without a name.
@@ -217,6 +245,11 @@ impl Wasm {
 #[derive(Debug)]
 pub struct Seat {
     seat: galgo_wasm::Seat,
+    /// The event loop that asks.
+    home: usize,
+    kept: Arc<Kept>,
+    /// Connections that are kept at most.
+    most: usize,
     /// Given back when the instance has ended.
     permit: Permit,
 }
@@ -231,11 +264,17 @@ impl Seat {
     }
 
     pub fn gone(&self) -> Exit {
+        // Those of a dead worker are good for nobody.
+        self.kept.close_slot(self.seat.worker());
         self.seat.gone()
     }
 
     pub fn give_back(self, conn: Sock) {
-        self.seat.give_back(conn.into_fd());
+        let worker = Some(self.seat.worker());
+        if self.kept.put(conn, self.home, worker, self.most) {
+            let kept = self.kept.clone();
+            tokio::task::spawn_local(async move { kept.sweep_all().await });
+        }
         drop(self.permit);
     }
 }

@@ -40,10 +40,16 @@ pub struct Runtime {
     tag: OnceLock<String>,
     modules: Mutex<modules::Modules>,
     jobs: Mutex<compiler::Jobs>,
-    link: Mutex<Option<Arc<OwnedFd>>>,
-    /// Connections that wait for their next request.
-    kept: Mutex<Vec<seat::Kept>>,
+    link: Mutex<Option<Arc<Link>>>,
     started: Once,
+}
+
+/// The way to a worker.
+#[derive(Debug)]
+struct Link {
+    socket: OwnedFd,
+    /// Workers before it.
+    number: usize,
 }
 
 /// Why there is no connection.
@@ -82,7 +88,6 @@ impl Runtime {
             modules: Mutex::default(),
             jobs: Mutex::default(),
             link: Mutex::new(None),
-            kept: Mutex::default(),
             started: Once::new(),
         })
     }
@@ -112,35 +117,14 @@ impl Runtime {
         }
     }
 
-    /// A connection to the worker, for one request for this code: its variables, with a [`wire::Run`] among them,
-    /// go over it next. What is kept of them is closed when the worker dies.
+    /// A place at the worker, for one request for this code.
     ///
     /// # Errors
-    /// [`StartFault::Busy`] where trying again may help.
-    pub fn connect(self: &Arc<Self>, key: Key) -> Result<(OwnedFd, Seat), StartFault> {
+    /// [`StartFault::Busy`] while there is no worker.
+    pub fn seat(self: &Arc<Self>, key: Key) -> Result<Seat, StartFault> {
         self.start();
         let link = lock(&self.link).clone().ok_or(StartFault::Busy)?;
-        let seat = Seat::new(self.clone(), link.clone(), key);
-        loop {
-            // The one used last: its thread, and what that holds, are the warmest.
-            let kept = lock(&self.kept).pop();
-            let Some(kept) = kept else { break };
-            if let (true, Some(fd)) = (Arc::ptr_eq(&kept.link, &link), kept.open()) {
-                return Ok((fd, seat));
-            }
-        }
-        let (ours, theirs) = wire::connection().map_err(StartFault::Failed)?;
-        let theirs = [std::os::fd::AsFd::as_fd(&theirs)];
-        match wire::send_message(&*link, &Message::Connect.encode(), &theirs) {
-            Ok(()) => Ok((ours, seat)),
-            Err(e) => Err(match e.kind() {
-                // Full, or the worker has just died: another is on its way.
-                io::ErrorKind::WouldBlock
-                | io::ErrorKind::BrokenPipe
-                | io::ErrorKind::ConnectionReset => StartFault::Busy,
-                _ => StartFault::Failed(e),
-            }),
-        }
+        Ok(Seat::new(self.clone(), link, key))
     }
 
     /// Starts the worker, unless that has been done.
@@ -156,7 +140,7 @@ impl Runtime {
     /// Tells the worker something that is no run; where it is not up it learns it later, or need not.
     fn tell(&self, message: &Message) {
         if let Some(link) = lock(&self.link).clone() {
-            let _ = wire::send_message(&*link, &message.encode(), &[]);
+            let _ = wire::send_message(&link.socket, &message.encode(), &[]);
         }
     }
 
@@ -169,9 +153,8 @@ impl Runtime {
     }
 
     /// A worker is gone: nothing more is sent to it, even before that is known otherwise.
-    fn died(&self, worker: &Arc<OwnedFd>) {
-        lock(&self.link).take_if(|link| Arc::ptr_eq(link, worker));
-        lock(&self.kept).retain(|kept| !Arc::ptr_eq(&kept.link, worker));
+    fn died(&self, worker: &Link) {
+        lock(&self.link).take_if(|link| link.number == worker.number);
     }
 
     /// The worker has no code of this name: it is compiled again for the next request.

@@ -75,7 +75,8 @@ impl Run<'_, '_, '_> {
         let options = &self.cgi.options;
         let clocks = Clocks::start(options, AFTER);
         let site = self.request.site;
-        let conn = site.wasm.connect(code, permit, site.config.admission.wait);
+        let (home, wait) = (self.worker.index, site.config.admission.wait);
+        let conn = site.wasm.connect(code, permit, home, wait);
         let (conn, seat) = reply::wait_for(self.request, conn).await?;
         let begun = Begun {
             conn,
