@@ -55,6 +55,15 @@ pub(super) struct Jobs {
     threads: usize,
 }
 
+/// Has a module that waits compiled next: somebody waits for it, which nobody does for those that were only found.
+pub(super) fn hurry(runtime: &Runtime, file: &Path) {
+    let waiting = &mut lock(&runtime.jobs).waiting;
+    let at = waiting.iter().position(|job| job.file == file);
+    if let Some(job) = at.and_then(|at| waiting.remove(at)) {
+        waiting.push_front(job);
+    }
+}
+
 /// Has a module compiled. A thread lives for as long as there is something to do: a server that
 /// rests keeps none for it, nor what one holds.
 pub(super) fn compile(runtime: &Arc<Runtime>, job: Job) {

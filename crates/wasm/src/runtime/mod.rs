@@ -100,6 +100,9 @@ impl Runtime {
         let found = found.unwrap_or_else(|| Found::Pending(modules.wait(file)));
         drop(modules);
         self.begin(begins, file, id);
+        if let Found::Pending(_) = found {
+            compiler::hurry(self, file);
+        }
         found
     }
 
