@@ -34,6 +34,9 @@ use crate::{
 
 pub use seat::Seat;
 
+/// Of an answer that is longer, the rest is read into large buffers.
+const LONG: usize = 256 << 10;
+
 /// A request that an application, or an instance of a module, is answering.
 #[derive(Debug)]
 pub struct Exchange {
@@ -50,8 +53,8 @@ pub struct Exchange {
     splices: bool,
     /// Large output goes this way; it comes behind what is in `out`.
     aside: Option<Aside>,
-    /// Something was received.
-    heard: bool,
+    /// Bytes that were received.
+    heard: usize,
     /// Who does not answer it may be asked again.
     again: bool,
     /// The connection has ended before anybody had read all of the request.
@@ -186,7 +189,7 @@ impl Exchange {
             out: Out::default(),
             splices: false,
             aside: None,
-            heard: false,
+            heard: 0,
             again: begun.again,
             unread: false,
             verdict: None,
@@ -199,12 +202,12 @@ impl Exchange {
     /// told of the request may have done something; an application is only asked what may be done twice.
     pub fn is_stale(&self) -> bool {
         let undone = self.unread || self.exit.is_none();
-        self.again && undone && !self.heard && self.output_ended()
+        self.again && undone && self.heard == 0 && self.output_ended()
     }
 
     /// Nothing has been heard yet on a connection that may lead to nobody.
     pub fn may_be_stale(&self) -> bool {
-        self.again && !self.heard && !self.output_ended()
+        self.again && self.heard == 0 && !self.output_ended()
     }
 
     /// The response head is whole.
@@ -236,6 +239,9 @@ impl Exchange {
             let Some(link) = &self.link else {
                 return Ok(Turn::End);
             };
+            if self.heard >= LONG {
+                self.out.widen();
+            }
             let raw = self.out.buffer();
             let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
             let read = tokio::select! {
@@ -256,10 +262,9 @@ impl Exchange {
         }
     }
 
-    /// Takes what is there already, without waiting, until `out` holds `most` bytes or the response ends.
-    pub fn drain_ready(&mut self, most: usize) {
+    /// Takes what is there already, without waiting, until the buffer of `out` is full or the response ends.
+    pub fn drain_ready(&mut self) {
         while let Some(link) = &self.link
-            && self.out.len() < most
             && !self.out.is_full()
             && !self.goes_aside()
         {
@@ -308,8 +313,8 @@ impl Exchange {
                 self.unread = e.kind() == io::ErrorKind::ConnectionReset;
                 self.end(broken(&e));
             }
-            Ok(_) => {
-                self.heard = true;
+            Ok(n) => {
+                self.heard = self.heard.saturating_add(n);
                 if let Some(link) = &mut self.link {
                     link.seat.heard();
                 }

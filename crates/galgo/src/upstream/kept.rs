@@ -51,17 +51,25 @@ impl Kept {
                 let at = own.or_else(|| idle.iter().rposition(|i| i.slot == slot))?;
                 idle.remove(at)?
             };
-            if found.since.elapsed() < IDLE && is_silent(&found.sock) {
+            // How old it is does not matter: who sweeps closes those that nobody needed.
+            if is_silent(&found.sock) {
                 return Some(match found.home == home {
                     true => found.sock,
-                    false => Sock::new(found.sock.into_fd()),
+                    false => found.sock.moved(),
                 });
             }
         }
     }
 
     /// Keeps a connection, one of `most`. True: from now on somebody must [`Kept::sweep_all`].
-    pub(crate) fn put(&self, sock: Sock, home: usize, slot: Option<usize>, most: usize) -> bool {
+    pub(crate) fn put(
+        &self,
+        mut sock: Sock,
+        home: usize,
+        slot: Option<usize>,
+        most: usize,
+    ) -> bool {
+        sock.rest();
         let one = Idle {
             sock,
             home,

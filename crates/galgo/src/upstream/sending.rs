@@ -11,6 +11,7 @@ use galgo_proto::fcgi::{self, Header, Kind};
 use crate::{
     conn::input::{Input, Next, RequestBody, watch_unread},
     fault::Fault,
+    pool,
     sock::Sock,
 };
 
@@ -181,18 +182,26 @@ impl Sending {
             Ok(n) => {
                 self.begun = true;
                 let ours = n.min(self.queue.len());
-                self.queue.drain(..ours);
+                self.sent(ours);
                 let theirs = (n - ours).min(data_len);
                 self.took(input, body, theirs);
                 if last && theirs == data_len {
                     self.end();
-                    self.queue.drain(..n - ours - theirs);
+                    self.sent(n - ours - theirs);
                 }
             }
             // It closed its side. What it said before that is still to be read.
             Err(_) => self.closed = true,
         }
         Ok(Fed::Moved)
+    }
+
+    /// `n` bytes of ours are on their way. Variables stood in a buffer from the pool.
+    fn sent(&mut self, n: usize) {
+        self.queue.drain(..n);
+        if self.queue.is_empty() {
+            pool::give(std::mem::take(&mut self.queue));
+        }
     }
 
     /// Whether these many bytes are the last of a body whose length is known.
@@ -263,7 +272,7 @@ pub(super) fn fastcgi_head<E>(
     keep: bool,
     put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
 ) -> Result<Vec<u8>, E> {
-    let mut head = Vec::with_capacity(2048);
+    let mut head = pool::take();
     head.extend_from_slice(&fcgi::begin(ID, role, keep));
     let mut params = fcgi::Params::new(ID, &mut head);
     put(&mut params)?;

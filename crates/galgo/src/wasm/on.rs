@@ -199,7 +199,7 @@ impl Wasm {
         let seat = runtime.seat(code)?;
         let sock = match self.kept.take(home, Some(seat.worker())) {
             Some(sock) => sock,
-            None => Sock::new(seat.connect()?),
+            None => Sock::asking(seat.connect()?),
         };
         Ok((sock, seat))
     }
