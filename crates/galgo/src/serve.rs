@@ -111,7 +111,7 @@ impl Ready {
         limits::raise_descriptors();
         // Early, while descriptor numbers are low: see `Direct`.
         let spawners = (0..config.workers)
-            .map(|_| spawner(&config))
+            .map(|_| launcher(&config))
             .collect::<io::Result<_>>();
         let spawners = spawners.map_err(|e| format!("preparing to start programs: {e}"))?;
         let workers = spawner(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
@@ -193,6 +193,13 @@ impl Ready {
 pub(crate) fn spawner(config: &Config) -> io::Result<Direct> {
     let mut direct = Direct::new()?;
     direct.set_umask(Some(config.umask));
+    Ok(direct)
+}
+
+/// The same, for one that does not wait for what it starts.
+fn launcher(config: &Config) -> io::Result<Direct> {
+    let mut direct = spawner(config)?;
+    direct.reserve()?;
     Ok(direct)
 }
 

@@ -111,7 +111,7 @@ pub enum Spawner {
 }
 
 impl Spawner {
-    /// A spawner that starts programs from this process.
+    /// A spawner that starts programs from this process, with or without waiting.
     pub fn direct() -> io::Result<Self> {
         let mut direct = Direct::new()?;
         direct.reserve()?;

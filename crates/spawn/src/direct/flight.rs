@@ -19,7 +19,7 @@ use std::{
 };
 
 /// Starts that one thread can have under way. Each has three descriptors below all others, which every child copies.
-pub(super) const MOST: usize = 4;
+pub(super) const MOST: usize = 8;
 /// Failures that nobody has asked for are forgotten beyond these.
 const FAILED_MOST: usize = 64;
 
