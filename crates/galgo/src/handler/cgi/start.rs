@@ -48,10 +48,9 @@ impl Run<'_, '_, '_> {
         let mut clocks = Clocks::start(&self.cgi.options, AFTER);
         let file = file.map(|(fd, _)| fd);
         let pipes = Pipes::new(file, self.head.body).map_err(|e| capacity(&e))?;
-        let (child, born) = self.process(&pipes, env.0, &mut clocks).await?;
+        let (child, born) = self.process(&pipes, env.0, &mut clocks, began).await?;
         // From here on only the program has its ends.
         let Pipes { ours, .. } = pipes;
-        self.request.entry.borrow_mut().start = began.elapsed();
         let options = &self.cgi.options;
         Ok(Program::new(Started {
             child,
@@ -74,9 +73,11 @@ impl Run<'_, '_, '_> {
         pipes: &Pipes,
         env: EnvBlock,
         clocks: &mut Clocks,
+        began: Instant,
     ) -> Result<(Child, Option<Born>), Fault> {
         let args = self.arguments()?;
         if let Some((child, born)) = self.warm(pipes, &args, &env).await {
+            self.request.entry.borrow_mut().start = began.elapsed();
             return Ok((child, Some(born)));
         }
         let launch = Launch {
@@ -86,7 +87,7 @@ impl Run<'_, '_, '_> {
             limits: self.cgi.options.limits,
             no_new_privs: self.cgi.options.no_new_privs,
         };
-        Ok((self.cold(pipes, launch, clocks).await?, None))
+        Ok((self.cold(pipes, launch, clocks, began).await?, None))
     }
 
     /// A child of the program's template, where it has one.
@@ -126,10 +127,13 @@ impl Run<'_, '_, '_> {
         pipes: &Pipes,
         mut launch: Launch,
         clocks: &mut Clocks,
+        began: Instant,
     ) -> Result<Child, Fault> {
         let mut tries = 0;
         loop {
-            let failed = match self.start_once(pipes, launch) {
+            let started = self.start_once(pipes, launch);
+            self.request.entry.borrow_mut().start = began.elapsed();
+            let failed = match started {
                 Ok(child) => match self.begun(&child, pipes, clocks).await? {
                     None => return Ok(child),
                     Some(failed) => failed,
