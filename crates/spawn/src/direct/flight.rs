@@ -19,7 +19,7 @@ use std::{
 };
 
 /// Starts that one thread can have under way. Each has three descriptors below all others, which every child copies.
-pub(super) const MOST: usize = 8;
+pub(super) const MOST: usize = 4;
 /// Failures that nobody has asked for are forgotten beyond these.
 const FAILED_MOST: usize = 64;
 
@@ -112,6 +112,8 @@ impl Flights {
         };
         let mut flights = Self::default();
         flights.free = (0..MOST).map(ground).collect::<io::Result<_>>()?;
+        // The last is taken first: the lowest numbers, below which there is least to copy.
+        flights.free.reverse();
         Ok(flights)
     }
 
