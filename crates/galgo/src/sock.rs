@@ -164,6 +164,12 @@ impl Sock {
         Ok(())
     }
 
+    /// Waits until something may be there to be read, and reads nothing: who reads next need not wait.
+    pub async fn arrives(&self) -> io::Result<()> {
+        self.ready(Interest::READABLE).await?.retain_ready();
+        Ok(())
+    }
+
     async fn run<T>(
         &self,
         interest: Interest,
