@@ -24,7 +24,7 @@ const char *galgo_modules(void);
    the GALGO_ bits asked for. */
 int galgo_stop(const char *files, const char *obstacle);
 
-/* What lies on the heap from here on stays as it is: children neither free it nor take pieces of it. */
+/* What is on the heap now stays as it is: children do not free it, nor take the free pieces in it. */
 void galgo_settle(void);
 
 /* Called in each child before it waits for its request, where it is set. */

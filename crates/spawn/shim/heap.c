@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static uintptr_t bottom; /* of the heap, where this library was initialised */
-static size_t settled;   /* bytes from there on that are the template's; 0 in every other process */
+static uintptr_t bottom; /* of the heap, when this library was initialised; what is below is left as it is */
+static size_t settled;   /* bytes from there on that are the template's; 0 before it has stopped */
 
 typedef void free_fn(void *);
 typedef void *realloc_fn(void *, size_t);
@@ -38,6 +38,7 @@ GALGO_EXPORT void free(void *piece) {
     next_free(piece);
 }
 
+/* One that is too small is left where it is, and its content copied. */
 GALGO_EXPORT void *realloc(void *piece, size_t size) {
     if (!next_realloc)
         find_next();
@@ -55,29 +56,42 @@ __attribute__((constructor)) static void begin(void) {
     bottom = (uintptr_t)sbrk(0);
 }
 
-/* Holds every free piece below the end of the heap. A larger one that is left of those that were
-   held is found by one of the sizes below. */
-static void hold_free_pieces(void) {
-    enum { LARGEST = 1 << 20, SMALL = 1024, GRAIN = 2 * sizeof(size_t) };
-    for (size_t size = LARGEST; size > GRAIN; size -= size > SMALL ? size / 8 : GRAIN) {
-        struct mallinfo2 heap = mallinfo2();
-        uintptr_t top = (uintptr_t)sbrk(0) - heap.keepcost;
-        if (size > heap.fordblks - heap.keepcost && size > SMALL)
-            continue;
-        for (;;) {
-            void *piece = malloc(size - sizeof(size_t));
-            if (!piece)
-                return;
-            if ((uintptr_t)piece >= top || (uintptr_t)piece < bottom) {
-                next_free(piece);
-                break;
-            }
+/* Where the pieces begin that no earlier one has: the first that makes the heap grow is cut from its end.
+   Earlier ones fill large gaps, and are kept. 0 where the heap does not grow in one piece. */
+static uintptr_t end_of_pieces(void) {
+    enum { LARGE = 120 << 10, MOST = 4096 }; /* LARGE: the C library maps what has 128 KiB or more */
+    for (int i = 0; i < MOST; i++) {
+        uintptr_t before = (uintptr_t)sbrk(0);
+        void *piece = malloc(LARGE);
+        uintptr_t at = (uintptr_t)piece, after = (uintptr_t)sbrk(0);
+        if (at < bottom || at >= after) {
+            free(piece);
+            return 0;
         }
+        if (after > before) {
+            free(piece);
+            return at;
+        }
+    }
+    return 0;
+}
+
+/* Takes every free piece below `end`. What is left of one that is larger is found by a smaller size. */
+static void take_free_pieces(uintptr_t end) {
+    enum { LARGEST = 64 << 10, SMALL = 1024, GRAIN = 2 * sizeof(size_t) };
+    for (size_t size = LARGEST; size > GRAIN; size -= size > SMALL ? size / 16 : GRAIN) {
+        void *piece;
+        do
+            piece = malloc(size - sizeof(size_t));
+        while ((uintptr_t)piece >= bottom && (uintptr_t)piece < end);
+        free(piece);
     }
 }
 
 void galgo_settle(void) {
-    hold_free_pieces();
-    void *last = malloc(1); /* the first that is not the template's */
-    settled = (uintptr_t)last > bottom ? (uintptr_t)last - bottom : 0;
+    uintptr_t end = end_of_pieces();
+    if (!end)
+        return;
+    take_free_pieces(end);
+    settled = end - bottom;
 }
