@@ -55,9 +55,12 @@ impl Clocks {
         }
     }
 
-    /// What is left of the total time.
-    pub fn total_left(&self) -> Duration {
-        self.total.saturating_duration_since(Instant::now())
+    /// How long who is no longer listened to may go on: what is left of the total time, where it `finishes`.
+    pub fn patience(&self, finishes: bool, otherwise: Duration) -> Duration {
+        match finishes {
+            true => self.total.saturating_duration_since(Instant::now()),
+            false => otherwise,
+        }
     }
 
     /// Waits until one of the clocks has run out, and says which.

@@ -52,8 +52,10 @@ pub struct Exchange {
     aside: Option<Aside>,
     /// Something was received.
     heard: bool,
-    /// The connection has served another request before.
-    kept: bool,
+    /// Who does not answer it may be asked again.
+    again: bool,
+    /// The connection has ended before anybody had read all of the request.
+    unread: bool,
     /// What is wrong with how the response ended.
     verdict: Option<Fault>,
     /// How the instance ended; of an application nobody knows.
@@ -112,8 +114,9 @@ impl Errors {
 pub struct Begun {
     /// The connection.
     pub conn: Sock,
-    /// It has served another request before.
-    pub kept: bool,
+    /// The request may be repeated where the connection turns out to lead to nobody: it has served another before,
+    /// or it leads to a worker that may die.
+    pub again: bool,
     /// The place it takes.
     pub seat: Seat,
     /// Clocks, running already.
@@ -184,21 +187,24 @@ impl Exchange {
             splices: false,
             aside: None,
             heard: false,
-            kept: begun.kept,
+            again: begun.again,
+            unread: false,
             verdict: None,
             exit: None,
             run_to_completion: false,
         }
     }
 
-    /// The connection that was kept has turned out to be closed: nothing of a response came on it.
+    /// The connection has turned out to lead to nobody: nothing of a response came on it. An instance that was
+    /// told of the request may have done something; an application is only asked what may be done twice.
     pub fn is_stale(&self) -> bool {
-        self.kept && !self.heard && self.output_ended()
+        let undone = self.unread || self.exit.is_none();
+        self.again && undone && !self.heard && self.output_ended()
     }
 
-    /// Nothing has been heard on a connection that was kept, and it is still open.
+    /// Nothing has been heard yet on a connection that may lead to nobody.
     pub fn may_be_stale(&self) -> bool {
-        self.kept && !self.heard && !self.output_ended()
+        self.again && !self.heard && !self.output_ended()
     }
 
     /// The response head is whole.
@@ -293,8 +299,15 @@ impl Exchange {
     /// Takes in what one read put into `out`.
     fn receive(&mut self, read: io::Result<usize>) {
         match read {
-            Ok(0) => self.end(self.closed()),
-            Err(e) => self.end(broken(&e)),
+            Ok(0) => {
+                self.unread = self.sending.is_unsent();
+                self.end(self.closed());
+            }
+            Err(e) => {
+                // So a Unix socket says that its peer has not read everything.
+                self.unread = e.kind() == io::ErrorKind::ConnectionReset;
+                self.end(broken(&e));
+            }
             Ok(_) => {
                 self.heard = true;
                 if let Some(link) = &mut self.link {

@@ -37,6 +37,8 @@ pub(super) struct Sending {
     over: bool,
     /// The application reads no more.
     closed: bool,
+    /// Something of it has been written.
+    begun: bool,
 }
 
 /// A body in a file.
@@ -74,6 +76,7 @@ impl Sending {
             bodiless: false,
             over: false,
             closed: false,
+            begun: false,
         }
     }
 
@@ -94,6 +97,11 @@ impl Sending {
     /// Whether all of it has been sent.
     pub(super) fn is_done(&self) -> bool {
         self.over && self.queue.is_empty() && !self.closed
+    }
+
+    /// Whether nothing of it has been sent.
+    pub(super) fn is_unsent(&self) -> bool {
+        !self.begun
     }
 
     /// Whether a record of ours may follow what was sent.
@@ -171,6 +179,7 @@ impl Sending {
         };
         match written {
             Ok(n) => {
+                self.begun = true;
                 let ours = n.min(self.queue.len());
                 self.queue.drain(..ours);
                 let theirs = (n - ours).min(data_len);
