@@ -24,6 +24,9 @@ const char *galgo_modules(void);
    the GALGO_ bits asked for. */
 int galgo_stop(const char *files, const char *obstacle);
 
+/* What is on the heap now stays as it is: children do not free it, nor take the free pieces in it. */
+void galgo_settle(void);
+
 /* Called in each child before it waits for its request, where it is set. */
 extern void (*galgo_waits)(void);
 

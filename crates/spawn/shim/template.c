@@ -331,6 +331,7 @@ int galgo_stop(const char *files, const char *obstacle) {
     close_ours(GALGO_SOURCE);
     fcntl(GALGO_CONTROL, F_SETFD, FD_CLOEXEC);
     put_files_away();
+    galgo_settle();
     say(GALGO_CONTROL, 'R', "", 0);
     for (;;) {
         char what;
