@@ -40,6 +40,10 @@ void galgo_learned(const char *modules);
 /* Puts another command line in place of the program's own, where it is set before main(). */
 extern void (*galgo_arguments)(int *argc, char ***argv);
 
+/* Takes the free pieces of the heap (malloc(3) of glibc) and keeps them: what a child allocates lies together
+   then, behind all that is there, and not in pages that it has to copy. Nothing where there is no such heap. */
+void galgo_take_free(void);
+
 /* Whether this process is to be a template of the given kind. */
 int galgo_is(const char *kind);
 

@@ -117,7 +117,8 @@ def imported(name, path):
 def load(names, refused, path, env):
     """None or how to start again (arguments, environment); the script's code or None; files."""
     global known
-    names = [name for name in os.fsdecode(names).split("\n") if name]
+    lines = [line for line in os.fsdecode(names).split("\n") if line]
+    names, lessons = [line for line in lines if " " not in line], [line for line in lines if " " in line]
     path = os.fsdecode(path)
     main = sys.modules["__main__"].__dict__
     main["__file__"], main["__cached__"] = path, None
@@ -141,16 +142,19 @@ def load(names, refused, path, env):
         seeds.end()
     if len(good) < len(names):
         watch.undo()
-        return again([name for name in names if name not in refused], refused), None, b""
+        return again([name for name in names if name not in refused] + lessons, refused), None, b""
     if code is None:  # the interpreter itself sets them
         del main["__file__"], main["__cached__"]
     known = len(sys.modules)
     own.extend(namespaces())
     ready(dict(variables(env, b"\x1e")))
+    expect(lessons, code)
     rehearse()
+    files = os.fsencode("\n".join(sources()))
     gc.collect()
+    fill()
     gc.freeze()
-    return None, code, os.fsencode("\n".join(sources()))
+    return None, code, files
 
 
 def compiled(path):
@@ -167,6 +171,29 @@ def names_of(module):
         return object.__getattribute__(module, "__dict__")
     except AttributeError:
         return {}
+
+
+filling = []
+
+
+def fill():
+    """Takes the free places among the template's objects: what a child makes lies together then, and
+    not in pages that it has to copy. A pool of places is new where the first two of it come in turn."""
+    for size in range(16, 513, 16):
+        for _ in range(1 << 15):
+            filling.append(filler(size))
+            at = id(filling[-1])
+            if at & 0x3FFF == 48:
+                filling.append(filler(size))
+                if size == 32 or id(filling[-1]) == at + size:
+                    break
+
+
+def filler(size):
+    """An object of that size that is in nobody's list."""
+    if size < 48:
+        return object() if size == 16 else len(filling) + 1000
+    return bytes(size - 33)
 
 
 def namespaces():
@@ -198,10 +225,119 @@ def again(names, refused):
     return command, env
 
 
+# ---- regular expressions ----
+# What children compile while they run is compiled before the fork. `re` asks for it as for something
+# that it has compiled before, and has it in its table from then on, as in a cold run.
+
+PATTERNS, PATTERN = 256, 2000  # so many at most, of so many characters
+LEFT = 0b10000101  # flags TEMPLATE, LOCALE and DEBUG of `re`: these warn, depend, print
+compiled_ahead = {}  # (type, text, flags): pattern
+before = set()  # what was compiled while modules were loaded
+texts = []  # strings that were there before any request
+
+
+def tables():
+    """Of patterns, with how many each holds."""
+    names = names_of(sys.modules.get("re"))
+    pairs = [(names.get("_cache" + end), names.get("_MAXCACHE" + end)) for end in ("2", "")]
+    return [(table, most) for table, most in pairs if isinstance(table, dict) and isinstance(most, int)]
+
+
+def expect(lessons, code):
+    if not tables() or "warnings" not in sys.modules:
+        return
+    if code:
+        texts.append(code)
+    for module in [*sys.modules.values()]:
+        texts.extend(text for text in names_of(module).values() if type(text) is str and len(text) < PATTERN)
+    for line in lessons[:PATTERNS]:
+        compile_ahead(line)
+    before.update(*(table for table, _ in tables()))
+    if compiled_ahead:
+        methods = {"__missing__": missing, "__module__": "builtins", "__slots__": ()}
+        be_first_table(type("dict", (dict,), methods))
+
+
+def be_first_table(kind):
+    re = sys.modules["re"]
+    name = "_cache2" if hasattr(re, "_cache2") else "_cache"
+    setattr(re, name, kind(getattr(re, name)))
+
+
+def compile_ahead(line):
+    """Not what warns or fails: each child says so for itself."""
+    re, warnings = sys.modules["re"], sys.modules["warnings"]
+    flags, kind, text = line.split(" ", 2)
+    saved = [(table, dict(table)) for table, _ in tables()]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            text = bytes.fromhex(text)
+            text = text if kind == "bytes" else text.decode("utf-8", "surrogatepass")
+            compiled_ahead[type(text), text, int(flags)] = re.compile(text, int(flags))
+    except Exception:
+        pass
+    for table, as_it_was in saved:
+        table.clear()
+        table.update(as_it_was)
+
+
+def missing(first, key):
+    """As `re` itself files what it has compiled."""
+    pattern = compiled_ahead.get(key)
+    all = tables()
+    if pattern is None or any(key in table for table, _ in all[1:]):
+        raise KeyError(key)
+    for table, most in reversed(all):
+        if len(table) >= most:
+            del table[next(iter(table))]
+        table[key] = pattern
+    return pattern
+
+
+def patterns():
+    """A line for each that this child compiled. What a visitor typed stays here: each word of a pattern
+    has to be one of the program's, or of its modules."""
+    if not texts:
+        return
+    kept = [key for key in tables()[-1][0] if key not in before and plain(*key)]
+    words = sys.modules["re"].compile(r"\w+").findall
+    own_words = set()
+    for text in strings() if any(key not in compiled_ahead for key in kept) else ():
+        own_words.update(words(text))
+    for kind, text, flags in kept[:PATTERNS]:
+        read = text if kind is str else text.decode("latin-1")
+        if own_words.issuperset(words(read)):
+            text = text if kind is bytes else text.encode("utf-8", "surrogatepass")
+            yield f"{int(flags)} {kind.__name__} {text.hex()}"
+
+
+def plain(kind, text, flags):
+    return kind in (str, bytes) and type(text) is kind and len(text) <= PATTERN and not flags & LEFT
+
+
+def strings():
+    """Of the modules that the template has loaded: what their functions were compiled with, too."""
+    function, code = type(strings), type(strings.__code__)
+    due = [*texts]
+    for name in [*sys.modules][:known]:
+        for value in [*names_of(sys.modules[name]).values()]:
+            if type(value) is type:
+                due.extend(it.__code__ for it in [*vars(value).values()] if type(it) is function)
+            elif type(value) is function:
+                due.append(value.__code__)
+    for it in due:
+        if type(it) is code:
+            due.extend(const for const in it.co_consts if type(const) in (str, bytes, code))
+        else:
+            yield it if type(it) is str else it.decode("latin-1")
+
+
 # ---- in a child, before the script's first line ----
 
 fresh = []  # what makes random state anew
 streams = []
+inputs = {}  # kinds of standard input that the template has not, and streams as the interpreter makes them
 own = []  # namespaces, with the values they had in the template
 changes = []  # to the environment, by the interpreter and by modules: name, value before, value now
 
@@ -222,6 +358,8 @@ def ready(before):
     for fd, stream in enumerate((sys.__stdin__, sys.__stdout__, sys.__stderr__)):
         if stream is not None:
             streams.append((fd, stream, kind(fd)))
+    if sys.stdin is sys.__stdin__ is not None:
+        foresee(sys.stdin)
     modules = sys.modules
     if "numpy.random" in modules:
         fresh.append(modules["numpy.random"].seed)
@@ -236,6 +374,24 @@ def ready(before):
 def kind(fd):
     status = os.fstat(fd)
     return status.st_mode >> 12, status.st_blksize
+
+
+def foresee(stdin):
+    """A request without a body has /dev/null. Nothing but `sys` may know the stream that it replaces."""
+    # sys.stdin, sys.__stdin__, `streams`, here, and the stacks of calls.
+    alone = sys.getrefcount(stdin) == (5 if sys.version_info >= (3, 11) else 6)
+    saved, null = os.dup(0), os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    if kind(0) != streams[0][2] and hasattr(stdin, "buffer") and hasattr(stdin.buffer, "raw"):
+        other = opened(0, stdin, type(stdin.buffer), type(stdin))
+        vars(other).update(vars(stdin))
+        parts = [(it.buffer, it.buffer.raw) for it in (stdin, other)]
+        counts = [tuple(map(sys.getrefcount, pair)) for pair in parts]
+        if counts[0] == counts[1] and alone:
+            inputs[kind(0)] = other
+    os.dup2(saved, 0)
+    os.close(saved)
+    os.close(null)
 
 
 def rehearse():
@@ -261,13 +417,17 @@ def mend(block):
             environ[name] = new
             posix.putenv(name, new)
     for fd, stream, before in streams:
-        if kind(fd) != before:
-            opened(fd, stream)
+        now = kind(fd)
+        if now != before:
+            if fd == 0 and now in inputs:
+                sys.stdin = sys.__stdin__ = inputs[now]
+            else:
+                opened(fd, stream)
     for renew in fresh:
         renew()
 
 
-def opened(fd, stream):
+def opened(fd, stream, as_buffer=None, as_text=None):
     """Made again as at start-up, in place: it knows by then whether it can be repositioned."""
     buffer = stream.buffer
     old = getattr(buffer, "raw", buffer)
@@ -277,8 +437,9 @@ def opened(fd, stream):
     if old is buffer:
         buffer = raw
     else:
-        buffer.__init__(raw, raw._blksize)
-    stream.__init__(buffer, *text)
+        made = (as_buffer or buffer.__init__)(raw, raw._blksize)
+        buffer = made or buffer
+    return (as_text or stream.__init__)(buffer, *text)
 
 
 def key_of_processes():
@@ -302,12 +463,12 @@ def main_thread():
 
 def learned():
     names = [name for name in [*sys.modules][known:] if importable(name)]
-    return os.fsencode("\n".join(names))
+    return os.fsencode("\n".join([*names, *patterns()]))
 
 
 def importable(name):
     spec = names_of(sys.modules[name]).get("__spec__")
-    return spec is not None and spec.name == name and "\n" not in name
+    return spec is not None and spec.name == name and name.isprintable() and " " not in name
 
 
 def spaces():
@@ -322,6 +483,8 @@ def thorough():
     due = threads or sys.warnoptions or any(map(destructive, kinds()))
     if due:
         gc.unfreeze()
+        if compiled_ahead:
+            be_first_table(dict)  # for destructors, which run when nothing of this is left
     return due
 
 
