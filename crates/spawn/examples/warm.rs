@@ -64,6 +64,7 @@ impl World {
             .unwrap();
         stdin.write_all(&self.body).unwrap();
         drop(stdin);
+        let null = std::fs::File::open("/dev/null").unwrap();
         let spare = template.map(|(t, _)| {
             let mut spare = t.spare().unwrap();
             while !spare.ready().unwrap() {
@@ -73,7 +74,13 @@ impl World {
         });
         let before = usage();
         let begin = Instant::now();
-        let stdio = [theirs_in.as_fd(), theirs_out.as_fd(), stderr.as_fd()];
+        // As the server does it.
+        let stdin = if self.body.is_empty() {
+            null.as_fd()
+        } else {
+            theirs_in.as_fd()
+        };
+        let stdio = [stdin, theirs_out.as_fd(), stderr.as_fd()];
         let (mut child, lesson) = match spare {
             None => {
                 let args = [self.path.clone()];
@@ -118,7 +125,8 @@ impl World {
 
     fn template(&mut self, modules: &str) -> Template {
         let kind = inspect::kind(Path::new(self.path.to_str().unwrap())).unwrap();
-        let null = std::fs::File::open("/dev/null").unwrap();
+        let (stdin, _) = std::io::pipe().unwrap();
+        let (_, stdout) = std::io::pipe().unwrap();
         let stderr = std::fs::File::options()
             .write(true)
             .open("/dev/stderr")
@@ -131,7 +139,7 @@ impl World {
             args: &args,
             env: &env,
             dir: &self.dir,
-            stdio: [null.as_fd(), stderr.as_fd(), stderr.as_fd()],
+            stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
             more: &[],
             limits: Limits::default(),
             no_new_privs: true,
@@ -177,11 +185,20 @@ fn main() {
         env,
         body: std::env::var("BODY").unwrap_or_default().into_bytes(),
     };
-    let first = world.template("");
-    let (_, modules) = world.run(Some((&first, true)), &mut Cost::default());
-    println!("learned: {}", modules.replace('\n', " "));
-    drop(first);
-    let template = world.template(&modules);
+    let mut modules = String::new();
+    let template = loop {
+        let template = world.template(&modules);
+        let (_, learned) = world.run(Some((&template, true)), &mut Cost::default());
+        let new = learned
+            .lines()
+            .filter(|line| !modules.lines().any(|known| known == *line));
+        let new: Vec<&str> = new.collect();
+        if new.is_empty() {
+            break template;
+        }
+        println!("learned: {}", new.join(", "));
+        modules += &(new.join("\n") + "\n");
+    };
     let (mut cold, mut warm) = (Cost::default(), Cost::default());
     // For a profile of children alone.
     let only_warm = std::env::var("ONLY_WARM").is_ok();

@@ -11,10 +11,11 @@
    template is started with and its children do not have. */
 enum { GALGO_CONTROL = 3, GALGO_SHIM = 4, GALGO_SOURCE = 5 };
 
-/* What the child is asked for beside answering: the names of the modules it loaded. */
+/* What the child is asked for beside answering: what it loaded, for the next template. */
 enum { GALGO_LEARN = 1 };
 
-/* Names of modules that an earlier child was seen to load, one a line; "" for none. A program that
+/* Names of modules that an earlier child was seen to load, one a line (in Python also regular expressions, lines
+   with blanks in them: python_re.py); "" for none. A program that
    executes itself anew hands them on in GALGO_MODULES. */
 const char *galgo_modules(void);
 

@@ -117,7 +117,8 @@ def imported(name, path):
 def load(names, refused, path, env):
     """None or how to start again (arguments, environment); the script's code or None; files."""
     global known
-    names = [name for name in os.fsdecode(names).split("\n") if name]
+    lines = [line for line in os.fsdecode(names).split("\n") if line]
+    names, lessons = [line for line in lines if " " not in line], [line for line in lines if " " in line]
     path = os.fsdecode(path)
     main = sys.modules["__main__"].__dict__
     main["__file__"], main["__cached__"] = path, None
@@ -141,16 +142,19 @@ def load(names, refused, path, env):
         seeds.end()
     if len(good) < len(names):
         watch.undo()
-        return again([name for name in names if name not in refused], refused), None, b""
+        return again([name for name in names if name not in refused] + lessons, refused), None, b""
     if code is None:  # the interpreter itself sets them
         del main["__file__"], main["__cached__"]
     known = len(sys.modules)
     own.extend(namespaces())
     ready(dict(variables(env, b"\x1e")))
+    expect(lessons, code)
     rehearse()
+    files = os.fsencode("\n".join(sources()))
     gc.collect()
+    fill()
     gc.freeze()
-    return None, code, os.fsencode("\n".join(sources()))
+    return None, code, files
 
 
 def compiled(path):
@@ -167,6 +171,30 @@ def names_of(module):
         return object.__getattribute__(module, "__dict__")
     except AttributeError:
         return {}
+
+
+FILL = 128 << 10  # bytes of each size at most: another allocator may have no pools
+filling = []
+
+
+def fill():
+    """Takes the free places among the template's objects: what a child makes lies together then, and
+    not in pages that it has to copy. A pool of places is new where the first two of it come in turn."""
+    for size in range(16, 513, 16):
+        for _ in range(FILL // size):
+            filling.append(filler(size))
+            at = id(filling[-1])
+            if at & 0x3FFF == 48:
+                filling.append(filler(size))
+                if size == 32 or id(filling[-1]) == at + size:
+                    break
+
+
+def filler(size):
+    """An object of that size that is in nobody's list."""
+    if size < 48:
+        return object() if size == 16 else len(filling) + 1000
+    return bytes(size - 33)
 
 
 def namespaces():
@@ -202,6 +230,7 @@ def again(names, refused):
 
 fresh = []  # what makes random state anew
 streams = []
+inputs = {}  # kinds of standard input that the template has not, and streams as the interpreter makes them
 own = []  # namespaces, with the values they had in the template
 changes = []  # to the environment, by the interpreter and by modules: name, value before, value now
 
@@ -222,6 +251,8 @@ def ready(before):
     for fd, stream in enumerate((sys.__stdin__, sys.__stdout__, sys.__stderr__)):
         if stream is not None:
             streams.append((fd, stream, kind(fd)))
+    if sys.stdin is sys.__stdin__ is not None:
+        foresee(sys.stdin)
     modules = sys.modules
     if "numpy.random" in modules:
         fresh.append(modules["numpy.random"].seed)
@@ -236,6 +267,24 @@ def ready(before):
 def kind(fd):
     status = os.fstat(fd)
     return status.st_mode >> 12, status.st_blksize
+
+
+def foresee(stdin):
+    """A request without a body has /dev/null. Nothing but `sys` may know the stream that it replaces."""
+    # sys.stdin, sys.__stdin__, `streams`, here, and the stacks of calls.
+    alone = sys.getrefcount(stdin) == (5 if sys.version_info >= (3, 11) else 6)
+    saved, null = os.dup(0), os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    if kind(0) != streams[0][2] and hasattr(stdin, "buffer") and hasattr(stdin.buffer, "raw"):
+        other = opened(0, stdin, type(stdin.buffer), type(stdin))
+        vars(other).update(vars(stdin))
+        parts = [(it.buffer, it.buffer.raw) for it in (stdin, other)]
+        counts = [tuple(map(sys.getrefcount, pair)) for pair in parts]
+        if counts[0] == counts[1] and alone:
+            inputs[kind(0)] = other
+    os.dup2(saved, 0)
+    os.close(saved)
+    os.close(null)
 
 
 def rehearse():
@@ -261,13 +310,17 @@ def mend(block):
             environ[name] = new
             posix.putenv(name, new)
     for fd, stream, before in streams:
-        if kind(fd) != before:
-            opened(fd, stream)
+        now = kind(fd)
+        if now != before:
+            if fd == 0 and now in inputs:
+                sys.stdin = sys.__stdin__ = inputs[now]
+            else:
+                opened(fd, stream)
     for renew in fresh:
         renew()
 
 
-def opened(fd, stream):
+def opened(fd, stream, as_buffer=None, as_text=None):
     """Made again as at start-up, in place: it knows by then whether it can be repositioned."""
     buffer = stream.buffer
     old = getattr(buffer, "raw", buffer)
@@ -277,8 +330,9 @@ def opened(fd, stream):
     if old is buffer:
         buffer = raw
     else:
-        buffer.__init__(raw, raw._blksize)
-    stream.__init__(buffer, *text)
+        made = (as_buffer or buffer.__init__)(raw, raw._blksize)
+        buffer = made or buffer
+    return (as_text or stream.__init__)(buffer, *text)
 
 
 def key_of_processes():
@@ -302,12 +356,12 @@ def main_thread():
 
 def learned():
     names = [name for name in [*sys.modules][known:] if importable(name)]
-    return os.fsencode("\n".join(names))
+    return os.fsencode("\n".join([*names, *patterns()]))
 
 
 def importable(name):
     spec = names_of(sys.modules[name]).get("__spec__")
-    return spec is not None and spec.name == name and "\n" not in name
+    return spec is not None and spec.name == name and name.isprintable() and " " not in name
 
 
 def spaces():
@@ -322,6 +376,8 @@ def thorough():
     due = threads or sys.warnoptions or any(map(destructive, kinds()))
     if due:
         gc.unfreeze()
+        if compiled_ahead:
+            be_first_table(dict)  # for destructors, which run when nothing of this is left
     return due
 
 

@@ -39,7 +39,13 @@ impl Kind {
     pub(super) fn source(self) -> Option<&'static [u8]> {
         match self {
             Self::Perl => Some(include_bytes!("../../shim/perl.pl")),
-            Self::Python => Some(include_bytes!("../../shim/python.py")),
+            Self::Python => Some(
+                concat!(
+                    include_str!("../../shim/python.py"),
+                    include_str!("../../shim/python_re.py")
+                )
+                .as_bytes(),
+            ),
             Self::Node => Some(include_bytes!("../../shim/node.cjs")),
             _ => None,
         }

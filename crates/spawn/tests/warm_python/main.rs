@@ -9,7 +9,13 @@ mod scripts;
 use galgo_spawn::{EnvBlock, Status, template::Request};
 use scene::warm::{Answer, Warm, script};
 use scripts::SCRIPTS;
-use std::{fs, io::Read, os::fd::AsFd, path::Path, process::Command};
+use std::{
+    fs,
+    io::Read,
+    os::fd::AsFd,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 /// Another interpreter than the system's can be tried.
 fn python() -> String {
@@ -55,12 +61,16 @@ fn compare(name: &str, path: &Path) -> (String, String, Status) {
     assert_eq!(warm.loaded.obstacle, None, "{name}");
     let answer = warm.answer(&VARS, body, false);
     assert_eq!(seen(answer), expected, "{name}: as loaded first");
-    let learned = warm.answer(&VARS, body, true).learned;
-    let warm = Warm::load_with(path, &learned);
-    assert_eq!(warm.loaded.obstacle, None, "{name}");
+    let mut learned = warm.answer(&VARS, body, true).learned;
+    // Modules; then what is compiled while they are there (regular expressions), too.
     for _ in 0..2 {
-        let answer = warm.answer(&VARS, body, false);
-        assert_eq!(seen(answer), expected, "{name}: with {learned:?}");
+        let warm = Warm::load_with(path, &learned);
+        assert_eq!(warm.loaded.obstacle, None, "{name}");
+        for learn in [true, false] {
+            let answer = warm.answer(&VARS, body, learn);
+            learned += &format!("\n{}", answer.learned);
+            assert_eq!(seen(answer), expected, "{name}: with {learned:?}");
+        }
     }
     expected
 }
@@ -324,6 +334,109 @@ fn a_module_may_start_programs_while_it_loads() {
     assert_eq!(warm.get(&[]).out, "True 0 False\n");
 }
 
+/// Compiles while it runs, looks into the table of `re`, and fails; it says what was compiled ahead where
+/// it is asked to.
+const PATTERNS: &str = "import os, re, sys, warnings\n\
+    before = len(re._cache)\n\
+    def find(pattern, text, flags=0): return re.findall(pattern, text, flags)\n\
+    print(find(r'(\\w+)=(\\d+)', 'one=1 two=2'), find(rb'[^a-z]', b'a\\xffb'), find('caf\u{e9}', 'CAF\u{c9}', re.I))\n\
+    print(find('.', 'a\\n', re.S), len(re._cache) - before, [*re._cache][before:], [*re._cache.items()][before:])\n\
+    print(re.compile('(\\\\w+)=(\\\\d+)') is re.compile('(\\\\w+)=(\\\\d+)'), find(os.environ['QUERY_STRING'], 'visitor'))\n\
+    print(find('[[a]', 'a'), repr(re._cache) == repr({**re._cache}), isinstance(re._cache, dict))\n\
+    for n in range(600 if 'MANY' in os.environ else 0): re.compile('x{%d}' % n)\n\
+    print(len(re._cache), [*re._cache][-1])\n\
+    if 'MANY' in os.environ: re.purge()\n\
+    print(len(re._cache), find('.', 'a\\n', re.S), sorted(map(repr, re._cache)))\n\
+    if 'TELL' in os.environ: print(sorted(str(key[1]) for key in re._cache.__missing__.__func__.__globals__['compiled_ahead']))\n\
+    find('(unclosed', '')\n";
+
+#[test]
+fn patterns_compiled_ahead_are_found_only_when_they_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = script(folder.path(), "program.py", &(first_line("") + PATTERNS));
+    let vars = [("QUERY_STRING", "visitor|typed5551234")];
+    let expected = cold(&path, &vars, b"");
+    assert!(
+        expected.1.contains("FutureWarning") && expected.1.contains("missing )"),
+        "{expected:?}"
+    );
+    let mut learned = String::new();
+    for _ in 0..3 {
+        let warm = Warm::load_with(&path, &learned);
+        assert_eq!(warm.loaded.obstacle, None);
+        let answer = warm.answer(&vars, b"", true);
+        learned += &format!("{}\n", answer.learned);
+        assert_eq!(seen(answer), expected, "with {learned}");
+    }
+    // What a visitor typed does not reach another request.
+    let hex = |text: &str| text.bytes().map(|b| format!("{b:02x}")).collect::<String>();
+    assert!(!learned.contains(&hex("5551234")), "{learned}");
+    let warm = Warm::load_with(&path, &learned);
+    let many = [vars[0], ("MANY", "1")];
+    assert_eq!(seen(warm.get(&many)), cold(&path, &many, b""));
+    let told = warm.get(&[vars[0], ("TELL", "1")]).out;
+    let told = told.lines().last().unwrap_or_default().to_owned();
+    let ahead = "['(\\\\w+)=(\\\\d+)', '.', \"b'[^a-z]'\", 'caf\u{e9}']";
+    assert_eq!(told, ahead, "nothing that warns, nothing typed");
+}
+
+#[test]
+fn a_stream_that_a_module_holds_stays_the_one_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let holds = [
+        ("STDIN", "sys.stdin", "held.STDIN is sys.stdin"),
+        (
+            "BUFFER",
+            "sys.stdin.buffer",
+            "held.BUFFER is sys.stdin.buffer",
+        ),
+    ];
+    for (name, value, question) in holds {
+        fs::write(
+            folder.path().join("held.py"),
+            format!("import sys\n{name} = {value}\n"),
+        )
+        .unwrap();
+        let text = format!(
+            "import held, sys\nprint({question}, sys.stdin is sys.__stdin__, sys.stdin.seekable(), sys.stdin.read())\n"
+        );
+        let warm = with_modules(folder.path(), &text, "held");
+        assert_eq!(warm.loaded.obstacle, None);
+        let path = folder.path().join("program.py");
+        assert_eq!(
+            told_without_input(&warm),
+            cold_without_input(&path),
+            "{name}"
+        );
+    }
+}
+
+fn cold_without_input(path: &Path) -> String {
+    let output = Command::new(path).stdin(Stdio::null()).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn told_without_input(warm: &Warm) -> String {
+    answer_to(warm, &fs::File::open("/dev/null").unwrap())
+}
+
+/// What a child prints that is given this as its standard input.
+fn answer_to(warm: &Warm, stdin: &fs::File) -> String {
+    let (mut stdout, theirs_out) = std::io::pipe().unwrap();
+    let request = Request {
+        env: &EnvBlock::default(),
+        stdio: [stdin.as_fd(), theirs_out.as_fd(), theirs_out.as_fd()],
+        cpu: None,
+        learn: false,
+    };
+    let mut running = warm.spare().start(&request).unwrap();
+    drop(theirs_out);
+    let mut out = Vec::new();
+    stdout.read_to_end(&mut out).unwrap();
+    running.child.wait().unwrap();
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 #[test]
 fn standard_input_of_any_kind_is_what_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -337,25 +450,8 @@ fn standard_input_of_any_kind_is_what_it_is() {
     for input in [data.as_path(), Path::new("/dev/null")] {
         let file = || fs::File::open(input).unwrap();
         let expected = Command::new(&path).stdin(file()).output().unwrap();
-        let (mut stdout, theirs_out) = std::io::pipe().unwrap();
-        let stdin = file();
-        let request = Request {
-            env: &EnvBlock::default(),
-            stdio: [stdin.as_fd(), theirs_out.as_fd(), theirs_out.as_fd()],
-            cpu: None,
-            learn: false,
-        };
-        let mut running = warm.spare().start(&request).unwrap();
-        drop(theirs_out);
-        let mut out = Vec::new();
-        stdout.read_to_end(&mut out).unwrap();
-        running.child.wait().unwrap();
+        let out = answer_to(&warm, &file());
         let expected = String::from_utf8_lossy(&expected.stdout);
-        assert_eq!(
-            String::from_utf8_lossy(&out),
-            expected,
-            "{}",
-            input.display()
-        );
+        assert_eq!(out, expected, "{}", input.display());
     }
 }
