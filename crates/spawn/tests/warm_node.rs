@@ -3,7 +3,7 @@
 
 mod scene;
 
-use galgo_spawn::{EnvBlock, Limits, Start};
+use galgo_spawn::{EnvBlock, Limits, Start, template::Uses};
 use scene::{
     Scene, c,
     warm::{Answer, Warm, script},
@@ -338,7 +338,7 @@ fn mend(text: &str) -> String {
 }
 
 #[test]
-fn a_child_does_what_a_cold_run_does() {
+fn what_a_cold_run_does_is_done() {
     let folder = tempfile::tempdir().unwrap();
     let only = std::env::var("ONLY").unwrap_or_default();
     let body = b"line one\nline two\n".repeat(500);
@@ -347,10 +347,18 @@ fn a_child_does_what_a_cold_run_does() {
     for (name, text) in ALIKE.iter().filter(|(n, _)| only.is_empty() || *n == only) {
         let path = write(folder.path(), name, text);
         let expected = cold(&path, &vars, &body);
-        let mut warm = Warm::load(&path);
-        for round in ["first", "learned"] {
+        let mut learned = String::new();
+        for round in ["first", "learned", "parked"] {
+            let uses = match round {
+                "parked" => Uses::Once,
+                _ => Uses::Many,
+            };
+            let warm = Warm::load_for(uses, &path, &learned);
             assert_eq!(warm.loaded.obstacle, None, "{name}");
-            let answer = warm.answer(&vars, &body, round == "first");
+            let answer = match uses {
+                Uses::Many => warm.answer(&vars, &body, round == "first"),
+                Uses::Once => warm.itself(&vars, &body, true),
+            };
             let alike = mend(&answer.out) == mend(&expected.out)
                 && mend(&answer.err) == mend(&expected.err)
                 && answer.exit.status == expected.exit.status;
@@ -359,7 +367,7 @@ fn a_child_does_what_a_cold_run_does() {
                     "=== {name}, {round}\ncold: {expected:#?}\nwarm: {answer:#?}"
                 ));
             }
-            warm = Warm::load_with(&path, &answer.learned);
+            learned += &answer.learned;
         }
     }
     assert!(differ.is_empty(), "{}", differ.join("\n"));
