@@ -34,7 +34,8 @@ static const char LOADER[] =
 
 /* The same for threads that are started later: what they load ahead is nothing. */
 static const char UNLOADER[] =
-    "{delete require.cache[module.filename];process._preload_modules.length=0;process.execArgv.splice(0,%d)}";
+    "{delete require.cache[module.filename];process.execArgv.splice(0,%d);"
+    "Object.defineProperty(process,'_preload_modules',{value:process._preload_modules.filter((m)=>m!=='/proc/self/environ')})}";
 
 int galgo_node_ours, galgo_node_child;
 static char *loader; /* where the loader lies, and how long the environment's place is */

@@ -11,7 +11,9 @@
 
   // Nothing of this is to be seen by the script.
   process.execArgv.splice(0, galgo.options);
-  process._preload_modules.length = 0;
+  // Another array: Node goes on with this one.
+  const modules = process._preload_modules.filter((name) => name !== "/proc/self/environ");
+  Object.defineProperty(process, "_preload_modules", { value: modules });
   delete Module._cache[module.filename];
   const hide = (object, name, value) =>
     Object.defineProperty(object, name, { value, enumerable: false, writable: true, configurable: true });

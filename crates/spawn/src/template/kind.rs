@@ -75,7 +75,7 @@ impl Kind {
         if self == Self::Node {
             // Rings are shared with children; and node.c needs some bytes of the environment.
             env.put(b"UV_USE_IO_URING", b"0");
-            env.put(b"GALGO_ROOM", &[b' '; 128]);
+            env.put(b"GALGO_ROOM", &[b' '; 256]);
         }
     }
 }

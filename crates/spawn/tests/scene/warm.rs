@@ -3,7 +3,7 @@
 use super::{Scene, c, ends};
 use galgo_spawn::{
     EnvBlock, Exit, Limits, Start, Status, inspect,
-    template::{Loaded, Request, Spare, Template, Uses},
+    template::{Loaded, Request, Running, Spare, Template, Uses},
 };
 use std::{
     collections::VecDeque,
@@ -137,6 +137,19 @@ impl Warm {
 
     pub fn answer(&self, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
         answer(self.spare(), vars, body, learn)
+    }
+
+    /// A parked process with a request of which nobody reads the answer.
+    pub fn give(self) -> Running {
+        let null = fs::File::options().read(true).write(true).open("/dev/null");
+        let null = null.unwrap();
+        let request = Request {
+            env: &EnvBlock::default(),
+            stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
+            cpu: None,
+            learn: false,
+        };
+        self.template.itself().start(&request).unwrap()
     }
 
     /// What a parked process answers.
