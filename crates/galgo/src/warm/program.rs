@@ -159,7 +159,6 @@ impl Program {
             if state.live[at].is_parked() {
                 state.unparked += 1;
                 found = Some(state.live.remove(at).itself(state.unparked));
-                self.wake.notify_one();
                 break;
             }
             match state.live[at].child() {

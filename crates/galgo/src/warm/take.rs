@@ -38,6 +38,7 @@ pub struct Ready {
 pub struct Born {
     program: Arc<Program>,
     template: i32,
+    uses: Uses,
     lesson: Option<Lesson>,
 }
 
@@ -145,6 +146,7 @@ impl Ready {
         let born = Born {
             program,
             template: offer.template,
+            uses: offer.uses,
             lesson: running.lesson,
         };
         Ok((running.child, born))
@@ -164,6 +166,11 @@ impl Born {
                 }
             }
             Status::Signal(_) => {}
+        }
+        // Sooner, and the start of another process would take its time from this one. The keeper looks
+        // for itself where a request takes long.
+        if self.uses == Uses::Once {
+            self.program.wake.notify_one();
         }
     }
 }
