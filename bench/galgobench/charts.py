@@ -348,13 +348,16 @@ def bandwidth(results, labels):
 
 
 def cost_of_connections(results, labels):
-    counts = [int(row[1:]) for row in results.rows("scale") if row[1:].isdigit()]
-    if len(counts) < 2:
+    rows = [("programs", row, row.removeprefix("line/")) for row in ("line/1", "line/16")]
+    rows += [("scale", row, row[1:]) for row in results.rows("scale")]
+    at = {int(n): (table, row) for table, row, n in rows if n.isdigit() and results.rows(table).get(row)}
+    counts = sorted(at)
+    if len(counts) < 2 or not results.rows("scale"):
         return None
     figure, axes_list = frame(1)
     axes = axes_list[0]
     for server in present(results, labels, "scale"):
-        rates = [results.median("scale", f"c{count}", server) for count in counts]
+        rates = [results.median(*at[count], server) for count in counts]
         points = [(x, 1e6 / rate) for x, rate in zip(counts, rates) if rate]
         line(axes, server, labels, [x for x, _ in points], [y for _, y in points])
     axes.set_xscale("log")

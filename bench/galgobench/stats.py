@@ -79,11 +79,10 @@ class Results:
         return Spread.of([a / b for a, b in pairs if a is not None and b])
 
     def undisturbed(self, table, row, server):
-        """Median over the rounds of a rate beside a disturbance to the rate just before it."""
+        """Spread over the rounds of a rate beside a disturbance to the rate just before it."""
         if self.wrong(table, row, server):
             return None
-        found = Spread.of([r["rate"] / r["rate_before"] for r in self.at(table, row, server)])
-        return found.median if found else None
+        return Spread.of([r["rate"] / r["rate_before"] for r in self.at(table, row, server)])
 
     def best_peer(self, table, row, path="rate", lowest=False):
         """The best server but galgo and the floor, by its median."""

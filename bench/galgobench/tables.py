@@ -177,7 +177,7 @@ def idle_row(name, results, labels, server):
         value = results.median(name, "idle", server, path)
         figures.append(number(value / scale if value is not None else None))
     share = results.undisturbed(name, "idle", server)
-    beside = f"{share:.2f}" if share is not None else "–"
+    beside = f"{share.median:.2f}" if share else "–"
     return [labels[server], *figures, spread(results.spread(name, "idle", server)), beside]
 
 

@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 
 from . import fastcgi, wasm
+from .stats import Spread
 from .tables import markdown, number
 
 QUEUE_LIMIT_MS = 10_000  # the longest wait in galgo's queue with its default configuration
@@ -20,31 +21,28 @@ class Verdict:
     passed: bool | None  # None: cannot be said from this run
 
 
-def at_least(row, words, value, bound, unit=""):
-    if value is None:
+def at_least(row, words, found, bound, unit=""):
+    """`found` is a figure or a Spread: then its median is judged, and its rounds are shown."""
+    if found is None:
         return Verdict(row, words, "not measured", None)
-    return Verdict(row, words, f"{value:.2f}{unit}", value >= bound)
-
-
-def median(spread):
-    return spread.median if spread else None
+    value, rounds = found, ""
+    if isinstance(found, Spread):
+        value = found.median
+        rounds = f" ({found.low:.2f}–{found.high:.2f})" if found.count > 1 else ""
+    return Verdict(row, words, f"{value:.2f}{unit}{rounds}", value >= bound)
 
 
 def against_peer(results, table, row, label, bound, galgo="galgo"):
     best = results.best_peer(table, row)
     ratio = results.ratio((table, row, galgo), (table, row, best)) if best else None
-    found = at_least(label, f"at least {bound:g} of the best peer", median(ratio), bound)
-    return (
-        Verdict(found.row, found.wanted, f"{found.found} of {best}", found.passed)
-        if ratio
-        else found
-    )
+    words = f"at least {bound:g} of the best peer"
+    return at_least(label, words, ratio, bound, f" of {best}")
 
 
 def against_floor(results, program, label, bound):
     row = f"{program}/16"
     ratio = results.ratio(("programs", row, "galgo"), ("programs", row, "floor"))
-    return at_least(label, f"at least {bound:g} of the floor", median(ratio), bound)
+    return at_least(label, f"at least {bound:g} of the floor", ratio, bound)
 
 
 def programs(results):
@@ -125,14 +123,14 @@ def big(results):
             continue
         yield against_peer(results, "big", f"{size}/printed", label, 1.15)
         own = results.ratio(("big", f"{size}/printed", "galgo"), ("big", f"{size}/stored", "galgo"))
-        yield at_least(label, "at least 0.87 of its own static rate", median(own), 0.87)
+        yield at_least(label, "at least 0.87 of its own static rate", own, 0.87)
 
 
 def static(results):
     for row, label in results.rows("static").items():
         if row.endswith("/kept") and not row.startswith("10 MB"):
             ratio = results.ratio(("static", row, "galgo"), ("static", row, "nginx"))
-            yield at_least(f"static {label}", "above nginx", median(ratio), 1.0, " of nginx")
+            yield at_least(f"static {label}", "above nginx", ratio, 1.0, " of nginx")
     lighttpd = results.spread("static", "index/kept", "lighttpd")
     pixel = results.spread("pixel", "wrk", "galgo")
     ratio = pixel.median / lighttpd.median if pixel and lighttpd else None

@@ -8,9 +8,10 @@ use galgo_proto::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// The events of a stream with the lengths of data summed up, so that pieces do not matter.
-fn reply_of(input: &[u8], step: usize) -> (Vec<u8>, Vec<u8>, String) {
-    let mut reply = reply::Reply::new(1);
+/// The events of a stream with the lengths of data summed up, so that pieces do not matter. The application
+/// may be one of our own that puts `more` bytes behind END_REQUEST.
+fn reply_of(input: &[u8], step: usize, more: usize) -> (Vec<u8>, Vec<u8>, String) {
+    let mut reply = reply::Reply::with_more(1, more);
     let (mut stdout, mut stderr, mut marks) = (Vec::new(), Vec::new(), String::new());
     for piece in input.chunks(step) {
         let mut rest = piece;
@@ -23,7 +24,7 @@ fn reply_of(input: &[u8], step: usize) -> (Vec<u8>, Vec<u8>, String) {
                         reply::Event::Stdout(n) => (&mut stdout, n),
                         reply::Event::Stderr(n) => (&mut stderr, n),
                         mark => {
-                            marks.push_str(&format!("{mark:?} "));
+                            marks.push_str(&format!("{mark:?} {:x?} ", reply.more()));
                             continue;
                         }
                     };
@@ -74,7 +75,9 @@ fuzz_target!(|data: &[u8]| {
     };
     let step = usize::from(cut) + 1;
     let whole = input.len().max(1);
-    assert_eq!(reply_of(input, step), reply_of(input, whole));
+    for more in [0, step % reply::MORE, reply::MORE] {
+        assert_eq!(reply_of(input, step, more), reply_of(input, whole, more));
+    }
     assert_eq!(requests_of(input, step), requests_of(input, whole));
     // A header is the same where it stands and as it arrives.
     let began = match Records::default().step(input) {
