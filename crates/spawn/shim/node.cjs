@@ -2,6 +2,7 @@
 (function (require, module, galgo) {
   "use strict";
   const LEARN = 1;
+  const REHEARSALS = galgo.forks ? 4 : 1; // once saves a request more than it costs each process
   const TRIED = 24; // the last version whose threads, memory and way of loading are known
   const Module = require("module");
   const fs = require("fs");
@@ -76,7 +77,7 @@
     script.paths = Module._nodeModulePaths(path.dirname(script.filename));
     const packages = new Set(names.map((name) => /^.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(name)?.[1]));
     const found = new Set(Object.keys(Module._pathCache));
-    for (let times = 0; times < 4; times++) {
+    for (let times = 0; times < REHEARSALS; times++) {
       for (const name of packages) if (name) quietly(() => Module._resolveFilename(name, script));
       // Where they are found is not kept: the script looks for itself.
       for (const key in Module._pathCache) if (!found.has(key)) delete Module._pathCache[key];
@@ -239,17 +240,17 @@
   const version = Number(process.versions.node.split(".")[0]);
   if (galgo.forks && version > TRIED) blame(`is run by Node ${version}, of which is not known whether it can be forked: Node ${TRIED} can`);
   const names = galgo.modules().split("\n").filter(Boolean);
-  v8.setFlagsFromString("--no-lazy");
+  if (galgo.forks) v8.setFlagsFromString("--no-lazy");
   if (names.includes("net")) {
     const restore = replace(process, "stderr", () => ({ value: {} })); // looked at for its colours
-    for (let times = 0; times < 4; times++) quietly(useStreams);
+    for (let times = 0; times < REHEARSALS; times++) quietly(useStreams);
     restore();
   }
   load(names);
   rehearse(names);
   const zone = process.env.TZ;
   if (!compiles()) {
-    v8.setFlagsFromString("--lazy");
+    if (galgo.forks) v8.setFlagsFromString("--lazy");
     return stop();
   }
   const dirname = path.dirname;
