@@ -101,7 +101,8 @@ impl Run<'_, '_, '_> {
         let limits = &self.request.site.config.templates;
         let ready = warm::child(self.worker, limits, self.route, &self.script, setup).await?;
         let cpu = self.cgi.options.limits.cpu;
-        ready.start(env, pipes.stdio(&self.worker.null), cpu).ok()
+        let stdio = pipes.stdio(&self.worker.null);
+        ready.start(env, stdio, cpu).await.ok()
     }
 
     /// How a template of the program is started.
