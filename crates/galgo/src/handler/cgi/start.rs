@@ -133,10 +133,13 @@ impl Run<'_, '_, '_> {
         let mut tries = 0;
         loop {
             let started = self.start_once(pipes, launch);
-            self.request.entry.borrow_mut().start = began.elapsed();
+            let took = began.elapsed();
             let failed = match started {
                 Ok(child) => match self.begun(&child, pipes, clocks).await? {
-                    None => return Ok(child),
+                    None => {
+                        self.request.entry.borrow_mut().start = took;
+                        return Ok(child);
+                    }
                     Some(failed) => failed,
                 },
                 Err(failed) => failed,
