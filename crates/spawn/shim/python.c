@@ -269,6 +269,7 @@ static void stop(const char *path) {
     recording = 0;
     py.OS_BeforeFork();
     galgo_waits = py.OS_AfterFork_Child;
+    galgo_settle();
     int learn = galgo_stop(files.text, obstacle) & GALGO_LEARN;
     size_t length;
     const char *block = galgo_environment(&length);

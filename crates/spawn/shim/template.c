@@ -338,7 +338,6 @@ int galgo_stop(const char *files, const char *obstacle) {
     close_ours(GALGO_SOURCE);
     fcntl(GALGO_CONTROL, F_SETFD, FD_CLOEXEC);
     put_files_away();
-    galgo_settle();
     say(GALGO_CONTROL, 'R', "", 0);
     if (!galgo_forks)
         return become(GALGO_CONTROL);
@@ -435,6 +434,7 @@ static char **as_executed(int argc, char **argv) {
 
 static int stopped(int argc, char **argv, char **envp) {
     (void)envp;
+    galgo_settle();
     galgo_stop(NULL, NULL);
     argv = as_executed(argc, argv);
     return program(argc, argv, environ);
