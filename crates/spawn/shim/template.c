@@ -338,6 +338,8 @@ int galgo_stop(const char *files, const char *obstacle) {
     close_ours(GALGO_SOURCE);
     fcntl(GALGO_CONTROL, F_SETFD, FD_CLOEXEC);
     put_files_away();
+    if (galgo_forks)
+        galgo_settle();
     say(GALGO_CONTROL, 'R', "", 0);
     if (!galgo_forks)
         return become(GALGO_CONTROL);
