@@ -21,15 +21,15 @@ const char *galgo_modules(void);
 
 /* The template is at the place where it stops: reports the files it was loaded from, one a line,
    and what stands in the way of using it ("" or NULL: nothing). Returns in children only, one for
-   each request, or in a parked process, with that request's `environ`, standard streams and process group; the answer holds
-   the GALGO_ bits asked for. */
+   each request, or in a parked process, with that request's `environ`, standard streams and process
+   group; the answer holds the GALGO_ bits asked for. */
 int galgo_stop(const char *files, const char *obstacle);
-
-/* What is on the heap now stays as it is: children do not free it, nor take the free pieces in it. */
-void galgo_settle(void);
 
 /* Whether children are forked. Otherwise this process is *parked*: it takes one request itself. */
 extern int galgo_forks;
+
+/* What is on the heap now stays as it is: children do not free it, nor take the free pieces in it. */
+void galgo_settle(void);
 
 /* Called in each child before it waits for its request, where it is set. */
 extern void (*galgo_waits)(void);
