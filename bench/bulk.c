@@ -9,6 +9,9 @@
 //   copy    the same, by read and write of 64 KiB
 //   gift    no program: a thread gives pages it already has to the pipe (vmsplice), which is spliced:
 //           what splicing costs where nobody copies
+//   handed  a process has the body in a sealed memfd, and passes its descriptor with each answer (SCM_RIGHTS),
+//           which is sent by sendfile; FILE is not looked at
+//   new     the same, but a memfd is made, filled and sealed for each answer
 // PIPE is F_SETPIPE_SZ in bytes (0: as it is). LEAST: wait until the pipe holds so many bytes, looking
 // again when it is written to. READ: the client reads so many bytes a call into memory; 0 drops them
 // in the kernel (MSG_TRUNC), as drain.c does. LOWAT and SNDBUF: TCP_NOTSENT_LOWAT and SO_SNDBUF in bytes.
@@ -53,7 +56,7 @@ static size_t read_size;
 static double deadline;
 
 struct connection {
-    int index;
+    int index, program;
     unsigned long long got, calls;
     long answers;
 };
@@ -92,6 +95,56 @@ static pid_t start(int out) {
     if (errno) die(file);
     posix_spawn_file_actions_destroy(&actions);
     return pid;
+}
+
+static int document(const char *body) {
+    int made = memfd_create("document", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (made < 0) die("memfd_create");
+    for (long long at = 0; at < bytes;) {
+        ssize_t n = write(made, body + at, (size_t)(bytes - at));
+        if (n <= 0) die("write");
+        at += n;
+    }
+    if (fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0) die("F_ADD_SEALS");
+    return made;
+}
+
+// One byte and, with it, a descriptor: sent if there is one, else received and returned.
+static int pass(int socket, int descriptor) {
+    char byte = 0, room[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec one = {&byte, 1};
+    struct msghdr message = {.msg_iov = &one, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    if (descriptor < 0) {
+        if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1 || !CMSG_FIRSTHDR(&message)) die("recvmsg");
+        memcpy(&descriptor, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof descriptor);
+        return descriptor;
+    }
+    *head = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(head), &descriptor, sizeof descriptor);
+    if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) _exit(0);
+    return descriptor;
+}
+
+// The program of one connection: answers each byte that comes with a descriptor.
+static void hand_over(int asked) {
+    char *body = malloc((size_t)bytes), byte;
+    memset(body, 'h', (size_t)bytes);
+    int kept = *way == 'h' ? document(body) : -1;
+    while (read(asked, &byte, 1) == 1) {
+        int made = kept < 0 ? document(body) : kept;
+        pass(asked, made);
+        if (kept < 0) close(made);
+    }
+    _exit(0);
+}
+
+static int handed(struct connection *me) {
+    me->calls += 3;
+    if (write(me->program, "", 1) != 1) die("write");
+    int from = pass(me->program, -1), seals = fcntl(from, F_GET_SEALS);
+    if (!(seals & F_SEAL_SHRINK)) die("F_SEAL_SHRINK"); // a body that could be cut
+    return from;
 }
 
 static void *give(void *argument) {
@@ -150,8 +203,8 @@ static void *answer(void *argument) {
         setsockopt(to, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         if (lowat) setsockopt(to, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
         if (sndbuf) setsockopt(to, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof sndbuf);
-        if (*way == 'f') {
-            int from = open(file, O_RDONLY | O_CLOEXEC);
+        if (strchr("fhn", *way)) {
+            int from = *way == 'f' ? open(file, O_RDONLY | O_CLOEXEC) : handed(me);
             off_t at = 0;
             do me->calls++;
             while (at < bytes && sendfile(to, from, &at, (size_t)(bytes - at) < 1 << 20 ? (size_t)(bytes - at) : 1 << 20) > 0);
@@ -221,8 +274,8 @@ int main(int argc, char **argv) {
         else if (option == 'a') affine = 1;
         else return 2;
     }
-    if (optind + 1 != argc || connections < 1 || connections > MOST_CONNECTIONS || !strchr("fscg", *way)) {
-        fprintf(stderr, "usage: bulk [-w file|splice|copy|gift] [-b BYTES] [-c CONNECTIONS] [-s SECONDS] [-p PIPE] "
+    if (optind + 1 != argc || connections < 1 || connections > MOST_CONNECTIONS || !strchr("fscghn", *way)) {
+        fprintf(stderr, "usage: bulk [-w file|splice|copy|gift|handed|new] [-b BYTES] [-c CONNECTIONS] [-s SECONDS] [-p PIPE] "
                         "[-l LEAST] [-r READ] [-n LOWAT] [-k SNDBUF] [-m] [-a] FILE\n");
         return 2;
     }
@@ -237,6 +290,16 @@ int main(int argc, char **argv) {
     getsockname(listener, (struct sockaddr *)&server, &length);
 
     static struct connection connection[MOST_CONNECTIONS];
+    for (int i = 0; i < connections && strchr("hn", *way); i++) {
+        int ends[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) die("socketpair");
+        connection[i].program = ends[0];
+        if (fork() == 0) {
+            for (int j = 0; j <= i; j++) close(connection[j].program);
+            hand_over(ends[1]);
+        }
+        close(ends[1]);
+    }
     pthread_t asks[MOST_CONNECTIONS], answers;
     double from = now();
     deadline = from + seconds;
@@ -252,6 +315,10 @@ int main(int argc, char **argv) {
         calls += (double)connection[i].calls;
     }
     double took = now() - from;
+    for (int i = 0; i < connections && strchr("hn", *way); i++) {
+        shutdown(connection[i].program, SHUT_RDWR);
+        wait(NULL); // its processor time counts then
+    }
     printf("{\"way\":\"%s\",\"bytes\":%lld,\"mb_s\":%.0f,\"cpu_ms_mb\":%.3f,\"relay_calls_mb\":%.2f}\n",
            way, bytes, mega / took, cpu() * 1000 / mega, calls / mega);
     return 0;

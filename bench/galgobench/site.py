@@ -1,8 +1,10 @@
 """The site that every server serves: programs in cgi-bin/, files in public/, data in data/."""
 
+import atexit
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from . import process
@@ -51,8 +53,9 @@ class Absent(Exception):
 def build():
     """Makes the site anew. Returns {program: why} of those that are absent."""
     shutil.rmtree(SITE, ignore_errors=True)
-    for folder in ("cgi-bin", "public", "data", "php"):
+    for folder in ("cgi-bin", "data", "php"):
         (SITE / folder).mkdir(parents=True)
+    (SITE / "public").symlink_to(public())
     write_files(SITE / "public")
     compile_c("bare", "-static", "-nostdlib")
     compile_c("line")
@@ -156,6 +159,20 @@ def php():
         raise Absent("no php-fpm")
     for name, text in PHP.items():
         (SITE / "php" / f"{name}.php").write_text(text)
+
+
+def public():
+    """The folder of the files: on tmpfs, as memory is what a document handed over is compared with, unless that has
+    no room; away when the run is over."""
+    memory, here = Path("/dev/shm"), SITE / "files"
+    room = 2 * sum((FILE_SIZES | DOCUMENT_SIZES).values())
+    if not memory.is_dir() or shutil.disk_usage(memory).free < room:
+        here.mkdir()
+        return here
+    folder = tempfile.mkdtemp(prefix="galgo-bench-", dir=memory)
+    os.chmod(folder, 0o755)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def write_files(public):

@@ -97,7 +97,7 @@ fn clamp(n: u64) -> u32 {
 }
 
 /// Polls `f` once; `Pending` if it is not ready.
-async fn poll_once<F: Future>(mut f: Pin<&mut F>) -> Poll<F::Output> {
+pub async fn poll_once<F: Future>(mut f: Pin<&mut F>) -> Poll<F::Output> {
     std::future::poll_fn(|cx| Poll::Ready(f.as_mut().poll(cx))).await
 }
 

@@ -7,28 +7,37 @@ use std::cell::RefCell;
 
 /// The size of a buffer: the default capacity of a pipe (pipe(7)), so that one read empties it.
 pub const SIZE: usize = 64 << 10;
+/// The size of a buffer for what turns out to be long: about what a Unix socket holds, so that one read empties it,
+/// and who fills it is woken once for all of that (docs/performance.md, *Larger buffers*).
+pub const LARGE: usize = 256 << 10;
 /// The least that is read at once.
 const LEAST: usize = 4 << 10;
-/// Buffers kept for the next request.
-const KEPT: usize = 32;
+/// Buffers of each size kept for the next request: 2 MiB of both.
+const KEPT: [(usize, usize); 2] = [(SIZE, 32), (LARGE, 8)];
 
 thread_local! {
-    static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static FREE: RefCell<[Vec<Vec<u8>>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
 /// An empty buffer with room for [`SIZE`] bytes.
 pub fn take() -> Vec<u8> {
-    FREE.with_borrow_mut(Vec::pop)
+    FREE.with_borrow_mut(|[free, _]| free.pop())
         .unwrap_or_else(|| Vec::with_capacity(SIZE))
+}
+
+/// An empty buffer with room for [`LARGE`] bytes.
+pub fn take_large() -> Vec<u8> {
+    FREE.with_borrow_mut(|[_, free]| free.pop())
+        .unwrap_or_else(|| Vec::with_capacity(LARGE))
 }
 
 /// Gives a buffer back. One that grew, or that nobody may need soon, is freed.
 pub fn give(mut buf: Vec<u8>) {
-    if buf.capacity() == SIZE {
+    if let Some(at) = KEPT.iter().position(|(size, _)| *size == buf.capacity()) {
         buf.clear();
         FREE.with_borrow_mut(|free| {
-            if free.len() < KEPT {
-                free.push(buf);
+            if free[at].len() < KEPT[at].1 {
+                free[at].push(buf);
             }
         });
     }
@@ -60,6 +69,13 @@ mod tests {
         give(a);
         let b = take();
         assert_eq!((b.as_ptr(), b.len()), (at, 0));
+    }
+
+    #[test]
+    fn buffers_of_both_sizes_come_back_as_such() {
+        give(take_large());
+        give(take());
+        assert_eq!((take().capacity(), take_large().capacity()), (SIZE, LARGE));
     }
 
     #[test]

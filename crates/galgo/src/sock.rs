@@ -38,8 +38,12 @@ const HEAD_READ: usize = 4 << 10;
 pub struct Sock {
     /// The number of `fd`, once the event loop knows it. Before `fd`: it must forget it before that is closed.
     watched: OnceCell<AsyncFd<RawFd>>,
+    /// Of [`Sock::asking`]: the same socket once more, on the event loop for being written to.
+    room: OnceCell<(AsyncFd<RawFd>, OwnedFd)>,
     fd: OwnedFd,
     interest: Interest,
+    /// It is a socket: bytes come as a stream.
+    stream: bool,
     /// Something unread may be there though the event loop would not say so again.
     passed_over: Cell<bool>,
 }
@@ -58,7 +62,43 @@ pub fn register<T: AsRawFd>(fd: T, interest: Interest) -> io::Result<AsyncFd<T>>
 impl Sock {
     /// A socket, for both directions. It may be readable already.
     pub fn new(fd: OwnedFd) -> Self {
-        Self::with_interest(fd, Interest::READABLE | Interest::WRITABLE)
+        Self {
+            stream: true,
+            ..Self::with_interest(fd, Interest::READABLE | Interest::WRITABLE)
+        }
+    }
+
+    /// A Unix socket whose peer is asked, and answers. The kernel calls it writable anew each time the peer has
+    /// read something: an event for each question, while the answer is waited for. So the event loop is told to
+    /// look for that only once something did not fit.
+    pub fn asking(fd: OwnedFd) -> Self {
+        Self {
+            stream: true,
+            ..Self::with_interest(fd, Interest::READABLE)
+        }
+    }
+
+    /// Nothing is to be written for a while: gives back what waiting for room has taken.
+    pub fn rest(&mut self) {
+        drop(self.room.take());
+    }
+
+    /// The same descriptor, for the event loop of this thread.
+    #[must_use]
+    pub fn moved(self) -> Self {
+        let Self {
+            watched,
+            room,
+            fd,
+            interest,
+            stream,
+            ..
+        } = self;
+        drop((watched, room));
+        Self {
+            stream,
+            ..Self::with_interest(fd, interest)
+        }
     }
 
     /// The end of a pipe that we read.
@@ -74,33 +114,59 @@ impl Sock {
     fn with_interest(fd: OwnedFd, interest: Interest) -> Self {
         Self {
             watched: OnceCell::new(),
+            room: OnceCell::new(),
             fd,
             interest,
+            stream: false,
             passed_over: Cell::new(true),
         }
     }
 
     /// Waits until the event loop calls it ready.
     async fn ready(&self, interest: Interest) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
-        let watched = match self.watched.get() {
-            Some(watched) => watched,
-            None => {
-                let watched = register(self.fd.as_raw_fd(), self.interest)?;
-                self.watched.get_or_init(|| watched)
-            }
+        let watched = match interest.is_writable() && !self.interest.is_writable() {
+            true => self.room()?,
+            false => self.watched()?,
         };
         watched.ready(interest).await
     }
 
+    fn watched(&self) -> io::Result<&AsyncFd<RawFd>> {
+        if let Some(watched) = self.watched.get() {
+            return Ok(watched);
+        }
+        let watched = register(self.fd.as_raw_fd(), self.interest)?;
+        Ok(self.watched.get_or_init(|| watched))
+    }
+
+    /// A registration of its own: the first cannot be changed, and somebody may be waiting on it.
+    fn room(&self) -> io::Result<&AsyncFd<RawFd>> {
+        if self.room.get().is_none() {
+            let again = rustix::io::fcntl_dupfd_cloexec(&self.fd, 3)?;
+            let room = register(again.as_raw_fd(), Interest::WRITABLE)?;
+            let _ = self.room.set((room, again));
+        }
+        self.room
+            .get()
+            .map(|(room, _fd)| room)
+            .ok_or_else(|| io::ErrorKind::Other.into())
+    }
+
     /// The descriptor, no longer registered.
     pub fn into_fd(self) -> OwnedFd {
-        drop(self.watched);
+        drop((self.watched, self.room));
         self.fd
     }
 
     /// Waits until the socket may be written to: that a connection has been made, or has failed.
     pub async fn writable(&self) -> io::Result<()> {
         self.ready(Interest::WRITABLE).await?.retain_ready();
+        Ok(())
+    }
+
+    /// Waits until something may be there to be read, and reads nothing: who reads next need not wait.
+    pub async fn arrives(&self) -> io::Result<()> {
+        self.ready(Interest::READABLE).await?.retain_ready();
         Ok(())
     }
 
@@ -151,7 +217,7 @@ impl Sock {
                 Ok(n) => {
                     // All that was there, where bytes come as a stream: whatever comes now is a new event
                     // (epoll(7), edge-triggered). A pipe may hold packets.
-                    if n > 0 && buf.len() < buf.capacity() && self.is_socket() {
+                    if n > 0 && buf.len() < buf.capacity() && self.stream {
                         guard.clear_ready_matching(Ready::READABLE);
                     }
                     return Ok(n);
@@ -159,10 +225,6 @@ impl Sock {
                 Err(e) => return Err(e.into()),
             }
         }
-    }
-
-    fn is_socket(&self) -> bool {
-        self.interest.is_readable() && self.interest.is_writable()
     }
 
     /// As [`Sock::read`], but never waits: `None` when nothing is there.

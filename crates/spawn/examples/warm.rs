@@ -4,7 +4,7 @@
 
 use galgo_spawn::{
     EnvBlock, Limits, Spawner, Start, inspect,
-    template::{Request, Template},
+    template::{Request, Template, Uses},
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use std::{
@@ -145,8 +145,14 @@ impl World {
             no_new_privs: true,
         };
         let begin = Instant::now();
-        let mut template =
-            Template::start(&mut self.spawner, &start, kind, modules.as_bytes()).unwrap();
+        let mut template = Template::start(
+            &mut self.spawner,
+            &start,
+            kind,
+            Uses::Many,
+            modules.as_bytes(),
+        )
+        .unwrap();
         loop {
             poll(&mut [PollFd::new(&template, PollFlags::IN)], None).unwrap();
             if let Some(loaded) = template.loaded().unwrap() {

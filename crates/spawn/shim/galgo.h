@@ -20,10 +20,16 @@ enum { GALGO_LEARN = 1 };
 const char *galgo_modules(void);
 
 /* The template is at the place where it stops: reports the files it was loaded from, one a line,
-   and what stands in the way of forking it ("" or NULL: nothing). Returns in children only, one for
-   each request, with that request's `environ`, standard streams and process group; the answer holds
+   and what stands in the way of using it ("" or NULL: nothing). Returns in children only, one for
+   each request, or in a parked process, with that request's `environ`, standard streams and process group; the answer holds
    the GALGO_ bits asked for. */
 int galgo_stop(const char *files, const char *obstacle);
+
+/* What is on the heap now stays as it is: children do not free it, nor take the free pieces in it. */
+void galgo_settle(void);
+
+/* Whether children are forked. Otherwise this process is *parked*: it takes one request itself. */
+extern int galgo_forks;
 
 /* Called in each child before it waits for its request, where it is set. */
 extern void (*galgo_waits)(void);
@@ -40,10 +46,6 @@ void galgo_learned(const char *modules);
 
 /* Puts another command line in place of the program's own, where it is set before main(). */
 extern void (*galgo_arguments)(int *argc, char ***argv);
-
-/* Takes the free pieces of the heap (malloc(3) of glibc) and keeps them: what a child allocates lies together
-   then, behind all that is there, and not in pages that it has to copy. Nothing where there is no such heap. */
-void galgo_take_free(void);
 
 /* Whether this process is to be a template of the given kind. */
 int galgo_is(const char *kind);

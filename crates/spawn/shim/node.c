@@ -1,4 +1,5 @@
-/* Node: stops when the script is compiled, before its first statement (node.cjs says where).
+/* Node: stops when the script is compiled, before its first statement; to be parked, before any file
+ * of the program is read (node.cjs says where).
  *
  * The kernel starts `node script.js`; options are put between the two, the last of which loads a
  * module ahead of the script. A module needs a file that is no link, and /proc/self/environ is one
@@ -20,21 +21,31 @@
 /* ---- the command line ---- */
 
 static const char *const OPTIONS[] = {
+    "-r", "/proc/self/environ",
+    /* Where it is forked. */
     "--single-threaded", /* V8 has nothing done by other threads, which a child would not have */
     "--v8-pool-size=1",  /* the fewest there can be: 0 means one for each processor */
-    "-r", "/proc/self/environ",
 };
-enum { OPTIONS_COUNT = sizeof OPTIONS / sizeof *OPTIONS };
+enum { OPTIONS_ALL = sizeof OPTIONS / sizeof *OPTIONS, OPTIONS_PARKED = 2 };
+static int options_count;
 
 static const char LOADER[] =
     "{const m={exports:{}};process.dlopen(m,'/proc/self/fd/4');m.exports.run(require,module,m.exports)}";
 
-/* The same for the threads that a child starts: what they load ahead is nothing. */
-static const char UNLOADER[] = "delete require.cache[module.filename];process._preload_modules.length=0;process.execArgv.splice(0,4)";
+/* The same for threads that are started later: what they load ahead is nothing. */
+static const char UNLOADER[] =
+    "{delete require.cache[module.filename];process.execArgv.splice(0,%d);"
+    "Object.defineProperty(process,'_preload_modules',{value:process._preload_modules.filter((m)=>m!=='/proc/self/environ')})}";
 
 int galgo_node_ours, galgo_node_child;
 static char *loader; /* where the loader lies, and how long the environment's place is */
 static size_t loader_room;
+
+/* Has /proc/self/environ show this, and spaces. */
+static void show(const char *text) {
+    memset(loader, ' ', loader_room);
+    memcpy(loader, text, strlen(text));
+}
 
 /* Moves the environment elsewhere, so that the place the kernel shows as /proc/self/environ is free
    for the loader. `NULL` where that is too short. */
@@ -46,7 +57,7 @@ static char **move_environment(char **from) {
     while (from[count])
         count++;
     char *begin = from[0], *end = from[count - 1] + strlen(from[count - 1]) + 1;
-    if (end < begin + sizeof LOADER)
+    if (end < begin + sizeof LOADER || end < begin + sizeof UNLOADER)
         return NULL;
     size_t size = (size_t)(end - begin);
     char *copy = malloc(size);
@@ -58,10 +69,9 @@ static char **move_environment(char **from) {
         list[i] = copy + (from[i] - begin);
     list[count] = NULL;
     environ = list;
-    memset(begin, ' ', size);
-    memcpy(begin, LOADER, sizeof LOADER - 1);
     loader = begin;
     loader_room = size;
+    show(LOADER);
     return list;
 }
 
@@ -70,18 +80,20 @@ static void options(int *argc, char ***argv) {
     /* `#!/usr/bin/env node`: env is not it. */
     if (!napi_run_script || !uv_loop_fork || *argc < 2 || !move_environment(environ))
         return;
-    char **list = malloc(((size_t)*argc + OPTIONS_COUNT + 1) * sizeof *list);
+    options_count = galgo_forks ? OPTIONS_ALL : OPTIONS_PARKED;
+    char **list = malloc(((size_t)*argc + options_count + 1) * sizeof *list);
     if (!list)
         return;
     list[0] = (*argv)[0];
-    for (int i = 0; i < OPTIONS_COUNT; i++)
+    for (int i = 0; i < options_count; i++)
         list[1 + i] = (char *)OPTIONS[i];
     /* The last one stays where it is: libuv takes the room for process.title to end there. */
-    memcpy(list + 1 + OPTIONS_COUNT, *argv + 1, (size_t)*argc * sizeof *list);
-    *argc += OPTIONS_COUNT;
+    memcpy(list + 1 + options_count, *argv + 1, (size_t)*argc * sizeof *list);
+    *argc += options_count;
     *argv = list;
     unsetenv("LD_PRELOAD");
     unsetenv("GALGO_TEMPLATE");
+    unsetenv("GALGO_PARKED");
     unsetenv("GALGO_ROOM");
     galgo_node_ours = 1;
 }
@@ -115,6 +127,16 @@ static void share_memory(void) {
         fclose(maps);
 }
 
+/* Makes a process that has no threads at work, and memory that its children share. */
+static void prepare_forks(void) {
+    int busy = 1;
+    for (int i = 0; i < 1000 && (galgo_node_threads(&busy), busy); i++)
+        usleep(1000); /* no request waits for a template */
+    galgo_node_parts();
+    galgo_node_park();
+    share_memory();
+}
+
 static napi_callback stop;
 static napi_value stop(napi_env env, napi_info info) {
     napi_value arguments[2], value = NULL;
@@ -123,18 +145,14 @@ static napi_value stop(napi_env env, napi_info info) {
     napi_get_cb_info(env, info, &count, arguments, NULL, NULL);
     napi_get_uv_event_loop(env, &loop);
     char *files = galgo_node_text(env, arguments[0]), *obstacle = galgo_node_text(env, arguments[1]);
-    memset(loader, ' ', loader_room); /* workers load it, too */
-    memcpy(loader, UNLOADER, sizeof UNLOADER - 1);
-    int busy = 1;
-    for (int i = 0; i < 1000 && (galgo_node_threads(&busy), busy); i++)
-        usleep(1000); /* no request waits for a template */
-    galgo_node_parts();
-    galgo_node_park();
-    share_memory();
+    if (galgo_forks)
+        prepare_forks();
     uint32_t learn = (uint32_t)galgo_stop(files, obstacle);
-    galgo_node_replace_parts();
-    if (uv_loop_fork(loop) != 0)
-        _exit(127);
+    if (galgo_forks) {
+        galgo_node_replace_parts();
+        if (uv_loop_fork(loop) != 0)
+            _exit(127);
+    }
     galgo_node_child = 1;
     if (uv_hrtime && &galgo_node_start_time)
         galgo_node_start_time = uv_hrtime();
@@ -204,9 +222,16 @@ GALGO_EXPORT napi_value napi_register_module_v1(napi_env env, napi_value exports
         {"modules", modules}, {"stop", stop}, {"held", held}, {"emitter", galgo_node_emitter}, {"teach", galgo_node_teach}, {"reallyExit", galgo_node_really_exit},
         {"pid", pid}, {"entropy", entropy},
     };
-    napi_value run = source(env);
+    napi_value run = source(env), forks = NULL, count = NULL;
     if (!galgo_node_ours || !run)
         return exports;
+    char unloader[sizeof UNLOADER];
+    snprintf(unloader, sizeof unloader, UNLOADER, options_count);
+    show(unloader);
+    napi_create_uint32(env, (uint32_t)galgo_forks, &forks);
+    napi_set_named_property(env, exports, "forks", forks);
+    napi_create_uint32(env, (uint32_t)options_count, &count);
+    napi_set_named_property(env, exports, "options", count);
     napi_set_named_property(env, exports, "run", run);
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         napi_value function;

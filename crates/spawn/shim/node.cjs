@@ -1,8 +1,9 @@
-// Run ahead of the script in a Node template, with the functions of node.c.
+// Run ahead of the script in a Node template or a parked process, with the functions of node.c.
 (function (require, module, galgo) {
   "use strict";
-  const OPTIONS = 4; // as node.c puts them
   const LEARN = 1;
+  const REHEARSALS = galgo.forks ? 4 : 1; // once saves a request more than it costs each process
+  const TRIED = 24; // the last version whose threads, memory and way of loading are known
   const Module = require("module");
   const fs = require("fs");
   const path = require("path");
@@ -10,8 +11,10 @@
   const main = process.argv[1];
 
   // Nothing of this is to be seen by the script.
-  process.execArgv.splice(0, OPTIONS);
-  process._preload_modules.length = 0;
+  process.execArgv.splice(0, galgo.options);
+  // Another array: Node goes on with this one.
+  const modules = process._preload_modules.filter((name) => name !== "/proc/self/environ");
+  Object.defineProperty(process, "_preload_modules", { value: modules });
   delete Module._cache[module.filename];
   const hide = (object, name, value) =>
     Object.defineProperty(object, name, { value, enumerable: false, writable: true, configurable: true });
@@ -52,7 +55,8 @@
   function load(names) {
     const held = galgo.held();
     for (const name of names.filter((n) => !inPackage(n))) quietly(() => require(name));
-    const packages = names.filter(inPackage);
+    // In a parked process nothing of the program is run, however it is written.
+    const packages = names.filter((name) => galgo.forks && inPackage(name));
     if (!packages.length) return;
     const restore = watch();
     for (const name of packages) {
@@ -73,7 +77,7 @@
     script.paths = Module._nodeModulePaths(path.dirname(script.filename));
     const packages = new Set(names.map((name) => /^.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(name)?.[1]));
     const found = new Set(Object.keys(Module._pathCache));
-    for (let times = 0; times < 4; times++) {
+    for (let times = 0; times < REHEARSALS; times++) {
       for (const name of packages) if (name) quietly(() => Module._resolveFilename(name, script));
       // Where they are found is not kept: the script looks for itself.
       for (const key in Module._pathCache) if (!found.has(key)) delete Module._pathCache[key];
@@ -187,7 +191,9 @@
   // A CommonJS script is read and compiled first: path.dirname is what Module._compile calls next.
   // Anything else stops here, before it is looked at: a module is fetched with promises.
   function compiles() {
-    if (Number(process.versions.node.split(".")[0]) > 24) return false;
+    const options = [...process.execArgv, process.env.NODE_OPTIONS];
+    const loads = options.some((option) => /--(import|loader|experimental-(loader|default-type))\b/.test(option));
+    if (!galgo.forks || version > TRIED || loads) return false;
     try {
       const file = fs.realpathSync(main);
       if (file.endsWith(".mjs") || (!file.endsWith(".cjs") && packageType(file) === "module")) return false;
@@ -210,35 +216,41 @@
     }
   }
 
+  function seedEngine() {
+    v8.setFlagsFromString(`--random-seed=${new Int32Array(galgo.entropy(4))[0] || 1}`);
+    for (let n = new Uint8Array(galgo.entropy(1))[0]; n >= 0; n--) Math.random();
+    v8.setFlagsFromString("--random-seed=0");
+  }
+
   function stop() {
     const loaded = Object.keys(Module._cache).filter((file) => file.startsWith("/"));
     known = new Set(process.moduleLoadList.concat(Object.keys(Module._cache)));
     const files = [...loaded, ...packages(loaded), main, resolved()];
-    promote();
+    if (galgo.forks) promote();
     const learn = galgo.stop(files.join("\n"), obstacle);
     Object.defineProperty(process, "pid", { value: galgo.pid() });
     hide(process, "emit", galgo.emitter(process.emit));
     process.reallyExit = galgo.reallyExit;
     random.reseed();
-    v8.setFlagsFromString(`--random-seed=${new Int32Array(galgo.entropy(4))[0] || 1}`);
-    for (let n = new Uint8Array(galgo.entropy(1))[0]; n >= 0; n--) Math.random();
-    v8.setFlagsFromString("--random-seed=0");
+    if (galgo.forks) seedEngine();
     if (process.env.TZ !== zone) process.env.TZ = process.env.TZ;
     if (learn & LEARN) galgo.teach(lesson);
   }
 
+  const version = Number(process.versions.node.split(".")[0]);
+  if (galgo.forks && version > TRIED) blame(`is run by Node ${version}, of which is not known whether it can be forked: Node ${TRIED} can`);
   const names = galgo.modules().split("\n").filter(Boolean);
-  v8.setFlagsFromString("--no-lazy");
+  if (galgo.forks) v8.setFlagsFromString("--no-lazy");
   if (names.includes("net")) {
     const restore = replace(process, "stderr", () => ({ value: {} })); // looked at for its colours
-    for (let times = 0; times < 4; times++) quietly(useStreams);
+    for (let times = 0; times < REHEARSALS; times++) quietly(useStreams);
     restore();
   }
   load(names);
   rehearse(names);
   const zone = process.env.TZ;
   if (!compiles()) {
-    v8.setFlagsFromString("--lazy");
+    if (galgo.forks) v8.setFlagsFromString("--lazy");
     return stop();
   }
   const dirname = path.dirname;

@@ -36,7 +36,7 @@ extern uint64_t uv_hrtime(void) __attribute__((weak, visibility("default")));
 extern uint64_t galgo_node_start_time __asm__("_ZN4node11per_process15node_start_timeE")
     __attribute__((weak, visibility("default")));
 
-/* This process is a Node template, or a child of one; a child of one. */
+/* This process is a Node template or parked, or has been; it has its request. */
 extern int galgo_node_ours, galgo_node_child;
 
 /* The threads there are; `busy`: whether one of them is at work. */
@@ -49,7 +49,7 @@ void galgo_node_park(void);
 uint32_t galgo_node_parts(void);
 void galgo_node_replace_parts(void);
 
-/* An environment's cleanup hook: in a child, the end of the process. */
+/* An environment's cleanup hook: where there is a request, the end of the process. */
 void galgo_node_leave(void *unused);
 
 /* Functions for node.cjs. */

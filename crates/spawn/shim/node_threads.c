@@ -50,7 +50,7 @@ GALGO_EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attribu
     if (!real)
         real = (create_fn *)dlsym(RTLD_NEXT, "pthread_create");
     int failed = real(thread, attributes, start, argument);
-    if (!failed && galgo_node_ours && !galgo_node_child && sleepers_count < THREADS)
+    if (!failed && galgo_node_ours && galgo_forks && !galgo_node_child && sleepers_count < THREADS)
         sleepers[sleepers_count++].thread = *thread;
     return failed;
 }

@@ -20,13 +20,29 @@ enum { GV_ADD = 1 };
 /* A perl built for several interpreters hands its own to every function, another has none: there its
    variables are the process's. */
 static int is_plain(void) {
-    return dlsym(RTLD_DEFAULT, "PL_stack_sp") != NULL;
+    static int known = -1;
+    if (known < 0)
+        known = dlsym(RTLD_DEFAULT, "PL_stack_sp") != NULL;
+    return known;
 }
 
+/* Looking a name up costs a child tens of pages: each is kept, and all that a child needs are looked up
+   before there is one. */
 static void *function(const char *name) {
+    enum { MOST = 32 };
+    static struct { const char *name; void *at; } known[MOST];
+    size_t i = 0;
+    while (i < MOST && known[i].name && strcmp(known[i].name, name) != 0)
+        i++;
+    if (i < MOST && known[i].name)
+        return known[i].at;
     void *found = dlsym(RTLD_DEFAULT, name);
     if (!found)
         _Exit(127);
+    if (i < MOST) {
+        known[i].name = name;
+        known[i].at = found;
+    }
     return found;
 }
 
@@ -166,11 +182,14 @@ GALGO_EXPORT void galgo_perl_modules(void *perl, void *cv) {
 GALGO_EXPORT void galgo_perl_stop(void *perl, void *cv) {
     (void)cv;
     char *files = strdup(getenv("GALGO_REPORT") ? getenv("GALGO_REPORT") : "");
+    /* What a child does first is done here once: the pieces it takes for that then lie together. */
+    fill_env(perl);
     void *hash = variable(perl, "Perl_get_hv", "ENV"), *clear = function("Perl_hv_clear");
     if (is_plain())
         ((void (*)(void *))clear)(hash);
     else
         ((void (*)(void *, void *))clear)(perl, hash);
+    set(perl, "galgo::text", "");
     char obstacle[sizeof early + 160] = "";
     if (early[0])
         snprintf(obstacle, sizeof obstacle,

@@ -38,29 +38,43 @@ sub flush {
     }
 }
 
-sub stop_here {
-    load_learned();
-    unwatch() if $] >= 5.016;
-    flush();
-    local ($!, $@);
-    # `use lib 'lib'` makes relative names. Some modules note themselves under what is no file.
+# The files that were loaded. `use lib 'lib'` makes relative names. Some modules note themselves under
+# what is no file.
+sub files {
     my $here = readlink('/proc/self/cwd');
     my @files = grep { defined && !ref && !/\n/ } $0, values %INC;
     @files = map { m{^/} ? $_ : length && -e ? "$here/$_" : () } @files;
-    # What BEGIN blocks did to the environment they do to that of each request.
+    return join '', map { "$_\n" } @files;
+}
+
+# What BEGIN blocks did to the environment they do to that of each request.
+sub note_changes {
     for my $name (keys %before, keys %ENV) {
         my ($old, $new) = @{[$before{$name}, $ENV{$name}]};
         $changed{$name} = $new
             if defined $old != defined $new or defined $old and $old ne $new;
     }
-    $ENV{GALGO_REPORT} = join '', map { "$_\n" } @files;
-    stop();
-    $learn = $text;
-    %loaded = map { $_ => 1 } keys %INC if $learn;
+}
+
+sub repeat_changes {
     for my $name (keys %changed) {
         if (defined $changed{$name}) { $ENV{$name} = $changed{$name} }
         else { delete $ENV{$name} }
     }
+}
+
+# Until stop() this is the template; what it holds then a child would have to free.
+sub stop_here {
+    local ($!, $@);
+    load_learned();
+    unwatch() if $] >= 5.016;
+    flush();
+    note_changes();
+    $ENV{GALGO_REPORT} = files();
+    stop();
+    $learn = $text;
+    %loaded = map { $_ => 1 } keys %INC if $learn;
+    repeat_changes() if %changed;
 }
 
 # The first of all INIT blocks, and the last of all END blocks, for it is defined first.

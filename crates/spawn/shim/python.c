@@ -269,7 +269,6 @@ static void stop(const char *path) {
     recording = 0;
     py.OS_BeforeFork();
     galgo_waits = py.OS_AfterFork_Child;
-    galgo_take_free();
     int learn = galgo_stop(files.text, obstacle) & GALGO_LEARN;
     size_t length;
     const char *block = galgo_environment(&length);

@@ -1,4 +1,5 @@
-/* A program that stops before its first line and is forked for each request.
+/* A program that stops before its first line and is forked for each request, or takes one itself
+ * (GALGO_PARKED, where forking it would not do).
  *
  * Preloaded (ld.so(8), LD_PRELOAD) into the program. Only one thread runs here, in a process that
  * holds no request's data yet. Messages go over a SOCK_SEQPACKET socket; the first byte says which:
@@ -10,7 +11,10 @@
  *                        R              it has stopped
  *   child -> server      H              it waits; the kernel vouches for its pid (SCM_CREDENTIALS)
  *   server -> child      struct request and the environment, with descriptors 0, 1, 2, and where
- *                        it is to learn a memory file for the modules that the child loads
+ *                        it is to learn a memory file for the modules that the child loads. It
+ *                        closes its end when it has read that
+ *
+ * A parked process is its own child: after R comes the request, on the same socket.
  */
 #define _GNU_SOURCE
 #include "galgo.h"
@@ -124,6 +128,7 @@ static pid_t sibling(void) {
 }
 
 int (*galgo_fork)(void) = sibling;
+int galgo_forks;
 static int forking;
 
 /* A language's own way of forking comes here; what the program forks is its own child. */
@@ -305,14 +310,16 @@ void (*galgo_waits)(void);
 /* What can be seen from inside only; the server looks at the rest. */
 static const char *own_obstacle(void) {
     struct itimerval alarm;
+    /* Each child would print it; what has been written already the server finds. */
+    if (__fpending(stdout) || __fpending(stderr))
+        return "prints while loading";
+    if (!galgo_forks)
+        return NULL;
     if (prctl(PR_GET_TID_ADDRESS, &tid, 0, 0, 0) != 0 || !tid)
         return "cannot be forked on a kernel that does not tell where the C library keeps a thread's id "
                "(CONFIG_CHECKPOINT_RESTORE)";
     if (too_many_handlers)
         return "registers more fork handlers (pthread_atfork) than are noted";
-    /* Each child would print it; what has been written already the server finds. */
-    if (__fpending(stdout) || __fpending(stderr))
-        return "prints while loading";
     /* A child has no alarm of its parent's. */
     for (int which = ITIMER_REAL; which <= ITIMER_PROF; which++)
         if (getitimer(which, &alarm) == 0 && timerisset(&alarm.it_value))
@@ -331,7 +338,10 @@ int galgo_stop(const char *files, const char *obstacle) {
     close_ours(GALGO_SOURCE);
     fcntl(GALGO_CONTROL, F_SETFD, FD_CLOEXEC);
     put_files_away();
+    galgo_settle();
     say(GALGO_CONTROL, 'R', "", 0);
+    if (!galgo_forks)
+        return become(GALGO_CONTROL);
     for (;;) {
         char what;
         int socket;
@@ -382,6 +392,10 @@ void galgo_learned(const char *modules) {
     size_t length = strlen(modules);
     if (length < LESSON)
         memcpy(lesson, modules, length);
+}
+
+__attribute__((constructor)) static void begin(void) {
+    galgo_forks = !getenv("GALGO_PARKED");
 }
 
 int galgo_is(const char *kind) {

@@ -53,6 +53,8 @@ pub struct Child {
     exit: Option<Exit>,
     gone: bool,
     leave: bool,
+    /// Of a start that nobody waited for.
+    flight: Option<u64>,
 }
 
 impl Child {
@@ -64,7 +66,20 @@ impl Child {
             exit: None,
             gone: false,
             leave: false,
+            flight: None,
         }
+    }
+
+    /// A child that may still be on its way to its program.
+    pub(crate) fn under_way(pidfd: OwnedFd, pid: i32, flight: u64) -> Self {
+        let mut child = Self::new(pidfd, pid);
+        child.flight = Some(flight);
+        child
+    }
+
+    /// The number of the start, where nobody waited for it.
+    pub(crate) fn flight(&self) -> Option<u64> {
+        self.flight
     }
 
     /// The process id, for logs; also the id of its process group.
@@ -102,7 +117,18 @@ impl Child {
         if self.gone {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        signal_group(self.pidfd.as_fd(), self.pid, signal)
+        match signal_group(self.pidfd.as_fd(), self.pid, signal) {
+            // It is still on its way to its group, and alone.
+            Err(e) if self.flight.is_some() && e.raw_os_error() == Some(libc::ESRCH) => {
+                signal_process(self.pidfd.as_fd(), signal)?;
+                // Or it has just arrived there, and is not alone any more. SIGKILL stops it from becoming more.
+                if signal == libc::SIGKILL {
+                    let _ = signal_group(self.pidfd.as_fd(), self.pid, signal);
+                }
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     /// From now on nothing ends the group: neither this process's exit nor dropping the [`Child`],
@@ -224,6 +250,16 @@ fn waitid(pidfd: BorrowedFd<'_>, options: i32) -> io::Result<Option<(Status, lib
         _ => Status::Signal(status),
     };
     Ok((pid != 0).then_some((status, usage)))
+}
+
+/// Signals the process alone.
+fn signal_process(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let args = [pidfd.as_raw_fd() as usize, signal as usize, 0, 0, 0, 0];
+    // SAFETY: numbers only; a null siginfo stands for the usual one.
+    match -unsafe { syscall(libc::SYS_pidfd_send_signal, args) } as i32 {
+        0 => Ok(()),
+        e => Err(io::Error::from_raw_os_error(e)),
+    }
 }
 
 /// Signals the process group that `pidfd` leads.

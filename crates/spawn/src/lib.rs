@@ -17,7 +17,7 @@ mod reaper;
 pub mod template;
 
 pub use child::{Child, Exit, Status};
-pub use direct::Direct;
+pub use direct::{Direct, Failed, Outcome};
 pub use env::{EnvBlock, STRING_MAX, TooLong};
 pub use error::{Stage, StartError};
 pub use file_id::FileId;
@@ -68,21 +68,54 @@ pub struct Start<'a> {
     pub no_new_privs: bool,
 }
 
+/// What to start without waiting for it: as [`Start`], but for the descriptors.
+#[derive(Debug)]
+pub struct Launch {
+    /// The arguments, `argv[0]` first, which is also the absolute path given to `execve`. Never empty.
+    pub args: Vec<CString>,
+    /// The whole environment.
+    pub env: EnvBlock,
+    /// The working directory, absolute.
+    pub dir: CString,
+    /// Resource limits.
+    pub limits: Limits,
+    /// PR_SET_NO_NEW_PRIVS.
+    pub no_new_privs: bool,
+}
+
+impl Launch {
+    /// The same, with these descriptors, to be waited for.
+    pub fn start<'a>(&'a self, stdio: [BorrowedFd<'a>; 3]) -> Start<'a> {
+        Start {
+            path: &self.args[0],
+            args: &self.args,
+            env: &self.env,
+            dir: &self.dir,
+            stdio,
+            more: &[],
+            limits: self.limits,
+            no_new_privs: self.no_new_privs,
+        }
+    }
+}
+
 /// How processes are started. Direct: vfork and exec from this process.
 ///
 /// A spawner serves one thread; give each thread that starts programs its own, made early, while
 /// descriptor numbers are low (see [`Direct`]).
 #[derive(Debug)]
 pub enum Spawner {
-    /// `clone3(CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD | CLONE_CLEAR_SIGHAND)` and
-    /// `execve`.
+    /// `clone3(CLONE_VM | CLONE_FILES | CLONE_PIDFD | CLONE_CLEAR_SIGHAND)`, with CLONE_VFORK or CLONE_CHILD_CLEARTID,
+    /// and `execve`.
     Direct(Direct),
 }
 
 impl Spawner {
-    /// A spawner that starts programs from this process.
+    /// A spawner that starts programs from this process, with or without waiting.
     pub fn direct() -> io::Result<Self> {
-        Direct::new().map(Self::Direct)
+        let mut direct = Direct::new()?;
+        direct.reserve()?;
+        Ok(Self::Direct(direct))
     }
 
     /// The file mode creation mask of programs, from the next start on.
@@ -97,6 +130,27 @@ impl Spawner {
     pub fn start(&mut self, start: &Start<'_>) -> Result<Child, StartError> {
         match self {
             Self::Direct(direct) => direct.start(start),
+        }
+    }
+    /// Starts a program as [`start`](Self::start) does, without waiting for `execve`: that may take long where the
+    /// program lies on a file system that does not answer. What has become of it is asked for by
+    /// [`outcome`](Self::outcome): until then its group may not exist, and pipes whose ends it was given have another
+    /// end here, so that their other end does not see the end of file. Where too many are under way it does wait.
+    pub fn launch(
+        &mut self,
+        launch: Launch,
+        stdio: [BorrowedFd<'_>; 3],
+    ) -> Result<Child, Box<Failed>> {
+        match self {
+            Self::Direct(direct) => direct.launch(launch, stdio),
+        }
+    }
+
+    /// What has become of a start that this spawner launched. A failure is told once. Whoever asks for any lets go of the
+    /// descriptors of all that have begun.
+    pub fn outcome(&mut self, child: &Child) -> Outcome {
+        match self {
+            Self::Direct(direct) => direct.outcome(child),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! System calls without libc.
 //!
-//! Between `clone3` and `execve` the child runs in the memory of a server whose thread is
-//! suspended. libc's wrappers would write that thread's `errno` and may be bound lazily, which
+//! Between `clone3` and `execve` the child runs in the memory of a server, with the thread-local storage of the thread
+//! that started it. libc's wrappers would write that thread's `errno` and may be bound lazily, which
 //! takes the dynamic linker's locks; a bare instruction does neither.
 
 use std::arch::asm;
@@ -57,9 +57,9 @@ pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
 /// the caller goes on with the child's pid or `-errno`.
 ///
 /// # Safety
-/// `args` must hold `CLONE_VM | CLONE_VFORK` and a stack whose top is 16-byte aligned and which
-/// nobody else uses; `entry` must not return, and everything it reaches from `context` must live
-/// until it called `execve` or `exit`: while this call lasts.
+/// `args` must hold `CLONE_VM` and a stack whose top is 16-byte aligned; `entry` must not return. Until it called `execve`
+/// or `exit` nobody else may use the stack, and everything that it reaches from `context` must live: with `CLONE_VFORK`
+/// that is while this call lasts.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 pub(crate) unsafe fn clone3<T>(
@@ -96,9 +96,9 @@ pub(crate) unsafe fn clone3<T>(
 /// the caller goes on with the child's pid or `-errno`.
 ///
 /// # Safety
-/// `args` must hold `CLONE_VM | CLONE_VFORK` and a stack whose top is 16-byte aligned and which
-/// nobody else uses; `entry` must not return, and everything it reaches from `context` must live
-/// until it called `execve` or `exit`: while this call lasts.
+/// `args` must hold `CLONE_VM` and a stack whose top is 16-byte aligned; `entry` must not return. Until it called `execve`
+/// or `exit` nobody else may use the stack, and everything that it reaches from `context` must live: with `CLONE_VFORK`
+/// that is while this call lasts.
 #[cfg(target_arch = "aarch64")]
 #[inline(never)]
 pub(crate) unsafe fn clone3<T>(

@@ -129,3 +129,22 @@ fn ruby() {
     let learned = Warm::load(&path).answer(&[], b"", true).learned;
     all_differ(&drawn(&Warm::load_with(&path, &learned), CHILDREN, 5));
 }
+
+#[test]
+fn node() {
+    let folder = tempfile::tempdir().unwrap();
+    let package = folder.path().join("node_modules/pack");
+    fs::create_dir_all(&package).unwrap();
+    let draws = "exports.first = Math.random(); const { random } = Math; exports.random = random;";
+    fs::write(package.join("index.js"), draws).unwrap();
+    let text = "#!/usr/bin/env node
+        const c = require('crypto'), p = require('pack');
+        const drawn = [Math.random(), Math.random(), p.random(), c.randomUUID(), c.randomBytes(8).toString('hex'),
+            crypto.getRandomValues(new Uint32Array(2)).join('-'), c.randomInt(2 ** 47)];
+        require('fs').writeSync(1, drawn.join(' ') + '\\n');
+        if (process.env.QUERY_STRING === 'leave') process.reallyExit(0);";
+    let path = script(folder.path(), "s.js", text);
+    let learned = Warm::load(&path).answer(&[], b"", true).learned;
+    assert!(learned.contains("/pack/index.js"), "{learned}");
+    all_differ(&drawn(&Warm::load_with(&path, &learned), CHILDREN, 7));
+}

@@ -43,6 +43,57 @@ fn each_request_has_a_process_that_knows_nothing_of_another() {
     }
 }
 
+/// What a constructor leaves on the heap, and what becomes of it in a child.
+const HEAP: &str = r#"
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static uintptr_t kept, gap;
+static char *grows, *shrinks;
+__attribute__((constructor)) static void load(void) {
+    kept = (uintptr_t)malloc(3000);
+    grows = memset(malloc(100), 'g', 100);
+    shrinks = strcpy(malloc(5000), "shrinks");
+    void *hole = malloc(7000);
+    malloc(100); /* so that it stays one */
+    gap = (uintptr_t)hole;
+    free(hole);
+}
+int main(void) {
+    int taken = 0, lost = 0;
+    free((void *)kept);
+    for (int i = 0; i < 50; i++) {
+        taken += (uintptr_t)malloc(3000) == kept;
+        taken += (uintptr_t)malloc(7000) == gap;
+    }
+    grows = realloc(grows, 100000);
+    for (int i = 0; i < 100; i++)
+        lost += grows[i] != 'g';
+    shrinks = realloc(shrinks, 10);
+    lost += strcmp(shrinks, "shrinks") != 0;
+    free(malloc(20000));
+    char *before = sbrk(0);
+    for (int i = 0; i < 10000; i++) {
+        char *own = malloc(10000);
+        own = realloc(own, 20000);
+        free(own);
+    }
+    lost += (char *)sbrk(0) - before > 100000;
+    printf("taken %d, lost %d\n", taken, lost);
+}
+"#;
+
+#[test]
+fn a_child_leaves_the_heap_of_its_template_alone_and_reuses_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile(folder.path(), "heap", HEAP, &["-O0"]);
+    assert_eq!(scene::warm::cold(&program, &[], b"").0, "taken 2, lost 0\n");
+    let warm = Warm::load(&program);
+    assert_eq!(warm.get(&[]).out, "taken 0, lost 0\n");
+}
+
 /// What a constructor does, and the words that name it.
 const OBSTACLES: &[(&str, &str)] = &[
     ("printf(\"early\")", "prints while loading"),

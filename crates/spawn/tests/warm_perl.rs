@@ -241,6 +241,37 @@ fn a_driver_of_dbi_is_learned() {
     assert_eq!(taught.get(&[]).out, "3");
 }
 
+/// Scripts that use what is loaded late: a template that learned it has it loaded, and nothing else.
+#[test]
+fn a_script_with_learned_modules_is_the_same_as_a_cold_one() {
+    let scripts = [
+        "use DBI; print defined $DBI::lasth ? 1 : 0, $DBI::err // 'none', $DBI::errstr // 'none'; my $d = DBI->connect('dbi:SQLite:dbname=:memory:', '', '', { PrintError => 0 }); my $h = $d->{Driver}; print join '|', map { $_ // 'undef' } $h->{Name}, $h->{Kids}, $h->{ActiveKids}, $h->{Executed}, $h->{ErrCount}, $d->{AutoInactiveDestroy}, ref $h, ref $d, $d->do('select nothing'), $d->errstr, $DBI::err;",
+        "use DBI; $SIG{__WARN__} = sub { print 'warned: ', @_ }; $SIG{__DIE__} = sub { print 'died: ', @_ }; my $d = DBI->connect('dbi:SQLite:dbname=/nowhere/x.db', '', '', { RaiseError => 1 });",
+        "use DBI; DBI->install_driver('SQLite'); print join ',', sort keys %{{DBI->installed_drivers}}; my $d = DBI->connect('dbi:SQLite:dbname=:memory:'); if (!fork) { $d->{AutoInactiveDestroy} = 1; exit } wait; print $d->selectrow_array('select 7');",
+        "binmode STDOUT, ':encoding(UTF-8)'; print chr 0x263a; require Encode; Encode::define_alias('UTF-8' => 'iso-8859-1'); open my $f, '>:encoding(UTF-8)', \\my $text; print {$f} chr 233; close $f; print length $text, $PerlIO::encoding::fallback;",
+        "binmode STDOUT, ':encoding(nonsense)' or print 'no such layer'; print \"$!\", fileno(STDOUT); open my $f, '<', '/dev/null'; print fileno $f;",
+    ];
+    for text in scripts {
+        let folder = tempfile::tempdir().unwrap();
+        let path = script(folder.path(), "s.pl", &format!("#!/usr/bin/perl\n{text}\n"));
+        let learned = Warm::load(&path).answer(&VARS, BODY, true).learned;
+        assert!(learned.contains(".pm"), "{text}");
+        let taught = Warm::load_with(&path, &learned);
+        assert_eq!(taught.loaded.obstacle, None, "{text}");
+        assert_eq!(warm(&taught), cold(&path), "{text}");
+    }
+}
+
+#[test]
+fn sqlite_draws_other_numbers_in_each_child() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "#!/usr/bin/perl\nuse DBI; print join ' ', DBI->connect('dbi:SQLite:dbname=:memory:')->selectrow_array('select random(), hex(randomblob(16))');";
+    let path = script(folder.path(), "s.pl", text);
+    let learned = Warm::load(&path).answer(&[], b"", true).learned;
+    let taught = Warm::load_with(&path, &learned);
+    assert_ne!(taught.get(&[]).out, taught.get(&[]).out);
+}
+
 /// What a script does before it runs, and the variable of a request that it misses.
 #[test]
 fn variables_that_are_read_too_early_are_noticed() {

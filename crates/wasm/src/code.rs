@@ -14,13 +14,11 @@ use std::{
 use sha2::{Digest, Sha256};
 use wasmtime::{Engine, Module, component::Component};
 
-use crate::wire::Key;
+use crate::{module, wire::Key};
 
 const MAGIC: &[u8; 16] = b"galgo wasm code\n";
 /// Magic, kind, key, digest.
 const HEAD: usize = 16 + 1 + 32 + 32;
-/// Code is read this much at a time.
-const PIECE: usize = 64 << 10;
 
 /// What a module is, as read from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,18 +105,11 @@ fn check(cache: &Path, key: &Key, tag: &str, mut take: impl FnMut(&[u8])) -> Opt
         return None;
     }
     let mut digest = begun(kind, key);
-    let mut piece = vec![0; PIECE];
-    loop {
-        match file.read(&mut piece) {
-            Ok(0) => break,
-            Ok(n) => {
-                digest.update(&piece[..n]);
-                take(&piece[..n]);
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return None,
-        }
-    }
+    module::pieces(file, |piece| {
+        digest.update(piece);
+        take(piece);
+    })
+    .ok()?;
     let found: [u8; 32] = digest.finalize().into();
     (rest[32..] == found).then_some(kind)
 }

@@ -7,7 +7,7 @@
 //!
 //! | room | holds |
 //! |---|---|
-//! | [`runtime`] | the server's side: keeps the worker up, has modules compiled, makes and keeps connections |
+//! | [`runtime`] | the server's side: keeps the worker up, has modules compiled, makes connections |
 //! | [`wire`] | what the two say to each other |
 //! | [`worker`] | the worker process |
 //! | [`compile`] | the process that compiles one module, and the one that says which engine that is for |

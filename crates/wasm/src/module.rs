@@ -5,16 +5,12 @@ use std::{
     os::fd::AsFd,
 };
 
+use sha2::{Digest, Sha256};
+
+use crate::wire::Key;
+
 /// The first bytes of every binary WebAssembly file.
 pub const MAGIC: [u8; 4] = *b"\0asm";
-
-/// Endings of the names of modules.
-pub const ENDINGS: [&str; 2] = [".wasm", ".wcgi"];
-
-/// Whether a name is that of a module.
-pub fn is_name(name: &[u8]) -> bool {
-    ENDINGS.iter().any(|e| name.ends_with(e.as_bytes()))
-}
 
 /// Whether an open file begins as a module does; its offset stays.
 pub fn is_module(file: impl AsFd) -> bool {
@@ -25,19 +21,55 @@ pub fn is_module(file: impl AsFd) -> bool {
 /// Largest file that is compiled.
 pub const MAX_BYTES: u64 = 256 << 20;
 
-/// Reads a module.
+/// A file is read this much at a time: who needs to know what is in it need not hold it.
+const PIECE: usize = 8 << 10;
+
+/// Gives all of a file to `take`, a piece at a time.
+pub(crate) fn pieces(mut file: impl Read, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut piece = [0; PIECE];
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(n) => take(&piece[..n]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// A module, as the server knows it: it never holds one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Names its code.
+    pub(crate) key: Key,
+    /// What is wrong with its first bytes.
+    pub(crate) wrong: Option<&'static str>,
+}
+
+/// Looks at a module.
 ///
 /// # Errors
 /// The file cannot be read, or is larger than [`MAX_BYTES`].
-pub fn read(file: impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_BYTES {
+pub(crate) fn look(file: impl Read) -> io::Result<Known> {
+    let (mut digest, mut length, mut first) = (Sha256::new(), 0, Vec::with_capacity(FIRST));
+    pieces(file.take(MAX_BYTES + 1), |piece| {
+        digest.update(piece);
+        length += piece.len() as u64;
+        let missing = FIRST - first.len();
+        first.extend_from_slice(&piece[..missing.min(piece.len())]);
+    })?;
+    if length > MAX_BYTES {
         let message = format!("it is larger than {} MiB", MAX_BYTES >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
-    Ok(bytes)
+    Ok(Known {
+        key: digest.finalize().into(),
+        wrong: complaint(&first),
+    })
 }
+
+/// Bytes that say what a module is: magic, version and layer.
+const FIRST: usize = 8;
 
 /// What is wrong with the first bytes of a module, in words; `None`: nothing.
 pub(crate) fn complaint(bytes: &[u8]) -> Option<&'static str> {
@@ -46,7 +78,7 @@ pub(crate) fn complaint(bytes: &[u8]) -> Option<&'static str> {
         b if !b.starts_with(&MAGIC) => {
             Some("it is no WebAssembly module: its first bytes are not \\0asm")
         }
-        b if b.len() < 8 => Some("the file is cut off within its first 8 bytes"),
+        b if b.len() < FIRST => Some("the file is cut off within its first 8 bytes"),
         _ => None,
     }
 }

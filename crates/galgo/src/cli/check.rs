@@ -191,6 +191,7 @@ fn warmth(cgi: &Cgi, seen: &Seen) -> String {
         None => inspect::kind(&seen.path),
     };
     match kind {
+        Ok(kind) if kind.parks() => "starts warm; parked, if it cannot be forked".into(),
         Ok(_) => "starts warm".into(),
         Err(Unfit(why)) => format!("starts cold, for it {why}"),
     }

@@ -319,7 +319,7 @@ impl<'w> Conn<'w> {
     async fn arrive(&mut self, site: &Site) -> Result<Option<Arrived>, Fault> {
         let http = &site.config.http;
         let limits = http.head_limits();
-        let by = Instant::now() + http.head_timeout;
+        let by = || Instant::now() + http.head_timeout;
         self.sender.begin(Wire::Http);
         let (input, wire) = (&mut self.input, &mut self.sender.wire);
         let arrived = match self.speaks {
@@ -329,8 +329,10 @@ impl<'w> Conn<'w> {
                 };
                 return self.origin(head, &site.config.trusted).map(Some);
             }
-            Speaks::FastCgi => timeout_at(by, Box::pin(front::fastcgi(input, wire, &limits))).await,
-            Speaks::Scgi => timeout_at(by, Box::pin(front::scgi(input, wire, &limits))).await,
+            Speaks::FastCgi => {
+                timeout_at(by(), Box::pin(front::fastcgi(input, wire, &limits))).await
+            }
+            Speaks::Scgi => timeout_at(by(), Box::pin(front::scgi(input, wire, &limits))).await,
         };
         self.input.wire = self.sender.wire;
         arrived.unwrap_or(Err(LATE_HEAD))
@@ -339,7 +341,8 @@ impl<'w> Conn<'w> {
     /// Reads a head. `Ok(None)`: the client closed without sending one.
     async fn head(&mut self, http: &Http) -> Result<Option<Rc<Head>>, Fault> {
         let limits = http.head_limits();
-        let by = Instant::now() + http.head_timeout;
+        // Since its first byte; most heads come in one piece, and need no clock.
+        let mut by = None;
         let mut scan = HeadScan::default();
         loop {
             if let Some(end) = scan
@@ -350,6 +353,7 @@ impl<'w> Conn<'w> {
                 self.input.buf.consume(end);
                 return Ok(Some(Rc::new(head)));
             }
+            let by = *by.get_or_insert_with(|| Instant::now() + http.head_timeout);
             match timeout_at(by, self.input.fill(0)).await {
                 Err(_elapsed) => return Err(LATE_HEAD),
                 Ok(Ok(0) | Err(Fault::Gone(_))) if self.input.buf.is_empty() => return Ok(None),

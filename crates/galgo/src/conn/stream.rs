@@ -129,16 +129,25 @@ impl Stream<'_, '_, '_> {
         } = &mut *self.sender;
         let status = ends.then_some(*status);
         // Pinned here: by value each layer below would have room for it twice.
-        let mut parts = vec![head, before];
-        parts.extend(first(out.parts(), len));
-        parts.push(after);
+        let (few, many);
+        let parts = match out.is_one() {
+            true => {
+                few = [head, before, &out.front()[..len], after];
+                &few[..]
+            }
+            false => {
+                let ours = [head, before].into_iter();
+                many = ours.chain(first(out.parts(), len)).chain([after]);
+                &many.collect::<Vec<_>>()
+            }
+        };
         let (input, request_body) = (&mut *self.request.input, &mut *self.request.body);
         let program = &mut self.output.program;
         program
             .during(
                 input,
                 request_body,
-                pin!(wire.write(sock, pace, &parts, status)),
+                pin!(wire.write(sock, pace, parts, status)),
             )
             .await?;
         self.sender.ended |= ends;

@@ -46,6 +46,9 @@ impl Wire {
         status: Option<u32>,
     ) -> io::Result<()> {
         let Self::FastCgi { id } = self else {
+            if let Ok(few) = <[&[u8]; 4]>::try_from(parts) {
+                return write_all(sock, pace, &mut few.map(IoSlice::new)).await;
+            }
             let mut slices: Vec<_> = parts
                 .iter()
                 .filter(|part| !part.is_empty())

@@ -2,6 +2,8 @@
 //!
 //! 1. read its head  2. document, redirect, or its own words (NPH)
 
+use std::task::Poll;
+
 use galgo_proto::{
     Parsed,
     cgi::{Kind, Reply, ReplyBody, ReplyError, ReplyLimits, ReplyScan, nph},
@@ -17,8 +19,10 @@ use crate::{
     conn::{Request, input::watch_unread},
     fault::Fault,
     log::Source,
+    pace::poll_once,
     pool,
     relay::{process::how, program::Turn, speaker::Speaker},
+    upstream::exchange::Exchange,
 };
 
 /// A request that somebody is answering.
@@ -40,8 +44,12 @@ pub(super) async fn wait_for<T>(
     request: &mut Request<'_>,
     place: impl Future<Output = Result<T, Fault>>,
 ) -> Result<T, Fault> {
-    let began = Instant::now();
     let mut place = std::pin::pin!(place);
+    // Nearly always there is one at once: no clock is read then.
+    if let Poll::Ready(found) = poll_once(place.as_mut()).await {
+        return found;
+    }
+    let began = Instant::now();
     let found = loop {
         let input = &mut *request.input;
         tokio::select! {
@@ -52,6 +60,33 @@ pub(super) async fn wait_for<T>(
     };
     request.entry.borrow_mut().queue += began.elapsed();
     Ok(found)
+}
+
+/// Whether a request may be sent again without harm (RFC 9110, 9.2.2), as far as its method goes.
+pub(super) fn may_repeat(head: &Head) -> bool {
+    ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"].contains(&head.method.as_str())
+}
+
+/// Waits until an exchange has shown that somebody answers it. `None`: nobody has, and it may be asked again.
+///
+/// # Errors
+/// The client has left, or a clock has run out: the exchange is ended.
+pub(super) async fn heard(
+    request: &mut Request<'_>,
+    mut exchange: Exchange,
+) -> Result<Option<Exchange>, Fault> {
+    while exchange.may_be_stale() {
+        match exchange.turn(request.input, request.body).await {
+            Ok(Turn::HalfClosed) => request.probe(),
+            Ok(_) => {}
+            Err(fault) => {
+                request.stderr = exchange.stderr_tail();
+                exchange.abandon(matches!(fault, Fault::Gone(_)), |_exit| {});
+                return Err(fault);
+            }
+        }
+    }
+    Ok((!exchange.is_stale()).then_some(exchange))
 }
 
 impl Answering<'_, '_, '_> {

@@ -14,7 +14,7 @@ use galgo_proto::{
 
 use super::{
     Answer, files,
-    reply::{Answering, wait_for},
+    reply::{Answering, heard, may_repeat, wait_for},
     spool,
     variables::{self, Known},
 };
@@ -130,17 +130,17 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             true => lease.kept(),
             false => None,
         };
-        let mut exchange = match kept {
+        let exchange = match kept {
             Some(conn) => self.begin(conn, true, lease, length)?,
             None => self.connect(lease, length).await?.with_file(file),
         };
-        while exchange.may_be_stale() {
-            exchange.turn(self.request.input, self.request.body).await?;
-        }
-        if exchange.is_stale() {
-            let lease = wait_for(self.request, self.upstream.lease(self.worker.index)).await?;
-            exchange = self.connect(lease, length).await?;
-        }
+        let exchange = match heard(self.request, exchange).await? {
+            Some(exchange) => exchange,
+            None => {
+                let lease = wait_for(self.request, self.upstream.lease(self.worker.index)).await?;
+                self.connect(lease, length).await?
+            }
+        };
         let answering = Answering {
             source: self.source,
             nph: false,
@@ -172,12 +172,9 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         }
     }
 
-    /// Whether the request may be sent again without harm (RFC 9110, 9.2.2), as far as nothing of its body is
-    /// used up.
+    /// Whether the request may be sent again, as nothing of its body is used up.
     fn may_repeat(&self) -> bool {
-        let idempotent = ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"];
-        let idempotent = idempotent.contains(&self.head.method.as_str());
-        idempotent && self.bodiless() && self.config.protocol == Protocol::Fastcgi
+        may_repeat(self.head) && self.bodiless() && self.config.protocol == Protocol::Fastcgi
     }
 
     /// Asks on a new connection.
@@ -197,7 +194,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         let options = &self.config.options;
         let begun = Begun {
             conn,
-            kept,
+            again: kept,
             seat: Seat::Application(lease),
             clocks: Clocks::start(options, "the connection to the application was closed"),
             max_stderr: options.max_stderr,

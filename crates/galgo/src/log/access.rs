@@ -31,7 +31,7 @@ pub struct Entry {
     pub outcome: &'static str,
     /// Waiting for a place among the running programs.
     pub queue: Duration,
-    /// Starting the process.
+    /// Starting the process; without its execve, where nobody waits for that.
     pub start: Duration,
     /// From the head to the first byte of the response.
     pub first_byte: Duration,

@@ -151,27 +151,32 @@ impl ErrorLog {
 #[derive(Debug, Clone)]
 pub struct Source {
     log: ErrorLog,
-    about: Arc<str>,
+    id: Id,
+    script: Arc<str>,
 }
 
 impl Source {
     /// The source of lines about request `id`, answered by `script`.
     pub fn new(log: ErrorLog, id: Id, script: &str) -> Self {
-        // Every request makes one, hardly any writes a line.
-        let about = ["[", id.as_str(), "] ", script].concat();
         Self {
             log,
-            about: about.into(),
+            id,
+            script: script.into(),
         }
+    }
+
+    /// Every request has a source, hardly any writes a line.
+    fn about(&self) -> String {
+        ["[", self.id.as_str(), "] ", &self.script].concat()
     }
 
     /// A line the program wrote to standard error, already escaped.
     pub fn line(&self, line: &str) {
-        self.log.line("stderr", &self.about, line);
+        self.log.line("stderr", &self.about(), line);
     }
 
     /// A line about the program.
     pub fn write(&self, level: Level, message: &str) {
-        self.log.write(level, &self.about, message);
+        self.log.write(level, &self.about(), message);
     }
 }

@@ -39,6 +39,13 @@ impl Out {
         self.len == 0
     }
 
+    /// Much is still to come: where nothing is held, what is read next goes into a large buffer.
+    pub fn widen(&mut self) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = pool::take_large();
+        }
+    }
+
     /// What is read is appended to this. It is not output before [`Out::keep`] says so.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         if self.len == 0 && self.seen == self.bytes.len() {
@@ -92,6 +99,11 @@ impl Out {
             self.seen = self.parts.last().map_or(0, |part| part.end);
             self.bytes.truncate(self.seen);
         }
+    }
+
+    /// Whether it is one part, or none.
+    pub fn is_one(&self) -> bool {
+        self.parts.len() < 2
     }
 
     /// Its first part.

@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{sock::register, tick};
+use crate::{fault::Fault, sock::register, tick};
 
 /// A process, registered with the event loop only when somebody has to wait for it.
 #[derive(Debug)]
@@ -99,6 +99,17 @@ impl Process {
             State::Watched(fd) => fd.get_ref().signal_group(signal),
             State::Gone => Ok(()),
         };
+    }
+}
+
+/// What is wrong with a response whose output has ended, by how its program did: nothing, where that exited by itself.
+pub fn unfinished(exit: Exit) -> Option<Fault> {
+    match exit.status {
+        Status::Code(_) => None,
+        status @ Status::Signal(_) => Some(Fault::Script(format!(
+            "the program did not finish its response: it was ended {}",
+            how(status)
+        ))),
     }
 }
 

@@ -3,13 +3,13 @@
 
 use std::{io, time::Duration};
 
-use galgo_spawn::{Child, Exit, Status};
+use galgo_spawn::{Child, Exit};
 
 use super::{
     clock::Clocks,
     errors::Errors,
     out::Out,
-    process::{Process, how},
+    process::{Process, unfinished},
     tend::{Tended, tend},
 };
 use crate::{
@@ -280,11 +280,7 @@ impl Program {
             return done(Some(exit));
         }
         tokio::task::spawn_local(async move {
-            let patience = if self.run_to_completion {
-                self.clocks.total_left()
-            } else {
-                LINGER
-            };
+            let patience = self.clocks.patience(self.run_to_completion, LINGER);
             let exit = self.wait_or_end(patience).await;
             self.errors.finish();
             done(exit);
@@ -301,11 +297,7 @@ impl Program {
                 self.discard_output().await;
             }
             self.stdout = None;
-            let patience = if finish {
-                self.clocks.total_left()
-            } else {
-                Duration::ZERO
-            };
+            let patience = self.clocks.patience(finish, Duration::ZERO);
             let exit = self.wait_or_end(patience).await;
             self.errors.finish();
             done(exit);
@@ -402,13 +394,7 @@ impl Program {
     /// Its output has ended: whether that was the end of a document, or a signal ended the program
     /// before it had printed all of one.
     pub async fn killed(&mut self) -> Option<Fault> {
-        match self.exit().await?.status {
-            status @ Status::Signal(_) => Some(Fault::Script(format!(
-                "the program did not finish its response: it was ended {}",
-                how(status)
-            ))),
-            Status::Code(_) => None,
-        }
+        unfinished(self.exit().await?)
     }
 }
 

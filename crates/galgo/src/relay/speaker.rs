@@ -96,11 +96,12 @@ impl Speaker {
         }
     }
 
-    /// Takes what output is there already, without waiting, until there are `most` bytes or it ends.
+    /// Takes what output is there already, without waiting, until it ends, or there are `most` bytes
+    /// of a process, or as many as are read at once of an application.
     pub fn drain_ready(&mut self, most: usize) {
         match self {
             Self::Program(p) => p.drain_ready(most),
-            Self::Exchange(e) => e.drain_ready(most),
+            Self::Exchange(e) => e.drain_ready(),
         }
     }
 

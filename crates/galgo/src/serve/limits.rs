@@ -69,8 +69,8 @@ pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize
     Ok(if wanted == 0 { possible } else { wanted })
 }
 
-/// Descriptors that the requests and workers of a route to an upstream may need: connections, those that are
-/// kept, files of bodies, sockets and pipes of workers.
+/// Descriptors that the requests and workers of a route to an upstream may need: connections, twice where a body waits
+/// for room, those that are kept, files of bodies, sockets and pipes of workers.
 fn of_upstream(route: &Route) -> usize {
-    route.upstreams().map(|up| 5 * up.running + up.keep).sum()
+    route.upstreams().map(|up| 6 * up.running + up.keep).sum()
 }

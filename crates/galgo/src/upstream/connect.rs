@@ -110,7 +110,7 @@ async fn unix(path: &Path) -> io::Result<Sock> {
     let fd = socket(AddressFamily::UNIX)?;
     loop {
         match connect_to(&fd, &address) {
-            Ok(()) => return Ok(Sock::new(fd)),
+            Ok(()) => return Ok(Sock::asking(fd)),
             Err(Errno::AGAIN) => tick::next().await,
             Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),

@@ -34,6 +34,9 @@ use crate::{
 
 pub use seat::Seat;
 
+/// Of an answer that is longer, the rest is read into large buffers.
+const LONG: usize = 256 << 10;
+
 /// A request that an application, or an instance of a module, is answering.
 #[derive(Debug)]
 pub struct Exchange {
@@ -50,10 +53,12 @@ pub struct Exchange {
     splices: bool,
     /// Large output goes this way; it comes behind what is in `out`.
     aside: Option<Aside>,
-    /// Something was received.
-    heard: bool,
-    /// The connection has served another request before.
-    kept: bool,
+    /// Bytes that were received.
+    heard: usize,
+    /// Who does not answer it may be asked again.
+    again: bool,
+    /// The connection has ended before anybody had read all of the request.
+    unread: bool,
     /// What is wrong with how the response ended.
     verdict: Option<Fault>,
     /// How the instance ended; of an application nobody knows.
@@ -112,8 +117,9 @@ impl Errors {
 pub struct Begun {
     /// The connection.
     pub conn: Sock,
-    /// It has served another request before.
-    pub kept: bool,
+    /// The request may be repeated where the connection turns out to lead to nobody: it has served another before,
+    /// or it leads to a worker that may die.
+    pub again: bool,
     /// The place it takes.
     pub seat: Seat,
     /// Clocks, running already.
@@ -183,22 +189,25 @@ impl Exchange {
             out: Out::default(),
             splices: false,
             aside: None,
-            heard: false,
-            kept: begun.kept,
+            heard: 0,
+            again: begun.again,
+            unread: false,
             verdict: None,
             exit: None,
             run_to_completion: false,
         }
     }
 
-    /// The connection that was kept has turned out to be closed: nothing of a response came on it.
+    /// The connection has turned out to lead to nobody: nothing of a response came on it. An instance that was
+    /// told of the request may have done something; an application is only asked what may be done twice.
     pub fn is_stale(&self) -> bool {
-        self.kept && !self.heard && self.output_ended()
+        let undone = self.unread || self.exit.is_none();
+        self.again && undone && self.heard == 0 && self.output_ended()
     }
 
-    /// Nothing has been heard on a connection that was kept, and it is still open.
+    /// Nothing has been heard yet on a connection that may lead to nobody.
     pub fn may_be_stale(&self) -> bool {
-        self.kept && !self.heard && !self.output_ended()
+        self.again && self.heard == 0 && !self.output_ended()
     }
 
     /// The response head is whole.
@@ -230,6 +239,9 @@ impl Exchange {
             let Some(link) = &self.link else {
                 return Ok(Turn::End);
             };
+            if self.heard >= LONG {
+                self.out.widen();
+            }
             let raw = self.out.buffer();
             let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
             let read = tokio::select! {
@@ -250,10 +262,9 @@ impl Exchange {
         }
     }
 
-    /// Takes what is there already, without waiting, until `out` holds `most` bytes or the response ends.
-    pub fn drain_ready(&mut self, most: usize) {
+    /// Takes what is there already, without waiting, until the buffer of `out` is full or the response ends.
+    pub fn drain_ready(&mut self) {
         while let Some(link) = &self.link
-            && self.out.len() < most
             && !self.out.is_full()
             && !self.goes_aside()
         {
@@ -293,10 +304,17 @@ impl Exchange {
     /// Takes in what one read put into `out`.
     fn receive(&mut self, read: io::Result<usize>) {
         match read {
-            Ok(0) => self.end(self.closed()),
-            Err(e) => self.end(broken(&e)),
-            Ok(_) => {
-                self.heard = true;
+            Ok(0) => {
+                self.unread = self.sending.is_unsent();
+                self.end(self.closed());
+            }
+            Err(e) => {
+                // So a Unix socket says that its peer has not read everything.
+                self.unread = e.kind() == io::ErrorKind::ConnectionReset;
+                self.end(broken(&e));
+            }
+            Ok(n) => {
+                self.heard = self.heard.saturating_add(n);
                 if let Some(link) = &mut self.link {
                     link.seat.heard();
                 }

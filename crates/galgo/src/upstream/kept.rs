@@ -26,9 +26,9 @@ struct Idle {
     slot: Option<usize>,
 }
 
-/// The connections of one application that are kept.
+/// The connections of one application, or of the worker that runs modules, that are kept.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     list: Mutex<Waiting>,
 }
 
@@ -42,7 +42,7 @@ struct Waiting {
 impl Kept {
     /// One that is still good, for the worker `home`: the one used last, so that those not needed grow old and
     /// are closed. Another worker's only where there is none of its own.
-    pub(super) fn take(&self, home: usize, slot: Option<usize>) -> Option<Sock> {
+    pub(crate) fn take(&self, home: usize, slot: Option<usize>) -> Option<Sock> {
         loop {
             // Looked at without the lock, which everybody wants.
             let found = {
@@ -51,17 +51,25 @@ impl Kept {
                 let at = own.or_else(|| idle.iter().rposition(|i| i.slot == slot))?;
                 idle.remove(at)?
             };
-            if found.since.elapsed() < IDLE && is_silent(&found.sock) {
+            // How old it is does not matter: who sweeps closes those that nobody needed.
+            if is_silent(&found.sock) {
                 return Some(match found.home == home {
                     true => found.sock,
-                    false => Sock::new(found.sock.into_fd()),
+                    false => found.sock.moved(),
                 });
             }
         }
     }
 
-    /// Keeps a connection, one of `most`. True: from now on somebody must [`Kept::sweep`].
-    pub(super) fn put(&self, sock: Sock, home: usize, slot: Option<usize>, most: usize) -> bool {
+    /// Keeps a connection, one of `most`. True: from now on somebody must [`Kept::sweep_all`].
+    pub(crate) fn put(
+        &self,
+        mut sock: Sock,
+        home: usize,
+        slot: Option<usize>,
+        most: usize,
+    ) -> bool {
+        sock.rest();
         let one = Idle {
             sock,
             home,
@@ -83,7 +91,7 @@ impl Kept {
     }
 
     /// Closes those of one slot.
-    pub(super) fn close_slot(&self, slot: usize) {
+    pub(crate) fn close_slot(&self, slot: usize) {
         self.list().idle.retain(|i| i.slot != Some(slot));
     }
 
@@ -93,8 +101,15 @@ impl Kept {
         drop(all);
     }
 
+    /// Closes connections as they grow old, until there is none.
+    pub(crate) async fn sweep_all(&self) {
+        while let Some(next) = self.sweep() {
+            tokio::time::sleep_until(next.into()).await;
+        }
+    }
+
     /// Closes what nobody has used for long. Returns when to look again; `None`: nothing is left.
-    pub(super) fn sweep(&self) -> Option<Instant> {
+    fn sweep(&self) -> Option<Instant> {
         let mut list = self.list();
         let idle = &mut list.idle;
         while idle.front().is_some_and(|i| i.since.elapsed() >= IDLE) {

@@ -40,7 +40,8 @@ use crate::{
     sock::Sock,
     tick,
 };
-use kept::{IDLE, Kept};
+use kept::IDLE;
+pub(crate) use kept::Kept;
 use slots::Slots;
 
 /// Beats of the clock without a byte on a new connection, after which it may be waiting for a process that a
@@ -261,10 +262,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Closes connections that grow old. There is one while there are any.
 async fn sweeper(up: Arc<Upstream>) {
     let mut closed = up.closed.subscribe();
-    while let Some(next) = up.kept.sweep() {
-        tokio::select! {
-            () = tokio::time::sleep_until(next.into()) => {}
-            _ = closed.wait_for(|closed| *closed) => up.kept.close(),
-        }
+    tokio::select! {
+        () = up.kept.sweep_all() => {}
+        _ = closed.wait_for(|closed| *closed) => up.kept.close(),
     }
 }

@@ -11,6 +11,7 @@ use galgo_proto::fcgi::{self, Header, Kind};
 use crate::{
     conn::input::{Input, Next, RequestBody, watch_unread},
     fault::Fault,
+    pool,
     sock::Sock,
 };
 
@@ -37,6 +38,8 @@ pub(super) struct Sending {
     over: bool,
     /// The application reads no more.
     closed: bool,
+    /// Something of it has been written.
+    begun: bool,
 }
 
 /// A body in a file.
@@ -74,6 +77,7 @@ impl Sending {
             bodiless: false,
             over: false,
             closed: false,
+            begun: false,
         }
     }
 
@@ -94,6 +98,11 @@ impl Sending {
     /// Whether all of it has been sent.
     pub(super) fn is_done(&self) -> bool {
         self.over && self.queue.is_empty() && !self.closed
+    }
+
+    /// Whether nothing of it has been sent.
+    pub(super) fn is_unsent(&self) -> bool {
+        !self.begun
     }
 
     /// Whether a record of ours may follow what was sent.
@@ -171,19 +180,28 @@ impl Sending {
         };
         match written {
             Ok(n) => {
+                self.begun = true;
                 let ours = n.min(self.queue.len());
-                self.queue.drain(..ours);
+                self.sent(ours);
                 let theirs = (n - ours).min(data_len);
                 self.took(input, body, theirs);
                 if last && theirs == data_len {
                     self.end();
-                    self.queue.drain(..n - ours - theirs);
+                    self.sent(n - ours - theirs);
                 }
             }
             // It closed its side. What it said before that is still to be read.
             Err(_) => self.closed = true,
         }
         Ok(Fed::Moved)
+    }
+
+    /// `n` bytes of ours are on their way. Variables stood in a buffer from the pool.
+    fn sent(&mut self, n: usize) {
+        self.queue.drain(..n);
+        if self.queue.is_empty() {
+            pool::give(std::mem::take(&mut self.queue));
+        }
     }
 
     /// Whether these many bytes are the last of a body whose length is known.
@@ -254,7 +272,7 @@ pub(super) fn fastcgi_head<E>(
     keep: bool,
     put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
 ) -> Result<Vec<u8>, E> {
-    let mut head = Vec::with_capacity(2048);
+    let mut head = pool::take();
     head.extend_from_slice(&fcgi::begin(ID, role, keep));
     let mut params = fcgi::Params::new(ID, &mut head);
     put(&mut params)?;

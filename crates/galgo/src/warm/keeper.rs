@@ -13,7 +13,7 @@ use std::{
 
 use galgo_spawn::{
     Start, inspect,
-    template::{Kind, Loaded, Template, Unfit},
+    template::{Kind, Loaded, Template, Unfit, Uses},
 };
 use rustix::fs::{OFlags, fcntl_setfl};
 use tokio::io::Interest;
@@ -21,7 +21,7 @@ use tokio::io::Interest;
 use super::{
     Setup, Warm,
     live::Room,
-    program::{Program, Work},
+    program::{Order, Program, Work},
     watch,
 };
 use crate::{log::Level, relay::stderr::escape, sock::register, worker::Worker};
@@ -48,9 +48,7 @@ pub(super) fn start(worker: &Rc<Worker>, warm: &Arc<Warm>, program: &Arc<Program
     tokio::task::spawn_local(async move {
         loop {
             match program.work(worker.site().config.templates.idle) {
-                Work::Load(modules, lessons) => {
-                    load(&worker, &warm, &program, &setup, &modules, lessons).await;
-                }
+                Work::Load(order) => load(&worker, &warm, &program, &setup, &order).await,
                 Work::Wait(pause) => {
                     // Woken early or not: `work` looks at everything again.
                     let _ = tokio::time::timeout(pause, program.wake.notified()).await;
@@ -66,45 +64,53 @@ async fn load(
     warm: &Arc<Warm>,
     program: &Arc<Program>,
     setup: &Setup,
-    modules: &[u8],
-    lessons: u32,
+    order: &Order,
 ) {
     let began = Instant::now();
-    let edition = program.edition();
     let room = Room::take(warm, program, &worker.site().config.templates);
     let Some(mut room) = room else {
         return program.crowded();
     };
-    let loaded = match kind(setup) {
-        Ok(kind) => match stop(worker, warm, program, setup, kind, modules).await {
-            // What was written a moment before looks the same: the second try tells.
-            Err(Failure::Changed(_)) => {
-                tokio::time::sleep(SETTLED).await;
-                stop(worker, warm, program, setup, kind, modules).await
-            }
-            stopped => stopped,
-        },
-        Err(Unfit(why)) => Err(Failure::Unfit(why)),
+    let kind = match kind(setup) {
+        Ok(kind) => kind,
+        Err(Unfit(why)) => return program.unfit(order, &why, false),
+    };
+    let loaded = match stop(worker, warm, program, setup, kind, order).await {
+        // What was written a moment before looks the same: the second try tells.
+        Err(Failure::Changed(_)) => {
+            tokio::time::sleep(SETTLED).await;
+            stop(worker, warm, program, setup, kind, order).await
+        }
+        stopped => stopped,
     };
     match loaded {
         Ok(template) => {
             let memory = held(template.pid());
             room.holds(memory);
-            let words = format!(
-                "loaded for warm starts in {} ms, {} KiB; {}",
-                began.elapsed().as_millis(),
-                memory >> 10,
-                warm.held(&worker.site().config.templates)
-            );
-            worker
-                .server
-                .logs
-                .error
-                .write(Level::Info, &program.name, &words);
-            program.add(template, room, lessons, edition);
+            if order.first {
+                let words = format!(
+                    "{} for warm starts in {} ms, {} KiB; {}",
+                    done(order.uses),
+                    began.elapsed().as_millis(),
+                    memory >> 10,
+                    warm.held(&worker.site().config.templates)
+                );
+                program.log.write(Level::Info, &program.name, &words);
+            }
+            program.add(template, room, order);
         }
-        Err(Failure::Unfit(why)) => program.unfit(edition, &why),
+        Err(Failure::Unfit(why)) => {
+            let parks = order.uses == Uses::Many && kind.parks();
+            program.unfit(order, &why, parks);
+        }
         Err(Failure::NotNow(why) | Failure::Changed(why)) => program.failed(&why),
+    }
+}
+
+fn done(uses: Uses) -> &'static str {
+    match uses {
+        Uses::Many => "loaded",
+        Uses::Once => "parked",
     }
 }
 
@@ -122,7 +128,7 @@ async fn stop(
     program: &Arc<Program>,
     setup: &Setup,
     kind: Kind,
-    modules: &[u8],
+    order: &Order,
 ) -> Result<Template, Failure> {
     let io = |e: io::Error| Failure::NotNow(e.to_string());
     let since = watch::now();
@@ -139,7 +145,13 @@ async fn stop(
         limits: setup.limits,
         no_new_privs: setup.no_new_privs,
     };
-    let started = Template::start(&mut worker.spawner.borrow_mut(), &start, kind, modules);
+    let started = Template::start(
+        &mut worker.spawner.borrow_mut(),
+        &start,
+        kind,
+        order.uses,
+        &order.modules,
+    );
     let mut template = started.map_err(|e| Failure::NotNow(e.to_string()))?;
     drop((stdin, stdout, stderr));
     let loaded = tokio::time::timeout(setup.patience, stopped(&mut template)).await;
@@ -159,7 +171,11 @@ async fn stop(
     if !said(&mut out).is_empty() {
         return Err(Failure::Unfit("prints while loading".into()));
     }
-    let warnings = said(&mut err);
+    let warnings = if order.first {
+        said(&mut err)
+    } else {
+        String::new()
+    };
     for line in warnings.lines().filter(|l| !l.trim().is_empty()) {
         let words = format!("said while it was loaded: {line}");
         let log = &worker.server.logs.error;

@@ -1,12 +1,13 @@
-//! A loaded template, its children that wait, and its share of what is bounded.
+//! A loaded template or a parked process, children that wait, and the share of what is bounded.
 
 use std::{
     collections::VecDeque,
+    io,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{Spare, Template};
+use galgo_spawn::template::{Spare, Template, Uses};
 
 use super::{Warm, program::Program};
 use crate::config::Templates;
@@ -17,7 +18,7 @@ const AHEAD: usize = 2;
 const SERVES: u64 = 10_000;
 const LIVES: Duration = Duration::from_secs(3600);
 
-/// A loaded template.
+/// A loaded template, or a parked process.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) template: Template,
@@ -27,6 +28,17 @@ pub(super) struct Live {
     /// How many lessons it was loaded with.
     lessons: u32,
     _room: Room,
+}
+
+/// A process for one request.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) spare: Spare,
+    /// The pid of the template it comes from.
+    pub(super) template: i32,
+    pub(super) uses: Uses,
+    /// It shall tell which modules it loads.
+    pub(super) teach: bool,
 }
 
 /// A template's share of what is bounded; given back when dropped.
@@ -48,15 +60,33 @@ impl Live {
         }
     }
 
-    /// A child, and whether it shall tell what it loads: the first, the second, the fourth...
-    pub(super) fn child(&mut self) -> std::io::Result<(Spare, i32, bool)> {
+    /// A child.
+    pub(super) fn child(&mut self) -> io::Result<Offer> {
         let spare = match self.spares.pop_front() {
             Some(spare) => spare,
             None => self.template.spare()?,
         };
         self.served += 1;
-        let teach = self.template.teaches() && self.served.is_power_of_two() && self.served <= 1024;
-        Ok((spare, self.template.pid(), teach))
+        Ok(Offer {
+            spare,
+            template: self.template.pid(),
+            uses: Uses::Many,
+            teach: self.template.teaches() && teaches(self.served),
+        })
+    }
+
+    /// The parked process; `served` with it.
+    pub(super) fn itself(self, served: u64) -> Offer {
+        Offer {
+            template: self.template.pid(),
+            uses: Uses::Once,
+            teach: self.template.teaches() && teaches(served),
+            spare: self.template.itself(),
+        }
+    }
+
+    pub(super) fn is_parked(&self) -> bool {
+        self.template.uses() == Uses::Once
     }
 
     /// Has a child forked ahead of its request.
@@ -74,6 +104,11 @@ impl Live {
             || self.served >= SERVES
             || now.saturating_duration_since(self.since) >= LIVES
     }
+}
+
+/// Whether a child tells what it loads: the first, the second, the fourth...
+fn teaches(served: u64) -> bool {
+    served.is_power_of_two() && served <= 1024
 }
 
 impl Room {

@@ -1,8 +1,9 @@
-//! Warm starts: programs kept loaded, stopped before their first line, and forked for each request.
+//! Warm starts: programs kept loaded, stopped before their first line, and forked for each request; or
+//! parked, for one request each.
 //!
 //! 1. `take`: a child for this request, or none: then the program is started cold, at once
 //! 2. `program`: what is known of one program, and which of its templates is next
-//! 3. `live`: a loaded template, its children that wait, its share of what is bounded
+//! 3. `live`: a loaded template or a parked process, its share of what is bounded
 //! 4. `keeper`: loads, replaces and lets go of a program's templates, off the path of requests
 //! 5. `watch`: which files a template was made from, and whether one has changed
 
@@ -58,6 +59,8 @@ pub struct Setup {
 pub struct About {
     /// Why it is not loaded, in words.
     pub obstacle: Option<String>,
+    /// Why it is parked, and not forked: it ..., in words.
+    pub parked: Option<String>,
     /// It has all the templates it is to have, and they know what there is to know.
     pub settled: bool,
 }

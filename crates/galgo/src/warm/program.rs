@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{Spare, Template};
+use galgo_spawn::template::{Template, Uses};
 use tokio::sync::Notify;
 
 use super::{
     About,
-    live::{Live, Room},
+    live::{Live, Offer, Room},
     lock,
 };
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Templates of one program: requests go to them in turn, so that what one child learns of its
-/// addresses does not hold for the next.
+/// addresses does not hold for the next. Of parked processes there are as many.
 pub(super) const TWINS: usize = 2;
 /// After a crash or a failure the program stays cold for this long, doubled each time up to the
 /// most; a quiet [`CALM`] forgets them.
@@ -67,10 +67,11 @@ struct State {
     /// Modules that children loaded, one a line: the next template loads them.
     modules: Vec<u8>,
     lessons: u32,
-    /// It can only be cold, in this edition.
-    unfit: bool,
+    fit: Fit,
     /// Why it was not loaded, in words.
     obstacle: Option<String>,
+    /// Parked processes that were used, in this edition.
+    unparked: u64,
     not_before: Instant,
     failures: u32,
     failed: Instant,
@@ -78,11 +79,32 @@ struct State {
     kept: bool,
 }
 
+/// The best that an edition of a program was found fit for.
+#[derive(Debug, PartialEq, Eq)]
+enum Fit {
+    Forked,
+    /// It cannot be forked, for it ..., in words.
+    Parked(String),
+    Cold,
+}
+
+/// A template to be loaded.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) edition: Edition,
+    pub(super) uses: Uses,
+    /// One a line.
+    pub(super) modules: Vec<u8>,
+    /// How many lessons these are from.
+    pub(super) lessons: u32,
+    /// The first of its kind, of this edition: later ones say nothing new.
+    pub(super) first: bool,
+}
+
 /// What a program's keeper has to do.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Load a template, with these modules.
-    Load(Vec<u8>, u32),
+    Load(Order),
     /// Look again then.
     Wait(Duration),
     /// Nobody asks for it any more.
@@ -109,8 +131,9 @@ impl Program {
                 next: 0,
                 modules: Vec::new(),
                 lessons: 0,
-                unfit: false,
+                fit: Fit::Forked,
                 obstacle: None,
+                unparked: 0,
                 not_before: now,
                 failures: 0,
                 failed: now,
@@ -119,9 +142,9 @@ impl Program {
         }
     }
 
-    /// A child of the next template, and whether it shall teach; `None` where there is no template.
+    /// A child of the next template, or the next parked process; `None` where there is neither.
     /// The second answer is whether a keeper has to be started.
-    pub(super) fn child(&self, version: &Version) -> (Option<(Spare, i32, bool)>, bool) {
+    pub(super) fn child(&self, version: &Version) -> (Option<Offer>, bool) {
         let now = Instant::now();
         self.touch(now);
         let mut gone = Vec::new();
@@ -133,6 +156,11 @@ impl Program {
         let mut found = None;
         while found.is_none() && !state.live.is_empty() {
             let at = state.next % state.live.len();
+            if state.live[at].is_parked() {
+                state.unparked += 1;
+                found = Some(state.live.remove(at).itself(state.unparked));
+                break;
+            }
             match state.live[at].child() {
                 Ok(child) => found = Some(child),
                 Err(_) => {
@@ -142,7 +170,7 @@ impl Program {
             }
             state.next = state.next.wrapping_add(1);
         }
-        let keeper = !state.kept && !state.unfit && now >= state.not_before;
+        let keeper = !state.kept && state.fit != Fit::Cold && now >= state.not_before;
         state.kept |= keeper;
         drop(state);
         drop(gone); // ends processes: not under the lock
@@ -150,7 +178,7 @@ impl Program {
     }
 
     /// As [`child`](Self::child), where somebody is loading a template: waits for that.
-    pub(super) async fn awaited(&self, version: &Version) -> Option<(Spare, i32, bool)> {
+    pub(super) async fn awaited(&self, version: &Version) -> Option<Offer> {
         loop {
             let (found, keeper) = self.child(version);
             if keeper {
@@ -166,7 +194,7 @@ impl Program {
 
     fn is_loading(&self) -> bool {
         let state = lock(&self.state);
-        state.kept && !state.unfit && Instant::now() >= state.not_before
+        state.kept && state.fit != Fit::Cold && Instant::now() >= state.not_before
     }
 
     /// Has the template fork ahead of the next request.
@@ -204,14 +232,14 @@ impl Program {
     }
 
     /// A template is ready: it takes the place of one that is older than what is known now, or worn.
-    pub(super) fn add(&self, template: Template, room: Room, lessons: u32, edition: Edition) {
+    pub(super) fn add(&self, template: Template, room: Room, order: &Order) {
         let mut state = lock(&self.state);
-        if state.edition != edition {
+        if state.edition != order.edition {
             drop(state);
             return drop(template);
         }
         let now = Instant::now();
-        let live = Live::new(template, room, lessons);
+        let live = Live::new(template, room, order.lessons);
         let known = state.lessons;
         state.obstacle = None;
         let old = state.live.iter().position(|l| l.is_old(known, now));
@@ -221,24 +249,24 @@ impl Program {
         drop(gone);
     }
 
-    /// What is to be loaded.
-    pub(super) fn edition(&self) -> Edition {
-        lock(&self.state).edition
-    }
-
-    /// It cannot be loaded and forked, this edition of it.
-    pub(super) fn unfit(&self, edition: Edition, why: &str) {
+    /// It cannot be loaded and used as it was `order`ed, this edition of it; `parks`: but parked.
+    pub(super) fn unfit(&self, order: &Order, why: &str, parks: bool) {
         let mut state = lock(&self.state);
-        if state.edition != edition {
+        if state.edition != order.edition {
             return;
         }
-        state.unfit = true;
-        state.obstacle = Some(format!("it {why}"));
-        state.kept = false;
+        let words = if parks {
+            state.fit = Fit::Parked(why.to_owned());
+            format!("parked, for it cannot be forked: it {why}")
+        } else {
+            state.fit = Fit::Cold;
+            state.obstacle = Some(format!("it {why}"));
+            state.kept = false;
+            format!("started cold although `start` is \"warm\": it {why}")
+        };
         let gone = std::mem::take(&mut state.live);
         drop(state);
         drop(gone);
-        let words = format!("started cold although `start` is \"warm\": it {why}");
         self.log.write(Level::Warn, &self.name, &words);
     }
 
@@ -262,7 +290,12 @@ impl Program {
         let gone = old.map(|at| state.live.remove(at));
         let none = gone.is_none() && state.live.is_empty();
         if gone.is_none() {
-            state.not_before = now + PAUSE_MOST;
+            // One that is parked leaves with the next request.
+            state.not_before = now
+                + match state.fit {
+                    Fit::Parked(_) => PAUSE,
+                    Fit::Forked | Fit::Cold => PAUSE_MOST,
+                };
         }
         drop(state);
         drop(gone);
@@ -351,6 +384,10 @@ impl Program {
         let knows = |l: &Live| !l.is_old(state.lessons, now);
         About {
             obstacle: state.obstacle.clone(),
+            parked: match &state.fit {
+                Fit::Parked(why) => Some(why.clone()),
+                Fit::Forked | Fit::Cold => None,
+            },
             settled: state.live.len() == TWINS && state.live.iter().all(knows),
         }
     }
@@ -383,8 +420,9 @@ impl State {
         };
         self.modules.clear();
         self.lessons = 0;
-        self.unfit = false;
+        self.fit = Fit::Forked;
         self.obstacle = None;
+        self.unparked = 0;
         std::mem::take(&mut self.live)
     }
 
@@ -399,15 +437,29 @@ impl State {
         pause
     }
 
+    fn order(&self) -> Order {
+        let uses = match self.fit {
+            Fit::Parked(_) => Uses::Once,
+            Fit::Forked | Fit::Cold => Uses::Many,
+        };
+        Order {
+            edition: self.edition,
+            uses,
+            modules: self.modules.clone(),
+            lessons: self.lessons,
+            first: uses == Uses::Many || self.unparked == 0 && self.live.is_empty(),
+        }
+    }
+
     fn work(&mut self, now: Instant, idle: Duration, longest: Duration) -> Work {
         let known = self.lessons;
-        if idle >= longest || self.unfit {
+        if idle >= longest || self.fit == Fit::Cold {
             self.kept = false;
             return Work::Over;
         }
         let wanting = self.live.len() < TWINS || self.live.iter().any(|l| l.is_old(known, now));
         match (wanting, now < self.not_before) {
-            (true, false) => Work::Load(self.modules.clone(), known),
+            (true, false) => Work::Load(self.order()),
             (true, true) => Work::Wait(self.not_before - now),
             (false, _) => Work::Wait((longest - idle).min(PAUSE)),
         }

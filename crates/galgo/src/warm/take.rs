@@ -1,6 +1,7 @@
-//! A child of a template for one request.
+//! A child of a template, or a parked process, for one request.
 
 use std::{
+    io,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     rc::Rc,
     sync::Arc,
@@ -9,11 +10,11 @@ use std::{
 
 use galgo_spawn::{
     Child, EnvBlock, Exit, Status,
-    template::{Lesson, Request, Spare},
+    template::{Lesson, Request, Running, Spare, Uses},
 };
 use tokio::io::Interest;
 
-use super::{Setup, Warm, keeper, lock, program::Program};
+use super::{Setup, Warm, keeper, live::Offer, lock, program::Program};
 use crate::{
     config::{Route, Templates},
     route::Found,
@@ -28,10 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A child that waits for this request.
 #[derive(Debug)]
 pub struct Ready {
-    spare: Spare,
+    offer: Offer,
     program: Arc<Program>,
-    template: i32,
-    teach: bool,
 }
 
 /// Where a running child came from; told how it ended.
@@ -39,6 +38,7 @@ pub struct Ready {
 pub struct Born {
     program: Arc<Program>,
     template: i32,
+    uses: Uses,
     lesson: Option<Lesson>,
 }
 
@@ -65,30 +65,38 @@ pub async fn child(
         None if warm.waits => program.awaited(&script.version).await,
         found => found,
     };
-    let (mut spare, template, teach) = found?;
-    if let Err(e) = arrival(&mut spare).await {
-        program.lost(template, &e);
+    let mut offer = found?;
+    if let Err(e) = arrival(&mut offer.spare).await {
+        program.lost(offer.template, &e);
         return None;
     }
-    Some(Ready {
-        spare,
-        program,
-        template,
-        teach,
-    })
+    Some(Ready { offer, program })
 }
 
 /// Waits until the child is there.
-async fn arrival(spare: &mut Spare) -> std::io::Result<()> {
+async fn arrival(spare: &mut Spare) -> io::Result<()> {
     if spare.ready()? {
         return Ok(());
     }
+    until(spare, Spare::ready).await
+}
+
+/// Waits until the process has read its request. A parked one may have been killed long after it
+/// was asked for, as a child is not, and a request that it has not read is nobody's yet.
+async fn began(running: &mut Running) -> io::Result<()> {
+    until(running, |running| running.began()).await
+}
+
+async fn until<T: AsFd>(
+    what: &mut T,
+    mut is_so: impl FnMut(&mut T) -> io::Result<bool>,
+) -> io::Result<()> {
     let come = async {
-        let raw = spare.as_fd().as_raw_fd();
+        let raw = what.as_fd().as_raw_fd();
         let watched = register(raw, Interest::READABLE)?;
         loop {
             let mut guard = watched.readable().await?;
-            if spare.ready()? {
+            if is_so(what)? {
                 return Ok(());
             }
             guard.clear_ready();
@@ -116,30 +124,29 @@ impl Ready {
     ///
     /// # Errors
     /// It has ended meanwhile, or the environment is larger than one message takes: start it cold.
-    pub fn start(
+    pub async fn start(
         self,
         env: &EnvBlock,
         stdio: [BorrowedFd<'_>; 3],
         cpu: Option<u64>,
-    ) -> std::io::Result<(Child, Born)> {
-        let Self {
-            spare,
-            program,
-            template,
-            teach,
-        } = self;
+    ) -> io::Result<(Child, Born)> {
+        let Self { offer, program } = self;
         let request = Request {
             env,
             stdio,
             cpu,
-            learn: teach,
+            learn: offer.teach,
         };
-        let running = spare.start(&request);
-        program.refill(template);
-        let running = running?;
+        let running = offer.spare.start(&request);
+        program.refill(offer.template);
+        let mut running = running?;
+        if offer.uses == Uses::Once {
+            began(&mut running).await?;
+        }
         let born = Born {
             program,
-            template,
+            template: offer.template,
+            uses: offer.uses,
             lesson: running.lesson,
         };
         Ok((running.child, born))
@@ -159,6 +166,11 @@ impl Born {
                 }
             }
             Status::Signal(_) => {}
+        }
+        // Sooner, and the start of another process would take its time from this one. The keeper looks
+        // for itself where a request takes long.
+        if self.uses == Uses::Once {
+            self.program.wake.notify_one();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A server without WebAssembly.
 
-use std::{convert::Infallible, path::Path, sync::Arc};
+use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
 
 use galgo_spawn::Exit;
 
@@ -46,7 +46,13 @@ impl Wasm {
     /// # Errors
     /// Never called.
     #[allow(clippy::unused_async)]
-    pub async fn connect(&self, code: Code, _permit: Permit) -> Result<(Sock, Seat), Fault> {
+    pub async fn connect(
+        &self,
+        code: Code,
+        _permit: Permit,
+        _home: usize,
+        _wait: Duration,
+    ) -> Result<(Sock, Seat), Fault> {
         match code {}
     }
 

@@ -6,7 +6,7 @@ use std::{
     os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use galgo_spawn::{Exit, FileId};
@@ -25,15 +25,17 @@ use crate::{
     log::{Level, Logs},
     route::{self, Found},
     sock::Sock,
+    upstream::Kept,
 };
 
 /// Linear memory of an instance where `memory` says nothing: no module gets what the machine has.
 const MEMORY: u64 = 256 << 20;
 /// Instances that are still being cleared away when as many as may run do.
 const SPARE: usize = 16;
-/// A worker that takes no more, or is being started, is asked again this often, this far apart.
-const TRIES: u32 = 500;
+/// A worker that takes no more, or is being started, is asked again so much later.
 const PAUSE: Duration = Duration::from_millis(2);
+/// What it takes to start one is waited for even where requests are not to wait in a queue.
+const STARTS: Duration = Duration::from_secs(1);
 /// Executable files whose first bytes are remembered.
 const REMEMBERED: usize = 10_000;
 
@@ -48,6 +50,8 @@ pub struct Wasm {
     needs: Needs,
     /// Which executable files begin as modules.
     begins: Mutex<HashMap<FileId, bool>>,
+    /// Connections to the worker that wait for their next request.
+    kept: Arc<Kept>,
 }
 
 /// What the worker is told once and for all.
@@ -100,6 +104,7 @@ impl Wasm {
             settings: Mutex::new(Some(Box::new(settings))),
             needs,
             begins: Mutex::default(),
+            kept: Arc::default(),
         })
     }
 
@@ -147,22 +152,56 @@ impl Wasm {
         }
     }
 
-    /// A connection to the worker, for one run of this code.
+    /// A connection to the worker, for one run of this code, asked for by the event loop `home`; waits where there is
+    /// no worker at this moment, but no longer than `wait`.
     ///
     /// # Errors
-    /// The worker takes none.
-    pub async fn connect(&self, code: Code, permit: Permit) -> Result<(Sock, Seat), Fault> {
-        let runtime = self.runtime()?;
-        for _ in 0..TRIES {
-            match runtime.connect(code) {
-                Ok((fd, seat)) => return Ok((Sock::new(fd), Seat { seat, permit })),
-                Err(StartFault::Busy) => tokio::time::sleep(PAUSE).await,
+    /// There is none to be had.
+    pub async fn connect(
+        &self,
+        code: Code,
+        permit: Permit,
+        home: usize,
+        wait: Duration,
+    ) -> Result<(Sock, Seat), Fault> {
+        let (runtime, began) = (self.runtime()?, Instant::now());
+        let wait = wait.max(STARTS);
+        loop {
+            match self.at_once(runtime, code, home) {
+                Ok((sock, seat)) => {
+                    let seat = Seat {
+                        seat,
+                        home,
+                        kept: self.kept.clone(),
+                        most: self.needs.instances,
+                        permit,
+                    };
+                    return Ok((sock, seat));
+                }
+                Err(StartFault::Busy) if began.elapsed() < wait => tokio::time::sleep(PAUSE).await,
+                Err(StartFault::Busy) => break,
                 Err(StartFault::Failed(e)) => {
                     return Err(Fault::Internal(format!("starting an instance: {e}")));
                 }
             }
         }
-        Err(Fault::Busy("the wasm worker takes no more programs"))
+        Err(Fault::Busy(
+            "the wasm worker took no program within queue_wait",
+        ))
+    }
+
+    fn at_once(
+        &self,
+        runtime: &Arc<Runtime>,
+        code: Code,
+        home: usize,
+    ) -> Result<(Sock, galgo_wasm::Seat), StartFault> {
+        let seat = runtime.seat(code)?;
+        let sock = match self.kept.take(home, Some(seat.worker())) {
+            Some(sock) => sock,
+            None => Sock::asking(seat.connect()?),
+        };
+        Ok((sock, seat))
     }
 
     /// What the worker is told of a run besides the variables: the value of the one without a name.
@@ -195,8 +234,7 @@ impl Wasm {
                 };
                 let module = script.module || script.interpreter.is_none() && self.begins(&script);
                 if let (true, Ok(runtime)) = (module, self.runtime()) {
-                    // What is wrong with it is in the log.
-                    let _ = runtime.find(&file, script.id);
+                    runtime.prepare(&file, script.id);
                 }
             }
         }
@@ -207,6 +245,11 @@ impl Wasm {
 #[derive(Debug)]
 pub struct Seat {
     seat: galgo_wasm::Seat,
+    /// The event loop that asks.
+    home: usize,
+    kept: Arc<Kept>,
+    /// Connections that are kept at most.
+    most: usize,
     /// Given back when the instance has ended.
     permit: Permit,
 }
@@ -221,11 +264,17 @@ impl Seat {
     }
 
     pub fn gone(&self) -> Exit {
+        // Those of a dead worker are good for nobody.
+        self.kept.close_slot(self.seat.worker());
         self.seat.gone()
     }
 
     pub fn give_back(self, conn: Sock) {
-        self.seat.give_back(conn.into_fd());
+        let worker = Some(self.seat.worker());
+        if self.kept.put(conn, self.home, worker, self.most) {
+            let kept = self.kept.clone();
+            tokio::task::spawn_local(async move { kept.sweep_all().await });
+        }
         drop(self.permit);
     }
 }

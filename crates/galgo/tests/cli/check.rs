@@ -246,6 +246,7 @@ fn says_which_programs_start_warm() {
     site.program("b.pl", "#!/usr/bin/perl\n");
     site.program("c.pl", "#!/usr/bin/perl -T\n");
     site.file("cgi-bin/d.pyx", "");
+    site.program("e.js", "#!/usr/bin/env node\n");
     site.file(
         "galgo.toml",
         "[[route]]\npath = '/'\ncgi = 'cgi-bin'\nstart = 'warm'\n[interpreters]\n'.pyx' = '/usr/bin/python3'\n",
@@ -262,6 +263,8 @@ fn says_which_programs_start_warm() {
         "{lines:#?}"
     );
     assert_eq!(lines[3], "ok    cgi-bin/d.pyx: starts warm");
+    let node = "ok    cgi-bin/e.js: starts warm; parked, if it cannot be forked";
+    assert_eq!(lines[4], node);
     assert_eq!(done.code, 0);
 }
 

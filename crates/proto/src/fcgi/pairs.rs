@@ -91,18 +91,21 @@ impl Sink for Params<'_> {
         if name.len() > LONGEST || value.len() > LONGEST {
             return;
         }
+        if let (Ok(short @ ..=127), Ok(brief @ ..=127)) =
+            (u8::try_from(name.len()), u8::try_from(value.len()))
+            && 2 + name.len() + value.len() <= MOST - self.content()
+        {
+            // Nearly always.
+            self.out.reserve(2 + name.len() + value.len());
+            self.out.extend_from_slice(&[short, brief]);
+            self.out.extend_from_slice(name);
+            self.out.extend_from_slice(value);
+            return;
+        }
         let lengths = [length(name.len()), length(value.len())];
         let [first, second] = [0, 1].map(|i: usize| &lengths[i].0[..lengths[i].1]);
         let pair = [first, second, name, value];
-        let all = pair.iter().map(|part| part.len()).sum::<usize>();
-        // Nearly always the open record has room for all of it.
-        if all <= MOST - self.content() {
-            self.out.reserve(all);
-            pair.iter()
-                .for_each(|part| self.out.extend_from_slice(part));
-        } else {
-            pair.iter().for_each(|part| self.bytes(part));
-        }
+        pair.iter().for_each(|part| self.bytes(part));
     }
 }
 

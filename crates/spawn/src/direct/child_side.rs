@@ -1,7 +1,7 @@
 //! What the child does between `clone3` and `execve`.
 //!
-//! It runs in the server's memory, on its own stack, while the starting thread is suspended and all
-//! other threads run on. So: raw system calls only, no allocation, no lock, nothing that could
+//! It runs in the server's memory, on its own stack, while all other threads run on; the one that
+//! started it is suspended (CLONE_VFORK) or runs on, too. So: raw system calls only, no allocation, no lock, nothing that could
 //! panic. No signal handler of the server can run here: CLONE_CLEAR_SIGHAND removed them all.
 
 use super::signals;
@@ -59,11 +59,9 @@ impl Context {
 ///
 /// # Safety
 /// `context` and all it points to must stay valid until the program is executed; to be called only
-/// on a stack of its own, by a child made with CLONE_VM, CLONE_VFORK, CLONE_FILES and
-/// CLONE_CLEAR_SIGHAND.
+/// on a stack of its own, by a child made with CLONE_VM, CLONE_FILES and CLONE_CLEAR_SIGHAND.
 pub(super) unsafe extern "C" fn run(context: *const Context) -> ! {
-    // SAFETY: valid by this function's contract; the server does not touch it while it is
-    // suspended.
+    // SAFETY: valid by this function's contract; meanwhile the server writes to none of it.
     let context = unsafe { &*context };
     let Err((stage, errno)) = become_program(context);
     context
@@ -77,7 +75,7 @@ pub(super) unsafe extern "C" fn run(context: *const Context) -> ! {
 
 fn become_program(c: &Context) -> Result<Infallible, (u32, i32)> {
     descriptors(c)?;
-    // The group exists before the server runs again, so it can be signalled from the first moment.
+    // The group exists before the program does. A server that waits can signal it from the first moment.
     call(LIMITS, libc::SYS_setpgid, [0, 0, 0, 0])?;
     signals::reset(c.ignored);
     signals::unblock();

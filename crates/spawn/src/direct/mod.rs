@@ -1,37 +1,39 @@
 //! Starting a program from this process, at a cost that grows neither with its memory nor with its
-//! open descriptors: the child shares both (CLONE_VM, CLONE_FILES) until it executes the program.
+//! open descriptors: the child shares both (CLONE_VM, CLONE_FILES) until it executes the program. Whoever starts it
+//! waits for that (CLONE_VFORK), or does not and asks later: see [`flight`].
 
 mod child_side;
+mod flight;
 mod signals;
 mod slots;
 mod stack;
 
 use crate::{
-    Child, Limits, MORE_MAX, Stage, Start, StartError,
+    Child, Launch, Limits, MORE_MAX, Stage, Start, StartError,
     env::{STRING_MAX, TooLong},
     raw,
 };
 use child_side::Context;
+use flight::{Cargo, Flights};
+pub use flight::{Failed, Outcome};
 use rustix::{
     io::fcntl_dupfd_cloexec,
     process::{Resource, getrlimit},
 };
-use slots::Slots;
+use slots::{Slots, null};
 use stack::Stack;
 use std::{
     ffi::{CString, c_char},
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    ptr,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    ptr::{self, NonNull},
     sync::atomic::AtomicU32,
 };
 
 /// `CLONE_CLEAR_SIGHAND`: Linux 5.5.
 const CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 
-const FLAGS: u64 = (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::CLONE_PIDFD)
-    as u64
-    | CLEAR_SIGHAND;
+const FLAGS: u64 = (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD) as u64 | CLEAR_SIGHAND;
 
 /// A stack, three descriptor numbers, and what does not change from start to start.
 ///
@@ -40,6 +42,8 @@ const FLAGS: u64 = (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | lib
 /// spawner's own three numbers, is what each start copies. Later is slower, not wrong.
 #[derive(Debug)]
 pub struct Direct {
+    /// Starts that nobody waits for.
+    flights: Flights,
     stack: Stack,
     slots: Slots,
     ignored: u64,
@@ -56,13 +60,21 @@ impl Direct {
     pub fn new() -> io::Result<Self> {
         signals::keep_exited_children();
         Ok(Self {
+            flights: Flights::default(),
             stack: Stack::new()?,
-            slots: Slots::new()?,
+            slots: Slots::new(&null()?)?,
             ignored: signals::ignored(),
             umask: None,
             orphaned: None,
             most: arguments_max(),
         })
+    }
+
+    /// Reserves what starts need that nobody waits for: thirteen descriptors and four small mappings. Without it
+    /// [`launch`](Self::launch) waits. To be called as early as [`new`](Self::new).
+    pub fn reserve(&mut self) -> io::Result<()> {
+        self.flights = Flights::new()?;
+        Ok(())
     }
 
     /// The file mode creation mask of programs, from the next start on; `None`, the default, is the
@@ -80,12 +92,7 @@ impl Direct {
     /// Starts a program; see [`Spawner::start`](crate::Spawner::start).
     pub fn start(&mut self, start: &Start<'_>) -> Result<Child, StartError> {
         self.fits(start)?;
-        let argv: Vec<*const c_char> = start
-            .args
-            .iter()
-            .map(|a| a.as_ptr())
-            .chain([ptr::null()])
-            .collect();
+        let argv = pointers(start.args);
         let envp = start.env.pointers();
         // Above every number they are to get, so that none is overwritten before it is copied.
         let more: Vec<OwnedFd> = start
@@ -99,24 +106,17 @@ impl Direct {
         let context = Context {
             more: numbers.as_ptr(),
             more_len: numbers.len(),
-            path: start.path.as_ptr(),
-            argv: argv.as_ptr(),
-            envp: envp.as_ptr(),
-            dir: start.dir.as_ptr(),
-            slots: self.slots.numbers(),
-            limits: rlimits(&start.limits),
-            umask: self.umask,
-            no_new_privs: start.no_new_privs,
-            orphaned: self
-                .orphaned
-                .map(|signal| (signal, rustix::process::getpid().as_raw_pid())),
-            ignored: self.ignored,
-            failure: AtomicU32::new(0),
+            ..self.context(start, &argv, &envp, self.slots.numbers())
         };
         let filled = self.slots.fill(&start.stdio);
         let child = filled
             .map_err(StartError::descriptors)
-            .and_then(|()| self.clone(&context));
+            .and_then(|()| {
+                // SAFETY: `context` and what it points to live until this returns, which CLONE_VFORK delays until
+                // the child has left this memory; `&mut self` makes the stack ours alone.
+                unsafe { clone(libc::CLONE_VFORK, &self.stack, ptr::null(), &context) }
+            })
+            .map(|(pidfd, pid)| Child::new(pidfd, pid));
         let cleared = self.slots.clear().map_err(StartError::descriptors);
         let mut child = child?;
         if let Some((stage, errno)) = context.failure() {
@@ -126,29 +126,93 @@ impl Direct {
         cleared.map(|()| child)
     }
 
-    /// Runs `context` in a child. Returns when that has executed its program or is gone.
-    fn clone(&mut self, context: &Context) -> Result<Child, StartError> {
-        let mut pidfd: RawFd = -1;
-        let (stack, stack_size) = self.stack.range();
-        // exit_signal stays 0: a child that fails before `execve` is nobody's business but ours,
-        // neither of a SIGCHLD handler nor of a stray wait(2). `execve` itself makes it SIGCHLD;
-        // __WALL reaps both kinds.
-        // SAFETY: a struct of integers, for which 0 means "not used".
-        let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-        args.flags = FLAGS;
-        args.pidfd = &raw mut pidfd as u64;
-        args.stack = stack;
-        args.stack_size = stack_size;
-        // SAFETY: the flags hold CLONE_VM and CLONE_VFORK; `&mut self` makes the stack ours alone;
-        // `run` never returns; `context` and what it points to live in our caller until this
-        // returns, which CLONE_VFORK delays until the child has left this memory.
-        let pid = unsafe { raw::clone3(&mut args, child_side::run, context) };
-        if pid < 0 {
-            return Err(StartError::errno(Stage::Clone, -pid as i32));
+    /// Starts a program without waiting for its `execve`; see [`Spawner::launch`](crate::Spawner::launch).
+    pub fn launch(
+        &mut self,
+        launch: Launch,
+        stdio: [BorrowedFd<'_>; 3],
+    ) -> Result<Child, Box<Failed>> {
+        let failed = |error, launch| Err(Box::new(Failed { error, launch }));
+        let start = launch.start(stdio);
+        if let Err(error) = self.fits(&start) {
+            return failed(error, launch);
         }
-        // SAFETY: CLONE_PIDFD stored a new descriptor there which nobody else knows.
-        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-        Ok(Child::new(pidfd, pid as i32))
+        let Some(mut ground) = self.flights.ground() else {
+            return self.start(&start).or_else(|error| failed(error, launch));
+        };
+        let (argv, envp) = (pointers(start.args), start.env.pointers());
+        let context = self.context(&start, &argv, &envp, ground.slots.numbers());
+        if let Err(e) = ground.slots.fill(&stdio) {
+            self.flights.give_back(ground);
+            return failed(StartError::descriptors(e), launch);
+        }
+        let cargo = Box::new(Cargo {
+            context,
+            launch,
+            _argv: argv,
+            _envp: envp,
+            in_use: AtomicU32::new(1),
+        });
+        let cargo = NonNull::from(Box::leak(cargo));
+        // SAFETY: cargo and ground stay as they are until the kernel has cleared `in_use`, as the child leaves this
+        // memory: `Flights` sees to that. No other child has them.
+        let cloned = unsafe {
+            let Cargo {
+                context, in_use, ..
+            } = cargo.as_ref();
+            clone(
+                libc::CLONE_CHILD_CLEARTID,
+                &ground.stack,
+                in_use.as_ptr(),
+                context,
+            )
+        };
+        match cloned {
+            Ok((pidfd, pid)) => {
+                let number = self.flights.depart(ground, cargo);
+                Ok(Child::under_way(pidfd, pid, number))
+            }
+            Err(error) => {
+                // SAFETY: leaked above; there is no child.
+                let launch = unsafe { Box::from_raw(cargo.as_ptr()) }.launch;
+                self.flights.give_back(ground);
+                failed(error, launch)
+            }
+        }
+    }
+
+    /// What has become of a start. See [`Spawner::outcome`](crate::Spawner::outcome).
+    pub fn outcome(&mut self, child: &Child) -> Outcome {
+        match child.flight() {
+            Some(number) => self.flights.outcome(number),
+            None => Outcome::Started,
+        }
+    }
+
+    fn context(
+        &self,
+        start: &Start<'_>,
+        argv: &[*const c_char],
+        envp: &[*const c_char],
+        slots: [RawFd; 3],
+    ) -> Context {
+        Context {
+            path: start.path.as_ptr(),
+            argv: argv.as_ptr(),
+            envp: envp.as_ptr(),
+            dir: start.dir.as_ptr(),
+            slots,
+            more: NonNull::dangling().as_ptr(),
+            more_len: 0,
+            limits: rlimits(&start.limits),
+            umask: self.umask,
+            no_new_privs: start.no_new_privs,
+            orphaned: self
+                .orphaned
+                .map(|signal| (signal, rustix::process::getpid().as_raw_pid())),
+            ignored: self.ignored,
+            failure: AtomicU32::new(0),
+        }
     }
 
     /// Refuses what `execve` would answer with a bare E2BIG, and names what is too long.
@@ -178,6 +242,44 @@ impl Direct {
         }
         Ok(())
     }
+}
+
+/// Runs `context` in a child: its pidfd and its number.
+///
+/// # Safety
+/// Until the child has left this memory, by `execve` or by its end, the stack must be its alone, and `context`, all that it
+/// points to and `cleared` must stay valid; nothing of it may be written to but by atomics. With CLONE_VFORK among the
+/// `flags` it has left when this returns, with CLONE_CHILD_CLEARTID when `*cleared` is 0.
+unsafe fn clone(
+    flags: libc::c_int,
+    stack: &Stack,
+    cleared: *const u32,
+    context: &Context,
+) -> Result<(OwnedFd, i32), StartError> {
+    let mut pidfd: RawFd = -1;
+    // exit_signal stays 0: a child that fails before `execve` is nobody's business but ours,
+    // neither of a SIGCHLD handler nor of a stray wait(2). `execve` itself makes it SIGCHLD;
+    // __WALL reaps both kinds.
+    // SAFETY: a struct of integers, for which 0 means "not used".
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = FLAGS | flags as u64;
+    args.pidfd = &raw mut pidfd as u64;
+    args.child_tid = cleared as u64;
+    (args.stack, args.stack_size) = stack.range();
+    // SAFETY: the flags hold CLONE_VM; `run` never returns; the rest is this function's contract.
+    let pid = unsafe { raw::clone3(&mut args, child_side::run, context) };
+    if pid < 0 {
+        return Err(StartError::errno(Stage::Clone, -pid as i32));
+    }
+    // SAFETY: CLONE_PIDFD stored a new descriptor there which nobody else knows.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok((pidfd, pid as i32))
+}
+
+/// What `execve` takes as arguments.
+fn pointers(args: &[CString]) -> Vec<*const c_char> {
+    let args = args.iter().map(|a| a.as_ptr());
+    args.chain([ptr::null()]).collect()
 }
 
 /// What `execve` takes in all: a quarter of the stack's limit, at least 128 KiB, at most 6 MiB

@@ -15,20 +15,27 @@ use rustix::{
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    sync::Arc,
 };
 
 #[derive(Debug)]
 pub(super) struct Slots {
-    null: OwnedFd,
+    null: Arc<OwnedFd>,
     fds: [OwnedFd; 3],
+}
+
+/// What is in a slot between starts.
+pub(super) fn null() -> io::Result<Arc<OwnedFd>> {
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(Arc::new(null))
 }
 
 impl Slots {
     /// The lowest free numbers from 3 on: the child's 0, 1 and 2 must not be slots themselves.
-    pub(super) fn new() -> io::Result<Self> {
-        let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        let slot = || fcntl_dupfd_cloexec(&null, 3);
+    pub(super) fn new(null: &Arc<OwnedFd>) -> io::Result<Self> {
+        let slot = || fcntl_dupfd_cloexec(null, 3);
         let fds = [slot()?, slot()?, slot()?];
+        let null = null.clone();
         Ok(Self { null, fds })
     }
 
@@ -47,7 +54,7 @@ impl Slots {
         let null = &self.null;
         self.fds
             .iter_mut()
-            .try_for_each(|slot| dup3(null, slot, DupFlags::CLOEXEC))?;
+            .try_for_each(|slot| dup3(&**null, slot, DupFlags::CLOEXEC))?;
         Ok(())
     }
 

@@ -1,8 +1,9 @@
-//! Whether a stopped program can be forked: one thread, the expected descriptors, nothing shared.
+//! Whether a stopped program can be used: the expected descriptors, nothing shared, nothing running;
+//! and if it is to be forked, one thread.
 //! Node has three threads more, which wait for work and hold nothing, and what its event loops are
 //! made of; its children replace those descriptors (node_loop.c).
 
-use super::{Kind, Loaded};
+use super::{Kind, Loaded, Uses};
 use std::{
     fs,
     io::{self, ErrorKind},
@@ -12,13 +13,17 @@ use std::{
 /// Descriptors a template has: the standard ones and its socket.
 const EXPECTED: i32 = 3;
 
-/// Adds the files that `pid` has mapped, and what stands in the way of forking it, unless it said
-/// so itself.
-pub(super) fn examine(pid: i32, kind: Kind, loaded: &mut Loaded) -> io::Result<()> {
+/// Adds the files that `pid` has mapped, and what stands in the way of using it, unless it said so
+/// itself.
+pub(super) fn examine(pid: i32, kind: Kind, uses: Uses, loaded: &mut Loaded) -> io::Result<()> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
     let shared = mapped(&proc, loaded)?;
     if loaded.obstacle.is_none() {
-        loaded.obstacle = threads(&proc, pid, kind)?
+        let threads = match uses {
+            Uses::Many => threads(&proc, pid, kind)?,
+            Uses::Once => None,
+        };
+        loaded.obstacle = threads
             .or(descriptors(&proc, kind)?)
             .or(shared)
             .or(timers(&proc, kind)?)

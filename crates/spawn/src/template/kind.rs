@@ -1,5 +1,6 @@
 //! Which programs can be templates, and how each language is told to stop.
 
+use super::Uses;
 use crate::EnvBlock;
 
 /// Where a program stops.
@@ -51,8 +52,14 @@ impl Kind {
         }
     }
 
+    /// Whether a program that cannot be forked can be parked ([`Uses::Once`]): where nothing of it
+    /// runs before it stops.
+    pub fn parks(self) -> bool {
+        self == Self::Node
+    }
+
     /// Adds to a template's environment what makes it one.
-    pub(super) fn dress(self, env: &mut EnvBlock) {
+    pub(super) fn dress(self, uses: Uses, env: &mut EnvBlock) {
         let ours: &[u8] = b"/proc/self/fd/4";
         let preload = match env.value(b"LD_PRELOAD") {
             Some(theirs) => [ours, b":", theirs].concat(),
@@ -68,10 +75,13 @@ impl Kind {
             env.put(b"PERL5OPT", &[ours, b" ", theirs].concat());
         }
         env.put(b"GALGO_TEMPLATE", self.name().as_bytes());
+        if uses == Uses::Once {
+            env.put(b"GALGO_PARKED", b"1");
+        }
         if self == Self::Node {
             // Rings are shared with children; and node.c needs some bytes of the environment.
             env.put(b"UV_USE_IO_URING", b"0");
-            env.put(b"GALGO_ROOM", &[b' '; 128]);
+            env.put(b"GALGO_ROOM", &[b' '; 256]);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Programs that are loaded once, stopped before their first line, and forked for each request.
 //!
 //! A [`Template`] is such a stopped program. [`Template::spare`] asks it for one child more; the
-//! [`Spare`] becomes a [`Child`] of this process when it is given a request. A template holds no
+//! [`Spare`] becomes a [`Child`] of this process when it is given a request. One that cannot be forked
+//! may be *parked*: it is the spare itself ([`Template::itself`]). A template holds no
 //! request's data, a child serves one request, and nothing goes back from it but, where asked, the
 //! names of the modules it loaded. The messages are described in `shim/template.c`.
 
@@ -32,11 +33,21 @@ use std::{
 /// children to load.
 const MODULES_MAX: usize = 96 << 10;
 
+/// How many requests a template is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uses {
+    /// All that it is asked for: each has a fork of it.
+    Many,
+    /// One, which it takes itself: it is parked, and need not be fit to be forked.
+    Once,
+}
+
 /// A program, loaded and stopped, or on its way there. Dropping it kills it; its children live on.
 #[derive(Debug)]
 pub struct Template {
     child: Child,
     kind: Kind,
+    uses: Uses,
     control: OwnedFd,
     reports: Reports,
 }
@@ -44,7 +55,8 @@ pub struct Template {
 impl Template {
     /// Starts a program that is to stop before its first line, with the `modules` loaded that an
     /// earlier child was seen to load. `start` is what a request's start would be, with an
-    /// environment that holds no request, and with no limit of CPU time.
+    /// environment that holds no request; there is no limit of CPU time until there is one. Not all
+    /// kinds can be for one use ([`Kind::parks`]).
     ///
     /// # Errors
     /// As [`Spawner::start`]; also where the kernel gives no memory file to execute from
@@ -53,12 +65,13 @@ impl Template {
         spawner: &mut Spawner,
         start: &Start<'_>,
         kind: Kind,
+        uses: Uses,
         modules: &[u8],
     ) -> Result<Self, StartError> {
         let (control, theirs) = pair().map_err(StartError::descriptors)?;
         let files = shim::files(kind).map_err(StartError::descriptors)?;
         let mut env = start.env.clone();
-        kind.dress(&mut env);
+        kind.dress(uses, &mut env);
         let modules = &modules[..whole_lines(modules, MODULES_MAX)];
         send(&control, &[b"M", modules].concat(), SendFlags::NOSIGNAL)
             .map_err(|e| StartError::descriptors(e.into()))?;
@@ -77,13 +90,14 @@ impl Template {
         Ok(Self {
             child,
             kind,
+            uses,
             control,
             reports: Reports::default(),
         })
     }
 
     /// Reads what the template has reported; `Some` once it has stopped, together with what stands
-    /// in the way of forking it. Until then [`AsFd`] becomes readable when there is more to read.
+    /// in the way of using it. Until then [`AsFd`] becomes readable when there is more to read.
     ///
     /// # Errors
     /// It ended, or reports more than a program can be made of.
@@ -92,7 +106,7 @@ impl Template {
             return Ok(None);
         }
         let mut loaded = self.reports.take();
-        eligible::examine(self.child.pid(), self.kind, &mut loaded)?;
+        eligible::examine(self.child.pid(), self.kind, self.uses, &mut loaded)?;
         Ok(Some(loaded))
     }
 
@@ -113,9 +127,19 @@ impl Template {
         Ok(Spare::new(ours))
     }
 
+    /// The template as the child that takes a request: one for [`Uses::Once`] that has stopped.
+    pub fn itself(self) -> Spare {
+        Spare::parked(self.control, self.child)
+    }
+
     /// The template's process id, for logs and for looking at its memory.
     pub fn pid(&self) -> i32 {
         self.child.pid()
+    }
+
+    /// What it was started for.
+    pub fn uses(&self) -> Uses {
+        self.uses
     }
 
     /// Whether its children can tell which modules they loaded.

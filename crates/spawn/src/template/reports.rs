@@ -16,7 +16,7 @@ const MOST: usize = 4 << 20;
 pub struct Loaded {
     /// The files it was made from: it is stale when one of them changes.
     pub files: BTreeSet<PathBuf>,
-    /// What stands in the way of forking it, in words for the log.
+    /// What stands in the way of using it, in words for the log.
     pub obstacle: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A child of a template that waits for its request.
+//! A child of a template, or a parked process, that waits for its request.
 
 use crate::{Child, EnvBlock, child::reap, claims, reaper};
 use rustix::{
@@ -6,7 +6,7 @@ use rustix::{
     io::{Errno, pread},
     net::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+        SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
     },
     process::{Pid, PidfdFlags, pidfd_open},
 };
@@ -45,6 +45,7 @@ pub struct Running {
     pub child: Child,
     /// Where a learning child tells what it loaded.
     pub lesson: Option<Lesson>,
+    socket: OwnedFd,
 }
 
 /// What a child tells about the modules it loaded: memory shared with it, for no descriptor of ours
@@ -57,6 +58,13 @@ impl Spare {
         Self {
             socket: Some(socket),
             child: None,
+        }
+    }
+
+    pub(super) fn parked(socket: OwnedFd, child: Child) -> Self {
+        Self {
+            socket: Some(socket),
+            child: Some(child),
         }
     }
 
@@ -102,7 +110,33 @@ impl Spare {
         let parts = [IoSlice::new(&head), IoSlice::new(request.env.bytes())];
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&socket, &parts, &mut control, flags)?;
-        Ok(Running { child, lesson })
+        Ok(Running {
+            child,
+            lesson,
+            socket,
+        })
+    }
+}
+
+impl Running {
+    /// Whether the process has read its request. Until then its descriptor ([`AsFd`]) becomes
+    /// readable when it has.
+    ///
+    /// # Errors
+    /// It ended before, and has done nothing.
+    pub fn began(&self) -> io::Result<bool> {
+        match recv(&self.socket, &mut [0u8], RecvFlags::DONTWAIT) {
+            Ok(_) => Ok(true), // its end is closed
+            Err(Errno::AGAIN) => Ok(false),
+            // ECONNRESET: closed with the request unread.
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+impl AsFd for Running {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

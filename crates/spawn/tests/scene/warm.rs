@@ -3,7 +3,7 @@
 use super::{Scene, c, ends};
 use galgo_spawn::{
     EnvBlock, Exit, Limits, Start, Status, inspect,
-    template::{Loaded, Request, Spare, Template},
+    template::{Loaded, Request, Running, Spare, Template, Uses},
 };
 use std::{
     collections::VecDeque,
@@ -40,6 +40,10 @@ impl Warm {
 
     /// Loads a program with modules that were learned before.
     pub fn load_with(path: &Path, modules: &str) -> Self {
+        Self::load_for(Uses::Many, path, modules)
+    }
+
+    pub fn load_for(uses: Uses, path: &Path, modules: &str) -> Self {
         let mut scene = Scene::new();
         let kind = inspect::kind(path).unwrap();
         let (theirs_in, _) = std::io::pipe().unwrap();
@@ -57,7 +61,7 @@ impl Warm {
             no_new_privs: true,
         };
         let mut template =
-            Template::start(&mut scene.spawner, &start, kind, modules.as_bytes()).unwrap();
+            Template::start(&mut scene.spawner, &start, kind, uses, modules.as_bytes()).unwrap();
         drop((theirs_in, theirs_out, theirs_err));
         let loaded = loop {
             assert!(ends(template.as_fd(), 20), "nothing from the template");
@@ -132,36 +136,57 @@ impl Warm {
     }
 
     pub fn answer(&self, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
-        let mut env = EnvBlock::default();
-        for (name, value) in [("PATH", "/usr/bin:/bin")].iter().chain(vars) {
-            env.put(name.as_bytes(), value.as_bytes());
-        }
-        let (theirs_in, mut stdin) = std::io::pipe().unwrap();
-        let (mut stdout, theirs_out) = std::io::pipe().unwrap();
-        let (mut stderr, theirs_err) = std::io::pipe().unwrap();
-        stdin.write_all(body).unwrap(); // at most what a pipe holds
-        drop(stdin);
-        let mut running = self
-            .spare()
-            .start(&Request {
-                env: &env,
-                stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
-                cpu: None,
-                learn,
-            })
-            .unwrap();
-        drop((theirs_in, theirs_out, theirs_err));
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        stdout.read_to_end(&mut out).unwrap();
-        stderr.read_to_end(&mut err).unwrap();
-        let exit = running.child.wait().unwrap();
-        let learned = running.lesson.map(|l| l.modules()).unwrap_or_default();
-        Answer {
-            out: String::from_utf8_lossy(&out).into_owned(),
-            err: String::from_utf8_lossy(&err).into_owned(),
-            exit,
-            learned: String::from_utf8(learned).unwrap(),
-        }
+        answer(self.spare(), vars, body, learn)
+    }
+
+    /// A parked process with a request of which nobody reads the answer.
+    pub fn give(self) -> Running {
+        let null = fs::File::options().read(true).write(true).open("/dev/null");
+        let null = null.unwrap();
+        let request = Request {
+            env: &EnvBlock::default(),
+            stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
+            cpu: None,
+            learn: false,
+        };
+        self.template.itself().start(&request).unwrap()
+    }
+
+    /// What a parked process answers.
+    pub fn itself(self, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
+        answer(self.template.itself(), vars, body, learn)
+    }
+}
+
+fn answer(spare: Spare, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
+    let mut env = EnvBlock::default();
+    for (name, value) in [("PATH", "/usr/bin:/bin")].iter().chain(vars) {
+        env.put(name.as_bytes(), value.as_bytes());
+    }
+    let (theirs_in, mut stdin) = std::io::pipe().unwrap();
+    let (mut stdout, theirs_out) = std::io::pipe().unwrap();
+    let (mut stderr, theirs_err) = std::io::pipe().unwrap();
+    stdin.write_all(body).unwrap(); // at most what a pipe holds
+    drop(stdin);
+    let mut running = spare
+        .start(&Request {
+            env: &env,
+            stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
+            cpu: None,
+            learn,
+        })
+        .unwrap();
+    drop((theirs_in, theirs_out, theirs_err));
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    stdout.read_to_end(&mut out).unwrap();
+    stderr.read_to_end(&mut err).unwrap();
+    let exit = running.child.wait().unwrap();
+    let learned = running.lesson.map(|l| l.modules()).unwrap_or_default();
+    Answer {
+        out: String::from_utf8_lossy(&out).into_owned(),
+        err: String::from_utf8_lossy(&err).into_owned(),
+        exit,
+        learned: String::from_utf8(learned).unwrap(),
     }
 }
 

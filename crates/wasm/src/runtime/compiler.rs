@@ -2,6 +2,7 @@
 //! standard input and can do nothing but answer.
 
 use std::{
+    collections::VecDeque,
     ffi::CString,
     fs::{self, File},
     io,
@@ -11,9 +12,8 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc,
     },
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -26,7 +26,7 @@ use rustix::{
     pipe::{PipeFlags, pipe_with},
 };
 
-use super::{Runtime, lock, modules::Report, prune};
+use super::{Runtime, lock, prune};
 use crate::{
     code, compile, module,
     wire::{Key, Message, read_text},
@@ -44,41 +44,80 @@ const SETTLE: Duration = Duration::from_millis(8);
 
 /// A module to compile.
 pub(super) struct Job {
-    pub(super) runtime: Arc<Runtime>,
     pub(super) file: PathBuf,
     pub(super) id: FileId,
-    pub(super) pending: Report,
 }
 
-pub(super) fn start(jobs: mpsc::Receiver<Job>, say: &(dyn Fn(&str) + Send + Sync)) {
-    let jobs = Arc::new(Mutex::new(jobs));
-    for _ in 0..THREADS {
-        let jobs = jobs.clone();
-        let thread = thread::Builder::new().name("compile".into());
-        if let Err(e) = thread.spawn(move || work(&jobs)) {
-            say(&format!("no thread to compile modules: {e}"));
+/// Modules that wait to be compiled, and who has that done.
+#[derive(Default)]
+pub(super) struct Jobs {
+    waiting: VecDeque<Job>,
+    threads: usize,
+}
+
+/// Has a module that waits compiled next: somebody waits for it, which nobody does for those that were only found.
+pub(super) fn hurry(runtime: &Runtime, file: &Path) {
+    let waiting = &mut lock(&runtime.jobs).waiting;
+    let at = waiting.iter().position(|job| job.file == file);
+    if let Some(job) = at.and_then(|at| waiting.remove(at)) {
+        waiting.push_front(job);
+    }
+}
+
+/// Has a module compiled. A thread lives for as long as there is something to do: a server that
+/// rests keeps none for it, nor what one holds.
+pub(super) fn compile(runtime: &Arc<Runtime>, job: Job) {
+    let mut jobs = lock(&runtime.jobs);
+    jobs.waiting.push_back(job);
+    if jobs.threads == THREADS {
+        return;
+    }
+    let theirs = runtime.clone();
+    let thread = thread::Builder::new().name("compile".into());
+    match thread.spawn(move || work(&theirs)) {
+        Ok(_) => jobs.threads += 1,
+        // The others come to it.
+        Err(_) if jobs.threads > 0 => {}
+        Err(e) => {
+            let given_up = std::mem::take(&mut jobs.waiting);
+            drop(jobs);
+            for job in given_up {
+                let words = format!("no thread to compile it: {e}");
+                report(runtime, &job.file, job.id, &Err(Wrong::ours(words)));
+            }
         }
     }
 }
 
-fn work(jobs: &Mutex<mpsc::Receiver<Job>>) {
+fn work(runtime: &Runtime) {
     let mut spawner = None;
     loop {
-        let job = lock(jobs).recv();
-        let Ok(job) = job else { return };
-        let (id, made) = code_of(&job, &mut spawner);
-        let verdict = made.as_ref().map_err(|wrong| wrong.words.clone()).copied();
-        let unused = lock(&job.runtime.modules).done(&job.file, id, &made);
-        if let Ok(key) = &verdict {
-            job.runtime.tell(&Message::Load(*key));
-        }
-        if let Some(key) = unused {
-            job.runtime.tell(&Message::Forget(key));
-        }
-        if let Err(why) = &verdict {
-            (job.runtime.settings.say)(&format!("{}: {why}", job.file.display()));
-        }
-        job.pending.send_replace(Some(verdict));
+        let mut jobs = lock(&runtime.jobs);
+        let Some(job) = jobs.waiting.pop_front() else {
+            jobs.threads -= 1;
+            return;
+        };
+        drop(jobs);
+        let (id, made) = code_of(runtime, &job, &mut spawner);
+        report(runtime, &job.file, id, &made);
+    }
+}
+
+/// Says what came of a file to everybody it concerns.
+fn report(runtime: &Runtime, file: &Path, id: FileId, made: &Result<Key, Wrong>) {
+    let (unused, waiting) = lock(&runtime.modules).done(file, id, made);
+    if let Ok(key) = made {
+        runtime.tell(&Message::Load(*key));
+    }
+    if let Some(key) = unused {
+        runtime.tell(&Message::Forget(key));
+    }
+    if let Err(wrong) = made {
+        (runtime.settings.say)(&format!("{}: {}", file.display(), wrong.words));
+    }
+    for one in waiting {
+        // Who has gone meanwhile need not know.
+        let _ = one.send(made.as_ref().map_err(|wrong| wrong.words.clone()).copied());
     }
 }
 
@@ -113,7 +152,11 @@ impl Wrong {
 }
 
 /// The code of a file, and the file as it was when that was made.
-fn code_of(job: &Job, spawner: &mut Option<Spawner>) -> (FileId, Result<Key, Wrong>) {
+fn code_of(
+    runtime: &Runtime,
+    job: &Job,
+    spawner: &mut Option<Spawner>,
+) -> (FileId, Result<Key, Wrong>) {
     loop {
         let (file, id) = match opened(&job.file) {
             Ok(opened) => opened,
@@ -125,14 +168,14 @@ fn code_of(job: &Job, spawner: &mut Option<Spawner>) -> (FileId, Result<Key, Wro
             }
         };
         let fresh = settles_in(id).is_some();
-        let bytes = match module::read(&file) {
-            Ok(bytes) => bytes,
+        let known = match module::look(&file) {
+            Ok(known) => known,
             Err(e) => return (id, Err(Wrong::module(format!("it cannot be read: {e}")))),
         };
         // Compiled while its last change is still too near, and looked at again when it is not: whoever
         // waits for a new file waits for its compilation alone.
-        let made = made(&job.runtime, &bytes, &file, spawner);
-        if !fresh || is_still(&job.file, id, &bytes) {
+        let made = made(runtime, &known, &file, spawner);
+        if !fresh || is_still(&job.file, id, &known) {
             return (id, made);
         }
     }
@@ -159,24 +202,24 @@ fn settles_in(id: FileId) -> Option<Duration> {
 
 /// Whether a file that was read soon after a change has not changed since: waits until its time shows
 /// that, and compares.
-fn is_still(path: &Path, id: FileId, bytes: &[u8]) -> bool {
+fn is_still(path: &Path, id: FileId, known: &module::Known) -> bool {
     if let Some(rest) = settles_in(id) {
         thread::sleep(rest);
     }
     opened(path)
-        .is_ok_and(|(file, now)| now == id && module::read(file).is_ok_and(|again| again == bytes))
+        .is_ok_and(|(file, now)| now == id && module::look(file).is_ok_and(|again| again == *known))
 }
 
 fn made(
     runtime: &Runtime,
-    bytes: &[u8],
+    known: &module::Known,
     file: &File,
     spawner: &mut Option<Spawner>,
 ) -> Result<Key, Wrong> {
-    if let Some(wrong) = module::complaint(bytes) {
+    if let Some(wrong) = known.wrong {
         return Err(Wrong::module(wrong));
     }
-    let key = code::key(bytes);
+    let key = known.key;
     let cache = &runtime.settings.cache;
     let tag = tag(runtime, spawner)?;
     if code::is_there(cache, &key, tag) {

@@ -10,7 +10,7 @@ use std::{
     fmt, io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, Once, OnceLock, PoisonError, mpsc},
+    sync::{Arc, Mutex, Once, OnceLock, PoisonError},
 };
 
 use crate::wire::{self, Message, Setup};
@@ -39,13 +39,17 @@ pub struct Runtime {
     /// Names the engine that code is for, once a process has been asked.
     tag: OnceLock<String>,
     modules: Mutex<modules::Modules>,
-    jobs: Mutex<mpsc::Sender<compiler::Job>>,
-    /// Taken by the threads that compile, once they start.
-    receiver: Mutex<Option<mpsc::Receiver<compiler::Job>>>,
-    link: Mutex<Option<Arc<OwnedFd>>>,
-    /// Connections that wait for their next request.
-    kept: Mutex<Vec<seat::Kept>>,
+    jobs: Mutex<compiler::Jobs>,
+    link: Mutex<Option<Arc<Link>>>,
     started: Once,
+}
+
+/// The way to a worker.
+#[derive(Debug)]
+struct Link {
+    socket: OwnedFd,
+    /// Workers before it.
+    number: usize,
 }
 
 /// Why there is no connection.
@@ -78,15 +82,12 @@ impl fmt::Debug for Settings {
 impl Runtime {
     /// A runtime that has started nothing yet.
     pub fn new(settings: Settings) -> Arc<Self> {
-        let (jobs, receiver) = mpsc::channel();
         Arc::new(Self {
             tag: OnceLock::new(),
             settings,
             modules: Mutex::default(),
-            jobs: Mutex::new(jobs),
-            receiver: Mutex::new(Some(receiver)),
+            jobs: Mutex::default(),
             link: Mutex::new(None),
-            kept: Mutex::default(),
             started: Once::new(),
         })
     }
@@ -94,62 +95,47 @@ impl Runtime {
     /// The code of a module, as its file is now (`id`): ready, or being compiled. While a replaced
     /// file is compiled the code of the one before serves.
     pub fn find(self: &Arc<Self>, file: &Path, id: FileId) -> Found {
-        let (found, job) = lock(&self.modules).find(file, id);
-        if let Some(pending) = job {
-            self.start();
-            let job = compiler::Job {
-                runtime: self.clone(),
-                file: file.to_owned(),
-                id,
-                pending,
-            };
-            if lock(&self.jobs).send(job).is_err() {
-                return Found::Bad("nobody compiles any more".into());
-            }
+        let mut modules = lock(&self.modules);
+        let (found, begins) = modules.find(file, id);
+        let found = found.unwrap_or_else(|| Found::Pending(modules.wait(file)));
+        drop(modules);
+        self.begin(begins, file, id);
+        if let Found::Pending(_) = found {
+            compiler::hurry(self, file);
         }
         found
     }
 
-    /// A connection to the worker, for one request for this code: its variables, with a [`wire::Run`] among them,
-    /// go over it next. What is kept of them is closed when the worker dies.
-    ///
-    /// # Errors
-    /// [`StartFault::Busy`] where trying again may help.
-    pub fn connect(self: &Arc<Self>, key: Key) -> Result<(OwnedFd, Seat), StartFault> {
-        self.start();
-        let link = lock(&self.link).clone().ok_or(StartFault::Busy)?;
-        let seat = Seat::new(self.clone(), link.clone(), key);
-        loop {
-            // The one used last: its thread, and what that holds, are the warmest.
-            let kept = lock(&self.kept).pop();
-            let Some(kept) = kept else { break };
-            if let (true, Some(fd)) = (Arc::ptr_eq(&kept.link, &link), kept.open()) {
-                return Ok((fd, seat));
-            }
-        }
-        let (ours, theirs) = wire::connection().map_err(StartFault::Failed)?;
-        let theirs = [std::os::fd::AsFd::as_fd(&theirs)];
-        match wire::send_message(&*link, &Message::Connect.encode(), &theirs) {
-            Ok(()) => Ok((ours, seat)),
-            Err(e) => Err(match e.kind() {
-                // Full, or the worker has just died: another is on its way.
-                io::ErrorKind::WouldBlock
-                | io::ErrorKind::BrokenPipe
-                | io::ErrorKind::ConnectionReset => StartFault::Busy,
-                _ => StartFault::Failed(e),
-            }),
+    /// Has a module compiled that somebody may ask for.
+    pub fn prepare(self: &Arc<Self>, file: &Path, id: FileId) {
+        let (_, begins) = lock(&self.modules).find(file, id);
+        self.begin(begins, file, id);
+    }
+
+    fn begin(self: &Arc<Self>, begins: bool, file: &Path, id: FileId) {
+        if begins {
+            self.start();
+            let file = file.to_owned();
+            compiler::compile(self, compiler::Job { file, id });
         }
     }
 
-    /// Starts the worker and the threads that have modules compiled, unless they have been started.
+    /// A place at the worker, for one request for this code.
+    ///
+    /// # Errors
+    /// [`StartFault::Busy`] while there is no worker.
+    pub fn seat(self: &Arc<Self>, key: Key) -> Result<Seat, StartFault> {
+        self.start();
+        let link = lock(&self.link).clone().ok_or(StartFault::Busy)?;
+        Ok(Seat::new(self.clone(), link, key))
+    }
+
+    /// Starts the worker, unless that has been done.
     fn start(self: &Arc<Self>) {
         self.started.call_once(|| {
             // It must be there when the worker confines itself to it; what is wrong with it is said
             // to whoever needs it.
             let _ = compiler::folder(&self.settings.cache);
-            if let Some(receiver) = lock(&self.receiver).take() {
-                compiler::start(receiver, &self.settings.say);
-            }
             supervisor::start(self);
         });
     }
@@ -157,7 +143,7 @@ impl Runtime {
     /// Tells the worker something that is no run; where it is not up it learns it later, or need not.
     fn tell(&self, message: &Message) {
         if let Some(link) = lock(&self.link).clone() {
-            let _ = wire::send_message(&*link, &message.encode(), &[]);
+            let _ = wire::send_message(&link.socket, &message.encode(), &[]);
         }
     }
 
@@ -170,9 +156,8 @@ impl Runtime {
     }
 
     /// A worker is gone: nothing more is sent to it, even before that is known otherwise.
-    fn died(&self, worker: &Arc<OwnedFd>) {
-        lock(&self.link).take_if(|link| Arc::ptr_eq(link, worker));
-        lock(&self.kept).retain(|kept| !Arc::ptr_eq(&kept.link, worker));
+    fn died(&self, worker: &Link) {
+        lock(&self.link).take_if(|link| link.number == worker.number);
     }
 
     /// The worker has no code of this name: it is compiled again for the next request.

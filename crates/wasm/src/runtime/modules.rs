@@ -3,11 +3,10 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use galgo_spawn::FileId;
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 
 use super::compiler::Wrong;
 use crate::wire::Key;
@@ -24,18 +23,18 @@ pub enum Found {
 }
 
 type Verdict = Result<Key, String>;
-pub(super) type Report = Arc<watch::Sender<Option<Verdict>>>;
+/// Those who wait for a verdict.
+pub(super) type Waiting = Vec<oneshot::Sender<Verdict>>;
 
 /// A module that is being compiled.
 #[derive(Debug)]
-pub struct Pending(watch::Receiver<Option<Verdict>>);
+pub struct Pending(oneshot::Receiver<Verdict>);
 
 impl Pending {
     /// Waits for the code, or for what is wrong with the module.
-    pub async fn wait(mut self) -> Result<Key, String> {
-        let done = self.0.wait_for(Option::is_some).await;
-        let verdict = done.ok().and_then(|verdict| verdict.clone());
-        verdict.unwrap_or_else(|| Err("its compilation was given up".into()))
+    pub async fn wait(self) -> Result<Key, String> {
+        let given_up = |_| Err("its compilation was given up".into());
+        self.0.await.unwrap_or_else(given_up)
     }
 }
 
@@ -47,18 +46,18 @@ pub(super) struct Modules(HashMap<PathBuf, Entry>);
 struct Entry {
     /// Serves: the code, and the file it was made of.
     serves: Option<(FileId, Key)>,
-    /// Being compiled.
-    pending: Option<(FileId, Report)>,
+    /// Being compiled; nobody need wait for it.
+    pending: Option<Waiting>,
     /// Is no program.
-    bad: Option<(FileId, String)>,
+    bad: Option<Box<(FileId, String)>>,
 }
 
 /// Files that are remembered: more are no longer asked for, and are forgotten.
 const MOST: usize = 10_000;
 
 impl Modules {
-    /// What is known, and whether somebody has to compile.
-    pub(super) fn find(&mut self, file: &Path, id: FileId) -> (Found, Option<Report>) {
+    /// What is known; `None`: it is being compiled. And whether somebody has to do that now.
+    pub(super) fn find(&mut self, file: &Path, id: FileId) -> (Option<Found>, bool) {
         if !self.0.contains_key(file) {
             if self.0.len() >= MOST {
                 self.0.retain(|_, entry| entry.pending.is_some());
@@ -67,54 +66,55 @@ impl Modules {
         }
         // INVARIANT: it is there now.
         let Some(entry) = self.0.get_mut(file) else {
-            return (Found::Bad("it is not known".into()), None);
+            return (Some(Found::Bad("it is not known".into())), false);
         };
         if let Some((of, key)) = &entry.serves
             && *of == id
         {
-            return (Found::Ready(*key), None);
+            return (Some(Found::Ready(*key)), false);
         }
         let old = entry.serves.map(|(_, key)| Found::Ready(key));
-        if let Some((of, why)) = &entry.bad
+        if let Some((of, why)) = entry.bad.as_deref()
             && *of == id
         {
-            return (old.unwrap_or(Found::Bad(why.clone())), None);
+            return (Some(old.unwrap_or(Found::Bad(why.clone()))), false);
         }
         // One compilation of a file at a time: where it changed meanwhile, the next request finds
         // that what came out is not of the file as it is.
-        let (report, job) = match &entry.pending {
-            Some((_, report)) => (report.clone(), None),
-            None => {
-                let report: Report = Arc::new(watch::Sender::new(None));
-                entry.pending = Some((id, report.clone()));
-                (report.clone(), Some(report))
-            }
-        };
-        (
-            old.unwrap_or_else(|| Found::Pending(Pending(report.subscribe()))),
-            job,
-        )
+        let begins = entry.pending.is_none();
+        entry.pending.get_or_insert_default();
+        (old, begins)
     }
 
-    /// A compilation is over. The code that no file has any more.
+    /// Waits for a file that is being compiled.
+    pub(super) fn wait(&mut self, file: &Path) -> Pending {
+        let (verdict, pending) = oneshot::channel();
+        if let Some(waiting) = self.0.get_mut(file).and_then(|e| e.pending.as_mut()) {
+            waiting.push(verdict);
+        }
+        Pending(pending)
+    }
+
+    /// A compilation is over. The code that no file has any more, and who waits.
     pub(super) fn done(
         &mut self,
         file: &Path,
         id: FileId,
         made: &Result<Key, Wrong>,
-    ) -> Option<Key> {
+    ) -> (Option<Key>, Waiting) {
         let entry = self.0.entry(file.to_owned()).or_default();
-        entry.pending = None;
-        match made {
+        let waiting = entry.pending.take().unwrap_or_default();
+        let unused = match made {
             Err(wrong) => {
-                entry.bad = wrong.lasting().map(|why| (id, why.to_owned()));
+                entry.bad = wrong.lasting().map(|why| Box::new((id, why.to_owned())));
                 None
             }
             Ok(key) => {
                 let before = entry.serves.replace((id, *key)).map(|(_, key)| key);
                 before.filter(|old| !self.keys().any(|key| key == *old))
             }
-        }
+        };
+        (unused, waiting)
     }
 
     /// Code that is not in the cache after all.

@@ -1,47 +1,57 @@
-//! A connection to the worker, as the server sees it.
+//! A request's place at the worker, as the server sees it.
 
-use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
-
-use galgo_spawn::{Exit, Status};
-use rustix::{
-    io::Errno,
-    net::{RecvFlags, recv},
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
 };
 
-use super::{Runtime, lock};
-use crate::wire::{Ended, Key};
+use galgo_spawn::{Exit, Status};
+
+use super::{Link, Runtime, StartFault};
+use crate::wire::{self, Ended, Key, Message};
 
 /// What ends a worker, and so its instances.
 const SIGKILL: i32 = 9;
-
-/// A connection that waits for its next request, and the worker it leads to.
-#[derive(Debug)]
-pub(super) struct Kept {
-    fd: OwnedFd,
-    pub(super) link: Arc<OwnedFd>,
-}
-
-impl Kept {
-    /// The connection, unless it has been closed meanwhile.
-    pub(super) fn open(self) -> Option<OwnedFd> {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let peeked = recv(&self.fd, &mut [0_u8; 1][..], flags);
-        matches!(peeked, Err(Errno::AGAIN)).then_some(self.fd)
-    }
-}
 
 /// The place of one request at the worker.
 #[derive(Debug)]
 pub struct Seat {
     runtime: Arc<Runtime>,
-    /// The worker it runs in, by the socket to it.
-    link: Arc<OwnedFd>,
+    /// The worker it runs in.
+    link: Arc<Link>,
     key: Key,
 }
 
 impl Seat {
-    pub(super) fn new(runtime: Arc<Runtime>, link: Arc<OwnedFd>, key: Key) -> Self {
+    pub(super) fn new(runtime: Arc<Runtime>, link: Arc<Link>, key: Key) -> Self {
         Self { runtime, link, key }
+    }
+
+    /// Which worker: connections to it are good for as long as it is this one.
+    pub fn worker(&self) -> usize {
+        self.link.number
+    }
+
+    /// A new connection to the worker: variables, with a [`wire::Run`] among them, go over it next, of one request
+    /// after the other.
+    ///
+    /// # Errors
+    /// [`StartFault::Busy`] where trying again may help.
+    pub fn connect(&self) -> Result<OwnedFd, StartFault> {
+        let (ours, theirs) = wire::connection().map_err(StartFault::Failed)?;
+        let message = Message::Connect.encode();
+        match wire::send_message(&self.link.socket, &message, &[theirs.as_fd()]) {
+            Ok(()) => Ok(ours),
+            Err(e) => Err(match e.kind() {
+                // Full, or the worker has just died: another is on its way.
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset => StartFault::Busy,
+                _ => StartFault::Failed(e),
+            }),
+        }
     }
 
     /// How the instance ended, as END_REQUEST says. A trap ends it by the signal that ends a native
@@ -61,15 +71,6 @@ impl Seat {
     pub fn gone(&self) -> Exit {
         self.runtime.died(&self.link);
         KILLED
-    }
-
-    /// The request is over and nothing was wrong: keeps the connection for another.
-    pub fn give_back(self, fd: OwnedFd) {
-        let Self { runtime, link, .. } = self;
-        let mut kept = lock(&runtime.kept);
-        if kept.len() < runtime.settings.instances {
-            kept.push(Kept { fd, link });
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 use galgo_spawn::{Child, Exit, Spawner, Status};
 use rustix::fs::{Mode, OFlags};
 
-use super::{Runtime, compiler::again, lock};
+use super::{Link, Runtime, compiler::again, lock};
 use crate::wire::{self, Message};
 
 /// A worker that lived shorter is not started again at once: it may have a reason.
@@ -28,13 +28,12 @@ pub(super) fn start(runtime: &Arc<Runtime>) {
 
 /// Starts a worker, and another whenever one has ended, until the runtime is dropped.
 fn keep_up(runtime: &Weak<Runtime>) {
-    let mut spawner = None;
-    loop {
+    for number in 0.. {
         let Some(strong) = runtime.upgrade() else {
             return;
         };
         let began = Instant::now();
-        let mut child = match launch(&strong, &mut spawner) {
+        let mut child = match launch(&strong, number) {
             Ok(child) => child,
             Err(e) => {
                 (strong.settings.say)(&format!("the wasm worker cannot be started: {e}"));
@@ -70,11 +69,9 @@ fn obituary(exit: io::Result<Exit>) -> String {
     format!("the wasm worker {how}; another is started")
 }
 
-fn launch(runtime: &Arc<Runtime>, spawner: &mut Option<Spawner>) -> io::Result<Child> {
-    let spawner = match spawner {
-        Some(spawner) => spawner,
-        None => spawner.insert(Spawner::direct()?),
-    };
+fn launch(runtime: &Arc<Runtime>, number: usize) -> io::Result<Child> {
+    // Made anew for each: what it holds would be held for as long as a worker lives.
+    let spawner = &mut Spawner::direct()?;
     let (ours, theirs) = wire::pair()?;
     widen(&ours);
     // First of all, so that it is the first message, and requests need not wait for the process.
@@ -87,7 +84,11 @@ fn launch(runtime: &Arc<Runtime>, spawner: &mut Option<Spawner>) -> io::Result<C
     let stderr = io::stderr();
     let stdio = [theirs.as_fd(), null.as_fd(), stderr.as_fd()];
     let child = again(spawner, "wasm-worker", stdio).map_err(io::Error::other)?;
-    *lock(&runtime.link) = Some(Arc::new(ours));
+    let link = Link {
+        socket: ours,
+        number,
+    };
+    *lock(&runtime.link) = Some(Arc::new(link));
     Ok(child)
 }
 

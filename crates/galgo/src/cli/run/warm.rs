@@ -116,17 +116,18 @@ async fn compare(worker: &Rc<Worker>, owner: &Owner) -> (String, bool) {
     let file = pair.file.to_string_lossy().into_owned();
     let name = cli::near(Path::new(&file));
     let _ = pair.ask(worker, &pair.warm, "GET").await; // loads it, and teaches
-    if let Some(obstacle) = pair.settle(worker).await {
-        return (format!("{name}: stays cold: {obstacle}"), false);
-    }
+    let parked = match pair.settle(worker).await {
+        Ok(parked) => parked,
+        Err(obstacle) => return (format!("{name}: stays cold: {obstacle}"), false),
+    };
     let (mut cold, mut warm) = (Vec::new(), Vec::new());
     for _ in 0..TIMES {
         cold.push(pair.ask(worker, &pair.cold, "GET").await);
-        warm.push(pair.ask(worker, &pair.warm, "GET").await);
+        warm.push(pair.ask_ready(worker, "GET").await);
     }
     let mut findings = Findings::default();
     findings.note("GET", &cold, &warm[0]);
-    let posted = pair.ask(worker, &pair.warm, "POST").await;
+    let posted = pair.ask_ready(worker, "POST").await;
     let mut posts = Vec::new();
     // Two suffice where nothing differs; what does may vary from one cold start to the next.
     while posts.len() < 2 || posts.len() < TIMES && !posted.is_as(&posts) {
@@ -134,7 +135,13 @@ async fn compare(worker: &Rc<Worker>, owner: &Owner) -> (String, bool) {
     }
     findings.note("POST", &posts, &posted);
     let set = pair.is_set;
-    findings.said(&name, median(&cold), median(&warm), set)
+    let (mut said, differs) = findings.said(&name, median(&cold), median(&warm), set);
+    if let Some(why) = parked {
+        said.push_str(&format!(
+            "\n    parked, a process for each request, for it cannot be forked: it {why}"
+        ));
+    }
+    (said, differs)
 }
 
 /// A program on two routes.
@@ -200,23 +207,35 @@ impl Pair {
         })
     }
 
-    /// Waits until nothing more is learned; why it is not warm, where it is not.
-    async fn settle(&self, worker: &Rc<Worker>) -> Option<String> {
+    /// Waits until nothing more is learned and all processes are there; why it is parked, where it is.
+    ///
+    /// # Errors
+    /// Why it is not warm.
+    async fn settle(&self, worker: &Rc<Worker>) -> Result<Option<String>, String> {
         let began = Instant::now();
         loop {
             let warm = &worker.server.warm;
             let Some(about) = warm.about(&self.warm, &self.file) else {
-                return Some("templates are switched off, or there is no inotify".into());
+                return Err("templates are switched off, or there is no inotify".into());
             };
-            if about.obstacle.is_some() {
-                return about.obstacle;
+            if let Some(obstacle) = about.obstacle {
+                return Err(obstacle);
             }
             if about.settled || began.elapsed() > SETTLES {
-                return None;
+                return Ok(about.parked);
             }
-            let _ = self.ask(worker, &self.warm, "GET").await;
+            // A process that is parked would be gone with the answer.
+            if about.parked.is_none() {
+                let _ = self.ask(worker, &self.warm, "GET").await;
+            }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Asks the warm one, when all its processes are there.
+    async fn ask_ready(&self, worker: &Rc<Worker>, method: &str) -> Answered {
+        let _ = self.settle(worker).await; // it is no other by now
+        self.ask(worker, &self.warm, method).await
     }
 
     async fn ask(&self, worker: &Rc<Worker>, route: &Arc<Route>, method: &str) -> Answered {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use galgo_proto::{fcgi::Role, vars::Sink};
 use tokio::time::Instant;
 
-use super::{Run, start::AFTER};
+use super::{super::reply, Run, start::AFTER};
 use crate::{
     admission::Permit,
     fault::Fault,
@@ -13,6 +13,9 @@ use crate::{
     upstream::exchange::{Begun, Exchange, Seat},
     wasm,
 };
+
+/// Workers that may die, one after the other, before one has read a request.
+const TRIES: u32 = 4;
 
 impl Run<'_, '_, '_> {
     /// The code of a module, compiled now where that has not been done; `None`: it is no module.
@@ -40,29 +43,51 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    /// Asks the worker for an instance.
+    /// An instance that answers. What no worker has read, for the one it was sent to was dying, is sent to the
+    /// next.
     pub(super) async fn instance(
+        &mut self,
+        mut file: Option<(OwnedFd, u64)>,
+        code: wasm::Code,
+    ) -> Result<Exchange, Fault> {
+        let repeats = reply::may_repeat(self.head) && self.head.body.is_empty();
+        let mut tries = if repeats { TRIES } else { 0 };
+        loop {
+            let permit = self.place().await?;
+            let exchange = self.ask(file.take(), code, permit, tries > 0).await?;
+            if let Some(exchange) = reply::heard(self.request, exchange).await? {
+                return Ok(exchange);
+            }
+            tries -= 1;
+        }
+    }
+
+    /// Asks the worker for an instance; `again`: it may be asked again.
+    async fn ask(
         &mut self,
         file: Option<(OwnedFd, u64)>,
         code: wasm::Code,
         permit: Permit,
+        again: bool,
     ) -> Result<Exchange, Fault> {
         let began = Instant::now();
         let length = self.length(file.as_ref());
         let options = &self.cgi.options;
         let clocks = Clocks::start(options, AFTER);
-        let wasm = &self.request.site.wasm;
-        let (conn, seat) = wasm.connect(code, permit).await?;
+        let site = self.request.site;
+        let (home, wait) = (self.worker.index, site.config.admission.wait);
+        let conn = site.wasm.connect(code, permit, home, wait);
+        let (conn, seat) = reply::wait_for(self.request, conn).await?;
         let begun = Begun {
             conn,
-            kept: false,
+            again,
             seat: Seat::Instance(seat),
             clocks,
             max_stderr: options.max_stderr,
             source: self.source(),
         };
         let exchange = Exchange::fastcgi(begun, Role::Responder, true, |params| {
-            params.put(b"", &wasm.run(code, self.cgi, self.script.script_name));
+            params.put(b"", &site.wasm.run(code, self.cgi, self.script.script_name));
             self.variables(length, params)
         })?;
         self.request.entry.borrow_mut().start = began.elapsed();

@@ -60,10 +60,12 @@ pub async fn answer(
         _ => None,
     };
     let module = run.module().await?;
-    let permit = run.place().await?;
     let speaker = match module {
-        Some(code) => Speaker::Exchange(Box::new(run.instance(file, code, permit).await?)),
-        None => Speaker::Program(Box::new(run.start(file, permit).await?)),
+        Some(code) => Speaker::Exchange(Box::new(run.instance(file, code).await?)),
+        None => {
+            let permit = run.place().await?;
+            Speaker::Program(Box::new(run.start(file, permit).await?))
+        }
     };
     let answering = Answering {
         source: run.source(),

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use galgo_proto::h1::BodyLen;
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use crate::sock::Sock;
+
 /// The three standard streams: the program's ends, and ours.
 pub(super) struct Pipes {
     /// `None`: nothing, /dev/null.
@@ -16,9 +18,9 @@ pub(super) struct Pipes {
 
 /// Ours, non-blocking.
 pub(super) struct Ends {
-    pub(super) stdin: Option<OwnedFd>,
-    pub(super) stdout: OwnedFd,
-    pub(super) stderr: OwnedFd,
+    pub(super) stdin: Option<Sock>,
+    pub(super) stdout: Sock,
+    pub(super) stderr: Sock,
 }
 
 impl Pipes {
@@ -34,9 +36,9 @@ impl Pipes {
         let (from_stdout, stdout) = pipe(|(ours, _)| ours)?;
         let (from_stderr, stderr) = pipe(|(ours, _)| ours)?;
         let ours = Ends {
-            stdin: to_stdin,
-            stdout: from_stdout,
-            stderr: from_stderr,
+            stdin: to_stdin.map(Sock::writer),
+            stdout: Sock::reader(from_stdout),
+            stderr: Sock::reader(from_stderr),
         };
         Ok(Self {
             stdin,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use galgo_proto::{cgi::search, h1::BodyLen, vars::Sink};
-use galgo_spawn::{Child, EnvBlock, Stage, Start, StartError, inspect};
+use galgo_spawn::{Child, EnvBlock, Failed, Launch, Outcome, Stage, StartError, inspect};
 use tokio::time::Instant;
 
 use super::{
@@ -17,12 +17,13 @@ use super::{
 use crate::{
     admission::Permit,
     config::StartMode,
+    conn::input::watch_unread,
     fault::Fault,
     relay::{
         clock::Clocks,
         program::{Program, Started},
     },
-    sock::Sock,
+    tick,
     warm::{self, Born, Setup},
 };
 
@@ -44,20 +45,19 @@ impl Run<'_, '_, '_> {
         let began = Instant::now();
         let mut env = Env(EnvBlock::default());
         self.variables(self.length(file.as_ref()), &mut env)?;
-        let env = env.0;
-        let clocks = Clocks::start(&self.cgi.options, AFTER);
+        let mut clocks = Clocks::start(&self.cgi.options, AFTER);
         let file = file.map(|(fd, _)| fd);
         let pipes = Pipes::new(file, self.head.body).map_err(|e| capacity(&e))?;
-        let (child, born) = self.process(&pipes, &env).await?;
+        let (child, born) = self.process(&pipes, env.0, &mut clocks, began).await?;
+        // From here on only the program has its ends.
         let Pipes { ours, .. } = pipes;
-        self.request.entry.borrow_mut().start = began.elapsed();
         let options = &self.cgi.options;
         Ok(Program::new(Started {
             child,
             born,
-            stdin: ours.stdin.map(Sock::writer),
-            stdout: Sock::reader(ours.stdout),
-            stderr: Sock::reader(ours.stderr),
+            stdin: ours.stdin,
+            stdout: ours.stdout,
+            stderr: ours.stderr,
             clocks,
             kill_grace: options.kill_grace,
             run_to_completion: options.run_to_completion,
@@ -68,12 +68,26 @@ impl Run<'_, '_, '_> {
     }
 
     /// A process: forked from a template, or executed.
-    async fn process(&self, pipes: &Pipes, env: &EnvBlock) -> Result<(Child, Option<Born>), Fault> {
+    async fn process(
+        &mut self,
+        pipes: &Pipes,
+        env: EnvBlock,
+        clocks: &mut Clocks,
+        began: Instant,
+    ) -> Result<(Child, Option<Born>), Fault> {
         let args = self.arguments()?;
-        Ok(match self.warm(pipes, &args, env).await {
-            Some((child, born)) => (child, Some(born)),
-            None => (self.cold(pipes, &args, env).await?, None),
-        })
+        if let Some((child, born)) = self.warm(pipes, &args, &env).await {
+            self.request.entry.borrow_mut().start = began.elapsed();
+            return Ok((child, Some(born)));
+        }
+        let launch = Launch {
+            args,
+            env,
+            dir: self.script.dir.clone(),
+            limits: self.cgi.options.limits,
+            no_new_privs: self.cgi.options.no_new_privs,
+        };
+        Ok((self.cold(pipes, launch, clocks, began).await?, None))
     }
 
     /// A child of the program's template, where it has one.
@@ -87,7 +101,8 @@ impl Run<'_, '_, '_> {
         let limits = &self.request.site.config.templates;
         let ready = warm::child(self.worker, limits, self.route, &self.script, setup).await?;
         let cpu = self.cgi.options.limits.cpu;
-        ready.start(env, pipes.stdio(&self.worker.null), cpu).ok()
+        let stdio = pipes.stdio(&self.worker.null);
+        ready.start(env, stdio, cpu).await.ok()
     }
 
     /// How a template of the program is started.
@@ -108,37 +123,71 @@ impl Run<'_, '_, '_> {
     }
 
     /// Executes the program.
-    async fn cold(&self, pipes: &Pipes, args: &[CString], env: &EnvBlock) -> Result<Child, Fault> {
+    async fn cold(
+        &mut self,
+        pipes: &Pipes,
+        mut launch: Launch,
+        clocks: &mut Clocks,
+        began: Instant,
+    ) -> Result<Child, Fault> {
         let mut tries = 0;
         loop {
-            match self.start_once(pipes, args, env) {
-                Ok(child) => return Ok(child),
-                Err(e) if e.is_busy() && tries < BUSY_TRIES => {
-                    tries += 1;
-                    tokio::time::sleep(BUSY_PAUSE).await;
-                }
-                Err(e) => return Err(self.not_started(&e)),
+            let started = self.start_once(pipes, launch);
+            self.request.entry.borrow_mut().start = began.elapsed();
+            let failed = match started {
+                Ok(child) => match self.begun(&child, pipes, clocks).await? {
+                    None => return Ok(child),
+                    Some(failed) => failed,
+                },
+                Err(failed) => failed,
+            };
+            if !failed.error.is_busy() || tries >= BUSY_TRIES {
+                return Err(self.not_started(&failed.error));
             }
+            tries += 1;
+            launch = failed.launch;
+            tokio::time::sleep(BUSY_PAUSE).await;
         }
     }
 
-    fn start_once(
-        &self,
+    fn start_once(&self, pipes: &Pipes, launch: Launch) -> Result<Child, Box<Failed>> {
+        let mut spawner = self.worker.spawner.borrow_mut();
+        let stdio = pipes.stdio(&self.worker.null);
+        if pipes.ours.stdin.is_none() {
+            return spawner.launch(launch, stdio);
+        }
+        // It prints nothing before it has read, and reads nothing of what it is fed only once it has begun.
+        let started = spawner.start(&launch.start(stdio));
+        started.map_err(|error| Box::new(Failed { error, launch }))
+    }
+
+    /// Waits until the program runs, or why it could not be executed is known. Either shows by its first output, or at
+    /// the next beat: to be told sooner would cost each request a wake-up of its own.
+    async fn begun(
+        &mut self,
+        child: &Child,
         pipes: &Pipes,
-        args: &[CString],
-        env: &EnvBlock,
-    ) -> Result<Child, StartError> {
-        let options = &self.cgi.options;
-        self.worker.spawner.borrow_mut().start(&Start {
-            path: &args[0],
-            args,
-            env,
-            dir: &self.script.dir,
-            stdio: pipes.stdio(&self.worker.null),
-            more: &[],
-            limits: options.limits,
-            no_new_privs: options.no_new_privs,
-        })
+        clocks: &mut Clocks,
+    ) -> Result<Option<Box<Failed>>, Fault> {
+        let mut arrived = false;
+        loop {
+            match self.worker.spawner.borrow_mut().outcome(child) {
+                Outcome::Started => return Ok(None),
+                Outcome::Failed(failed) => return Ok(Some(failed)),
+                Outcome::UnderWay => {}
+            }
+            let input = &mut *self.request.input;
+            tokio::select! {
+                biased;
+                _ = pipes.ours.stdout.arrives(), if !arrived => arrived = true,
+                () = tick::next() => {}
+                late = clocks.ring() => return Err(late),
+                left = watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
+                    left?;
+                    self.request.probe();
+                }
+            }
+        }
     }
 
     /// argv: the program as named; an interpreter gets the script as its argument.

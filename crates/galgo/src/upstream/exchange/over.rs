@@ -4,12 +4,12 @@
 use std::{io, time::Duration};
 
 use galgo_proto::fcgi::{self, Outcome};
-use galgo_spawn::{Exit, Status};
+use galgo_spawn::Exit;
 
 use super::{Exchange, ID, Wire};
 use crate::{
     fault::Fault,
-    relay::{process::how, program::LINGER},
+    relay::{process::unfinished, program::LINGER},
 };
 
 impl Exchange {
@@ -49,16 +49,7 @@ impl Exchange {
 
     /// Output has ended: whether that was the end of a response.
     pub fn cut(&self) -> Option<Fault> {
-        match self.exit {
-            Some(Exit {
-                status: status @ Status::Signal(_),
-                ..
-            }) => Some(Fault::Script(format!(
-                "the program did not finish its response: it was ended {}",
-                how(status)
-            ))),
-            _ => self.verdict(),
-        }
+        self.exit.and_then(unfinished).or_else(|| self.verdict())
     }
 
     /// The response was sent on, and was one: the connection may serve another request. `done` is told how an
@@ -68,19 +59,14 @@ impl Exchange {
             link.seat.give_back(link.conn);
             return done(self.exit);
         }
-        let patience = match self.run_to_completion {
-            true => self.clocks.total_left(),
-            false => LINGER,
-        };
+        let patience = self.clocks.patience(self.run_to_completion, LINGER);
         self.leave(patience, done);
     }
 
     /// Gives the request up: the application is told, and the connection closed.
     pub fn abandon(self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
-        let patience = match client_left && self.run_to_completion {
-            true => self.clocks.total_left(),
-            false => Duration::ZERO,
-        };
+        let finishes = client_left && self.run_to_completion;
+        let patience = self.clocks.patience(finishes, Duration::ZERO);
         self.leave(patience, done);
     }
 

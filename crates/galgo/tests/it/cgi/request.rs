@@ -1,6 +1,10 @@
 //! What a program is given: variables, words, a body, a folder.
 
-use crate::harness::{Site, child::pattern, list};
+use std::os::fd::OwnedFd;
+
+use rustix::{pipe, thread as threads};
+
+use crate::harness::{Site, child::pattern, eventually, list};
 
 list![
     s4_1_the_environment_is_the_documented_list,
@@ -11,6 +15,7 @@ list![
     s4_2_input_ends_at_content_length,
     s4_2_a_body_as_a_file,
     s4_2_a_body_larger_than_max_body,
+    s4_2_a_body_is_whole_where_its_pipe_may_not_be_widened,
     s4_4_the_command_line,
     s7_2_the_working_directory,
 ];
@@ -210,4 +215,72 @@ fn s7_2_the_working_directory() {
     let text = server.get("/cgi-bin/deep/er/t/info?head&cwd&args").text();
     let folder = server.path().join("cgi-bin/deep/er");
     assert_eq!(text, format!("{0}\n{0}/t\n", folder.display()));
+}
+
+/// Reads its input to the end; says how long that was, what it adds up to, and how much its pipe holds.
+const READER: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(void) {
+    static unsigned char piece[65536];
+    unsigned long long length = 0, sum = 0;
+    for (ssize_t n; (n = read(0, piece, sizeof piece)) > 0; length += n)
+        for (ssize_t i = 0; i < n; i++) sum = sum * 31 + piece[i];
+    printf("Content-Type: text/plain\n\n%llu %llu %d", length, sum, fcntl(0, F_GETPIPE_SZ));
+}
+"#;
+
+/// What a user may have of pipes before each new one is as small as can be, and none may be widened (pipe(7)).
+fn pipes_of_a_user() -> Vec<(OwnedFd, OwnedFd)> {
+    let soft = std::fs::read_to_string("/proc/sys/fs/pipe-user-pages-soft").unwrap();
+    let pages: usize = soft.trim().parse().unwrap();
+    assert!(pages > 0, "fs.pipe-user-pages-soft is off");
+    let count = pages * rustix::param::page_size() / WIDE;
+    let mut pipes = Vec::new();
+    for _ in 0..=count {
+        let ends = pipe::pipe().unwrap();
+        // Without privileges the last ones are what fails.
+        let _ = pipe::fcntl_setpipe_size(&ends.0, WIDE);
+        pipes.push(ends);
+    }
+    pipes
+}
+
+/// As wide as a body of that length, or a longer one, makes its pipe.
+const WIDE: usize = 1 << 20;
+
+fn s4_2_a_body_is_whole_where_its_pipe_may_not_be_widened() {
+    // A thread of its own: others are to keep what it gives up.
+    std::thread::spawn(without_room_for_pipes).join().unwrap();
+}
+
+fn without_room_for_pipes() {
+    // Limits of pipes do not hold for root: what this thread starts is not privileged.
+    for capability in [
+        threads::CapabilitySet::SYS_RESOURCE,
+        threads::CapabilitySet::SYS_ADMIN,
+    ] {
+        let _ = threads::remove_capability_from_bounding_set(capability);
+    }
+    let server = Site::new().compiled("cgi-bin/reader", READER, &[]).start();
+    let body = pattern(0, 3 << 20);
+    let sum = body
+        .iter()
+        .fold(0_u64, |sum, &b| sum.wrapping_mul(31).wrapping_add(b.into()));
+    let read = || {
+        let mut client = server.connect();
+        client.post("/cgi-bin/reader", &body);
+        let text = client.reply().text().to_owned();
+        let (whole, size) = text.rsplit_once(' ').unwrap();
+        assert_eq!(whole, format!("{} {sum}", body.len()));
+        size.parse::<usize>().unwrap()
+    };
+    // Another test of the same user may hold as many at the moment.
+    eventually("a pipe that was widened", || (read() == WIDE).then_some(()));
+    let pipes = pipes_of_a_user();
+    let size = read();
+    assert!(size < WIDE, "the pipe was widened: {size}");
+    drop(pipes);
 }

@@ -2,6 +2,9 @@
 
 use std::{
     fs,
+    io::Read,
+    path::Path,
+    process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
@@ -190,7 +193,60 @@ fn written_to_for_long() {
     watch.after(&["script_error"]);
 }
 
+/// Whoever opens the file waits until the lease (fcntl(2)) is given up: as on a file system that does not answer.
+struct Leased(Child);
+
+impl Leased {
+    fn new(path: &Path) -> Self {
+        let take = "$SIG{IO} = 'IGNORE'; open F, '<', $ARGV[0]; fcntl F, 1024, 1 or die $!; print qq(taken\n); \
+                    close STDOUT; <STDIN>";
+        let mut perl = Command::new("perl");
+        perl.args(["-e", take]).arg(path);
+        let piped = perl.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let mut said = String::new();
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "taken\n");
+        Self(child)
+    }
+
+    fn give_up(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+fn an_execve_that_takes_long_keeps_nobody() {
+    let slow = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\n'; echo late\n";
+    let server = Site::new().file("cgi-bin/slow", slow, 0o755);
+    let server = server
+        .top("workers = 1")
+        .defaults("first_byte_timeout = \"1s\"");
+    let server = server.start();
+    let watch = server.watch();
+    let lease = Leased::new(&server.path().join("cgi-bin/slow"));
+    let mut late = server.connect();
+    late.get("/cgi-bin/slow");
+    // The only event loop goes on meanwhile.
+    assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
+    assert_eq!(late.reply().status, 504);
+    let mut gone = server.connect();
+    gone.get("/cgi-bin/slow");
+    gone.wait_until_read();
+    assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
+    gone.reset();
+    let mut patient = server.connect();
+    patient.get("/cgi-bin/slow");
+    assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
+    lease.give_up();
+    assert_eq!(patient.reply().text(), "late\n");
+    drop((late, patient));
+    watch.after(&["ok", "script_timeout", "ok", "client_gone", "ok", "ok"]);
+}
+
 list![
+    an_execve_that_takes_long_keeps_nobody,
     memory_bomb,
     file_bomb,
     ten_thousand_open_files,

@@ -7,6 +7,7 @@ mod changes;
 mod children;
 mod faults;
 mod limits;
+mod parked;
 mod unfit;
 
 use std::{fs, time::Duration};
@@ -25,6 +26,7 @@ pub fn tests() -> Vec<Test> {
         children::tests(),
         faults::tests(),
         limits::tests(),
+        parked::tests(),
         unfit::tests(),
     ]
     .concat()

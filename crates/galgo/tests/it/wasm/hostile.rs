@@ -230,6 +230,9 @@ fn fifty_megabytes_of_module_and_many_functions() {
     }
     server.says("it printed nothing");
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    // Its digest was made of it a piece at a time.
+    let peak = watch::memory(server.pid(), "VmHWM");
+    assert!(peak < 50 << 20, "the server held a module: {peak} bytes");
 }
 
 /// The limit of a compilation is two minutes; one of the server's that is lower holds for it as well.

@@ -18,6 +18,8 @@ list![
     a_replaced_module_is_picked_up_and_never_missing,
     a_broken_replacement_does_not_take_the_old_one_away,
     a_killed_worker_is_replaced_and_costs_what_it_ran,
+    what_a_dying_worker_has_not_read_goes_to_the_next,
+    who_comes_after_a_workers_death_waits_for_the_next,
     another_configuration_has_another_worker,
     code_is_kept_and_what_is_not_ours_is_made_again,
     a_cache_that_others_can_write_to_is_not_used,
@@ -34,6 +36,12 @@ fn modules_are_compiled_before_anybody_asks() {
         (entries.len() == 2 && drafts.count() == 0).then_some(())
     });
     assert!(server.access().iter().all(|l| l["target"] == "/health"));
+    // Nobody stays who would compile more.
+    eventually("no thread for it", || {
+        let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+        let names = threads.filter_map(|t| fs::read_to_string(t.ok()?.path().join("comm")).ok());
+        (!names.into_iter().any(|name| name == "compile\n")).then_some(())
+    });
 }
 
 /// Every answer that any of four clients gets is of a file that was there, and none goes back.
@@ -113,6 +121,89 @@ fn a_killed_worker_is_replaced_and_costs_what_it_ran() {
         assert_ne!(worker(&server), before);
     }
     server.says("another is started");
+}
+
+fn signal(worker: u32, signal: Signal) {
+    kill_process(Pid::from_raw(worker as i32).unwrap(), signal).unwrap();
+}
+
+/// Processor time, in ticks (proc(5)).
+fn processor(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    fields.split(' ').nth(11).unwrap().parse().unwrap()
+}
+
+/// Whether no thread of a process will read anything more.
+fn stopped(pid: u32) -> bool {
+    fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .all(|task| {
+            let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+        })
+}
+
+fn what_a_dying_worker_has_not_read_goes_to_the_next() {
+    let modules = [
+        ("a.wasm", programs::hello()),
+        ("echo.wasm", programs::echo()),
+        (
+            "loop.wasm",
+            programs::command("(loop $again (br $again))", ""),
+        ),
+    ];
+    let server = site(&modules).start();
+    for _ in 0..3 {
+        assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
+        let before = worker(&server);
+        // One that it runs, without a word, and others that it cannot have read.
+        let mut running = server.connect();
+        running.get("/cgi-bin/loop.wasm");
+        let began = processor(before);
+        eventually("its work", || (processor(before) > began + 5).then_some(()));
+        signal(before, Signal::STOP);
+        eventually("all its threads stopped", || stopped(before).then_some(()));
+        let mut unread: Vec<_> = (0..8).map(|_| server.connect()).collect();
+        unread.iter_mut().for_each(|c| c.get("/cgi-bin/a.wasm"));
+        let mut posted = server.connect();
+        posted.post("/cgi-bin/echo.wasm", b"once");
+        unread
+            .iter()
+            .chain([&posted])
+            .for_each(|c| c.wait_until_read());
+        signal(before, Signal::KILL);
+        assert_eq!(running.reply().status, 502, "it may have done something");
+        // Its body is used up where it had been passed on already.
+        let reply = posted.reply();
+        assert!(reply.status == 502 || reply.text() == "once", "{reply:?}");
+        for client in &mut unread {
+            assert_eq!(client.reply().text(), "yes\n");
+        }
+        assert_ne!(worker(&server), before);
+    }
+    // Each is in the log once.
+    let asked = |l: &&serde_json::Value| l["target"] == "/cgi-bin/a.wasm";
+    eventually("all in the log", || {
+        (server.access().iter().filter(asked).count() >= 27).then_some(())
+    });
+    assert_eq!(server.access().iter().filter(asked).count(), 27);
+}
+
+fn who_comes_after_a_workers_death_waits_for_the_next() {
+    let server = site(&[("a.wasm", programs::hello())]).start();
+    for _ in 0..10 {
+        assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
+        let before = worker(&server);
+        signal(before, Signal::KILL);
+        let line = || fs::read(format!("/proc/{before}/cmdline")).unwrap_or_default();
+        eventually("its end", || line().is_empty().then_some(()));
+        let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
+        clients.iter_mut().for_each(|c| c.get("/cgi-bin/a.wasm"));
+        for client in &mut clients {
+            assert_eq!(client.reply().text(), "yes\n");
+        }
+    }
 }
 
 /// A worker lives on where it would be told the same; otherwise it ends with its last request.

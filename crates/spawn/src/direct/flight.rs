@@ -1,0 +1,184 @@
+//! Starts that nobody waits for: all that a child uses of this memory until it has left it.
+//!
+//! Without CLONE_VFORK the server runs on beside the child, so what the child reads belongs to the start and not to a
+//! frame of the server. The kernel says when it may be used again: it clears a word of it (CLONE_CHILD_CLEARTID) as
+//! the child leaves this memory, by `execve` or by its end. The program has its descriptors by then.
+
+use super::{
+    child_side::Context,
+    slots::{Slots, null},
+    stack::Stack,
+};
+use crate::{Launch, StartError};
+use std::{
+    collections::VecDeque,
+    ffi::c_char,
+    io, mem,
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// Starts that one thread can have under way. Each has three descriptors below all others, which every child copies.
+pub(super) const MOST: usize = 4;
+/// Failures that nobody has asked for are forgotten beyond these.
+const FAILED_MOST: usize = 64;
+
+/// What a child runs on, until it has left this memory.
+#[derive(Debug)]
+pub(super) struct Ground {
+    pub(super) stack: Stack,
+    pub(super) slots: Slots,
+}
+
+/// What a child reads.
+#[derive(Debug)]
+pub(super) struct Cargo {
+    pub(super) context: Context,
+    pub(super) launch: Launch,
+    /// The arrays that the context points to.
+    pub(super) _argv: Vec<*const c_char>,
+    pub(super) _envp: Vec<*const c_char>,
+    /// Not 0 while a child may use this; cleared by the kernel.
+    pub(super) in_use: AtomicU32,
+}
+
+/// A start under way.
+#[derive(Debug)]
+struct Flight {
+    number: u64,
+    ground: Ground,
+    /// From [`Box::into_raw`].
+    cargo: NonNull<Cargo>,
+}
+
+/// A program that was not started.
+#[derive(Debug)]
+pub struct Failed {
+    /// Why.
+    pub error: StartError,
+    /// What was to be started, to try again.
+    pub launch: Launch,
+}
+
+/// What has become of a start.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The child has not executed its program yet.
+    UnderWay,
+    /// The program runs, or has run.
+    Started,
+    /// It could not be executed; the child is gone.
+    Failed(Box<Failed>),
+}
+
+/// The starts of one thread.
+#[derive(Debug, Default)]
+pub(super) struct Flights {
+    free: Vec<Ground>,
+    under_way: Vec<Flight>,
+    failed: VecDeque<(u64, Box<Failed>)>,
+    last: u64,
+}
+
+// SAFETY: the pointers in it lead to cargo which belongs to it alone, and to children, which read the same memory from
+// any thread.
+unsafe impl Send for Flights {}
+
+impl Flight {
+    fn has_left(&self) -> bool {
+        // SAFETY: the cargo lives until it is landed; the kernel and the child write to its atomics only, and a shared
+        // reference is all that is made of it until then.
+        unsafe { self.cargo.as_ref() }
+            .in_use
+            .load(Ordering::Acquire)
+            == 0
+    }
+
+    /// The cargo of a child that has left.
+    fn land(self) -> (Ground, Box<Cargo>) {
+        // SAFETY: made by `Box::into_raw` in `depart`, taken back once, for `self` is consumed; whoever calls has seen
+        // that the child has left this memory.
+        (self.ground, unsafe { Box::from_raw(self.cargo.as_ptr()) })
+    }
+}
+
+impl Flights {
+    /// Room for [`MOST`]; by default there is none.
+    pub(super) fn new() -> io::Result<Self> {
+        let null = null()?;
+        let ground = |_| {
+            let (stack, slots) = (Stack::new()?, Slots::new(&null)?);
+            Ok(Ground { stack, slots })
+        };
+        let mut flights = Self::default();
+        flights.free = (0..MOST).map(ground).collect::<io::Result<_>>()?;
+        // The last is taken first: the lowest numbers, below which there is least to copy.
+        flights.free.reverse();
+        Ok(flights)
+    }
+
+    /// Ground for another start, where there is any.
+    pub(super) fn ground(&mut self) -> Option<Ground> {
+        self.land();
+        self.free.pop()
+    }
+
+    /// Gives back ground that no child has used.
+    pub(super) fn give_back(&mut self, mut ground: Ground) {
+        // What stays in a slot would keep a pipe open: such a ground is given up.
+        if ground.slots.clear().is_ok() {
+            self.free.push(ground);
+        }
+    }
+
+    /// A child is under way with this cargo, from [`Box::into_raw`]. Its number.
+    pub(super) fn depart(&mut self, ground: Ground, cargo: NonNull<Cargo>) -> u64 {
+        self.last += 1;
+        self.under_way.push(Flight {
+            number: self.last,
+            ground,
+            cargo,
+        });
+        self.last
+    }
+
+    /// What has become of the start with this number. A failure is told once.
+    pub(super) fn outcome(&mut self, number: u64) -> Outcome {
+        self.land();
+        if self.under_way.iter().any(|f| f.number == number) {
+            return Outcome::UnderWay;
+        }
+        let at = self.failed.iter().position(|(n, _)| *n == number);
+        match at.and_then(|at| self.failed.remove(at)) {
+            Some((_, failed)) => Outcome::Failed(failed),
+            None => Outcome::Started,
+        }
+    }
+
+    /// Takes back what children have left: from then on only they themselves hold their ends of pipes.
+    fn land(&mut self) {
+        while let Some(at) = self.under_way.iter().position(Flight::has_left) {
+            let flight = self.under_way.swap_remove(at);
+            let number = flight.number;
+            let (ground, cargo) = flight.land();
+            self.give_back(ground);
+            let Cargo {
+                context, launch, ..
+            } = *cargo;
+            if let Some((stage, errno)) = context.failure() {
+                let error = StartError::errno(stage, errno);
+                self.failed.truncate(FAILED_MOST - 1);
+                self.failed
+                    .push_front((number, Box::new(Failed { error, launch })));
+            }
+        }
+    }
+}
+
+impl Drop for Flights {
+    fn drop(&mut self) {
+        self.land();
+        // Who is still under way uses its stack and its cargo: both stay for as long as this process does.
+        mem::forget(mem::take(&mut self.under_way));
+    }
+}
