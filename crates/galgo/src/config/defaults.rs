@@ -10,8 +10,6 @@ use super::{
     LogFormat, LogTo, Sight, Speaks, StartMode, Templates,
 };
 
-/// Event loops for each processor: one goes on while another waits for its program to be executed.
-const WORKERS: usize = 2;
 /// Programs running at once for each processor. Fewer leave it idle while a finished one is
 /// answered and the next is started; see docs/performance.md.
 const RUNNING: usize = 8;
@@ -37,7 +35,7 @@ impl Default for Config {
             socket_mode: 0o660,
             socket_group: None,
             identity: None,
-            workers: WORKERS * cores(),
+            workers: cores(),
             umask: 0o022,
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             log: Log::default(),

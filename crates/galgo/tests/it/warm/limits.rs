@@ -44,7 +44,8 @@ fn the_number_of_templates() {
     has_templates(&server, 3);
     assert_eq!(kept(&server), ["a", "a", "b"]);
     // What is bounded is shown: how many there are, and what they hold together.
-    server.says("; in all 3 of 3 templates, 0 of 1024 MiB");
+    server.says("; in all 3 of 3 templates, ");
+    server.says(" of 1024 MiB");
     becomes(&server, "/cgi-bin/d", "warm");
     eventually("the two of another program", || {
         let kept = kept(&server);
