@@ -169,10 +169,13 @@ def public():
     if not memory.is_dir() or shutil.disk_usage(memory).free < room:
         here.mkdir()
         return here
-    folder = tempfile.mkdtemp(prefix="galgo-bench-", dir=memory)
-    os.chmod(folder, 0o755)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    away = Path(tempfile.mkdtemp(prefix="galgo-bench-", dir=memory))
+    atexit.register(shutil.rmtree, away, ignore_errors=True)
+    away.chmod(0o755)
+    # Tortuga runs programs in the folder of the files: what lies beside it must lie beside it there, too.
+    (away / "data").symlink_to(SITE / "data")
+    (away / "public").mkdir()
+    return away / "public"
 
 
 def write_files(public):
