@@ -1,9 +1,9 @@
 //! Which worker serves a connection.
 //!
 //! As many workers as there are processors accept connections, each from a queue of its own, and keep
-//! them: files and constant answers gain nothing from more. A worker that starts a program waits in clone3 for its
-//! execve; so connections whose requests start programs are spread over all workers, and while there are such, the
-//! others help to accept.
+//! them: files and constant answers gain nothing from more. A worker waits in clone3 for the execve of a program that
+//! is fed a body; so connections whose requests start programs are spread over all workers, and while there are such,
+//! those beyond the number of processors (`workers`) help to accept.
 
 use std::{
     cell::Cell,

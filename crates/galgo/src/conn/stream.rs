@@ -90,6 +90,21 @@ impl Stream<'_, '_, '_> {
         }
     }
 
+    /// How much of `len` bytes of output has a place within the framing; the rest is dropped.
+    fn fitting(&mut self, len: usize) -> usize {
+        let fits = match self.framing {
+            Framing::Bodiless => 0,
+            Framing::Length(n) => {
+                let left = usize::try_from(n - self.sent).unwrap_or(usize::MAX);
+                self.output.excess |= len > left && !self.output.discard;
+                len.min(left)
+            }
+            Framing::Chunked | Framing::UntilClose | Framing::Raw => len,
+        };
+        self.dropped += len - fits;
+        fits
+    }
+
     /// Sends one piece of output within its framing.
     async fn piece(
         &mut self,
@@ -98,16 +113,7 @@ impl Stream<'_, '_, '_> {
         last: bool,
         probed: bool,
     ) -> Result<(), Fault> {
-        let len = match self.framing {
-            Framing::Bodiless => 0,
-            Framing::Length(n) => {
-                let left = usize::try_from(n - self.sent).unwrap_or(usize::MAX);
-                self.output.excess |= out.len() > left && !self.output.discard;
-                out.len().min(left)
-            }
-            Framing::Chunked | Framing::UntilClose | Framing::Raw => out.len(),
-        };
-        self.dropped += out.len() - len;
+        let len = self.fitting(out.len());
         let mut size = [0; 20];
         let (before, after) = match self.framing {
             Framing::Chunked => chunk(&mut size, len, last),

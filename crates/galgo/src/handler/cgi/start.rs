@@ -159,7 +159,7 @@ impl Run<'_, '_, '_> {
         if pipes.ours.stdin.is_none() {
             return spawner.launch(launch, stdio);
         }
-        // It prints nothing before it has read, and reads nothing of what it is fed only once it has begun.
+        // It is fed once it has begun, and may print nothing before: that would be seen at the next beat only.
         let started = spawner.start(&launch.start(stdio));
         started.map_err(|error| Box::new(Failed { error, launch }))
     }
