@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     io::{self, IoSlice},
+    pin::pin,
     rc::Rc,
 };
 
@@ -134,7 +135,7 @@ impl Sender {
         let body = std::mem::replace(&mut response.body, Body::Empty);
         if let Body::Program(output) = body {
             // Boxed, so that other responses need no room for it.
-            return Box::pin(self.program(worker, request, response, *output)).await;
+            return Box::pin(self.program(worker, request, response, output)).await;
         }
         let framing = match bodiless(request, response.status) {
             true => Framing::Bodiless,
@@ -213,7 +214,7 @@ impl Sender {
             let mut left = wire.announce(sock, pace, len).await?;
             while left > 0 {
                 let moved = sock.sendfile(&part.file, &mut offset, left);
-                match pace.wait(moved).await? {
+                match pace.wait(pin!(moved)).await? {
                     0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                     n => left -= n,
                 }
@@ -229,7 +230,7 @@ impl Sender {
         worker: &Rc<Worker>,
         request: &mut Request<'_>,
         mut response: Response,
-        mut output: Output,
+        mut output: Box<Output>,
     ) -> After {
         let framing = program_framing(request, response.status, &output);
         let keep_alive = keeps_alive(worker, request, framing);
@@ -317,7 +318,8 @@ pub(super) async fn write_all(
 ) -> io::Result<()> {
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
-        match pace.wait(sock.write(parts)).await? {
+        let written = pace.wait(pin!(sock.write(parts))).await?;
+        match written {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             n => IoSlice::advance_slices(&mut parts, n),
         }
@@ -334,7 +336,7 @@ pub(super) async fn write_more(sock: &Sock, pace: &mut Pace, bytes: &[u8]) -> io
 async fn write_last(sock: &Sock, pace: &mut Pace, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
-        let n = pace.wait(sock.write_more(parts)).await?;
+        let n = pace.wait(pin!(sock.write_more(parts))).await?;
         IoSlice::advance_slices(&mut parts, n);
     }
     Ok(())

@@ -75,7 +75,8 @@ impl Stream<'_, '_, '_> {
                 // What is there already goes out together, and with the end if that is there.
                 Turn::Output => self.output.program.drain_ready(pool::SIZE),
                 Turn::Waiting(n) => {
-                    self.pass_on(n).await?;
+                    // Boxed: so much at once comes of long answers only, and others need no room for it.
+                    Box::pin(self.pass_on(n)).await?;
                     probed = false;
                 }
                 Turn::End => {}
