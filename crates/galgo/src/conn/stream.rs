@@ -132,6 +132,7 @@ impl Stream<'_, '_, '_> {
             pace,
             wire,
             status,
+            closing,
             ..
         } = &mut *self.sender;
         let status = ends.then_some(*status);
@@ -154,7 +155,7 @@ impl Stream<'_, '_, '_> {
             .during(
                 input,
                 request_body,
-                pin!(wire.write(sock, pace, parts, status)),
+                pin!(wire.write(sock, pace, parts, status, *closing)),
             )
             .await?;
         self.sender.ended |= ends;
@@ -205,7 +206,7 @@ impl Stream<'_, '_, '_> {
         let write = pin!(async {
             match more {
                 true => write_more(sock, pace, bytes).await,
-                false => write_all(sock, pace, &mut [IoSlice::new(bytes)]).await,
+                false => write_all(sock, pace, &mut [IoSlice::new(bytes)], false).await,
             }
         });
         let (input, body) = (&mut *self.request.input, &mut *self.request.body);
