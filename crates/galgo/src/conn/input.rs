@@ -157,6 +157,7 @@ impl RequestBody {
         if self.ready > 0 {
             return Ok(Next::Data(self.ready));
         }
+        let mut announced = 0;
         match &mut self.frame {
             Frame::Ended => return Ok(Next::End),
             Frame::Records(stdin) => match stdin.step(buf)? {
@@ -175,7 +176,8 @@ impl RequestBody {
                     Parsed::Partial => {
                         let all = buf.len();
                         buf.consume(all);
-                        return Ok(Next::More);
+                        let announced = chunked.announced();
+                        return self.within(announced).map(|()| Next::More);
                     }
                     Parsed::Complete(Chunk::End, used) => {
                         buf.consume(used);
@@ -185,14 +187,23 @@ impl RequestBody {
                     Parsed::Complete(Chunk::Data(n), used) => {
                         buf.consume(used);
                         self.ready = n;
+                        announced = chunked.announced();
                     }
                 }
             }
         }
-        if self.taken.saturating_add(self.ready as u64) > self.limit {
-            return Err(TOO_LARGE);
-        }
+        self.within(announced)?;
         Ok(Next::Data(self.ready))
+    }
+
+    /// Whether the limit has room for what is ready, and for `announced` bytes behind it: a chunk that
+    /// is too large is refused by its size, before its data is here.
+    fn within(&self, announced: u64) -> Result<(), Fault> {
+        let here = self.taken.saturating_add(self.ready as u64);
+        match here.saturating_add(announced) > self.limit {
+            true => Err(TOO_LARGE),
+            false => Ok(()),
+        }
     }
 
     /// `n` bytes of a body of known length went another way than through the buffer.
