@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "galgo.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -133,6 +134,28 @@ static const char *more_threads(void) {
     return threads() > 1 + (timed && *timed == 't') ? "runs threads that Ruby does not know of" : NULL;
 }
 
+/* It waits for work a moment after it was started: the server looks whether it does. */
+static void let_threads_wait(void) {
+    int running = 1;
+    for (int times = 0; times < 1000 && running; times++) {
+        DIR *tasks = opendir("/proc/self/task");
+        struct dirent *task;
+        running = 0;
+        while (tasks && (task = readdir(tasks))) {
+            char path[300], what[8] = "";
+            snprintf(path, sizeof path, "/proc/self/task/%s/syscall", task->d_name);
+            FILE *call = atoi(task->d_name) > 0 && atoi(task->d_name) != getpid() ? fopen(path, "re") : NULL;
+            running |= call && fgets(what, sizeof what, call) && *what == 'r';
+            if (call)
+                fclose(call);
+        }
+        if (tasks)
+            closedir(tasks);
+        if (running)
+            usleep(1000); /* no request waits for a template */
+    }
+}
+
 GALGO_EXPORT int ruby_run_node(void *node) {
     int (*real)(void *) = (int (*)(void *))dlsym(RTLD_NEXT, "ruby_run_node");
     int status;
@@ -153,6 +176,7 @@ GALGO_EXPORT int ruby_run_node(void *node) {
     if (!before)
         _exit(127);
     galgo_fork = ruby_fork;
+    let_threads_wait();
     if (!files)
         obstacle = "does not tell what it was loaded from";
     int asked = galgo_stop(before, obstacle);
