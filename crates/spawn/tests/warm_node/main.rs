@@ -113,12 +113,13 @@ fn with_package(folder: &Path, package: &str, text: &str) -> Warm {
     fs::create_dir_all(&of).unwrap();
     fs::write(of.join("index.js"), package).unwrap();
     let path = write(folder, "script.js", text);
-    let learned = Warm::load(&path).answer(&[], b"", true).learned;
+    let answer = Warm::load(&path).answer(&[], b"", true);
+    let learned = &answer.learned;
     assert!(
         learned.lines().any(|l| l.ends_with("/pack/index.js")),
-        "{learned}"
+        "{answer:?}"
     );
-    Warm::load_with(&path, &learned)
+    Warm::load_with(&path, learned)
 }
 
 /// A package found by its package.json, and the template that has learned it.
@@ -252,7 +253,7 @@ fn a_package_may_look_for_its_own_variables_and_for_a_terminal() {
         env.OURS = 'x';
         delete env.REQUEST_METHOD;
         console.log(ahead, rest, Object.entries(env), { ...env }, env.QUERY_STRING, 'HTTP_HOST' in env, process.env.OURS);
-        console.log(require('child_process').execSync('env | sort', { env, encoding: 'utf8' }).replace(/^_=.*\n/m, ''));";
+        console.log(require('child_process').execSync('env | sort', { env, encoding: 'utf8' }).replace(/^_=.*\\n/m, ''));";
     let warm = with_package(folder.path(), package, text);
     assert_eq!(warm.loaded.obstacle, None);
     let vars = [("QUERY_STRING", "a=b"), ("REQUEST_METHOD", "GET")];
