@@ -135,7 +135,7 @@ void galgo_asked(const char *name) {
 
 void galgo_forks_early(void) {
     if (watched() && !early[0])
-        strcpy(early, "starts a process, which has the environment");
+        strcpy(early, "starts a process");
 }
 
 /* ---- what the C library offers ---- */

@@ -279,7 +279,7 @@ const ASKS: &[(&str, &str)] = &[
     ),
     (
         "seen = fork() ? 1 : execl(\"/bin/true\", \"true\", (char *)0)",
-        "starts a process, which has the environment",
+        "starts a process",
     ),
     ("putenv(\"C=d\")", "changes its environment"),
     ("unsetenv(\"PATH\")", "changes its environment"),

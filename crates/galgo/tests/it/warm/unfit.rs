@@ -105,7 +105,7 @@ fn what_loading_shows() {
             ),
             ("socket", "it opens a socket while loading"),
             ("timer", "it sets a timer while loading"),
-            ("child", "it starts a process while loading that still runs"),
+            ("child", "it starts a process while loading"),
             ("prints", "it prints while loading"),
             (
                 "perl-file",
