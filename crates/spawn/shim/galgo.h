@@ -47,7 +47,26 @@ void galgo_learned(const char *modules);
 /* Puts another command line in place of the program's own, where it is set before main(). */
 extern void (*galgo_arguments)(int *argc, char ***argv);
 
+/* What was asked of the environment that a request would have answered, as an obstacle; NULL: nothing. It is
+   watched no longer. */
+const char *galgo_early(void);
+
+/* From here on it is noticed, too, who goes through `environ`. Names are noticed anyway (early.c). */
+void galgo_watch(void);
+
+/* A variable was asked for otherwise than by getenv(3); NULL: all of them. */
+void galgo_asked(const char *name);
+
+/* A process is started that has a copy of the memory, so that it is not seen here what it reads. */
+void galgo_forks_early(void);
+
+/* What is asked from here on a request answers. */
+void galgo_no_longer_early(void);
+
 /* Whether this process is to be a template of the given kind. */
 int galgo_is(const char *kind);
+
+/* The same of a program that is no script. What the program starts while it is loaded is no template. */
+int galgo_is_linked(void);
 
 #endif

@@ -154,7 +154,7 @@
   }
 
   // What a package must not do ahead of a request: draw random numbers, look at the standard
-  // streams, which are others then.
+  // streams and at variables, which are others then.
   function watch() {
     const undo = [];
     const put = (...rest) => undo.push(replace(...rest));
@@ -168,15 +168,93 @@
       };
       put(crypto, name, () => ({ value, writable: true }));
     }
-    for (const name of ["stdin", "stdout", "stderr"]) {
-      put(process, name, (old) => ({
-        get() {
-          blame(`uses process.${name} while loading its modules`);
-          return old.get.call(this);
-        },
-      }));
+    for (const [fd, name] of ["stdin", "stdout", "stderr"].entries()) {
+      put(process, name, (old) => ({ get: () => new Stream(fd, name, old) }));
     }
-    return () => undo.forEach((back) => back());
+    const { env } = process;
+    let early = true;
+    put(process, "env", () => ({ value: environment(env, () => early), writable: true }));
+    return () => {
+      early = false;
+      undo.forEach((back) => back());
+      if (Stream.shown && streamsKept() > 0) blame("keeps a standard stream while loading its modules");
+    };
+  }
+
+  // In place of a standard stream: its number is the same for all requests, and none is a terminal.
+  class Stream {
+    static shown = false;
+    fd; // its own: what is not is asked of the prototype
+    #name;
+    #old;
+    constructor(fd, name, old) {
+      this.fd = fd;
+      this.#name = name;
+      this.#old = old;
+      Stream.shown = true;
+    }
+    static #used(it) {
+      blame(`uses process.${it.#name} while loading its modules`);
+      return it.#old.get.call(process);
+    }
+    static {
+      const rest = {
+        get(_, key, it) {
+          const stream = Stream.#used(it);
+          return typeof stream[key] === "function" ? stream[key].bind(stream) : stream[key];
+        },
+        set(_, key, value, it) {
+          Stream.#used(it)[key] = value;
+          return true;
+        },
+        has: () => blame("uses a standard stream while loading its modules"),
+      };
+      delete Stream.prototype.constructor;
+      Object.setPrototypeOf(Stream.prototype, new Proxy({}, rest));
+    }
+  }
+
+  // Node says that it may change; where it is not, some may be.
+  function streamsKept() {
+    const restore = replace(process, "emitWarning", () => ({ value() {}, writable: true }));
+    const count = v8.queryObjects?.(Stream) ?? 1;
+    restore();
+    return count;
+  }
+
+  // A request's variables are not there yet. Names alone may be listed, as for what begins with DEBUG_: those are among
+  // them that a request has, and who finds one that it looks for asks for its value. A package may keep this; later it is
+  // what it stands for.
+  function environment(real, early) {
+    const OF_REQUEST =
+      /^(HTTP_(?!PROXY$).*|AUTH_TYPE|CONTENT_(LENGTH|TYPE)|DOCUMENT_ROOT|HTTPS|PATH_(INFO|TRANSLATED)|QUERY_STRING|REMOTE_(ADDR|HOST|IDENT|PORT|USER)|REQUEST_(METHOD|SCHEME|URI)|SCRIPT_(FILENAME|NAME)|SERVER_(ADDR|NAME|PORT|PROTOCOL)|UNIQUE_ID)$/;
+    const LISTED = ["CONTENT_TYPE", "HTTP_HOST", "PATH_INFO", "QUERY_STRING", "REMOTE_ADDR", "REQUEST_METHOD", "SCRIPT_NAME", "SERVER_NAME"];
+    const missed = (name) => early() && typeof name === "string" && !(name in real) && OF_REQUEST.test(name);
+    const asked = (name) => missed(name) && blame(`reads ${name} while loading its modules`);
+    return new Proxy(real, {
+      get(_, name) {
+        asked(name);
+        return real[name];
+      },
+      has(_, name) {
+        asked(name);
+        return name in real;
+      },
+      set(_, name, value) {
+        if (early()) blame("changes its environment while loading its modules");
+        real[name] = value;
+        return true;
+      },
+      deleteProperty(_, name) {
+        if (early()) blame("changes its environment while loading its modules");
+        return delete real[name];
+      },
+      ownKeys: () => [...new Set([...Reflect.ownKeys(real), ...(early() ? LISTED : [])])],
+      getOwnPropertyDescriptor(_, name) {
+        const there = Object.getOwnPropertyDescriptor(real, name);
+        return there || !missed(name) ? there : { value: "", writable: true, enumerable: true, configurable: true };
+      },
+    });
   }
 
   function lesson() {

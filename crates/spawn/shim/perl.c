@@ -62,15 +62,15 @@ static void set(void *perl, const char *name, const char *text) {
         ((void (*)(void *, void *, const char *, size_t))f)(perl, sv, text, strlen(text));
 }
 
-/* Fills the empty %ENV from `environ`, as perl does when it starts: nothing is written back. */
-static void fill_env(void *perl) {
+/* Fills an empty hash from `environ`, %ENV as perl does when it starts: nothing is written back. */
+static void fill(void *perl, const char *name) {
     typedef void *plain_new(const char *, size_t);
     typedef void *plain_store(void *, const char *, int, int, void *, unsigned);
     typedef void *new(void *, const char *, size_t);
     typedef void *store(void *, void *, const char *, int, int, void *, unsigned);
     enum { HOW = HV_FETCH_ISSTORE | HV_FETCH_JUST_SV };
     int plain = is_plain();
-    void *hash = variable(perl, "Perl_get_hv", "ENV");
+    void *hash = variable(perl, "Perl_get_hv", name);
     void *make = function("Perl_newSVpvn"), *put = function("Perl_hv_common_key_len");
     for (char **e = environ; *e; e++) {
         char *value = strchr(*e, '=');
@@ -100,24 +100,6 @@ static void own_environ(void) {
 
 /* ---- variables that are read too early ---- */
 
-/* What a request sets: one that is read while the script is loaded is not there yet, and the program
-   would be another one. What the server sets for every request is there. */
-static const char *const REQUEST[] = {
-    "AUTH_TYPE", "CONTENT_LENGTH", "CONTENT_TYPE", "DOCUMENT_ROOT", "HTTPS", "PATH_INFO", "PATH_TRANSLATED",
-    "QUERY_STRING", "REMOTE_ADDR", "REMOTE_HOST", "REMOTE_IDENT", "REMOTE_PORT", "REMOTE_USER",
-    "REQUEST_METHOD", "REQUEST_SCHEME", "REQUEST_URI", "SCRIPT_FILENAME", "SCRIPT_NAME", "SERVER_ADDR",
-    "SERVER_NAME", "SERVER_PORT", "SERVER_PROTOCOL", "UNIQUE_ID",
-};
-static char early[128]; /* the first of them */
-
-static void asked_for(const char *name) {
-    int of_request = strncmp(name, "HTTP_", 5) == 0 && strcmp(name, "HTTP_PROXY") != 0;
-    for (size_t i = 0; i < sizeof REQUEST / sizeof *REQUEST; i++)
-        of_request |= strcmp(name, REQUEST[i]) == 0;
-    if (of_request && !early[0] && !getenv(name))
-        snprintf(early, sizeof early, "%s", name);
-}
-
 /* mg.h, since 5.16. Of a hash with PERL_MAGIC_uvar (Hash::Util::FieldHash is made of it) perl tells each
    key that is asked for, in place of the object. */
 enum { MAGIC_UVAR = 'U', WRITES = HV_FETCH_ISSTORE | 0x10 /* HV_FETCH_LVALUE */ | 0x40 /* HV_DELETE */ };
@@ -126,6 +108,9 @@ struct functions { void *value, *set; intptr_t index; };
 /* sv.h. A hash with this flag and magic that is asked gives its keys' values as if it were tied. */
 struct scalar { void *body; uint32_t count, flags; };
 enum { SVS_RMG = 0x00800000 };
+/* The same flags: it has room for the place of an iterator, and has that from the first time on that somebody
+   goes through it (keys, each, a copy). */
+enum { HAS_ITERATOR = 0x02000000 };
 
 static void read_with(void *perl, intptr_t action, void *hash) {
     struct magic *magic = ((struct magic *(*)(const void *, int))function("Perl_mg_find"))(hash, MAGIC_UVAR);
@@ -133,8 +118,8 @@ static void read_with(void *perl, intptr_t action, void *hash) {
     size_t length;
     if (!magic || !magic->object || action & WRITES)
         return;
-    asked_for(is_plain() ? ((char *(*)(void *, size_t *, int))text)(magic->object, &length, 0)
-                         : ((char *(*)(void *, void *, size_t *, int))text)(perl, magic->object, &length, 0));
+    galgo_asked(is_plain() ? ((char *(*)(void *, size_t *, int))text)(magic->object, &length, 0)
+                           : ((char *(*)(void *, void *, size_t *, int))text)(perl, magic->object, &length, 0));
 }
 
 static int32_t read_plain(intptr_t action, void *hash) {
@@ -147,9 +132,10 @@ static int32_t read_threaded(void *perl, intptr_t action, void *hash) {
     return 0;
 }
 
-/* From here on what is read from %ENV is noticed. */
+/* From here on what is read from %ENV is noticed. %galgo::before: what is in it, without going through it. */
 GALGO_EXPORT void galgo_perl_watch(void *perl, void *cv) {
     (void)cv;
+    fill(perl, "galgo::before");
     void *hash = variable(perl, "Perl_get_hv", "ENV"), *add = function("Perl_sv_magic");
     struct functions reads = {is_plain() ? (void *)read_plain : (void *)read_threaded, NULL, 0};
     if (is_plain())
@@ -163,6 +149,8 @@ GALGO_EXPORT void galgo_perl_watch(void *perl, void *cv) {
 GALGO_EXPORT void galgo_perl_unwatch(void *perl, void *cv) {
     (void)cv;
     void *hash = variable(perl, "Perl_get_hv", "ENV"), *remove = function("Perl_sv_unmagic");
+    if (((struct scalar *)hash)->flags & HAS_ITERATOR)
+        galgo_asked(NULL);
     if (is_plain())
         ((int (*)(void *, int))remove)(hash, MAGIC_UVAR);
     else
@@ -183,20 +171,17 @@ GALGO_EXPORT void galgo_perl_stop(void *perl, void *cv) {
     (void)cv;
     char *files = strdup(getenv("GALGO_REPORT") ? getenv("GALGO_REPORT") : "");
     /* What a child does first is done here once: the pieces it takes for that then lie together. */
-    fill_env(perl);
+    fill(perl, "ENV");
     void *hash = variable(perl, "Perl_get_hv", "ENV"), *clear = function("Perl_hv_clear");
     if (is_plain())
         ((void (*)(void *))clear)(hash);
     else
         ((void (*)(void *, void *))clear)(perl, hash);
     set(perl, "galgo::text", "");
-    char obstacle[sizeof early + 160] = "";
-    if (early[0])
-        snprintf(obstacle, sizeof obstacle,
-                 "reads %s while loading, when there is no request yet: read it below the first line, or keep the program cold", early);
+    const char *obstacle = galgo_early();
     galgo_settle();
     int asked = galgo_stop(files, obstacle);
-    fill_env(perl);
+    fill(perl, "ENV");
     own_environ();
     set(perl, "galgo::text", asked & GALGO_LEARN ? "1" : "");
 }

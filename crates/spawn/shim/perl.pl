@@ -7,7 +7,6 @@ BEGIN {
     delete $INC{'/proc/self/fd/5'};
     # What the program starts while it is loaded is no template.
     delete @ENV{qw(PERL5OPT LD_PRELOAD LD_BIND_NOW GALGO_TEMPLATE)};
-    %before = %ENV;
 
     package DynaLoader;
     boot_DynaLoader('DynaLoader') if defined(&boot_DynaLoader) && !defined(&dl_error);
@@ -16,7 +15,7 @@ BEGIN {
         my $symbol = dl_find_symbol($shim, "galgo_perl_$name") or die dl_error();
         dl_install_xsub("galgo::$name", $symbol);
     }
-    galgo::watch() if $] >= 5.016;
+    $] >= 5.016 ? galgo::watch() : (%before = %ENV);
 }
 
 sub load_learned {

@@ -136,6 +136,7 @@ GALGO_EXPORT pid_t fork(void) {
     static pid_t (*real)(void);
     if (forking)
         return sibling();
+    galgo_forks_early();
     if (!real)
         real = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
     return real();
@@ -332,6 +333,7 @@ static const char *own_obstacle(void) {
 }
 
 int galgo_stop(const char *files, const char *obstacle) {
+    galgo_no_longer_early();
     galgo_modules();
     say_files(files);
     if (!(obstacle && *obstacle))
@@ -413,6 +415,20 @@ int galgo_is(const char *kind) {
     return ours && strcmp(ours, kind) == 0;
 }
 
+int galgo_is_linked(void) {
+    static int known = -1;
+    if (known >= 0 || !(known = galgo_is("elf")))
+        return known;
+    const char *preload = getenv("LD_PRELOAD"), *others = preload ? strchr(preload, ':') : NULL;
+    if (others)
+        setenv("LD_PRELOAD", others + 1, 1);
+    else
+        unsetenv("LD_PRELOAD");
+    unsetenv("LD_BIND_NOW");
+    unsetenv("GALGO_TEMPLATE");
+    return known;
+}
+
 /* ---- programs that are no scripts ---- */
 
 typedef int main_fn(int, char **, char **);
@@ -445,8 +461,9 @@ static char **as_executed(int argc, char **argv) {
 
 static int stopped(int argc, char **argv, char **envp) {
     (void)envp;
+    const char *obstacle = galgo_early();
     galgo_settle();
-    galgo_stop(NULL, NULL);
+    galgo_stop(NULL, obstacle);
     argv = as_executed(argc, argv);
     return program(argc, argv, environ);
 }
@@ -455,7 +472,8 @@ static int stopped(int argc, char **argv, char **envp) {
 GALGO_EXPORT int __libc_start_main(main_fn *main, int argc, char **argv, void (*init)(void),
                                    void (*fini)(void), void (*rtld_fini)(void), void *stack_end) {
     start_fn *real = (start_fn *)dlsym(RTLD_NEXT, "__libc_start_main");
-    if (galgo_is("elf")) {
+    if (galgo_is_linked()) {
+        galgo_watch();
         program = main;
         main = stopped;
     }

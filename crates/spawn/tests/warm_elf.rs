@@ -257,3 +257,75 @@ int main(void) {
         }
     }
 }
+
+/// What a constructor does with its environment, and the words that name it;
+/// "" where it may be asked.
+const ASKS: &[(&str, &str)] = &[
+    ("seen = getenv(\"QUERY_STRING\") != 0", "reads QUERY_STRING"),
+    (
+        "seen = secure_getenv(\"HTTP_HOST\") != 0",
+        "reads HTTP_HOST",
+    ),
+    (
+        "for (char **e = environ; *e; e++) seen++",
+        "reads its whole environment",
+    ),
+    ("seen = environ[0][0]", "reads its whole environment"),
+    ("setenv(\"A\", \"b\", 1)", "changes its environment"),
+    ("seen = system(\"exit 3\")", "reads its whole environment"),
+    (
+        "seen = getenv(\"PATH\") != 0 && !getenv(\"HOME\") && !getenv(\"HTTP_PROXY\") && !getenv(\"SERVER_SOFTWARE\")",
+        "",
+    ),
+    (
+        "seen = fork() ? 1 : execl(\"/bin/true\", \"true\", (char *)0)",
+        "starts a process",
+    ),
+    ("putenv(\"C=d\")", "changes its environment"),
+    ("unsetenv(\"PATH\")", "changes its environment"),
+    ("clearenv()", "changes its environment"),
+];
+
+#[test]
+fn variables_that_are_read_too_early_are_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let head =
+        "#define _GNU_SOURCE\n#include <stdio.h>\n#include <stdlib.h>\nextern char **environ;\n";
+    for (n, (asks, words)) in ASKS.iter().enumerate() {
+        let early = format!(
+            "{head}int seen;\n__attribute__((constructor)) static void early(void) {{ {asks}; }}\n"
+        );
+        let main = "int main(void) { printf(\"%d %s\", seen, getenv(\"QUERY_STRING\")); }\n";
+        let whole = compile(
+            folder.path(),
+            &format!("p{n}"),
+            &format!("{early}{main}"),
+            &["-w"],
+        );
+        // The same in a library, whose constructors run before those of the program.
+        let library = format!("lib{n}.so");
+        compile(folder.path(), &library, &early, &["-w", "-shared", "-fPIC"]);
+        let beside = [
+            "-w".to_owned(),
+            folder.path().join(&library).display().to_string(),
+            format!("-Wl,-rpath,{}", folder.path().display()),
+        ];
+        let beside: Vec<&str> = beside.iter().map(String::as_str).collect();
+        let split = format!("{head}extern int seen;\n{main}");
+        let linked = compile(folder.path(), &format!("l{n}"), &split, &beside);
+        for program in [whole, linked] {
+            let warm = Warm::load(&program);
+            let obstacle = warm.loaded.obstacle.clone().unwrap_or_default();
+            match words {
+                &"" => {
+                    assert_eq!(obstacle, "", "{asks}");
+                    assert_eq!(warm.get(&[("QUERY_STRING", "a=b")]).out, "1 a=b", "{asks}");
+                }
+                words => assert!(
+                    obstacle.starts_with(&format!("{words} while loading, ")),
+                    "{asks}: {obstacle:?}"
+                ),
+            }
+        }
+    }
+}

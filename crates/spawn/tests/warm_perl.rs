@@ -275,6 +275,7 @@ fn sqlite_draws_other_numbers_in_each_child() {
 /// What a script does before it runs, and the variable of a request that it misses.
 #[test]
 fn variables_that_are_read_too_early_are_noticed() {
+    const WHOLE: &str = "its whole environment";
     let rows = [
         (
             "BEGIN { our $m = $ENV{REQUEST_METHOD} }",
@@ -302,9 +303,17 @@ fn variables_that_are_read_too_early_are_noticed() {
             None,
         ),
         (
-            "BEGIN { $ENV{QUERY_STRING} = 'x'; delete $ENV{HTTP_HOST}; local $ENV{LANG} = 'C'; my @all = keys %ENV }",
+            "BEGIN { $ENV{QUERY_STRING} = 'x'; delete $ENV{HTTP_HOST}; local $ENV{LANG} = 'C'; our $n = %ENV }",
             None,
         ),
+        ("BEGIN { our %saved = %ENV }", Some(WHOLE)),
+        ("BEGIN { our $saved = {%ENV} }", Some(WHOLE)),
+        ("BEGIN { our @names = keys %ENV }", Some(WHOLE)),
+        ("BEGIN { our @values = values %ENV }", Some(WHOLE)),
+        ("BEGIN { our ($name) = each %ENV }", Some(WHOLE)),
+        ("BEGIN { our @pairs = map { $_ } %ENV }", Some(WHOLE)),
+        ("use lib '.'; use Whole;", Some(WHOLE)),
+        ("our %saved = %ENV;", None),
         (
             "BEGIN { $ENV{SHOWN} = 'yes'; `echo \\$SHOWN` eq \"yes\\n\" or die }",
             None,
@@ -313,6 +322,11 @@ fn variables_that_are_read_too_early_are_noticed() {
         ("our $m = $ENV{REQUEST_METHOD};", None),
     ];
     let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("Whole.pm"),
+        "package Whole; our %saved = %ENV; 1;",
+    )
+    .unwrap();
     fs::write(
         folder.path().join("Early.pm"),
         "package Early; our $who = $ENV{REMOTE_ADDR}; 1;",

@@ -105,3 +105,64 @@ fn features_loaded_at_run_time_are_learned() {
         ("ahead[1]", "")
     );
 }
+
+/// A feature that asks for what a request sets is left to each child, as is one that requires it; others
+/// are loaded ahead. One that is loaded before the script is another matter.
+#[test]
+fn variables_that_are_read_too_early_are_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = [
+        ("ENV['QUERY_STRING']", "late"),
+        ("ENV.fetch('HTTP_HOST', 'none')", "late"),
+        ("ENV.key?('REQUEST_METHOD')", "late"),
+        ("ENV.to_h.size", "late"),
+        ("ENV.keys.size", "late"),
+        ("`echo $QUERY_STRING`", "late"),
+        (
+            "[ENV['PATH'], ENV['HOME'], ENV['SERVER_SOFTWARE']]",
+            "ahead",
+        ),
+        ("ENV['OURS'] = 'x'", "late"),
+    ];
+    for (n, (value, when)) in rows.iter().enumerate() {
+        let own = folder.path().join(format!("own{n}.rb"));
+        std::fs::write(&own, format!("$own = {value}\n")).unwrap();
+        let outer = folder.path().join(format!("outer{n}.rb"));
+        let text = format!(
+            "$outer = $own.inspect; require '{}'; require 'set'\n",
+            own.display()
+        );
+        std::fs::write(&outer, text).unwrap();
+        let text = format!(
+            "print $outer ? 'ahead' : 'late', defined?(JSON) ? ' ahead' : ' late'; require '{}'; require 'json'; p $own, ENV.to_h",
+            outer.display()
+        );
+        let path = ruby(folder.path(), &text);
+        let library = Warm::load(&path).answer(&VARS, BODY, true).learned;
+        let json: Vec<&str> = library.lines().filter(|l| l.contains("/json")).collect();
+        let learned = format!(
+            "{}\n{}\n{}\n",
+            own.display(),
+            outer.display(),
+            json.join("\n")
+        );
+        let warm = Warm::load_with(&path, &learned);
+        assert_eq!(warm.loaded.obstacle, None, "{value}");
+        let out = warm.answer(&VARS, BODY, false).out;
+        let mut expected = cold(&path).0;
+        assert!(expected.starts_with("late late"), "{expected}");
+        expected.replace_range(..9, &format!("{when} ahead"));
+        assert_eq!(out, expected, "{value}");
+        let option = format!("#!/usr/bin/ruby -r{}\nputs 1", own.display());
+        let obstacle = Warm::load(&ruby(folder.path(), &option))
+            .loaded
+            .obstacle
+            .unwrap_or_default();
+        if value.starts_with("ENV['Q") {
+            assert!(
+                obstacle.starts_with("reads QUERY_STRING while loading, "),
+                "{obstacle:?}"
+            );
+        }
+    }
+}

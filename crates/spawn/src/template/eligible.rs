@@ -1,7 +1,7 @@
 //! Whether a stopped program can be used: the expected descriptors, nothing shared, nothing running;
 //! and if it is to be forked, one thread.
 //! Node has three threads more, which wait for work and hold nothing, and what its event loops are
-//! made of; its children replace those descriptors (node_loop.c).
+//! made of; its children replace those descriptors (node_loop.c). Ruby may have one, and does so itself.
 
 use super::{Kind, Loaded, Uses};
 use std::{
@@ -54,6 +54,9 @@ fn mapped(proc: &Path, loaded: &mut Loaded) -> io::Result<Option<String>> {
 /// work, one for a signal that starts the debugger.
 const NODE_THREADS: usize = 3;
 
+/// Since 3.3 one waits for timers; whether that is the one, the shim has looked (ruby.c).
+const RUBY_THREADS: usize = 1;
+
 fn threads(proc: &Path, pid: i32, kind: Kind) -> io::Result<Option<String>> {
     let (mut names, mut busy) = (Vec::new(), 0);
     for task in fs::read_dir(proc.join("task"))? {
@@ -66,6 +69,7 @@ fn threads(proc: &Path, pid: i32, kind: Kind) -> io::Result<Option<String>> {
     }
     let expected = match kind {
         Kind::Node if busy == 0 => 1 + NODE_THREADS,
+        Kind::Ruby if busy == 0 => 1 + RUBY_THREADS,
         _ => 1,
     };
     let many = names.len() > expected;

@@ -113,12 +113,13 @@ fn with_package(folder: &Path, package: &str, text: &str) -> Warm {
     fs::create_dir_all(&of).unwrap();
     fs::write(of.join("index.js"), package).unwrap();
     let path = write(folder, "script.js", text);
-    let learned = Warm::load(&path).answer(&[], b"", true).learned;
+    let answer = Warm::load(&path).answer(&[], b"", true);
+    let learned = &answer.learned;
     assert!(
         learned.lines().any(|l| l.ends_with("/pack/index.js")),
-        "{learned}"
+        "{answer:?}"
     );
-    Warm::load_with(&path, &learned)
+    Warm::load_with(&path, learned)
 }
 
 /// A package found by its package.json, and the template that has learned it.
@@ -202,6 +203,21 @@ fn what_stands_in_the_way_is_named() {
             "draws random numbers (crypto.randomBytes)",
         ),
         ("exports.tty = process.stdout.isTTY", "uses process.stdout"),
+        ("exports.err = process.stderr", "keeps a standard stream"),
+        (
+            "exports.m = process.env.REQUEST_METHOD",
+            "reads REQUEST_METHOD while",
+        ),
+        (
+            "exports.c = 'HTTP_COOKIE' in process.env",
+            "reads HTTP_COOKIE while",
+        ),
+        ("exports.all = { ...process.env }", "reads "),
+        (
+            "for (const n in process.env) if (n.startsWith('HTTP_')) exports[n] = process.env[n]",
+            "reads HTTP_HOST while",
+        ),
+        ("process.env.OURS = 'x'", "changes its environment"),
         (
             "require('fs').readFile('/etc/passwd', () => {})",
             "starts a thread while loading",
@@ -220,6 +236,34 @@ fn what_stands_in_the_way_is_named() {
         let warm = with_package(folder.path(), package, "require('pack'); process.exit()");
         let obstacle = warm.loaded.obstacle.unwrap_or_default();
         assert!(obstacle.contains(words), "{package}: {obstacle}");
+    }
+}
+
+/// As `debug` does, on which much depends (Express). What it keeps of the environment is that of each request.
+#[test]
+fn a_package_may_look_for_its_own_variables_and_for_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let package =
+        "exports.names = Object.keys(process.env).filter((name) => /^debug_/i.test(name));
+        exports.on = [process.env.DEBUG, 'FORCE_COLOR' in process.env];
+        exports.colours = require('tty').isatty(process.stderr.fd);
+        exports.env = process.env;";
+    let text = "const ahead = Object.keys(require.cache).length === 2;
+        const { env, ...rest } = require('pack');
+        env.OURS = 'x';
+        delete env.REQUEST_METHOD;
+        console.log(ahead, rest, Object.entries(env), { ...env }, env.QUERY_STRING, 'HTTP_HOST' in env, process.env.OURS);
+        console.log(require('child_process').execSync('env | sort', { env, encoding: 'utf8' }).replace(/^_=.*\\n/m, ''));";
+    let warm = with_package(folder.path(), package, text);
+    assert_eq!(warm.loaded.obstacle, None);
+    let vars = [("QUERY_STRING", "a=b"), ("REQUEST_METHOD", "GET")];
+    let expected = cold(&folder.path().join("script.js"), &vars, b"");
+    assert_eq!(expected.err, "");
+    for _ in 0..2 {
+        let answer = warm.get(&vars);
+        let out = answer.out.replacen("true", "false", 1);
+        assert!(answer.out.starts_with("true "), "{answer:?}");
+        assert_eq!((out, answer.err), (expected.out.clone(), String::new()));
     }
 }
 
