@@ -195,6 +195,7 @@ GALGO_EXPORT void galgo_perl_stop(void *perl, void *cv) {
         snprintf(obstacle, sizeof obstacle,
                  "reads %s while loading, when there is no request yet: read it below the first line, or keep the program cold", early);
     galgo_settle();
+    galgo_gather();
     int asked = galgo_stop(files, obstacle);
     fill_env(perl);
     own_environ();
