@@ -208,6 +208,11 @@ fn main() {
     let (mut cold, mut warm) = (Cost::default(), Cost::default());
     // For a profile of children alone.
     let only_warm = std::env::var("ONLY_WARM").is_ok();
+    let forks = || {
+        let text = std::fs::read_to_string(format!("/proc/{}/schedstat", template.pid())).unwrap();
+        text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
+    };
+    let before = forks();
     for i in 0..count {
         let b = world.run(Some((&template, false)), &mut warm);
         if only_warm {
@@ -225,6 +230,8 @@ fn main() {
         cold.report("cold");
     }
     warm.report("warm");
+    let each = (forks() - before) / count as f64;
+    println!("its template: cpu {each:.2} ms for each");
     let (what, pid) = ("template", template.pid());
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let of = |name: &str| {

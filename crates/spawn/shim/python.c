@@ -270,6 +270,7 @@ static void stop(const char *path) {
     py.OS_BeforeFork();
     galgo_waits = py.OS_AfterFork_Child;
     galgo_settle();
+    galgo_gather();
     int learn = galgo_stop(files.text, obstacle) & GALGO_LEARN;
     size_t length;
     const char *block = galgo_environment(&length);
@@ -469,6 +470,7 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     forget();
     if (obstacle)
         galgo_stop(NULL, obstacle);
-    else
-        recording = 1;
+    recording = !obstacle;
+    if (recording)
+        python_arenas();
 }

@@ -1,0 +1,156 @@
+/* Large pages of the processor. A fork copies an entry for each page that a template has written, a child takes
+ * a fault for every sixteen pages of code that it runs, and both go when it ends. Memory that is one folio to the
+ * kernel is counted once for all of it, and code in such memory is there when the child begins.
+ *
+ * Nothing here is needed: before Linux 6.1, or where no large page is free, all stays as it is.
+ */
+#define _GNU_SOURCE
+#include "galgo.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+enum {
+    LARGE = GALGO_LARGE,
+    SMALL = 4 << 10,
+    CODE_LEAST = 256 << 10, /* less has few faults */
+    CODE_MOST = 8 << 20,    /* of a template, which has this to itself */
+    MAPPINGS = 512,
+};
+
+enum backing { NOTHING, FILE_OF_DISK, SPECIAL };
+struct mapping { uintptr_t from, to; int protection; enum backing backing; };
+
+static uintptr_t upwards(uintptr_t at) {
+    return (at + LARGE - 1) & -(uintptr_t)LARGE;
+}
+
+static size_t length_of(const struct mapping *it) {
+    return it->to - it->from;
+}
+
+/* The private mappings of this process, those of the heap as nothing special. */
+static size_t mappings(struct mapping *list) {
+    FILE *file = fopen("/proc/self/maps", "re");
+    char line[4400];
+    size_t count = 0;
+    while (file && count < MAPPINGS && fgets(line, sizeof line, file)) {
+        struct mapping *it = &list[count];
+        char rights[5] = "";
+        const char *name = strpbrk(line, "/[");
+        if (sscanf(line, "%lx-%lx %4s", &it->from, &it->to, rights) != 3 || rights[3] != 'p')
+            continue;
+        it->protection = (rights[0] == 'r' ? PROT_READ : 0) | (rights[1] == 'w' ? PROT_WRITE : 0) |
+                         (rights[2] == 'x' ? PROT_EXEC : 0);
+        it->backing = !name || !strncmp(name, "[heap]", 6) ? NOTHING : *name == '/' ? FILE_OF_DISK : SPECIAL;
+        count++;
+    }
+    if (file)
+        fclose(file);
+    return count;
+}
+
+/* ---- code ---- */
+
+/* The mappings of code to be copied, first in the list, and how many bytes they have. */
+static size_t choose(struct mapping *list, size_t *count) {
+    size_t total = 0, chosen = 0;
+    for (size_t i = 0; i < *count; i++) {
+        size_t length = length_of(&list[i]);
+        if (list[i].backing != FILE_OF_DISK || list[i].protection != (PROT_READ | PROT_EXEC) ||
+            length < CODE_LEAST || total + length > CODE_MOST)
+            continue;
+        total += length;
+        list[chosen++] = list[i];
+    }
+    *count = chosen;
+    return total;
+}
+
+char *galgo_aligned(size_t length) {
+    char *all = mmap(NULL, length + LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED)
+        return NULL;
+    char *at = (char *)upwards((uintptr_t)all);
+    if (at > all)
+        munmap(all, (size_t)(at - all));
+    if (at < all + LARGE)
+        munmap(at + length, (size_t)(all + LARGE - at));
+    return at;
+}
+
+/* Puts a copy in large pages in the place of code, with the rights it has: it is never writable there. The copies
+   lie one behind the other, so the processor has them as small pages, but a fork has them as one. */
+static void move_code(struct mapping *list, size_t count) {
+    size_t total = upwards(choose(list, &count));
+    char *copy = total ? galgo_aligned(total) : NULL, *at = copy;
+    if (!copy)
+        return;
+    for (size_t i = 0; i < count; at += length_of(&list[i++]))
+        memcpy(at, (const void *)list[i].from, length_of(&list[i]));
+    char *end = copy + total;
+    at = copy;
+    if (madvise(copy, total, MADV_COLLAPSE) == 0)
+        for (size_t i = 0; i < count; at += length_of(&list[i++])) {
+            size_t length = length_of(&list[i]);
+            /* A policy (SELinux, PR_SET_MDWE) may not have it. */
+            if (mprotect(at, length, list[i].protection) != 0 ||
+                mremap(at, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)list[i].from) == MAP_FAILED)
+                break;
+        }
+    if (at < end)
+        munmap(at, (size_t)(end - at));
+}
+
+/* ---- data ---- */
+
+/* The last large page of the heap is filled up, where most of it is used. */
+static void round_heap(void) {
+    uintptr_t end = (uintptr_t)sbrk(0), rest = upwards(end) - end;
+    if (rest && rest < LARGE / 2)
+        sbrk((intptr_t)rest);
+}
+
+/* Whether most of it has been written to. What has not is better new in a child than a copy. */
+static int is_used(uintptr_t at) {
+    unsigned char resident[LARGE / SMALL] = "";
+    size_t used = 0;
+    if (mincore((void *)at, LARGE, resident) != 0)
+        return 0;
+    for (size_t i = 0; i < sizeof resident; i++)
+        used += resident[i] & 1;
+    return used > sizeof resident / 2;
+}
+
+static void collapse_data(const struct mapping *list, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].backing != NOTHING || list[i].protection != (PROT_READ | PROT_WRITE))
+            continue;
+        for (uintptr_t at = upwards(list[i].from); at + LARGE <= list[i].to; at += LARGE)
+            if (is_used(at))
+                madvise((void *)at, LARGE, MADV_COLLAPSE);
+    }
+}
+
+void galgo_gather(void) {
+    static struct mapping list[MAPPINGS];
+    round_heap();
+    size_t count = mappings(list);
+    collapse_data(list, count);
+    move_code(list, count);
+}
+
+/* The heap begins with a large page. What constructors have taken of it stays before that. */
+__attribute__((constructor)) static void begin(void) {
+    if (!galgo_is("perl") && !galgo_is("python"))
+        return;
+    uintptr_t end = (uintptr_t)sbrk(0);
+    sbrk((intptr_t)(upwards(end) - end));
+}
