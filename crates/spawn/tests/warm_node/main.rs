@@ -218,6 +218,8 @@ fn what_stands_in_the_way_is_named() {
             "reads HTTP_HOST while",
         ),
         ("process.env.OURS = 'x'", "changes its environment"),
+        ("delete process.env.PATH", "changes its environment"),
+        ("delete process.env.HTTP_COOKIE", "changes its environment"),
         (
             "require('fs').readFile('/etc/passwd', () => {})",
             "starts a thread while loading",
@@ -247,6 +249,7 @@ fn a_package_may_look_for_its_own_variables_and_for_a_terminal() {
         "exports.names = Object.keys(process.env).filter((name) => /^debug_/i.test(name));
         exports.on = [process.env.DEBUG, 'FORCE_COLOR' in process.env];
         exports.colours = require('tty').isatty(process.stderr.fd);
+        delete process.env.DEBUG;
         exports.env = process.env;";
     let text = "const ahead = Object.keys(require.cache).length === 2;
         const { env, ...rest } = require('pack');
