@@ -18,7 +18,6 @@ pub use limits::loopback;
 pub use sockets::Bound;
 
 use crate::{
-    balance,
     config::{self, Config},
     listen,
     log::{Level, Logs},
