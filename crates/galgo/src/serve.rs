@@ -109,15 +109,12 @@ impl Ready {
         limits::allowed(&config)?;
         limits::raise_descriptors();
         // Early, while descriptor numbers are low: see `Direct`.
-        let spawners = (0..config.workers)
-            .map(|_| spawner(&config))
-            .collect::<io::Result<_>>();
-        let preparing = |e: io::Error| format!("preparing to start programs: {e}");
-        let mut spawners: Vec<Direct> = spawners.map_err(preparing)?;
+        let mut spawners = Direct::several(config.workers)
+            .map_err(|e| format!("preparing to start programs: {e}"))?;
+        for spawner in &mut spawners {
+            spawner.set_umask(Some(config.umask));
+        }
         let workers = spawner(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
-        // After those of all: a start that is waited for copies as little as without these.
-        let reserved: io::Result<()> = spawners.iter_mut().try_for_each(Direct::reserve);
-        reserved.map_err(preparing)?;
         // Before the server becomes a user that may not bind these ports.
         let new = New::bind(&config, &[])?;
         let logs = Logs::open(&config.log).map_err(|e| format!("cannot open a log: {e}"))?;
