@@ -41,8 +41,9 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "tool.h"
 
 enum { MOST_CONNECTIONS = 64, PIECE = 1 << 16 };
 
@@ -60,17 +61,6 @@ struct connection {
     unsigned long long got, calls;
     long answers;
 };
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static void pin(int index) {
     if (!affine) return;

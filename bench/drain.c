@@ -18,8 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "tool.h"
 
 enum { MOST_CONNECTIONS = 256 };
 
@@ -34,12 +35,6 @@ struct client {
     unsigned long long bytes;
     double slowest, ended;
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 // Receives at most `most` bytes of a body.
 static ssize_t take(int from, size_t most) {

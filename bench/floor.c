@@ -21,8 +21,9 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "tool.h"
 
 extern char **environ;
 
@@ -34,17 +35,6 @@ struct loop {
     long started; // result
     double took;  // result
 };
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 // Inlined on purpose: the child runs on the parent's stack until execve, so it must never
 // return from the function that made it. libc's syscall() would.

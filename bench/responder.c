@@ -18,8 +18,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "tool.h"
 
 enum { MOST_CONNECTIONS = 64, HEADER = 8, MOST_READ = 1 << 20, PIPE = 1 << 20 };
 enum { BEGIN = 1, PARAMS = 4, STDIN = 5, RESPONDER = 1, KEEP = 1, END_LENGTH = 16 };
@@ -35,17 +36,6 @@ struct connection {
     long answers;
     unsigned long long got, calls;
 };
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static int dial(void) {
     int to = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

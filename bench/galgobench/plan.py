@@ -16,7 +16,7 @@ SITES = {
     "flask": ("Flask site, a page", site.flask_page),
     "gitweb": (f"gitweb, list of {site.REPOSITORIES} projects", site.projects),
 }
-FRACTIONS = {"line": [0.25, 0.5, 0.75, 1.0, 1.5, 2.0]}
+FRACTIONS = {"line": [0.5, 0.75, 1.0, 1.5, 2.0]}
 USUAL_FRACTIONS = [0.5, 1.0, 2.0]
 # Seconds at 16 connections where a bound is close to what is found.
 LONGER = {"bare": 2, "line": 3}
@@ -144,7 +144,8 @@ def sweep(size, servers, absent):
         for fraction in FRACTIONS.get(name, USUAL_FRACTIONS):
             connections = OPEN_CONNECTIONS.get(name, USUAL_OPEN_CONNECTIONS)
             # Of a tail that must be below everybody's, a second holds too few.
-            takes = 2 * seconds if (name, fraction) == ("line", 0.5) else seconds
+            longer = (2 if size.quick else 3) if (name, fraction) == ("line", 0.5) else 1
+            takes = longer * seconds
             once = known.at(fraction, target, connections, takes)
             words = f"{label}{fraction:g} of capacity offered"
             row = f"{name}/{fraction:g}"

@@ -67,8 +67,8 @@ impl Buf {
     }
 
     /// Reads once from `sock`; 0 is end of file.
-    pub async fn fill(&mut self, sock: &Sock, want: usize) -> io::Result<usize> {
-        sock.read(self.room(want.max(READ))).await
+    pub fn fill(&mut self, sock: &Sock, want: usize) -> impl Future<Output = io::Result<usize>> {
+        sock.read(self.room(want.max(READ)))
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Gid, Mode},
+    fs::{AtFlags, FileType, Gid, Mode, OFlags},
     io::Errno,
     net as sys,
 };
@@ -108,9 +108,7 @@ impl Listener {
             Address::Unix(path) => {
                 let fd = bind_unix(path)?;
                 // Nobody is connected before listen(2), whatever the mode was until now.
-                let gid = config.socket_group.map(Gid::from_raw);
-                rustix::fs::chown(path, None, gid)?;
-                rustix::fs::chmod(path, Mode::from_raw_mode(config.socket_mode))?;
+                permit(path, config.socket_mode, config.socket_group)?;
                 (fd, listen.address.clone(), Some(SocketFile::of(path)?))
             }
         };
@@ -225,6 +223,27 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
         done => done?,
     }
     Ok(fd)
+}
+
+/// Gives the file of a socket that was just bound its mode and group. By its descriptor: where others may write to the
+/// folder, the name may be that of something else by now, and this may be root.
+fn permit(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+    if !is_socket || stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other(
+            "another file has taken its place: its folder must be closed to others",
+        ));
+    }
+    if let Some(group) = group {
+        let group = Some(Gid::from_raw(group));
+        rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
+    }
+    // No mode is set by a descriptor of this kind, but by its name in /proc (open(2), O_PATH).
+    let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::chmod(name, Mode::from_raw_mode(mode))?)
 }
 
 /// The listeners of one worker; all are closed when it is dropped.
@@ -372,5 +391,36 @@ pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedRec
             Some(Handed::Shed(since)) => worker.idle.shed_oldest(since),
             None => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        fs,
+        os::unix::{fs::PermissionsExt, net::UnixListener},
+    };
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    /// A program that may write to the folder wins the race between bind(2) and the mode.
+    #[test]
+    fn only_a_socket_is_given_the_mode_of_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link, socket] = ["file", "link", "socket"].map(|name| folder.path().join(name));
+        fs::write(&file, "secret").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let _listener = UnixListener::bind(&socket).unwrap();
+        for other in [&link, &file] {
+            assert!(permit(other, 0o666, None).is_err());
+            assert_eq!(mode(&file), 0o600);
+        }
+        let own = rustix::process::getegid().as_raw();
+        permit(&socket, 0o610, Some(own)).unwrap();
+        assert_eq!(mode(&socket), 0o610);
     }
 }

@@ -1,6 +1,11 @@
 //! How long a client may keep us waiting: a total allowance that grows with every byte it moves.
 
-use std::{io, pin::Pin, task::Poll, time::Duration};
+use std::{
+    io,
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -46,9 +51,9 @@ impl Pace {
     }
 
     /// Waits for `io`, which says how many bytes it moved, within the allowance.
-    /// `TimedOut` when that is used up.
+    /// `TimedOut` when that is used up. Whoever pins it outside has one of it in the future here, and not two.
     pub async fn wait(&mut self, io: impl Future<Output = io::Result<usize>>) -> io::Result<usize> {
-        let mut io = std::pin::pin!(io);
+        let mut io = pin!(io);
         // Most calls are ready at once: no clock is read for them.
         let done = match poll_once(io.as_mut()).await {
             Poll::Ready(done) => done,
@@ -74,7 +79,7 @@ impl Pace {
     ) -> io::Result<()> {
         let mut left = len;
         while left > 0 {
-            match self.wait(some(left)).await? {
+            match self.wait(pin!(some(left))).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => left -= n,
             }

@@ -4,7 +4,12 @@ mod limits;
 mod running;
 mod sockets;
 
-use std::{io, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{
+    io,
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread::JoinHandle,
+    time::Duration,
+};
 
 use galgo_spawn::{Direct, Spawner};
 use rustix::fs::{Mode, OFlags};
@@ -111,9 +116,7 @@ impl Ready {
         // Early, while descriptor numbers are low: see `Direct`.
         let mut spawners = Direct::several(config.workers)
             .map_err(|e| format!("preparing to start programs: {e}"))?;
-        for spawner in &mut spawners {
-            spawner.set_umask(Some(config.umask));
-        }
+        spawners.iter_mut().for_each(|one| settle(one, &config));
         let workers = spawner(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
         // Before the server becomes a user that may not bind these ports.
         let new = New::bind(&config, &[])?;
@@ -175,9 +178,11 @@ impl Ready {
         // Nobody waits for it: who comes is in the queue of a listener.
         drop(running.begin(new)?);
         let mut threads = Vec::new();
+        let together = Together::of(spawners.len());
         for ((index, spawner), given) in spawners.into_iter().enumerate().zip(given) {
             let (server, spawner) = (server.clone(), Spawner::Direct(spawner));
-            threads.push(thread(server, site.clone(), index, spawner, given).map_err(io)?);
+            let part = Part(server, site.clone(), index, spawner, given);
+            threads.push(thread(part, together.clone()).map_err(io)?);
         }
         drop(site);
         let end = wait_for_signals(signals, &mut running, load, &phase, threads);
@@ -192,19 +197,30 @@ impl Ready {
 /// What starts the programs of one worker.
 pub(crate) fn spawner(config: &Config) -> io::Result<Direct> {
     let mut direct = Direct::new()?;
-    direct.set_umask(Some(config.umask));
+    settle(&mut direct, config);
     Ok(direct)
 }
 
-fn thread(
-    server: Arc<Server>,
-    site: Arc<Site>,
-    index: usize,
-    spawner: Spawner,
-    given: mpsc::UnboundedReceiver<Handed>,
-) -> io::Result<JoinHandle<()>> {
+fn settle(spawner: &mut Direct, config: &Config) {
+    spawner.set_umask(Some(config.umask));
+    // A server that is killed ends nothing any more, and nobody would ever read what its programs have to say.
+    spawner.set_orphaned(Some(rustix::process::Signal::KILL.as_raw()));
+}
+
+/// What a worker's thread is given.
+struct Part(
+    Arc<Server>,
+    Arc<Site>,
+    usize,
+    Spawner,
+    mpsc::UnboundedReceiver<Handed>,
+);
+
+fn thread(part: Part, together: Arc<Together>) -> io::Result<JoinHandle<()>> {
+    let Part(server, site, index, spawner, given) = part;
     let name = format!("worker-{index}");
     std::thread::Builder::new().name(name).spawn(move || {
+        let _last = Member(together);
         let errors = server.logs.error.clone();
         let tasks = |worker: std::rc::Rc<Worker>| {
             tokio::task::spawn_local(listen::take(worker, given));
@@ -215,6 +231,37 @@ fn thread(
             errors.write(Level::Error, "worker", &e.to_string());
         }
     })
+}
+
+/// Threads that end together. With the end of a thread all processes it has started are killed
+/// ([`Direct::set_orphaned`]), also children of its templates that another thread still serves.
+#[derive(Debug)]
+struct Together {
+    left: Mutex<usize>,
+    nobody: Condvar,
+}
+
+/// A thread that waits, where it ends, for the others.
+struct Member(Arc<Together>);
+
+impl Together {
+    fn of(count: usize) -> Arc<Self> {
+        Arc::new(Self {
+            left: Mutex::new(count),
+            nobody: Condvar::new(),
+        })
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let left = self.0.left.lock();
+        let mut left = left.unwrap_or_else(PoisonError::into_inner);
+        *left = left.saturating_sub(1);
+        self.0.nobody.notify_all();
+        // Poisoned or not: nobody is left.
+        drop(self.0.nobody.wait_while(left, |left| *left > 0));
+    }
 }
 
 /// Serves on the main thread what signals ask for, until all workers have ended.

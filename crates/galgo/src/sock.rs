@@ -5,8 +5,10 @@
 
 use std::{
     cell::{Cell, OnceCell},
+    future::poll_fn,
     io::{self, IoSlice},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    task::{Context, Poll, ready},
 };
 
 use crate::{buf::Buf, pool};
@@ -28,6 +30,13 @@ pub enum Came {
     Read(usize),
     /// This many bytes wait in the pipe.
     Waiting(usize),
+}
+
+/// A direction.
+#[derive(Debug, Clone, Copy)]
+enum Direction {
+    In,
+    Out,
 }
 
 /// What the first read of a request asks for: most heads are smaller.
@@ -122,13 +131,30 @@ impl Sock {
         }
     }
 
-    /// Waits until the event loop calls it ready.
-    async fn ready(&self, interest: Interest) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
-        let watched = match interest.is_writable() && !self.interest.is_writable() {
-            true => self.room()?,
-            false => self.watched()?,
-        };
-        watched.ready(interest).await
+    /// Waits until the event loop calls it ready in that direction. One task waits for each at a time: its waker has a
+    /// place of its own then, where one among many would take a list, and a future five times as large.
+    fn ready(
+        &self,
+        to: Direction,
+    ) -> impl Future<Output = io::Result<AsyncFdReadyGuard<'_, RawFd>>> {
+        poll_fn(move |cx| self.poll_ready(to, cx))
+    }
+
+    fn poll_ready(
+        &self,
+        to: Direction,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<AsyncFdReadyGuard<'_, RawFd>>> {
+        match to {
+            Direction::In => self.watched()?.poll_read_ready(cx),
+            Direction::Out if !self.interest.is_writable() => self.room()?.poll_write_ready(cx),
+            Direction::Out => self.watched()?.poll_write_ready(cx),
+        }
+    }
+
+    /// Whether the event loop knows it: it has been waited for.
+    pub fn is_watched(&self) -> bool {
+        self.watched.get().is_some()
     }
 
     fn watched(&self) -> io::Result<&AsyncFd<RawFd>> {
@@ -160,55 +186,54 @@ impl Sock {
 
     /// Waits until the socket may be written to: that a connection has been made, or has failed.
     pub async fn writable(&self) -> io::Result<()> {
-        self.ready(Interest::WRITABLE).await?.retain_ready();
+        self.ready(Direction::Out).await?.retain_ready();
         Ok(())
     }
 
     /// Waits until something may be there to be read, and reads nothing: who reads next need not wait.
     pub async fn arrives(&self) -> io::Result<()> {
-        self.ready(Interest::READABLE).await?.retain_ready();
+        self.ready(Direction::In).await?.retain_ready();
         Ok(())
     }
 
-    async fn run<T>(
+    /// Calls at once, and again whenever the event loop calls it ready, until there is nothing to wait for. One future
+    /// for both, for layers above have room for several of it.
+    fn run<T>(
         &self,
-        interest: Interest,
+        to: Direction,
         mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
-    ) -> io::Result<T> {
-        match call(self.fd.as_fd()) {
-            Err(Errno::AGAIN | Errno::INTR) => self.run_later(interest, call).await,
-            done => done.map_err(Into::into),
-        }
-    }
-
-    async fn run_later<T>(
-        &self,
-        interest: Interest,
-        mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
-    ) -> io::Result<T> {
-        loop {
-            let mut guard = self.ready(interest).await?;
-            match guard.try_io(|_| call(self.fd.as_fd()).map_err(Into::into)) {
-                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
-                Ok(done) => return done,
-                Err(_would_block) => {}
+    ) -> impl Future<Output = io::Result<T>> {
+        let mut waits = false;
+        poll_fn(move |cx| {
+            if !std::mem::replace(&mut waits, true) {
+                match call(self.fd.as_fd()) {
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    done => return Poll::Ready(done.map_err(Into::into)),
+                }
             }
-        }
+            loop {
+                let mut guard = ready!(self.poll_ready(to, cx))?;
+                match guard.try_io(|_| call(self.fd.as_fd()).map_err(Into::into)) {
+                    Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Ok(done) => return Poll::Ready(done),
+                    Err(_would_block) => {}
+                }
+            }
+        })
     }
 
     /// Appends what can be read to `buf`, within its spare capacity; 0 is end of file.
-    pub async fn read(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        self.run(Interest::READABLE, |fd| {
+    pub fn read(&self, buf: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>> {
+        self.run(Direction::In, move |fd| {
             rustix::io::read(fd, spare_capacity(buf))
         })
-        .await
     }
 
     /// As [`Sock::read`], where data is not expected to be there yet: waits first, and takes a
     /// buffer only then.
     pub async fn read_later(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         loop {
-            let mut guard = self.ready(Interest::READABLE).await?;
+            let mut guard = self.ready(Direction::In).await?;
             pool::room(buf);
             let read = rustix::io::read(&self.fd, spare_capacity(buf));
             match read {
@@ -245,26 +270,24 @@ impl Sock {
     }
 
     /// Writes what fits of `bufs`.
-    pub async fn write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.run(Interest::WRITABLE, |fd| rustix::io::writev(fd, bufs))
-            .await
+    pub fn write(&self, bufs: &[IoSlice<'_>]) -> impl Future<Output = io::Result<usize>> {
+        self.run(Direction::Out, move |fd| rustix::io::writev(fd, bufs))
     }
 
     /// As [`Sock::write`], and lets what does not fill a segment wait for more, or for the end of the
     /// connection (`MSG_MORE`).
-    pub async fn write_more(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.run(Interest::WRITABLE, |fd| {
+    pub fn write_more(&self, bufs: &[IoSlice<'_>]) -> impl Future<Output = io::Result<usize>> {
+        self.run(Direction::Out, move |fd| {
             let mut nothing = SendAncillaryBuffer::default();
             sendmsg(fd, bufs, &mut nothing, SendFlags::MORE)
         })
-        .await
     }
 
     /// Waits for output that may stay where it is: says how much is in the pipe. Less than `least`, and
     /// the end of file, are read instead.
     pub async fn waiting(&self, least: usize, buf: &mut Vec<u8>) -> io::Result<Came> {
         loop {
-            let mut guard = self.ready(Interest::READABLE).await?;
+            let mut guard = self.ready(Direction::In).await?;
             let there = rustix::io::ioctl_fionread(&self.fd)?;
             if let Ok(there) = usize::try_from(there)
                 && there >= least
@@ -282,7 +305,7 @@ impl Sock {
     pub async fn readable(&self) -> io::Result<usize> {
         self.passed_over.set(true);
         while rustix::io::ioctl_fionread(&self.fd)? == 0 {
-            let mut guard = self.ready(Interest::READABLE).await?;
+            let mut guard = self.ready(Direction::In).await?;
             if guard.ready().is_read_closed() {
                 break;
             }
@@ -295,7 +318,7 @@ impl Sock {
     /// (splice(2)); one of the two is a pipe. Something is there in `from`, so a wait is for this one.
     pub async fn splice(&self, from: impl AsFd, len: usize) -> io::Result<usize> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        self.run(Interest::WRITABLE, |fd| {
+        self.run(Direction::Out, |fd| {
             splice(from.as_fd(), None, fd, None, len, flags)
         })
         .await
@@ -307,7 +330,7 @@ impl Sock {
         mut take: impl FnMut(&Self) -> io::Result<Option<T>>,
     ) -> io::Result<T> {
         loop {
-            let mut guard = self.ready(Interest::READABLE).await?;
+            let mut guard = self.ready(Direction::In).await?;
             match take(self)? {
                 Some(taken) => return Ok(taken),
                 None => guard.clear_ready(),
@@ -345,7 +368,7 @@ impl Sock {
         offset: &mut u64,
         len: usize,
     ) -> io::Result<usize> {
-        self.run(Interest::WRITABLE, |fd| {
+        self.run(Direction::Out, |fd| {
             rustix::fs::sendfile(fd, file.as_fd(), Some(offset), len)
         })
         .await
@@ -364,7 +387,7 @@ impl Sock {
             self.passed_over.set(false);
         }
         loop {
-            let mut guard = self.ready(Interest::READABLE).await?;
+            let mut guard = self.ready(Direction::In).await?;
             let read = rustix::io::read(&self.fd, spare_capacity(buf.room(HEAD_READ)));
             match read {
                 Err(Errno::INTR) => {}
@@ -382,14 +405,14 @@ impl Sock {
         }
     }
 
-    /// Waits until the peer has shut down its sending side or is gone, whatever is still unread.
+    /// Waits until the peer has shut down its sending side or is gone, whatever is still unread. What breaks a stream
+    /// socket closes it, so an error is not asked for by itself (EPOLLHUP comes with EPOLLERR).
     pub async fn read_closed(&self) {
         loop {
-            let Ok(mut guard) = self.ready(Interest::READABLE | Interest::ERROR).await else {
+            let Ok(mut guard) = self.ready(Direction::In).await else {
                 return;
             };
-            let ready = guard.ready();
-            if ready.is_read_closed() || ready.is_error() {
+            if guard.ready().is_read_closed() {
                 return;
             }
             self.passed_over.set(true);
@@ -401,11 +424,10 @@ impl Sock {
     /// A half-close is not enough.
     pub async fn gone(&self) {
         loop {
-            let Ok(mut guard) = self.ready(Interest::WRITABLE | Interest::ERROR).await else {
+            let Ok(mut guard) = self.ready(Direction::Out).await else {
                 return;
             };
-            let ready = guard.ready();
-            if ready.is_write_closed() || ready.is_error() {
+            if guard.ready().is_write_closed() {
                 return;
             }
             guard.clear_ready_matching(Ready::WRITABLE);

@@ -157,6 +157,8 @@ pub struct Worker {
     date: RefCell<(u64, Rc<str>)>,
     /// In which second since the epoch it was last logged that there is no capacity.
     busy: Cell<u64>,
+    /// The same of a connection without the PROXY header that its listener wants.
+    unannounced: Cell<u64>,
     ending: Cell<bool>,
     lines: RefCell<Vec<u8>>,
 }
@@ -189,6 +191,7 @@ impl Worker {
             refused: Refused::default(),
             date: RefCell::new((0, "".into())),
             busy: Cell::new(0),
+            unannounced: Cell::new(0),
             ending: Cell::new(false),
             lines: RefCell::default(),
         }))
@@ -224,9 +227,12 @@ impl Worker {
     /// Whether a 503 goes into the error log: the first of each second. Overload must not be made worse by
     /// a line for each request; the access log has them all.
     pub fn says_busy(&self) -> bool {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let second = now.unwrap_or_default().as_secs();
-        self.busy.replace(second) != second
+        first_of_second(&self.busy)
+    }
+
+    /// Whether a connection without its PROXY header goes into the error log: likewise.
+    pub fn says_unannounced(&self) -> bool {
+        first_of_second(&self.unannounced)
     }
 
     /// Logs a request that is over.
@@ -267,6 +273,12 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.flush_log();
     }
+}
+
+fn first_of_second(last: &Cell<u64>) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let second = now.unwrap_or_default().as_secs();
+    last.replace(second) != second
 }
 
 /// Runs a worker on this thread until the server drains and its last request is over, or until

@@ -30,6 +30,10 @@ impl Fields {
 
     /// Appends a field. The caller has checked that name and value are valid.
     pub fn push(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        if self.spans.capacity() == 0 {
+            // Most lists are short, and growing step by step costs more than the room.
+            (self.bytes, self.spans) = (Vec::with_capacity(256), Vec::with_capacity(8));
+        }
         let start = self.bytes.len();
         self.bytes.extend_from_slice(name.as_ref());
         let colon = self.bytes.len();

@@ -68,9 +68,6 @@ impl Target {
             Some(query) => Some(printable(query)?),
             None => None,
         };
-        if let Some(query) = given {
-            well_formed(query.as_bytes())?;
-        }
         if path.is_empty() {
             let mut target = Self::parse(uri.unwrap_or_default(), limit)?;
             target.rewritten = given.filter(|q| *q != target.query()).map(str::to_owned);
@@ -133,10 +130,7 @@ impl Target {
     fn origin(raw: String, authority: Option<String>) -> Result<Self, TargetError> {
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
         let path = match query_at {
-            Some(at) => {
-                well_formed(&raw.as_bytes()[at..])?;
-                &raw.as_bytes()[..at - 1]
-            }
+            Some(at) => &raw.as_bytes()[..at - 1],
             None => raw.as_bytes(),
         };
         let path = decode(path)?;
@@ -169,7 +163,7 @@ fn encode(path: &[u8]) -> String {
 }
 
 /// Visible ASCII without `#`. Wider than RFC 3986, which has no place for `|` or `[` in a path or a
-/// query: browsers send them, and to us they mean nothing.
+/// query, nor for a `%` without its digits in a query: browsers send them (`?q=100%`), and to us they mean nothing.
 fn printable(raw: &[u8]) -> Result<&str, TargetError> {
     if raw.iter().all(|&b| b.is_ascii_graphic() && b != b'#') {
         str::from_utf8(raw).map_err(|_| TargetError::Byte)
@@ -205,16 +199,6 @@ fn decode(path: &[u8]) -> Result<Vec<u8>, TargetError> {
     }
     out.extend_from_slice(rest);
     Ok(out)
-}
-
-/// Whether every `%` of a query has its digits; what they hide is the program's business.
-fn well_formed(query: &[u8]) -> Result<(), TargetError> {
-    let mut rest = query;
-    while let Some(at) = memchr(b'%', rest) {
-        percent(&rest[at + 1..])?;
-        rest = &rest[at + 3..];
-    }
-    Ok(())
 }
 
 /// The longest host, in bytes: a DNS name has at most 253 and a dot.

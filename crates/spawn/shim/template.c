@@ -279,10 +279,14 @@ static int become(int socket) {
         list[i] = at;
     list[count] = NULL;
     environ = list;
-    for (int i = 0; i < 3; i++) {
-        dup2(fds[i], i);
-        close(fds[i]);
-    }
+    for (int i = 0; i < 3; i++)
+        /* A program that has closed one gets it at its own number: without FD_CLOEXEC it is what it should be. */
+        if (fds[i] == i)
+            fcntl(i, F_SETFD, 0);
+        else {
+            dup2(fds[i], i);
+            close(fds[i]);
+        }
     open_files();
     struct rlimit cpu = {request.cpu_soft, request.cpu_hard};
     if (request.cpu_soft != RLIM_INFINITY)
@@ -341,6 +345,10 @@ int galgo_stop(const char *files, const char *obstacle) {
     say(GALGO_CONTROL, 'R', "", 0);
     if (!galgo_forks)
         return become(GALGO_CONTROL);
+    /* What the server had this process made with, its children have, too: a session of its own, and a signal for
+       when the server is gone. One that is gone already is noticed as the request is waited for. */
+    int leads = getsid(0) == getpid(), orphaned = 0;
+    prctl(PR_GET_PDEATHSIG, &orphaned, 0, 0, 0);
     for (;;) {
         char what;
         int socket;
@@ -352,7 +360,10 @@ int galgo_stop(const char *files, const char *obstacle) {
         int pid = galgo_fork();
         forking = 0;
         if (pid == 0) {
-            setpgid(0, 0);
+            if (!leads || setsid() < 0)
+                setpgid(0, 0);
+            if (orphaned)
+                prctl(PR_SET_PDEATHSIG, orphaned, 0, 0, 0);
             close(GALGO_CONTROL);
             if (galgo_waits)
                 galgo_waits();

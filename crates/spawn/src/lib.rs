@@ -106,7 +106,7 @@ impl Launch {
 #[derive(Debug)]
 pub enum Spawner {
     /// `clone3(CLONE_VM | CLONE_FILES | CLONE_PIDFD | CLONE_CLEAR_SIGHAND)`, with CLONE_VFORK or CLONE_CHILD_CLEARTID,
-    /// and `execve`.
+    /// and `execve`; clone(2), where a filter of system calls keeps clone3 away.
     Direct(Direct),
 }
 

@@ -53,17 +53,18 @@ pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
     ret
 }
 
-/// `clone3` for a child on a stack of its own in this process's memory: it calls `entry(context)`,
-/// the caller goes on with the child's pid or `-errno`.
+/// A system call that makes a child on a stack of its own in this process's memory, clone(2) or clone3: the child calls
+/// `entry(context)`, the caller goes on with the child's pid or `-errno`.
 ///
 /// # Safety
-/// `args` must hold `CLONE_VM` and a stack whose top is 16-byte aligned; `entry` must not return. Until it called `execve`
-/// or `exit` nobody else may use the stack, and everything that it reaches from `context` must live: with `CLONE_VFORK`
-/// that is while this call lasts.
+/// `args` must be what the call `number` demands, with `CLONE_VM` and a stack whose top is 16-byte aligned; `entry` must not
+/// return. Until it called `execve` or `exit` nobody else may use the stack, and everything that it reaches from `context`
+/// must live: with `CLONE_VFORK` that is while this call lasts.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
-pub(crate) unsafe fn clone3<T>(
-    args: &mut libc::clone_args,
+pub(crate) unsafe fn clone<T>(
+    number: libc::c_long,
+    args: [usize; 5],
     entry: unsafe extern "C" fn(*const T) -> !,
     context: *const T,
 ) -> isize {
@@ -81,9 +82,9 @@ pub(crate) unsafe fn clone3<T>(
             "call r13",
             "ud2",
             "2:",
-            inlateout("rax") libc::SYS_clone3 as isize => ret,
-            in("rdi") args as *mut libc::clone_args,
-            in("rsi") size_of::<libc::clone_args>(),
+            inlateout("rax") number as isize => ret,
+            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+            in("r10") args[3], in("r8") args[4],
             in("r12") context,
             in("r13") entry,
             lateout("rcx") _, lateout("r11") _,
@@ -92,17 +93,18 @@ pub(crate) unsafe fn clone3<T>(
     ret
 }
 
-/// `clone3` for a child on a stack of its own in this process's memory: it calls `entry(context)`,
-/// the caller goes on with the child's pid or `-errno`.
+/// A system call that makes a child on a stack of its own in this process's memory, clone(2) or clone3: the child calls
+/// `entry(context)`, the caller goes on with the child's pid or `-errno`.
 ///
 /// # Safety
-/// `args` must hold `CLONE_VM` and a stack whose top is 16-byte aligned; `entry` must not return. Until it called `execve`
-/// or `exit` nobody else may use the stack, and everything that it reaches from `context` must live: with `CLONE_VFORK`
-/// that is while this call lasts.
+/// `args` must be what the call `number` demands, with `CLONE_VM` and a stack whose top is 16-byte aligned; `entry` must not
+/// return. Until it called `execve` or `exit` nobody else may use the stack, and everything that it reaches from `context`
+/// must live: with `CLONE_VFORK` that is while this call lasts.
 #[cfg(target_arch = "aarch64")]
 #[inline(never)]
-pub(crate) unsafe fn clone3<T>(
-    args: &mut libc::clone_args,
+pub(crate) unsafe fn clone<T>(
+    number: libc::c_long,
+    args: [usize; 5],
     entry: unsafe extern "C" fn(*const T) -> !,
     context: *const T,
 ) -> isize {
@@ -119,9 +121,9 @@ pub(crate) unsafe fn clone3<T>(
             "blr x21",
             "brk #1",
             "2:",
-            in("x8") libc::SYS_clone3,
-            inlateout("x0") args as *mut libc::clone_args => ret,
-            in("x1") size_of::<libc::clone_args>(),
+            in("x8") number,
+            inlateout("x0") args[0] as isize => ret,
+            in("x1") args[1], in("x2") args[2], in("x3") args[3], in("x4") args[4],
             in("x20") context,
             in("x21") entry,
         );

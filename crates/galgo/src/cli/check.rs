@@ -112,11 +112,14 @@ impl<W: Write> Report<W> {
     fn program(&mut self, seen: &Seen, fine: &str) -> io::Result<()> {
         let path = near(&seen.path);
         match &seen.state {
-            State::Other => self.line(
-                Verdict::Note,
-                &path,
-                "is not a program (no #! line, not executable): its URL answers 403",
-            ),
+            State::Other(mend) => {
+                let says = "is not a program (no #! line, not executable): its URL answers 403";
+                let says = match mend {
+                    Some(mend) => format!("{says} (try: {mend})"),
+                    None => says.into(),
+                };
+                self.line(Verdict::Note, &path, &says)
+            }
             State::Module => self.line(Verdict::Fine, &path, ""),
             State::Program(found) if found.is_empty() => self.line(Verdict::Fine, &path, fine),
             State::Program(found) => found.iter().try_for_each(|finding| {
@@ -211,6 +214,9 @@ fn doubtful(files: &Files, path: &Path) -> Option<&'static str> {
     if path.components().any(|c| is_dotfile(c.as_os_str())) || files.is_source(name.as_bytes()) {
         return None;
     }
+    if name == "galgo.toml" {
+        return Some("the configuration");
+    }
     if name.starts_with("id_") && !name.contains('.') {
         return Some("named like a private key");
     }
@@ -240,6 +246,7 @@ mod tests {
             ("index.html", None),
             ("app.js", None),
             ("key.html", None),
+            ("galgo.toml", Some("the configuration")),
             ("index.php", Some("the source of a program")),
             ("tls/server.KEY", Some("named like a secret")),
             ("id_ed25519", Some("named like a private key")),

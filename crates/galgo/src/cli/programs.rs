@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::Read,
+    io::{self, Read},
     os::unix::{
         ffi::OsStrExt,
         fs::{OpenOptionsExt, PermissionsExt},
@@ -41,8 +41,8 @@ pub(super) enum State {
     Program(Vec<Finding>),
     /// A WebAssembly module, whose inside only [`Seen::examined`] has looked at.
     Module,
-    /// No program: a request for it is refused.
-    Other,
+    /// No program: a request for it is refused. What is done with such a file instead, where its name tells.
+    Other(Option<String>),
 }
 
 /// How serious what is said about a program is.
@@ -58,7 +58,7 @@ pub(super) enum Verdict {
 impl Seen {
     pub(super) fn verdict(&self) -> Verdict {
         match &self.state {
-            State::Other => Verdict::Note,
+            State::Other(_) => Verdict::Note,
             State::Program(found) if found.iter().any(|f| f.fails) => Verdict::Fails,
             State::Program(found) if !found.is_empty() => Verdict::Warns,
             State::Program(_) | State::Module => Verdict::Fine,
@@ -103,10 +103,11 @@ pub(crate) fn files(root: &CgiRoot) -> Vec<PathBuf> {
     found
 }
 
-/// Collects files; the folders that links lead to are left out, for they may form loops.
+/// Collects files, and folders that may not be looked through; those that links lead to are left out, for they may
+/// form loops.
 pub(super) fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else {
-        return;
+        return found.push(folder.to_owned());
     };
     for entry in entries.flatten() {
         if found.len() >= ENTRIES {
@@ -134,11 +135,21 @@ pub(crate) fn url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u8>> {
 /// Looks at one file. `None`: no request reaches it (a dotfile, an editor's backup).
 pub(super) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
     let url = url(route, cgi, &path)?;
+    if let Some(finding) = closed(cgi, &path) {
+        return Some(Seen {
+            url,
+            path,
+            interpreter: None,
+            state: State::Program(vec![finding]),
+        });
+    }
     let found = route::program(cgi, &route.path, &url);
     let interpreter = found.as_ref().ok().and_then(|f| f.interpreter.clone());
     let state = match found {
-        Err(Refusal::NotFound) => return None,
-        Err(Refusal::Forbidden(_)) if !claims_to_run(&path) => State::Other,
+        Err(Refusal::NotFound) => State::Program(vec![dangling(&path)?]),
+        Err(Refusal::Forbidden(_)) if !claims_to_run(&path) => {
+            State::Other(route::instead(url.as_slice()))
+        }
         Err(Refusal::Forbidden(why)) => State::Program(vec![refused(&path, why)]),
         Ok(found) if found.interpreter.is_some() => State::Program(inspect::check_source(&path)),
         Ok(found) if found.module || begins_as_module(&path) => State::Module,
@@ -150,6 +161,25 @@ pub(super) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
         interpreter,
         state,
     })
+}
+
+/// Why this user finds no program in a folder, or only those whose names are known.
+fn closed(cgi: &Cgi, path: &Path) -> Option<Finding> {
+    match (&cgi.root, path.metadata()) {
+        (CgiRoot::Program { .. }, _) => None,
+        (_, Ok(meta)) if !meta.is_dir() => None,
+        (_, Err(e)) if e.kind() != io::ErrorKind::PermissionDenied => None,
+        _ => inspect::closed(path),
+    }
+}
+
+/// A link to nothing. No dotfile, for so editors keep their locks.
+fn dangling(path: &Path) -> Option<Finding> {
+    let name = path.file_name()?.as_bytes();
+    if name.starts_with(b".") || name.ends_with(b"~") || path.exists() {
+        return None;
+    }
+    inspect::check_source(path).into_iter().find(|f| f.fails)
 }
 
 /// What the server says of a file it does not run; the inspection's words where it has any.

@@ -164,6 +164,15 @@ fn plain(message: &str) -> String {
         .replace("invalid type: ", "found ")
         .replace("expected a sequence", "expected a list: [ … ]")
         .replace("expected a map", "expected a table: { … }")
+        .replace("found map", "found a table")
+        .replace(
+            "found a table, expected a list: [ … ]",
+            "found a table, expected a list: [ … ], or [[…]] in front of each table",
+        )
+        .replace(
+            "unexpected leading zero, expected nothing",
+            "no number begins with 0: write it in quotes",
+        )
 }
 
 /// Names where the key belongs, or the nearest right key, or the keys there are.

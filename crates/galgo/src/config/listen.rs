@@ -58,19 +58,22 @@ fn tcp(text: &str) -> Result<SocketAddr, String> {
         return Ok(address);
     }
     let port = text.rsplit(':').next().unwrap_or(text);
-    if port.parse::<u16>().is_ok() && matches!(text.strip_suffix(port), Some("" | ":" | "*:")) {
-        return Err(format!(
-            "{text:?} names no address: write \"127.0.0.1:{port}\" for this machine only, or \"[::]:{port}\" for every address"
-        ));
-    }
-    if text.starts_with("http://") || text.starts_with("https://") {
-        return Err(format!(
-            "{text:?} is a URL: write only address and port, \"127.0.0.1:8080\""
-        ));
-    }
-    Err(format!(
-        "{text:?} is not an address: write IP and port (\"127.0.0.1:8080\", \"[::1]:8080\") or \"unix:/path\", with \"proxy+\" in front where a PROXY header comes first, \"fastcgi+\" or \"scgi+\" where a web server passes requests on"
-    ))
+    let lone = text
+        .strip_suffix(port)
+        .filter(|_| port.parse::<u16>().is_ok());
+    let wrong = match lone {
+        Some("" | ":" | "*:") => format!(
+            "names no address: write \"127.0.0.1:{port}\" for this machine only, or \"[::]:{port}\" for every address"
+        ),
+        Some("localhost:") => format!("is a name: write \"127.0.0.1:{port}\" or \"[::1]:{port}\""),
+        _ if text.starts_with("http://") || text.starts_with("https://") => {
+            "is a URL: write only address and port, \"127.0.0.1:8080\"".into()
+        }
+        _ if text.starts_with('/') => format!("is a path: write \"unix:{text}\" for a socket"),
+        _ if text.parse::<std::net::IpAddr>().is_ok() => "names no port: write it behind, as in \"127.0.0.1:8080\" or \"[::1]:8080\"".into(),
+        _ => "is not an address: write IP and port (\"127.0.0.1:8080\", \"[::1]:8080\") or \"unix:/path\"".into(),
+    };
+    Err(format!("{text:?} {wrong}"))
 }
 
 impl fmt::Display for Listen {
@@ -129,10 +132,14 @@ mod tests {
             (":8080", "names no address: write \"127.0.0.1:8080\""),
             ("8080", "names no address: write \"127.0.0.1:8080\""),
             ("*:80", "names no address: write \"127.0.0.1:80\""),
-            ("localhost:8080", "is not an address"),
-            ("127.0.0.1", "is not an address"),
+            ("localhost:8080", "is a name: write \"127.0.0.1:8080\""),
+            ("127.0.0.1", "names no port"),
+            (
+                "/run/galgo.sock",
+                "is a path: write \"unix:/run/galgo.sock\"",
+            ),
             ("127.0.0.1:65536", "is not an address"),
-            ("::1:8080", "is not an address"),
+            ("::1:8080", "names no port"),
             ("http://127.0.0.1:8080/", "is a URL"),
             ("unix:", "needs a path"),
             ("proxy+proxy+127.0.0.1:80", "is not an address"),

@@ -47,7 +47,12 @@ impl Config {
             ));
         }
         let (programs, public) = (dir.join("cgi-bin"), dir.join("public"));
-        let present = |path: &Path| path.symlink_metadata().is_ok();
+        let present = |path: &Path| match path.symlink_metadata() {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(fail(path, &e)),
+        };
+        let (has_programs, has_public) = (present(&programs)?, present(&public)?);
         let mut config = Self {
             dev_errors: io::IsTerminal::is_terminal(&io::stdout()),
             ..Self::default()
@@ -60,18 +65,18 @@ impl Config {
                 handler,
             }));
         };
-        if present(&programs) {
+        if has_programs {
             let root = CgiRoot::open(&programs).map_err(|e| fail(&programs, &e))?;
             if matches!(root, CgiRoot::Program { .. }) {
                 return Err(fail(&programs, &io::ErrorKind::NotADirectory.into()));
             }
-            let document_root = if present(&public) { &public } else { &programs };
+            let document_root = if has_public { &public } else { &programs };
             add(
                 "/cgi-bin/",
                 Handler::Cgi(Cgi::new(root, document_root.clone())),
             );
         }
-        if present(&public) {
+        if has_public {
             add(
                 "/",
                 Handler::Files(Files::open(&public).map_err(|e| fail(&public, &e))?),

@@ -1,6 +1,6 @@
 //! What the client sends: request heads and bodies, out of one buffer.
 
-use std::rc::Rc;
+use std::{pin::pin, rc::Rc};
 
 use galgo_proto::{
     Parsed,
@@ -8,7 +8,7 @@ use galgo_proto::{
 };
 
 use super::{front::Stdin, wire::Wire};
-use crate::{buf::Buf, config::Http, fault::Fault, pace::Pace, sock::Sock};
+use crate::{buf::Buf, config::Http, fault::Fault, pace::Pace, sock::Sock, tick};
 
 /// The most that is read ahead of a running request: pipelined requests beyond it wait in the kernel.
 const READ_AHEAD: usize = 64 << 10;
@@ -157,6 +157,7 @@ impl RequestBody {
         if self.ready > 0 {
             return Ok(Next::Data(self.ready));
         }
+        let mut announced = 0;
         match &mut self.frame {
             Frame::Ended => return Ok(Next::End),
             Frame::Records(stdin) => match stdin.step(buf)? {
@@ -175,7 +176,8 @@ impl RequestBody {
                     Parsed::Partial => {
                         let all = buf.len();
                         buf.consume(all);
-                        return Ok(Next::More);
+                        let announced = chunked.announced();
+                        return self.within(announced).map(|()| Next::More);
                     }
                     Parsed::Complete(Chunk::End, used) => {
                         buf.consume(used);
@@ -185,14 +187,23 @@ impl RequestBody {
                     Parsed::Complete(Chunk::Data(n), used) => {
                         buf.consume(used);
                         self.ready = n;
+                        announced = chunked.announced();
                     }
                 }
             }
         }
-        if self.taken.saturating_add(self.ready as u64) > self.limit {
-            return Err(TOO_LARGE);
-        }
+        self.within(announced)?;
         Ok(Next::Data(self.ready))
+    }
+
+    /// Whether the limit has room for what is ready, and for `announced` bytes behind it: a chunk that
+    /// is too large is refused by its size, before its data is here.
+    fn within(&self, announced: u64) -> Result<(), Fault> {
+        let here = self.taken.saturating_add(self.ready as u64);
+        match here.saturating_add(announced) > self.limit {
+            true => Err(TOO_LARGE),
+            false => Ok(()),
+        }
     }
 
     /// `n` bytes of a body of known length went another way than through the buffer.
@@ -252,7 +263,7 @@ impl Input {
     /// Reads more into the buffer within the client's pace. 0: the client sends no more.
     pub async fn fill(&mut self, want: usize) -> Result<usize, Fault> {
         let Some(sock) = &self.sock else { return Ok(0) };
-        match self.pace.wait(self.buf.fill(sock, want)).await {
+        match self.pace.wait(pin!(self.buf.fill(sock, want))).await {
             Ok(0) => {
                 self.half_closed = true;
                 Ok(0)
@@ -291,7 +302,7 @@ impl Input {
         let Some(sock) = self.sock.clone() else {
             return Err(LEFT);
         };
-        self.pace.wait(sock.readable()).await.map_err(slow)?;
+        self.pace.wait(pin!(sock.readable())).await.map_err(slow)?;
         let moved = tokio::select! {
             biased;
             moved = to.splice(&*sock, len) => moved,
@@ -320,6 +331,11 @@ impl Input {
         let Some(sock) = self.sock.clone() else {
             return std::future::pending().await;
         };
+        if !sock.is_watched() && self.wire.is_http() {
+            // Most answers come before the next beat, and the event loop need not hear of the connection at all. What a
+            // front server says meanwhile, as ABORT, is about the request.
+            tick::next().await;
+        }
         while !self.half_closed && self.buf.len() < READ_AHEAD {
             match sock.read_idle(&mut self.buf).await {
                 Ok(0) => {

@@ -108,21 +108,26 @@ fn text(ip: IpAddr) -> Rc<str> {
     let IpAddr::V4(ip) = ip else {
         return ip.to_string().into();
     };
-    let mut text = String::with_capacity("255.255.255.255".len());
+    let (mut text, mut len) = ([0; "255.255.255.255".len()], 0);
+    let mut push = |byte| {
+        text[len] = byte;
+        len += 1;
+    };
     for (i, octet) in ip.octets().into_iter().enumerate() {
         if i > 0 {
-            text.push('.');
+            push(b'.');
         }
         let (hundreds, tens, ones) = (octet / 100, octet / 10 % 10, octet % 10);
         if hundreds > 0 {
-            text.push(char::from(b'0' + hundreds));
+            push(b'0' + hundreds);
         }
         if hundreds > 0 || tens > 0 {
-            text.push(char::from(b'0' + tens));
+            push(b'0' + tens);
         }
-        text.push(char::from(b'0' + ones));
+        push(b'0' + ones);
     }
-    text.into()
+    // INVARIANT: digits and dots.
+    str::from_utf8(&text[..len]).unwrap_or_default().into()
 }
 
 #[cfg(test)]

@@ -219,7 +219,9 @@ impl<'w> Conn<'w> {
         if accepted.speaks == Speaks::Proxied {
             let by = Instant::now() + http.head_timeout;
             let said = Box::pin(proxy::read(&mut input));
-            let said = timeout_at(by, said).await.ok()?.ok()?;
+            let said = timeout_at(by, said).await.ok()?;
+            let said = said.inspect_err(|fault| proxy::unannounced(worker, &link, fault));
+            let said = said.ok()?;
             if let Some((from, to)) = said {
                 link = Link::between(Some(from), Some(to));
             }

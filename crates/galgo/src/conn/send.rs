@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     io::{self, IoSlice},
+    pin::pin,
     rc::Rc,
 };
 
@@ -49,7 +50,7 @@ pub struct Sender {
     /// The exit status of the program that answers, as far as it is known: a front server is told.
     pub(super) status: u32,
     /// The connection ends with the response, which leaves with its end in one segment.
-    closing: bool,
+    pub(super) closing: bool,
 }
 
 impl Sender {
@@ -78,10 +79,8 @@ impl Sender {
     async fn write(&mut self, parts: [&[u8]; 4], last: bool) -> io::Result<()> {
         let Self { sock, pace, .. } = self;
         let status = last.then_some(self.status);
-        match self.closing && self.wire == Wire::Http {
-            true => write_last(sock, pace, &mut parts.map(IoSlice::new)).await?,
-            false => self.wire.write(sock, pace, &parts, status).await?,
-        }
+        let written = self.wire.write(sock, pace, &parts, status, self.closing);
+        written.await?;
         self.ended |= last;
         Ok(())
     }
@@ -134,7 +133,7 @@ impl Sender {
         let body = std::mem::replace(&mut response.body, Body::Empty);
         if let Body::Program(output) = body {
             // Boxed, so that other responses need no room for it.
-            return Box::pin(self.program(worker, request, response, *output)).await;
+            return Box::pin(self.program(worker, request, response, output)).await;
         }
         let framing = match bodiless(request, response.status) {
             true => Framing::Bodiless,
@@ -213,7 +212,7 @@ impl Sender {
             let mut left = wire.announce(sock, pace, len).await?;
             while left > 0 {
                 let moved = sock.sendfile(&part.file, &mut offset, left);
-                match pace.wait(moved).await? {
+                match pace.wait(pin!(moved)).await? {
                     0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                     n => left -= n,
                 }
@@ -229,10 +228,11 @@ impl Sender {
         worker: &Rc<Worker>,
         request: &mut Request<'_>,
         mut response: Response,
-        mut output: Output,
+        mut output: Box<Output>,
     ) -> After {
         let framing = program_framing(request, response.status, &output);
         let keep_alive = keeps_alive(worker, request, framing);
+        self.closing = !keep_alive;
         let head = match framing {
             Framing::Raw => Vec::new(),
             _ => {
@@ -309,15 +309,20 @@ impl Drop for Line {
 
 const GONE: &str = "the connection was closed before the response had its end";
 
-/// Writes all of `parts`.
+/// Writes all of `parts`; `more`: telling the kernel that more follows, bytes or the end of the connection.
 pub(super) async fn write_all(
     sock: &Sock,
     pace: &mut Pace,
     mut parts: &mut [IoSlice<'_>],
+    more: bool,
 ) -> io::Result<()> {
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
-        match pace.wait(sock.write(parts)).await? {
+        let written = match more {
+            true => pace.wait(pin!(sock.write_more(parts))).await?,
+            false => pace.wait(pin!(sock.write(parts))).await?,
+        };
+        match written {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             n => IoSlice::advance_slices(&mut parts, n),
         }
@@ -327,15 +332,5 @@ pub(super) async fn write_all(
 
 /// Writes `bytes`, telling the kernel that more follows.
 pub(super) async fn write_more(sock: &Sock, pace: &mut Pace, bytes: &[u8]) -> io::Result<()> {
-    write_last(sock, pace, &mut [IoSlice::new(bytes)]).await
-}
-
-/// Writes all of `parts`, telling the kernel that more follows: bytes, or the end of the connection.
-async fn write_last(sock: &Sock, pace: &mut Pace, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-    IoSlice::advance_slices(&mut parts, 0);
-    while !parts.is_empty() {
-        let n = pace.wait(sock.write_more(parts)).await?;
-        IoSlice::advance_slices(&mut parts, n);
-    }
-    Ok(())
+    write_all(sock, pace, &mut [IoSlice::new(bytes)], true).await
 }

@@ -75,7 +75,8 @@ impl Stream<'_, '_, '_> {
                 // What is there already goes out together, and with the end if that is there.
                 Turn::Output => self.output.program.drain_ready(pool::SIZE),
                 Turn::Waiting(n) => {
-                    self.pass_on(n).await?;
+                    // Boxed: so much at once comes of long answers only, and others need no room for it.
+                    Box::pin(self.pass_on(n)).await?;
                     probed = false;
                 }
                 Turn::End => {}
@@ -131,6 +132,7 @@ impl Stream<'_, '_, '_> {
             pace,
             wire,
             status,
+            closing,
             ..
         } = &mut *self.sender;
         let status = ends.then_some(*status);
@@ -153,7 +155,7 @@ impl Stream<'_, '_, '_> {
             .during(
                 input,
                 request_body,
-                pin!(wire.write(sock, pace, parts, status)),
+                pin!(wire.write(sock, pace, parts, status, *closing)),
             )
             .await?;
         self.sender.ended |= ends;
@@ -204,7 +206,7 @@ impl Stream<'_, '_, '_> {
         let write = pin!(async {
             match more {
                 true => write_more(sock, pace, bytes).await,
-                false => write_all(sock, pace, &mut [IoSlice::new(bytes)]).await,
+                false => write_all(sock, pace, &mut [IoSlice::new(bytes)], false).await,
             }
         });
         let (input, body) = (&mut *self.request.input, &mut *self.request.body);

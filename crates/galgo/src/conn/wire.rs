@@ -37,24 +37,27 @@ impl Wire {
         self == Self::Http
     }
 
-    /// Writes `parts`, and behind the last of a response its end with the program's `status`.
+    /// Writes `parts`, and behind the last of a response its end with the program's `status`. Where the connection ends
+    /// with them, `closing`, they leave with its end in one segment.
     pub(super) async fn write(
         self,
         sock: &Sock,
         pace: &mut Pace,
         parts: &[&[u8]],
         status: Option<u32>,
+        closing: bool,
     ) -> io::Result<()> {
+        let more = closing && status.is_some() && self.is_http();
         let Self::FastCgi { id } = self else {
             if let Ok(few) = <[&[u8]; 4]>::try_from(parts) {
-                return write_all(sock, pace, &mut few.map(IoSlice::new)).await;
+                return write_all(sock, pace, &mut few.map(IoSlice::new), more).await;
             }
             let mut slices: Vec<_> = parts
                 .iter()
                 .filter(|part| !part.is_empty())
                 .map(|part| IoSlice::new(part))
                 .collect();
-            return write_all(sock, pace, &mut slices).await;
+            return write_all(sock, pace, &mut slices, more).await;
         };
         let pieces: Vec<&[u8]> = parts.iter().flat_map(|part| even(part)).collect();
         let header = |piece: &&[u8]| Header::new(Kind::Stdout, id, piece.len());
@@ -68,7 +71,7 @@ impl Wire {
             .flat_map(|((head, header), piece)| [&head[..], piece, header.pad()].map(IoSlice::new))
             .collect();
         slices.extend(end.iter().map(|end| IoSlice::new(end)));
-        write_all(sock, pace, &mut slices).await
+        write_all(sock, pace, &mut slices, false).await
     }
 
     /// Announces that `len` bytes of a long body follow at once, and says for how many of them that holds.

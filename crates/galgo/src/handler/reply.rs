@@ -2,7 +2,7 @@
 //!
 //! 1. read its head  2. document, redirect, or its own words (NPH)
 
-use std::task::Poll;
+use std::{pin::Pin, task::Poll};
 
 use galgo_proto::{
     Parsed,
@@ -49,6 +49,13 @@ pub(super) async fn wait_for<T>(
     if let Poll::Ready(found) = poll_once(place.as_mut()).await {
         return found;
     }
+    Box::pin(wait_long(request, place)).await
+}
+
+async fn wait_long<T>(
+    request: &mut Request<'_>,
+    mut place: Pin<&mut impl Future<Output = Result<T, Fault>>>,
+) -> Result<T, Fault> {
     let began = Instant::now();
     let found = loop {
         let input = &mut *request.input;
@@ -73,8 +80,8 @@ pub(super) fn may_repeat(head: &Head) -> bool {
 /// The client has left, or a clock has run out: the exchange is ended.
 pub(super) async fn heard(
     request: &mut Request<'_>,
-    mut exchange: Exchange,
-) -> Result<Option<Exchange>, Fault> {
+    mut exchange: Box<Exchange>,
+) -> Result<Option<Box<Exchange>>, Fault> {
     while exchange.may_be_stale() {
         match exchange.turn(request.input, request.body).await {
             Ok(Turn::HalfClosed) => request.probe(),

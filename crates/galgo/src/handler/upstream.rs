@@ -132,13 +132,14 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         };
         let exchange = match kept {
             Some(conn) => self.begin(conn, true, lease, length)?,
-            None => self.connect(lease, length).await?.with_file(file),
+            // Boxed, here and below: nearly every request finds a connection, and needs no room for making one.
+            None => Box::pin(self.connect(lease, length)).await?.with_file(file),
         };
         let exchange = match heard(self.request, exchange).await? {
             Some(exchange) => exchange,
             None => {
                 let lease = wait_for(self.request, self.upstream.lease(self.worker.index)).await?;
-                self.connect(lease, length).await?
+                Box::pin(self.connect(lease, length)).await?
             }
         };
         let answering = Answering {
@@ -149,7 +150,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             head: self.head,
             request: self.request,
         };
-        Ok((answering, Speaker::Exchange(Box::new(exchange))))
+        Ok((answering, Speaker::Exchange(exchange)))
     }
 
     /// The body is for who answers, and a local redirect's request has none, whatever the one before it had.
@@ -164,7 +165,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         match self.head.body {
             _ if self.bodiless() => Ok((None, None)),
             _ if wanted => {
-                let (file, length) = spool::spool(self.request).await?;
+                let (file, length) = Box::pin(spool::spool(self.request)).await?;
                 Ok((Some(file), Some(length)))
             }
             BodyLen::Length(n) => Ok((None, Some(n))),
@@ -178,7 +179,11 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     }
 
     /// Asks on a new connection.
-    async fn connect(&mut self, mut lease: Lease, length: Option<u64>) -> Result<Exchange, Fault> {
+    async fn connect(
+        &mut self,
+        mut lease: Lease,
+        length: Option<u64>,
+    ) -> Result<Box<Exchange>, Fault> {
         let connected = async { lease.connect().await.map_err(Unreachable::fault) };
         let conn = wait_for(self.request, connected).await?;
         self.begin(conn, false, lease, length)
@@ -190,7 +195,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         kept: bool,
         lease: Lease,
         length: Option<u64>,
-    ) -> Result<Exchange, Fault> {
+    ) -> Result<Box<Exchange>, Fault> {
         let options = &self.config.options;
         let begun = Begun {
             conn,

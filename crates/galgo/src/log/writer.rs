@@ -3,7 +3,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -12,6 +12,8 @@ use std::{
     },
     time::{Duration, Instant, SystemTime},
 };
+
+use rustix::{fs::OFlags, io::Errno, process::geteuid};
 
 use super::time;
 use crate::config::LogTo;
@@ -244,10 +246,48 @@ impl Output {
     }
 }
 
+/// Opens the end of a file. Root, which a server is while it starts, does not follow a link there that is not root's:
+/// whoever may write to the folder of a log could have any file of the system written to.
 fn append(path: &Path) -> io::Result<File> {
+    let follows = !geteuid().is_root() || path.symlink_metadata().is_ok_and(|m| m.uid() == 0);
+    let flags = match follows {
+        true => OFlags::empty(),
+        false => OFlags::NOFOLLOW,
+    };
     OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o640)
+        .custom_flags(flags.bits().cast_signed())
         .open(path)
+        .map_err(|e| match Errno::from_io_error(&e) {
+            Some(Errno::LOOP) => io::Error::other(format!(
+                "{} is a symbolic link that does not belong to root",
+                path.display()
+            )),
+            _ => e,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{lchown, symlink};
+
+    #[test]
+    fn root_follows_links_of_root_only() {
+        if !geteuid().is_root() {
+            eprintln!("skipped root_follows_links_of_root_only: it needs root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+        symlink(&file, &link).unwrap();
+        append(&link).unwrap().write_all(b"one\n").unwrap();
+        lchown(&link, Some(65534), None).unwrap();
+        let refused = append(&link).unwrap_err().to_string();
+        assert!(refused.contains("does not belong to root"), "{refused}");
+        append(&file).unwrap().write_all(b"two\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n");
+    }
 }

@@ -418,13 +418,29 @@ fn runnable(file: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Refusal> 
         ));
     }
     if !interpreted && stat.st_mode & 0o111 == 0 {
-        return forbidden(format!(
-            "{:?} is not executable: chmod +x {:?}",
-            file(),
-            file()
-        ));
+        let mend = instead(file().as_bytes()).unwrap_or_else(|| format!("chmod +x {:?}", file()));
+        return forbidden(format!("{:?} is not executable: {mend}", file()));
     }
     Ok(())
+}
+
+/// What to do with a file that is no program by itself, as its name tells; `None`: it may be meant as one.
+pub(crate) fn instead(file: &[u8]) -> Option<String> {
+    const PAGES: [&str; 14] = [
+        "html", "htm", "xhtml", "css", "js", "json", "txt", "pdf", "png", "jpg", "jpeg", "gif",
+        "svg", "ico",
+    ];
+    let dot = memchr::memrchr(b'.', file)?;
+    let ending = std::str::from_utf8(&file[dot + 1..])
+        .ok()?
+        .to_ascii_lowercase();
+    if ending == "php" {
+        return Some(
+            "name what runs it: \".php\" = \"/usr/bin/php-cgi\" under [interpreters]".into(),
+        );
+    }
+    let page = PAGES.contains(&ending.as_str());
+    page.then(|| "files that are sent as they are belong in a folder of files, as public/".into())
 }
 
 fn refusal(errno: Errno, file: &Path) -> Refusal {

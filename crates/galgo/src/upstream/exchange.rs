@@ -140,40 +140,41 @@ impl Exchange {
         role: fcgi::Role,
         keep: bool,
         put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
-    ) -> Result<Self, E> {
+    ) -> Result<Box<Self>, E> {
         let head = super::sending::fastcgi_head(role, keep, put)?;
         let wire = Wire::Fastcgi(reply::Reply::with_more(ID, begun.seat.more()));
         Ok(Self::new(begun, wire, Sending::fastcgi(head)))
     }
 
     /// Asks over SCGI: `head` is the netstring, and `body` stands behind it.
-    pub fn scgi(begun: Begun, head: Vec<u8>) -> Self {
+    pub fn scgi(begun: Begun, head: Vec<u8>) -> Box<Self> {
         Self::new(begun, Wire::Scgi, Sending::scgi(head))
     }
 
     /// The body of the request comes from a file.
     #[must_use]
-    pub fn with_file(mut self, file: Option<std::os::fd::OwnedFd>) -> Self {
+    pub fn with_file(mut self: Box<Self>, file: Option<std::os::fd::OwnedFd>) -> Box<Self> {
         self.sending.take_from(file);
         self
     }
 
     /// The request is passed on without its body.
     #[must_use]
-    pub fn without_body(mut self) -> Self {
+    pub fn without_body(mut self: Box<Self>) -> Box<Self> {
         self.sending.without_body();
         self
     }
 
     /// Whether an instance may finish when its client has gone.
     #[must_use]
-    pub fn run_to_completion(mut self, may: bool) -> Self {
+    pub fn run_to_completion(mut self: Box<Self>, may: bool) -> Box<Self> {
         self.run_to_completion = may;
         self
     }
 
-    fn new(begun: Begun, wire: Wire, sending: Sending) -> Self {
-        Self {
+    /// Boxed from the beginning: it is large, and passed from hand to hand.
+    fn new(begun: Begun, wire: Wire, sending: Sending) -> Box<Self> {
+        Box::new(Self {
             link: Some(Link {
                 conn: begun.conn,
                 seat: begun.seat,
@@ -195,7 +196,7 @@ impl Exchange {
             verdict: None,
             exit: None,
             run_to_completion: false,
-        }
+        })
     }
 
     /// The connection has turned out to lead to nobody: nothing of a response came on it. An instance that was
@@ -243,11 +244,13 @@ impl Exchange {
                 self.out.widen();
             }
             let raw = self.out.buffer();
-            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
+            let (sending, clocks) = (&mut self.sending, &mut self.clocks);
             let read = tokio::select! {
                 biased;
                 read = link.conn.read_later(raw) => read,
-                tended = tend => return tended.map(|()| Turn::HalfClosed),
+                tended = tend(sending, clocks, &link.conn, input, body) => {
+                    return tended.map(|()| Turn::HalfClosed);
+                }
             };
             self.clocks.moved();
             let before = self.out.len();

@@ -24,7 +24,12 @@ use super::{
     program::{Order, Program, Work},
     watch,
 };
-use crate::{log::Level, relay::stderr::escape, sock::register, worker::Worker};
+use crate::{
+    log::Level,
+    relay::stderr::escape,
+    sock::register,
+    worker::{Phase, Worker},
+};
 
 /// What a program says on standard error while it is loaded: this much goes to the log.
 const SAID: u64 = 4 << 10;
@@ -46,15 +51,23 @@ const SETTLED: Duration = Duration::from_millis(20);
 pub(super) fn start(worker: &Rc<Worker>, warm: &Arc<Warm>, program: &Arc<Program>, setup: Setup) {
     let (worker, warm, program) = (worker.clone(), warm.clone(), program.clone());
     tokio::task::spawn_local(async move {
-        loop {
-            match program.work(worker.site().config.templates.idle) {
-                Work::Load(order) => load(&worker, &warm, &program, &setup, &order).await,
-                Work::Wait(pause) => {
-                    // Woken early or not: `work` looks at everything again.
-                    let _ = tokio::time::timeout(pause, program.wake.notified()).await;
+        let mut phase = worker.server.phase.clone();
+        let keeps = async {
+            loop {
+                match program.work(worker.site().config.templates.idle) {
+                    Work::Load(order) => load(&worker, &warm, &program, &setup, &order).await,
+                    Work::Wait(pause) => {
+                        // Woken early or not: `work` looks at everything again.
+                        let _ = tokio::time::timeout(pause, program.wake.notified()).await;
+                    }
+                    Work::Over => return,
                 }
-                Work::Over => return,
             }
+        };
+        // A server that drains waits for its tasks.
+        tokio::select! {
+            () = keeps => {}
+            Ok(_) = phase.wait_for(|p| *p != Phase::Serving) => {}
         }
     });
 }

@@ -27,6 +27,9 @@ fn every_finding_has_its_line() {
     let open = site.path("cgi-bin/open");
     std::fs::set_permissions(open, std::fs::Permissions::from_mode(0o777)).unwrap();
     symlink("/bin/true", site.path("cgi-bin/link")).unwrap();
+    symlink("moved", site.path("cgi-bin/nothing")).unwrap();
+    symlink("me@here.1:2", site.path("cgi-bin/.#lock")).unwrap();
+    site.file("cgi-bin/page.php", "<?php");
     site.file("public/db.sqlite3", "");
     site.file("public/page.html", "");
     let done = site.galgo(&["check"]);
@@ -41,7 +44,18 @@ fn every_finding_has_its_line() {
             "install it",
         ),
         ("FAIL  cgi-bin/empty: the program is an empty file", ""),
-        ("note  cgi-bin/data.json: is not a program", "403"),
+        (
+            "note  cgi-bin/data.json: is not a program",
+            "403 (try: files that are sent",
+        ),
+        (
+            "note  cgi-bin/page.php: is not a program",
+            "(try: name what runs it: \".php\"",
+        ),
+        (
+            "FAIL  cgi-bin/nothing: the program is a symbolic link to moved",
+            "",
+        ),
         (
             "FAIL  cgi-bin/forgot.sh: the program is not executable",
             "chmod +x",
@@ -52,7 +66,7 @@ fn every_finding_has_its_line() {
         ),
         ("FAIL  cgi-bin/link: ", "leads out of the program folder"),
         ("warn  public/db.sqlite3: is named like a database", ""),
-        ("2 routes, 7 programs: 1 ok, 2 warnings, 5 would fail", ""),
+        ("2 routes, 8 programs: 1 ok, 2 warnings, 6 would fail", ""),
     ];
     for (begins, has) in lines {
         let fits = |l: &str| l.starts_with(begins) && l.contains(has);

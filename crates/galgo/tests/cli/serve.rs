@@ -1,7 +1,15 @@
 //! `galgo serve`: what it prints, and whom it shows causes to.
 
-use crate::scene::{Server, Site, ask, unix};
-use std::{io::Write, process::Command};
+use crate::scene::{GALGO, Server, Site, ask, assert_gone, unix};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::net::UnixStream,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 #[test]
 fn the_table_names_every_program_and_why_one_would_fail() {
@@ -195,4 +203,151 @@ fn colours_are_for_terminals_that_want_them() {
         check("1")
     );
     assert!(!site.galgo(&["check"]).out.contains('\x1b'));
+}
+
+/// Under script(1), which gives the server a terminal. What a program writes to it the operator would take for the
+/// server's, and what it pushes into it (TIOCSTI) the operator's shell for typed.
+#[test]
+fn programs_have_no_terminal() {
+    let site = Site::new();
+    let asks = "printf 'Content-Type: text/plain\\n\\n'; (: </dev/tty) 2>/dev/null && echo one || echo none";
+    site.sh("asks", asks);
+    let perl = "#!/usr/bin/perl\nprint \"Content-Type: text/plain\\n\\n\", open(my $t, '<', '/dev/tty') ? 'one' : 'none', \
+                getpgrp() == $$ ? ' leads' : '';\n";
+    site.program("perl", perl);
+    let rest = "[[route]]\npath = '/warm/'\ncgi = 'cgi-bin'\nstart = 'warm'\n";
+    let routes = format!("[[route]]\npath = '/cold/'\ncgi = 'cgi-bin'\nstart = 'cold'\n{rest}");
+    site.file("galgo.toml", &format!("listen = ['unix:socket']\n{routes}"));
+    // First as one of a session with a terminal, then as its leader.
+    for before in ["true; ", "exec "] {
+        let script = Command::new("script")
+            .args(["-q", "-c", &format!("{before}{GALGO} serve ."), "/dev/null"])
+            .current_dir(site.path(""))
+            .env("GALGO_TEST_WAIT_FOR_TEMPLATES", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let script = Terminal(script);
+        for (path, answer) in [
+            ("/cold/asks", "none"),
+            ("/cold/perl", "none leads"),
+            ("/warm/perl", "none leads"),
+        ] {
+            let page = ask(connect(&site.path("socket")), path, "");
+            assert!(
+                page.contains(&format!("\n{answer}")),
+                "{before}{path}: {page}"
+            );
+        }
+        drop(script);
+        // It ends with its terminal.
+        while site.path("socket").exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Gone when dropped, and the server with it.
+struct Terminal(std::process::Child);
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Once somebody listens there.
+fn connect(path: &Path) -> UnixStream {
+    loop {
+        match UnixStream::connect(path) {
+            Ok(stream) => {
+                let patience = Some(Duration::from_secs(30));
+                stream.set_read_timeout(patience).unwrap();
+                return stream;
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// Marks that it runs, by a file named after its process id, and answers once there is a file `go`.
+const DEAF: &str = "#!/usr/bin/perl\n$SIG{TERM} = 'IGNORE';\nopen(my $f, '>', \"../marks/$$\"); close $f;\n\
+                    select(undef, undef, undef, 0.01) until -e '../go';\nprint \"Content-Type: text/plain\\n\\ndone\";\n";
+
+/// A site with one program that may be started either way, and its server.
+fn deaf(workers: usize) -> (Site, Server) {
+    let site = Site::new();
+    site.program("deaf", DEAF);
+    fs::create_dir(site.path("marks")).unwrap();
+    let route = |start: &str| {
+        format!("[[route]]\npath = '/{start}/'\ncgi = 'cgi-bin'\nstart = '{start}'\n")
+    };
+    let top = format!("listen = ['127.0.0.1:0']\nworkers = {workers}\nshutdown_grace = '1h'\n");
+    let config = [top, route("cold"), route("warm")].concat();
+    site.file("galgo.toml", &config);
+    let mut command = site.command(&["serve"]);
+    command.env("GALGO_TEST_WAIT_FOR_TEMPLATES", "1");
+    let server = Server::start(command);
+    (site, server)
+}
+
+/// Asks for the program, and does not wait for the answer.
+fn asked(server: &Server, path: &str) -> TcpStream {
+    let mut to = server.tcp();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    to.write_all(head.as_bytes()).unwrap();
+    to.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    to
+}
+
+/// The process ids of `count` programs, once so many run.
+fn running(site: &Site, count: usize) -> Vec<i32> {
+    loop {
+        let marks = fs::read_dir(site.path("marks")).unwrap();
+        let pids = marks.map(|m| m.unwrap().file_name().to_string_lossy().parse().unwrap());
+        let pids: Vec<i32> = pids.collect();
+        if pids.len() == count {
+            return pids;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_takes_its_programs_with_it() {
+    let (site, mut server) = deaf(2);
+    let _clients = ["/cold/deaf", "/warm/deaf"].map(|path| asked(&server, path));
+    let pids = running(&site, 2);
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    pids.into_iter().for_each(assert_gone);
+}
+
+/// A template, and so its children, is a child of the thread that loaded it, and that may have nothing left to do
+/// while another still serves one of them.
+#[test]
+fn a_thread_that_has_drained_takes_nothing_with_it() {
+    let (site, mut server) = deaf(4);
+    let clients = ["/warm/deaf"; 3].map(|path| asked(&server, path));
+    running(&site, 3);
+    let pid = rustix::process::Pid::from_child(&server.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    // Refused: the event loops have begun to drain, and those without a request are done.
+    while TcpStream::connect(server.at.strip_prefix("http://").unwrap()).is_ok() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    site.file("go", "");
+    for mut client in clients {
+        let mut page = String::new();
+        client.read_to_string(&mut page).unwrap();
+        assert!(page.contains("\ndone"), "{page}");
+    }
+    // Nobody waits for who looks after the templates, nor for the grace.
+    let ended = (0..6000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        server.child.try_wait().unwrap()
+    });
+    assert!(ended.is_some_and(|status| status.success()));
 }

@@ -130,3 +130,92 @@ fn run_and_check_meet_the_permissions_of_the_configured_user() {
     site.file("galgo.toml", route);
     assert_eq!(site.galgo(&["check"]).code, 0);
 }
+
+/// A folder of programs that the configured user may not enter, list, or reach: said beforehand, and at the request.
+#[test]
+fn folders_that_are_closed_to_the_user_are_named_with_the_mend() {
+    use std::os::unix::fs::PermissionsExt;
+    if !is_root() {
+        eprintln!(
+            "skipped folders_that_are_closed_to_the_user_are_named_with_the_mend: it needs root"
+        );
+        return;
+    }
+    let site = Site::new();
+    site.sh("hello", "");
+    site.sh("sub/hello", "");
+    site.file(
+        "galgo.toml",
+        "user = 'nobody'\n[[route]]\npath = '/'\ncgi = 'cgi-bin'\n",
+    );
+    let mode = |name: &str, mode| {
+        fs::set_permissions(site.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let table = [
+        (
+            "cgi-bin",
+            0o700,
+            "FAIL",
+            "may not be entered by user 65534",
+            "a+x",
+        ),
+        (
+            "cgi-bin",
+            0o711,
+            "warn",
+            "cannot be looked through by user 65534",
+            "a+r",
+        ),
+        (
+            "cgi-bin/sub",
+            0o700,
+            "FAIL",
+            "may not be entered by user 65534",
+            "a+x",
+        ),
+        ("", 0o700, "FAIL", "may not be entered by user 65534", "a+x"),
+    ];
+    for (name, bits, verdict, what, mend) in table {
+        mode(name, bits);
+        // The file is read by root, before it becomes that user.
+        let done = site.galgo(&["check"]);
+        let folder = site.path(name);
+        let folder = folder.to_str().unwrap().trim_end_matches('/');
+        let want = format!("the folder {folder} {what} (try: chmod {mend} {folder})");
+        let fits = |l: &str| l.starts_with(verdict) && l.ends_with(&want);
+        assert!(done.out.lines().any(fits), "{want}\n{}", done.out);
+        assert_eq!(done.code, i32::from(verdict == "FAIL"), "{}", done.out);
+        if name.is_empty() {
+            let server = site.serve(&["-l", "127.0.0.1:0"]);
+            assert!(server.page("/hello").contains("502"));
+        }
+        mode(name, 0o755);
+    }
+}
+
+/// What this user cannot look into is not taken for empty.
+#[test]
+fn a_site_in_a_closed_folder_is_not_called_empty() {
+    use std::os::unix::fs::PermissionsExt;
+    if !is_root() {
+        eprintln!("skipped a_site_in_a_closed_folder_is_not_called_empty: it needs root");
+        return;
+    }
+    let site = Site::new();
+    site.sh("hello", "");
+    let folder = site.path("");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    let done = command
+        .args([GALGO, "check"])
+        .arg(&folder)
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&done.stdout);
+    assert!(
+        out.contains("cgi-bin may not be entered by this user"),
+        "{out}"
+    );
+    assert_eq!(done.status.code(), Some(1));
+}

@@ -79,7 +79,7 @@ fn a_wrong_command_line_is_2_and_says_the_right_one() {
             &["serve", "-l", "8080"],
             "write \"127.0.0.1:8080\" for this machine only",
         ),
-        (&["serve", "-l", "localhost:8080"], "write IP and port"),
+        (&["serve", "-l", "localhost:8080"], "is a name: write"),
         (&["run"], "<PROGRAM>"),
         (&["run", "cgi-bin/hello", "-H", "nonsense"], "'Name: value'"),
         (&["run", "cgi-bin/hello", "-H", "A: b\nC: d"], "one line"),

@@ -113,6 +113,14 @@ impl Chunked {
         }
     }
 
+    /// Bytes of data that a chunk size has announced and [`Chunked::step`] has not given yet.
+    pub fn announced(&self) -> u64 {
+        match self.state {
+            State::Data(left) => left,
+            _ => 0,
+        }
+    }
+
     /// Whether the body and its trailers have ended.
     pub fn is_end(&self) -> bool {
         self.state == State::End

@@ -2,7 +2,8 @@
 //!
 //! It runs in the server's memory, on its own stack, while all other threads run on; the one that
 //! started it is suspended (CLONE_VFORK) or runs on, too. So: raw system calls only, no allocation, no lock, nothing that could
-//! panic. No signal handler of the server can run here: CLONE_CLEAR_SIGHAND removed them all.
+//! panic. No signal handler of the server can run here: CLONE_CLEAR_SIGHAND removed them all, or every signal is
+//! blocked until they are reset.
 
 use super::signals;
 use crate::{error::Stage, raw::syscall};
@@ -33,7 +34,9 @@ pub(super) struct Context {
     /// The signal for when the server dies, and the server's process id.
     pub(super) orphaned: Option<(i32, i32)>,
     /// Signals to give their default disposition.
-    pub(super) ignored: u64,
+    pub(super) reset: u64,
+    /// A session of its own, and not a group alone: the server has a terminal.
+    pub(super) session: bool,
     /// The child's answer: 0, or stage and errno as `pack` puts them.
     pub(super) failure: AtomicU32,
 }
@@ -59,7 +62,7 @@ impl Context {
 ///
 /// # Safety
 /// `context` and all it points to must stay valid until the program is executed; to be called only
-/// on a stack of its own, by a child made with CLONE_VM, CLONE_FILES and CLONE_CLEAR_SIGHAND.
+/// on a stack of its own, by a child made with CLONE_VM, CLONE_FILES and CLONE_CLEAR_SIGHAND, or with every signal blocked.
 pub(super) unsafe extern "C" fn run(context: *const Context) -> ! {
     // SAFETY: valid by this function's contract; meanwhile the server writes to none of it.
     let context = unsafe { &*context };
@@ -76,9 +79,13 @@ pub(super) unsafe extern "C" fn run(context: *const Context) -> ! {
 fn become_program(c: &Context) -> Result<Infallible, (u32, i32)> {
     descriptors(c)?;
     // The group exists before the program does. A server that waits can signal it from the first moment.
-    call(LIMITS, libc::SYS_setpgid, [0, 0, 0, 0])?;
-    signals::reset(c.ignored);
-    signals::unblock();
+    let group = match c.session {
+        true => libc::SYS_setsid,
+        false => libc::SYS_setpgid,
+    };
+    call(LIMITS, group, [0, 0, 0, 0])?;
+    signals::reset(c.reset);
+    signals::set_mask(0);
     if let Some(mask) = c.umask {
         call(LIMITS, libc::SYS_umask, [mask as usize, 0, 0, 0])?;
     }

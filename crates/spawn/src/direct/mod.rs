@@ -2,6 +2,7 @@
 //! open descriptors: the child shares both (CLONE_VM, CLONE_FILES) until it executes the program. Whoever starts it
 //! waits for that (CLONE_VFORK), or does not and asks later: see [`flight`].
 
+mod birth;
 mod child_side;
 mod flight;
 mod signals;
@@ -11,13 +12,14 @@ mod stack;
 use crate::{
     Child, Launch, Limits, MORE_MAX, Stage, Start, StartError,
     env::{STRING_MAX, TooLong},
-    raw,
 };
+use birth::Birth;
 use child_side::Context;
 use flight::{Cargo, Flights};
 pub use flight::{Failed, Outcome};
 use rustix::{
-    io::fcntl_dupfd_cloexec,
+    fs::{Mode, OFlags, open},
+    io::{Errno, fcntl_dupfd_cloexec},
     process::{Resource, getrlimit},
 };
 use slots::{Slots, null};
@@ -25,15 +27,10 @@ use stack::Stack;
 use std::{
     ffi::{CString, c_char},
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
     ptr::{self, NonNull},
     sync::{Arc, atomic::AtomicU32},
 };
-
-/// `CLONE_CLEAR_SIGHAND`: Linux 5.5.
-const CLEAR_SIGHAND: u64 = 0x1_0000_0000;
-
-const FLAGS: u64 = (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD) as u64 | CLEAR_SIGHAND;
 
 /// Stacks, descriptor numbers, and what does not change from start to start.
 ///
@@ -46,7 +43,11 @@ pub struct Direct {
     flights: Flights,
     stack: Stack,
     slots: Slots,
-    ignored: u64,
+    birth: Birth,
+    /// Signals whose dispositions a child resets.
+    reset: u64,
+    /// Whether programs get sessions of their own, and not groups alone.
+    session: bool,
     umask: Option<u32>,
     /// What programs get when this process is gone.
     orphaned: Option<i32>,
@@ -72,11 +73,14 @@ impl Direct {
 
     fn with(flights: Flights, null: &Arc<OwnedFd>) -> io::Result<Self> {
         signals::keep_exited_children();
+        let birth = Birth::known();
         Ok(Self {
             flights,
             stack: Stack::new()?,
             slots: Slots::new(null)?,
-            ignored: signals::ignored(),
+            birth,
+            reset: birth.to_reset(signals::ignored()),
+            session: has_terminal(),
             umask: None,
             orphaned: None,
             most: arguments_max(),
@@ -90,7 +94,8 @@ impl Direct {
     }
 
     /// The signal that a program gets when the *thread* that started it has ended, however that came about, from the next
-    /// start on (PR_SET_PDEATHSIG, prctl(2)): for programs that stay, started by a thread that outlives them. None by default.
+    /// start on (PR_SET_PDEATHSIG, prctl(2)): for threads that outlive what they start. Children of a template have
+    /// it of their template. None by default.
     pub fn set_orphaned(&mut self, signal: Option<i32>) {
         self.orphaned = signal;
     }
@@ -120,7 +125,10 @@ impl Direct {
             .and_then(|()| {
                 // SAFETY: `context` and what it points to live until this returns, which CLONE_VFORK delays until
                 // the child has left this memory; `&mut self` makes the stack ours alone.
-                unsafe { clone(libc::CLONE_VFORK, &self.stack, ptr::null(), &context) }
+                unsafe {
+                    self.birth
+                        .child(libc::CLONE_VFORK, &self.stack, ptr::null(), &context)
+                }
             })
             .map(|(pidfd, pid)| Child::new(pidfd, pid));
         let cleared = self.slots.clear().map_err(StartError::descriptors);
@@ -166,7 +174,7 @@ impl Direct {
             let Cargo {
                 context, in_use, ..
             } = cargo.as_ref();
-            clone(
+            self.birth.child(
                 libc::CLONE_CHILD_CLEARTID,
                 &ground.stack,
                 in_use.as_ptr(),
@@ -216,7 +224,8 @@ impl Direct {
             orphaned: self
                 .orphaned
                 .map(|signal| (signal, rustix::process::getpid().as_raw_pid())),
-            ignored: self.ignored,
+            reset: self.reset,
+            session: self.session,
             failure: AtomicU32::new(0),
         }
     }
@@ -250,36 +259,13 @@ impl Direct {
     }
 }
 
-/// Runs `context` in a child: its pidfd and its number.
-///
-/// # Safety
-/// Until the child has left this memory, by `execve` or by its end, the stack must be its alone, and `context`, all that it
-/// points to and `cleared` must stay valid; nothing of it may be written to but by atomics. With CLONE_VFORK among the
-/// `flags` it has left when this returns, with CLONE_CHILD_CLEARTID when `*cleared` is 0.
-unsafe fn clone(
-    flags: libc::c_int,
-    stack: &Stack,
-    cleared: *const u32,
-    context: &Context,
-) -> Result<(OwnedFd, i32), StartError> {
-    let mut pidfd: RawFd = -1;
-    // exit_signal stays 0: a child that fails before `execve` is nobody's business but ours,
-    // neither of a SIGCHLD handler nor of a stray wait(2). `execve` itself makes it SIGCHLD;
-    // __WALL reaps both kinds.
-    // SAFETY: a struct of integers, for which 0 means "not used".
-    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = FLAGS | flags as u64;
-    args.pidfd = &raw mut pidfd as u64;
-    args.child_tid = cleared as u64;
-    (args.stack, args.stack_size) = stack.range();
-    // SAFETY: the flags hold CLONE_VM; `run` never returns; the rest is this function's contract.
-    let pid = unsafe { raw::clone3(&mut args, child_side::run, context) };
-    if pid < 0 {
-        return Err(StartError::errno(Stage::Clone, -pid as i32));
-    }
-    // SAFETY: CLONE_PIDFD stored a new descriptor there which nobody else knows.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok((pidfd, pid as i32))
+/// Whether this process has a controlling terminal. A program that had it, too, could write to it, and push letters into
+/// it (TIOCSTI, ioctl_tty(2)) that the operator's shell takes for typed, whatever user it runs as. In a session of its
+/// own it has none. Without a terminal a group does: with autogroups (sched(7)) the kernel makes more of a session.
+fn has_terminal() -> bool {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    // Whatever else is wrong with it, there may be one.
+    !matches!(open("/dev/tty", flags, Mode::empty()), Err(Errno::NXIO))
 }
 
 /// What `execve` takes as arguments.

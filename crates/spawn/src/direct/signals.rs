@@ -49,10 +49,21 @@ pub(super) fn reset(mut set: u64) {
     }
 }
 
-/// Unblocks every signal of this thread. Called in the child: raw calls only.
-pub(super) fn unblock() {
-    let none: u64 = 0;
-    let (how, set) = (libc::SIG_SETMASK as usize, &raw const none as usize);
-    // SAFETY: `none` outlives the call and has SET bytes.
-    unsafe { syscall(libc::SYS_rt_sigprocmask, [how, set, 0, SET, 0, 0]) };
+/// Blocks every signal of this thread; those that were blocked, as a set.
+pub(super) fn block() -> u64 {
+    mask(u64::MAX)
+}
+
+/// Blocks the signals of `set` in this thread and unblocks all others. Called in the child: raw calls only.
+pub(super) fn set_mask(set: u64) {
+    mask(set);
+}
+
+fn mask(new: u64) -> u64 {
+    let mut old: u64 = 0;
+    let (how, to) = (libc::SIG_SETMASK as usize, &raw mut old as usize);
+    let new = &raw const new as usize;
+    // SAFETY: both sets outlive the call and have SET bytes.
+    unsafe { syscall(libc::SYS_rt_sigprocmask, [how, new, to, SET, 0, 0]) };
+    old
 }

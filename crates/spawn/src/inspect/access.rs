@@ -21,18 +21,40 @@ fn absent(subject: Subject<'_>, path: &Path, error: &io::Error) -> Finding {
     }
     match error.kind() {
         io::ErrorKind::NotFound => subject.fails("does not exist", ""),
-        io::ErrorKind::PermissionDenied => {
-            let folder = path
-                .ancestors()
-                .skip(1)
-                .filter(|f| fs::metadata(f).is_ok())
-                .find(|f| accessat(CWD, *f, Access::EXEC_OK, AtFlags::EACCESS).is_err());
-            match folder {
-                Some(f) => subject.fails("is in a folder this user may not enter", chmod("+x", f)),
-                None => subject.fails(error, ""),
-            }
-        }
+        io::ErrorKind::PermissionDenied => match barred(path) {
+            Some(f) => subject.fails("is in a folder this user may not enter", chmod("+x", f)),
+            None => subject.fails(error, ""),
+        },
         _ => subject.fails(error, ""),
+    }
+}
+
+fn may(path: &Path, access: Access) -> bool {
+    accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
+}
+
+/// The nearest folder on the way to `path` that this process may not enter.
+fn barred(path: &Path) -> Option<&Path> {
+    let mut above = path.ancestors().skip(1);
+    above.find(|f| fs::metadata(f).is_ok() && !may(f, Access::EXEC_OK))
+}
+
+/// See [`super::closed`].
+pub(super) fn closed(folder: &Path) -> Option<Finding> {
+    let user = crate::identity::effective_uid();
+    let says = |folder: &Path, what: &str, mend, fails| Finding {
+        says: format!("the folder {} {what} user {user}", folder.display()),
+        mend: chmod(mend, folder),
+        fails,
+    };
+    let enter = |folder| says(folder, "may not be entered by", "a+x", true);
+    match fs::metadata(folder) {
+        Err(_) => barred(folder).map(enter),
+        Ok(_) if !may(folder, Access::EXEC_OK) => Some(enter(folder)),
+        Ok(_) if !may(folder, Access::READ_OK) => {
+            Some(says(folder, "cannot be looked through by", "a+r", false))
+        }
+        Ok(_) => None,
     }
 }
 
@@ -41,16 +63,14 @@ pub(super) fn executable(subject: Subject<'_>, path: &Path, mode: u32) -> Result
     if mode & 0o111 == 0 {
         return Err(subject.fails("is not executable", chmod("+x", path)));
     }
-    match accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS) {
-        Ok(()) => Ok(()),
-        Err(_) => Err(subject.fails(
-            format!(
-                "is not executable for user {}",
-                crate::identity::effective_uid()
-            ),
-            chmod("+x", path),
-        )),
+    if may(path, Access::EXEC_OK) {
+        return Ok(());
     }
+    let user = crate::identity::effective_uid();
+    Err(subject.fails(
+        format!("is not executable for user {user}"),
+        chmod("+x", path),
+    ))
 }
 
 /// Who else could put another program in this one's place: everybody who may write the file or any

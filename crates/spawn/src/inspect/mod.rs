@@ -72,9 +72,19 @@ pub fn check_source(path: &Path) -> Vec<Finding> {
     all
 }
 
+/// Why this process may not enter or look through a folder of programs; `None`: it may do both.
+pub fn closed(folder: &Path) -> Option<Finding> {
+    access::closed(folder)
+}
+
 /// Why the program at `path` did not start, in words its author can act on. Looks at the file as it
 /// is now, which may be a moment too late; then the system's own words have to do.
 pub fn diagnose(path: &Path, path_env: &str, error: &StartError) -> String {
+    if error.stage == Stage::Chdir
+        && let Some(finding) = path.parent().and_then(closed).filter(|f| f.fails)
+    {
+        return finding.to_string();
+    }
     if error.stage != Stage::Exec {
         return error.to_string();
     }

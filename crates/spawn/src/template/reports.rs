@@ -11,6 +11,10 @@ use std::{
 /// A program made of more than this, in bytes of file names, is not kept in memory.
 const MOST: usize = 4 << 20;
 
+/// A message counts for so much at least, bytes: one that sends nothing but small ones would keep an event loop, which
+/// reads until there is none.
+const EACH: usize = 1 << 10;
+
 /// A template that has stopped.
 #[derive(Debug, Default)]
 pub struct Loaded {
@@ -40,7 +44,7 @@ impl Reports {
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(e) => return Err(e.into()),
             };
-            self.size += length;
+            self.size += length.max(EACH);
             if self.size > MOST {
                 return Err(io::Error::other(
                     "it names more files than a program is made of",
@@ -64,5 +68,25 @@ impl Reports {
 
     pub(super) fn take(&mut self) -> Loaded {
         std::mem::take(&mut self.loaded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+
+    #[test]
+    fn a_template_that_never_stops_telling_is_heard_out_for_a_while_only() {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, theirs) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let mut reports = Reports::default();
+        let mut told = 0;
+        while reports.read(&ours).is_ok() {
+            told += 1;
+            assert!(told <= MOST / EACH + 1, "it is still heard");
+            send(&theirs, b"F", SendFlags::empty()).unwrap();
+        }
+        assert_eq!(told, MOST / EACH + 1);
     }
 }

@@ -29,6 +29,14 @@ const BAD: &[(&str, &str)] = &[
         "1:10: string values must be quoted, expected literal string",
     ),
     (
+        "[route]\npath = \"/\"",
+        "1:1: route: found a table, expected a list: [ … ], or [[…]] in front of each table",
+    ),
+    (
+        "umask = 022",
+        "1:9: no number begins with 0: write it in quotes",
+    ),
+    (
         "listen = \"127.0.0.1:80\"",
         "1:10: listen: found string \"127.0.0.1:80\", expected a list: [ … ]",
     ),
@@ -191,7 +199,15 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nfastcgi = \"localhost:9000\"",
-        "3:11: fastcgi: \"localhost:9000\" is not an address: write IP and port (\"127.0.0.1:8080\", \"[::1]:8080\") or \"unix:/path\", with \"proxy+\" in front where a PROXY header comes first, \"fastcgi+\" or \"scgi+\" where a web server passes requests on",
+        "3:11: fastcgi: \"localhost:9000\" is a name: write \"127.0.0.1:9000\" or \"[::1]:9000\"",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfastcgi = \"/run/php.sock\"",
+        "3:11: fastcgi: \"/run/php.sock\" is a path: write \"unix:/run/php.sock\" for a socket",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfastcgi = \"fastcgi:127.0.0.1:9000\"",
+        "3:11: fastcgi: \"fastcgi:127.0.0.1:9000\" is not an address: write IP and port (\"127.0.0.1:8080\", \"[::1]:8080\") or \"unix:/path\"",
     ),
     (
         "[[route]]\npath = \"/\"\nfastcgi = \"unix:a\"\nmemory = \"1G\"",

@@ -49,7 +49,7 @@ impl Run<'_, '_, '_> {
         &mut self,
         mut file: Option<(OwnedFd, u64)>,
         code: wasm::Code,
-    ) -> Result<Exchange, Fault> {
+    ) -> Result<Box<Exchange>, Fault> {
         let repeats = reply::may_repeat(self.head) && self.head.body.is_empty();
         let mut tries = if repeats { TRIES } else { 0 };
         loop {
@@ -69,7 +69,7 @@ impl Run<'_, '_, '_> {
         code: wasm::Code,
         permit: Permit,
         again: bool,
-    ) -> Result<Exchange, Fault> {
+    ) -> Result<Box<Exchange>, Fault> {
         let began = Instant::now();
         let length = self.length(file.as_ref());
         let options = &self.cgi.options;

@@ -61,7 +61,7 @@ pub async fn answer(
     };
     let module = run.module().await?;
     let speaker = match module {
-        Some(code) => Speaker::Exchange(Box::new(run.instance(file, code).await?)),
+        Some(code) => Speaker::Exchange(run.instance(file, code).await?),
         None => {
             let permit = run.place().await?;
             Speaker::Program(Box::new(run.start(file, permit).await?))

@@ -54,7 +54,7 @@ impl Exchange {
 
     /// The response was sent on, and was one: the connection may serve another request. `done` is told how an
     /// instance ended.
-    pub fn finish(mut self, done: impl FnOnce(Option<Exit>) + 'static) {
+    pub fn finish(mut self: Box<Self>, done: impl FnOnce(Option<Exit>) + 'static) {
         if let Some(link) = self.good.take() {
             link.seat.give_back(link.conn);
             return done(self.exit);
@@ -64,14 +64,14 @@ impl Exchange {
     }
 
     /// Gives the request up: the application is told, and the connection closed.
-    pub fn abandon(self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
+    pub fn abandon(self: Box<Self>, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
         let finishes = client_left && self.run_to_completion;
         let patience = self.clocks.patience(finishes, Duration::ZERO);
         self.leave(patience, done);
     }
 
     /// Nobody wants what still comes. An instance has `patience` to end by itself, in the background.
-    fn leave(mut self, patience: Duration, done: impl FnOnce(Option<Exit>) + 'static) {
+    fn leave(mut self: Box<Self>, patience: Duration, done: impl FnOnce(Option<Exit>) + 'static) {
         let Some(link) = &self.link else {
             return done(self.exit);
         };

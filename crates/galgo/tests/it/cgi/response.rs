@@ -15,6 +15,8 @@ list![
     s6_3_4_unknown_fields_are_passed_on,
     s6_3_5_x_cgi_fields_are_removed,
     fields_about_the_connection_are_removed,
+    fields_that_the_server_adds_are_there_once,
+    s8_6_no_length_of_a_204_and_the_stored_one_of_a_304,
     s5_nph_output_is_not_touched,
     s5_nph_without_output_is_a_502,
     framing_content_length_of_the_program,
@@ -185,6 +187,29 @@ fn fields_about_the_connection_are_removed() {
     for name in ["connection", "keep-alive", "upgrade", "trailer"] {
         assert_eq!(reply.field(name), None, "{}", reply.head);
     }
+}
+
+/// RFC 9110, 6.6.1 and 10.2.4: whose they are does not matter, that there is one does.
+fn fields_that_the_server_adds_are_there_once() {
+    let date = "Sat, 01 Jan 2000 00:00:00 GMT";
+    let reply = printed(format!(
+        "Content-Type: text/plain\nDate: {date}\nserver: mine\n\nbody"
+    ));
+    assert_eq!(reply.fields("date"), [date]);
+    assert_eq!(reply.fields("server"), ["mine"]);
+}
+
+/// RFC 9110, 8.6.
+fn s8_6_no_length_of_a_204_and_the_stored_one_of_a_304() {
+    let reply = printed("Status: 204\nContent-Length: 4\n\nbody");
+    assert_eq!((reply.status, reply.field("content-length")), (204, None));
+    assert_eq!(reply.field("transfer-encoding"), None);
+    let reply = printed("Status: 304\nETag: \"x\"\nContent-Length: 7\n\n");
+    assert_eq!(
+        (reply.status, reply.field("content-length")),
+        (304, Some("7"))
+    );
+    assert_eq!(reply.body, b"");
 }
 
 fn s5_nph_output_is_not_touched() {

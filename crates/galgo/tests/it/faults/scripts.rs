@@ -248,6 +248,37 @@ fn heads() -> Vec<Row> {
             "Content-Length: +4\nContent-Type: text/plain\n",
             "not a length",
         ),
+        bad(
+            "content_length_empty",
+            "Content-Length:\nContent-Type: text/plain\n",
+            "not a length",
+        ),
+        bad(
+            "two_content_lengths",
+            "Content-Length: 4\nContent-Length: 4\nContent-Type: text/plain\n",
+            "repeats",
+        ),
+        bad("location_without_a_value", "Location:\n", "no value"),
+        bad(
+            "content_type_without_a_value",
+            "Content-Type:\n",
+            "no value",
+        ),
+        bad(
+            "control_character_in_a_reason",
+            "Status: 404 \u{1b}[31m\nContent-Type: text/plain\n",
+            "control character",
+        ),
+        bad(
+            "lines_end_with_cr",
+            "Content-Type: text/plain\r\r",
+            "carriage return",
+        ),
+        bad(
+            "byte_order_mark",
+            "\u{feff}Content-Type: text/plain\n",
+            "byte order mark",
+        ),
         fine("lines_end_with_lf", TYPE),
         fine("lines_end_with_crlf", "Content-Type: text/plain\r\n\r"),
         row(

@@ -18,6 +18,10 @@ fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
         ("2^63", "9223372036854775808"),
         ("2^64", "18446744073709551616"),
         ("fraction", "5.0"),
+        ("more than 20 digits", "000000000000000000005"),
+        ("semicolon", "5;"),
+        ("NUL", "5\0"),
+        ("digits of Unicode", "\u{665}"),
     ];
     for (name, value) in lengths {
         let request = post(&format!("Content-Length: {value}\r\n")) + "hello";
@@ -32,6 +36,11 @@ fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
         ("identity", "identity", 501),
         ("no coding", "", 400),
         ("quoted", "\"chunked\"", 400),
+        ("empty element first", ", chunked", 400),
+        ("empty element last", "chunked,", 400),
+        ("chunked before identity", "chunked, identity", 400),
+        ("vertical tab behind", "chunked\u{b}", 400),
+        ("other name", "xchunked", 501),
         ("vertical tab", "\u{b}chunked", 400),
     ];
     for (name, value, status) in codings {
@@ -58,7 +67,22 @@ fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
         ),
         ("chunk, LF", "5\r\nhello\n0\r\n\r\n".into()),
         ("last chunk, LF", "0\n\n".into()),
+        (
+            "size with a sign of digits",
+            "0_5\r\nhello\r\n0\r\n\r\n".into(),
+        ),
+        ("last chunk signed", "5\r\nhello\r\n-0\r\n\r\n".into()),
+        ("chunk, CR CR LF", "5\r\nhello\r\r\n0\r\n\r\n".into()),
         ("extension, LF", "5;a=b\nhello\r\n0\r\n\r\n".into()),
+        ("extension, CR", "5;a\rb\r\nhello\r\n0\r\n\r\n".into()),
+        (
+            "CRLF in a quoted extension",
+            "5;a=\"\r\n\"\r\nhello\r\n0\r\n\r\n".into(),
+        ),
+        (
+            "extensions too many",
+            format!("{}0\r\n\r\n", "1;aaaaaaaaaaaa\r\nx\r\n".repeat(5000)),
+        ),
         ("extension with NUL", "5;a\0\r\nhello\r\n0\r\n\r\n".into()),
         (
             "extension too long",
@@ -66,6 +90,16 @@ fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
         ),
         ("trailer without a colon", "0\r\nnonsense\r\n\r\n".into()),
         ("trailer, obs-fold", "0\r\nX: a\r\n b\r\n\r\n".into()),
+        (
+            "trailer, space before the colon",
+            "0\r\nX : a\r\n\r\n".into(),
+        ),
+        ("trailer, fold first", "0\r\n X: a\r\n\r\n".into()),
+        ("trailer, NUL", "0\r\nX: a\0\r\n\r\n".into()),
+        (
+            "trailers too many",
+            format!("0\r\n{}\r\n", "X: a\r\n".repeat(5000)),
+        ),
         ("trailer, LF", "0\r\nX: a\n\r\n".into()),
         (
             "trailers too large",

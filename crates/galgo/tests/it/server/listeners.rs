@@ -177,6 +177,7 @@ fn the_proxy_protocol_is_required_where_asked_for() {
         client.try_send(&garbage);
         assert!(client.is_over(), "{garbage:?}");
     }
+    server.says("the connection was closed: not a PROXY protocol version 2 header");
     let mut client = Client::connect(proxied);
     client.send([&four[..], &four[..], ENV.as_bytes()].concat());
     assert_eq!(client.reply().status, 400);
