@@ -124,19 +124,6 @@ impl Listener {
         })
     }
 
-    /// The same listener for another event loop.
-    ///
-    /// # Errors
-    /// Whatever the system says.
-    pub fn shared(&self) -> io::Result<Self> {
-        Ok(Self {
-            fd: self.fd.try_clone()?,
-            asked: self.asked.clone(),
-            listen: self.listen.clone(),
-            file: None,
-        })
-    }
-
     /// The same address for another event loop: with a queue of its own where the kernel can (SO_REUSEPORT), so
     /// that a connection wakes one of them and not all.
     ///
@@ -310,12 +297,6 @@ async fn accept(
     speaks: Rc<Cell<Speaks>>,
     closed: oneshot::Receiver<()>,
 ) {
-    let accepts = async {
-        match worker.index < worker.server.accepting {
-            true => accept_all(&worker, &listener, &speaks).await,
-            false => help(&worker, &listener, &speaks).await,
-        }
-    };
     tokio::select! {
         biased;
         closed = closed => {
@@ -325,19 +306,7 @@ async fn accept(
                 placed(&worker, &listener, &speaks, come);
             }
         }
-        Err(e) = accepts => failed(&worker, &e),
-    }
-}
-
-/// As [`accept_all`], but only while the worker that the listener is shared with starts programs: a
-/// connection wakes everybody who watches.
-async fn help(worker: &Rc<Worker>, listener: &Listener, speaks: &Cell<Speaks>) -> io::Result<()> {
-    loop {
-        worker.help.begins().await;
-        tokio::select! {
-            done = accept_all(worker, listener, speaks) => return done,
-            () = worker.help.ends() => {}
-        }
+        Err(e) = accept_all(&worker, &listener, &speaks) => failed(&worker, &e),
     }
 }
 
@@ -419,7 +388,6 @@ pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedRec
         match accepted {
             Some(Handed::Connection(accepted)) => conn::start(worker.clone(), accepted),
             Some(Handed::Site(load)) => open.load(&worker, load),
-            Some(Handed::Help) => worker.help.ask(),
             Some(Handed::Shed(since)) => worker.idle.shed_oldest(since),
             None => return,
         }

@@ -23,7 +23,6 @@ pub use limits::loopback;
 pub use sockets::Bound;
 
 use crate::{
-    balance,
     config::{self, Config},
     listen,
     log::{Level, Logs},
@@ -115,15 +114,10 @@ impl Ready {
         limits::allowed(&config)?;
         limits::raise_descriptors();
         // Early, while descriptor numbers are low: see `Direct`.
-        let spawners = (0..config.workers)
-            .map(|_| spawner(&config))
-            .collect::<io::Result<_>>();
-        let preparing = |e: io::Error| format!("preparing to start programs: {e}");
-        let mut spawners: Vec<Direct> = spawners.map_err(preparing)?;
+        let mut spawners = Direct::several(config.workers)
+            .map_err(|e| format!("preparing to start programs: {e}"))?;
+        spawners.iter_mut().for_each(|one| settle(one, &config));
         let workers = spawner(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
-        // After those of all: a start that is waited for copies as little as without these.
-        let reserved: io::Result<()> = spawners.iter_mut().try_for_each(Direct::reserve);
-        reserved.map_err(preparing)?;
         // Before the server becomes a user that may not bind these ports.
         let new = New::bind(&config, &[])?;
         let logs = Logs::open(&config.log).map_err(|e| format!("cannot open a log: {e}"))?;
@@ -203,10 +197,14 @@ impl Ready {
 /// What starts the programs of one worker.
 pub(crate) fn spawner(config: &Config) -> io::Result<Direct> {
     let mut direct = Direct::new()?;
-    direct.set_umask(Some(config.umask));
-    // A server that is killed ends nothing any more, and nobody would ever read what its programs have to say.
-    direct.set_orphaned(Some(rustix::process::Signal::KILL.as_raw()));
+    settle(&mut direct, config);
     Ok(direct)
+}
+
+fn settle(spawner: &mut Direct, config: &Config) {
+    spawner.set_umask(Some(config.umask));
+    // A server that is killed ends nothing any more, and nobody would ever read what its programs have to say.
+    spawner.set_orphaned(Some(rustix::process::Signal::KILL.as_raw()));
 }
 
 /// What a worker's thread is given.

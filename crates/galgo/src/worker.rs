@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::{
-    balance::{self, Help, Load as Connections},
+    balance::Load as Connections,
     config::LogFormat,
     handler::files,
     id::Ids,
@@ -40,8 +40,6 @@ pub struct Server {
     pub warm: Arc<Warm>,
     /// Connections of each worker, and the way to hand it another.
     pub peers: Vec<Peer>,
-    /// How many of them accept connections, the first ones.
-    pub accepting: usize,
     /// Whether the server is still taking requests.
     pub phase: watch::Receiver<Phase>,
 }
@@ -64,8 +62,6 @@ pub enum Handed {
     Site(Load),
     /// A connection to serve.
     Connection(Accepted),
-    /// The worker whose listeners it shares starts programs.
-    Help,
     /// Another connection needs room: the one that has been idle since then must close.
     Shed(u64),
 }
@@ -111,7 +107,6 @@ impl Server {
         Self {
             logs,
             warm: Arc::new(Warm::new(site.config.templates.wait)),
-            accepting: balance::accepting(peers.len()),
             peers,
             phase,
         }
@@ -155,8 +150,6 @@ pub struct Worker {
     pub ids: Ids,
     /// Connections waiting for a request.
     pub idle: Idle,
-    /// Whether it helps to accept.
-    pub help: Help,
     /// Connections on which a request was refused for want of capacity.
     pub refused: Refused,
     /// /dev/null, the standard input of programs that get no body.
@@ -195,7 +188,6 @@ impl Worker {
             spawner: RefCell::new(spawner),
             ids: Ids::new(),
             idle,
-            help: Help::default(),
             refused: Refused::default(),
             date: RefCell::new((0, "".into())),
             busy: Cell::new(0),
@@ -336,16 +328,9 @@ async fn keep(worker: Rc<Worker>) {
             }
         }
     };
-    let help = async {
-        match worker.server.peers.get(worker.index) {
-            Some(own) => worker.help.run(&own.load).await,
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
         () = ends => {}
         () = tick::run() => {}
-        () = help => {}
         () = files::close_open() => {}
         () = expire => {}
     }

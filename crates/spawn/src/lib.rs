@@ -113,9 +113,10 @@ pub enum Spawner {
 impl Spawner {
     /// A spawner that starts programs from this process, with or without waiting.
     pub fn direct() -> io::Result<Self> {
-        let mut direct = Direct::new()?;
-        direct.reserve()?;
-        Ok(Self::Direct(direct))
+        let direct = Direct::several(1)?.pop();
+        direct
+            .map(Self::Direct)
+            .ok_or_else(|| io::ErrorKind::Other.into())
     }
 
     /// The file mode creation mask of programs, from the next start on.

@@ -15,7 +15,7 @@ use super::{
 const RUNNING: usize = 8;
 
 /// Processors this process may use.
-pub(crate) fn cores() -> usize {
+fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 

@@ -32,7 +32,6 @@ mod userdir;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-pub(crate) use defaults::cores;
 pub use error::ConfigError;
 pub use folder::Folder;
 pub use identity::{Identity, identity};

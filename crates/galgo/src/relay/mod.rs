@@ -7,4 +7,4 @@ pub mod process;
 pub mod program;
 pub mod speaker;
 pub mod stderr;
-mod tend;
+pub mod tend;

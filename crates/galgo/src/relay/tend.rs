@@ -75,13 +75,16 @@ async fn more(
     Ok(Fed::Moved)
 }
 
-enum Fed {
+/// What became of the request body.
+pub(crate) enum Fed {
+    /// A piece of it moved on.
     Moved,
+    /// The client has shut down its sending side.
     HalfClosed,
 }
 
 /// Moves a piece of the request body to standard input; without one to move, watches the client.
-async fn feed(
+pub(crate) async fn feed(
     stdin: &mut Option<Sock>,
     input: &mut Input,
     body: &mut RequestBody,

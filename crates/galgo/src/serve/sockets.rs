@@ -2,7 +2,6 @@
 
 use std::io;
 
-use super::balance;
 use crate::{
     config::{Address, Config, Listen},
     listen::{Listener, SocketFile},
@@ -60,26 +59,12 @@ impl New {
                 first.push(listener);
             }
         }
-        let accepting = balance::accepting(config.workers);
+        let others: io::Result<Vec<_>> = (1..config.workers)
+            .map(|_| first.iter().map(Listener::another).collect())
+            .collect();
+        new.queues = others.map_err(|e| format!("cannot listen once for each event loop: {e}"))?;
         new.queues.push(first);
-        new.multiply(accepting, config.workers)
-            .map_err(|e| format!("cannot listen once for each event loop: {e}"))?;
         Ok(new)
-    }
-
-    /// The first workers accept, each from its own; the others share those of one, to help it.
-    fn multiply(&mut self, accepting: usize, workers: usize) -> io::Result<()> {
-        for worker in 1..workers {
-            let queue: io::Result<_> = match worker < accepting {
-                true => self.queues[0].iter().map(Listener::another).collect(),
-                false => {
-                    let helped = &self.queues[worker % accepting];
-                    helped.iter().map(Listener::shared).collect()
-                }
-            };
-            self.queues.push(queue?);
-        }
-        Ok(())
     }
 
     /// What is bound, and the listeners of each worker.

@@ -4,18 +4,18 @@
 //! frame of the server. The kernel says when it may be used again: it clears a word of it (CLONE_CHILD_CLEARTID) as
 //! the child leaves this memory, by `execve` or by its end. The program has its descriptors by then.
 
-use super::{
-    child_side::Context,
-    slots::{Slots, null},
-    stack::Stack,
-};
+use super::{child_side::Context, slots::Slots, stack::Stack};
 use crate::{Launch, StartError};
 use std::{
     collections::VecDeque,
     ffi::c_char,
     io, mem,
+    os::fd::OwnedFd,
     ptr::NonNull,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 /// Starts that one thread can have under way. Each has three descriptors below all others, which every child copies.
@@ -103,24 +103,24 @@ impl Flight {
 }
 
 impl Flights {
-    /// Room for [`MOST`]; by default there is none.
-    pub(super) fn new() -> io::Result<Self> {
-        let null = null()?;
-        let ground = |_| {
-            let (stack, slots) = (Stack::new()?, Slots::new(&null)?);
-            Ok(Ground { stack, slots })
-        };
-        let mut flights = Self::default();
-        flights.free = (0..MOST).map(ground).collect::<io::Result<_>>()?;
-        // The last is taken first: the lowest numbers, below which there is least to copy.
-        flights.free.reverse();
-        Ok(flights)
+    /// For so many threads, with room for [`MOST`] each; by default there is none.
+    pub(super) fn several(threads: usize, null: &Arc<OwnedFd>) -> io::Result<Vec<Self>> {
+        let mut all: Vec<Self> = (0..threads).map(|_| Self::default()).collect();
+        for _ in 0..MOST {
+            for own in &mut all {
+                let (stack, slots) = (Stack::new()?, Slots::new(null)?);
+                own.free.push(Ground { stack, slots });
+            }
+        }
+        Ok(all)
     }
 
-    /// Ground for another start, where there is any.
+    /// Ground for another start, where there is any: that with the lowest numbers, below which there is least to copy.
     pub(super) fn ground(&mut self) -> Option<Ground> {
         self.land();
-        self.free.pop()
+        let number = |at: &usize| self.free[*at].slots.numbers();
+        let lowest = (0..self.free.len()).min_by_key(number)?;
+        Some(self.free.swap_remove(lowest))
     }
 
     /// Gives back ground that no child has used.
@@ -180,5 +180,27 @@ impl Drop for Flights {
         self.land();
         // Who is still under way uses its stack and its cargo: both stay for as long as this process does.
         mem::forget(mem::take(&mut self.under_way));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::{super::slots::null, *};
+
+    #[test]
+    fn the_lowest_numbers_that_are_free_are_used() {
+        let mut all = Flights::several(2, &null().unwrap()).unwrap();
+        let own = &mut all[0];
+        let mut grounds: Vec<_> = std::iter::from_fn(|| own.ground()).collect();
+        assert_eq!(grounds.len(), MOST);
+        let numbers: Vec<_> = grounds.iter().map(|g| g.slots.numbers()).collect();
+        assert!(numbers.is_sorted());
+        for at in [2, 0, 1] {
+            own.give_back(grounds.remove(at.min(grounds.len() - 1)));
+        }
+        let lowest = own.ground().unwrap().slots.numbers();
+        assert_eq!(lowest, numbers[0]);
     }
 }

@@ -29,14 +29,14 @@ use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
     ptr::{self, NonNull},
-    sync::atomic::AtomicU32,
+    sync::{Arc, atomic::AtomicU32},
 };
 
-/// A stack, three descriptor numbers, and what does not change from start to start.
+/// Stacks, descriptor numbers, and what does not change from start to start.
 ///
 /// Make one for each thread that starts programs, after the server's signal dispositions are
-/// settled and before it opens many descriptors: the low part of the descriptor table, up to this
-/// spawner's own three numbers, is what each start copies. Later is slower, not wrong.
+/// settled and before it opens many descriptors: the low part of the descriptor table, up to the
+/// numbers that a start uses, is what it copies. Later is slower, not wrong.
 #[derive(Debug)]
 pub struct Direct {
     /// Starts that nobody waits for.
@@ -56,15 +56,28 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// Reserves what starts need: four descriptors and a small mapping. Where the process discards
-    /// the exit status of its children (SIGCHLD ignored by whoever started it) that is undone.
+    /// Reserves what starts need that are waited for, as all are then: four descriptors and a small mapping. Where the
+    /// process discards the exit status of its children (SIGCHLD ignored by whoever started it) that is undone.
     pub fn new() -> io::Result<Self> {
+        Self::with(Flights::default(), &null()?)
+    }
+
+    /// One for each of so many threads, with what four starts need that nobody waits for: 15 descriptors each, and small
+    /// mappings. The first start of each has lower numbers than the second of any.
+    pub fn several(threads: usize) -> io::Result<Vec<Self>> {
+        let null = null()?;
+        let flights = Flights::several(threads, &null)?;
+        let with = |flights| Self::with(flights, &null);
+        flights.into_iter().map(with).collect()
+    }
+
+    fn with(flights: Flights, null: &Arc<OwnedFd>) -> io::Result<Self> {
         signals::keep_exited_children();
         let birth = Birth::known();
         Ok(Self {
-            flights: Flights::default(),
+            flights,
             stack: Stack::new()?,
-            slots: Slots::new(&null()?)?,
+            slots: Slots::new(null)?,
             birth,
             reset: birth.to_reset(signals::ignored()),
             session: has_terminal(),
@@ -72,13 +85,6 @@ impl Direct {
             orphaned: None,
             most: arguments_max(),
         })
-    }
-
-    /// Reserves what starts need that nobody waits for: thirteen descriptors and four small mappings. Without it
-    /// [`launch`](Self::launch) waits. To be called as early as [`new`](Self::new).
-    pub fn reserve(&mut self) -> io::Result<()> {
-        self.flights = Flights::new()?;
-        Ok(())
     }
 
     /// The file mode creation mask of programs, from the next start on; `None`, the default, is the

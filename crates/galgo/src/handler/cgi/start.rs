@@ -12,16 +12,16 @@ use tokio::time::Instant;
 use super::{
     super::variables::{self, Known},
     Run,
-    pipes::Pipes,
+    pipes::{Ends, Pipes},
 };
 use crate::{
     admission::Permit,
     config::StartMode,
-    conn::input::watch_unread,
     fault::Fault,
     relay::{
         clock::Clocks,
         program::{Program, Started},
+        tend::{Fed, feed},
     },
     tick,
     warm::{self, Born, Setup},
@@ -31,6 +31,22 @@ use crate::{
 /// this far apart.
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
+
+/// A process that answers the request.
+struct Running {
+    child: Child,
+    /// The template it was forked from; `None` where it was executed.
+    born: Option<Born>,
+    /// Why the request must end before it is answered: the process ends as all do, it has begun.
+    fault: Option<Fault>,
+}
+
+/// What has become of a start.
+enum Begun {
+    /// The program runs; what went wrong meanwhile.
+    Runs(Option<Fault>),
+    Failed(Box<Failed>),
+}
 
 /// What has become of who was too late.
 pub(super) const AFTER: &str = "the program was ended";
@@ -47,14 +63,14 @@ impl Run<'_, '_, '_> {
         self.variables(self.length(file.as_ref()), &mut env)?;
         let mut clocks = Clocks::start(&self.cgi.options, AFTER);
         let file = file.map(|(fd, _)| fd);
-        let pipes = Pipes::new(file, self.head.body).map_err(|e| capacity(&e))?;
-        let (child, born) = self.process(&pipes, env.0, &mut clocks, began).await?;
+        let mut pipes = Pipes::new(file, self.head.body).map_err(|e| capacity(&e))?;
+        let running = self.process(&mut pipes, env.0, &mut clocks, began).await?;
         // From here on only the program has its ends.
         let Pipes { ours, .. } = pipes;
         let options = &self.cgi.options;
-        Ok(Program::new(Started {
-            child,
-            born,
+        let program = Program::new(Started {
+            child: running.child,
+            born: running.born,
             stdin: ours.stdin,
             stdout: ours.stdout,
             stderr: ours.stderr,
@@ -64,21 +80,32 @@ impl Run<'_, '_, '_> {
             max_stderr: options.max_stderr,
             source: self.source(),
             permit,
-        }))
+        });
+        match running.fault {
+            None => Ok(program),
+            Some(fault) => {
+                program.abandon(matches!(fault, Fault::Gone(_)), |_exit| {});
+                Err(fault)
+            }
+        }
     }
 
     /// A process: forked from a template, or executed.
     async fn process(
         &mut self,
-        pipes: &Pipes,
+        pipes: &mut Pipes,
         env: EnvBlock,
         clocks: &mut Clocks,
         began: Instant,
-    ) -> Result<(Child, Option<Born>), Fault> {
+    ) -> Result<Running, Fault> {
         let args = self.arguments()?;
         if let Some((child, born)) = self.warm(pipes, &args, &env).await {
             self.request.entry.borrow_mut().start = began.elapsed();
-            return Ok((child, Some(born)));
+            return Ok(Running {
+                child,
+                born: Some(born),
+                fault: None,
+            });
         }
         let launch = Launch {
             args,
@@ -87,7 +114,7 @@ impl Run<'_, '_, '_> {
             limits: self.cgi.options.limits,
             no_new_privs: self.cgi.options.no_new_privs,
         };
-        Ok((self.cold(pipes, launch, clocks, began).await?, None))
+        self.cold(pipes, launch, clocks, began).await
     }
 
     /// A child of the program's template, where it has one.
@@ -125,22 +152,27 @@ impl Run<'_, '_, '_> {
     /// Executes the program.
     async fn cold(
         &mut self,
-        pipes: &Pipes,
+        pipes: &mut Pipes,
         mut launch: Launch,
         clocks: &mut Clocks,
         began: Instant,
-    ) -> Result<Child, Fault> {
+    ) -> Result<Running, Fault> {
         let mut tries = 0;
         loop {
-            let started = self.start_once(pipes, launch);
+            let stdio = pipes.stdio(&self.worker.null);
+            let started = self.worker.spawner.borrow_mut().launch(launch, stdio);
             let took = began.elapsed();
             let failed = match started {
                 Ok(child) => match self.begun(&child, pipes, clocks).await? {
-                    None => {
+                    Begun::Runs(fault) => {
                         self.request.entry.borrow_mut().start = took;
-                        return Ok(child);
+                        return Ok(Running {
+                            child,
+                            born: None,
+                            fault,
+                        });
                     }
-                    Some(failed) => failed,
+                    Begun::Failed(failed) => failed,
                 },
                 Err(failed) => failed,
             };
@@ -153,42 +185,38 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    fn start_once(&self, pipes: &Pipes, launch: Launch) -> Result<Child, Box<Failed>> {
-        let mut spawner = self.worker.spawner.borrow_mut();
-        let stdio = pipes.stdio(&self.worker.null);
-        if pipes.ours.stdin.is_none() {
-            return spawner.launch(launch, stdio);
-        }
-        // It is fed once it has begun, and may print nothing before: that would be seen at the next beat only.
-        let started = spawner.start(&launch.start(stdio));
-        started.map_err(|error| Box::new(Failed { error, launch }))
-    }
-
-    /// Waits until the program runs, or why it could not be executed is known. Either shows by its first output, or at
-    /// the next beat: to be told sooner would cost each request a wake-up of its own.
+    /// Feeds the program until it runs, or why it could not be executed is known. Either shows by its first output, or
+    /// at the next beat: to be told sooner would cost each request a wake-up of its own. What was fed stays in the pipe,
+    /// whose other end is here, too, for who is started in the place of one that failed.
     async fn begun(
         &mut self,
         child: &Child,
-        pipes: &Pipes,
+        pipes: &mut Pipes,
         clocks: &mut Clocks,
-    ) -> Result<Option<Box<Failed>>, Fault> {
+    ) -> Result<Begun, Fault> {
+        self.request.send_continue();
+        let Ends { stdin, stdout, .. } = &mut pipes.ours;
         let mut arrived = false;
+        let mut fault = None;
         loop {
             match self.worker.spawner.borrow_mut().outcome(child) {
-                Outcome::Started => return Ok(None),
-                Outcome::Failed(failed) => return Ok(Some(failed)),
+                Outcome::Started => return Ok(Begun::Runs(fault)),
+                Outcome::Failed(failed) => return fault.map_or(Ok(Begun::Failed(failed)), Err),
                 Outcome::UnderWay => {}
             }
-            let input = &mut *self.request.input;
+            if let Some(fault) = fault {
+                return Err(fault);
+            }
             tokio::select! {
                 biased;
-                _ = pipes.ours.stdout.arrives(), if !arrived => arrived = true,
+                _ = stdout.arrives(), if !arrived => arrived = true,
                 () = tick::next() => {}
-                late = clocks.ring() => return Err(late),
-                left = watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
-                    left?;
-                    self.request.probe();
-                }
+                late = clocks.ring() => fault = Some(late),
+                fed = feed(stdin, self.request.input, self.request.body) => match fed {
+                    Ok(Fed::Moved) => clocks.body_moved(),
+                    Ok(Fed::HalfClosed) => self.request.probe(),
+                    Err(e) => fault = Some(e),
+                },
             }
         }
     }

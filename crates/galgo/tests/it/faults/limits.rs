@@ -194,10 +194,10 @@ fn written_to_for_long() {
 }
 
 /// Whoever opens the file waits until the lease (fcntl(2)) is given up: as on a file system that does not answer.
-struct Leased(Child);
+pub(super) struct Leased(Child);
 
 impl Leased {
-    fn new(path: &Path) -> Self {
+    pub(super) fn new(path: &Path) -> Self {
         let take = "$SIG{IO} = 'IGNORE'; open F, '<', $ARGV[0]; fcntl F, 1024, 1 or die $!; print qq(taken\n); \
                     close STDOUT; <STDIN>";
         let mut perl = Command::new("perl");
@@ -211,7 +211,7 @@ impl Leased {
         Self(child)
     }
 
-    fn give_up(mut self) {
+    pub(super) fn give_up(mut self) {
         drop(self.0.stdin.take());
         assert!(self.0.wait().unwrap().success());
     }

@@ -2,6 +2,7 @@
 //! [`Watch::after`](crate::harness::watch::Watch::after).
 
 mod clients;
+mod fed;
 mod limits;
 mod many;
 mod scripts;
@@ -16,6 +17,7 @@ pub fn tests() -> Vec<Test> {
     [
         both_ways(scripts::tests()),
         both_ways(streams::tests()),
+        both_ways(fed::tests()),
         limits::tests(),
         clients::tests(),
         slow::tests(),

@@ -10,7 +10,7 @@ const FLAT: u64 = 24 << 20;
 
 /// Sends `n` bytes of a request body from another thread while the caller reads; stops where the
 /// server takes no more.
-fn upload(client: &Client, n: usize) -> thread::JoinHandle<usize> {
+pub(super) fn upload(client: &Client, n: usize) -> thread::JoinHandle<usize> {
     use std::io::Write;
     let mut stream = client.stream.try_clone().unwrap();
     thread::spawn(move || {

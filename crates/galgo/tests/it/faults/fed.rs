@@ -1,0 +1,110 @@
+//! Programs that are fed before it is known whether they can be executed.
+
+use std::fs;
+
+use super::{limits::Leased, streams::upload};
+use crate::harness::{Site, child::pattern, list};
+
+/// As much as fits into a pipe, and more than it is ever given room for.
+const SIZES: [usize; 2] = [50_000, 3_000_000];
+
+fn what_cannot_be_executed() {
+    let site = Site::new().file("cgi-bin/lost", "#!/nonexistent/sh\n", 0o755);
+    let server = site.start();
+    let watch = server.watch();
+    for size in SIZES {
+        let mut client = server.connect();
+        client.begin_post("/cgi-bin/lost", size);
+        let sending = upload(&client, size);
+        assert_eq!(client.reply().status, 502);
+        drop(client);
+        sending.join().unwrap();
+    }
+    let mut client = server.connect();
+    let head =
+        "POST /cgi-bin/lost HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+    client.send(format!("{head}5\r\nhello\r\n"));
+    client.wait_until_read();
+    assert_eq!(client.reply().status, 502);
+    drop(client);
+    server.says("/nonexistent/sh");
+    watch.after(&["script_error"; 3]);
+}
+
+/// While its file is open for writing it cannot be executed (ETXTBSY): who can be gets the whole body.
+fn what_can_be_executed_only_later() {
+    let cold = Site::new().defaults("start = \"cold\"");
+    let server = cold.program("cgi-bin/other").start();
+    let watch = server.watch();
+    let path = server.path().join("cgi-bin/copy");
+    fs::copy(server.path().join("cgi-bin/other"), &path).unwrap();
+    for size in SIZES {
+        let busy = fs::File::options().write(true).open(&path).unwrap();
+        let mut client = server.connect();
+        client.begin_post("/cgi-bin/copy?head&echo", size);
+        client.send(&pattern(0, size)[..40_000]);
+        client.wait_until_read();
+        drop(busy);
+        client.send(&pattern(0, size)[40_000..]);
+        assert!(client.reply().body == pattern(0, size));
+    }
+    watch.after(&["ok", "ok"]);
+}
+
+/// Nothing waits for it: neither the other requests of its event loop, nor the client that would send.
+fn what_takes_long_to_be_executed() {
+    let slow = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\n'; cat\n";
+    let site = Site::new().file("cgi-bin/slow", slow, 0o755);
+    let site = site
+        .top("workers = 1")
+        .defaults("first_byte_timeout = \"1s\"");
+    let server = site.start();
+    let watch = server.watch();
+    let lease = Leased::new(&server.path().join("cgi-bin/slow"));
+    let fine = || assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
+    let mut late = server.connect();
+    late.post("/cgi-bin/slow", b"late");
+    fine();
+    assert_eq!(late.reply().status, 504);
+    let mut gone = server.connect();
+    gone.begin_post("/cgi-bin/slow", 100);
+    gone.send("some");
+    gone.wait_until_read();
+    fine();
+    gone.reset();
+    let mut patient = server.connect();
+    patient.send(
+        "POST /cgi-bin/slow HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+    );
+    assert!(patient.until(b" 100 Continue\r\n\r\n").is_some());
+    patient.send("hello");
+    patient.wait_until_read();
+    fine();
+    lease.give_up();
+    assert_eq!(patient.reply().text(), "hello");
+    drop((late, patient));
+    watch.after(&["ok", "script_timeout", "ok", "client_gone", "ok", "ok"]);
+}
+
+/// Who leaves a program that has begun leaves it the time to end, though nobody has asked yet whether it has begun.
+fn what_has_begun_when_its_client_leaves() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    for n in 0..5 {
+        let mut client = server.connect();
+        let (on, told) = (format!("on{n}"), format!("told{n}"));
+        client.begin_post(&format!("/cgi-bin/t?last={told}&touch={on}&hang"), 100);
+        client.send("some");
+        server.wait_for(&on);
+        client.reset();
+        server.wait_for(&told);
+    }
+    watch.after(&["client_gone"; 5]);
+}
+
+list![
+    what_cannot_be_executed,
+    what_can_be_executed_only_later,
+    what_takes_long_to_be_executed,
+    what_has_begun_when_its_client_leaves,
+];
