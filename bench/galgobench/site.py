@@ -53,8 +53,9 @@ class Absent(Exception):
 def build():
     """Makes the site anew. Returns {program: why} of those that are absent."""
     shutil.rmtree(SITE, ignore_errors=True)
-    for folder in ("cgi-bin", "data", "php"):
+    for folder in ("cgi-bin", "php"):
         (SITE / folder).mkdir(parents=True)
+    replace_data()
     (SITE / "public").symlink_to(public())
     write_files(SITE / "public")
     compile_c("bare", "-static", "-nostdlib")
@@ -63,8 +64,6 @@ def build():
     install("debug", PROGRAMS / "debug.pl")
     for tool in ("floor", "drain"):
         shutil.copy(TOOLS / tool, WORK / tool)
-    if os.geteuid() == 0:
-        os.chown(SITE / "data", account().pw_uid, account().pw_gid)
     absent = {}
     for language in LANGUAGES:
         try:
@@ -302,11 +301,28 @@ def first_page(name, **variables):
         raise Absent(f"does not run: {why}") from why
 
 
+def replace_data(files=()):
+    """Another data/ with copies of `files`, at once: a program that somebody who has left is still owed finds
+    the old folder or the new one, and none without the book, where it would begin one of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="data-", dir=SITE))
+    folder.chmod(0o755)
+    for file in files:
+        shutil.copy(file, folder)
+    if os.geteuid() == 0:
+        for path in [folder, *folder.iterdir()]:
+            os.chown(path, account().pw_uid, account().pw_gid)
+    data, next_one = SITE / "data", SITE / "data.next"
+    old = data.resolve() if data.is_symlink() else None
+    next_one.symlink_to(folder.name)
+    next_one.replace(data)
+    if old:
+        shutil.rmtree(old, ignore_errors=True)
+
+
 def fresh_guestbook(entries=100):
-    """An empty database with as many entries as a page shows: a page is as long after a million
+    """A database with as many entries as a page shows: a page is as long after a million
     signatures as at the start."""
-    for old in (SITE / "data").iterdir():
-        old.unlink()
+    replace_data()
     programs = [f"guestbook-{name}" for name in LANGUAGES]
     for name in [name for name in programs if cgi(name).exists()][:1]:
         form = {
@@ -322,13 +338,8 @@ def fresh_guestbook(entries=100):
 def same_guestbook():
     """The guestbook as fresh_guestbook() left it: who answers eight times as often as others signs eight
     times as often, and nobody shall find what another left, not even a journal of a process that was
-    killed. No program runs while this is done."""
-    for old in (SITE / "data").iterdir():
-        old.unlink()
-    for kept in BOOK.iterdir():
-        copy = Path(shutil.copy(kept, SITE / "data"))
-        if os.geteuid() == 0:
-            os.chown(copy, account().pw_uid, account().pw_gid)
+    killed."""
+    replace_data(BOOK.iterdir())
     os.sync()  # what one has written, the next does not wait for
 
 
