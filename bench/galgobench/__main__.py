@@ -36,6 +36,9 @@ def options():
         "--tables", metavar="A,B", help="only some of: " + ", ".join(plan.TABLES)
     )
     parser.add_argument(
+        "--rows", metavar="A,B", help="only rows of these names, as in raw.json (flask,python/read)"
+    )
+    parser.add_argument(
         "--servers", metavar="A,B", help="only some of: " + ", ".join(s.name for s in ALL)
     )
     parser.add_argument(
@@ -49,6 +52,7 @@ def options():
         if words and (strange := set(words) - set(known)):
             parser.error(f"unknown in --{name}: {', '.join(sorted(strange))}")
         setattr(given, name, words)
+    given.rows = given.rows.split(",") if given.rows else None
     return given
 
 
@@ -114,7 +118,9 @@ def main():
     _lock = ready_to_measure()  # held until the process ends
     absent = site.build()
     servers, missing = participants(given)
-    tables = plan.make(size, servers, absent, given.tables)
+    tables = plan.make(size, servers, absent, given.tables, given.rows)
+    if not tables:
+        sys.exit("nothing is left to measure: see --tables, --rows and --servers")
     for name, why in (missing | absent).items():
         print(f"absent: {name}: {redact(why)}")
     print_plan(tables, size.rounds)
@@ -143,6 +149,7 @@ def command(given):
     words += [f"--rounds {given.rounds}"] if given.rounds else []
     words += [f"--seconds {given.seconds:g}"] if given.seconds != 1 else []
     words += [f"--tables {','.join(given.tables)}"] if given.tables else []
+    words += [f"--rows {','.join(given.rows)}"] if given.rows else []
     words += [f"--servers {','.join(given.servers)}"] if given.servers else []
     return " ".join(words)
 

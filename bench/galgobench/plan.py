@@ -277,8 +277,8 @@ HEADLINES = {
 }
 
 
-def make(size, servers, absent, only=None):
-    """The tables of this run, each with the servers that can take part in it."""
+def make(size, servers, absent, only=None, rows=None):
+    """The tables of this run, each with the servers that can take part in it; `only` these tables and `rows`."""
     made = []
     size.warm = [server for server in servers if "warm" in server.serves]
     for name, (function, needs) in TABLES.items():
@@ -291,6 +291,7 @@ def make(size, servers, absent, only=None):
             if name == "overload" and "line" in size.references:
                 kept = ["twice"]  # its capacity is known already
             table.cells = [cell for cell in table.cells if cell.row in kept]
+        table.cells = [cell for cell in table.cells if not rows or cell.row in rows]
         if table.cells:
             made.append(table)
     return made
