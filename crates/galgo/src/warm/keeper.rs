@@ -184,17 +184,19 @@ async fn stop(
     if !said(&mut out).is_empty() {
         return Err(Failure::Unfit("prints while loading".into()));
     }
-    let warnings = if order.first {
-        said(&mut err)
-    } else {
-        String::new()
-    };
-    for line in warnings.lines().filter(|l| !l.trim().is_empty()) {
-        let words = format!("said while it was loaded: {line}");
-        let log = &worker.server.logs.error;
-        log.write(Level::Warn, &program.name, &words);
+    if order.first {
+        warn(worker, program, &said(&mut err));
     }
     Ok(template)
+}
+
+/// Logs what a program wrote to its standard error while it was loaded.
+fn warn(worker: &Worker, program: &Program, warnings: &str) {
+    let log = &worker.server.logs.error;
+    for line in warnings.lines().filter(|l| !l.trim().is_empty()) {
+        let words = format!("said while it was loaded: {line}");
+        log.write(Level::Warn, &program.name, &words);
+    }
 }
 
 async fn stopped(template: &mut Template) -> io::Result<Loaded> {
