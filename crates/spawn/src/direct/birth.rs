@@ -59,17 +59,22 @@ impl Birth {
         let mut pidfd: RawFd = -1;
         let to = &raw mut pidfd;
         let flags = FLAGS | flags as u64;
-        let pid = match self {
-            // SAFETY: this function's contract.
-            Self::Clone3 => unsafe { clone3(flags | CLEAR_SIGHAND, stack, to, cleared, context) },
-            Self::Clone => {
-                let before = signals::block();
-                // SAFETY: this function's contract; no handler runs in the child, for its signals are blocked.
-                let pid = unsafe { clone(flags, stack, to, cleared, context) };
-                signals::set_mask(before);
-                pid
+        let mut args;
+        let (number, call) = match self {
+            Self::Clone3 => {
+                args = in_memory(flags | CLEAR_SIGHAND, stack, to, cleared);
+                let size = size_of::<libc::clone_args>();
+                (libc::SYS_clone3, [&raw mut args as usize, size, 0, 0, 0])
             }
+            Self::Clone => (libc::SYS_clone, in_registers(flags, stack, to, cleared)),
         };
+        let blocked = (self == Self::Clone).then(signals::block);
+        // SAFETY: the flags hold CLONE_VM, the arguments and `pidfd` live, and `run` never returns. No handler runs in the
+        // child: the call removes them, or every signal is blocked. The rest is this function's contract.
+        let pid = unsafe { raw::clone(number, call, child_side::run, context) };
+        if let Some(before) = blocked {
+            signals::set_mask(before);
+        }
         if pid < 0 {
             return Err(StartError::errno(Stage::Clone, -pid as i32));
         }
@@ -82,48 +87,30 @@ impl Birth {
 // The exit signal stays 0 in both: a child that fails before `execve` is nobody's business but ours, neither of a SIGCHLD
 // handler nor of a stray wait(2). `execve` itself makes it SIGCHLD; __WALL reaps both kinds.
 
-/// # Safety
-/// As [`Birth::child`].
-unsafe fn clone3(
+/// The arguments of clone3.
+fn in_memory(
     flags: u64,
     stack: &Stack,
     pidfd: *mut RawFd,
     cleared: *const u32,
-    context: &Context,
-) -> isize {
+) -> libc::clone_args {
     // SAFETY: a struct of integers, for which 0 means "not used".
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = flags;
     args.pidfd = pidfd as u64;
     args.child_tid = cleared as u64;
     (args.stack, args.stack_size) = stack.range();
-    let call = [
-        &raw mut args as usize,
-        size_of::<libc::clone_args>(),
-        0,
-        0,
-        0,
-    ];
-    // SAFETY: the flags hold CLONE_VM; `run` never returns; the rest is the caller's promise.
-    unsafe { raw::clone(libc::SYS_clone3, call, child_side::run, context) }
+    args
 }
 
-/// # Safety
-/// As [`Birth::child`]; and every signal is blocked.
-unsafe fn clone(
-    flags: u64,
-    stack: &Stack,
-    pidfd: *mut RawFd,
-    cleared: *const u32,
-    context: &Context,
-) -> isize {
+/// Those of clone.
+fn in_registers(flags: u64, stack: &Stack, pidfd: *mut RawFd, cleared: *const u32) -> [usize; 5] {
     let (lowest, size) = stack.range();
     let (flags, top) = (flags as usize, (lowest + size) as usize);
     let (pidfd, cleared) = (pidfd as usize, cleared as usize);
-    #[cfg(target_arch = "x86_64")]
-    let call = [flags, top, pidfd, cleared, 0];
-    #[cfg(target_arch = "aarch64")]
-    let call = [flags, top, pidfd, 0, cleared];
-    // SAFETY: as in `clone3`.
-    unsafe { raw::clone(libc::SYS_clone, call, child_side::run, context) }
+    match cfg!(target_arch = "x86_64") {
+        true => [flags, top, pidfd, cleared, 0],
+        // aarch64 has the thread pointer in between (clone(2), C library/kernel differences).
+        false => [flags, top, pidfd, 0, cleared],
+    }
 }
