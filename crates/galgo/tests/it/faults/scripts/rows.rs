@@ -1,57 +1,18 @@
-//! Programs that do not start, die, or print what is no response.
+//! What programs do, and what becomes of it.
 
-use super::prints;
-use crate::harness::{End, Site, Test};
-
-/// What the client must see.
-#[derive(Clone, Copy)]
-enum Want {
-    /// Our page with this status: not a byte of the program's.
-    Page(u16),
-    /// A whole response with this status and body; the connection goes on.
-    Whole(u16, &'static str),
-    /// This page, or the beginning of a response and the end: it is a race.
-    Lost(u16),
-    /// The beginning of a response, and then the end of the connection.
-    Cut(&'static str),
-}
-use Want::{Cut, Lost, Page, Whole};
-
-#[derive(Clone)]
-struct Row {
-    name: &'static str,
-    method: &'static str,
-    target: String,
-    want: Want,
-    outcome: &'static str,
-    /// Words of the error log.
-    says: &'static str,
-}
-
-fn row(name: &'static str, target: String, want: Want, says: &'static str) -> Row {
-    let outcome = match want {
-        Page(403) => "refused",
-        Page(404) => "not_found",
-        Page(504) => "script_timeout",
-        Page(_) | Lost(_) | Cut(_) => "script_error",
-        Whole(..) => "ok",
-    };
-    Row {
-        name,
-        method: "GET",
-        target,
-        want,
-        outcome,
-        says,
-    }
-}
+use super::{
+    super::prints,
+    Row,
+    Want::{Cut, Lost, Page, Whole},
+    row,
+};
 
 /// The target that makes the program run these steps.
 fn steps(steps: &str) -> String {
     format!("/cgi-bin/t?{steps}")
 }
 
-fn starts() -> Vec<Row> {
+pub(super) fn starts() -> Vec<Row> {
     let file = |name: &str| format!("/cgi-bin/{name}");
     vec![
         row("not_executable", file("plain.py"), Page(403), "chmod +x"),
@@ -80,7 +41,7 @@ fn starts() -> Vec<Row> {
     ]
 }
 
-fn deaths() -> Vec<Row> {
+pub(super) fn deaths() -> Vec<Row> {
     vec![
         row(
             "exits_1_without_output",
@@ -148,7 +109,7 @@ fn deaths() -> Vec<Row> {
     ]
 }
 
-fn heads() -> Vec<Row> {
+pub(super) fn heads() -> Vec<Row> {
     const TYPE: &str = "Content-Type: text/plain\n";
     let bad =
         |name, head: &str, says| row(name, prints(format!("{head}\nbody\n")), Page(502), says);
@@ -290,7 +251,7 @@ fn heads() -> Vec<Row> {
     ]
 }
 
-fn sizes() -> Vec<Row> {
+pub(super) fn sizes() -> Vec<Row> {
     let body = |length: &str, text: &str| {
         prints(format!(
             "Content-Type: text/plain\nContent-Length: {length}\n\n{text}"
@@ -336,7 +297,7 @@ fn sizes() -> Vec<Row> {
     ]
 }
 
-fn bodiless() -> Vec<Row> {
+pub(super) fn bodiless() -> Vec<Row> {
     let big = |head: &str| {
         steps(&format!(
             "out={}&fill=1000000&touch=out",
@@ -374,7 +335,7 @@ fn bodiless() -> Vec<Row> {
     ]
 }
 
-fn redirects() -> Vec<Row> {
+pub(super) fn redirects() -> Vec<Row> {
     let to = |location: &str| prints(format!("Location: {location}\n\n"));
     let itself = steps("out=Location:%20/cgi-bin/loop%0A%0A");
     let nested = |inner: &str| to(inner);
@@ -416,105 +377,4 @@ fn redirects() -> Vec<Row> {
             "",
         ),
     ]
-}
-
-/// The tests of this module.
-pub fn tests() -> Vec<Test> {
-    let all = [
-        starts(),
-        deaths(),
-        heads(),
-        sizes(),
-        bodiless(),
-        redirects(),
-    ]
-    .concat();
-    let test = |row: Row| Test::new(module_path!(), row.name, move || check(&row));
-    all.into_iter().map(test).collect()
-}
-
-fn check(row: &Row) {
-    let site = Site::new()
-        .file("cgi-bin/plain.py", "print('secret')", 0o644)
-        .file("cgi-bin/lost", "#!/no/such/interpreter\nsecret", 0o755)
-        .file("cgi-bin/dos", "#!/bin/sh\r\necho secret\r\n", 0o755)
-        .file("cgi-bin/blank", "", 0o755)
-        .file("cgi-bin/text", "secret\n", 0o755)
-        .file("cgi-bin/folder/x", "", 0o755)
-        .file(
-            "cgi-bin/loop",
-            "#!/bin/sh\necho Location: /cgi-bin/loop\necho\n",
-            0o755,
-        )
-        .file("public/page.txt", "a page", 0o644);
-    std::os::unix::fs::symlink("/bin/true", site.path().join("cgi-bin/outward")).unwrap();
-    let server = site.start();
-    let watch = server.watch().memory(24 << 20);
-    let mut client = server.connect();
-    client.send(format!(
-        "{} {} HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        row.method, row.target
-    ));
-    if row.target.contains("await=go") {
-        server.wait_for("out");
-        // The part of the body that was printed arrives; then the program dies.
-        let head = client.head();
-        assert_eq!(head.status, 200);
-        if head.field("transfer-encoding").is_some() {
-            assert_eq!(client.until(b"12345\r\n").unwrap(), b"5\r\n12345\r\n");
-        } else {
-            assert_eq!(client.take(5), b"12345");
-        }
-        server.set("go");
-        assert!(client.is_over(), "not cut: more came");
-    } else {
-        let reply = client.reply_to(row.method);
-        match row.want {
-            Page(status) => {
-                assert_eq!((reply.status, reply.end), (status, End::Whole));
-                let text = reply.text();
-                assert!(text.starts_with("<!DOCTYPE html>"), "{text}");
-                for leak in ["secret", "body", "cgi-bin", "12345"] {
-                    assert!(
-                        !text
-                            .replace("<body>", "")
-                            .replace("</body>", "")
-                            .replace("body{", "")
-                            .contains(leak),
-                        "{leak} in {text}"
-                    );
-                }
-            }
-            Whole(status, body) => {
-                assert_eq!(
-                    (reply.status, reply.text()),
-                    (status, body.into()),
-                    "{}",
-                    reply.head
-                );
-                assert_eq!(reply.end, End::Whole);
-            }
-            Lost(status) => assert!(reply.status == status || reply.end == End::Cut),
-            Cut(body) => {
-                assert_eq!(
-                    (reply.text(), reply.end),
-                    (body.into(), End::Cut),
-                    "{}",
-                    reply.head
-                );
-            }
-        }
-        if reply.end == End::Whole && !reply.closes() {
-            // Nothing of this response is taken for the next, nor the other way round.
-            client.get("/health");
-            assert_eq!(client.reply().text(), "fine");
-        } else {
-            assert!(client.is_over());
-        }
-    }
-    drop(client);
-    if !row.says.is_empty() {
-        server.says(row.says);
-    }
-    watch.after(&[row.outcome]);
 }

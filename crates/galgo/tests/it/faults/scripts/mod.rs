@@ -1,0 +1,151 @@
+//! Programs that do not start, die, or print what is no response.
+
+mod rows;
+
+use crate::harness::{Client, End, Server, Site, Test};
+use rows::{bodiless, deaths, heads, redirects, sizes, starts};
+
+/// What the client must see.
+#[derive(Clone, Copy)]
+enum Want {
+    /// Our page with this status: not a byte of the program's.
+    Page(u16),
+    /// A whole response with this status and body; the connection goes on.
+    Whole(u16, &'static str),
+    /// This page, or the beginning of a response and the end: it is a race.
+    Lost(u16),
+    /// The beginning of a response, and then the end of the connection.
+    Cut(&'static str),
+}
+use Want::{Cut, Lost, Page, Whole};
+
+#[derive(Clone)]
+struct Row {
+    name: &'static str,
+    method: &'static str,
+    target: String,
+    want: Want,
+    outcome: &'static str,
+    /// Words of the error log.
+    says: &'static str,
+}
+
+fn row(name: &'static str, target: String, want: Want, says: &'static str) -> Row {
+    let outcome = match want {
+        Page(403) => "refused",
+        Page(404) => "not_found",
+        Page(504) => "script_timeout",
+        Page(_) | Lost(_) | Cut(_) => "script_error",
+        Whole(..) => "ok",
+    };
+    Row {
+        name,
+        method: "GET",
+        target,
+        want,
+        outcome,
+        says,
+    }
+}
+
+/// The tests of this module.
+pub fn tests() -> Vec<Test> {
+    let all = [
+        starts(),
+        deaths(),
+        heads(),
+        sizes(),
+        bodiless(),
+        redirects(),
+    ]
+    .concat();
+    let test = |row: Row| Test::new(module_path!(), row.name, move || check(&row));
+    all.into_iter().map(test).collect()
+}
+
+fn check(row: &Row) {
+    let server = site().start();
+    let watch = server.watch().memory(24 << 20);
+    let mut client = server.connect();
+    client.send(format!(
+        "{} {} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        row.method, row.target
+    ));
+    match row.target.contains("await=go") {
+        true => dies_in_its_body(&server, &mut client),
+        false => answers(row, &mut client),
+    }
+    drop(client);
+    if !row.says.is_empty() {
+        server.says(row.says);
+    }
+    watch.after(&[row.outcome]);
+}
+
+fn site() -> Site {
+    let site = Site::new()
+        .file("cgi-bin/plain.py", "print('secret')", 0o644)
+        .file("cgi-bin/lost", "#!/no/such/interpreter\nsecret", 0o755)
+        .file("cgi-bin/dos", "#!/bin/sh\r\necho secret\r\n", 0o755)
+        .file("cgi-bin/blank", "", 0o755)
+        .file("cgi-bin/text", "secret\n", 0o755)
+        .file("cgi-bin/folder/x", "", 0o755)
+        .file(
+            "cgi-bin/loop",
+            "#!/bin/sh\necho Location: /cgi-bin/loop\necho\n",
+            0o755,
+        )
+        .file("public/page.txt", "a page", 0o644);
+    std::os::unix::fs::symlink("/bin/true", site.path().join("cgi-bin/outward")).unwrap();
+    site
+}
+
+/// The part of the body that was printed arrives; then the program dies.
+fn dies_in_its_body(server: &Server, client: &mut Client) {
+    server.wait_for("out");
+    let head = client.head();
+    assert_eq!(head.status, 200);
+    if head.field("transfer-encoding").is_some() {
+        assert_eq!(client.until(b"12345\r\n").unwrap(), b"5\r\n12345\r\n");
+    } else {
+        assert_eq!(client.take(5), b"12345");
+    }
+    server.set("go");
+    assert!(client.is_over(), "not cut: more came");
+}
+
+fn answers(row: &Row, client: &mut Client) {
+    let reply = client.reply_to(row.method);
+    let (status, text, end) = (reply.status, reply.text(), reply.end);
+    match row.want {
+        Page(wanted) => {
+            assert_eq!((status, end), (wanted, End::Whole));
+            is_our_page(&text);
+        }
+        Whole(wanted, body) => {
+            let wanted = (wanted, body.into(), End::Whole);
+            assert_eq!((status, text, end), wanted, "{}", reply.head);
+        }
+        Lost(wanted) => assert!(status == wanted || end == End::Cut),
+        Cut(body) => assert_eq!((text, end), (body.into(), End::Cut), "{}", reply.head),
+    }
+    if end == End::Whole && !reply.closes() {
+        // Nothing of this response is taken for the next, nor the other way round.
+        client.get("/health");
+        assert_eq!(client.reply().text(), "fine");
+    } else {
+        assert!(client.is_over());
+    }
+}
+
+/// Not a byte of the program's.
+fn is_our_page(text: &str) {
+    assert!(text.starts_with("<!DOCTYPE html>"), "{text}");
+    let own = ["<body>", "</body>", "body{"];
+    let rest = own
+        .iter()
+        .fold(text.to_owned(), |rest, own| rest.replace(own, ""));
+    for leak in ["secret", "body", "cgi-bin", "12345"] {
+        assert!(!rest.contains(leak), "{leak} in {text}");
+    }
+}
