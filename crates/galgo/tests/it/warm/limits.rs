@@ -42,7 +42,10 @@ fn the_number_of_templates() {
     has_templates(&server, 2);
     becomes(&server, "/cgi-bin/b", "warm");
     has_templates(&server, 3);
-    assert_eq!(kept(&server), ["a", "a", "b"]);
+    // A template that is just making a child is not seen as one.
+    eventually("one that gave way", || {
+        (kept(&server) == ["a", "a", "b"]).then_some(())
+    });
     // What is bounded is shown: how many there are, and what they hold together.
     server.says("; in all 3 of 3 templates, ");
     server.says(" of 1024 MiB");
@@ -65,9 +68,9 @@ fn the_memory_of_templates() {
         .start();
     // One may be loaded, and is more than that already.
     becomes(&server, "/cgi-bin/a", "warm a");
-    assert_eq!(templates(&server).len(), 1);
+    has_templates(&server, 1);
     becomes(&server, "/cgi-bin/b", "warm b");
-    assert_eq!(templates(&server).len(), 1);
+    has_templates(&server, 1);
     assert_eq!(server.get("/cgi-bin/a").text(), "cold a");
 }
 
