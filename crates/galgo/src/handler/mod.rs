@@ -41,7 +41,7 @@ pub enum Answer {
 
 /// Finds what answers a request and has it answered, over local redirects if need be.
 pub async fn dispatch(worker: &Rc<Worker>, request: &mut Request<'_>) -> Result<Response, Fault> {
-    if request.head.target.path == b"*" {
+    if request.head.target.path() == b"*" {
         // OPTIONS: the server as a whole is asked (RFC 9110, 9.3.7).
         return Ok(Response::new(204).with("Allow", ALLOW));
     }
@@ -80,7 +80,7 @@ async fn first(
         let (cgi, script) = found.map_err(refused)?;
         return Box::pin(cgi::answer(worker, request, head, route, cgi, script)).await;
     }
-    let found = route::find(&site.config.routes, &head.host, &head.target.path);
+    let found = route::find(&site.config.routes, &head.host, head.target.path());
     let programs = found.is_some_and(|f| matches!(f.route.handler, Handler::Cgi(_)));
     let missing = |answer: &Answer| match answer {
         Answer::Response(r) => r.status == 404 && !programs,
@@ -106,7 +106,7 @@ async fn answer(
     request: &mut Request<'_>,
     head: &Rc<Head>,
 ) -> Result<Answer, Fault> {
-    let path = &head.target.path;
+    let path = head.target.path();
     let site = request.site;
     let found = route::find(&site.config.routes, &head.host, path);
     let found = found.ok_or(Fault::NotFound)?;

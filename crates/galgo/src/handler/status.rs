@@ -27,7 +27,7 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
         Fault::Script(_) | Fault::Late(_) | Fault::Internal(_) => Level::Error,
     };
     // The decoded path: escaped by the log, as everything is.
-    let path = String::from_utf8_lossy(&request.head.target.path);
+    let path = String::from_utf8_lossy(request.head.target.path());
     let about = format!("[{}] {path}", id.as_str());
     worker
         .server

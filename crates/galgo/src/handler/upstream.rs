@@ -41,7 +41,7 @@ pub async fn answer(
     found: &Match<'_, '_>,
     config: &config::Upstream,
 ) -> Result<Answer, Fault> {
-    let path = &head.target.path;
+    let path = head.target.path();
     let script = match route::script(config, &found.route.path, path).map_err(super::refused)? {
         route::Asked::Script(script) => script,
         route::Asked::Folder => return Ok(Answer::Response(files::to_slash(head))),

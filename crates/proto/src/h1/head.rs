@@ -151,14 +151,14 @@ fn parse_line(line: &[u8], limits: &HeadLimits) -> Result<(Method, Target, Versi
     let version = Version::parse(version)?;
     let method = Method::parse(method)?;
     let target = Target::parse(target, limits.target)?;
-    if target.path == b"*" && method.as_str() != "OPTIONS" {
+    if target.path() == b"*" && method.as_str() != "OPTIONS" {
         return Err(HeadError::new(400, "target `*` without the method OPTIONS"));
     }
     Ok((method, target, version))
 }
 
 /// Few requests have more fields; those that do cost an allocation.
-const USUAL_FIELDS: usize = 64;
+const USUAL_FIELDS: usize = 32;
 
 fn parse_fields<'b>(
     block: &'b [u8],
