@@ -47,10 +47,7 @@ impl Fields {
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
-            let (name, behind) = rest.split_first_chunk::<LEN>()?;
-            let (value, behind) = behind.split_first_chunk::<LEN>()?;
-            let (name, behind) = behind.split_at_checked(usize::from_ne_bytes(*name))?;
-            let (value, behind) = behind.split_at_checked(usize::from_ne_bytes(*value))?;
+            let (name, value, behind) = split(rest)?;
             rest = behind;
             Some((name, value))
         })
@@ -76,11 +73,18 @@ impl Fields {
 
     /// Keeps only the fields for which `keep(name, value)` holds.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
-        let mut kept = Self::with_capacity(0, self.bytes.len());
-        for (name, value) in self.iter().filter(|(name, value)| keep(name, value)) {
-            kept.push(name, value);
+        let (mut from, mut to) = (0, 0);
+        while let Some((name, value, behind)) = split(&self.bytes[from..]) {
+            let next = self.bytes.len() - behind.len();
+            if keep(name, value) {
+                self.bytes.copy_within(from..next, to);
+                to += next - from;
+            } else {
+                self.len -= 1;
+            }
+            from = next;
         }
-        *self = kept;
+        self.bytes.truncate(to);
     }
 
     /// How many fields there are.
@@ -92,6 +96,15 @@ impl Fields {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+}
+
+/// The first field of `bytes`, and what is behind it.
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (name, behind) = bytes.split_first_chunk::<LEN>()?;
+    let (value, behind) = behind.split_first_chunk::<LEN>()?;
+    let (name, behind) = behind.split_at_checked(usize::from_ne_bytes(*name))?;
+    let (value, behind) = behind.split_at_checked(usize::from_ne_bytes(*value))?;
+    Some((name, value, behind))
 }
 
 /// Whether any comma-separated element of the fields called `name` equals `token`, in any case.
@@ -136,9 +149,12 @@ mod tests {
         f.push("set-cookie", "b=2");
         assert_eq!(f.all("SET-COOKIE").collect::<Vec<_>>(), [b"a=1", b"b=2"]);
         assert_eq!(f.first("x"), Some(&b""[..]));
+        f.push("Y", "c");
         f.retain(|n, _| n != b"X");
-        assert_eq!(f.len(), 2);
+        assert_eq!(f.len(), 3);
         assert!(!f.has("x"));
+        assert_eq!(f.first("y"), Some(&b"c"[..]));
+        f.retain(|n, _| n != b"Y");
         let mut same = Fields::with_capacity(2, 64);
         same.push("Set-Cookie", "a=1");
         same.push("set-cookie", "b=2");
