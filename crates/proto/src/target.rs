@@ -252,6 +252,24 @@ impl Authority {
     }
 }
 
+/// The Host field that came last on a connection, and what it says: a client asks the same host again and again.
+#[derive(Debug, Clone, Default)]
+pub struct LastHost(Option<(Box<[u8]>, Authority)>);
+
+impl LastHost {
+    /// As [`Authority::parse`].
+    pub(crate) fn parse(&mut self, field: &[u8]) -> Option<Authority> {
+        if let Some((last, says)) = &self.0
+            && **last == *field
+        {
+            return Some(says.clone());
+        }
+        let says = Authority::parse(field)?;
+        self.0 = Some((field.into(), says.clone()));
+        Some(says)
+    }
+}
+
 pub(crate) fn parse_port(digits: &str) -> Option<u16> {
     // u16::from_str takes a `+`.
     let plain = digits.len() <= 5 && digits.bytes().all(|b| b.is_ascii_digit());

@@ -73,7 +73,12 @@ async fn first(
     };
     let site = request.site;
     if let Some((route, found)) = route::named(&site.config.routes, &head.host, &named) {
-        if let Some(denied) = upstream::authorize(worker, request, head, route).await? {
+        if let Some(authorizer) = &route.authorizer
+            && let Some(denied) = Box::pin(upstream::authorize(
+                worker, request, head, route, authorizer,
+            ))
+            .await?
+        {
             return Ok(denied);
         }
         site.admission.refuse_if_full()?;
@@ -110,8 +115,20 @@ async fn answer(
     let site = request.site;
     let found = route::find(&site.config.routes, &head.host, path);
     let found = found.ok_or(Fault::NotFound)?;
-    // Before anything is looked for, so that nothing is told of what is there.
-    if let Some(denied) = upstream::authorize(worker, request, head, found.route).await? {
+    // What was granted before a local redirect was for another path.
+    request.granted.clear();
+    // Before anything is looked for, so that nothing is told of what is there. Boxed: requests of other
+    // routes need no room for it.
+    if let Some(authorizer) = &found.route.authorizer
+        && let Some(denied) = Box::pin(upstream::authorize(
+            worker,
+            request,
+            head,
+            found.route,
+            authorizer,
+        ))
+        .await?
+    {
         return Ok(denied);
     }
     if found.slash_missing {

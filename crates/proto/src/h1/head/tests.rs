@@ -404,3 +404,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_host_that_was_asked_before_hides_no_other() {
+    let mut last = LastHost::default();
+    for (field, host) in [
+        ("Example.org:80", Ok("example.org")),
+        ("Example.org:80", Ok("example.org")),
+        ("example.org:0", Err(400)),
+        ("other.example", Ok("other.example")),
+        ("Example.org:80", Ok("example.org")),
+    ] {
+        let head = format!("GET / HTTP/1.1\r\nHost: {field}\r\n\r\n");
+        let limits = HeadLimits::default();
+        let got = Head::parse_next(head.as_bytes(), &limits, &mut last);
+        let got = got.as_ref().map(|h| h.host.as_str()).map_err(|e| e.status);
+        assert_eq!(got, host, "{field}");
+    }
+}
