@@ -104,9 +104,24 @@ static int flush(const char *name, int report) {
     return 0;
 }
 
-static int says(const char *name) {
-    object *answer = py.Object_CallFunction(ours(name), NULL);
+static int is_true(object *answer) {
     return called(answer) && py.Object_IsTrue(answer) > 0;
+}
+
+/* Those of the child's types that have a destructor; it may be one written in C. To ask a type by name, as Python
+   does, writes to it, to its bases and to the name. */
+static object *with_destructors(void) {
+    enum { PY_TP_FINALIZE = 80 };
+    object *kinds = py.Object_CallFunction(ours("kinds"), NULL), *found = py.List_New(0);
+    ssize_t count = kinds ? py.Sequence_Size(kinds) : 0;
+    for (ssize_t i = 0; i < count; i++) {
+        object *kind = py.Sequence_GetItem(kinds, i);
+        /* Before Python 3.10 it raises for types of C. */
+        if (py.Type_GetSlot(kind, PY_TP_FINALIZE) || py.Err_Occurred())
+            py.List_Append(found, kind);
+        py.Err_Clear();
+    }
+    return found;
 }
 
 /* Where destructors written in Python are due, or warnings about what was left open, the interpreter
@@ -124,13 +139,13 @@ __attribute__((noreturn)) static void leave(int status, int interrupted, int lea
             galgo_learned(py.Bytes_AsString(names));
     }
     int failed;
-    if (says("thorough")) {
+    if (is_true(py.Object_CallFunction(ours("thorough"), "O", with_destructors()))) {
         py.Dict_Clear(part); /* holds the standard streams */
         failed = py.FinalizeEx() < 0;
     } else {
         failed = !flush("stdout", 1);
         flush("stderr", 0);
-        says("finish");
+        called(py.Object_CallFunction(ours("finish"), NULL));
         flush("stdout", 0);
         flush("stderr", 0);
     }

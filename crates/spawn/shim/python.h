@@ -31,6 +31,9 @@ extern struct python {
     object *(*Unicode_EncodeFSDefault)(object *);
     object *(*Sequence_GetItem)(object *, ssize_t);
     ssize_t (*Sequence_Size)(object *);
+    object *(*List_New)(ssize_t);
+    int (*List_Append)(object *, object *);
+    void *(*Type_GetSlot)(object *, int);
     long (*Long_AsLong)(object *);
     object *(*Sys_GetObject)(const char *);
     int (*Sys_Audit)(const char *, const char *, ...);

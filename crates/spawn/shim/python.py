@@ -149,12 +149,49 @@ def load(names, refused, path, env):
     own.extend(namespaces())
     ready(dict(variables(env, b"\x1e")))
     expect(lessons, code)
+    unmarshal(refused)
+    if sys.version_info >= (3, 11):  # each name in it is written to when it goes; before, to clear it changed types
+        (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()
     rehearse()
     files = os.fsencode("\n".join(sources()))
     gc.collect()
     fill()
     gc.freeze()
     return None, code, files
+
+
+bootstrap = sys.modules["_frozen_importlib_external"]
+unmarshalled = {}  # names of modules that children load: the file that holds the code, the source's name, the code
+
+
+def unmarshal(names):
+    """The code of modules that each child loads for itself: it still looks for them, and reads the file."""
+    modules = sys.modules
+    for name in names:
+        parent, _, last = name.rpartition(".")
+        path = names_of(modules[parent]).get("__path__") if parent in modules else None
+        if name in modules or parent and not path:
+            continue
+        try:
+            loader = bootstrap.PathFinder.find_spec(name, path).loader
+            if type(loader) is bootstrap.SourceFileLoader:
+                data = loader.get_data(bootstrap.cache_from_source(loader.path))
+                code = as_loaded(memoryview(data)[16:], name, None, loader.path)
+                unmarshalled[name] = data, loader.path, code
+        except Exception:
+            pass
+    if unmarshalled:
+        bootstrap._compile_bytecode = code_of
+
+
+def code_of(data, name=None, bytecode_path=None, source_path=None):
+    file, source, code = unmarshalled.pop(name, (None, None, None))
+    if file is not None and data.obj == file and source == source_path:
+        return code
+    return as_loaded(data, name, bytecode_path, source_path)
+
+
+as_loaded = bootstrap._compile_bytecode
 
 
 def compiled(path):
@@ -371,9 +408,10 @@ def spaces():
         yield names_of(sys.modules[name])
 
 
-def thorough():
+def thorough(candidates):
+    """Given the child's types that have a destructor of some sort."""
     threads = sys.modules["_thread"]._count()  # daemons, which end at a moment of their own
-    due = threads or sys.warnoptions or any(map(destructive, kinds()))
+    due = threads or sys.warnoptions or any(map(destructive, candidates))
     if due:
         gc.unfreeze()
         if compiled_ahead:
@@ -386,7 +424,7 @@ def kinds():
     kinds = set(map(type, gc.get_objects()))
     for names in spaces():
         kinds.update(map(type, names.values()))
-    return kinds
+    return [*kinds]
 
 
 def destructive(kind):
