@@ -119,6 +119,8 @@ def load(names, refused, path, env):
     global known
     lines = [line for line in os.fsdecode(names).split("\n") if line]
     names, lessons = [line for line in lines if " " not in line], [line for line in lines if " " in line]
+    note_hot(lessons)
+    lessons = [line for line in lessons if line[:1].isdigit()]
     path = os.fsdecode(path)
     main = sys.modules["__main__"].__dict__
     main["__file__"], main["__cached__"] = path, None
@@ -127,6 +129,7 @@ def load(names, refused, path, env):
     watch = Watch()
     seeds = Seeds() if "random" in names else None
     refused = set(os.fsdecode(refused).split("\n"))
+    given.update(names, refused)
     good = []
     for name in names:
         if imported(name, path) and watch.clean() and refused.isdisjoint(sys.modules):
@@ -142,7 +145,7 @@ def load(names, refused, path, env):
         seeds.end()
     if len(good) < len(names):
         watch.undo()
-        return again([name for name in names if name not in refused] + lessons, refused), None, b""
+        return again([line for line in lines if line not in refused], refused), None, b""
     if code is None:  # the interpreter itself sets them
         del main["__file__"], main["__cached__"]
     known = len(sys.modules)
@@ -209,6 +212,8 @@ def names_of(module):
     except AttributeError:
         return {}
 
+
+given = set()  # names of modules that it was told to load
 
 FILL = 128 << 10  # bytes of each size at most: another allocator may have no pools
 filling = []
@@ -391,9 +396,11 @@ def main_thread():
 # ---- at its end ----
 
 
-def learned():
-    names = [name for name in [*sys.modules][known:] if importable(name)]
-    return os.fsencode("\n".join([*names, *patterns()]))
+def learned(ran):
+    """What the next template is to have; what was run once the modules are known."""
+    lines = [name for name in [*sys.modules][known:] if importable(name)]
+    lines = [*lines, *patterns()] if not given.issuperset(lines) else [*lines, *patterns(), *hot_lines(ran)]
+    return os.fsencode("\n".join(lines))
 
 
 def importable(name):

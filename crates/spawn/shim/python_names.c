@@ -32,6 +32,7 @@ static const struct { void *at; const char *name; } NAMES[] = {
     {&py.Unicode_EncodeFSDefault, "PyUnicode_EncodeFSDefault"},
     {&py.Sequence_GetItem, "PySequence_GetItem"},
     {&py.Sequence_Size, "PySequence_Size"},
+    {&py.DecRef, "Py_DecRef"},
     {&py.List_New, "PyList_New"},
     {&py.List_Append, "PyList_Append"},
     {&py.Type_GetSlot, "PyType_GetSlot"},

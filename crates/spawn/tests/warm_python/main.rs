@@ -232,6 +232,50 @@ fn code_that_is_ready_is_used_while_the_file_is_the_same() {
     assert_eq!(seen(warm.get(&VARS)), expected);
 }
 
+const RUNS: &str = "import os, used\n\
+    exec('def typed5551234(): pass')\n\
+    used.made = typed5551234\nused.made()\n\
+    print(used.first(1), used.one(), used.other(), used.one.__code__ is used.other.__code__, used.Kind().method())\n\
+    if 'TELL' in os.environ: print([id(code) for code in used.codes()] == used.before)\n\
+    used.fails()\n";
+
+const USED: &str = "def first(n): return n + 1\ndef never(): pass\n\
+    def make():\n    def inner(): return 7\n    return inner\n\
+    one, other = make(), make()\n\
+    class Kind:\n    @property\n    def value(self): return 'property'\n    def method(self): return self.value\n\
+    def fails(): raise ValueError\n\
+    def codes(): return [it.__code__ for it in (first, Kind.method, Kind.value.fget, one, never)]\n\
+    before = [id(code) for code in codes()]\n";
+
+#[test]
+fn code_that_children_run_lies_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = script(folder.path(), "program.py", &(first_line("") + RUNS));
+    fs::write(folder.path().join("used.py"), USED).unwrap();
+    let expected = cold(&path, &VARS, b"");
+    let mut learned = String::new();
+    for _ in 0..3 {
+        let warm = Warm::load_with(&path, &learned);
+        let answer = warm.answer(&VARS, b"", true);
+        learned += &format!("{}\n", answer.learned);
+        assert_eq!(seen(answer), expected, "with {learned}");
+    }
+    let told: Vec<&str> = learned
+        .lines()
+        .filter(|l| l.starts_with("code used "))
+        .collect();
+    assert_eq!(
+        told,
+        ["code used Kind.method Kind.value fails first make.<locals>.inner"]
+    );
+    assert!(!learned.contains("typed5551234"), "{learned}");
+    // It is elsewhere now, but what two functions have in common stays where it is.
+    let out = Warm::load_with(&path, &learned)
+        .get(&[VARS[0], ("TELL", "1")])
+        .out;
+    assert!(out.contains(" True property\nFalse\n"), "{out}");
+}
+
 #[test]
 fn what_a_module_does_to_the_environment_while_it_loads_is_kept() {
     let folder = tempfile::tempdir().unwrap();
