@@ -232,10 +232,10 @@ fn code_that_is_ready_is_used_while_the_file_is_the_same() {
     assert_eq!(seen(warm.get(&VARS)), expected);
 }
 
-const RUNS: &str = "import os, used\n\
+const RUNS: &str = "import os, sys, used\n\
     exec('def typed5551234(): pass')\n\
     used.made = typed5551234\nused.made()\n\
-    print(used.first(1), used.one(), used.other(), used.one.__code__ is used.other.__code__, used.Kind().method())\n\
+    print(sys.version_info >= (3, 9), used.first(1), used.one(), used.other(), used.one.__code__ is used.other.__code__, used.Kind().method())\n\
     if 'TELL' in os.environ: print([id(code) for code in used.codes()] == used.before)\n\
     used.fails()\n";
 
@@ -264,16 +264,18 @@ fn code_that_children_run_lies_together() {
         .lines()
         .filter(|l| l.starts_with("code used "))
         .collect();
-    assert_eq!(
-        told,
-        ["code used Kind.method Kind.value fails first make.<locals>.inner"]
-    );
+    // Before Python 3.9 nobody can ask for the code of a frame from C.
+    let asks = expected.0.starts_with("True ");
+    let all = ["code used Kind.method Kind.value fails first make.<locals>.inner"];
+    assert_eq!(told, all[..usize::from(asks)]);
     assert!(!learned.contains("typed5551234"), "{learned}");
     // It is elsewhere now, but what two functions have in common stays where it is.
     let out = Warm::load_with(&path, &learned)
         .get(&[VARS[0], ("TELL", "1")])
         .out;
-    assert!(out.contains(" True property\nFalse\n"), "{out}");
+    let moved = if asks { "False" } else { "True" };
+    let end = format!(" True property\n{moved}\n");
+    assert!(out.contains(&end), "{out}");
 }
 
 #[test]
