@@ -104,9 +104,24 @@ static int flush(const char *name, int report) {
     return 0;
 }
 
-static int says(const char *name) {
-    object *answer = py.Object_CallFunction(ours(name), NULL);
-    return called(answer) && py.Object_IsTrue(answer) > 0;
+/* Whether a thorough end is due. Python is asked about those of the child's types that have a destructor of some sort:
+   to ask a type by name writes to it, to its bases and to the name. No reference to one is left. */
+static int is_due(void) {
+    enum { PY_TP_FINALIZE = 80 };
+    object *kinds = py.Object_CallFunction(ours("kinds"), NULL), *found = py.List_New(0);
+    ssize_t count = kinds ? py.Sequence_Size(kinds) : 0;
+    for (ssize_t i = 0; i < count; i++) {
+        object *kind = py.Sequence_GetItem(kinds, i);
+        /* Before Python 3.10 it raises for types of C. */
+        if (py.Type_GetSlot(kind, PY_TP_FINALIZE) || py.Err_Occurred())
+            py.List_Append(found, kind);
+        py.Err_Clear();
+        py.DecRef(kind);
+    }
+    py.DecRef(kinds);
+    object *due = py.Object_CallFunction(ours("thorough"), "O", found);
+    py.DecRef(found);
+    return called(due) && py.Object_IsTrue(due) > 0;
 }
 
 /* Where destructors written in Python are due, or warnings about what was left open, the interpreter
@@ -119,18 +134,18 @@ __attribute__((noreturn)) static void leave(int status, int interrupted, int lea
     if (atexit)
         called(py.Object_CallMethod(atexit, "_run_exitfuncs", NULL));
     if (learn) {
-        object *names = py.Object_CallFunction(ours("learned"), NULL);
+        object *names = py.Object_CallFunction(ours("learned"), "O", python_ran());
         if (called(names))
             galgo_learned(py.Bytes_AsString(names));
     }
     int failed;
-    if (says("thorough")) {
+    if (is_due()) {
         py.Dict_Clear(part); /* holds the standard streams */
         failed = py.FinalizeEx() < 0;
     } else {
         failed = !flush("stdout", 1);
         flush("stderr", 0);
-        says("finish");
+        called(py.Object_CallFunction(ours("finish"), NULL));
         flush("stdout", 0);
         flush("stderr", 0);
     }
@@ -267,6 +282,9 @@ static void stop(const char *path) {
     }
     note(path);
     recording = 0;
+    galgo_settle();
+    if (loaded)
+        called(py.Object_CallFunction(ours("side_by_side"), NULL));
     py.OS_BeforeFork();
     galgo_waits = py.OS_AfterFork_Child;
     galgo_settle();
@@ -277,6 +295,8 @@ static void stop(const char *path) {
     object *bytes = py.Bytes_FromStringAndSize(block, (ssize_t)length);
     if (!called(py.Object_CallFunction(ours("mend"), "O", bytes)))
         _exit(127);
+    if (learn && py.Object_IsTrue(ours("hot")) == 0)
+        python_notice();
     if (code && code != py.None)
         run(code, py.Module_GetDict(module("__main__")), learn);
 }

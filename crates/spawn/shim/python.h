@@ -31,6 +31,10 @@ extern struct python {
     object *(*Unicode_EncodeFSDefault)(object *);
     object *(*Sequence_GetItem)(object *, ssize_t);
     ssize_t (*Sequence_Size)(object *);
+    void (*DecRef)(object *);
+    object *(*List_New)(ssize_t);
+    int (*List_Append)(object *, object *);
+    void *(*Type_GetSlot)(object *, int);
     long (*Long_AsLong)(object *);
     object *(*Sys_GetObject)(const char *);
     int (*Sys_Audit)(const char *, const char *, ...);
@@ -54,5 +58,9 @@ int python_resolve(void);
 
 /* Has the interpreter take memory for its objects in pieces that can become large pages. */
 void python_arenas(void);
+
+/* Has it noticed which code is run, and where that lies: addresses of code objects, as a bytes object. */
+void python_notice(void);
+object *python_ran(void);
 
 #endif

@@ -119,6 +119,8 @@ def load(names, refused, path, env):
     global known
     lines = [line for line in os.fsdecode(names).split("\n") if line]
     names, lessons = [line for line in lines if " " not in line], [line for line in lines if " " in line]
+    note_hot(lessons)
+    lessons = [line for line in lessons if line[:1].isdigit()]
     path = os.fsdecode(path)
     main = sys.modules["__main__"].__dict__
     main["__file__"], main["__cached__"] = path, None
@@ -127,6 +129,7 @@ def load(names, refused, path, env):
     watch = Watch()
     seeds = Seeds() if "random" in names else None
     refused = set(os.fsdecode(refused).split("\n"))
+    given.update(names, refused)
     good = []
     for name in names:
         if imported(name, path) and watch.clean() and refused.isdisjoint(sys.modules):
@@ -142,19 +145,56 @@ def load(names, refused, path, env):
         seeds.end()
     if len(good) < len(names):
         watch.undo()
-        return again([name for name in names if name not in refused] + lessons, refused), None, b""
+        return again([line for line in lines if line not in refused], refused), None, b""
     if code is None:  # the interpreter itself sets them
         del main["__file__"], main["__cached__"]
     known = len(sys.modules)
     own.extend(namespaces())
     ready(dict(variables(env, b"\x1e")))
     expect(lessons, code)
+    unmarshal(refused)
+    if sys.version_info >= (3, 11):  # each name in it is written to when it goes; before, to clear it changed types
+        (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()
     rehearse()
     files = os.fsencode("\n".join(sources()))
     gc.collect()
     fill()
     gc.freeze()
     return None, code, files
+
+
+bootstrap = sys.modules["_frozen_importlib_external"]
+unmarshalled = {}  # names of modules that children load: the file that holds the code, the source's name, the code
+
+
+def unmarshal(names):
+    """The code of modules that each child loads for itself: it still looks for them, and reads the file."""
+    modules = sys.modules
+    for name in names:
+        parent, _, last = name.rpartition(".")
+        path = names_of(modules[parent]).get("__path__") if parent in modules else None
+        if name in modules or parent and not path:
+            continue
+        try:
+            loader = bootstrap.PathFinder.find_spec(name, path).loader
+            if type(loader) is bootstrap.SourceFileLoader:
+                data = loader.get_data(bootstrap.cache_from_source(loader.path))
+                code = as_loaded(memoryview(data)[16:], name, None, loader.path)
+                unmarshalled[name] = data, loader.path, code
+        except Exception:
+            pass
+    if unmarshalled:
+        bootstrap._compile_bytecode = code_of
+
+
+def code_of(data, name=None, bytecode_path=None, source_path=None):
+    file, source, code = unmarshalled.pop(name, (None, None, None))
+    if file is not None and data.obj == file and source == source_path:
+        return code
+    return as_loaded(data, name, bytecode_path, source_path)
+
+
+as_loaded = bootstrap._compile_bytecode
 
 
 def compiled(path):
@@ -172,6 +212,8 @@ def names_of(module):
     except AttributeError:
         return {}
 
+
+given = set()  # names of modules that it was told to load
 
 FILL = 128 << 10  # bytes of each size at most: another allocator may have no pools
 filling = []
@@ -354,9 +396,11 @@ def main_thread():
 # ---- at its end ----
 
 
-def learned():
-    names = [name for name in [*sys.modules][known:] if importable(name)]
-    return os.fsencode("\n".join([*names, *patterns()]))
+def learned(ran):
+    """What the next template is to have; what was run once the modules are known."""
+    lines = [name for name in [*sys.modules][known:] if importable(name)]
+    lines = [*lines, *patterns()] if not given.issuperset(lines) else [*lines, *patterns(), *hot_lines(ran)]
+    return os.fsencode("\n".join(lines))
 
 
 def importable(name):
@@ -371,9 +415,10 @@ def spaces():
         yield names_of(sys.modules[name])
 
 
-def thorough():
+def thorough(candidates):
+    """Given the child's types that have a destructor of some sort."""
     threads = sys.modules["_thread"]._count()  # daemons, which end at a moment of their own
-    due = threads or sys.warnoptions or any(map(destructive, kinds()))
+    due = threads or sys.warnoptions or any(map(destructive, candidates))
     if due:
         gc.unfreeze()
         if compiled_ahead:
@@ -386,7 +431,7 @@ def kinds():
     kinds = set(map(type, gc.get_objects()))
     for names in spaces():
         kinds.update(map(type, names.values()))
-    return kinds
+    return [*kinds]
 
 
 def destructive(kind):

@@ -43,7 +43,8 @@ impl Kind {
             Self::Python => Some(
                 concat!(
                     include_str!("../../shim/python.py"),
-                    include_str!("../../shim/python_re.py")
+                    include_str!("../../shim/python_re.py"),
+                    include_str!("../../shim/python_hot.py")
                 )
                 .as_bytes(),
             ),

@@ -285,6 +285,11 @@ pub(crate) const SCRIPTS: &[(&str, &str, &str)] = &[
         "class D:\n    def __del__(self): print('gone')\nd = D()\nd.d = d\nl = [d]\nl.append(l)\n",
     ),
     (
+        "destructor that a class is given",
+        "",
+        "import argparse\nn = argparse.Namespace()\nargparse.Namespace.__del__ = lambda self: print('gone')\n",
+    ),
+    (
         "generator",
         "",
         "def g():\n    try: yield 1\n    finally: print('finally')\nit = g()\nnext(it)\n",
