@@ -34,7 +34,8 @@ use crate::{
 
 pub use seat::Seat;
 
-/// Of an answer that is longer, the rest is read into large buffers.
+/// Of an answer that is longer, the rest is read into large buffers; all of it, where the one before did not fit into
+/// a usual one.
 const LONG: usize = 256 << 10;
 
 /// A request that an application, or an instance of a module, is answering.
@@ -240,7 +241,7 @@ impl Exchange {
             let Some(link) = &self.link else {
                 return Ok(Turn::End);
             };
-            if self.heard >= LONG {
+            if self.heard >= LONG || link.seat.is_long() {
                 self.out.widen();
             }
             let raw = self.out.buffer();

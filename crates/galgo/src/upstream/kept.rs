@@ -13,8 +13,9 @@ use super::lock;
 use crate::sock::Sock;
 
 /// A connection that nobody has used for this long is closed, so that it does not hold a process of the
-/// application for nothing.
-pub(super) const IDLE: Duration = Duration::from_secs(5);
+/// application for nothing: as long as nginx's `keepalive_timeout` of an upstream. Whoever needs such a process is
+/// seen sooner (`STARVED`).
+const IDLE: Duration = Duration::from_secs(60);
 
 /// A connection that waits for its next request.
 #[derive(Debug)]

@@ -37,16 +37,19 @@ use crate::{
     admission::{Admission, Permit},
     config::{self, To},
     fault::Fault,
+    pool,
     sock::Sock,
     tick,
 };
-use kept::IDLE;
 pub(crate) use kept::Kept;
 use slots::Slots;
 
 /// Beats of the clock without a byte on a new connection, after which it may be waiting for a process that a
 /// connection which is kept holds.
 const PATIENCE: usize = 2;
+
+/// How long no connection is kept after that.
+const STARVED: Duration = Duration::from_secs(5);
 
 /// Who answers the requests of one route, shared by all workers of the server.
 #[derive(Debug)]
@@ -60,6 +63,8 @@ pub struct Upstream {
     unheard: AtomicUsize,
     /// When one of them waited so long that it may have wanted a process that a kept connection held.
     starved: Mutex<Option<Instant>>,
+    /// Its last answer did not fit into a buffer of the usual size.
+    long: AtomicBool,
     /// Nobody asks again: no connection is kept.
     closed: watch::Sender<bool>,
 }
@@ -99,6 +104,7 @@ impl Upstream {
             kept: Kept::default(),
             unheard: AtomicUsize::new(0),
             starved: Mutex::default(),
+            long: false.into(),
             closed: watch::Sender::new(false),
         })
     }
@@ -162,7 +168,7 @@ impl Upstream {
     /// kept: closing them all the time would cost more than keeping them spares.
     fn wanted(&self) -> bool {
         self.unheard.load(Ordering::Relaxed) > 0
-            && lock(&self.starved).is_some_and(|at| at.elapsed() < IDLE)
+            && lock(&self.starved).is_some_and(|at| at.elapsed() < STARVED)
     }
 }
 
@@ -218,6 +224,20 @@ impl Lease {
         }
     }
 
+    /// Whether the last answer was long: then this one probably is, too.
+    pub fn is_long(&self) -> bool {
+        self.upstream.long.load(Ordering::Relaxed)
+    }
+
+    /// An answer of so many bytes, framing included, was whole.
+    pub fn answered(&self, bytes: usize) {
+        let long = bytes > pool::SIZE;
+        // Written only where it changes: all workers read it.
+        if self.is_long() != long {
+            self.upstream.long.store(long, Ordering::Relaxed);
+        }
+    }
+
     /// The request is over and nothing was wrong: keeps the connection for another.
     pub fn give_back(mut self, conn: Sock) {
         self.heard();
@@ -265,5 +285,28 @@ async fn sweeper(up: Arc<Upstream>) {
     tokio::select! {
         () = up.kept.sweep_all() => {}
         _ = closed.wait_for(|closed| *closed) => up.kept.close(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Address, Config, Protocol};
+
+    #[tokio::test]
+    async fn an_answer_tells_how_long_the_next_will_be() {
+        let Config {
+            admission, options, ..
+        } = Config::default();
+        let to = To::Address(Address::Unix("/nowhere".into()));
+        let config = config::Upstream::new(Protocol::Fastcgi, to, options);
+        let upstream = Arc::new(Upstream::new(&config, &admission).unwrap());
+        let lease = upstream.lease(0).await.unwrap();
+        let mut expected = vec![lease.is_long()];
+        for bytes in [pool::SIZE, pool::SIZE + 1, 10 << 20, 500] {
+            lease.answered(bytes);
+            expected.push(upstream.lease(1).await.unwrap().is_long());
+        }
+        assert_eq!(expected, [false, false, true, true, false]);
     }
 }

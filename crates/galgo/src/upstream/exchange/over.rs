@@ -31,6 +31,9 @@ impl Exchange {
             Wire::Fastcgi(reply) if reply.is_over() => link.seat.ended(reply.more()),
             _ => link.seat.gone(),
         };
+        if matches!(end, End::Whole { .. }) {
+            link.seat.answered(self.heard);
+        }
         match end {
             End::Whole { reusable: true } if self.sending.is_done() => {
                 self.good = Some(link);

@@ -34,6 +34,21 @@ impl Seat {
         }
     }
 
+    /// Whether a long answer is to be expected. Of modules nobody knows.
+    pub(super) fn is_long(&self) -> bool {
+        match self {
+            Self::Application(lease) => lease.is_long(),
+            Self::Instance(_) => false,
+        }
+    }
+
+    /// An answer of so many bytes, framing included, was whole.
+    pub(super) fn answered(&self, bytes: usize) {
+        if let Self::Application(lease) = self {
+            lease.answered(bytes);
+        }
+    }
+
     /// END_REQUEST has come, with `more` behind it: how the instance ended.
     pub(super) fn ended(&self, more: &[u8]) -> Option<Exit> {
         match self {
