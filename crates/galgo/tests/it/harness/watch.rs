@@ -29,6 +29,7 @@ pub struct Watch<'s> {
     lines: usize,
     resident: u64,
     growth: Option<u64>,
+    keeps: usize,
     over: Arc<AtomicBool>,
     prober: Option<JoinHandle<usize>>,
 }
@@ -84,6 +85,7 @@ impl<'s> Watch<'s> {
             lines,
             resident: memory(server.pid(), "VmRSS"),
             growth: None,
+            keeps: 0,
             over,
             prober: Some(prober),
         }
@@ -92,6 +94,12 @@ impl<'s> Watch<'s> {
     /// The server's memory may grow by so many bytes at its peak.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.growth = Some(bytes);
+        self
+    }
+
+    /// The server may keep so many connections to an application, which it closes after a minute.
+    pub fn keeps(mut self, connections: usize) -> Self {
+        self.keeps = connections;
         self
     }
 
@@ -110,7 +118,8 @@ impl<'s> Watch<'s> {
         });
         // 3: nor a descriptor.
         eventually("the end of every descriptor of the request", || {
-            (descriptors(server.pid()) <= self.descriptors + kept_loaded()).then_some(())
+            let may = self.descriptors + kept_loaded() + self.keeps;
+            (descriptors(server.pid()) <= may).then_some(())
         });
         // 4: nor memory.
         if let Some(growth) = self.growth {
