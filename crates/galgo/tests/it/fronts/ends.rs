@@ -146,7 +146,8 @@ fn one_request_at_a_time_on_a_connection() {
         let first = format!("/cgi-bin/t?head&touch=on{turn}&await=go{turn}&out=a");
         front.send(request(1, true, &params("GET", &first, &[]), b""));
         server.wait_for(&format!("on{turn}"));
-        let second = params("GET", "/cgi-bin/t?head&out=b", &[]);
+        let length = [("CONTENT_LENGTH", "4")];
+        let second = params("POST", "/cgi-bin/t?count&head&out=b", &length);
         front.send(request(2, true, &second, b"body"));
         (0..20).for_each(|_| assert_eq!(server.get("/health").status, 200));
         server.set(&format!("go{turn}"));
