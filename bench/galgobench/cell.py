@@ -23,6 +23,9 @@ class Table:
     name: str
     title: str
     cells: list = field(default_factory=list)
+    # Servers are started again for every round. Where a process happens to lie in memory makes a difference
+    # of up to a tenth to rows that cost little, for as long as it lives: so no server keeps its luck.
+    anew: bool = False
 
     def rounds(self, default):
         return max((cell.rounds or default for cell in self.cells), default=0)

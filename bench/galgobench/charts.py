@@ -232,7 +232,6 @@ def median_curve(results, table, row, server):
 def latency(results, labels):
     rows = {
         "line/0.5": "at half the capacity",
-        "line/0.75": "at 0.75 of it",
         "line/1": "at all of it",
     }
     rows = {row: words for row, words in rows.items() if results.servers("sweep", row)}

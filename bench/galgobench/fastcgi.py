@@ -71,7 +71,7 @@ def fastcgi(size, servers, absent):
         able = who(kind, "kept", servers)
         run = measure.system_calls(target)
         cells.append(Cell("fastcgi", row, label, able, 0.7, run, target, 1))
-    return Table("fastcgi", "FastCGI: documents from memory, handed over, and PHP", cells)
+    return Table("fastcgi", "FastCGI: documents from memory, handed over, and PHP", cells, anew=True)
 
 
 def behind(size, servers, absent):

@@ -201,12 +201,16 @@ WARM_UPS = 10
 def warm_up(server, target):
     """Asks for a program, one request at a time, until the server has had it ready for a second.
 
-    A server that cannot must not have a figure for it. Those that keep nothing need no such time.
+    A server that cannot must not have a figure for it. Those that keep nothing need no such time, nor does what
+    is as ready as it was in the round before.
     """
+    if server.warmed.get(target.path) and server.warmed[target.path] == server.ready(target):
+        return
     for _ in range(WARM_UPS):
         before = server.ready(target)
         load.wrk(server, target, 1, WARM_UP_SECONDS)
         if before is not None and server.ready(target) == before:
+            server.warmed[target.path] = before
             return
     raise Wrong(f"not ready after {WARM_UPS * WARM_UP_SECONDS} s of requests")
 

@@ -13,19 +13,19 @@ SWEPT = ["line", "guestbook-c", "guestbook-python"]
 # Programs that galgo with start = "warm" is asked for, too, in the same rows as everybody.
 WARM = ["line"] + [f"guestbook-{name}" for name in ("c", "rust", "python", "perl", "node")]
 SITES = {
-    "flask": ("Flask site, a page", site.flask_page),
-    "gitweb": (f"gitweb, list of {site.REPOSITORIES} projects", site.projects),
+    "flask": ("Flask site, a page", site.flask_page, 4),
+    "gitweb": (f"gitweb, list of {site.REPOSITORIES} projects", site.projects, 2),
 }
-FRACTIONS = {"line": [0.5, 0.75, 1.0, 1.5, 2.0]}
+FRACTIONS = {"line": [0.5, 1.0, 1.5, 2.0], "guestbook-python": [0.5, 2.0]}
 USUAL_FRACTIONS = [0.5, 1.0, 2.0]
 # Seconds at 16 connections where a bound is close to what is found.
-LONGER = {"bare": 2, "line": 3}
+LONGER = {"bare": 2, "line": 2}
 # More than a server runs at once; fewer for programs that answer some 50 a second, or the end
 # of each measurement would be minutes of waiting.
 OPEN_CONNECTIONS = {"guestbook-python": 64}
 USUAL_OPEN_CONNECTIONS = 256
-# Seconds for languages that answer few requests in one.
-SLOW = {"python": 2, "node": 2}
+# Seconds for rows in which few requests are answered in one.
+SLOW = {"python/read": 2, "python/write": 2, "node/read": 2}
 # 10,000 where descriptors allow: galgo and others set two aside for a connection and its file, and
 # galgo some for the FastCGI programs in its configuration.
 IDLE_CONNECTIONS = 10_000
@@ -108,9 +108,9 @@ def guestbook(size, servers, absent):
     for language in site.LANGUAGES:
         if f"guestbook-{language}" in absent:
             continue
-        seconds = size.seconds(SLOW.get(language, 1))
         for verb, target in (("read", site.reading), ("write", site.signing)):
             row, label = f"{language}/{verb}", f"{language.capitalize()}, {verb}"
+            seconds = size.seconds(SLOW.get(row, 1))
             once = wrk(target(language), 16, seconds)
             who = with_warm(f"guestbook-{language}", size, servers)
             if verb == "read":
@@ -121,9 +121,10 @@ def guestbook(size, servers, absent):
 
 def sites(size, servers, absent):
     """Programs that take long to start, as they are installed."""
-    seconds, cells = size.seconds(3), []
-    for name, (label, target) in SITES.items():
+    cells = []
+    for name, (label, target, longer) in SITES.items():
         if name not in absent:
+            seconds = size.seconds(longer)
             once = wrk(target, 16, seconds)
             who = servers + size.warm
             cells.append(Cell("sites", name, label, who, seconds, once, target))
@@ -144,7 +145,7 @@ def sweep(size, servers, absent):
         for fraction in FRACTIONS.get(name, USUAL_FRACTIONS):
             connections = OPEN_CONNECTIONS.get(name, USUAL_OPEN_CONNECTIONS)
             # Of a tail that must be below everybody's, a second holds too few.
-            longer = (2 if size.quick else 3) if (name, fraction) == ("line", 0.5) else 1
+            longer = 2 if (name, fraction) == ("line", 0.5) else 1
             takes = longer * seconds
             once = known.at(fraction, target, connections, takes)
             words = f"{label}{fraction:g} of capacity offered"
@@ -195,7 +196,7 @@ def static(size, servers, absent):
             once = wrk(targets[name], 16, seconds, close)
             row, label = f"{name}/{'close' if close else 'kept'}", f"{name}, {words}"
             cells.append(Cell("static", row, label, servers, seconds, once, targets[name]))
-    return Table("static", "Static files, 16 connections", cells)
+    return Table("static", "Static files, 16 connections", cells, anew=True)
 
 
 def pixel(size, servers, absent):
@@ -212,7 +213,7 @@ def pixel(size, servers, absent):
         Cell("pixel", row, label, servers, takes, measure, site.pixel)
         for row, (label, takes, measure) in rows.items()
     ]
-    return Table("pixel", "A constant 43-byte GIF", cells)
+    return Table("pixel", "A constant 43-byte GIF", cells, anew=True)
 
 
 def idle_table(size, servers, absent):
@@ -232,9 +233,9 @@ def idle_table(size, servers, absent):
 
 
 def scale(size, servers, absent):
-    """1 and 16 connections are in the table of programs."""
+    """1 and 16 connections are in the table of programs, 64 and 1,024 in that of overload."""
     seconds, cells = size.seconds(1), []
-    for connections in (4, 64, 256):
+    for connections in (4, 256):
         once, label = wrk(site.line, connections, seconds), f"{connections} connections"
         row = f"c{connections}"
         cells.append(Cell("scale", row, label, servers, seconds, once, site.line))

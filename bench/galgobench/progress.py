@@ -37,15 +37,17 @@ class Progress:
         self.out.flush()
 
 
-OVERHEAD_SECONDS = 0.12  # a measurement: checking the answer, starting the load, settling
+OVERHEAD_SECONDS = 0.17  # a measurement: checking the answer, starting the load, settling
+STARTS_SECONDS = 2  # all servers of a table
 
 
 def work(table, rounds):
     """Planned seconds of a table."""
-    return sum(
+    measured = sum(
         (cell.seconds + OVERHEAD_SECONDS) * len(cell.servers) * (cell.rounds or rounds)
         for cell in table.cells
     )
+    return measured + STARTS_SECONDS * (table.rounds(rounds) if table.anew else 1)
 
 
 def clock(seconds):

@@ -43,6 +43,7 @@ class Server:
         self.port = 0
         self.processes = []
         self.asked = []  # applications, which are not the server's own
+        self.warmed = {}  # path -> what was ready when it had been asked for long enough
 
     # What an adapter says about itself ------------------------------------------------
 
@@ -72,9 +73,11 @@ class Server:
         self.port = free_port()
         self.prepare()
         log = open(self.run / "output.log", "ab")
-        for command in self.applications():
+        for name, command in self.applications().items():
             options = {"account": account(), "cwd": self.run, "stdout": log, "stderr": log}
             self.asked.append(process.spawn(command, **options))
+            # Before the server does: Apache asks nobody for a minute who once did not listen.
+            self.wait_until(lambda name=name: connect_to(self.run / f"{name}.sock"))
         for command in self.commands():
             child = process.spawn(
                 command,
@@ -93,13 +96,13 @@ class Server:
         return None
 
     def applications(self):
-        """The command lines of the FastCGI programs that it asks; those that are missing are left out."""
+        """The command lines of the FastCGI programs that it asks, by name; those that are missing are left out."""
         known = {
             "document": [WORK / "document", self.run / "document.sock", DOCUMENT_PROCESSES, self.site / "public"],
             "php": [php_fpm(), "-n", "-F", "-y", self.run / "php-fpm.conf"],
         }
         there = {"document": (WORK / "document").exists(), "php": php_fpm() is not None}
-        return [known[name] for name in self.asks if there[name]]
+        return {name: known[name] for name in self.asks if there[name]}
 
     def values(self):
         """What stands for @KEY@ in configurations."""
@@ -131,13 +134,16 @@ class Server:
             os.chown(self.run, account().pw_uid, account().pw_gid)
 
     def wait_until_it_listens(self, seconds=10):
+        self.wait_until(lambda: socket.create_connection(("127.0.0.1", self.port), 1).close(), seconds)
+
+    def wait_until(self, listens, seconds=10):
+        """Until `listens` raises no OSError."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if any(child.poll() is not None for child in self.everyone()):
                 break
             try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
+                return listens()
             except OSError:
                 time.sleep(0.02)
         self.stop()
@@ -174,7 +180,7 @@ class Server:
     def stop(self):
         """Ends the server and its programs; returns how many had to be killed."""
         killed = sum(process.end(child) for child in reversed(self.everyone()))
-        self.processes, self.asked = [], []
+        self.processes, self.asked, self.warmed = [], [], {}
         return killed
 
 
@@ -182,6 +188,11 @@ def php_fpm():
     """The newest php-fpm of Debian."""
     found = sorted(Path("/usr/sbin").glob("php-fpm[0-9]*"))
     return found[-1] if found else None
+
+
+def connect_to(path):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
 
 
 def free_port():

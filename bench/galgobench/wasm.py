@@ -54,6 +54,8 @@ def wasm(size, servers, absent):
             plural = "s" * (connections > 1)
             label = f"{words}, {connections} connection{plural}"
             once = lambda server, t=target, c=connections: load.wrk(server, t(server), c, seconds)
+            # Of natives on one connection `programs` tells.
+            who = who if connections > 1 else able
             cells.append(Cell("wasm", f"{name}/{connections}", label, who, seconds, once, target))
     if galgo and "echo-wasm" not in absent:
         for row, (label, takes, once) in AT_REST.items():
