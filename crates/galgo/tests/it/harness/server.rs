@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader},
     net::SocketAddr,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
 };
@@ -105,6 +105,12 @@ impl Site {
     /// The folder.
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Whether every folder on the way to it may be entered by anybody.
+    pub fn is_reachable(&self) -> bool {
+        let open = |folder: &Path| fs::metadata(folder).is_ok_and(|m| m.mode() & 0o001 != 0);
+        self.path().ancestors().skip(1).all(open)
     }
 
     /// Writes the configuration and starts the server; returns when it serves.
