@@ -44,7 +44,7 @@ fn one_source_answers_alike_as_a_native_program_and_as_a_module() {
     ] {
         let [native, module] = [name.to_owned(), format!("{name}.wasm")].map(|name| {
             if name.ends_with(".wasm") {
-                server.compiled(name);
+                server.compiled(&name);
             }
             let url = server.url(&format!("/cgi-bin/{name}{target}"));
             body(&url, &name, &field)
