@@ -43,7 +43,7 @@ fn written(head: &Head) -> Vec<u8> {
 fn check(head: &Head) {
     assert!(head.method.as_str().bytes().all(is_token));
     assert!(!["TRACE", "CONNECT"].contains(&head.method.as_str()));
-    assert!(!head.target.path.iter().any(u8::is_ascii_control));
+    assert!(!head.target.path().iter().any(u8::is_ascii_control));
     for (name, value) in head.fields.iter() {
         assert!(!name.is_empty() && name.iter().copied().all(is_token));
         assert!(!value.iter().any(|b| b.is_ascii_control() && *b != b'\t'));

@@ -1,6 +1,6 @@
 //! Request ids: unique over restarts and machines, short enough to read aloud.
 
-use std::cell::Cell;
+use std::{cell::Cell, ops::Deref};
 
 /// Makes the ids of one worker.
 #[derive(Debug)]
@@ -9,9 +9,16 @@ pub struct Ids {
     next: Cell<u64>,
 }
 
-/// 20 characters of `0-9a-z` without `i l o u`.
+/// The id of a request: most are never read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Id([u8; 20]);
+pub struct Id {
+    base: u64,
+    number: u64,
+}
+
+/// An id as text: 20 characters of `0-9a-z` without `i l o u`.
+#[derive(Debug, Clone, Copy)]
+pub struct Text([u8; 20]);
 
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
@@ -33,13 +40,10 @@ impl Ids {
     pub fn next(&self) -> Id {
         let n = self.next.get();
         self.next.set(n.wrapping_add(1));
-        let mut bits = u128::from(self.base) << 36 | u128::from(n & 0xf_ffff_ffff);
-        let mut out = [0; 20];
-        for c in out.iter_mut().rev() {
-            *c = ALPHABET[usize::try_from(bits & 31).unwrap_or(0)];
-            bits >>= 5;
+        Id {
+            base: self.base,
+            number: n,
         }
-        Id(out)
     }
 }
 
@@ -51,8 +55,22 @@ impl Default for Ids {
 
 impl Id {
     /// As text.
-    pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).unwrap_or_default()
+    pub fn text(self) -> Text {
+        let mut bits = u128::from(self.base) << 36 | u128::from(self.number & 0xf_ffff_ffff);
+        let mut out = [0; 20];
+        for c in out.iter_mut().rev() {
+            *c = ALPHABET[usize::try_from(bits & 31).unwrap_or(0)];
+            bits >>= 5;
+        }
+        Text(out)
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
@@ -64,7 +82,7 @@ mod tests {
     fn ids_differ() {
         let (a, b) = (Ids::new(), Ids::new());
         let mut all: Vec<_> = (0..1000)
-            .flat_map(|_| [a.next().as_str().to_owned(), b.next().as_str().to_owned()])
+            .flat_map(|_| [a.next().text().to_string(), b.next().text().to_string()])
             .collect();
         all.sort();
         all.dedup();

@@ -8,11 +8,11 @@
 use std::{
     cell::RefCell,
     sync::{
-        Arc, LazyLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     task::{Poll, Waker},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// The seat at which the list begins and ends; nobody sits on it.
@@ -20,11 +20,10 @@ const ENDS: usize = 0;
 /// The shortest pause between two looks at who has been idle too long.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// From when nanoseconds are counted, for all workers.
-static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
-
+/// Nanoseconds of a clock that is exact to a few milliseconds: it is asked for each request.
 fn now() -> u64 {
-    nanos(BEGAN.elapsed())
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    nanos(Duration::try_from(now).unwrap_or_default())
 }
 
 fn nanos(d: Duration) -> u64 {

@@ -77,9 +77,8 @@ pub(crate) fn first<'c>(
 
 /// Whether the route is one of that host's.
 fn answers(route: &Route, host: &str) -> bool {
-    let host = name(host);
-    let other = |own: &String| !own.eq_ignore_ascii_case(host);
-    !route.host.as_ref().is_some_and(other)
+    let own = route.host.as_ref();
+    own.is_none_or(|own| own.eq_ignore_ascii_case(name(host)))
 }
 
 fn kind(route: &Route, path: &[u8]) -> Option<Kind> {

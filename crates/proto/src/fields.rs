@@ -1,18 +1,17 @@
 //! Header fields in the order they came, in one allocation (RFC 9110, 5).
 
 /// A list of header fields. Names keep their letter case; comparisons ignore it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fields {
+    /// Each field: the length of its name, that of its value ([`LEN`] bytes each), and both.
     bytes: Vec<u8>,
-    spans: Vec<Span>,
+    len: usize,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    start: usize,
-    colon: usize,
-    end: usize,
-}
+/// Bytes that most lists fit in.
+const USUAL: usize = 384;
+/// Bytes of a length.
+const LEN: usize = size_of::<usize>();
 
 impl Fields {
     /// An empty list.
@@ -23,33 +22,35 @@ impl Fields {
     /// An empty list with room for `fields` fields of `bytes` bytes in all.
     pub fn with_capacity(fields: usize, bytes: usize) -> Self {
         Self {
-            bytes: Vec::with_capacity(bytes),
-            spans: Vec::with_capacity(fields),
+            bytes: Vec::with_capacity(fields * 2 * LEN + bytes),
+            len: 0,
         }
     }
 
     /// Appends a field. The caller has checked that name and value are valid.
     pub fn push(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        if self.spans.capacity() == 0 {
-            // Most lists are short, and growing step by step costs more than the room.
-            (self.bytes, self.spans) = (Vec::with_capacity(256), Vec::with_capacity(8));
-        }
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(name.as_ref());
-        let colon = self.bytes.len();
-        self.bytes.extend_from_slice(value.as_ref());
-        self.spans.push(Span {
-            start,
-            colon,
-            end: self.bytes.len(),
+        let (name, value) = (name.as_ref(), value.as_ref());
+        let room = 2 * LEN + name.len() + value.len();
+        // Most lists are short, and growing step by step costs more than the room.
+        self.bytes.reserve(match self.bytes.capacity() {
+            0 => room.max(USUAL),
+            _ => room,
         });
+        self.bytes.extend_from_slice(&name.len().to_ne_bytes());
+        self.bytes.extend_from_slice(&value.len().to_ne_bytes());
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(value);
+        self.len += 1;
     }
 
     /// All fields as (name, value), in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.spans
-            .iter()
-            .map(|s| (&self.bytes[s.start..s.colon], &self.bytes[s.colon..s.end]))
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            let (name, value, behind) = split(rest)?;
+            rest = behind;
+            Some((name, value))
+        })
     }
 
     /// The values of every field called `name`, in order.
@@ -72,30 +73,39 @@ impl Fields {
 
     /// Keeps only the fields for which `keep(name, value)` holds.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
-        let bytes = &self.bytes;
-        self.spans
-            .retain(|s| keep(&bytes[s.start..s.colon], &bytes[s.colon..s.end]));
+        let (mut from, mut to) = (0, 0);
+        while let Some((name, value, behind)) = split(&self.bytes[from..]) {
+            let next = self.bytes.len() - behind.len();
+            if keep(name, value) {
+                self.bytes.copy_within(from..next, to);
+                to += next - from;
+            } else {
+                self.len -= 1;
+            }
+            from = next;
+        }
+        self.bytes.truncate(to);
     }
 
     /// How many fields there are.
     pub fn len(&self) -> usize {
-        self.spans.len()
+        self.len
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.spans.is_empty()
+        self.len == 0
     }
 }
 
-/// The same fields in the same order; what [`Fields::retain`] removed does not count.
-impl PartialEq for Fields {
-    fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
-    }
+/// The first field of `bytes`, and what is behind it.
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (name, behind) = bytes.split_first_chunk::<LEN>()?;
+    let (value, behind) = behind.split_first_chunk::<LEN>()?;
+    let (name, behind) = behind.split_at_checked(usize::from_ne_bytes(*name))?;
+    let (value, behind) = behind.split_at_checked(usize::from_ne_bytes(*value))?;
+    Some((name, value, behind))
 }
-
-impl Eq for Fields {}
 
 /// Whether any comma-separated element of the fields called `name` equals `token`, in any case.
 pub fn lists(fields: &Fields, name: &str, token: &str) -> bool {
@@ -139,9 +149,12 @@ mod tests {
         f.push("set-cookie", "b=2");
         assert_eq!(f.all("SET-COOKIE").collect::<Vec<_>>(), [b"a=1", b"b=2"]);
         assert_eq!(f.first("x"), Some(&b""[..]));
+        f.push("Y", "c");
         f.retain(|n, _| n != b"X");
-        assert_eq!(f.len(), 2);
+        assert_eq!(f.len(), 3);
         assert!(!f.has("x"));
+        assert_eq!(f.first("y"), Some(&b"c"[..]));
+        f.retain(|n, _| n != b"Y");
         let mut same = Fields::with_capacity(2, 64);
         same.push("Set-Cookie", "a=1");
         same.push("set-cookie", "b=2");

@@ -9,15 +9,14 @@ use memchr::memchr;
 pub struct Target {
     /// Path and query as they came (`/a%20b?x=1`): REQUEST_URI. Absolute-form has lost its scheme and authority.
     pub raw: String,
-    /// The path, percent-decoded exactly once; begins with `/`, or is `*`. Holds no NUL, no control
-    /// byte, no segment `.` or `..`, and no slash that came as `%2f`.
-    pub path: Vec<u8>,
     /// Where the query begins in `raw`, after the `?`; `None` where there is no `?`.
     pub query_at: Option<usize>,
     /// `host[:port]` of an absolute-form target.
     pub authority: Option<String>,
     /// The query, where it is not that of `raw`: a server in front of us has rewritten it.
     pub rewritten: Option<String>,
+    /// The [path](Self::path), where it is not as it stands in `raw`.
+    pub decoded: Option<Vec<u8>>,
 }
 
 /// Why a target is refused; each is a 400 but for `TooLong`, which is a 414.
@@ -47,10 +46,10 @@ impl Target {
             Some(b'/') => Self::origin(plain.to_owned(), None),
             Some(b'*') if raw.len() == 1 => Ok(Self {
                 raw: plain.to_owned(),
-                path: b"*".to_vec(),
                 query_at: None,
                 authority: None,
                 rewritten: None,
+                decoded: None,
             }),
             _ => Self::absolute(plain),
         }
@@ -90,13 +89,22 @@ impl Target {
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
         let mut target = Self {
             raw,
-            path,
             query_at,
             authority: None,
             rewritten: None,
+            decoded: Some(path),
         };
         target.rewritten = given.filter(|q| *q != target.query()).map(str::to_owned);
         Ok(target)
+    }
+
+    /// The path, percent-decoded exactly once; begins with `/`, or is `*`. Holds no NUL, no control
+    /// byte, no segment `.` or `..`, and no slash that came as `%2f`.
+    pub fn path(&self) -> &[u8] {
+        match &self.decoded {
+            Some(path) => path,
+            None => raw_path(&self.raw, self.query_at),
+        }
     }
 
     /// The query without its `?`; empty where there is none.
@@ -129,23 +137,26 @@ impl Target {
 
     fn origin(raw: String, authority: Option<String>) -> Result<Self, TargetError> {
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
-        let path = match query_at {
-            Some(at) => &raw.as_bytes()[..at - 1],
-            None => raw.as_bytes(),
-        };
-        let path = decode(path)?;
+        let plain = raw_path(&raw, query_at);
+        let decoded = decode(plain)?;
+        let path = decoded.as_deref().unwrap_or(plain);
         // Looked for in what was decoded: `%2e` hides nothing then.
         if path.split(|&b| b == b'/').any(|s| s == b"." || s == b"..") {
             return Err(TargetError::DotSegment);
         }
         Ok(Self {
             raw,
-            path,
             query_at,
             authority,
             rewritten: None,
+            decoded,
         })
     }
+}
+
+/// The path of a target as it came, whose query begins at `query_at`.
+fn raw_path(raw: &str, query_at: Option<usize>) -> &[u8] {
+    &raw.as_bytes()[..query_at.map_or(raw.len(), |at| at - 1)]
 }
 
 /// A path as a target would have it: everything percent-encoded that has a meaning there or may not stand there.
@@ -184,8 +195,11 @@ fn percent(digits: &[u8]) -> Result<u8, TargetError> {
 }
 
 /// Decodes a path once. An encoded slash would be a segment's text for us and a separator for the
-/// file system, so it is neither.
-fn decode(path: &[u8]) -> Result<Vec<u8>, TargetError> {
+/// file system, so it is neither. `None`: nothing is encoded.
+fn decode(path: &[u8]) -> Result<Option<Vec<u8>>, TargetError> {
+    if memchr(b'%', path).is_none() {
+        return Ok(None);
+    }
     let mut rest = path;
     let mut out = Vec::with_capacity(path.len());
     while let Some(at) = memchr(b'%', rest) {
@@ -198,7 +212,7 @@ fn decode(path: &[u8]) -> Result<Vec<u8>, TargetError> {
         rest = &rest[at + 3..];
     }
     out.extend_from_slice(rest);
-    Ok(out)
+    Ok(Some(out))
 }
 
 /// The longest host, in bytes: a DNS name has at most 253 and a dot.
@@ -235,6 +249,24 @@ impl Authority {
             None => return None,
         };
         Some(Self { host, port })
+    }
+}
+
+/// The Host field that came last on a connection, and what it says: a client asks the same host again and again.
+#[derive(Debug, Clone, Default)]
+pub struct LastHost(Option<(Box<[u8]>, Authority)>);
+
+impl LastHost {
+    /// As [`Authority::parse`].
+    pub(crate) fn parse(&mut self, field: &[u8]) -> Option<Authority> {
+        if let Some((last, says)) = &self.0
+            && **last == *field
+        {
+            return Some(says.clone());
+        }
+        let says = Authority::parse(field)?;
+        self.0 = Some((field.into(), says.clone()));
+        Some(says)
     }
 }
 

@@ -16,7 +16,7 @@ use std::{cell::RefCell, rc::Rc};
 use galgo_proto::{
     forwarded::{Trusted, Unreadable},
     h1::{ALLOW, BodyLen, Head, HeadError, HeadScan, Version},
-    target::Authority,
+    target::{Authority, LastHost},
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -85,6 +85,7 @@ impl<'a> Request<'a> {
         body: &'a mut RequestBody,
         entry: Rc<RefCell<Entry>>,
     ) -> Self {
+        let began = entry.borrow().began;
         Self {
             head,
             site,
@@ -92,7 +93,7 @@ impl<'a> Request<'a> {
             input,
             body,
             entry,
-            began: Instant::now(),
+            began,
             stderr: String::new(),
             owes_continue: false,
             named: None,
@@ -195,6 +196,7 @@ struct Conn<'w> {
     link: Link,
     input: Input,
     sender: Sender,
+    host: LastHost,
     /// The last request was refused for want of capacity.
     refused: bool,
 }
@@ -236,6 +238,7 @@ impl<'w> Conn<'w> {
             link,
             input,
             sender,
+            host: LastHost::default(),
             refused: false,
         })
     }
@@ -351,7 +354,8 @@ impl<'w> Conn<'w> {
                 .scan(self.input.buf.bytes(), &limits)
                 .map_err(refused)?
             {
-                let head = Head::parse(&self.input.buf.bytes()[..end], &limits).map_err(refused)?;
+                let head = &self.input.buf.bytes()[..end];
+                let head = Head::parse_next(head, &limits, &mut self.host).map_err(refused)?;
                 self.input.buf.consume(end);
                 return Ok(Some(Rc::new(head)));
             }
@@ -405,7 +409,7 @@ impl<'w> Conn<'w> {
             Err(fault) => {
                 handler::status::report(self.worker, &request, &fault);
                 if let Fault::Gone(_) = fault {
-                    request.entry.borrow_mut().total = began.elapsed();
+                    request.entry.borrow_mut().total = self.worker.taken(began);
                     self.worker.log(&request.entry.borrow());
                     unfinished.over = true;
                     return After::Reset;
@@ -472,14 +476,14 @@ impl<'w> Conn<'w> {
         entry.outcome = fault.outcome();
         // Without the id of a request there is nothing to answer in.
         if !gone && self.sender.wire != (Wire::FastCgi { id: 0 }) {
-            let mut response = handler::status::page(fault.status(), entry.id.as_str(), None);
+            let mut response = handler::status::page(fault.status(), &entry.id.text(), None);
             if response.status == 405 {
                 response.fields.push("Allow", ALLOW);
             }
             let sent = self.sender.send_simple(self.worker, response).await;
             entry.bytes = sent.unwrap_or(0);
         }
-        entry.total = entry.at.elapsed().unwrap_or_default();
+        entry.total = self.worker.taken(entry.began);
         self.worker.log(&entry);
         if gone { After::Reset } else { After::Close }
     }

@@ -144,7 +144,7 @@ impl Sender {
         let head = static_head(worker, request, &response, &body, framing, keep_alive);
         let sent = self.whole(&head, body, framing).await;
         let mut entry = request.entry.borrow_mut();
-        entry.first_byte = request.began.elapsed();
+        entry.first_byte = worker.taken(request.began);
         entry.total = entry.first_byte;
         let after = match sent {
             Ok(sent) => {
@@ -256,7 +256,7 @@ impl Sender {
         {
             let mut entry = request.entry.borrow_mut();
             entry.bytes = sent;
-            entry.total = request.began.elapsed();
+            entry.total = worker.taken(request.began);
         }
         let line = Line {
             worker: worker.clone(),

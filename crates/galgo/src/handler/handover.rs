@@ -120,9 +120,9 @@ fn by_folder<'h>(handover: &'h Handover, path: &[u8]) -> Option<(&'h Files, Vec<
 }
 
 fn by_path<'h>(handover: &'h Handover, uri: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
-    let path = Target::parse(uri, LONGEST).ok()?.path;
+    let target = Target::parse(uri, LONGEST).ok()?;
     handover.paths.iter().find_map(|(prefix, files)| {
-        let rest = path.strip_prefix(prefix.as_bytes())?;
+        let rest = target.path().strip_prefix(prefix.as_bytes())?;
         Some((files, rest.to_vec()))
     })
 }

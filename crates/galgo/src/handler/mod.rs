@@ -41,7 +41,7 @@ pub enum Answer {
 
 /// Finds what answers a request and has it answered, over local redirects if need be.
 pub async fn dispatch(worker: &Rc<Worker>, request: &mut Request<'_>) -> Result<Response, Fault> {
-    if request.head.target.path == b"*" {
+    if request.head.target.path() == b"*" {
         // OPTIONS: the server as a whole is asked (RFC 9110, 9.3.7).
         return Ok(Response::new(204).with("Allow", ALLOW));
     }
@@ -73,14 +73,19 @@ async fn first(
     };
     let site = request.site;
     if let Some((route, found)) = route::named(&site.config.routes, &head.host, &named) {
-        if let Some(denied) = upstream::authorize(worker, request, head, route).await? {
+        if let Some(authorizer) = &route.authorizer
+            && let Some(denied) = Box::pin(upstream::authorize(
+                worker, request, head, route, authorizer,
+            ))
+            .await?
+        {
             return Ok(denied);
         }
         site.admission.refuse_if_full()?;
         let (cgi, script) = found.map_err(refused)?;
         return Box::pin(cgi::answer(worker, request, head, route, cgi, script)).await;
     }
-    let found = route::find(&site.config.routes, &head.host, &head.target.path);
+    let found = route::find(&site.config.routes, &head.host, head.target.path());
     let programs = found.is_some_and(|f| matches!(f.route.handler, Handler::Cgi(_)));
     let missing = |answer: &Answer| match answer {
         Answer::Response(r) => r.status == 404 && !programs,
@@ -106,12 +111,24 @@ async fn answer(
     request: &mut Request<'_>,
     head: &Rc<Head>,
 ) -> Result<Answer, Fault> {
-    let path = &head.target.path;
+    let path = head.target.path();
     let site = request.site;
     let found = route::find(&site.config.routes, &head.host, path);
     let found = found.ok_or(Fault::NotFound)?;
-    // Before anything is looked for, so that nothing is told of what is there.
-    if let Some(denied) = upstream::authorize(worker, request, head, found.route).await? {
+    // What was granted before a local redirect was for another path.
+    request.granted.clear();
+    // Before anything is looked for, so that nothing is told of what is there. Boxed: requests of other
+    // routes need no room for it.
+    if let Some(authorizer) = &found.route.authorizer
+        && let Some(denied) = Box::pin(upstream::authorize(
+            worker,
+            request,
+            head,
+            found.route,
+            authorizer,
+        ))
+        .await?
+    {
         return Ok(denied);
     }
     if found.slash_missing {

@@ -27,8 +27,8 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
         Fault::Script(_) | Fault::Late(_) | Fault::Internal(_) => Level::Error,
     };
     // The decoded path: escaped by the log, as everything is.
-    let path = String::from_utf8_lossy(&request.head.target.path);
-    let about = format!("[{}] {path}", id.as_str());
+    let path = String::from_utf8_lossy(request.head.target.path());
+    let about = format!("[{}] {path}", &*id.text());
     worker
         .server
         .logs
@@ -46,7 +46,7 @@ pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
         stderr: (!request.entry.borrow().start.is_zero()).then_some(&request.stderr),
         hint: hint(fault),
     });
-    let mut response = page(fault.status(), request.id().as_str(), cause);
+    let mut response = page(fault.status(), &request.id().text(), cause);
     if let Fault::Busy(_) = fault {
         response.fields.push("Retry-After", "1");
     }
@@ -94,7 +94,7 @@ pub fn dress(request: &Request<'_>, mut response: Response) -> Response {
         500.. => Fault::Internal(String::new()).outcome(),
         _ => Fault::Client(400, "").outcome(),
     };
-    let page = page(response.status, request.id().as_str(), None);
+    let page = page(response.status, &request.id().text(), None);
     for (name, value) in page.fields.iter() {
         response.fields.push(name, value);
     }

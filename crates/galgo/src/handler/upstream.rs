@@ -41,7 +41,7 @@ pub async fn answer(
     found: &Match<'_, '_>,
     config: &config::Upstream,
 ) -> Result<Answer, Fault> {
-    let path = &head.target.path;
+    let path = head.target.path();
     let script = match route::script(config, &found.route.path, path).map_err(super::refused)? {
         route::Asked::Script(script) => script,
         route::Asked::Folder => return Ok(Answer::Response(files::to_slash(head))),
@@ -61,19 +61,11 @@ pub(super) async fn authorize(
     request: &mut Request<'_>,
     head: &Rc<Head>,
     route: &std::sync::Arc<Route>,
+    authorizer: &config::Upstream,
 ) -> Result<Option<Answer>, Fault> {
-    // What was granted before a local redirect was for another path.
-    request.granted.clear();
-    let Some(config) = &route.authorizer else {
-        return Ok(None);
-    };
-    let ask = Ask::new(worker, request, head, route, config, Script::default())?;
-    // Boxed: requests of other routes need no room for it.
-    Box::pin(async {
-        let (answering, speaker) = ask.asked().await?;
-        answering.judgment(speaker).await
-    })
-    .await
+    let ask = Ask::new(worker, request, head, route, authorizer, Script::default())?;
+    let (answering, speaker) = ask.asked().await?;
+    answering.judgment(speaker).await
 }
 
 /// One request about to be passed on.

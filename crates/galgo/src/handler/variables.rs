@@ -67,14 +67,14 @@ pub(super) fn put(
     let link = request.link;
     let connection = link.connection();
     vars::connection(&connection, sink);
-    let id = request.id();
+    let id = request.id().text();
     let script = vars::Script {
         script_name: known.script_name,
         path_info: known.path_info,
         path_translated: known.path_translated,
         script_filename: known.script_filename,
         document_root: known.document_root,
-        unique_id: id.as_str(),
+        unique_id: &id,
         content_length: known.content_length,
         // The authorizer of the route is nearer than a front server.
         user: link

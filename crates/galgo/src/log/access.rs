@@ -8,6 +8,7 @@ use std::{
 
 use galgo_proto::h1::{Head, Version};
 use galgo_spawn::{Exit, Status};
+use tokio::time::Instant;
 
 use super::time;
 use crate::{config::LogFormat, id::Id};
@@ -16,7 +17,7 @@ use crate::{config::LogFormat, id::Id};
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// When its head was complete.
-    pub at: SystemTime,
+    pub began: Instant,
     /// Its id.
     pub id: Id,
     /// The client's address; `unix` for a Unix socket.
@@ -45,7 +46,7 @@ impl Entry {
     /// What is known when a head has come, from `remote`.
     pub fn new(id: Id, remote: Rc<str>, head: Option<Rc<Head>>) -> Self {
         Self {
-            at: SystemTime::now(),
+            began: Instant::now(),
             id,
             remote,
             head,
@@ -67,6 +68,12 @@ impl Entry {
             LogFormat::Json => self.json(),
         };
         out.extend_from_slice(line.as_bytes());
+    }
+
+    /// When that was by the clock on the wall, which is asked only for those that are logged.
+    fn at(&self) -> SystemTime {
+        let now = SystemTime::now();
+        now.checked_sub(self.began.elapsed()).unwrap_or(now)
     }
 
     fn request_line(&self) -> String {
@@ -93,7 +100,7 @@ impl Entry {
     }
 
     fn combined(&self) -> String {
-        let mut line = format!("{} - - [{}] \"", self.remote, time::clf(self.at));
+        let mut line = format!("{} - - [{}] \"", self.remote, time::clf(self.at()));
         quote(&mut line, self.request_line().as_bytes());
         let _ = write!(line, "\" {} {} \"", self.status, self.bytes);
         quote(&mut line, self.field("referer"));
@@ -106,8 +113,8 @@ impl Entry {
     fn json(&self) -> String {
         let mut line = format!(
             "{{\"time\":\"{}\",\"id\":\"{}\"",
-            time::iso(self.at),
-            self.id.as_str()
+            time::iso(self.at()),
+            &*self.id.text()
         );
         let head = self.head.as_deref();
         text(&mut line, "remote", self.remote.as_bytes());

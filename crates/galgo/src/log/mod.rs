@@ -167,7 +167,7 @@ impl Source {
 
     /// Every request has a source, hardly any writes a line.
     fn about(&self) -> String {
-        ["[", self.id.as_str(), "] ", &self.script].concat()
+        ["[", &*self.id.text(), "] ", &self.script].concat()
     }
 
     /// A line the program wrote to standard error, already escaped.

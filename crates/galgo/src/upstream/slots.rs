@@ -70,7 +70,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Slots {
     pub(super) fn new(config: &config::Workers) -> io::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("galgo-{}", Ids::new().next().as_str()));
+        let folder = std::env::temp_dir().join(format!("galgo-{}", &*Ids::new().next().text()));
         // Nobody else may connect: who may is taken for us.
         DirBuilder::new().mode(0o700).create(&folder)?;
         let slot = |n: usize| -> io::Result<Slot> {

@@ -63,6 +63,17 @@ impl<'o> Params<'o> {
         self.out.extend_from_slice(&[0; HEADER]);
     }
 
+    /// A name or value of 2 GiB or more has no place in the format, and is left out.
+    fn put_long(&mut self, name: &[u8], value: &[u8]) {
+        if name.len() > LONGEST || value.len() > LONGEST {
+            return;
+        }
+        let lengths = [length(name.len()), length(value.len())];
+        let [first, second] = [0, 1].map(|i: usize| &lengths[i].0[..lengths[i].1]);
+        let pair = [first, second, name, value];
+        pair.iter().for_each(|part| self.bytes(part));
+    }
+
     fn bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.content() == MOST {
@@ -80,17 +91,15 @@ fn length(n: usize) -> ([u8; 4], usize) {
     match (u8::try_from(n), u32::try_from(n)) {
         (Ok(n @ 0..=127), _) => ([n, 0, 0, 0], 1),
         (_, Ok(n)) => ((0x8000_0000 | n).to_be_bytes(), 4),
-        // Never: `put` takes nothing longer than LONGEST.
+        // Never: `put_long` takes nothing longer than LONGEST.
         (_, Err(_)) => ([0; 4], 0),
     }
 }
 
 impl Sink for Params<'_> {
-    /// A name or value of 2 GiB or more has no place in the format, and is left out.
+    // Nearly every name is a constant, and copied as such where this is part of the caller.
+    #[inline]
     fn put(&mut self, name: &[u8], value: &[u8]) {
-        if name.len() > LONGEST || value.len() > LONGEST {
-            return;
-        }
         if let (Ok(short @ ..=127), Ok(brief @ ..=127)) =
             (u8::try_from(name.len()), u8::try_from(value.len()))
             && 2 + name.len() + value.len() <= MOST - self.content()
@@ -102,10 +111,7 @@ impl Sink for Params<'_> {
             self.out.extend_from_slice(value);
             return;
         }
-        let lengths = [length(name.len()), length(value.len())];
-        let [first, second] = [0, 1].map(|i: usize| &lengths[i].0[..lengths[i].1]);
-        let pair = [first, second, name, value];
-        pair.iter().for_each(|part| self.bytes(part));
+        self.put_long(name, value);
     }
 }
 

@@ -6,7 +6,7 @@ use memchr::memchr;
 use super::{BodyLen, HeadLimits, Method, Version};
 use crate::{
     Fields,
-    target::{Authority, Target, TargetError},
+    target::{Authority, LastHost, Target, TargetError},
 };
 
 /// The Allow field of a 405 (RFC 9110, 15.5.6): programs take any method but TRACE and CONNECT,
@@ -100,6 +100,15 @@ impl Head {
     /// Parses a whole head, as found by [`HeadScan`](super::HeadScan); what that would refuse is
     /// refused here too.
     pub fn parse(buf: &[u8], limits: &HeadLimits) -> Result<Self, HeadError> {
+        Self::parse_next(buf, limits, &mut LastHost::default())
+    }
+
+    /// As [`Head::parse`], on a connection that asked for `last` before.
+    pub fn parse_next(
+        buf: &[u8],
+        limits: &HeadLimits,
+        last: &mut LastHost,
+    ) -> Result<Self, HeadError> {
         if buf.len() > limits.bytes {
             return Err(HeadError::new(431, "head too large"));
         }
@@ -107,7 +116,7 @@ impl Head {
         let (line, block) = request_line(buf)?;
         let (method, target, version) = parse_line(line, limits)?;
         let (fields, framing) = parse_fields(block, limits)?;
-        let Authority { host, port } = authority(&target, version, framing.host)?;
+        let Authority { host, port } = authority(&target, version, framing.host, last)?;
         let body = BodyLen::of(version, framing.transfer_encoding, framing.content_length)?;
         let current = version == Version::Http11;
         // RFC 9110, 10.1.1: an expectation in HTTP/1.0 is ignored.
@@ -151,14 +160,14 @@ fn parse_line(line: &[u8], limits: &HeadLimits) -> Result<(Method, Target, Versi
     let version = Version::parse(version)?;
     let method = Method::parse(method)?;
     let target = Target::parse(target, limits.target)?;
-    if target.path == b"*" && method.as_str() != "OPTIONS" {
+    if target.path() == b"*" && method.as_str() != "OPTIONS" {
         return Err(HeadError::new(400, "target `*` without the method OPTIONS"));
     }
     Ok((method, target, version))
 }
 
 /// Few requests have more fields; those that do cost an allocation.
-const USUAL_FIELDS: usize = 64;
+const USUAL_FIELDS: usize = 32;
 
 fn parse_fields<'b>(
     block: &'b [u8],
@@ -250,7 +259,12 @@ fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Who the request is for. RFC 9112, 3.2.2 would let an absolute target win over a Host that
 /// differs; a proxy before us may have looked at the other one, so that is refused.
-fn authority(target: &Target, version: Version, field: Once<'_>) -> Result<Authority, HeadError> {
+fn authority(
+    target: &Target,
+    version: Version,
+    field: Once<'_>,
+    last: &mut LastHost,
+) -> Result<Authority, HeadError> {
     let of_target = target.authority.as_deref().map(str::as_bytes);
     let bad = HeadError::new(400, "Host is not a host and a port");
     match (field, of_target) {
@@ -259,7 +273,7 @@ fn authority(target: &Target, version: Version, field: Once<'_>) -> Result<Autho
         (Once::Absent, None) => Ok(Authority::default()),
         (Once::Absent, Some(a)) => Authority::parse(a).ok_or(bad),
         (Once::One(b""), None) if version == Version::Http10 => Ok(Authority::default()),
-        (Once::One(f), None) => Authority::parse(f).ok_or(bad),
+        (Once::One(f), None) => last.parse(f).ok_or(bad),
         (Once::One(f), Some(t)) => match (Authority::parse(f), Authority::parse(t)) {
             (Some(f), Some(t)) if f == t => Ok(f),
             (Some(_), Some(_)) => Err(HeadError::new(400, "Host and target differ")),

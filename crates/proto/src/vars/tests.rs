@@ -37,10 +37,10 @@ fn head(fields: &[(&str, &str)]) -> Head {
         method: Method::Get,
         target: Target {
             raw: "/cgi-bin/a.cgi/x%20y?q=1".into(),
-            path: b"/cgi-bin/a.cgi/x y".to_vec(),
             query_at: Some(21),
             authority: None,
             rewritten: None,
+            decoded: Some(b"/cgi-bin/a.cgi/x y".to_vec()),
         },
         version: Version::Http11,
         fields: list,

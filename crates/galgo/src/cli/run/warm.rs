@@ -277,7 +277,7 @@ impl Pair {
         let Handler::Cgi(cgi) = &route.handler else {
             return Err("no program".into());
         };
-        let answer = match route::program(cgi, &route.path, &head.target.path) {
+        let answer = match route::program(cgi, &route.path, head.target.path()) {
             Ok(script) => cgi::answer(worker, &mut request, &head, route, cgi, script).await,
             Err(refusal) => Err(handler::refused(refusal)),
         };

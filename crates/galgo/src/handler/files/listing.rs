@@ -56,7 +56,7 @@ pub(super) fn answer(
     let (mut entries, more) = read(files, path, fd, MAX_ENTRIES)?;
     entries.sort_unstable_by(|a, b| order.compare(a, b));
     let html = page::html(&page::Page {
-        path: &head.target.path,
+        path: head.target.path(),
         is_root: path.is_empty(),
         entries: &entries,
         more,

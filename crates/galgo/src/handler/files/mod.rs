@@ -48,7 +48,7 @@ pub fn answer(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
 /// As [`fresh`], and keeps the answer for the next request where the cache takes such.
 fn kept(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
     let mut path = rest.to_vec();
-    if head.target.path.ends_with(b"/") {
+    if head.target.path().ends_with(b"/") {
         // Only the first index: an earlier one may appear at any time.
         path.extend_from_slice(files.index.first().map_or("", String::as_str).as_bytes());
     }
@@ -96,7 +96,7 @@ fn found(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Re
     if !open::may_be_seen(rest) {
         return Err(Refused::NotFound);
     }
-    if head.target.path.ends_with(b"/") {
+    if head.target.path().ends_with(b"/") {
         return folder(files, head, rest);
     }
     match open::open(&files.fd, rest)? {

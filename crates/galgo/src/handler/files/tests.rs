@@ -83,7 +83,7 @@ impl Site {
 
     fn ask(&self, method: Method, target: &str, pairs: &[(&str, &str)]) -> Response {
         let head = head(method, target, pairs);
-        let rest = head.target.path.strip_prefix(b"/").unwrap_or(b"");
+        let rest = head.target.path().strip_prefix(b"/").unwrap_or(b"");
         answer(&self.files, &head, rest)
     }
 
@@ -104,11 +104,11 @@ fn head(method: Method, raw: &str, pairs: &[(&str, &str)]) -> Head {
     Head {
         method,
         target: Target {
-            path: decode(raw.split('?').next().unwrap()),
             raw: raw.into(),
             query_at,
             authority: None,
             rewritten: None,
+            decoded: Some(decode(raw.split('?').next().unwrap())),
         },
         version: Version::Http11,
         fields,

@@ -41,7 +41,7 @@ fn a_head_is_read_whole() {
     assert_eq!(h.method, Method::Post);
     assert_eq!(h.version, Version::Http11);
     assert_eq!(h.target.raw, "/cgi-bin/a%20b?x=1");
-    assert_eq!(h.target.path, b"/cgi-bin/a b");
+    assert_eq!(h.target.path(), b"/cgi-bin/a b");
     assert_eq!(h.target.query(), "x=1");
     assert_eq!((h.host.as_str(), h.port), ("example.org", Some(8080)));
     assert_eq!(h.body, BodyLen::Length(5));
@@ -146,7 +146,7 @@ fn s3_a_request_line_is_three_words() {
 #[test]
 fn s2_2_one_empty_line_before_the_request_line() {
     let h = read(b"\r\nGET /x HTTP/1.0\r\n\r\n").unwrap();
-    assert_eq!(h.target.path, b"/x");
+    assert_eq!(h.target.path(), b"/x");
     refused(400, &["\r\n\r\nGET / HTTP/1.0\r\n\r\n"]);
     assert!(Head::parse(b"\r\n\r\nGET / HTTP/1.0\r\n\r\n", &HeadLimits::default()).is_err());
 }
@@ -193,7 +193,7 @@ fn target_forms_and_their_refusals() {
         ],
     );
     let h = read(b"OPTIONS * HTTP/1.0\r\n\r\n").unwrap();
-    assert_eq!(h.target.path, b"*");
+    assert_eq!(h.target.path(), b"*");
 }
 
 #[test]
@@ -400,7 +400,25 @@ proptest! {
         if let Ok(head) = &parsed {
             // Nothing is taken that the scan would not have let through.
             prop_assert_eq!(whole, Ok(Some(buf.len())));
-            prop_assert!(!head.target.path.contains(&0));
+            prop_assert!(!head.target.path().contains(&0));
         }
+    }
+}
+
+#[test]
+fn a_host_that_was_asked_before_hides_no_other() {
+    let mut last = LastHost::default();
+    for (field, host) in [
+        ("Example.org:80", Ok("example.org")),
+        ("Example.org:80", Ok("example.org")),
+        ("example.org:0", Err(400)),
+        ("other.example", Ok("other.example")),
+        ("Example.org:80", Ok("example.org")),
+    ] {
+        let head = format!("GET / HTTP/1.1\r\nHost: {field}\r\n\r\n");
+        let limits = HeadLimits::default();
+        let got = Head::parse_next(head.as_bytes(), &limits, &mut last);
+        let got = got.as_ref().map(|h| h.host.as_str()).map_err(|e| e.status);
+        assert_eq!(got, host, "{field}");
     }
 }
