@@ -93,6 +93,19 @@ impl Child {
         Ok(self.gone || peek(self.pidfd.as_fd(), libc::WNOHANG)?)
     }
 
+    /// Whether the process is on its way out: it will do nothing more, though it may take the kernel a while until
+    /// [`has_exited`](Self::has_exited) is true. Its files are closed in between. False where that cannot be seen.
+    pub fn is_exiting(&self) -> bool {
+        /// `PF_EXITING` among the flags in proc_pid_stat(5).
+        const EXITING: u32 = 4;
+        let stat = std::fs::read(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        // The name, in parentheses, may hold anything.
+        let fields = stat.rsplit(|&b| b == b')').next().unwrap_or_default();
+        let flags = fields.split(|&b| b == b' ').nth(7);
+        let flags = flags.and_then(|f| std::str::from_utf8(f).ok()?.parse::<u32>().ok());
+        self.exit.is_none() && flags.is_some_and(|f| f & EXITING != 0)
+    }
+
     /// How the process ended, or `None` while it runs. Ends what is left of its group first, unless
     /// [`leave_group`](Self::leave_group) was called. The same answer when asked again.
     pub fn try_wait(&mut self) -> io::Result<Option<Exit>> {

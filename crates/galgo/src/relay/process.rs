@@ -63,6 +63,15 @@ impl Process {
         self.exited.is_some_and(|since| since + grace <= now)
     }
 
+    /// Whether the process will do nothing more, though it has not exited yet.
+    pub(super) fn is_exiting(&self) -> bool {
+        match &self.state {
+            State::Idle(child) => child.is_exiting(),
+            State::Watched(fd) => fd.get_ref().is_exiting(),
+            State::Gone => false,
+        }
+    }
+
     /// Waits until the process has exited; it is not reaped by this.
     pub(super) async fn exited(&mut self) {
         if let State::Idle(_) = self.state {

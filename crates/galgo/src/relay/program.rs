@@ -35,7 +35,8 @@ pub(super) const PIPE_MOST: usize = 1 << 20;
 const BULK: usize = pool::SIZE;
 /// Less than this is read and written: splicing has to look how much is there, and to frame it apart.
 pub(crate) const SPLICE_LEAST: usize = 16 << 10;
-/// Who dies of a signal closes its output on the way: the signal is known within this, or there is none.
+/// Who dies of a signal closes its output on the way: the signal is known within this, or the process is seen to be
+/// on its way out, or there is none.
 const VERDICT: Duration = Duration::from_millis(20);
 /// How long a process may go on after it closed its output, before it is told to end.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
@@ -384,8 +385,12 @@ impl Program {
         if self.reap().is_none() {
             // The moment between the end of output and that of the process is short.
             tokio::task::yield_now().await;
-            if self.reap().is_none() {
-                self.exited_within(VERDICT).await;
+            // On a machine that has much else to do its last steps may take long.
+            if self.reap().is_none()
+                && !self.exited_within(VERDICT).await
+                && self.process.is_exiting()
+            {
+                self.exited_within(LINGER).await;
             }
         }
         self.reap()

@@ -30,6 +30,7 @@ use galgo_spawn::{EnvBlock, Limits};
 
 use crate::config::{Route, Templates};
 use program::Program;
+use take::PATIENCE;
 use watch::Watch;
 
 /// How a template is started: as a cold start of the same program would be, without a request.
@@ -78,18 +79,22 @@ pub struct Warm {
     memory: AtomicU64,
     /// As [`Templates::wait`] at the start; tests ask for it in the environment.
     waits: bool,
+    /// How long a request waits for a child that its template was asked for.
+    patience: Duration,
 }
 
 impl Warm {
     /// No templates yet.
     pub fn new(waits: bool) -> Self {
-        let waits = waits || std::env::var_os("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
+        let test = std::env::var_os("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
         Self {
             programs: Mutex::default(),
             watch: Watch::new().ok(),
             count: AtomicUsize::new(0),
             memory: AtomicU64::new(0),
-            waits,
+            waits: waits || test,
+            // What a test says of warm starts holds on a machine that stands still for a while, too.
+            patience: if test { 60 * PATIENCE } else { PATIENCE },
         }
     }
 

@@ -24,13 +24,14 @@ use crate::{
 
 /// A child that is asked for is there within some milliseconds. One that takes longer stands in a
 /// queue, or its template has been stopped: a cold start will not be later.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A child that waits for this request.
 #[derive(Debug)]
 pub struct Ready {
     offer: Offer,
     program: Arc<Program>,
+    patience: Duration,
 }
 
 /// Where a running child came from; told how it ended.
@@ -66,30 +67,36 @@ pub async fn child(
         found => found,
     };
     let mut offer = found?;
-    if let Err(e) = arrival(&mut offer.spare).await {
+    let patience = warm.patience;
+    if let Err(e) = arrival(&mut offer.spare, patience).await {
         program.lost(offer.template, &e);
         return None;
     }
-    Some(Ready { offer, program })
+    Some(Ready {
+        offer,
+        program,
+        patience,
+    })
 }
 
 /// Waits until the child is there.
-async fn arrival(spare: &mut Spare) -> io::Result<()> {
+async fn arrival(spare: &mut Spare, patience: Duration) -> io::Result<()> {
     if spare.ready()? {
         return Ok(());
     }
-    until(spare, Spare::ready).await
+    until(spare, Spare::ready, patience).await
 }
 
 /// Waits until the process has read its request. A parked one may have been killed long after it
 /// was asked for, as a child is not, and a request that it has not read is nobody's yet.
-async fn began(running: &mut Running) -> io::Result<()> {
-    until(running, |running| running.began()).await
+async fn began(running: &mut Running, patience: Duration) -> io::Result<()> {
+    until(running, |running| running.began(), patience).await
 }
 
 async fn until<T: AsFd>(
     what: &mut T,
     mut is_so: impl FnMut(&mut T) -> io::Result<bool>,
+    patience: Duration,
 ) -> io::Result<()> {
     let come = async {
         let raw = what.as_fd().as_raw_fd();
@@ -102,7 +109,7 @@ async fn until<T: AsFd>(
             guard.clear_ready();
         }
     };
-    tokio::time::timeout(PATIENCE, come).await?
+    tokio::time::timeout(patience, come).await?
 }
 
 impl Warm {
@@ -130,7 +137,11 @@ impl Ready {
         stdio: [BorrowedFd<'_>; 3],
         cpu: Option<u64>,
     ) -> io::Result<(Child, Born)> {
-        let Self { offer, program } = self;
+        let Self {
+            offer,
+            program,
+            patience,
+        } = self;
         let request = Request {
             env,
             stdio,
@@ -141,7 +152,7 @@ impl Ready {
         program.refill(offer.template);
         let mut running = running?;
         if offer.uses == Uses::Once {
-            began(&mut running).await?;
+            began(&mut running, patience).await?;
         }
         let born = Born {
             program,

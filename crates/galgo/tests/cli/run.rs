@@ -389,10 +389,17 @@ fn clocks_limits_and_interpreters_are_the_routes() {
                   first_byte_timeout = '100ms'\n[interpreters]\n'.greet' = '/bin/sh'\n";
     let elsewhere = config.replace("'cgi-bin'", &format!("{:?}", site.path("cgi-bin")));
     site.file("elsewhere/site.toml", &elsewhere);
-    let config = ["--config", "elsewhere/site.toml", "-o", "body"];
-    let run = |name: &str| site.galgo(&[&["run", name], &config[..]].concat());
+    site.file(
+        "elsewhere/patient.toml",
+        &elsewhere.replace("'100ms'", "'5m'"),
+    );
+    let run_with = |name: &str, config: &str| {
+        let file = format!("elsewhere/{config}.toml");
+        site.galgo(&["run", name, "--config", &file, "-o", "body"])
+    };
+    let run = |name: &str| run_with(name, "patient");
 
-    let done = run("cgi-bin/slow");
+    let done = run_with("cgi-bin/slow", "site");
     assert_eq!(done.code, 1);
     assert!(
         done.err
@@ -413,7 +420,7 @@ fn clocks_limits_and_interpreters_are_the_routes() {
     assert_eq!(done.code, 1);
     assert!(
         done.err
-            .contains("no `cgi` route of elsewhere/site.toml holds"),
+            .contains("no `cgi` route of elsewhere/patient.toml holds"),
         "{}",
         done.err
     );

@@ -166,7 +166,7 @@ pub(crate) fn unix(path: &Path) -> UnixStream {
 
 /// Waits until a process is gone, or is a zombie that only waits for its parent.
 pub(crate) fn assert_gone(pid: i32) {
-    for _ in 0..1000 {
+    for _ in 0..18_000 {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let state = stat
             .rsplit(") ")

@@ -263,7 +263,7 @@ fn connect(path: &Path) -> UnixStream {
     loop {
         match UnixStream::connect(path) {
             Ok(stream) => {
-                let patience = Some(Duration::from_secs(30));
+                let patience = Some(Duration::from_secs(180));
                 stream.set_read_timeout(patience).unwrap();
                 return stream;
             }
@@ -298,7 +298,7 @@ fn asked(server: &Server, path: &str) -> TcpStream {
     let mut to = server.tcp();
     let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     to.write_all(head.as_bytes()).unwrap();
-    to.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    to.set_read_timeout(Some(Duration::from_secs(180))).unwrap();
     to
 }
 
@@ -345,7 +345,7 @@ fn a_thread_that_has_drained_takes_nothing_with_it() {
         assert!(page.contains("\ndone"), "{page}");
     }
     // Nobody waits for who looks after the templates, nor for the grace.
-    let ended = (0..6000).find_map(|_| {
+    let ended = (0..18_000).find_map(|_| {
         std::thread::sleep(Duration::from_millis(10));
         server.child.try_wait().unwrap()
     });

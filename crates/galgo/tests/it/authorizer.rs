@@ -15,9 +15,16 @@ const AUTHORIZER: &str = "authorizer = \"unix:app.sock\"\n";
 
 /// Programs, files and a constant answer that an authorizer guards, and programs that none does.
 fn site(answer: impl Fn(&mut UnixStream) + Send + Sync + 'static) -> (Application, Server) {
+    site_with("", answer)
+}
+
+fn site_with(
+    clocks: &str,
+    answer: impl Fn(&mut UnixStream) + Send + Sync + 'static,
+) -> (Application, Server) {
     let site = Site::new()
         .top("dev_errors = false")
-        .defaults("first_byte_timeout = \"2s\"\nidle_timeout = \"1s\"")
+        .defaults(clocks)
         .file("kept/a.txt", "secret", 0o644)
         .table(&format!(
             "[[route]]\npath = \"/in/\"\ncgi = \"cgi-bin\"\nenv = {{ COLOUR = \"grey\", KIND = \"one\" }}\n{AUTHORIZER}\
@@ -355,7 +362,12 @@ fn rows() -> Vec<Row> {
 /// Nobody comes in, whatever is wrong.
 fn hostile(row: std::sync::Arc<Row>) {
     let own = row.clone();
-    let (app, server) = site(move |stream| {
+    // What is no test of these clocks does not meet them.
+    let clocks = match row.4 {
+        "script_timeout" => "first_byte_timeout = \"2s\"\nidle_timeout = \"1s\"",
+        _ => "",
+    };
+    let (app, server) = site_with(clocks, move |stream| {
         hear(stream);
         say(stream, &own.1);
         if !own.2 {

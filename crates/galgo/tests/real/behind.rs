@@ -2,9 +2,10 @@
 
 use std::{
     io::Read,
-    net::{Ipv4Addr, TcpListener},
+    net::{Ipv4Addr, SocketAddrV4, TcpListener},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU8, Ordering},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,29 +21,38 @@ use crate::{
 /// A front, and galgo behind it.
 struct Behind {
     front: Child,
-    port: u16,
+    at: SocketAddrV4,
     galgo: Server,
     folder: tempfile::TempDir,
 }
 
-/// A server's own part of its configuration, and how it is started.
-type Kind = fn(port: u16, folder: &Path, block: &str) -> (String, Command);
+/// A port that is free, on an address of this machine that nobody else asks for one: it stays free.
+fn free() -> SocketAddrV4 {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., a, b] = std::process::id().to_be_bytes();
+    let own = Ipv4Addr::new(127, a | 1, b, NEXT.fetch_add(1, Ordering::Relaxed));
+    let listener = TcpListener::bind((own, 0)).unwrap();
+    SocketAddrV4::new(own, listener.local_addr().unwrap().port())
+}
 
-fn nginx(port: u16, folder: &Path, block: &str) -> (String, Command) {
+/// A server's own part of its configuration, and how it is started.
+type Kind = fn(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command);
+
+fn nginx(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command) {
     let folder = folder.display();
     let temp = ["client_body", "fastcgi", "scgi", "proxy", "uwsgi"]
         .map(|name| format!("{name}_temp_path {folder}/{name};"))
         .concat();
     let config = format!(
         "daemon off; master_process off; pid {folder}/pid; error_log {folder}/log; worker_processes 1;\n\
-         events {{}}\nhttp {{ access_log off; {temp}\nserver {{ listen 127.0.0.1:{port};\n{block}\n}} }}\n"
+         events {{}}\nhttp {{ access_log off; {temp}\nserver {{ listen {at};\n{block}\n}} }}\n"
     );
     let mut command = Command::new(needed("/usr/sbin/nginx"));
     command.arg("-c").arg(format!("{folder}/front.conf"));
     (config, command)
 }
 
-fn apache(port: u16, folder: &Path, block: &str) -> (String, Command) {
+fn apache(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command) {
     let modules = ["mpm_event", "authz_core", "proxy", "proxy_fcgi"].map(|name| {
         let path = needed(format!("/usr/lib/apache2/modules/mod_{name}.so"));
         format!("LoadModule {name}_module {}\n", path.display())
@@ -53,7 +63,7 @@ fn apache(port: u16, folder: &Path, block: &str) -> (String, Command) {
     };
     let folder = folder.display();
     let config = format!(
-        "ServerRoot {folder}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {folder}/pid\n\
+        "ServerRoot {folder}\nServerName localhost\nListen {at}\nPidFile {folder}/pid\n\
          ErrorLog {folder}/log\nDefaultRuntimeDir {folder}\n{}{user}DocumentRoot {folder}\n{block}\n",
         modules.concat()
     );
@@ -65,11 +75,13 @@ fn apache(port: u16, folder: &Path, block: &str) -> (String, Command) {
     (config, command)
 }
 
-fn lighttpd(port: u16, folder: &Path, block: &str) -> (String, Command) {
+fn lighttpd(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command) {
     let folder = folder.display();
     let config = format!(
-        "server.document-root = \"{folder}\"\nserver.bind = \"127.0.0.1\"\nserver.port = {port}\n\
-         server.errorlog = \"{folder}/log\"\nserver.upload-dirs = ( \"{folder}\" )\n{block}\n"
+        "server.document-root = \"{folder}\"\nserver.bind = \"{}\"\nserver.port = {}\n\
+         server.errorlog = \"{folder}/log\"\nserver.upload-dirs = ( \"{folder}\" )\n{block}\n",
+        at.ip(),
+        at.port()
     );
     let mut command = Command::new(needed("/usr/sbin/lighttpd"));
     command
@@ -79,16 +91,17 @@ fn lighttpd(port: u16, folder: &Path, block: &str) -> (String, Command) {
     (config, command)
 }
 
-fn caddy(port: u16, folder: &Path, block: &str) -> (String, Command) {
-    let at = folder.display();
+fn caddy(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command) {
+    let own = folder.display();
     let config = format!(
-        "{{\nadmin off\nauto_https off\nstorage file_system {at}\n}}\n\
-         http://127.0.0.1:{port} {{\nbind 127.0.0.1\n{block}\n}}\n"
+        "{{\nadmin off\nauto_https off\nstorage file_system {own}\n}}\n\
+         http://{at} {{\nbind {}\n{block}\n}}\n",
+        at.ip()
     );
     let mut command = Command::new(needed("/usr/bin/caddy"));
     command
         .args(["run", "--adapter", "caddyfile", "--config"])
-        .arg(format!("{at}/front.conf"))
+        .arg(format!("{own}/front.conf"))
         .env("XDG_CONFIG_HOME", folder)
         .env("XDG_DATA_HOME", folder);
     (config, command)
@@ -139,13 +152,10 @@ impl Behind {
         // The front may run as somebody else.
         let galgo = site.serve_also("socket_mode = \"666\"", &config, &listen);
         let folder = tempfile::tempdir().unwrap();
-        // Nobody else may take it between here and there, in all likelihood; who did makes the test fail.
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
+        let at = free();
         let block = block.replace("/run/galgo/galgo.sock", socket.to_str().unwrap());
         let block = block.replace("SITE/cgi-bin", galgo.site.path("cgi-bin").to_str().unwrap());
-        let (config, mut command) = kind(port, folder.path(), &block);
+        let (config, mut command) = kind(at, folder.path(), &block);
         std::fs::write(folder.path().join("front.conf"), config).unwrap();
         let output = std::fs::File::create(folder.path().join("output")).unwrap();
         let front = command
@@ -155,7 +165,7 @@ impl Behind {
         let front = front.spawn().unwrap();
         let mut behind = Self {
             front,
-            port,
+            at,
             galgo,
             folder,
         };
@@ -174,7 +184,7 @@ impl Behind {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}{path}", self.port)
+        format!("http://{}{path}", self.at)
     }
 }
 

@@ -53,6 +53,11 @@ fn every_link_of_the_index_works() {
         if link.ends_with("/clock.sh") {
             continue; // it never ends
         }
+        if let Some(name) = link.strip_prefix("/cgi-bin/")
+            && name.ends_with(".wasm")
+        {
+            server.compiled(name);
+        }
         let reply = get(&server, link);
         assert!(matches!(reply.status, 200 | 301 | 302), "{link}: {reply:?}");
     }
@@ -207,21 +212,16 @@ fn clock_sends_events_one_by_one() {
         .spawn()
         .unwrap();
     let mut stdout = BufReader::new(client.stdout.take().unwrap());
-    let mut lines = Vec::new();
-    while lines
-        .iter()
-        .filter(|line: &&String| line.starts_with("data: "))
-        .count()
-        < 3
-    {
+    let mut lines: Vec<String> = Vec::new();
+    let (mut events, mut alone) = (0, 0);
+    // Three of which nothing but the event itself had been received: on a slow machine one may meet the next.
+    while alone < 3 {
         let mut line = String::new();
         assert!(stdout.read_line(&mut line).unwrap() > 0, "{lines:?}");
-        // Nothing but this event has been received.
-        assert!(
-            !line.starts_with("data: ") || stdout.buffer().len() <= 1,
-            "{:?}",
-            stdout.buffer()
-        );
+        let event = line.starts_with("data: ");
+        events += usize::from(event);
+        alone += usize::from(event && stdout.buffer().len() <= 1);
+        assert!(events < 60, "they come together: {lines:?}");
         lines.push(line.trim_end().to_owned());
     }
     assert!(

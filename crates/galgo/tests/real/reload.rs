@@ -175,10 +175,10 @@ fn nothing_of_workers_leaks() {
         let now = held();
         now.0 <= before.0 && now.1 <= before.1 && now.2 == before.2
     });
-    let now = sockets();
-    assert!(now.is_disjoint(&old) && now.iter().all(|path| std::path::Path::new(path).exists()));
-    assert!(
-        old.iter().all(|path| !std::path::Path::new(path).exists()),
-        "{old:?}"
-    );
+    wait_until("the end of the sockets of before, and no other", || {
+        let now = sockets();
+        now.is_disjoint(&old)
+            && now.iter().all(|path| std::path::Path::new(path).exists())
+            && old.iter().all(|path| !std::path::Path::new(path).exists())
+    });
 }

@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::processes::wait_until;
+use crate::{curl::curl, processes::wait_until};
 
 /// Patient, for a busy machine must not change what a test says.
 const PATIENT: &str = r#"
@@ -173,6 +173,12 @@ impl Server {
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.url)
+    }
+
+    /// Asks for a module of the demo site until it is compiled: on a busy machine that takes longer than the clocks there allow.
+    pub(crate) fn compiled(&self, name: &str) {
+        let url = self.url(&format!("/cgi-bin/{name}"));
+        wait_until("a module is compiled", || curl(&[&url]).status != 504);
     }
 
     /// What it and its programs wrote to standard error.

@@ -43,6 +43,9 @@ fn one_source_answers_alike_as_a_native_program_and_as_a_module() {
         ("environment", "?word"),
     ] {
         let [native, module] = [name.to_owned(), format!("{name}.wasm")].map(|name| {
+            if name.ends_with(".wasm") {
+                server.compiled(&name);
+            }
             let url = server.url(&format!("/cgi-bin/{name}{target}"));
             body(&url, &name, &field)
         });
@@ -63,6 +66,7 @@ fn an_echo_gives_back_every_byte() {
     let sent = noise(3 << 20);
     std::fs::write(file.path(), &sent).unwrap();
     let data = format!("@{}", file.path().display());
+    server.compiled("echo.wasm");
     for name in ["echo", "echo.wasm"] {
         let url = server.url(&format!("/cgi-bin/{name}"));
         let reply = curl(&["--data-binary", &data, &url]).ok();
@@ -79,6 +83,7 @@ fn modules_of_every_language_say_hello() {
         ("hello-rust.wasm", "Hello from Rust, in WebAssembly.\n"),
         ("hello-component.wasm", "Hello from Rust, in WebAssembly.\n"),
     ] {
+        server.compiled(name);
         let reply = curl(&[&server.url(&format!("/cgi-bin/{name}"))]).ok();
         assert_eq!(reply.text(), said, "{name}");
     }
@@ -87,6 +92,7 @@ fn modules_of_every_language_say_hello() {
 #[test]
 fn a_guestbook_keeps_every_entry_of_writers_at_once() {
     let server = Site::new().serve_folder(demo());
+    server.compiled("guestbook.wasm");
     let url = server.url("/cgi-bin/guestbook.wasm");
     std::thread::scope(|scope| {
         for writer in 0..8 {
@@ -112,6 +118,7 @@ fn a_guestbook_keeps_every_entry_of_writers_at_once() {
 #[test]
 fn a_component_handles_http_itself() {
     let server = Site::new().serve_folder(demo());
+    server.compiled("handler.wasm");
     let url = server.url("/cgi-bin/handler.wasm/a/b?x=y");
     let file = tempfile::NamedTempFile::new().unwrap();
     let sent = noise(2 << 20);

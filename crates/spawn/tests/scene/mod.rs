@@ -93,16 +93,21 @@ impl Running {
     }
 }
 
-/// Whether the process of this pidfd ends within `seconds`.
-pub fn ends(pidfd: impl AsFd, seconds: i64) -> bool {
-    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-    poll(
-        &mut fds,
-        Some(&Timespec {
-            tv_sec: seconds,
-            tv_nsec: 0,
-        }),
-    )
-    .unwrap()
-        == 1
+/// Whether the process of this pidfd ends, or has something to say; on the slowest machine it does so soon.
+pub fn ends(pidfd: impl AsFd) -> bool {
+    is_ready(pidfd, 180)
+}
+
+/// Whether it has by now.
+pub fn has_ended(pidfd: impl AsFd) -> bool {
+    is_ready(pidfd, 0)
+}
+
+fn is_ready(fd: impl AsFd, seconds: i64) -> bool {
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    let within = Timespec {
+        tv_sec: seconds,
+        tv_nsec: 0,
+    };
+    poll(&mut fds, Some(&within)).unwrap() == 1
 }

@@ -64,7 +64,7 @@ impl Warm {
             Template::start(&mut scene.spawner, &start, kind, uses, modules.as_bytes()).unwrap();
         drop((theirs_in, theirs_out, theirs_err));
         let loaded = loop {
-            assert!(ends(template.as_fd(), 20), "nothing from the template");
+            assert!(ends(template.as_fd()), "nothing from the template");
             match template.loaded() {
                 Ok(Some(loaded)) => break loaded,
                 Ok(None) => {}
@@ -192,7 +192,7 @@ fn answer(spare: Spare, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answ
 
 fn arrived(mut spare: Spare) -> Spare {
     while !spare.ready().unwrap() {
-        assert!(ends(spare.as_fd(), 20), "no child");
+        assert!(ends(spare.as_fd()), "no child");
     }
     spare
 }

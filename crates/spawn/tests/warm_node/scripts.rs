@@ -141,7 +141,7 @@ pub(crate) const ALIKE: &[(&str, &str)] = &[
     ),
     (
         "timers.js",
-        "const l = []; setImmediate(() => l.push('immediate')); process.nextTick(() => l.push('tick')); Promise.resolve().then(() => l.push('micro')); setTimeout(() => { l.push('timeout'); console.log(l) }, 20)",
+        "const l = []; setImmediate(() => { l.push('immediate'); setTimeout(() => { l.push('timeout'); console.log(l) }, 20) }); process.nextTick(() => l.push('tick')); Promise.resolve().then(() => l.push('micro'))",
     ),
     (
         "spawn.js",

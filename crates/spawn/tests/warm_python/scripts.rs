@@ -136,7 +136,7 @@ pub(crate) const SCRIPTS: &[(&str, &str, &str)] = &[
     (
         "thread",
         "",
-        "import threading, time\ndef work():\n    time.sleep(.05)\n    print('thread', threading.current_thread() is threading.main_thread())\nt = threading.Thread(target=work)\nt.start()\nprint(threading.active_count(), threading.main_thread().native_id == __import__('os').getpid())\n",
+        "import threading\ngo = threading.Event()\ndef work():\n    go.wait()\n    print('thread', threading.current_thread() is threading.main_thread())\nt = threading.Thread(target=work)\nt.start()\nprint(threading.active_count(), threading.main_thread().native_id == __import__('os').getpid())\ngo.set()\n",
     ),
     (
         "daemon",

@@ -213,6 +213,9 @@ impl Pair {
     /// Why it is not warm.
     async fn settle(&self, worker: &Rc<Worker>) -> Result<Option<String>, String> {
         let began = Instant::now();
+        // Tests run on machines that stand still for a while.
+        let test = std::env::var_os("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
+        let longest = if test { 20 * SETTLES } else { SETTLES };
         loop {
             let warm = &worker.server.warm;
             let Some(about) = warm.about(&self.warm, &self.file) else {
@@ -221,7 +224,7 @@ impl Pair {
             if let Some(obstacle) = about.obstacle {
                 return Err(obstacle);
             }
-            if about.settled || began.elapsed() > SETTLES {
+            if about.settled || began.elapsed() > longest {
                 return Ok(about.parked);
             }
             // A process that is parked would be gone with the answer.

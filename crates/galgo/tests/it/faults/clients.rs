@@ -152,7 +152,7 @@ fn gone_in_the_queue_rst() {
 
 /// The whole group gets TERM, and has its grace while the program itself lives.
 fn the_group_of_a_client_that_left_gets_term() {
-    let server = Site::new().start();
+    let server = Site::new().defaults("kill_grace = \"1m\"").start();
     let watch = server.watch();
     let mut client = server.connect();
     let child = "bg=last=child%26touch=bg%26hang";

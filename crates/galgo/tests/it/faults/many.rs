@@ -205,6 +205,14 @@ fn longer_than_queue_wait_503() {
 fn goodput_under_overload() {
     let server = Site::new().top("max_running = 2\nqueue = 4").start();
     let watch = server.watch().memory(24 << 20);
+    // Two have the places until as many as may wait do so and more were refused, on the slowest machine.
+    let hold = |n: usize| {
+        let mut client = server.connect();
+        client.get(&format!("/cgi-bin/t?touch=up{n}&await=go&head&out=held"));
+        server.wait_for(&format!("up{n}"));
+        client
+    };
+    let mut held = [hold(0), hold(1)];
     let clients: Vec<_> = (0..64)
         .map(|_| {
             let mut client = server.connect();
@@ -223,13 +231,22 @@ fn goodput_under_overload() {
             })
         })
         .collect();
+    eventually("a refusal", || {
+        let busy = |l: &serde_json::Value| l["outcome"] == "busy";
+        server.access().iter().any(busy).then_some(())
+    });
+    server.set("go");
+    for client in &mut held {
+        assert_eq!(client.reply().text(), "held");
+    }
     let counts = clients.into_iter().map(|c| c.join().unwrap());
     let [served, refused] = counts.fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
     assert!(
         served > 0 && refused > 0,
         "{served} served, {refused} refused"
     );
-    let outcomes = [vec!["ok"; served], vec!["busy"; refused]].concat();
+    drop(held);
+    let outcomes = [vec!["ok"; served + 2], vec!["busy"; refused]].concat();
     watch.after(&outcomes);
 }
 

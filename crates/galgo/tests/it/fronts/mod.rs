@@ -14,7 +14,7 @@ use std::{
 use crate::harness::{
     LONG, Server, Site, Test,
     child::pattern,
-    encode, list, skip,
+    encode, eventually, list, skip,
     upstream::{Application, ended, hear, say, stdout},
 };
 

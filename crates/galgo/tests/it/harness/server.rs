@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader},
     net::SocketAddr,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
 };
@@ -107,6 +107,12 @@ impl Site {
         self.dir.path()
     }
 
+    /// Whether every folder on the way to it may be entered by anybody.
+    pub fn is_reachable(&self) -> bool {
+        let open = |folder: &Path| fs::metadata(folder).is_ok_and(|m| m.mode() & 0o001 != 0);
+        self.path().ancestors().skip(1).all(open)
+    }
+
     /// Writes the configuration and starts the server; returns when it serves.
     pub fn start(self) -> Server {
         let routes = &self.routes;
@@ -118,6 +124,12 @@ impl Site {
             warm(&self.defaults),
         );
         let mut config = config;
+        // Longer than a machine stands still: what is no test of these clocks does not meet them.
+        for clock in ["head_timeout", "queue_wait", "shutdown_grace"] {
+            if !self.top.contains(clock) {
+                config = format!("{clock} = \"2m\"\n{config}");
+            }
+        }
         for (path, kind, folder) in [("/cgi-bin/", "cgi", "cgi-bin"), ("/", "files", "public")] {
             if !routes.contains(&format!("path = \"{path}\"\n")) {
                 config.push_str(&format!(
@@ -194,8 +206,12 @@ impl Server {
         server.address = address
             .unwrap_or_else(|| panic!("not started: {line:?} {}", server.errors()))
             .to_owned();
-        // The first of everything: threads, connections, a program.
-        assert_eq!(server.get("/health").status, 200);
+        // The first of everything: threads, connections. A short `keep_alive` may close one before it is asked.
+        eventually("the first answer", || {
+            let mut client = server.connect();
+            let sent = client.try_send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            (sent && client.reply().status == 200).then_some(())
+        });
         server
     }
 

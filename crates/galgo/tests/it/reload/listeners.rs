@@ -7,7 +7,7 @@ use std::{
     os::unix::{fs::PermissionsExt, net::UnixStream},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -27,9 +27,13 @@ list![
 
 const LISTEN: &str = "listen = [\"127.0.0.1:0\"";
 
-/// A port that nobody has; another test may take it, but hardly right now.
+/// A port that nobody has, on an address of this machine that nobody else asks for one: what is free stays free.
 fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let (n, own) = (NEXT.fetch_add(1, Ordering::Relaxed), std::process::id());
+    let [_, a, b, c] = (own << 6 ^ n).to_be_bytes();
+    let address = std::net::Ipv4Addr::new(127, a | 1, b, c.clamp(1, 254));
+    TcpListener::bind((address, 0))
         .unwrap()
         .local_addr()
         .unwrap()
@@ -55,7 +59,7 @@ fn one_that_stays_refuses_nobody() {
         let stop = stop.clone();
         std::thread::spawn(move || {
             let mut served = 0;
-            while !stop.load(Ordering::Relaxed) {
+            while served == 0 || !stop.load(Ordering::Relaxed) {
                 let mut client = Client::connect(address);
                 client.get("/c");
                 assert_eq!(client.reply().status, 200);

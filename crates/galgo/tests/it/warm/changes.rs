@@ -6,7 +6,7 @@ use std::{
     path::Path,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{c, perl, python, site};
@@ -194,11 +194,14 @@ fn a_module_that_changes_all_the_time() {
     let server = with_modules()
         .file("cgi-bin/w.pl", perl(writes, "M::says()"), 0o755)
         .start();
+    let before = Instant::now();
     for _ in 0..40 {
         version(&server, "/cgi-bin/w.pl", &said(0));
     }
     let loaded = super::says(&server, "w.pl", "loaded for warm starts");
-    assert!(loaded < 20, "loaded {loaded} times");
+    // Two templates, at most once a second.
+    let most = 20 + 2 * before.elapsed().as_secs();
+    assert!(loaded as u64 <= most, "loaded {loaded} times");
 }
 
 /// Releases are switched by a link, or by renaming folders: no file changes then.

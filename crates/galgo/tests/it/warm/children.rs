@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{C, becomes, has_templates, site};
-use crate::harness::list;
+use crate::harness::{eventually, list};
 
 list![
     siblings_have_different_addresses,
@@ -75,7 +75,13 @@ fn as_if_it_had_been_executed() {
              [[route]]\npath = \"/warm/\"\ncgi = \"cgi-bin\"\nenv = { OURS = \"1\" }\n",
         )
         .start();
-    becomes(&server, "/warm/p", "argument");
+    eventually("a warm start", || {
+        server
+            .get("/warm/p")
+            .text()
+            .ends_with("how warm\n")
+            .then_some(())
+    });
     let shown = |target: &str| -> BTreeSet<String> {
         let text = server.get(target).text();
         let own = ["UNIQUE_ID=", "REMOTE_PORT=", "SCRIPT_NAME=", "REQUEST_URI="];

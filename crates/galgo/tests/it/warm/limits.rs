@@ -1,8 +1,8 @@
 //! How many templates there are, how much they hold, and how long.
 
-use std::{fs, thread};
+use std::{fs, thread, time::Instant};
 
-use super::{becomes, c, has_templates, perl, says, site, templates};
+use super::{PAUSE, becomes, c, has_templates, perl, says, site, templates};
 use crate::harness::{
     Server, eventually, list,
     watch::{descriptors, memory, processes},
@@ -49,15 +49,30 @@ fn the_number_of_templates() {
     // What is bounded is shown: how many there are, and what they hold together.
     server.says("; in all 3 of 3 templates, ");
     server.says(" of 1024 MiB");
+    let before = Instant::now();
     becomes(&server, "/cgi-bin/d", "warm");
     eventually("the two of another program", || {
-        let kept = kept(&server);
-        assert!(kept.len() <= 3, "{kept:?}");
-        (kept == ["b", "d", "d"]).then_some(())
+        (kept(&server) == ["b", "d", "d"]).then_some(())
     });
-    // It does not come back at once, or programs in turn would do nothing but load.
-    assert_eq!(server.get("/cgi-bin/a").text(), "cold ");
-    assert_eq!(server.get("/cgi-bin/b").text(), "warm ");
+    if stays_cold(&server, "/cgi-bin/a", before) {
+        assert_eq!(server.get("/cgi-bin/b").text(), "warm ");
+    }
+    // One that was ended may be seen for a while; the server says how many it has.
+    let errors = server.errors();
+    let counts = errors.lines().filter_map(|l| l.split("; in all ").nth(1));
+    let counts: Vec<_> = counts.map(|l| l.split(" of ").next().unwrap()).collect();
+    assert!(
+        counts.iter().all(|n| ["1", "2", "3"].contains(n)),
+        "{errors}"
+    );
+}
+
+/// A program that gave way does not come back at once, or programs in turn would do nothing but load. It had its
+/// templates until `before`; false: on this machine it may be back by now.
+fn stays_cold(server: &Server, target: &str, before: Instant) -> bool {
+    let cold = server.get(target).text().starts_with("cold ");
+    assert!(cold || before.elapsed() >= PAUSE, "loaded again at once");
+    cold
 }
 
 fn the_memory_of_templates() {
@@ -69,9 +84,10 @@ fn the_memory_of_templates() {
     // One may be loaded, and is more than that already.
     becomes(&server, "/cgi-bin/a", "warm a");
     has_templates(&server, 1);
+    let before = Instant::now();
     becomes(&server, "/cgi-bin/b", "warm b");
     has_templates(&server, 1);
-    assert_eq!(server.get("/cgi-bin/a").text(), "cold a");
+    stays_cold(&server, "/cgi-bin/a", before);
 }
 
 fn no_templates_at_all() {
@@ -115,11 +131,15 @@ fn ten_thousand_requests() {
         eventually("the end of all processes", || {
             processes(&server).is_empty().then_some(())
         });
-        let kept = has_templates(&server, 2);
+        // One that is just making a child has more descriptors.
+        let (kept, theirs_open) = eventually("two templates at rest", || {
+            let kept = templates(&server);
+            let open: usize = kept.iter().map(|pid| descriptors(*pid)).sum();
+            (kept.len() == 2 && templates(&server) == kept).then_some((kept, open))
+        });
         let open = descriptors(server.pid());
         let own = memory(server.pid(), "VmRSS");
         let theirs: u64 = kept.iter().map(|pid| memory(*pid, "VmRSS")).sum();
-        let theirs_open: usize = kept.iter().map(|pid| descriptors(*pid)).sum();
         (kept, open, own, theirs, theirs_open)
     };
     becomes(&server, "/cgi-bin/p", "warm");

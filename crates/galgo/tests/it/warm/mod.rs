@@ -37,6 +37,9 @@ fn site() -> Site {
     Site::new().defaults("start = \"warm\"")
 }
 
+/// A program that was given up, or that failed, stays cold for so long at least.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// What every C program here begins with: `how()` is "warm" or "cold".
 const C: &str = r#"
 #define _GNU_SOURCE

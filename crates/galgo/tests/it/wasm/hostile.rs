@@ -154,12 +154,14 @@ fn loops_end_at_the_deadline_and_delay_nobody() {
         ("calls.wasm", busy),
         ("a.wasm", programs::hello()),
     ]);
-    let server = server.defaults("first_byte_timeout = \"1s\"").start();
+    let in_time =
+        "[[route]]\npath = \"/in-time/\"\ncgi = \"cgi-bin\"\nfirst_byte_timeout = \"1s\"\n";
+    let server = server.table(in_time).start();
     assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
     let mut stuck = [server.connect(), server.connect(), server.connect()];
-    stuck[0].get("/cgi-bin/loop.wasm");
-    stuck[1].get("/cgi-bin/calls.wasm");
-    stuck[2].get("/cgi-bin/loop.wasm");
+    stuck[0].get("/in-time/loop.wasm");
+    stuck[1].get("/in-time/calls.wasm");
+    stuck[2].get("/in-time/loop.wasm");
     for _ in 0..20 {
         assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
     }

@@ -138,7 +138,7 @@ mod own {
 
     fn a_thousand_at_once() {
         let server =
-            site(&[("a.wasm", programs::hello())]).top("queue = 1000\nqueue_wait = \"1m\"");
+            site(&[("a.wasm", programs::hello())]).top("queue = 1000\nqueue_wait = \"10m\"");
         let server = server.start();
         let mut clients: Vec<_> = (0..1000).map(|_| server.connect()).collect();
         clients.iter_mut().for_each(|c| c.get("/cgi-bin/a.wasm"));

@@ -294,7 +294,7 @@ fn php_finish_request() {
 fn php_pool_exhausted() {
     let page = "<?php echo \"first\\n\"; flush(); echo file_get_contents($_GET['fifo']);";
     for (keys, status, words) in [
-        ("first_byte_timeout = \"500ms\"", 504, "first_byte_timeout"),
+        ("first_byte_timeout = \"5s\"", 504, "first_byte_timeout"),
         ("max_running = 1\n", 503, "within queue_wait"),
     ] {
         let site = Site::new();
@@ -334,7 +334,7 @@ fn php_pool_exhausted() {
 pub(crate) fn load(url: String, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     std::thread::spawn(move || {
         let mut n = 0;
-        while !stop.load(Ordering::Relaxed) {
+        while n == 0 || !stop.load(Ordering::Relaxed) {
             curl(&[&url]).ok();
             n += 1;
         }

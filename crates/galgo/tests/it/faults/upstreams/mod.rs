@@ -8,7 +8,7 @@ use std::{os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
 use galgo_proto::fcgi::{Kind, Outcome};
 
 use crate::harness::{
-    End, Server, Site, Test,
+    End, Server, Site, Test, eventually,
     upstream::{Application, document, ended, hear, hear_params, hold, record, say, stdout},
 };
 
@@ -399,8 +399,10 @@ fn hostile(row: Arc<Row>) {
             hold(stream);
         }
     };
+    // What is no test of these clocks does not meet them.
+    let late = row.outcome == "script_timeout";
     let clocks = "first_byte_timeout = \"2s\"\nidle_timeout = \"1s\"\n";
-    let (application, server) = site(answer, clocks);
+    let (application, server) = site(answer, if late { clocks } else { "" });
     let watch = server.watch();
     let mut client = server.connect();
     client.get("/app");
@@ -425,8 +427,20 @@ fn hostile(row: Arc<Row>) {
     }
     drop(client);
     server.says(row.says);
-    let next = server.get("/app");
-    assert_eq!((next.status, next.text()), (200, "next".into()));
-    assert_eq!(application.accepted(), 2, "the connection was used again");
-    watch.after(&[row.outcome, "ok"]);
+    // On a machine that stands still the clocks may end the next one, too; a connection of its own it has all the same.
+    let mut outcomes = vec![row.outcome];
+    eventually("the next answer", || {
+        let next = server.get("/app");
+        eventually("another connection", || {
+            (application.accepted() == outcomes.len() + 1).then_some(())
+        });
+        let came = next.status == 200;
+        assert!(
+            came && next.text() == "next" || late && next.status == 504,
+            "{next:?}"
+        );
+        outcomes.push(if came { "ok" } else { "script_timeout" });
+        came.then_some(())
+    });
+    watch.after(&outcomes);
 }

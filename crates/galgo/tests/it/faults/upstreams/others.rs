@@ -29,7 +29,7 @@ fn a_connection_is_kept_for_what_may_be_repeated() {
         }
     };
     let (application, server) = one_worker(answer);
-    let watch = server.watch();
+    let watch = server.watch().keeps(2);
     for _ in 0..3 {
         assert_eq!(server.get("/app").text(), "0");
     }
@@ -55,7 +55,7 @@ fn a_kept_connection_that_closes_is_tried_once_more() {
         }
     };
     let (application, server) = one_worker(answer);
-    let watch = server.watch();
+    let watch = server.watch().keeps(1);
     assert_eq!(server.get("/app").text(), "0");
     assert_eq!(server.get("/app").text(), "1");
     assert_eq!(application.accepted(), 2);
@@ -83,7 +83,7 @@ fn an_end_that_comes_late() {
         }
     };
     let (application, server) = one_worker(answer);
-    let watch = server.watch();
+    let watch = server.watch().keeps(1);
     for _ in 0..2 {
         let mut client = server.connect();
         client.get("/app");
@@ -112,7 +112,7 @@ fn nobody_is_kept_from_a_process_by_a_kept_connection() {
         }
     });
     let server = site.start();
-    let watch = server.watch();
+    let watch = server.watch().keeps(1);
     for _ in 0..3 {
         assert_eq!(server.get("/app").text(), "GET");
         let mut client = server.connect();
