@@ -5,6 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -58,11 +59,16 @@ impl Admission {
             .add_permits(self.running.saturating_sub(before.running));
         let less = before.running.saturating_sub(self.running);
         for _ in self.places.forget_permits(less)..less {
-            let places = self.places.clone();
+            let mut one = Box::pin(self.places.clone().acquire_owned());
+            // It stands in the queue from now on, not from when somebody has time for it.
+            let mut unheard = Context::from_waker(Waker::noop());
+            let there = one.as_mut().poll(&mut unheard);
             tokio::spawn(async move {
-                if let Ok(one) = places.acquire().await {
-                    one.forget();
-                }
+                let one = match there {
+                    Poll::Ready(one) => one,
+                    Poll::Pending => one.await,
+                };
+                one.into_iter().for_each(OwnedSemaphorePermit::forget);
             });
         }
     }
@@ -147,5 +153,28 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing else runs on this thread between the two: whoever waits to be polled first has not been.
+    #[tokio::test]
+    async fn places_that_are_too_many_go_to_nobody() {
+        let config = |running| config::Admission {
+            running,
+            ..config::Config::default().admission
+        };
+        let before = Admission::new(&config(2));
+        let taken = [before.try_admit(), before.try_admit()];
+        let now = before.next(&config(1));
+        now.settle(&before);
+        let [first, second] = taken;
+        drop(first);
+        assert!(now.try_admit().is_none());
+        drop(second);
+        assert!(now.try_admit().is_some());
     }
 }

@@ -56,7 +56,8 @@ fn first_byte_timeout_is_a_504() {
         let reply = server.get("/cgi-bin/t?touch=up&last=told&err=still%20busy&hang");
         assert_eq!((reply.status, reply.end), (504, End::Whole));
         asked += 1;
-        (ended(&server) == asked && server.mark("told").exists()).then_some(())
+        eventually("its end", || (ended(&server) == asked).then_some(()));
+        server.mark("told").exists().then_some(())
     });
     server.says("first_byte_timeout");
     watch.after(&vec!["script_timeout"; asked]);
