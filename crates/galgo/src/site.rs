@@ -149,6 +149,7 @@ impl Site {
     /// No more requests come: no connection is kept for one.
     pub fn close(&self) {
         self.upstreams.iter().for_each(|a| a.upstream.close());
+        self.wasm.close();
     }
 
     fn asks(&self, upstream: &Arc<Upstream>) -> bool {

@@ -3,11 +3,12 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::{Duration, Instant},
 };
 
 use rustix::net::RecvFlags;
+use tokio::sync::watch;
 
 use super::lock;
 use crate::sock::Sock;
@@ -31,6 +32,8 @@ struct Idle {
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     list: Mutex<Waiting>,
+    /// Nobody asks again: none is kept any more.
+    ended: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -62,14 +65,17 @@ impl Kept {
         }
     }
 
-    /// Keeps a connection, one of `most`. True: from now on somebody must [`Kept::sweep_all`].
+    /// Keeps a connection, one of `most`.
     pub(crate) fn put(
-        &self,
+        self: &Arc<Self>,
         mut sock: Sock,
         home: usize,
         slot: Option<usize>,
         most: usize,
-    ) -> bool {
+    ) {
+        if *self.ended.borrow() {
+            return;
+        }
         sock.rest();
         let one = Idle {
             sock,
@@ -79,10 +85,13 @@ impl Kept {
         };
         let mut list = self.list();
         if list.idle.len() >= most {
-            return false;
+            return;
         }
         list.idle.push_back(one);
-        !std::mem::replace(&mut list.swept, true)
+        if !std::mem::replace(&mut list.swept, true) {
+            let sweep = sweep_all(Arc::downgrade(self), self.ended.subscribe());
+            tokio::task::spawn_local(sweep);
+        }
     }
 
     /// Closes the one that has waited longest.
@@ -102,11 +111,10 @@ impl Kept {
         drop(all);
     }
 
-    /// Closes connections as they grow old, until there is none.
-    pub(crate) async fn sweep_all(&self) {
-        while let Some(next) = self.sweep() {
-            tokio::time::sleep_until(next.into()).await;
-        }
+    /// Closes all, and keeps none from now on.
+    pub(crate) fn end(&self) {
+        self.ended.send_replace(true);
+        self.close();
     }
 
     /// Closes what nobody has used for long. Returns when to look again; `None`: nothing is left.
@@ -126,10 +134,65 @@ impl Kept {
     }
 }
 
+/// Closes connections as they grow old, until there is none, or nobody who could ask for one: a server that drains
+/// does not wait for this.
+async fn sweep_all(kept: Weak<Kept>, mut ended: watch::Receiver<bool>) {
+    let sweep = || kept.upgrade()?.sweep();
+    while let Some(next) = sweep() {
+        tokio::select! {
+            () = tokio::time::sleep_until(next.into()) => {}
+            _ = ended.wait_for(|ended| *ended) => {
+                return kept.upgrade().iter().for_each(|kept| kept.close());
+            }
+        }
+    }
+}
+
 /// Whether the other side has neither closed nor said anything: what it says before it is asked cannot be an
 /// answer.
 fn is_silent(sock: &Sock) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let peeked = rustix::net::recv(sock, &mut [0_u8; 1][..], flags);
     matches!(peeked, Err(rustix::io::Errno::AGAIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::{fd::OwnedFd, unix::net::UnixStream};
+
+    use tokio::{task::LocalSet, time::timeout};
+
+    use super::*;
+
+    /// A connection, the other end of which is still open, and is kept.
+    fn one(kept: &Arc<Kept>) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        kept.put(Sock::asking(OwnedFd::from(ours)), 0, None, 8);
+        theirs
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_for_those_that_nobody_can_ask_for() {
+        for ends in [Kept::end, |_: &Kept| ()] {
+            let local = LocalSet::new();
+            let kept = Arc::new(Kept::default());
+            let theirs = local.run_until(async { one(&kept) }).await;
+            assert_eq!(kept.list().idle.len(), 1);
+            ends(&kept);
+            drop(kept);
+            assert!(timeout(IDLE / 2, local).await.is_ok());
+            let mut byte = [0];
+            assert_eq!(std::io::Read::read(&mut &theirs, &mut byte).unwrap(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn after_the_end_none_is_kept() {
+        let local = LocalSet::new();
+        let kept = Arc::new(Kept::default());
+        kept.end();
+        let _theirs = local.run_until(async { one(&kept) }).await;
+        assert!(kept.list().idle.is_empty());
+    }
 }

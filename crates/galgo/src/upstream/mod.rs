@@ -58,15 +58,13 @@ pub struct Upstream {
     admission: Admission,
     connect_timeout: Duration,
     keep: usize,
-    kept: Kept,
+    kept: Arc<Kept>,
     /// Requests on connections of their own that have no byte of a response yet.
     unheard: AtomicUsize,
     /// When one of them waited so long that it may have wanted a process that a kept connection held.
     starved: Mutex<Option<Instant>>,
     /// Its last answer did not fit into a buffer of the usual size.
     long: AtomicBool,
-    /// Nobody asks again: no connection is kept.
-    closed: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -101,18 +99,16 @@ impl Upstream {
             }),
             connect_timeout: config.connect_timeout,
             keep: config.keep,
-            kept: Kept::default(),
+            kept: Arc::default(),
             unheard: AtomicUsize::new(0),
             starved: Mutex::default(),
             long: false.into(),
-            closed: watch::Sender::new(false),
         })
     }
 
     /// No request comes but those that have begun: no connection is kept from now on.
     pub(crate) fn close(&self) {
-        self.closed.send_replace(true);
-        self.kept.close();
+        self.kept.end();
     }
 
     /// Has its workers replaced, one after the other.
@@ -241,13 +237,10 @@ impl Lease {
     /// The request is over and nothing was wrong: keeps the connection for another.
     pub fn give_back(mut self, conn: Sock) {
         self.heard();
-        let up = self.upstream.clone();
+        let up = &self.upstream;
         let wanted = self.slot.is_none() && up.wanted();
-        if wanted || !up.keeps() || *up.closed.borrow() {
-            return;
-        }
-        if up.kept.put(conn, self.home, self.slot, up.keep) {
-            tokio::task::spawn_local(sweeper(up));
+        if !wanted && up.keeps() {
+            up.kept.put(conn, self.home, self.slot, up.keep);
         }
     }
 }
@@ -277,15 +270,6 @@ async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Closes connections that grow old. There is one while there are any.
-async fn sweeper(up: Arc<Upstream>) {
-    let mut closed = up.closed.subscribe();
-    tokio::select! {
-        () = up.kept.sweep_all() => {}
-        _ = closed.wait_for(|closed| *closed) => up.kept.close(),
-    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ impl Wasm {
         false
     }
 
+    pub fn close(&self) {}
+
     pub fn prepare(&self, _config: &Config) {}
 
     /// # Errors

@@ -218,6 +218,11 @@ impl Wasm {
         run.encode()
     }
 
+    /// No more requests come: no connection is kept for one.
+    pub fn close(&self) {
+        self.kept.end();
+    }
+
     /// Has the modules in the folders of programs compiled before anybody asks for them. Takes as long
     /// as looking at the folders does.
     pub fn prepare(&self, config: &Config) {
@@ -271,10 +276,7 @@ impl Seat {
 
     pub fn give_back(self, conn: Sock) {
         let worker = Some(self.seat.worker());
-        if self.kept.put(conn, self.home, worker, self.most) {
-            let kept = self.kept.clone();
-            tokio::task::spawn_local(async move { kept.sweep_all().await });
-        }
+        self.kept.put(conn, self.home, worker, self.most);
         drop(self.permit);
     }
 }
