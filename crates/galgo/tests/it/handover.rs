@@ -235,7 +235,7 @@ fn an_application_hands_a_file_over() {
         }
     });
     let server = site.start();
-    let watch = server.watch();
+    let watch = server.watch().keeps(1);
     for _ in 0..2 {
         let part = server.ask("GET /app HTTP/1.1\r\nHost: a\r\nRange: bytes=2-4\r\n\r\n");
         assert_eq!((part.status, part.text()), (206, "234".into()));
