@@ -18,6 +18,9 @@ use crate::sock::Sock;
 /// seen sooner (`STARVED`).
 const IDLE: Duration = Duration::from_secs(60);
 
+/// One that the application has closed is let go of within this.
+const LOOK: Duration = Duration::from_secs(5);
+
 /// A connection that waits for its next request.
 #[derive(Debug)]
 struct Idle {
@@ -117,16 +120,15 @@ impl Kept {
         self.close();
     }
 
-    /// Closes what nobody has used for long. Returns when to look again; `None`: nothing is left.
+    /// Closes what nobody has used for long, and what is good for nobody any more. Returns when to look again; `None`:
+    /// nothing is left.
     fn sweep(&self) -> Option<Instant> {
         let mut list = self.list();
-        let idle = &mut list.idle;
-        while idle.front().is_some_and(|i| i.since.elapsed() >= IDLE) {
-            idle.pop_front();
-        }
-        let next = idle.front().map(|i| i.since + IDLE);
-        list.swept = next.is_some();
-        next
+        let good = |i: &Idle| i.since.elapsed() < IDLE && is_silent(&i.sock);
+        list.idle.retain(good);
+        let oldest = list.idle.front().map(|i| i.since + IDLE);
+        list.swept = oldest.is_some();
+        Some(oldest?.min(Instant::now() + LOOK))
     }
 
     fn list(&self) -> MutexGuard<'_, Waiting> {
@@ -185,6 +187,19 @@ mod tests {
             let mut byte = [0];
             assert_eq!(std::io::Read::read(&mut &theirs, &mut byte).unwrap(), 0);
         }
+    }
+
+    #[tokio::test]
+    async fn what_the_application_has_closed_is_let_go_of() {
+        let local = LocalSet::new();
+        let kept = Arc::new(Kept::default());
+        let (open, closed) = local.run_until(async { (one(&kept), one(&kept)) }).await;
+        drop(closed);
+        let next = kept.sweep().unwrap();
+        assert!(next <= Instant::now() + LOOK);
+        assert_eq!(kept.list().idle.len(), 1);
+        drop(open);
+        assert_eq!(kept.sweep(), None);
     }
 
     #[tokio::test]
