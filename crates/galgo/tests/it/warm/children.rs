@@ -21,7 +21,12 @@ fn siblings_have_different_addresses() {
         .start();
     becomes(&server, "/cgi-bin/p", "warm");
     has_templates(&server, 2);
-    let answers: Vec<String> = (0..8).map(|_| server.get("/cgi-bin/p").text()).collect();
+    // A template that has no child ready at this moment, or was only just loaded, is passed over.
+    let answers = eventually("templates by turns", || {
+        let answers: Vec<String> = (0..8).map(|_| server.get("/cgi-bin/p").text()).collect();
+        let by_turns = answers.windows(2).all(|w| w[0] != w[1]);
+        by_turns.then_some(answers)
+    });
     let columns: Vec<BTreeSet<&str>> = (1..4)
         .map(|at| {
             answers
@@ -32,7 +37,6 @@ fn siblings_have_different_addresses() {
         .collect();
     // main, the stack, the C library: two places of each.
     assert!(columns.iter().all(|c| c.len() == 2), "{answers:#?}");
-    assert!(answers.windows(2).all(|w| w[0] != w[1]), "{answers:#?}");
 }
 
 const SHOWS: &str = r#"
