@@ -24,7 +24,7 @@ use crate::{
 
 /// A child that is asked for is there within some milliseconds. One that takes longer stands in a
 /// queue, or its template has been stopped: a cold start will not be later.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A child that waits for this request.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub async fn child(
         found => found,
     };
     let mut offer = found?;
-    let patience = warm.patience;
+    let patience = warm.patience(PATIENCE);
     if let Err(e) = arrival(&mut offer.spare, patience).await {
         program.lost(offer.template, &e);
         return None;

@@ -213,9 +213,7 @@ impl Pair {
     /// Why it is not warm.
     async fn settle(&self, worker: &Rc<Worker>) -> Result<Option<String>, String> {
         let began = Instant::now();
-        // Tests run on machines that stand still for a while.
-        let test = std::env::var_os("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
-        let longest = if test { 20 * SETTLES } else { SETTLES };
+        let longest = worker.server.warm.patience(SETTLES);
         loop {
             let warm = &worker.server.warm;
             let Some(about) = warm.about(&self.warm, &self.file) else {
