@@ -77,14 +77,14 @@ pub struct Script<'a> {
 /// What was left out of the variables, for the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Fields with `_` in their name.
-    pub underscore: u32,
+    /// Fields with anything but letters, digits and `-` in their name.
+    pub names: u32,
     /// Values that begin with `() {`.
     pub shellshock: u32,
 }
 
-/// The request gives this variable more than one reading: 400. Two different field names became it,
-/// a field that holds one value came twice, or its value holds NUL.
+/// The request gives this variable more than one reading: 400. A field that holds one value came
+/// twice, or its value holds NUL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ambiguous(pub String);
 
@@ -163,9 +163,9 @@ pub fn connection(c: &Connection<'_>, sink: &mut impl Sink) {
 /// Everything else of the table, and the HTTP_* variables. After an error the sink holds a part of
 /// them and is of no use.
 ///
-/// Fields become variables as RFC 3875 4.1.18 says: the name in upper case, every byte that is no
-/// letter or digit as `_`. Repeated fields are joined with `, `, Cookie with `; `. Left out are
-/// - names with `_`, which could pose as another field;
+/// Fields become variables as RFC 3875 4.1.18 says: the name in upper case, `-` as `_`. Repeated fields
+/// are joined with `, `, Cookie with `; `. Left out are
+/// - names with anything but letters, digits and `-`, which would pose as another field;
 /// - Proxy, in any case, because HTTP_PROXY configures HTTP clients (httpoxy);
 /// - Authorization, unless the route passes it, and Proxy-Authorization;
 /// - Content-Type and Content-Length, which have variables of their own;

@@ -5,6 +5,8 @@ mod paths;
 mod variables;
 
 use crate::harness::Test;
+#[cfg(feature = "wasm")]
+pub use variables::POSES;
 
 /// The tests of this module and those below it.
 pub fn tests() -> Vec<Test> {
