@@ -52,9 +52,9 @@ pub struct Connection<'a> {
 /// What routing found.
 #[derive(Debug, Clone, Copy)]
 pub struct Script<'a> {
-    /// SCRIPT_NAME, the decoded path up to and including the program (`/cgi-bin/a.cgi`).
+    /// SCRIPT_NAME, the clean path up to and including the program (`/cgi-bin/a.cgi`).
     pub script_name: &'a [u8],
-    /// PATH_INFO, decoded; empty where there is none.
+    /// PATH_INFO, decoded, with the slashes that came; empty where there is none.
     pub path_info: &'a [u8],
     /// PATH_TRANSLATED; set only where there is a PATH_INFO.
     pub path_translated: Option<&'a [u8]>,
@@ -193,7 +193,7 @@ fn request_line(head: &Head, sink: &mut impl Sink) {
         Version::Http11 => b"HTTP/1.1",
     };
     sink.put(b"REQUEST_METHOD", head.method.as_str().as_bytes());
-    sink.put(b"REQUEST_URI", head.target.raw.as_bytes());
+    sink.put(b"REQUEST_URI", head.target.uri().as_bytes());
     sink.put(b"QUERY_STRING", head.target.query().as_bytes());
     sink.put(b"SERVER_PROTOCOL", version);
 }

@@ -38,9 +38,8 @@ fn head(fields: &[(&str, &str)]) -> Head {
         target: Target {
             raw: "/cgi-bin/a.cgi/x%20y?q=1".into(),
             query_at: Some(21),
-            authority: None,
-            rewritten: None,
             decoded: Some(b"/cgi-bin/a.cgi/x y".to_vec()),
+            ..Target::default()
         },
         version: Version::Http11,
         fields: list,

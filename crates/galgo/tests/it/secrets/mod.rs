@@ -2,6 +2,7 @@
 
 mod others;
 mod paths;
+mod spellings;
 mod variables;
 
 use crate::harness::Test;
@@ -10,5 +11,11 @@ pub use variables::POSES;
 
 /// The tests of this module and those below it.
 pub fn tests() -> Vec<Test> {
-    [variables::tests(), paths::tests(), others::tests()].concat()
+    [
+        variables::tests(),
+        paths::tests(),
+        spellings::tests(),
+        others::tests(),
+    ]
+    .concat()
 }
