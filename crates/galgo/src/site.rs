@@ -1,7 +1,13 @@
 //! What one reading of the configuration made. Requests that began with it end with it, while others begin
 //! with the next; with the last of them it is dropped, and with it the programs that only it asked for.
 
-use std::{io, ops::Deref, rc::Rc, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    io,
+    ops::Deref,
+    rc::Rc,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use galgo_proto::fcgi::Role;
 use tokio::sync::Semaphore;
@@ -25,10 +31,27 @@ pub struct Site {
     pub wasm: Arc<Wasm>,
     /// Connections at once.
     pub max_connections: usize,
+    /// Programs whose documents have no type.
+    pub untyped: Once,
     /// Places of routes with a limit of their own.
     route_places: Vec<(Arc<Route>, Arc<Semaphore>)>,
     /// Programs that stay.
     upstreams: Vec<Asked>,
+}
+
+/// Programs of which something has been said.
+#[derive(Debug, Default)]
+pub struct Once(Mutex<BTreeSet<String>>);
+
+impl Once {
+    /// As many programs are remembered; of others nothing is said. A folder of links to itself has endless names.
+    const MOST: usize = 1000;
+
+    /// Whether nothing has been said of `script` yet.
+    pub fn is_new(&self, script: &str) -> bool {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !said.contains(script) && said.len() < Self::MOST && said.insert(script.to_owned())
+    }
 }
 
 /// A program that stays, and what it is asked for.
@@ -85,6 +108,7 @@ impl Site {
             _ => None,
         };
         Self {
+            untyped: Once::default(),
             route_places: config.routes.iter().filter_map(places).collect(),
             admission: match before {
                 Some(before) => before.admission.next(&config.admission),

@@ -1,13 +1,18 @@
 //! The request target (RFC 9112, 3.2): origin-form, absolute-form and `*`.
 
+mod path;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use memchr::memchr;
 
+pub use path::UrlPath;
+use path::{decode, encode, has_dots, merged, without_dots};
+
 /// A request target, checked and decoded once.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
-    /// Path and query as they came (`/a%20b?x=1`): REQUEST_URI. Absolute-form has lost its scheme and authority.
+    /// Path and query as they came (`/a%20b?x=1`). Absolute-form has lost its scheme and authority.
     pub raw: String,
     /// Where the query begins in `raw`, after the `?`; `None` where there is no `?`.
     pub query_at: Option<usize>,
@@ -15,8 +20,12 @@ pub struct Target {
     pub authority: Option<String>,
     /// The query, where it is not that of `raw`: a server in front of us has rewritten it.
     pub rewritten: Option<String>,
-    /// The [path](Self::path), where it is not as it stands in `raw`.
+    /// The path, decoded and without dot segments, where it is not as it stands in `raw`.
     pub decoded: Option<Vec<u8>>,
+    /// The same with runs of slashes as one, where there are any.
+    pub merged: Option<Vec<u8>>,
+    /// The [URI](Self::uri), where `raw` holds dot segments.
+    pub without_dots: Option<String>,
 }
 
 /// Why a target is refused; each is a 400 but for `TooLong`, which is a 414.
@@ -30,7 +39,7 @@ pub enum TargetError {
     Form,
     /// `%` without two hexadecimal digits, or one that hides `/`, NUL or a control byte.
     Percent,
-    /// A segment `.` or `..`, plain or encoded.
+    /// A segment `..` that leads above the root; in a path that somebody else has decoded, any segment `.` or `..`.
     DotSegment,
 }
 
@@ -46,10 +55,7 @@ impl Target {
             Some(b'/') => Self::origin(plain.to_owned(), None),
             Some(b'*') if raw.len() == 1 => Ok(Self {
                 raw: plain.to_owned(),
-                query_at: None,
-                authority: None,
-                rewritten: None,
-                decoded: None,
+                ..Self::default()
             }),
             _ => Self::absolute(plain),
         }
@@ -75,7 +81,7 @@ impl Target {
         if !path.starts_with(b"/") || path.iter().any(u8::is_ascii_control) {
             return Err(TargetError::Form);
         }
-        if path.split(|&b| b == b'/').any(|s| s == b"." || s == b"..") {
+        if has_dots(&path) {
             return Err(TargetError::DotSegment);
         }
         let raw = match uri {
@@ -87,24 +93,65 @@ impl Target {
             return Err(TargetError::TooLong);
         }
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
+        // What the front takes for no path it has refused, and an encoded slash may be one to it.
+        let asked = decode(raw_path(&raw, query_at), true).unwrap_or_default();
+        let asked = asked.as_deref().unwrap_or(raw_path(&raw, query_at));
+        let asked = match has_dots(asked) {
+            true => Some(without_dots(asked)?),
+            false => None,
+        };
         let mut target = Self {
+            merged: merged(&path),
+            decoded: Some(path),
             raw,
             query_at,
-            authority: None,
-            rewritten: None,
-            decoded: Some(path),
+            ..Self::default()
         };
+        target.without_dots = asked.map(|asked| encode(&asked) + target.raw_query());
         target.rewritten = given.filter(|q| *q != target.query()).map(str::to_owned);
         Ok(target)
     }
 
-    /// The path, percent-decoded exactly once; begins with `/`, or is `*`. Holds no NUL, no control
-    /// byte, no segment `.` or `..`, and no slash that came as `%2f`.
+    /// The path, percent-decoded exactly once, without dot segments and with runs of slashes as one; begins
+    /// with `/`, or is `*`. Holds no NUL and no control byte. Whatever decides about a request looks at this.
     pub fn path(&self) -> &[u8] {
+        self.merged.as_deref().unwrap_or(self.came())
+    }
+
+    /// The path with the slashes that came, too.
+    pub fn url_path(&self) -> UrlPath<'_> {
+        UrlPath {
+            clean: self.path(),
+            came: self.came(),
+        }
+    }
+
+    /// The path with the slashes that came.
+    fn came(&self) -> &[u8] {
         match &self.decoded {
             Some(path) => path,
             None => raw_path(&self.raw, self.query_at),
         }
+    }
+
+    /// Path and query as they came: REQUEST_URI. Only dot segments are gone from it, since `/admin/../x` is found
+    /// as `/x`, and a program that looks at the beginning must not take it for `/admin/`.
+    pub fn uri(&self) -> &str {
+        self.without_dots.as_deref().unwrap_or(&self.raw)
+    }
+
+    /// [Path](Self::path) and query: for those who judge a request by its URI.
+    pub fn canonical(&self) -> String {
+        let query = match self.query() {
+            "" => self.raw_query().get(..1).unwrap_or_default().to_owned(),
+            query => format!("?{query}"),
+        };
+        encode(self.path()) + &query
+    }
+
+    /// The query with its `?`, as it stands in `raw`.
+    fn raw_query(&self) -> &str {
+        self.query_at.map_or("", |at| &self.raw[at - 1..])
     }
 
     /// The query without its `?`; empty where there is none.
@@ -138,39 +185,30 @@ impl Target {
     fn origin(raw: String, authority: Option<String>) -> Result<Self, TargetError> {
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
         let plain = raw_path(&raw, query_at);
-        let decoded = decode(plain)?;
-        let path = decoded.as_deref().unwrap_or(plain);
+        let mut decoded = decode(plain, false)?;
         // Looked for in what was decoded: `%2e` hides nothing then.
-        if path.split(|&b| b == b'/').any(|s| s == b"." || s == b"..") {
-            return Err(TargetError::DotSegment);
+        let dots = has_dots(decoded.as_deref().unwrap_or(plain));
+        if dots {
+            decoded = Some(without_dots(decoded.as_deref().unwrap_or(plain))?);
         }
-        Ok(Self {
+        let mut target = Self {
+            merged: merged(decoded.as_deref().unwrap_or(plain)),
+            decoded,
             raw,
             query_at,
             authority,
-            rewritten: None,
-            decoded,
-        })
+            ..Self::default()
+        };
+        if dots {
+            target.without_dots = Some(encode(target.came()) + target.raw_query());
+        }
+        Ok(target)
     }
 }
 
 /// The path of a target as it came, whose query begins at `query_at`.
 fn raw_path(raw: &str, query_at: Option<usize>) -> &[u8] {
     &raw.as_bytes()[..query_at.map_or(raw.len(), |at| at - 1)]
-}
-
-/// A path as a target would have it: everything percent-encoded that has a meaning there or may not stand there.
-fn encode(path: &[u8]) -> String {
-    let mut out = String::with_capacity(path.len());
-    for &b in path {
-        match b {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(char::from(b));
-            }
-            b => out.push_str(&format!("%{b:02X}")),
-        }
-    }
-    out
 }
 
 /// Visible ASCII without `#`. Wider than RFC 3986, which has no place for `|` or `[` in a path or a
@@ -181,38 +219,6 @@ fn printable(raw: &[u8]) -> Result<&str, TargetError> {
     } else {
         Err(TargetError::Byte)
     }
-}
-
-/// The byte that the two digits behind a `%` stand for.
-fn percent(digits: &[u8]) -> Result<u8, TargetError> {
-    let digit = |at: usize| match digits.get(at) {
-        Some(&b @ b'0'..=b'9') => Ok(b - b'0'),
-        Some(&b @ b'a'..=b'f') => Ok(b - b'a' + 10),
-        Some(&b @ b'A'..=b'F') => Ok(b - b'A' + 10),
-        _ => Err(TargetError::Percent),
-    };
-    Ok(digit(0)? << 4 | digit(1)?)
-}
-
-/// Decodes a path once. An encoded slash would be a segment's text for us and a separator for the
-/// file system, so it is neither. `None`: nothing is encoded.
-fn decode(path: &[u8]) -> Result<Option<Vec<u8>>, TargetError> {
-    if memchr(b'%', path).is_none() {
-        return Ok(None);
-    }
-    let mut rest = path;
-    let mut out = Vec::with_capacity(path.len());
-    while let Some(at) = memchr(b'%', rest) {
-        out.extend_from_slice(&rest[..at]);
-        let b = percent(&rest[at + 1..])?;
-        if b == b'/' || b.is_ascii_control() {
-            return Err(TargetError::Percent);
-        }
-        out.push(b);
-        rest = &rest[at + 3..];
-    }
-    out.extend_from_slice(rest);
-    Ok(Some(out))
 }
 
 /// The longest host, in bytes: a DNS name has at most 253 and a dot.

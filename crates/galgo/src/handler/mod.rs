@@ -138,6 +138,7 @@ async fn answer(
         Handler::Cgi(cgi) => {
             // Whoever is turned away must not cost those who are served: no program is looked for.
             site.admission.refuse_if_full()?;
+            let path = head.target.url_path();
             let script = route::program(cgi, &found.route.path, path).map_err(refused)?;
             // Boxed, as below: a file's request need not make room for what a program's keeps.
             Box::pin(cgi::answer(worker, request, head, found.route, cgi, script)).await

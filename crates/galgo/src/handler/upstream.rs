@@ -41,7 +41,7 @@ pub async fn answer(
     found: &Match<'_, '_>,
     config: &config::Upstream,
 ) -> Result<Answer, Fault> {
-    let path = head.target.path();
+    let path = head.target.url_path();
     let script = match route::script(config, &found.route.path, path).map_err(super::refused)? {
         route::Asked::Script(script) => script,
         route::Asked::Folder => return Ok(Answer::Response(files::to_slash(head))),
@@ -228,7 +228,10 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         };
         let request = &*self.request;
         let dropped = match self.config.role {
-            Role::Authorizer => variables::put(request, self.head, &known, &mut Unnamed(sink)),
+            Role::Authorizer => {
+                let uri = self.head.target.canonical();
+                variables::put(request, self.head, &known, &mut Judged { sink, uri })
+            }
             _ => variables::put(request, self.head, &known, sink),
         };
         if dropped?.shellshock > 0 {
@@ -238,13 +241,19 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     }
 }
 
-/// An authorizer is told of no script (FastCGI, 6.3).
-struct Unnamed<'s, S>(&'s mut S);
+/// An authorizer is told of no script (FastCGI, 6.3), and judges by the path that the route was found by, however the
+/// client spelled it.
+struct Judged<'s, S> {
+    sink: &'s mut S,
+    uri: String,
+}
 
-impl<S: Sink> Sink for Unnamed<'_, S> {
+impl<S: Sink> Sink for Judged<'_, S> {
     fn put(&mut self, name: &[u8], value: &[u8]) {
-        if name != b"SCRIPT_NAME" {
-            self.0.put(name, value);
+        match name {
+            b"SCRIPT_NAME" => {}
+            b"REQUEST_URI" => self.sink.put(name, self.uri.as_bytes()),
+            _ => self.sink.put(name, value),
         }
     }
 }

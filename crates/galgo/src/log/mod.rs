@@ -165,6 +165,11 @@ impl Source {
         }
     }
 
+    /// The name of the program.
+    pub fn script(&self) -> &str {
+        &self.script
+    }
+
     /// Every request has a source, hardly any writes a line.
     fn about(&self) -> String {
         ["[", &*self.id.text(), "] ", &self.script].concat()

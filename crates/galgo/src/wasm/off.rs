@@ -96,6 +96,8 @@ pub fn examine(_file: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use galgo_proto::target::UrlPath;
+
     use crate::{config::CgiRoot, route};
 
     #[test]
@@ -103,7 +105,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.wasm"), b"\0asm").unwrap();
         let cgi = Cgi::new(CgiRoot::open(dir.path()).unwrap(), dir.path().to_owned());
-        let found = route::program(&cgi, "/", b"/a.wasm").unwrap();
+        let found = route::program(&cgi, "/", UrlPath::plain(b"/a.wasm")).unwrap();
         assert!(found.module);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use galgo_proto::target::UrlPath;
 use galgo_spawn::{Exit, FileId};
 pub use galgo_wasm::runtime::examine;
 use galgo_wasm::{Found as Module, Profile, Runtime, Settings, StartFault, wire};
@@ -234,7 +235,7 @@ impl Wasm {
                 let Some(url) = programs::url(route, cgi, &file) else {
                     continue;
                 };
-                let Ok(script) = route::program(cgi, &route.path, &url) else {
+                let Ok(script) = route::program(cgi, &route.path, UrlPath::plain(&url)) else {
                     continue;
                 };
                 let module = script.module || script.interpreter.is_none() && self.begins(&script);

@@ -61,7 +61,7 @@ impl From<TargetError> for HeadError {
             TargetError::Percent => {
                 Self::new(400, "bad or dangerous percent-encoding in the target")
             }
-            TargetError::DotSegment => Self::new(400, "dot segment in the target"),
+            TargetError::DotSegment => Self::new(400, "the target leads above the root"),
         }
     }
 }

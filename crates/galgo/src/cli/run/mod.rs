@@ -159,7 +159,7 @@ async fn exchange(
         ..Request::new(head.clone(), &site, &link, &mut input, &mut body, entry)
     };
     let answer = match route.cgi() {
-        Some(cgi) => match crate::route::program(cgi, &route.route.path, head.target.path()) {
+        Some(cgi) => match crate::route::program(cgi, &route.route.path, head.target.url_path()) {
             Ok(script) => cgi::answer(worker, &mut request, &head, &route.route, cgi, script).await,
             Err(refusal) => Err(handler::refused(refusal)),
         },

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_proto::Fields;
+use galgo_proto::{Fields, target::UrlPath};
 use galgo_spawn::Exit;
 use tokio::time::Instant;
 
@@ -176,7 +176,7 @@ const PARTS: [&str; 5] = ["status", "headers", "body", "stderr", "exit status"];
 impl Pair {
     fn of(owner: &Owner) -> Option<Self> {
         let cgi = owner.cgi()?;
-        let found = route::program(cgi, &owner.route.path, &owner.url).ok()?;
+        let found = route::program(cgi, &owner.route.path, UrlPath::plain(&owner.url)).ok()?;
         let route = |start| -> Option<Arc<Route>> {
             let options = CgiOptions {
                 start,
@@ -275,7 +275,7 @@ impl Pair {
         let Handler::Cgi(cgi) = &route.handler else {
             return Err("no program".into());
         };
-        let answer = match route::program(cgi, &route.path, head.target.path()) {
+        let answer = match route::program(cgi, &route.path, head.target.url_path()) {
             Ok(script) => cgi::answer(worker, &mut request, &head, route, cgi, script).await,
             Err(refusal) => Err(handler::refused(refusal)),
         };

@@ -299,7 +299,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\npath = \"/a/../b\"\ncgi = \"cgi-bin\"",
-        "2:8: path: \"/a/../b\" holds a dot segment, which no request has: write the path without it",
+        "2:8: path: \"/a/../b\" holds a dot segment, which no request is answered by: write the path without it",
     ),
     (
         "[[route]]\npath = \"/a%20b\"\ncgi = \"cgi-bin\"",

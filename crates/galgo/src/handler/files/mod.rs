@@ -135,12 +135,12 @@ fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, R
     }
 }
 
-/// The same target with a slash at its end, as it came, so that nothing is decoded and encoded again.
+/// The same target with a slash at its end, as it came but for dot segments.
 ///
 /// One slash in front and no backslash: `//evil.example/` and `/\evil.example/` are other sites to
 /// a browser.
 pub(crate) fn to_slash(head: &Head) -> Response {
-    let raw = head.target.raw.as_str();
+    let raw = head.target.uri();
     let (path, query) = raw.split_at(raw.find('?').unwrap_or(raw.len()));
     let path = path.trim_start_matches('/').replace('\\', "%5C");
     Response::new(301).with("Location", format!("/{path}/{query}"))

@@ -106,9 +106,8 @@ fn head(method: Method, raw: &str, pairs: &[(&str, &str)]) -> Head {
         target: Target {
             raw: raw.into(),
             query_at,
-            authority: None,
-            rewritten: None,
             decoded: Some(decode(raw.split('?').next().unwrap())),
+            ..Target::default()
         },
         version: Version::Http11,
         fields,

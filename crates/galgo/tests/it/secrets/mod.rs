@@ -2,11 +2,20 @@
 
 mod others;
 mod paths;
+mod spellings;
 mod variables;
 
 use crate::harness::Test;
+#[cfg(feature = "wasm")]
+pub use variables::POSES;
 
 /// The tests of this module and those below it.
 pub fn tests() -> Vec<Test> {
-    [variables::tests(), paths::tests(), others::tests()].concat()
+    [
+        variables::tests(),
+        paths::tests(),
+        spellings::tests(),
+        others::tests(),
+    ]
+    .concat()
 }

@@ -186,7 +186,7 @@ fn target_forms_and_their_refusals() {
             "GET /\u{e9} HTTP/1.0\r\n\r\n",
             "GET /%zz HTTP/1.0\r\n\r\n",
             "GET /%00 HTTP/1.0\r\n\r\n",
-            "GET /a/../b HTTP/1.0\r\n\r\n",
+            "GET /a/../../b HTTP/1.0\r\n\r\n",
             "GET a HTTP/1.0\r\n\r\n",
             "GET a:80 HTTP/1.0\r\n\r\n",
             "GET * HTTP/1.0\r\n\r\n",
