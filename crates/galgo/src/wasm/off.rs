@@ -58,6 +58,9 @@ impl Wasm {
         match code {}
     }
 
+    #[allow(clippy::unused_async)]
+    pub async fn replaced(&self, _worker: usize) {}
+
     pub fn run(&self, code: Code, _cgi: &Cgi, _name: &[u8]) -> Vec<u8> {
         match code {}
     }
@@ -76,6 +79,10 @@ impl Seat {
     }
 
     pub fn gone(&self) -> Exit {
+        match self.0 {}
+    }
+
+    pub fn worker(&self) -> usize {
         match self.0 {}
     }
 

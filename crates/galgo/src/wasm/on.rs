@@ -12,7 +12,7 @@ use std::{
 use galgo_proto::target::UrlPath;
 use galgo_spawn::{Exit, FileId};
 pub use galgo_wasm::runtime::examine;
-use galgo_wasm::{Found as Module, Profile, Runtime, Settings, StartFault, wire};
+use galgo_wasm::{Found as Module, KILLED, Profile, Runtime, Settings, StartFault, wire};
 use rustix::{
     fs::{Mode, OFlags, open},
     process::{Gid, Uid, geteuid},
@@ -191,6 +191,18 @@ impl Wasm {
         ))
     }
 
+    /// Waits until requests no longer go to this worker, which has left one unread: a process that ends closes its
+    /// connections before its pidfd says that it has ended. Not for long: it may have had another reason.
+    pub async fn replaced(&self, worker: usize) {
+        let began = Instant::now();
+        while let Ok(runtime) = self.runtime()
+            && runtime.is_up(worker)
+            && began.elapsed() < STARTS
+        {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     fn at_once(
         &self,
         runtime: &Arc<Runtime>,
@@ -269,10 +281,17 @@ impl Seat {
         self.seat.ended(more)
     }
 
+    /// The connection has ended before the instance could say how it did.
     pub fn gone(&self) -> Exit {
-        // Those of a dead worker are good for nobody.
-        self.kept.close_slot(self.seat.worker());
-        self.seat.gone()
+        if self.seat.has_lost_its_worker() {
+            // Connections to a dead worker are good for nobody.
+            self.kept.close_slot(self.seat.worker());
+        }
+        KILLED
+    }
+
+    pub fn worker(&self) -> usize {
+        self.seat.worker()
     }
 
     pub fn give_back(self, conn: Sock) {

@@ -54,22 +54,27 @@ impl Run<'_, '_, '_> {
         let mut tries = if repeats { TRIES } else { 0 };
         loop {
             let permit = self.place().await?;
-            let exchange = self.ask(file.take(), code, permit, tries > 0).await?;
+            let (worker, exchange) = self.ask(file.take(), code, permit, tries > 0).await?;
             if let Some(exchange) = reply::heard(self.request, exchange).await? {
                 return Ok(exchange);
             }
+            let replaced = async {
+                self.request.site.wasm.replaced(worker).await;
+                Ok(())
+            };
+            reply::wait_for(self.request, replaced).await?;
             tries -= 1;
         }
     }
 
-    /// Asks the worker for an instance; `again`: it may be asked again.
+    /// Asks the worker for an instance; `again`: it may be asked again. The worker, too.
     async fn ask(
         &mut self,
         file: Option<(OwnedFd, u64)>,
         code: wasm::Code,
         permit: Permit,
         again: bool,
-    ) -> Result<Box<Exchange>, Fault> {
+    ) -> Result<(usize, Box<Exchange>), Fault> {
         let began = Instant::now();
         let length = self.length(file.as_ref());
         let options = &self.cgi.options;
@@ -78,6 +83,7 @@ impl Run<'_, '_, '_> {
         let (home, wait) = (self.worker.index, site.config.admission.wait);
         let conn = site.wasm.connect(code, permit, home, wait);
         let (conn, seat) = reply::wait_for(self.request, conn).await?;
+        let worker = seat.worker();
         let begun = Begun {
             conn,
             again,
@@ -95,9 +101,10 @@ impl Run<'_, '_, '_> {
             .with_file(file.map(|(fd, _)| fd))
             .run_to_completion(options.run_to_completion);
         // A local redirect's request has no body, whatever the one before it had.
-        Ok(match self.head.body.is_empty() {
+        let exchange = match self.head.body.is_empty() {
             true => exchange.without_body(),
             false => exchange,
-        })
+        };
+        Ok((worker, exchange))
     }
 }

@@ -1,6 +1,7 @@
 //! WebAssembly programs.
 
 mod hostile;
+mod leaving;
 mod life;
 mod programs;
 
@@ -10,7 +11,7 @@ use crate::harness::{Server, Site, Test, list};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
-    [plain(), hostile::tests(), life::tests()].concat()
+    [plain(), hostile::tests(), leaving::tests(), life::tests()].concat()
 }
 
 fn plain() -> Vec<Test> {
