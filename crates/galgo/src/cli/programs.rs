@@ -10,7 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use galgo_spawn::inspect::{self, Finding};
+use galgo_spawn::{
+    inspect::{self, Finding},
+    words,
+};
 
 use crate::{
     config::{Cgi, CgiRoot, Config, Route},
@@ -194,7 +197,7 @@ fn refused(path: &Path, why: String) -> Finding {
             why
         },
         mend: if of_mode {
-            format!("chmod +x {}", path.display())
+            format!("chmod +x {}", words::argument(path))
         } else {
             String::new()
         },

@@ -17,6 +17,7 @@ use tokio::{
     sync::watch,
 };
 
+use super::screen::lines;
 use crate::{
     config::{Config, LogTo},
     conn::{
@@ -79,7 +80,7 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, String> {
     let made = match request::make(args, &place) {
         Ok(made) => made,
         Err(why) => {
-            eprintln!("galgo: {why}");
+            eprintln!("galgo: {}", lines(why));
             return Ok(ExitCode::from(2));
         }
     };

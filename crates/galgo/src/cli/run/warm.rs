@@ -15,7 +15,7 @@ use std::{
 };
 
 use galgo_proto::Fields;
-use galgo_spawn::Exit;
+use galgo_spawn::{Exit, words};
 use tokio::time::Instant;
 
 use super::{
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     body::{Body, Response},
-    cli::{self, Site, programs},
+    cli::{self, Site, programs, screen::lines},
     config::{Cgi, CgiOptions, CgiRoot, Config, Handler, Handover, LogTo, Route, Sight, StartMode},
     conn::{
         Request,
@@ -102,7 +102,7 @@ async fn compare_all(worker: &Rc<Worker>, owners: &[Owner]) -> io::Result<bool> 
     for owner in owners {
         let (said, differs) = compare(worker, owner).await;
         differ |= differs;
-        writeln!(io::stdout(), "{said}")?;
+        writeln!(io::stdout(), "{}", lines(said))?;
     }
     Ok(differ)
 }
@@ -110,7 +110,7 @@ async fn compare_all(worker: &Rc<Worker>, owners: &[Owner]) -> io::Result<bool> 
 /// What is said of a program, and whether it differs.
 async fn compare(worker: &Rc<Worker>, owner: &Owner) -> (String, bool) {
     let Some(pair) = Pair::of(owner) else {
-        let url = String::from_utf8_lossy(&owner.url).into_owned();
+        let url = words::escape(&owner.url);
         return (format!("{url}: is gone"), false);
     };
     let file = pair.file.to_string_lossy().into_owned();
@@ -312,7 +312,7 @@ async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered
     let (exit, stderr) = program.post_mortem(false).await;
     let parts = [
         response.status.to_string().into_bytes(),
-        lines(&response.fields),
+        field_lines(&response.fields),
         text,
         stderr.into_bytes(),
         ended(exit),
@@ -320,7 +320,7 @@ async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered
     Ok(Answered { parts, took })
 }
 
-fn lines(fields: &Fields) -> Vec<u8> {
+fn field_lines(fields: &Fields) -> Vec<u8> {
     let line = |(name, value): (&[u8], &[u8])| [name, b": ", value, b"\n"].concat();
     fields.iter().flat_map(line).collect()
 }
