@@ -28,6 +28,8 @@ pub(super) struct Printer {
     begun: bool,
     /// Standard output.
     screen: Screen,
+    /// How long its template took.
+    loaded: Option<Duration>,
 }
 
 /// Why a response is not whole.
@@ -58,7 +60,13 @@ impl Printer {
             time,
             begun: false,
             screen: Screen::on(&io::stdout()),
+            loaded: None,
         }
+    }
+
+    /// The program starts warm: its template took so long, before the request began.
+    pub(super) fn loaded(&mut self, took: Duration) {
+        self.loaded = Some(took);
     }
 
     /// Prints a response and waits for the program to end.
@@ -201,6 +209,10 @@ impl Printer {
             }
             (Ok(()), _) => 0,
         };
+        if let (true, Some(took)) = (self.time, self.loaded) {
+            let ms = took.as_secs_f64() * 1e3;
+            eprintln!("warm: loaded in {ms:.1} ms, once; then");
+        }
         if self.time {
             times(&entry, request.began.elapsed());
         }
