@@ -15,6 +15,7 @@ pub mod inspect;
 mod raw;
 mod reaper;
 pub mod template;
+pub mod words;
 
 pub use child::{Child, Exit, Status};
 pub use direct::{Direct, Failed, Outcome};

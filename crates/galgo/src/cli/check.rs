@@ -13,6 +13,7 @@ use super::{
     Site, near,
     paint::Paint,
     programs::{self, Seen, State, Verdict},
+    screen::lines,
 };
 use crate::{
     config::{Cgi, Config, Files, Handler, Route, StartMode, To, Upstream},
@@ -159,6 +160,7 @@ impl<W: Write> Report<W> {
         if verdict == Verdict::Fails && path == "configuration" {
             self.counts.fails += 1;
         }
+        let (path, says) = (lines(path), lines(says));
         if says.is_empty() {
             return writeln!(self.out, "{mark}  {path}");
         }

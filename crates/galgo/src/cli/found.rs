@@ -9,11 +9,13 @@ use super::{
     near,
     paint::Paint,
     programs::{self, Seen, State, Verdict},
+    screen::lines,
 };
 use crate::{
     config::{Address, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route, To, Upstream},
     handler::status::reason,
 };
+use galgo_spawn::words;
 
 /// Programs shown, over all routes. Looking at one takes a millisecond or so, and nobody is served
 /// meanwhile.
@@ -59,7 +61,7 @@ pub(super) fn base<'l>(listeners: impl IntoIterator<Item = &'l Listen>) -> Strin
 
 fn name(route: &Route) -> String {
     let host = route.host.as_deref().unwrap_or_default();
-    format!("{host}{}", route.path)
+    lines(format_args!("{host}{}", route.path))
 }
 
 fn describe(config: &Config, route: &Route) -> String {
@@ -87,7 +89,7 @@ fn asked(up: &Upstream) -> String {
         To::Address(address) => format!("{scripts}{kind} {address}"),
         To::Workers(w) => {
             let n = w.count;
-            format!("{scripts}{kind} workers: {n} x {}", w.run.display())
+            format!("{scripts}{kind} workers: {n} x {}", words::path(&w.run))
         }
     }
 }
@@ -160,7 +162,7 @@ fn program(out: &mut impl Write, seen: &Seen, base: &str, paint: Paint) -> io::R
     writeln!(out, "    {mark}  {base}{}", programs::encoded(&seen.url))?;
     if let State::Program(found) = &seen.state {
         for finding in found.iter().take(2) {
-            writeln!(out, "          {}", finding.says)?;
+            writeln!(out, "          {}", lines(&finding.says))?;
             if !finding.mend.is_empty() {
                 writeln!(
                     out,

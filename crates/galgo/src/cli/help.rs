@@ -79,8 +79,8 @@ lies in a program folder and is no program), with a mend where there is one.
 
 With --warm the programs are run, several times, by GET and by POST with a form
 that holds galgo=check: cold, and forked from a template (start = \"warm\"). What
-differs is named, and both times are printed. Try it on a copy of a site whose
-programs store what they are sent.
+differs or fails is named, and both times are printed. Try it on a copy of a
+site whose programs store what they are sent.
 
 {usage-heading} {usage}
 

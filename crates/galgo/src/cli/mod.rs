@@ -7,6 +7,7 @@
 //! | `programs` | the programs of a route, and what is wrong with each |
 //! | `found` | the table of what is served |
 //! | `paint` | colours, on a terminal that wants them |
+//! | `screen` | what others wrote, for a terminal |
 
 // What a person reads on a terminal is printed here and nowhere else.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -17,12 +18,15 @@ mod help;
 mod paint;
 pub(crate) mod programs;
 mod run;
+mod screen;
 mod serve;
 
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
 };
+
+use galgo_spawn::words;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
@@ -128,14 +132,14 @@ impl Site {
 
     /// What was probably meant by a path that is no site.
     fn meant(&self) -> Option<String> {
-        let shown = self.dir.display();
+        let (shown, argument) = (words::path(&self.dir), words::argument(&self.dir));
         let dir = std::path::absolute(&self.dir).ok()?;
         if self.config.is_some() || dir.join("galgo.toml").exists() {
             return None;
         }
         if dir.is_file() {
             return Some(format!(
-                "{shown} is a file: name the folder to serve, or try the program alone: galgo run {shown}"
+                "{shown} is a file: name the folder to serve, or try the program alone: galgo run {argument}"
             ));
         }
         let parent = dir.parent().filter(|_| dir.ends_with("cgi-bin"))?;
@@ -172,21 +176,27 @@ pub fn main() -> ExitCode {
         }
     };
     done.unwrap_or_else(|message| {
-        eprintln!("galgo: {message}");
+        eprintln!("galgo: {}", screen::lines(message));
         ExitCode::FAILURE
     })
 }
 
 /// Prints help and version as asked, and what was wrong with the arguments otherwise.
 fn usage(e: &clap::Error) -> ExitCode {
-    // Nobody may be reading.
-    let _ = e.print();
+    let text = e.render().to_string();
+    match screen::lines(&text) {
+        // Nobody may be reading.
+        shown if shown == text => drop(e.print()),
+        shown => eprint!("{shown}"),
+    }
     if e.kind() == ErrorKind::InvalidSubcommand
         && let Some(first) = std::env::args_os().nth(1).map(PathBuf::from)
     {
         match first.metadata() {
-            Ok(m) if m.is_dir() => eprintln!("\nTo serve it: galgo serve {}", first.display()),
-            Ok(_) => eprintln!("\nTo run it: galgo run {}", first.display()),
+            Ok(m) if m.is_dir() => {
+                eprintln!("\nTo serve it: galgo serve {}", words::argument(&first))
+            }
+            Ok(_) => eprintln!("\nTo run it: galgo run {}", words::argument(&first)),
             Err(_) => {}
         }
     }
@@ -219,11 +229,11 @@ fn assume(config: &Config) -> Result<(), String> {
 }
 
 /// A path as a person here would type it.
-fn near(path: &Path) -> std::borrow::Cow<'_, str> {
+fn near(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let near = path.strip_prefix(&here).ok();
     match near {
         Some(p) if p.as_os_str().is_empty() => ".".into(),
-        near => near.unwrap_or(path).to_string_lossy(),
+        near => words::path(near.unwrap_or(path)),
     }
 }

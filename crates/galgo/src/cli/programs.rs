@@ -11,7 +11,10 @@ use std::{
 };
 
 use galgo_proto::target::UrlPath;
-use galgo_spawn::inspect::{self, Finding};
+use galgo_spawn::{
+    inspect::{self, Finding},
+    words,
+};
 
 use crate::{
     config::{Cgi, CgiRoot, Config, Route},
@@ -195,7 +198,7 @@ fn refused(path: &Path, why: String) -> Finding {
             why
         },
         mend: if of_mode {
-            format!("chmod +x {}", path.display())
+            format!("chmod +x {}", words::argument(path))
         } else {
             String::new()
         },

@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::{Serve, found, paint::Paint};
+use super::{Serve, found, paint::Paint, screen::lines};
 use crate::{
     config::{Address, Config, Listen, Speaks},
     serve::{End, Ready},
@@ -51,7 +51,7 @@ fn configured(args: &Serve, own: Option<&Path>) -> Result<Config, String> {
 fn greet(ready: &Ready) {
     let mut out = std::io::stdout().lock();
     for bound in ready.bound() {
-        let _ = writeln!(out, "listening on {}", bound.listen.url());
+        let _ = writeln!(out, "listening on {}", lines(bound.listen.url()));
     }
     let base = found::base(ready.bound().iter().map(|b| &b.listen));
     let paint = Paint::on(&out);
@@ -61,7 +61,7 @@ fn greet(ready: &Ready) {
     }
     let _ = out.flush();
     for warning in &ready.config().warnings {
-        eprintln!("galgo: warning: {warning}");
+        eprintln!("galgo: warning: {}", lines(warning));
     }
     if galgo_spawn::identity::effective_uid() == 0 {
         eprintln!(

@@ -103,6 +103,12 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Begins now: what came before is not counted.
+    pub fn begin(&mut self) {
+        self.began = Instant::now();
+        self.entry.borrow_mut().began = self.began;
+    }
+
     /// Its id.
     pub fn id(&self) -> Id {
         self.entry.borrow().id

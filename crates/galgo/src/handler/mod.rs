@@ -147,7 +147,7 @@ async fn answer(
             Box::pin(upstream::answer(worker, request, head, &found, up)).await
         }
         Handler::Files(files) => {
-            let response = files::answer(files, head, found.rest);
+            let response = files::answer(files, head, found.rest).response().await;
             Ok(Answer::Response(status::dress(request, response)))
         }
         Handler::Respond(respond) => Ok(Answer::Response(respond::answer(respond))),

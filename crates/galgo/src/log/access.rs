@@ -7,7 +7,7 @@ use std::{
 };
 
 use galgo_proto::h1::{Head, Version};
-use galgo_spawn::{Exit, Status};
+use galgo_spawn::{Exit, Status, words::is_hidden};
 use tokio::time::Instant;
 
 use super::time;
@@ -183,7 +183,7 @@ fn text(line: &mut String, name: &str, value: &[u8]) {
     for c in String::from_utf8_lossy(value).chars() {
         match c {
             '"' | '\\' => line.extend(['\\', c]),
-            c if c.is_control() => {
+            c if is_hidden(c) => {
                 let _ = write!(line, "\\u{:04x}", u32::from(c));
             }
             c => line.push(c),

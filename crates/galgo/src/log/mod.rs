@@ -14,7 +14,9 @@ use std::{
 use writer::Target;
 pub use writer::Writer;
 
-use crate::{config, id::Id, relay::stderr::escape};
+use galgo_spawn::words::escape;
+
+use crate::{config, id::Id};
 
 /// Both logs, shared by all workers. Where they go may change, they stay.
 #[derive(Debug, Clone)]
@@ -123,22 +125,26 @@ impl ErrorLog {
         Ok(Self(Arc::new(Writer::start(stderr, None)?)))
     }
 
-    /// Writes one line: time, level, what it is about, message. Control characters are escaped.
-    pub fn write(&self, level: Level, about: &str, message: &str) {
+    /// Writes one line: time, level, what it is about, message. Control characters and those that change the direction
+    /// of text are escaped. Returns the bytes that the log grows by.
+    pub fn write(&self, level: Level, about: &str, message: &str) -> usize {
         let level = match level {
             Level::Error => "error",
             Level::Warn => "warn",
             Level::Info => "info",
         };
-        self.line(level, about, message);
+        self.line(level, about, message)
     }
 
-    fn line(&self, kind: &str, about: &str, message: &str) {
+    /// Returns the bytes that the log grows by.
+    fn line(&self, kind: &str, about: &str, message: &str) -> usize {
         let now = time::iso(SystemTime::now());
         let (about, message) = (escape(about.as_bytes()), escape(message.as_bytes()));
         let gap = if about.is_empty() { "" } else { ": " };
-        self.0
-            .write(format!("{now} {kind} {about}{gap}{message}\n").into_bytes());
+        let line = format!("{now} {kind} {about}{gap}{message}\n");
+        let grows = line.len();
+        self.0.write(line.into_bytes());
+        grows
     }
 
     /// Waits until everything handed over is written.
@@ -175,9 +181,9 @@ impl Source {
         ["[", &*self.id.text(), "] ", &self.script].concat()
     }
 
-    /// A line the program wrote to standard error, already escaped.
-    pub fn line(&self, line: &str) {
-        self.log.line("stderr", &self.about(), line);
+    /// A line the program wrote to standard error, already escaped. Returns the bytes that the log grows by.
+    pub fn line(&self, line: &str) -> usize {
+        self.log.line("stderr", &self.about(), line)
     }
 
     /// A line about the program.

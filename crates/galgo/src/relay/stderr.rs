@@ -1,9 +1,12 @@
 //! Standard error of a program: whole lines to the error log, capped and escaped.
 
+use galgo_spawn::words::escape;
+
 /// Cuts what a program writes to standard error into lines.
 #[derive(Debug)]
 pub struct Lines {
     part: Vec<u8>,
+    /// Bytes that may still be added to the log.
     left: usize,
     capped: bool,
     /// The last lines, for the page that shows a failure to its author.
@@ -16,7 +19,7 @@ const LINE: usize = 4 << 10;
 const TAIL: usize = 4 << 10;
 
 impl Lines {
-    /// At most `most` bytes go to the log.
+    /// At most `most` bytes are added to the log: what stands before each line counts, too, and so does escaping.
     pub fn new(most: usize) -> Self {
         Self {
             part: Vec::new(),
@@ -26,26 +29,22 @@ impl Lines {
         }
     }
 
-    /// Takes `bytes` and hands each line that is now whole to `log`.
-    pub fn take(&mut self, bytes: &[u8], log: &mut dyn FnMut(&str)) {
-        let keep = bytes.len().min(self.left);
-        self.left -= keep;
-        self.keep_tail(&bytes[..keep]);
-        for piece in bytes[..keep].split_inclusive(|&b| b == b'\n') {
+    /// Takes `bytes` and hands each line that is now whole to `log`, which says how many bytes the log grew by.
+    pub fn take(&mut self, bytes: &[u8], log: &mut dyn FnMut(&str) -> usize) {
+        for piece in bytes.split_inclusive(|&b| b == b'\n') {
+            if self.capped {
+                return;
+            }
+            self.keep_tail(piece);
             self.part.extend_from_slice(piece);
             if piece.ends_with(b"\n") || self.part.len() >= LINE {
                 self.flush(log);
             }
         }
-        if keep < bytes.len() && !self.capped {
-            self.capped = true;
-            self.flush(log);
-            log("[the rest of its standard error is not logged: max_stderr is reached]");
-        }
     }
 
     /// The program has ended: hands over an unfinished last line.
-    pub fn finish(&mut self, log: &mut dyn FnMut(&str)) {
+    pub fn finish(&mut self, log: &mut dyn FnMut(&str) -> usize) {
         self.flush(log);
     }
 
@@ -58,12 +57,20 @@ impl Lines {
             .join("\n")
     }
 
-    fn flush(&mut self, log: &mut dyn FnMut(&str)) {
-        let line = self.part.trim_ascii_end();
-        if !line.is_empty() {
-            log(&escape(line));
-        }
+    fn flush(&mut self, log: &mut dyn FnMut(&str) -> usize) {
+        let line = escape(self.part.trim_ascii_end());
         self.part.clear();
+        if line.is_empty() || self.capped {
+            return;
+        }
+        let fits = line.floor_char_boundary(self.left);
+        if fits > 0 {
+            self.left = self.left.saturating_sub(log(&line[..fits]));
+        }
+        if fits < line.len() {
+            self.capped = true;
+            log("[the rest of its standard error is not logged: max_stderr is reached]");
+        }
     }
 
     fn keep_tail(&mut self, bytes: &[u8]) {
@@ -75,36 +82,27 @@ impl Lines {
     }
 }
 
-/// Makes `bytes` safe for a terminal and a log: control characters, and bytes that are not UTF-8, as `\xNN`.
-pub fn escape(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\t' => out.push(c),
-                c if c.is_control() => out.extend(c.escape_default()),
-                c => out.push(c),
-            }
-        }
-        for b in chunk.invalid() {
-            out.push_str(&format!("\\x{b:02x}"));
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(most: usize, writes: &[&[u8]]) -> Vec<String> {
+    /// What a log gets where `prefix` bytes stand before each line.
+    fn logged(most: usize, prefix: usize, writes: &[&[u8]]) -> Vec<String> {
         let mut lines = Lines::new(most);
         let mut out = Vec::new();
+        let mut log = |line: &str| {
+            out.push(line.to_owned());
+            prefix + line.len()
+        };
         for w in writes {
-            lines.take(w, &mut |l| out.push(l.to_owned()));
+            lines.take(w, &mut log);
         }
-        lines.finish(&mut |l| out.push(l.to_owned()));
+        lines.finish(&mut log);
         out
+    }
+
+    fn run(most: usize, writes: &[&[u8]]) -> Vec<String> {
+        logged(most, 0, writes)
     }
 
     #[test]
@@ -129,10 +127,21 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_before_a_line_counts_too() {
+        let out = logged(1000, 48, &[&b"x\n".repeat(10_000)]);
+        assert_eq!(out.len(), 1000_usize.div_ceil(49) + 1);
+        assert!(out[out.len() - 1].contains("max_stderr"));
+        // So does what escaping adds.
+        let out = run(1000, &[&b"\x01\x01\x01\x01\n".repeat(10_000)]);
+        let bytes: usize = out.iter().map(String::len).sum();
+        assert!(bytes < 1100, "{bytes}");
+    }
+
+    #[test]
     fn memory_is_bounded() {
         let mut l = Lines::new(usize::MAX);
         for _ in 0..1000 {
-            l.take(&[b'x'; 5000], &mut |_| {});
+            l.take(&[b'x'; 5000], &mut |_| 0);
         }
         assert!(l.part.len() <= LINE + 5000 && l.tail.len() <= 3 * TAIL);
     }

@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    ffi::CString,
+    ffi::{CString, OsStr},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
@@ -12,7 +12,7 @@ use std::{
 };
 
 use galgo_proto::target::UrlPath;
-use galgo_spawn::FileId;
+use galgo_spawn::{FileId, words};
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2},
     io::Errno,
@@ -409,22 +409,22 @@ impl Version {
 
 /// Whether the file may be run. The mode alone is looked at: where it says yes and this user may
 /// not, `execve` answers EACCES, which is a 403 too.
-fn runnable(file: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Refusal> {
-    let file = || -> Cow<'_, str> { String::from_utf8_lossy(file) };
+fn runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Refusal> {
+    let file = Path::new(OsStr::from_bytes(name));
     let forbidden = |why: String| Err(Refusal::Forbidden(why));
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return forbidden(format!("{:?} is not a regular file", file()));
+        return forbidden(format!("{file:?} is not a regular file"));
     }
+    let argument = || words::argument(file);
     if interpreted && stat.st_mode & 0o444 == 0 {
         return forbidden(format!(
-            "{:?} is not readable: chmod a+r {:?}",
-            file(),
-            file()
+            "{file:?} is not readable: chmod a+r {}",
+            argument()
         ));
     }
     if !interpreted && stat.st_mode & 0o111 == 0 {
-        let mend = instead(file().as_bytes()).unwrap_or_else(|| format!("chmod +x {:?}", file()));
-        return forbidden(format!("{:?} is not executable: {mend}", file()));
+        let mend = instead(name).unwrap_or_else(|| format!("chmod +x {}", argument()));
+        return forbidden(format!("{file:?} is not executable: {mend}"));
     }
     Ok(())
 }

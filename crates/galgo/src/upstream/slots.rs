@@ -11,11 +11,12 @@ use std::{
     },
     path::PathBuf,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
+use rustix::net::{Shutdown, accept, shutdown};
 use tokio::sync::{mpsc, watch};
 
 use crate::{admission::Permit, config, fault::Fault, id::Ids};
@@ -36,8 +37,8 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 pub(super) struct Slot {
     path: PathBuf,
-    /// Its standard input.
-    pub(super) listener: OwnedFd,
+    /// Its standard input; `None` once it was closed.
+    listener: Mutex<Option<Arc<OwnedFd>>>,
     /// Requests since it was started.
     pub(super) served: AtomicUsize,
     /// Why there is no worker; `None`: there is one, or there will be in a moment.
@@ -83,18 +84,30 @@ impl Slot {
         lock(&self.down).is_none()
     }
 
-    /// Closes the connections that wait for a worker.
+    /// Closes the connections that wait for a worker, and the listener with them.
+    ///
+    /// What a worker has left behind may hold the listener, too, and take connections from it. Once it is shut down,
+    /// which nobody can take back, accept(2) gives what waits there and then fails: it never blocks.
     pub(super) fn hang_up(&self) {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let now = Timespec::default();
-        loop {
-            let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
-            if !matches!(poll(&mut fds, Some(&now)), Ok(1)) {
-                return;
-            }
-            // Only the worker could take it first, and there is none.
-            let _ = rustix::net::accept(&self.listener);
+        let Some(listener) = lock(&self.listener).take() else {
+            return;
+        };
+        if shutdown(&*listener, Shutdown::Both).is_ok() {
+            while accept(&*listener).is_ok() {}
         }
+    }
+
+    /// What the next worker takes connections from.
+    pub(super) fn listener(&self) -> io::Result<Arc<OwnedFd>> {
+        let mut listener = lock(&self.listener);
+        if let Some(listener) = &*listener {
+            return Ok(listener.clone());
+        }
+        let fresh = self.path.with_extension("new");
+        let _ = std::fs::remove_file(&fresh);
+        let bound = Arc::new(OwnedFd::from(UnixListener::bind(&fresh)?));
+        std::fs::rename(&fresh, &self.path)?;
+        Ok(listener.insert(bound).clone())
     }
 }
 
@@ -111,7 +124,7 @@ impl Slots {
             let path = folder.join(n.to_string());
             let (worn, told) = mpsc::unbounded_channel();
             Ok(Slot {
-                listener: UnixListener::bind(&path)?.into(),
+                listener: Mutex::new(Some(Arc::new(UnixListener::bind(&path)?.into()))),
                 path,
                 served: AtomicUsize::new(0),
                 down: Mutex::new(None),
@@ -202,5 +215,72 @@ impl Slots {
 impl Drop for Slots {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::unix::net::UnixStream,
+        sync::{Barrier, mpsc},
+        thread,
+        time::Duration,
+    };
+
+    use super::*;
+
+    fn slots() -> Slots {
+        let config = config::Workers {
+            run: "/bin/true".into(),
+            args: Vec::new(),
+            count: 1,
+            max_requests: None,
+        };
+        Slots::new(&config).unwrap()
+    }
+
+    fn connect(slots: &Slots) -> io::Result<UnixStream> {
+        UnixStream::connect(&slots.slots[0].path)
+    }
+
+    #[test]
+    fn who_waits_for_a_worker_is_hung_up_on_and_the_next_one_is_heard() {
+        use std::io::Read;
+        let slots = slots();
+        let slot = &slots.slots[0];
+        let mut waiting = connect(&slots).unwrap();
+        slot.hang_up();
+        assert_eq!(waiting.read(&mut [0]).unwrap(), 0);
+        assert!(connect(&slots).is_err());
+        slot.hang_up();
+        let listener = slot.listener().unwrap();
+        let _next = connect(&slots).unwrap();
+        accept(&*listener).unwrap();
+    }
+
+    /// A process that outlived its worker takes connections from the same listener, at the same moment.
+    #[test]
+    fn hanging_up_never_waits_for_a_connection() {
+        let (done, ended) = mpsc::channel();
+        thread::spawn(move || {
+            for _ in 0..3000 {
+                let slots = slots();
+                let slot = &slots.slots[0];
+                let listener = slot.listener().unwrap();
+                let _waiting = connect(&slots).unwrap();
+                let together = Barrier::new(2);
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        together.wait();
+                        let _ = accept(&*listener);
+                    });
+                    together.wait();
+                    slot.hang_up();
+                });
+            }
+            done.send(()).unwrap();
+        });
+        let patience = Duration::from_secs(300);
+        ended.recv_timeout(patience).expect("hang_up waits");
     }
 }

@@ -302,6 +302,7 @@ impl Post {
         let (run, slot) = (&slots.config.run, &slots.slots[self.slot]);
         // Looked at before it is executed: a change meanwhile is noticed then.
         let stamp = Stamp(Stamp::of(run));
+        let listener = slot.listener().map_err(io)?;
         let command = Command::of(&slots.config).map_err(|e| io(e.into()))?;
         let mut spawner = self.spawner.borrow_mut();
         spawner.set_umask(Some(self.crew.umask));
@@ -310,7 +311,7 @@ impl Post {
             args: &command.args,
             env: &self.environment(),
             dir: &command.dir,
-            stdio: [slot.listener.as_fd(), theirs.as_fd(), theirs.as_fd()],
+            stdio: [listener.as_fd(), theirs.as_fd(), theirs.as_fd()],
             more: &[],
             limits: self.crew.options.limits,
             no_new_privs: self.crew.options.no_new_privs,

@@ -14,6 +14,7 @@ use std::{
 use galgo_spawn::{
     Start, inspect,
     template::{Kind, Loaded, Template, Unfit, Uses},
+    words::escape,
 };
 use rustix::fs::{OFlags, fcntl_setfl};
 use tokio::io::Interest;
@@ -26,7 +27,6 @@ use super::{
 };
 use crate::{
     log::Level,
-    relay::stderr::escape,
     sock::register,
     worker::{Phase, Worker},
 };

@@ -59,6 +59,8 @@ pub struct Setup {
 pub struct About {
     /// Why it is not loaded, in words.
     pub obstacle: Option<String>,
+    /// It cannot be loaded at all, as it is now.
+    pub unfit: bool,
     /// Why it is parked, and not forked: it ..., in words.
     pub parked: Option<String>,
     /// It has all the templates it is to have, and they know what there is to know.

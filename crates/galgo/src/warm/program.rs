@@ -384,6 +384,7 @@ impl Program {
         let knows = |l: &Live| !l.is_old(state.lessons, now);
         About {
             obstacle: state.obstacle.clone(),
+            unfit: state.fit == Fit::Cold,
             parked: match &state.fit {
                 Fit::Parked(why) => Some(why.clone()),
                 Fit::Forked | Fit::Cold => None,

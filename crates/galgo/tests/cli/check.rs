@@ -1,6 +1,6 @@
 //! `galgo check`.
 
-use crate::scene::{Done, GALGO, Site, is_root};
+use crate::scene::{Done, GALGO, Site, assert_gone, is_root};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 #[test]
@@ -297,12 +297,22 @@ fn cold_and_warm_are_compared() {
         "print join '|', @ENV{qw(REQUEST_METHOD CONTENT_TYPE)}, <STDIN>;",
     );
     perl("varies", "print $$;");
-    // Of four answers to POST only the second and the third, the first two cold ones, differ from the warm one.
+    // Of the answers to POST only the second one, a warm one, differs: that does not come back.
+    let posts =
+        "if ($ENV{REQUEST_METHOD} eq 'POST') { open my $o, '>>', \"../$0.posts\"; print $o 'x' }
+                 my $posts = -s \"../$0.posts\" // 0;";
     perl(
         "rarely",
-        "if ($ENV{REQUEST_METHOD} eq 'POST') { open my $o, '>>', '../posts'; print $o 'x' }
-         my $posts = -s '../posts' // 0;
-         print $posts == 2 || $posts == 3 ? 'other' : 'usual';",
+        &format!("$0 = 'rarely'; {posts} print $posts == 2 ? 'other' : 'usual';"),
+    );
+    // A clock that ticks once, behind the first answer to POST or behind the second.
+    perl(
+        "ticks",
+        &format!("$0 = 'ticks'; {posts} print $posts < 2 ? 1 : 2;"),
+    );
+    perl(
+        "tocks",
+        &format!("$0 = 'tocks'; {posts} print $posts < 3 ? 1 : 2;"),
     );
     perl("body", "print \"as ever\\n\", $how;");
     perl(
@@ -352,8 +362,12 @@ fn cold_and_warm_are_compared() {
     assert!(varies.contains("identical"), "{varies}");
     assert_eq!(rest, ["varies when cold, too: body of GET, body of POST"]);
     let (rarely, rest) = said("rarely");
-    assert!(rarely.contains("identical"), "{rarely}");
-    assert_eq!(rest, ["varies when cold, too: body of POST"]);
+    assert!(rarely.contains("identical") && rest.is_empty(), "{rarely}");
+    for name in ["ticks", "tocks"] {
+        let (ticks, rest) = said(name);
+        assert!(ticks.contains("identical"), "{ticks}");
+        assert_eq!(rest, ["varies when cold, too: body of POST"]);
+    }
     let code = |part: &str, cold: &str, warm: &str, method: &str| {
         format!("{part} of {method}: cold {cold:?}, warm {warm:?}")
     };
@@ -363,8 +377,8 @@ fn cold_and_warm_are_compared() {
         (
             "exit",
             "exit status",
-            "Code(0)",
-            "Code(3)",
+            "with status 0",
+            "with status 3",
             &["GET", "POST"],
         ),
         (
@@ -404,10 +418,82 @@ fn cold_and_warm_are_compared() {
             .0
             .starts_with("cgi-bin/early: stays cold: it reads QUERY_STRING while loading, ")
     );
-    assert_eq!((done.code, done.err.as_str()), (1, ""));
+    assert_eq!(done.code, 1);
+    // In a pipe a line says which program is tried.
+    let progress: Vec<_> = done.err.lines().collect();
+    assert_eq!(progress.len(), 12, "{}", done.err);
+    assert_eq!(progress[0], "1 of 12: cgi-bin/body");
 
     let one = site.galgo(&["check", "--warm", "cgi-bin/same"]);
     assert_eq!((one.out.lines().count(), one.code), (1, 0), "{one:?}");
     let folder = site.path("").to_string_lossy().into_owned();
     assert_eq!(site.galgo(&["check", "--warm", &folder]).code, 1);
+}
+
+#[test]
+fn what_fails_is_said_and_what_stays_cold_is_not_run() {
+    let site = Site::new();
+    site.program("wrong.pl", "#!/usr/bin/perl\nprint 'never' if;\n");
+    site.program("wrong.py", "#!/usr/bin/python3\nif\n");
+    site.program("dies.pl", "#!/usr/bin/perl\ndie 'no database' . \"\\n\";\n");
+    site.file("cgi-bin/plain.pl", "#!/usr/bin/perl\n");
+    let ran = site.path("ran");
+    site.sh("shell", &format!("touch '{}'", ran.display()));
+    site.program(
+        "opens.pl",
+        &format!(
+            "#!/usr/bin/perl\nBEGIN {{ open(our $o, '>>', '/dev/null') }}\n\
+             open(my $ran, '>', '{}'); print \"Content-Type: text/plain\\n\\n\";\n",
+            ran.display()
+        ),
+    );
+    let done = site.galgo(&["check", "--warm"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    for (name, says) in [
+        ("wrong.pl", "it said: syntax error at "),
+        ("wrong.py", "it said: SyntaxError: "),
+        ("dies.pl", "it exited with status "),
+        ("dies.pl", "it said: no database"),
+        ("plain.pl", "the program is not executable (try: chmod +x "),
+    ] {
+        let from = format!("cgi-bin/{name}: fails: ");
+        let told = done.out.split(&from).nth(1);
+        let told = told.unwrap_or_else(|| panic!("{name}: {done:?}"));
+        let own = told.split("\ncgi-bin/").next().unwrap();
+        assert!(own.contains(says), "{name}: {own}");
+    }
+    for name in ["shell", "opens.pl"] {
+        assert!(
+            done.out
+                .contains(&format!("cgi-bin/{name}: stays cold: it "))
+        );
+    }
+    assert!(!ran.exists() && !done.out.contains("Code("));
+    for name in ["wrong.pl", "plain.pl"] {
+        let one = site.galgo(&["check", "--warm", &format!("cgi-bin/{name}")]);
+        assert_eq!(one.code, 1, "{one:?}");
+        assert!(
+            one.out.starts_with(&format!("cgi-bin/{name}: fails: ")),
+            "{one:?}"
+        );
+    }
+}
+
+/// One program without an end does not keep the others from being compared, and goes.
+#[test]
+fn an_endless_answer_is_given_up() {
+    let site = Site::new();
+    let endless = "#!/usr/bin/perl\n$| = 1; open(my $o, '>>', '../pids'); print $o \"$$\\n\"; close $o;\n\
+                   print \"Content-Type: text/event-stream\\n\\n\";\n\
+                   while (1) { print \"data: x\\n\\n\"; sleep 1 }\n";
+    site.program("endless.pl", endless);
+    site.program("works.pl", &format!("#!/usr/bin/perl\n{HOW}"));
+    let done = site.galgo(&["check", "--warm"]);
+    let endless = "cgi-bin/endless.pl: not compared: its answer has no end within 10s\n";
+    assert!(done.out.starts_with(endless), "{done:?}");
+    assert!(done.out.contains("cgi-bin/works.pl: cold "), "{done:?}");
+    assert_eq!(done.code, 0);
+    let pids = std::fs::read_to_string(site.path("pids")).unwrap();
+    pids.lines()
+        .for_each(|pid| assert_gone(pid.parse().unwrap()));
 }

@@ -303,6 +303,72 @@ fn output_is_printed_as_it_comes() {
     assert!(child.wait().unwrap().success());
 }
 
+/// On a route with warm starts the program is loaded first; nothing of that is left when it has answered.
+#[test]
+fn a_warm_route_is_warm_and_ends_with_its_program() {
+    let site = Site::new();
+    site.file(
+        "galgo.toml",
+        "[[route]]\npath = '/'\ncgi = 'cgi-bin'\nstart = 'warm'\n",
+    );
+    let how =
+        "open(my $f, '<', '/proc/self/environ'); my $how = <$f> =~ /GALGO_T/ ? 'warm' : 'cold';";
+    let head = "print \"Content-Type: text/plain\\n\\n\";";
+    site.program(
+        "how.pl",
+        &format!("#!/usr/bin/perl\n{how} {head} print \"$how $$\\n\";\n"),
+    );
+    site.sh("cold.sh", "printf 'Content-Type: text/plain\n\ncold\n'");
+    for (name, says) in [("how.pl", "warm "), ("cold.sh", "cold\n")] {
+        let args = ["run", &format!("cgi-bin/{name}"), "-o", "body", "--time"];
+        let (code, out, err) = ends(site.command(&args));
+        assert!(code == Some(0) && out.starts_with(says), "{out}{err}");
+        assert_eq!(
+            err.contains("\nwarm: loaded in "),
+            name == "how.pl",
+            "{err}"
+        );
+    }
+    // Signals reach a program that started warm.
+    let waits = format!("#!/usr/bin/perl\n$| = 1; {head} print \"$$\\n\"; sleep 1000;\n");
+    site.program("waits.pl", &waits);
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut child = site
+            .command(&["run", "cgi-bin/waits.pl", "-o", "body"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_gone(line.trim().parse().unwrap());
+    }
+}
+
+/// What a command says that must end soon.
+#[track_caller]
+fn ends(mut command: std::process::Command) -> (Option<i32>, String, String) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_child(&child);
+    std::thread::spawn(move || tell.send(child.wait_with_output()));
+    let Ok(done) = told.recv_timeout(std::time::Duration::from_secs(180)) else {
+        let _ = kill_process(pid, Signal::KILL);
+        panic!("it does not end");
+    };
+    let done = done.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (done.status.code(), text(&done.stdout), text(&done.stderr))
+}
+
 /// A figure of /proc/PID/status in KiB.
 fn kib(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

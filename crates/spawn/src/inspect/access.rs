@@ -1,6 +1,7 @@
 //! Whether a file is there, may be executed, and by whom it may be replaced.
 
 use super::{Finding, Subject, chmod};
+use crate::words;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::{fs, io, os::unix::fs::MetadataExt, path::Path};
 
@@ -16,7 +17,7 @@ pub(super) fn regular(subject: Subject<'_>, path: &Path) -> Result<u32, Finding>
 
 fn absent(subject: Subject<'_>, path: &Path, error: &io::Error) -> Finding {
     if let Ok(target) = fs::read_link(path) {
-        let target = target.display();
+        let target = words::path(&target);
         return subject.fails(format!("is a symbolic link to {target}: {error}"), "");
     }
     match error.kind() {
@@ -43,7 +44,7 @@ fn barred(path: &Path) -> Option<&Path> {
 pub(super) fn closed(folder: &Path) -> Option<Finding> {
     let user = crate::identity::effective_uid();
     let says = |folder: &Path, what: &str, mend, fails| Finding {
-        says: format!("the folder {} {what} user {user}", folder.display()),
+        says: format!("the folder {} {what} user {user}", words::path(folder)),
         mend: chmod(mend, folder),
         fails,
     };
@@ -95,7 +96,7 @@ pub(super) fn writable(path: &Path) -> Vec<Finding> {
         }
         found.push(match depth {
             0 => warns("the program".into(), place),
-            _ => warns(format!("the folder {}", place.display()), place),
+            _ => warns(format!("the folder {}", words::path(place)), place),
         });
     }
     found

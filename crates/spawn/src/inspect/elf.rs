@@ -1,6 +1,6 @@
 //! The header of an ELF file, as far as `execve` depends on it (elf(5)).
 
-use super::{Finding, Subject, access, show};
+use super::{Finding, Subject, access};
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 pub(super) const MAGIC: &[u8] = b"\x7fELF";
@@ -132,7 +132,7 @@ fn machine(number: u16) -> String {
         183 => "aarch64",
         243 => "RISC-V",
         258 => "LoongArch",
-        _ => return show(format!("another machine (ELF number {number})").as_bytes()),
+        _ => return format!("another machine (ELF number {number})"),
     };
     name.into()
 }
@@ -140,6 +140,7 @@ fn machine(number: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::escape;
 
     /// This test binary itself, dynamically linked on every system the tests run on.
     fn own() -> Vec<u8> {
@@ -152,7 +153,7 @@ mod tests {
         let header = Header::parse(&head).unwrap();
         assert!(header.is_ours() && header.kind == 3, "{header:?}");
         let interpreter = header.interpreter.unwrap();
-        assert!(interpreter.starts_with(b"/lib"), "{}", show(interpreter));
+        assert!(interpreter.starts_with(b"/lib"), "{}", escape(interpreter));
     }
 
     #[test]

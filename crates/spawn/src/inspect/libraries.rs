@@ -1,6 +1,7 @@
 //! Shared libraries a program needs and the system has not.
 
-use super::{Finding, elf::Header, head, show};
+use super::{Finding, elf::Header, head};
+use crate::words::escape;
 use std::{
     ffi::OsStr,
     fs,
@@ -56,7 +57,7 @@ fn complaints(stdout: &[u8], stderr: &[u8]) -> Vec<Finding> {
         .chain(stderr.split(|&b| b == b'\n'));
     let mut names: Vec<String> = Vec::new();
     for line in lines {
-        let line = show(line.trim_ascii());
+        let line = escape(line.trim_ascii());
         let glibc = line.strip_suffix("=> not found").map(str::trim);
         // Of a library that is named by its path, glibc says: "PROGRAM: error while loading shared
         // libraries: PATH: cannot open …"

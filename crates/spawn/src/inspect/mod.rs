@@ -9,7 +9,7 @@ mod warm;
 
 pub use warm::{kind, kind_by_interpreter};
 
-use crate::{Stage, StartError};
+use crate::{Stage, StartError, words};
 use std::{
     fmt,
     fs::File,
@@ -137,7 +137,7 @@ impl fmt::Display for Subject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Program => f.write_str("the program"),
-            Self::Interpreter(name) => write!(f, "interpreter `{}`", show(name)),
+            Self::Interpreter(name) => write!(f, "interpreter `{}`", words::escape(name)),
         }
     }
 }
@@ -178,7 +178,7 @@ fn unknown(subject: Subject<'_>, path: &Path, head: &[u8]) -> Finding {
         return subject.fails("is an empty file", "");
     }
     if head.starts_with(BOM) && head[BOM.len()..].starts_with(b"#!") {
-        let mend = format!("sed -i '1s/^\\xef\\xbb\\xbf//' {}", path.display());
+        let mend = format!("sed -i '1s/^\\xef\\xbb\\xbf//' {}", words::argument(path));
         return subject.fails(
             "begins with a byte order mark; `#!` must be its first bytes",
             mend,
@@ -218,18 +218,5 @@ fn head(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn chmod(mode: &str, path: &Path) -> String {
-    format!("chmod {mode} {}", path.display())
-}
-
-/// For a log: control characters as escapes, so that `\r` can be seen and no line can be forged.
-fn show(bytes: &[u8]) -> String {
-    let mut shown = String::new();
-    for c in String::from_utf8_lossy(bytes).chars() {
-        if c.is_control() {
-            shown.extend(c.escape_default())
-        } else {
-            shown.push(c)
-        }
-    }
-    shown
+    format!("chmod {mode} {}", words::argument(path))
 }

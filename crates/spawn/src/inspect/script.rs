@@ -1,6 +1,7 @@
 //! The `#!` line, read as the kernel reads it (fs/binfmt_script.c).
 
-use super::{Finding, SCRIPTS_MAX, Subject, executable, show};
+use super::{Finding, SCRIPTS_MAX, Subject, executable};
+use crate::words::{self, escape};
 use std::{
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
@@ -140,13 +141,13 @@ fn resolve(script: &Path, interpreter: &[u8]) -> PathBuf {
 }
 
 fn carriage_return(path: &Path, line: &Line<'_>) -> Option<Finding> {
-    let mend = format!("sed -i 's/\\r$//' {}", path.display());
+    let mend = format!("sed -i 's/\\r$//' {}", words::argument(path));
     let why = "the first line ends in a carriage return";
     let interpreter = Subject::Interpreter(line.interpreter);
     if line.interpreter.ends_with(b"\r") && !resolve(path, line.interpreter).exists() {
         return Some(interpreter.fails(format!("does not exist: {why}"), mend));
     }
-    let argument = show(line.argument);
+    let argument = escape(line.argument);
     let gets = || interpreter.fails(format!("is given the argument `{argument}`: {why}"), mend);
     line.argument.ends_with(b"\r").then(gets)
 }
@@ -160,7 +161,7 @@ fn env(line: &Line<'_>, path_env: &str, depth: u32) -> Vec<Finding> {
     }
     let split = argument.starts_with(b"-S");
     if !split && argument.first() != Some(&b'-') && argument.iter().any(|&b| blank(b)) {
-        let argument = show(argument);
+        let argument = escape(argument);
         let says = format!("looks for one program named `{argument}`");
         return vec![env.fails(says, format!("#!/usr/bin/env -S {argument}"))];
     }
@@ -233,7 +234,7 @@ mod tests {
                     cut
                 }),
                 "{}",
-                show(head)
+                escape(head)
             );
         }
         assert_eq!(Line::parse(b"#!"), Err(Bad::NoInterpreter));

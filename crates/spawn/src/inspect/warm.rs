@@ -1,7 +1,10 @@
 //! Which kind of template a program can be.
 
-use super::{elf, head, script::Line, show};
-use crate::template::{Kind, Unfit};
+use super::{elf, head, script::Line};
+use crate::{
+    template::{Kind, Unfit},
+    words::escape,
+};
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 /// Where the program at `path` would be stopped to be forked for each request.
@@ -29,7 +32,7 @@ pub fn kind(path: &Path) -> Result<Kind, Unfit> {
         Some(linker) if base(linker).starts_with(b"ld-linux") => Ok(Kind::Elf),
         Some(linker) => Err(unfit(format!(
             "is linked for another C library than glibc ({})",
-            show(linker)
+            escape(linker)
         ))),
     }
 }
@@ -80,7 +83,7 @@ fn language(name: &[u8]) -> Result<Kind, Unfit> {
         }
         unfit(format!(
             "is a script for {}; Perl, Python, Ruby, Node and linked programs can be",
-            show(name)
+            escape(name)
         ))
     })
 }

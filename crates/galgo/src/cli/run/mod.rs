@@ -13,10 +13,12 @@ use std::{cell::RefCell, ffi::OsString, path::PathBuf, process::ExitCode, rc::Rc
 use clap::ValueEnum;
 use galgo_spawn::Spawner;
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
+    time::Instant,
 };
 
+use super::screen::lines;
 use crate::{
     config::{Config, LogTo},
     conn::{
@@ -79,7 +81,7 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, String> {
     let made = match request::make(args, &place) {
         Ok(made) => made,
         Err(why) => {
-            eprintln!("galgo: {why}");
+            eprintln!("galgo: {}", lines(why));
             return Ok(ExitCode::from(2));
         }
     };
@@ -90,55 +92,94 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, String> {
     let runtime = runtime.map_err(|e| format!("starting the event loop: {e}"))?;
     let local = tokio::task::LocalSet::new();
     let entered = runtime.enter();
-    let code = local.block_on(&runtime, once(args, place, made));
-    if !matches!(code, Ok(INTERRUPTED)) {
-        // What is left of the program gets its grace to end, as in the server.
-        runtime.block_on(async {
+    let mut signals = Signals::watch()?;
+    let code = local.block_on(&runtime, once(args, place, made, &mut signals));
+    let code = match code {
+        Ok(code) if code != INTERRUPTED => runtime.block_on(async {
+            // What is left of the program gets its grace to end, as in the server.
             tokio::select! {
-                () = local => {}
-                () = tick::run() => {}
+                () = local => Ok(code),
+                () = signals.any() => Ok(INTERRUPTED),
+                () = tick::run() => Ok(code), // never
             }
-        });
-    }
+        }),
+        code => code,
+    };
     drop(entered);
     code.map(ExitCode::from)
 }
 
+/// Signals that end a command, and the programs that it runs.
+struct Signals {
+    int: Signal,
+    term: Signal,
+}
+
+impl Signals {
+    fn watch() -> Result<Self, String> {
+        let watch = |kind| signal(kind).map_err(|e| format!("watching for signals: {e}"));
+        Ok(Self {
+            int: watch(SignalKind::interrupt())?,
+            term: watch(SignalKind::terminate())?,
+        })
+    }
+
+    /// Waits for one.
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.int.recv() => {}
+            _ = self.term.recv() => {}
+        }
+    }
+}
+
 /// Answers one request and prints the response; a signal ends the program's whole group, for
 /// dropping the request does.
-async fn once(args: &Run, place: Place, made: request::Made) -> Result<u8, String> {
-    let watch = |kind| signal(kind).map_err(|e| format!("watching for signals: {e}"));
-    let (mut int, mut term) = (
-        watch(SignalKind::interrupt())?,
-        watch(SignalKind::terminate())?,
-    );
-    let Place { config, route } = place;
-    let worker = worker(config, LogTo::Stderr)?;
+async fn once(
+    args: &Run,
+    place: Place,
+    made: request::Made,
+    signals: &mut Signals,
+) -> Result<u8, String> {
+    let Place { mut config, route } = place;
+    // On a warm route the program is asked when it is loaded, as most requests to a server find it.
+    config.templates.wait = true;
+    let (phase, worker) = worker_in_phase(config, LogTo::Stderr)?;
     let printer = Printer::new(args.output == Show::Body, args.time);
     let code = tokio::select! {
         code = exchange(&worker, &route, made, printer) => code,
         () = tick::run() => INTERRUPTED, // never: it drives the clocks
-        _ = int.recv() => INTERRUPTED,
-        _ = term.recv() => INTERRUPTED,
+        () = signals.any() => INTERRUPTED,
     };
+    // Templates are not kept for a request that does not come.
+    let _ = phase.send(Phase::Draining);
     worker.server.logs.flush();
     Ok(code)
 }
 
 /// A worker of a server that listens nowhere.
-fn worker(mut config: Config, errors: LogTo) -> Result<Rc<Worker>, String> {
+fn worker(config: Config, errors: LogTo) -> Result<Rc<Worker>, String> {
+    worker_in_phase(config, errors).map(|(_phase, worker)| worker)
+}
+
+/// The same, and what ends it.
+fn worker_in_phase(
+    mut config: Config,
+    errors: LogTo,
+) -> Result<(watch::Sender<Phase>, Rc<Worker>), String> {
     config.log.access = None;
     config.log.error = errors;
     let logs = Logs::open(&config.log).map_err(|e| format!("cannot write a log: {e}"))?;
     let spawner =
         crate::serve::spawner(&config).map_err(|e| format!("preparing to start programs: {e}"))?;
-    let (_phase, serving) = watch::channel(Phase::Serving);
+    let (phase, serving) = watch::channel(Phase::Serving);
     // Nobody hands it a connection.
     let (peer, _given) = Peer::new();
     let site = Arc::new(Site::new(config, None, &logs));
     let server = Arc::new(Server::new(&site, logs, vec![peer], serving));
     let worker = Worker::new(server, site, 0, Spawner::Direct(spawner));
-    worker.map_err(|e| format!("starting the worker: {e}"))
+    let worker = worker.map_err(|e| format!("starting the worker: {e}"))?;
+    Ok((phase, worker))
 }
 
 /// The exit code.
@@ -158,12 +199,21 @@ async fn exchange(
         last: true,
         ..Request::new(head.clone(), &site, &link, &mut input, &mut body, entry)
     };
-    let answer = match route.cgi() {
-        Some(cgi) => match crate::route::program(cgi, &route.route.path, head.target.url_path()) {
-            Ok(script) => cgi::answer(worker, &mut request, &head, &route.route, cgi, script).await,
-            Err(refusal) => Err(handler::refused(refusal)),
-        },
-        None => return 1, // INVARIANT: only `cgi` routes own programs
+    let Some(cgi) = route.cgi() else {
+        return 1; // INVARIANT: only `cgi` routes own programs
+    };
+    let (path, route) = (&route.route.path, &route.route);
+    let answer = match crate::route::program(cgi, path, head.target.url_path()) {
+        Ok(script) => {
+            let began = Instant::now();
+            let named = script.clone();
+            if cgi::load(worker, &mut request, &head, route, cgi, named).await {
+                printer.loaded(began.elapsed());
+            }
+            request.begin();
+            cgi::answer(worker, &mut request, &head, route, cgi, script).await
+        }
+        Err(refusal) => Err(handler::refused(refusal)),
     };
     request.entry.borrow_mut().first_byte = request.began.elapsed();
     let done = match answer {

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     body::{Body, Output, Response},
+    cli::screen::{Screen, lines},
     conn::{Request, framing},
     fault::Fault,
     handler::status::reason,
@@ -25,6 +26,10 @@ pub(super) struct Printer {
     time: bool,
     /// The response head is out: what fails now cuts the response.
     begun: bool,
+    /// Standard output.
+    screen: Screen,
+    /// How long its template took.
+    loaded: Option<Duration>,
 }
 
 /// Why a response is not whole.
@@ -54,7 +59,14 @@ impl Printer {
             body_only,
             time,
             begun: false,
+            screen: Screen::on(&io::stdout()),
+            loaded: None,
         }
+    }
+
+    /// The program starts warm: its template took so long, before the request began.
+    pub(super) fn loaded(&mut self, took: Duration) {
+        self.loaded = Some(took);
     }
 
     /// Prints a response and waits for the program to end.
@@ -99,7 +111,7 @@ impl Printer {
         printed
     }
 
-    fn head(&self, response: &Response, length: Option<u64>) -> io::Result<()> {
+    fn head(&mut self, response: &Response, length: Option<u64>) -> io::Result<()> {
         let phrase = response.reason.as_deref();
         let phrase = phrase.unwrap_or_else(|| reason(response.status));
         let mut text = format!("HTTP/1.1 {} {phrase}\n", response.status).into_bytes();
@@ -111,14 +123,17 @@ impl Printer {
         }
         text.push(b'\n');
         match self.body_only {
-            true => io::stderr().write_all(&text),
-            false => put(&text),
+            true => {
+                let mut screen = Screen::on(&io::stderr());
+                io::stderr().write_all(&screen.take(&text))
+            }
+            false => put(&self.screen.take(&text)),
         }
     }
 
     /// Prints output as it comes, at most `room` bytes of it. Returns how many those were.
     async fn body(
-        &self,
+        &mut self,
         request: &mut Request<'_>,
         output: &mut Output,
         room: Option<u64>,
@@ -138,7 +153,8 @@ impl Printer {
             output.excess |= out.len() > left && !output.discard;
             let piece = &out.front()[..out.len().min(left)];
             let (input, body) = (&mut *request.input, &mut *request.body);
-            let printing = async { Ok(put(piece)) };
+            let text = self.screen.take(piece);
+            let printing = async { Ok(put(&text)) };
             output.program.during(input, body, printing).await??;
             sent += piece.len() as u64;
             drop(out);
@@ -146,6 +162,7 @@ impl Printer {
                 return Err(fault.into());
             }
             if last || output.excess {
+                put(&self.screen.end())?;
                 return Ok(sent);
             }
             let (input, body) = (&mut *request.input, &mut *request.body);
@@ -157,9 +174,9 @@ impl Printer {
     pub(super) fn local_redirect(&mut self, location: &str) -> Result<(), Trouble> {
         let text = format!("local redirect to {location}\n");
         if self.body_only {
-            eprint!("{text}");
+            eprint!("{}", lines(text));
         } else {
-            put(text.as_bytes())?;
+            put(&self.screen.take(text.as_bytes()))?;
         }
         eprintln!("galgo: the server answers with that page; the client does not notice");
         Ok(())
@@ -192,6 +209,10 @@ impl Printer {
             }
             (Ok(()), _) => 0,
         };
+        if let (true, Some(took)) = (self.time, self.loaded) {
+            let ms = took.as_secs_f64() * 1e3;
+            eprintln!("warm: loaded in {ms:.1} ms, once; then");
+        }
         if self.time {
             times(&entry, request.began.elapsed());
         }
@@ -200,10 +221,10 @@ impl Printer {
 
     fn say(&self, fault: &Fault, hint: &str) {
         if self.begun {
-            eprintln!("galgo: the response is cut: {fault}");
+            eprintln!("galgo: the response is cut: {}", lines(fault));
         } else {
             let status = fault.status();
-            eprintln!("galgo: {status} {}: {fault}", reason(status));
+            eprintln!("galgo: {status} {}: {}", reason(status), lines(fault));
         }
         if !hint.is_empty() {
             eprintln!("galgo: hint: {hint}");

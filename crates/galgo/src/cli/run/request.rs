@@ -3,6 +3,7 @@
 use std::{ffi::OsStr, io::Read, net::SocketAddr, os::unix::ffi::OsStrExt, path::Path, rc::Rc};
 
 use galgo_proto::h1::{Head, HeadLimits};
+use galgo_spawn::words;
 
 use super::{Run, site::Place};
 use crate::{
@@ -134,7 +135,7 @@ fn data(typed: &OsStr) -> Result<Vec<u8>, String> {
     } else {
         std::fs::read(file)
     };
-    read.map_err(|e| format!("the request body: {}: {e}", file.display()))
+    read.map_err(|e| format!("the request body: {}: {e}", words::path(file)))
 }
 
 /// The path of the program and what follows it, encoded; then the query as typed.

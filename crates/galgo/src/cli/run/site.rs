@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use galgo_spawn::words;
+
 use crate::config::{Cgi, CgiRoot, Config, Handler, Route};
 
 /// A program's place on a site.
@@ -38,7 +40,7 @@ impl Place {
         if let Some(named) = config {
             let config = Config::load(named).map_err(|e| e.to_string())?;
             let route = owner(&config, &file).ok_or_else(|| {
-                let (named, file) = (named.display(), file.display());
+                let (named, file) = (words::path(named), words::path(&file));
                 format!("no `cgi` route of {named} holds {file}: add one, or leave --config away")
             })?;
             return Ok(Self { config, route });
@@ -62,17 +64,17 @@ impl Place {
 
 /// The program's file as an absolute path; links stay, for argv[0] is the program as named.
 fn existing(program: &Path) -> Result<PathBuf, String> {
-    let shown = program.display();
+    let (shown, argument) = (words::path(program), words::argument(program));
     let file = std::path::absolute(program).map_err(|e| format!("{shown}: {e}"))?;
     match file.metadata() {
         Ok(m) if m.is_dir() => Err(format!(
-            "{shown} is a folder: name a program, or serve the folder (galgo serve {shown})"
+            "{shown} is a folder: name a program, or serve the folder (galgo serve {argument})"
         )),
         Ok(_) => Ok(file),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             let there = Path::new("cgi-bin").join(program);
             let hint = match there.is_file() {
-                true => format!("; did you mean {}?", there.display()),
+                true => format!("; did you mean {}?", words::path(&there)),
                 false => String::new(),
             };
             Err(format!("{shown} does not exist{hint}"))
@@ -117,7 +119,7 @@ fn below(root: &CgiRoot, file: &Path) -> Option<PathBuf> {
 
 /// A site with nothing but this program, at `/cgi-bin/NAME`.
 fn alone(file: &Path) -> Result<Place, String> {
-    let shown = file.display();
+    let shown = words::path(file);
     let root = CgiRoot::open(file).map_err(|e| format!("{shown} {e}"))?;
     let folder = root.folder().to_owned();
     let name = file.file_name().unwrap_or_default().to_string_lossy();

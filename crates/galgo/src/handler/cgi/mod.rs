@@ -78,6 +78,29 @@ pub async fn answer(
     answering.reply(speaker).await
 }
 
+/// Loads a program's template ahead of a request, where it is to start warm, and waits for it. Whether there is one.
+pub async fn load(
+    worker: &Rc<Worker>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    route: &Arc<Route>,
+    cgi: &Cgi,
+    script: Found<'_>,
+) -> bool {
+    if script.module {
+        return false;
+    }
+    let run = Run {
+        worker,
+        request,
+        head,
+        route,
+        cgi,
+        script,
+    };
+    run.template().await
+}
+
 /// One program about to answer one request.
 struct Run<'a, 'r, 'c> {
     worker: &'a Rc<Worker>,

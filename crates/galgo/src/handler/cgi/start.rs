@@ -24,7 +24,7 @@ use crate::{
         tend::{Fed, feed},
     },
     tick,
-    warm::{self, Born, Setup},
+    warm::{self, Born, Ready, Setup},
 };
 
 /// A program's file that is being written cannot be executed (ETXTBSY): tried again this often,
@@ -117,8 +117,25 @@ impl Run<'_, '_, '_> {
         self.cold(pipes, launch, clocks, began).await
     }
 
+    /// Whether a template is there, or was loaded.
+    pub(super) async fn template(&self) -> bool {
+        match self.arguments() {
+            // The child ends unused.
+            Ok(args) => self.ready(&args).await.is_some(),
+            Err(_) => false,
+        }
+    }
+
     /// A child of the program's template, where it has one.
     async fn warm(&self, pipes: &Pipes, args: &[CString], env: &EnvBlock) -> Option<(Child, Born)> {
+        let ready = self.ready(args).await?;
+        let cpu = self.cgi.options.limits.cpu;
+        let stdio = pipes.stdio(&self.worker.null);
+        ready.start(env, stdio, cpu).await.ok()
+    }
+
+    /// A child that waits for a request.
+    async fn ready(&self, args: &[CString]) -> Option<Ready> {
         // Words of the query are arguments of one request, and a template has its own.
         let wordless = args.len() == 1 + usize::from(self.script.interpreter.is_some());
         if self.cgi.options.start == StartMode::Cold || !wordless {
@@ -126,10 +143,7 @@ impl Run<'_, '_, '_> {
         }
         let setup = || self.setup(args);
         let limits = &self.request.site.config.templates;
-        let ready = warm::child(self.worker, limits, self.route, &self.script, setup).await?;
-        let cpu = self.cgi.options.limits.cpu;
-        let stdio = pipes.stdio(&self.worker.null);
-        ready.start(env, stdio, cpu).await.ok()
+        warm::child(self.worker, limits, self.route, &self.script, setup).await
     }
 
     /// How a template of the program is started.

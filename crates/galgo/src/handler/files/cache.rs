@@ -142,6 +142,7 @@ pub(super) fn keep(
 /// Forgets everything: a route may be gone, and its number become that of another.
 pub(crate) fn forget() {
     CACHE.with_borrow_mut(|cache| *cache = Cache::default());
+    super::listing::forget();
 }
 
 /// Closes what is open after a while; never ends.
@@ -218,7 +219,7 @@ impl Content {
 }
 
 impl Identity {
-    fn of(stat: &Stat) -> Self {
+    pub(super) fn of(stat: &Stat) -> Self {
         Self {
             file: (stat.st_dev, stat.st_ino),
             size: stat.st_size,

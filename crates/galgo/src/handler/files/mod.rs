@@ -19,7 +19,10 @@ use std::time::SystemTime;
 
 use galgo_proto::h1::{Head, Method};
 
-use self::open::{Found, Refused};
+use self::{
+    listing::List,
+    open::{Found, Refused},
+};
 use crate::{body::Response, config};
 
 pub(crate) use self::cache::{OPEN, close_open, forget};
@@ -31,22 +34,47 @@ const ALLOW: &str = "GET, HEAD, OPTIONS";
 /// Whether a folder was asked for with its slash is read from the target, since `rest` is empty for
 /// the route's own folder either way. What the configuration adds goes on answers below 400 only:
 /// a lifetime meant for files must not keep an error alive.
-pub fn answer(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
+pub fn answer<'a>(files: &'a config::Files, head: &'a Head, rest: &[u8]) -> Answered<'a> {
     match head.method {
         Method::Get | Method::Head => {}
         Method::Other(ref m) if m == "OPTIONS" => {
-            return Response::new(204).with("Allow", ALLOW);
+            return Answered::Now(Response::new(204).with("Allow", ALLOW));
         }
-        _ => return Response::new(405).with("Allow", ALLOW),
+        _ => return Answered::Now(Response::new(405).with("Allow", ALLOW)),
     }
-    match cache::applies(files, head) {
-        true => cache::answer(files, rest).unwrap_or_else(|| kept(files, head, rest)),
-        false => fresh(files, head, rest),
+    if !cache::applies(files, head) {
+        return fresh(files, head, rest);
+    }
+    match cache::answer(files, rest) {
+        Some(response) => Answered::Now(response),
+        None => kept(files, head, rest),
+    }
+}
+
+/// An answer, or what takes its time.
+#[derive(Debug)]
+pub enum Answered<'a> {
+    /// This.
+    Now(Response),
+    /// The list of a folder.
+    List(List<'a>),
+}
+
+impl Answered<'_> {
+    /// The answer.
+    pub async fn response(self) -> Response {
+        match self {
+            Self::Now(response) => response,
+            Self::List(list) => {
+                let files = list.files;
+                finished(files, Box::pin(list.page()).await)
+            }
+        }
     }
 }
 
 /// As [`fresh`], and keeps the answer for the next request where the cache takes such.
-fn kept(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
+fn kept<'a>(files: &'a config::Files, head: &'a Head, rest: &[u8]) -> Answered<'a> {
     let mut path = rest.to_vec();
     if head.target.path().ends_with(b"/") {
         // Only the first index: an earlier one may appear at any time.
@@ -56,11 +84,11 @@ fn kept(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
         true => cache::identity(files, &path),
         false => None,
     };
-    let response = fresh(files, head, rest);
-    if let Some(before) = before {
-        cache::keep(files, rest, path, before, &response);
+    let answered = fresh(files, head, rest);
+    if let (Some(before), Answered::Now(response)) = (before, &answered) {
+        cache::keep(files, rest, path, before, response);
     }
-    response
+    answered
 }
 
 /// Answers with the file at `rest` that a program hands over, of `media_type` where the program gave
@@ -82,8 +110,17 @@ pub fn hand_over(
     }
 }
 
-fn fresh(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
-    let mut response = found(files, head, rest).unwrap_or_else(Refused::response);
+fn fresh<'a>(files: &'a config::Files, head: &'a Head, rest: &[u8]) -> Answered<'a> {
+    match found(files, head, rest) {
+        Ok(Answered::List(list)) => Answered::List(list),
+        Ok(Answered::Now(response)) => Answered::Now(finished(files, Ok(response))),
+        Err(refused) => Answered::Now(finished(files, Err(refused))),
+    }
+}
+
+/// A response with what the configuration adds.
+fn finished(files: &config::Files, found: Result<Response, Refused>) -> Response {
+    let mut response = found.unwrap_or_else(Refused::response);
     if response.status < 400 {
         for (name, value) in &files.headers {
             response.fields.push(name, value);
@@ -92,7 +129,11 @@ fn fresh(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
     response
 }
 
-fn found(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Refused> {
+fn found<'a>(
+    files: &'a config::Files,
+    head: &'a Head,
+    rest: &[u8],
+) -> Result<Answered<'a>, Refused> {
     if !open::may_be_seen(rest) {
         return Err(Refused::NotFound);
     }
@@ -101,14 +142,18 @@ fn found(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Re
     }
     match open::open(&files.fd, rest)? {
         Found::File(_) if files.is_source(rest) => Err(Refused::Forbidden),
-        Found::File(file) => send::file(files, head, rest, file, None, SystemTime::now()),
-        Found::Folder(_) => Ok(to_slash(head)),
+        Found::File(file) => whole(files, head, rest, file),
+        Found::Folder(_) => Ok(Answered::Now(to_slash(head))),
     }
 }
 
 /// The first index that is a file, else a list of what is there. The folder itself is opened only
 /// for the list: the usual folder costs as much as a file, and may be one that cannot be read.
-fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, Refused> {
+fn folder<'a>(
+    files: &'a config::Files,
+    head: &'a Head,
+    rest: &[u8],
+) -> Result<Answered<'a>, Refused> {
     let mut path = Vec::with_capacity(rest.len() + 16);
     path.extend_from_slice(rest);
     if !rest.is_empty() && !rest.ends_with(b"/") {
@@ -120,19 +165,31 @@ fn folder(files: &config::Files, head: &Head, rest: &[u8]) -> Result<Response, R
         path.extend_from_slice(name.as_bytes());
         match open::open(&files.fd, &path) {
             Ok(Found::File(_)) if files.is_source(&path) => return Err(Refused::Forbidden),
-            Ok(Found::File(file)) => {
-                return send::file(files, head, &path, file, None, SystemTime::now());
-            }
+            Ok(Found::File(file)) => return whole(files, head, &path, file),
             Ok(Found::Folder(_)) | Err(Refused::NotFound) => {}
             Err(refused) => return Err(refused),
         }
     }
     path.truncate(base);
     match open::open(&files.fd, &path)? {
-        Found::Folder(fd) if files.listing => listing::answer(files, head, &path, fd),
+        Found::Folder(fd) if files.listing => Ok(Answered::List(List {
+            files,
+            head,
+            path,
+            fd,
+        })),
         Found::Folder(_) => Err(Refused::Forbidden),
         Found::File(_) => Err(Refused::NotFound),
     }
+}
+
+fn whole<'a>(
+    files: &config::Files,
+    head: &Head,
+    path: &[u8],
+    file: open::File,
+) -> Result<Answered<'a>, Refused> {
+    send::file(files, head, path, file, None, SystemTime::now()).map(Answered::Now)
 }
 
 /// The same target with a slash at its end, as it came but for dot segments.

@@ -5,7 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use super::listing::{Column, Entry, MAX_ENTRIES, Order};
+use super::listing::{Column, Entry, Listed, MAX_ENTRIES, Order, PAGE};
 
 const STYLE: &str = include_str!("listing.css");
 
@@ -16,9 +16,12 @@ pub(super) struct Page<'a> {
     pub(super) path: &'a [u8],
     /// Whether it is the route's own folder, so that nothing of ours is above.
     pub(super) is_root: bool,
-    pub(super) entries: &'a [Entry],
-    /// Whether the folder holds more.
-    pub(super) more: bool,
+    /// What is on this page.
+    pub(super) entries: &'a [&'a Entry],
+    /// Of this folder.
+    pub(super) folder: &'a Listed,
+    /// Its number, from 1.
+    pub(super) number: usize,
     pub(super) order: Order,
 }
 
@@ -56,9 +59,14 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
         row(out, entry)?;
     }
     out.write_str("</tbody>\n</table>\n")?;
-    let folders = page.entries.iter().filter(|e| e.folder).count();
-    let files = page.entries.len() - folders;
-    if page.more {
+    let Listed {
+        entries,
+        folders,
+        more,
+    } = page.folder;
+    turn(out, page, entries.len().div_ceil(PAGE))?;
+    let files = entries.len() - folders;
+    if *more {
         let note = "entries are shown; the folder holds more.";
         writeln!(out, "<p>Only {MAX_ENTRIES} {note}</p>")?;
     } else {
@@ -67,13 +75,33 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
     out.write_str("</main>\n</body>\n</html>\n")
 }
 
+/// Links to the pages beside this one, where there are `pages`.
+fn turn(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
+    if pages < 2 {
+        return Ok(());
+    }
+    let (key, direction) = (page.order.column.key(), page.order.direction());
+    let link = |out: &mut String, rel: &str, number: usize, label: &str| {
+        write!(
+            out,
+            "<a rel=\"{rel}\" href=\"?C={key}&amp;O={direction}&amp;page={number}\">{label}</a> "
+        )
+    };
+    let number = page.number;
+    out.write_str("<nav>")?;
+    if number > 1 {
+        link(out, "prev", number - 1, "Previous")?;
+    }
+    write!(out, "Page {number} of {pages} ")?;
+    if number < pages {
+        link(out, "next", number + 1, "Next")?;
+    }
+    out.write_str("</nav>\n")
+}
+
 /// A column's name, which sorts by it, or the other way round where it already does.
 fn heading(out: &mut String, order: Order, column: Column, label: &str) -> fmt::Result {
-    let key = match column {
-        Column::Name => 'N',
-        Column::Modified => 'M',
-        Column::Size => 'S',
-    };
+    let key = column.key();
     let active = order.column == column;
     let direction = if active && !order.descending {
         'D'

@@ -96,6 +96,15 @@ impl Site {
     }
 }
 
+fn answer(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
+    runtime().block_on(super::answer(files, head, rest).response())
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().build().unwrap()
+}
+
 /// A head as the parser would make it, without the parser's refusals: what is here must hold alone.
 fn head(method: Method, raw: &str, pairs: &[(&str, &str)]) -> Head {
     let query_at = raw.find('?').map(|at| at + 1);

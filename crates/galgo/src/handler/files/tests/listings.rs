@@ -1,6 +1,7 @@
 //! Listings, and what is remembered.
 
 use super::*;
+use crate::pace::poll_once;
 
 fn listing(site: &Site, target: &str) -> String {
     let r = site.get(target);
@@ -45,6 +46,10 @@ fn a_listing_is_sorted_by_plain_links() {
     site.put_at("Z/f", "", 9_000);
     site.put_at("y/f", "", 9_000);
     for (query, want) in [
+        (
+            "?page=0&page=-1&page=2x&page=99",
+            ["y/", "Z/", "A", "b", "c"],
+        ),
         ("", ["y/", "Z/", "A", "b", "c"]),
         ("?C=N&O=D", ["Z/", "y/", "c", "b", "A"]),
         ("?C=S;O=A", ["y/", "Z/", "b", "A", "c"]),
@@ -88,9 +93,92 @@ fn a_listing_is_bounded_and_says_so() {
         let Found::Folder(fd) = open::open(&site.files.fd, b"").unwrap() else {
             panic!("not a folder");
         };
-        let (entries, left) = listing::read(&site.files, b"", fd, max).unwrap();
-        assert_eq!((entries.len(), left), (len, more), "{max}");
+        let listed = runtime().block_on(listing::read(&site.files, b"", fd, max));
+        let listed = listed.unwrap();
+        assert_eq!((listed.entries.len(), listed.more), (len, more), "{max}");
     }
+}
+
+#[test]
+fn a_long_listing_has_pages() {
+    let mut site = site();
+    site.files.listing = true;
+    for n in 0..2 * listing::PAGE + 5 {
+        site.put(format!("d/f{n:04}"), "");
+    }
+    let rows = |html: &str| -> Vec<String> {
+        let rows = links(html).into_iter().filter(|l| *l != "../");
+        rows.map(str::to_owned).collect()
+    };
+    let (mut at, mut seen) = ("/d/?C=N&O=D".to_owned(), Vec::new());
+    loop {
+        let html = listing(&site, &at);
+        seen.extend(rows(&html));
+        assert!(html.contains("files: 2005"));
+        let next = html.split("rel=\"next\" href=\"").nth(1);
+        let Some(next) = next.and_then(|n| n.split('"').next()) else {
+            assert!(html.contains("rel=\"prev\" href=\"?C=N&amp;O=D&amp;page=2\""));
+            break;
+        };
+        at = format!("/d/{}", next.replace("&amp;", "&"));
+    }
+    let want: Vec<_> = (0..2005).rev().map(|n| format!("f{n:04}")).collect();
+    assert!(seen == want, "{} names", seen.len());
+    for query in [
+        "page=4",
+        "page=99999999999999999999",
+        "page=3&C=S",
+        "page=3",
+    ] {
+        let html = listing(&site, &format!("/d/?{query}"));
+        assert!(rows(&html).len() <= listing::PAGE, "{query}");
+        assert!(!html.contains("99999"));
+    }
+}
+
+/// Other requests of the event loop go on while a folder is read, and no second one reads it.
+#[test]
+fn a_long_listing_holds_nobody_up() {
+    const FILES: usize = 2000;
+    let mut site = site();
+    site.files.listing = true;
+    for n in 0..FILES {
+        site.put(format!("f{n}"), "");
+    }
+    let head = head(Method::Get, "/", &[]);
+    let turns = std::cell::Cell::new(0);
+    let others = async {
+        loop {
+            turns.set(turns.get() + 1);
+            tokio::task::yield_now().await;
+        }
+    };
+    let list = || super::super::answer(&site.files, &head, b"").response();
+    runtime().block_on(async {
+        tokio::select! {
+            never = others => never,
+            (a, b) = async { tokio::join!(list(), list()) } => {
+                assert_eq!((a.status, b.status), (200, 200));
+            }
+        }
+        let read = turns.get();
+        assert!(read > FILES / 100 && read < FILES / 20, "{read} turns");
+        // Kept: there is nothing to wait for, but where this machine stands still for a second.
+        let mut tries = 0;
+        while poll_once(std::pin::pin!(list())).await.is_pending() {
+            let _ = list().await;
+            tries += 1;
+            assert!(tries < 100, "the list is never kept");
+        }
+        // A folder that has changed is another one.
+        site.put("0new", "");
+        let fresh = list().await;
+        assert!(
+            String::from_utf8(bytes(&fresh.body))
+                .unwrap()
+                .contains("0new")
+        );
+    });
 }
 
 /// Asks until the answer comes from memory: a file must have settled first.

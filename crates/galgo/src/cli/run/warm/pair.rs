@@ -1,0 +1,330 @@
+//! One program on two routes that differ in `start` alone, and what it answers on each.
+
+use std::{
+    cell::RefCell,
+    ffi::{CString, OsStr},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use galgo_proto::{Fields, target::UrlPath};
+use galgo_spawn::{Exit, inspect, template::Unfit};
+use tokio::time::Instant;
+
+use super::{
+    super::{request, site::Owner},
+    findings::Rounds,
+};
+use crate::{
+    body::{Body, Response},
+    config::{Cgi, CgiOptions, CgiRoot, Handler, Handover, Route, Sight, StartMode},
+    conn::{
+        Request,
+        input::{Input, RequestBody},
+    },
+    handler::{self, Answer, cgi},
+    log::access::Entry,
+    relay::process::how,
+    route::{self, Refusal},
+    worker::Worker,
+};
+
+/// How long one request may take; one that streams without end is given up then.
+pub(super) const TRIAL: Duration = Duration::from_secs(10);
+/// How long a program may take to have two templates that know all its modules.
+const SETTLES: Duration = Duration::from_secs(5);
+/// The body of POST: a form that no program expects.
+const FORM: &[u8] = b"galgo=check";
+
+const SWITCHED_OFF: &str = "templates are switched off, or there is no inotify";
+
+/// A request was given up after [`TRIAL`].
+#[derive(Debug)]
+pub(super) struct Endless;
+
+/// Why a program is not warm: it ..., in words.
+#[derive(Debug)]
+pub(super) enum Cold {
+    /// It cannot be.
+    Unfit(String),
+    /// It did not load, which may be the program's own fault.
+    Failed(String),
+}
+
+/// What a request is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// To load the program as a template, and nothing more.
+    Load,
+    Answer,
+}
+
+/// A program on two routes.
+pub(super) struct Pair {
+    pub(super) cold: Arc<Route>,
+    pub(super) warm: Arc<Route>,
+    url: Vec<u8>,
+    /// SCRIPT_FILENAME.
+    file: CString,
+    /// What runs it.
+    interpreter: Option<PathBuf>,
+    /// It starts warm already.
+    pub(super) is_set: bool,
+}
+
+/// An answer, taken apart.
+#[derive(Debug, Clone)]
+pub(super) struct Answered {
+    /// Status, headers, body, stderr, exit status: named in [`PARTS`].
+    pub(super) parts: [Vec<u8>; 5],
+    pub(super) took: Duration,
+    /// What is wrong with it, in the server's words.
+    pub(super) fault: Option<String>,
+}
+
+pub(super) const PARTS: [&str; 5] = ["status", "headers", "body", "stderr", "exit status"];
+
+impl Pair {
+    /// A program on a cold and on a warm route.
+    ///
+    /// # Errors
+    /// Why it fails without being run, in words.
+    pub(super) fn of(owner: &Owner) -> Result<Self, String> {
+        let cgi = owner.cgi().ok_or("it is no program")?; // INVARIANT: owners are of `cgi` routes
+        let found = route::program(cgi, &owner.route.path, UrlPath::plain(&owner.url));
+        let found = found.map_err(|refusal| match refusal {
+            Refusal::NotFound => "no request reaches it".into(),
+            Refusal::Forbidden(why) => why,
+        })?;
+        let route = |start| -> Result<Arc<Route>, String> {
+            let options = CgiOptions {
+                start,
+                ..cgi.options.clone()
+            };
+            let root = CgiRoot::open(cgi.root.path()).map_err(|e| format!("its folder {e}"))?;
+            Ok(Arc::new(Route {
+                host: owner.route.host.clone(),
+                path: owner.route.path.clone(),
+                authorizer: None,
+                handler: Handler::Cgi(Cgi {
+                    root,
+                    document_root: cgi.document_root.clone(),
+                    env: cgi.env.clone(),
+                    interpreters: cgi.interpreters.clone(),
+                    // Modules start as they do, and a file handed over is the server's to send.
+                    handover: Handover::default(),
+                    sight: Sight::default(),
+                    options,
+                }),
+            }))
+        };
+        Ok(Self {
+            cold: route(StartMode::Cold)?,
+            warm: route(StartMode::Warm)?,
+            url: owner.url.clone(),
+            file: found.script_filename,
+            interpreter: found.interpreter,
+            is_set: cgi.options.start == StartMode::Warm,
+        })
+    }
+
+    fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.file.as_bytes()))
+    }
+
+    /// Loads it as a template, without a request.
+    ///
+    /// # Errors
+    /// Why it is not warm.
+    pub(super) async fn load(&self, worker: &Rc<Worker>) -> Result<(), Cold> {
+        let kind = match &self.interpreter {
+            Some(interpreter) => inspect::kind_by_interpreter(interpreter),
+            None => inspect::kind(self.path()),
+        };
+        kind.map_err(|Unfit(why)| Cold::Unfit(format!("it {why}")))?;
+        let warm = &worker.server.warm;
+        let longest = warm.patience(TRIAL);
+        let load = self.exchange(worker, &self.warm, "GET", What::Load);
+        let loaded = tokio::time::timeout(longest, load).await;
+        let about = warm.about(&self.warm, &self.file);
+        let about = about.ok_or_else(|| Cold::Unfit(SWITCHED_OFF.into()))?;
+        match about.obstacle {
+            Some(why) if about.unfit => Err(Cold::Unfit(why)),
+            Some(why) => Err(Cold::Failed(why)),
+            None if loaded.is_err() => Err(Cold::Failed(format!("it loads for {TRIAL:?}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until nothing more is learned and all processes are there; why it is parked, where it is.
+    ///
+    /// # Errors
+    /// Why it is not warm; or a request has no end.
+    pub(super) async fn settle(
+        &self,
+        worker: &Rc<Worker>,
+    ) -> Result<Result<Option<String>, String>, Endless> {
+        let began = Instant::now();
+        let longest = worker.server.warm.patience(SETTLES);
+        loop {
+            let warm = &worker.server.warm;
+            let Some(about) = warm.about(&self.warm, &self.file) else {
+                return Ok(Err(SWITCHED_OFF.into()));
+            };
+            if let Some(obstacle) = about.obstacle {
+                return Ok(Err(obstacle));
+            }
+            if about.settled || began.elapsed() > longest {
+                return Ok(Ok(about.parked));
+            }
+            // A process that is parked would be gone with the answer.
+            if about.parked.is_none() {
+                self.ask(worker, &self.warm, "GET").await?;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Asks the warm one, when all its processes are there.
+    async fn ask_ready(&self, worker: &Rc<Worker>, method: &str) -> Result<Answered, Endless> {
+        let _ = self.settle(worker).await?; // it is no other by now
+        self.ask(worker, &self.warm, method).await
+    }
+
+    /// Asks cold and warm in turn; `step` is told each time.
+    pub(super) async fn rounds(
+        &self,
+        worker: &Rc<Worker>,
+        method: &str,
+        times: usize,
+        step: &mut dyn FnMut(&str),
+    ) -> Result<Rounds, Endless> {
+        let mut rounds = Rounds::default();
+        for at in 1..=times {
+            step(&format!("{method} {at} of {times}"));
+            let cold = self.ask(worker, &self.cold, method).await?;
+            rounds.cold.push(cold);
+            rounds.warm.push(self.ask_ready(worker, method).await?);
+        }
+        Ok(rounds)
+    }
+
+    /// One request; dropped, and its program ended, where that takes too long.
+    pub(super) async fn ask(
+        &self,
+        worker: &Rc<Worker>,
+        route: &Arc<Route>,
+        method: &str,
+    ) -> Result<Answered, Endless> {
+        let began = Instant::now();
+        let longest = worker.server.warm.patience(TRIAL);
+        let answer = self.exchange(worker, route, method, What::Answer);
+        let answer = tokio::time::timeout(longest, answer).await;
+        let mut answered = answer.map_err(|_| Endless)?.unwrap_or_else(|why| Answered {
+            parts: [
+                b"none".to_vec(),
+                vec![],
+                why.clone().into_bytes(),
+                vec![],
+                vec![],
+            ],
+            took: Duration::ZERO,
+            fault: Some(why),
+        });
+        if answered.took.is_zero() {
+            answered.took = began.elapsed();
+        }
+        Ok(answered)
+    }
+
+    async fn exchange(
+        &self,
+        worker: &Rc<Worker>,
+        route: &Arc<Route>,
+        method: &str,
+        what: What,
+    ) -> Result<Answered, String> {
+        let body = if method == "POST" { FORM } else { b"" };
+        let site = worker.site();
+        let request::Made { head, body, link } =
+            request::plain(&site.config, route, &self.url, method, body)?;
+        let mut input = Input::whole(body, &site.config.http);
+        let mut body = RequestBody::new(head.body);
+        let entry = Entry::new(worker.ids.next(), link.remote.clone(), Some(head.clone()));
+        let entry = Rc::new(RefCell::new(entry));
+        let mut request = Request {
+            last: true,
+            ..Request::new(head.clone(), &site, &link, &mut input, &mut body, entry)
+        };
+        let Handler::Cgi(cgi) = &route.handler else {
+            return Err("no program".into());
+        };
+        let script = route::program(cgi, &route.path, head.target.url_path());
+        let answer = match (script.map_err(handler::refused), what) {
+            (Ok(script), What::Load) => {
+                cgi::load(worker, &mut request, &head, route, cgi, script).await;
+                return Err("nothing was asked".into());
+            }
+            (Ok(script), What::Answer) => {
+                cgi::answer(worker, &mut request, &head, route, cgi, script).await
+            }
+            (Err(fault), _) => Err(fault),
+        };
+        let fault = answer.as_ref().err().map(ToString::to_string);
+        let parts = match answer {
+            Ok(Answer::Response(response)) => return taken(&mut request, response).await,
+            Ok(Answer::Local(to)) => [b"200".to_vec(), vec![], to.into_bytes(), vec![], vec![]],
+            Err(fault) => [
+                fault.status().to_string().into_bytes(),
+                vec![],
+                fault.to_string().into_bytes(),
+                request.stderr.clone().into_bytes(),
+                ended(request.entry.borrow().exit),
+            ],
+        };
+        let took = request.began.elapsed();
+        Ok(Answered { parts, took, fault })
+    }
+}
+
+/// Reads a response to its end.
+async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered, String> {
+    let Body::Program(output) = response.body else {
+        return Err("no program's answer".into()); // INVARIANT: programs answer so
+    };
+    let mut program = output.program;
+    // All of it is kept, in the buffer that the head was read into.
+    while !program.output_ended() {
+        let turn = program.turn(request.input, request.body).await;
+        turn.map_err(|fault| fault.to_string())?;
+    }
+    program.out().join();
+    let text = program.out().front().to_vec();
+    let took = request.began.elapsed();
+    let (exit, stderr) = program.post_mortem(false).await;
+    let parts = [
+        response.status.to_string().into_bytes(),
+        field_lines(&response.fields),
+        text,
+        stderr.into_bytes(),
+        ended(exit),
+    ];
+    Ok(Answered {
+        parts,
+        took,
+        fault: None,
+    })
+}
+
+fn field_lines(fields: &Fields) -> Vec<u8> {
+    let line = |(name, value): (&[u8], &[u8])| [name, b": ", value, b"\n"].concat();
+    fields.iter().flat_map(line).collect()
+}
+
+fn ended(exit: Option<Exit>) -> Vec<u8> {
+    let status = exit.map(|e| how(e.status));
+    status.unwrap_or_default().into_bytes()
+}

@@ -1,0 +1,121 @@
+//! What is printed for people: on a terminal nothing that it would obey, or that would move text about.
+
+use std::{borrow::Cow, fmt::Display, io::IsTerminal};
+
+use galgo_spawn::words::escape;
+
+/// Escapes each line.
+pub(super) fn lines(text: impl Display) -> String {
+    let text = text.to_string();
+    let lines: Vec<_> = text.split('\n').map(|l| escape(l.as_bytes())).collect();
+    lines.join("\n")
+}
+
+/// A stream of bytes on its way to a terminal, which gets them escaped line by line, or to a file, which gets them as
+/// they are.
+#[derive(Debug)]
+pub(super) struct Screen {
+    terminal: bool,
+    /// The beginning of a character, or of a line's end.
+    part: Vec<u8>,
+}
+
+impl Screen {
+    /// For what goes to `stream`.
+    pub(super) fn on(stream: &impl IsTerminal) -> Self {
+        Self {
+            terminal: stream.is_terminal(),
+            part: Vec::new(),
+        }
+    }
+
+    /// What to write for `bytes`.
+    pub(super) fn take<'b>(&mut self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
+        if !self.terminal {
+            return bytes.into();
+        }
+        let mut all = std::mem::take(&mut self.part);
+        all.extend_from_slice(bytes);
+        self.part = all.split_off(all.len() - unfinished(&all));
+        shown(&all).into()
+    }
+
+    /// What is left.
+    pub(super) fn end(&mut self) -> Vec<u8> {
+        shown(&std::mem::take(&mut self.part))
+    }
+}
+
+fn shown(bytes: &[u8]) -> Vec<u8> {
+    let lines = bytes.split(|&b| b == b'\n');
+    let ended = memchr::memchr_iter(b'\n', bytes).count();
+    let lines = lines.enumerate().map(|(at, line)| {
+        let line = line
+            .strip_suffix(b"\r")
+            .filter(|_| at < ended)
+            .unwrap_or(line);
+        escape(line)
+    });
+    lines.collect::<Vec<_>>().join("\n").into_bytes()
+}
+
+/// How many bytes at the end wait for more: a carriage return, or a character that is not whole.
+fn unfinished(bytes: &[u8]) -> usize {
+    if bytes.ends_with(b"\r") {
+        return 1;
+    }
+    let last = &bytes[bytes.len().saturating_sub(3)..];
+    match std::str::from_utf8(last) {
+        Err(e) if e.error_len().is_none() => last.len() - e.valid_up_to(),
+        // The window may have begun within a character.
+        Err(_) => (1..last.len())
+            .find(|&n| {
+                let end = std::str::from_utf8(&last[last.len() - n..]);
+                end.is_err_and(|e| e.valid_up_to() == 0 && e.error_len().is_none())
+            })
+            .unwrap_or(0),
+        Ok(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_split_shows_the_same() {
+        let text = "a\r\nä\u{1b}[2J\u{202e}x\r\u{1f600}\n".as_bytes();
+        let bytes = [text, b"\xff\xe2\x80", b"\xf0\x9f"].concat();
+        let whole = {
+            let mut screen = Screen {
+                terminal: true,
+                part: Vec::new(),
+            };
+            [screen.take(&bytes).into_owned(), screen.end()].concat()
+        };
+        let want = "a\nä\\u{1b}[2J\\u{202e}x\\r\u{1f600}\n\\xff\\xe2\\x80\\xf0\\x9f";
+        assert_eq!(String::from_utf8(whole).unwrap(), want);
+        for size in 1..6 {
+            let mut screen = Screen {
+                terminal: true,
+                part: Vec::new(),
+            };
+            let mut all = Vec::new();
+            for piece in bytes.chunks(size) {
+                all.extend_from_slice(&screen.take(piece));
+            }
+            all.extend(screen.end());
+            assert_eq!(String::from_utf8(all).unwrap(), want, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_file_gets_bytes() {
+        let mut screen = Screen {
+            terminal: false,
+            part: Vec::new(),
+        };
+        assert_eq!(&*screen.take(b"\x1b\xff\r"), b"\x1b\xff\r");
+        assert!(screen.end().is_empty());
+    }
+}

@@ -1,0 +1,125 @@
+//! Bytes of others in words for people: escaped for a terminal and a log, quoted for a shell.
+
+use std::{os::unix::ffi::OsStrExt, path::Path};
+
+/// Whether a character is escaped: control characters, line separators, and what changes the direction of text, by
+/// which one name looks like another (Unicode Standard Annex 9, 2).
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}'
+                | '\u{200e}'
+                | '\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+        )
+}
+
+/// Makes `bytes` safe for a terminal and a log: what [`is_hidden`] names as `\u{1b}` or `\n`, bytes that are not UTF-8
+/// as `\xNN`. Tabs stay.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\t' => out.push(c),
+                c if is_hidden(c) => out.extend(c.escape_default()),
+                c => out.push(c),
+            }
+        }
+        for b in chunk.invalid() {
+            out.push_str(&format!("\\x{b:02x}"));
+        }
+    }
+    out
+}
+
+/// A file's name for a person.
+pub fn path(path: &Path) -> String {
+    escape(path.as_os_str().as_bytes())
+}
+
+/// A file's name as an argument of a shell's command: as it stands where that is plain, else in single quotes. Where
+/// [`escape`] would change it, `$'…'` holds its bytes (POSIX.1-2024, 2.2.4; bash, zsh, ksh and BusyBox know it).
+pub fn argument(path: &Path) -> String {
+    let bytes = path.as_os_str().as_bytes();
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"/._-+,:@%".contains(b);
+    // No option: `-x` is a file of this folder.
+    let here = if bytes.starts_with(b"-") { "./" } else { "" };
+    if !bytes.is_empty() && bytes.iter().all(plain) {
+        return format!("{here}{}", escape(bytes));
+    }
+    let shown = escape(bytes);
+    if shown.as_bytes() == bytes && !bytes.contains(&b'\t') {
+        return format!("'{here}{}'", shown.replace('\'', r"'\''"));
+    }
+    let mut out = format!("$'{here}");
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\'' | '\\' => out.extend(['\\', c]),
+                c if is_hidden(c) => octal(&mut out, c.encode_utf8(&mut [0; 4]).as_bytes()),
+                c => out.push(c),
+            }
+        }
+        octal(&mut out, chunk.invalid());
+    }
+    out.push('\'');
+    out
+}
+
+fn octal(out: &mut String, bytes: &[u8]) {
+    for b in bytes {
+        out.push_str(&format!("\\{b:03o}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{ffi::OsStr, process::Command};
+
+    #[test]
+    fn nothing_that_moves_or_hides_text_passes() {
+        for (bytes, want) in [
+            (&b"\x1b[31mred\x07\xff"[..], "\\u{1b}[31mred\\u{7}\\xff"),
+            (b"a\tb\nc\r", "a\tb\\nc\\r"),
+            ("\u{85}\u{9b}2J".as_bytes(), "\\u{85}\\u{9b}2J"),
+            ("ä\u{202e}gpj.exe".as_bytes(), "ä\\u{202e}gpj.exe"),
+        ] {
+            assert_eq!(escape(bytes), want);
+        }
+        let bidi = "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
+        assert!(escape(bidi.as_bytes()).is_ascii());
+    }
+
+    /// What a shell makes of the argument is the name again, and nothing else happens.
+    #[test]
+    fn a_shell_reads_the_name_back() {
+        let names: [&[u8]; 12] = [
+            b"/srv/cgi-bin/a.py",
+            b"a b",
+            b"it's",
+            b"$(touch pwned)`id`;rm -rf \"x\"",
+            b"-rf",
+            b"~root",
+            b"*",
+            b"esc\x1b]0;x\x07'\\033",
+            b"line\nline",
+            b"\xff\xfe",
+            "\u{202e}txt.exe ä".as_bytes(),
+            b"tab\there",
+        ];
+        for name in names {
+            let argument = argument(Path::new(OsStr::from_bytes(name)));
+            assert_eq!(escape(argument.as_bytes()), argument);
+            let told = Command::new("bash")
+                .args(["-c", &format!("printf %s {argument}")])
+                .output()
+                .unwrap();
+            let told = told.stdout.strip_prefix(b"./").unwrap_or(&told.stdout);
+            assert_eq!(told, name, "{argument}");
+        }
+    }
+}
