@@ -5,6 +5,7 @@
 
 pub mod child;
 pub mod client;
+pub mod disk;
 pub mod server;
 pub mod upstream;
 pub mod watch;
