@@ -25,6 +25,9 @@ pub enum Fault {
     Internal(String),
 }
 
+/// The kernel has no room for what an event loop must watch.
+pub const SHORT: Fault = Fault::Busy("the event loop has no room for another descriptor");
+
 impl Fault {
     /// The status to answer with, where an answer can still be given.
     pub fn status(&self) -> u16 {

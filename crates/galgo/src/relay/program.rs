@@ -6,7 +6,6 @@ mod waiting;
 use std::{io, time::Duration};
 
 use galgo_spawn::{Child, Exit};
-use rustix::io::Errno;
 
 use super::{
     clock::Clocks,
@@ -19,10 +18,10 @@ use super::{
 use crate::{
     admission::Permit,
     conn::input::{Input, RequestBody},
-    fault::Fault,
+    fault::{Fault, SHORT},
     log::Source,
     pool,
-    sock::{Came, Sock},
+    sock::{Came, Sock, is_short},
     spool::Stored,
     warm::Born,
 };
@@ -403,11 +402,9 @@ async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<Came> {
 
 /// Output could not be waited for, or read: it has not ended.
 pub(crate) fn unreadable(e: &io::Error) -> Fault {
-    match Errno::from_io_error(e) {
-        Some(Errno::NOSPC | Errno::NOMEM) => {
-            Fault::Busy("the event loop has no room for another descriptor")
-        }
-        _ => Fault::Internal(format!("a program's output could not be read: {e}")),
+    match is_short(e) {
+        true => SHORT,
+        false => Fault::Internal(format!("a program's output could not be read: {e}")),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     conn::input::{Input, Next, RequestBody, watch_unread},
     fault::Fault,
     pool,
+    relay::tend::unfed,
     sock::Sock,
     spool::{Stored, Task},
 };
@@ -197,7 +198,8 @@ impl Sending {
                 }
             }
             // It closed its side. What it said before that is still to be read.
-            Err(_) => self.closed = true,
+            Err(e) if has_closed(&e) => self.closed = true,
+            Err(e) => return Err(unfed(&e)),
         }
         Ok(Fed::Moved)
     }
@@ -253,6 +255,12 @@ impl Sending {
             self.queue.extend_from_slice(&end.bytes());
         }
     }
+}
+
+/// Whether an error means that the other side reads no more.
+fn has_closed(e: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
+    [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected].contains(&e.kind())
 }
 
 impl Spooled {
