@@ -24,6 +24,7 @@ pub mod route;
 pub mod serve;
 pub mod site;
 pub mod sock;
+pub mod spool;
 pub mod tick;
 pub mod upstream;
 pub mod warm;

@@ -16,6 +16,7 @@ use crate::{
     admission::Admission,
     config::{self, Config, Handler, Route},
     log::{ErrorLog, Logs},
+    spool::Spool,
     upstream::{Crew, Upstream},
     wasm::Wasm,
 };
@@ -27,6 +28,8 @@ pub struct Site {
     pub config: Config,
     /// Places for running programs.
     pub admission: Admission,
+    /// Where bytes wait that nobody takes yet.
+    pub spool: Arc<Spool>,
     /// WebAssembly programs.
     pub wasm: Arc<Wasm>,
     /// Connections at once.
@@ -114,6 +117,10 @@ impl Site {
                 Some(before) => before.admission.next(&config.admission),
                 None => Admission::new(&config.admission),
             },
+            spool: Arc::new(Spool::new(
+                &config.spool,
+                before.map(|before| &*before.spool),
+            )),
             wasm: Wasm::next(&config, logs, before.map(|before| &before.wasm)),
             max_connections: 0,
             upstreams: Vec::new(),

@@ -11,7 +11,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use crate::{buf::Buf, pool};
+use crate::{buf::Buf, pool, tick};
 use rustix::{
     buffer::spare_capacity,
     io::Errno,
@@ -66,6 +66,11 @@ pub fn register<T: AsRawFd>(fd: T, interest: Interest) -> io::Result<AsyncFd<T>>
     // Sound for what is registered here: a type that owns its descriptor and keeps it, or the number of
     // one that is kept longer.
     AsyncFd::with_interest(fd, interest)
+}
+
+/// Whether the kernel lacks room to watch a descriptor (epoll_ctl(2)): of what goes on there that says nothing.
+pub fn is_short(e: &io::Error) -> bool {
+    matches!(Errno::from_io_error(e), Some(Errno::NOSPC | Errno::NOMEM))
 }
 
 impl Sock {
@@ -409,8 +414,13 @@ impl Sock {
     /// socket closes it, so an error is not asked for by itself (EPOLLHUP comes with EPOLLERR).
     pub async fn read_closed(&self) {
         loop {
-            let Ok(mut guard) = self.ready(Direction::In).await else {
-                return;
+            let mut guard = match self.ready(Direction::In).await {
+                Ok(guard) => guard,
+                Err(e) if is_short(&e) => {
+                    tick::next().await;
+                    continue;
+                }
+                Err(_) => return,
             };
             if guard.ready().is_read_closed() {
                 return;
@@ -424,8 +434,13 @@ impl Sock {
     /// A half-close is not enough.
     pub async fn gone(&self) {
         loop {
-            let Ok(mut guard) = self.ready(Direction::Out).await else {
-                return;
+            let mut guard = match self.ready(Direction::Out).await {
+                Ok(guard) => guard,
+                Err(e) if is_short(&e) => {
+                    tick::next().await;
+                    continue;
+                }
+                Err(_) => return,
             };
             if guard.ready().is_write_closed() {
                 return;

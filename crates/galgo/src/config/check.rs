@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::{
     Address, Admission, BodyMode, CgiOptions, Config, ConfigError, Http, Identity, Listen, Log,
-    LogFormat, LogTo, StartMode, Templates,
+    LogFormat, LogTo, Spool, StartMode, Templates,
     error::Text,
     folder,
     identity::identity,
@@ -32,6 +32,7 @@ pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
         umask: raw.umask.as_ref().map_or(0o022, |mask| mask.get_ref().0.0),
         log: text.log(&raw)?,
         cache: text.cache(&raw)?,
+        spool: text.spool(&raw)?,
         http: text.http(&raw)?,
         templates: text.templates(&raw)?,
         admission: text.admission(&raw)?,
@@ -166,6 +167,26 @@ impl Text<'_> {
             Some(typed) if typed.get_ref() != "auto" => self.path(typed).map(Some),
             _ => Ok(None),
         }
+    }
+
+    fn spool(&self, raw: &RawConfig) -> Checked<Spool> {
+        let d = Spool::default();
+        let folder = match &raw.spool {
+            Some(typed) if typed.get_ref() != "auto" => {
+                let path = self.path(typed)?;
+                if !path.is_dir() {
+                    let message = format!("{} is no folder: create it", path.display());
+                    return Err(self.error(typed.span(), message));
+                }
+                Some(path)
+            }
+            _ => d.folder,
+        };
+        Ok(Spool {
+            folder,
+            limit: self.size(&raw.spool_limit, d.limit, 0, T)?,
+            memory: self.size(&raw.spool_memory, d.memory, 0, T)?,
+        })
     }
 
     fn log_to(&self, to: &raw::Text) -> Checked<LogTo> {

@@ -7,7 +7,7 @@ use galgo_spawn::Limits;
 
 use super::{
     Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, Handover, Http, Listen, Log,
-    LogFormat, LogTo, Sight, Speaks, StartMode, Templates,
+    LogFormat, LogTo, Sight, Speaks, Spool, StartMode, Templates,
 };
 
 /// Programs running at once for each processor. Fewer leave it idle while a finished one is
@@ -40,6 +40,7 @@ impl Default for Config {
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             log: Log::default(),
             cache: None,
+            spool: Spool::default(),
             dev_errors: false,
             shutdown_grace: Duration::from_secs(10),
             http: Http::default(),
@@ -75,6 +76,16 @@ impl Default for Http {
             max_head: 64 << 10,
             max_fields: 256,
             max_target: 16 << 10,
+        }
+    }
+}
+
+impl Default for Spool {
+    fn default() -> Self {
+        Self {
+            folder: None,
+            limit: 4 << 30,
+            memory: 32 << 20,
         }
     }
 }

@@ -62,6 +62,8 @@ pub struct Config {
     pub log: Log,
     /// Where the compiled code of modules is kept; `None`: where the system's user keeps such things.
     pub cache: Option<PathBuf>,
+    /// Where bytes wait that nobody takes yet, and how many may.
+    pub spool: Spool,
     /// Show the cause of a failed program to loopback clients.
     pub dev_errors: bool,
     /// How long requests may go on after SIGTERM.
@@ -183,6 +185,17 @@ pub struct Admission {
     pub queue: usize,
     /// How long one may wait.
     pub wait: Duration,
+}
+
+/// Where bytes wait that nobody takes yet: request bodies, and output of programs whose clients read slowly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spool {
+    /// The folder of files without a name; `None`: the system's for temporary files that are large.
+    pub folder: Option<PathBuf>,
+    /// Bytes in files, over all requests.
+    pub limit: u64,
+    /// Bytes of small request bodies in memory, over all requests.
+    pub memory: u64,
 }
 
 /// Programs kept loaded for warm starts.

@@ -8,7 +8,14 @@ use galgo_proto::{
 };
 
 use super::{front::Stdin, wire::Wire};
-use crate::{buf::Buf, config::Http, fault::Fault, pace::Pace, sock::Sock, tick};
+use crate::{
+    buf::Buf,
+    config::Http,
+    fault::{Fault, SHORT},
+    pace::Pace,
+    sock::{Sock, is_short},
+    tick,
+};
 
 /// The most that is read ahead of a running request: pipelined requests beyond it wait in the kernel.
 const READ_AHEAD: usize = 64 << 10;
@@ -241,6 +248,7 @@ const LEFT: Fault = Fault::Gone("the client left before its request body was com
 /// What an error while a client is waited for means.
 fn slow(e: std::io::Error) -> Fault {
     match e.kind() {
+        _ if is_short(&e) => SHORT,
         std::io::ErrorKind::TimedOut => Fault::Client(408, "the client sends slower than min_rate"),
         _ => Fault::Gone("the connection was reset by the client"),
     }
@@ -343,6 +351,8 @@ impl Input {
                     return half_close(self.wire);
                 }
                 Ok(_) => body.overhear(&mut self.buf)?,
+                // It is asked again with the next beat.
+                Err(e) if is_short(&e) => tick::next().await,
                 Err(_) => return Err(GONE),
             }
         }

@@ -24,7 +24,7 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
     let level = match fault {
         Fault::Client(..) | Fault::Gone(_) | Fault::NotFound => return,
         Fault::Refused(_) | Fault::Busy(_) => Level::Warn,
-        Fault::Script(_) | Fault::Late(_) | Fault::Internal(_) => Level::Error,
+        Fault::Script(_) | Fault::Late(_) | Fault::Storage(_) | Fault::Internal(_) => Level::Error,
     };
     // The decoded path: escaped by the log, as everything is.
     let path = String::from_utf8_lossy(request.head.target.path());

@@ -3,7 +3,7 @@
 //! 1. find the script, if one answers  2. take in the body, where its length must be known first  3. wait for a place
 //! 4. connect, or take a connection that was kept  5. its response: see `reply`
 
-use std::{os::fd::OwnedFd, os::unix::ffi::OsStrExt, rc::Rc};
+use std::{os::unix::ffi::OsStrExt, rc::Rc};
 
 use galgo_proto::{
     fcgi::Role,
@@ -26,6 +26,7 @@ use crate::{
     relay::{clock::Clocks, speaker::Speaker},
     route::{self, Match, Script},
     sock::Sock,
+    spool::Stored,
     upstream::{
         Lease, Unreachable, Upstream,
         exchange::{Begun, Exchange, Seat},
@@ -151,13 +152,15 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     }
 
     /// Takes in the body where its length must be known before anything is sent: the file, and the length.
-    async fn body(&mut self) -> Result<(Option<OwnedFd>, Option<u64>), Fault> {
+    async fn body(&mut self) -> Result<(Option<Stored>, Option<u64>), Fault> {
         let unknown = self.config.protocol == Protocol::Scgi && self.head.body == BodyLen::Chunked;
         let wanted = self.config.options.body == BodyMode::File || unknown;
         match self.head.body {
             _ if self.bodiless() => Ok((None, None)),
             _ if wanted => {
-                let (file, length) = Box::pin(spool::spool(self.request)).await?;
+                let patience = self.config.options.idle_timeout;
+                let file = Box::pin(spool::spool(self.request, patience)).await?;
+                let length = file.len();
                 Ok((Some(file), Some(length)))
             }
             BodyLen::Length(n) => Ok((None, Some(n))),

@@ -1,7 +1,5 @@
 //! An instance of a module for the request: its code, and a connection to the worker that runs it.
 
-use std::os::fd::OwnedFd;
-
 use galgo_proto::{fcgi::Role, vars::Sink};
 use tokio::time::Instant;
 
@@ -10,6 +8,7 @@ use crate::{
     admission::Permit,
     fault::Fault,
     relay::clock::Clocks,
+    spool::Stored,
     upstream::exchange::{Begun, Exchange, Seat},
     wasm,
 };
@@ -47,7 +46,7 @@ impl Run<'_, '_, '_> {
     /// next.
     pub(super) async fn instance(
         &mut self,
-        mut file: Option<(OwnedFd, u64)>,
+        mut file: Option<Stored>,
         code: wasm::Code,
     ) -> Result<Box<Exchange>, Fault> {
         let repeats = reply::may_repeat(self.head) && self.head.body.is_empty();
@@ -70,7 +69,7 @@ impl Run<'_, '_, '_> {
     /// Asks the worker for an instance; `again`: it may be asked again. The worker, too.
     async fn ask(
         &mut self,
-        file: Option<(OwnedFd, u64)>,
+        file: Option<Stored>,
         code: wasm::Code,
         permit: Permit,
         again: bool,
@@ -98,7 +97,7 @@ impl Run<'_, '_, '_> {
         })?;
         self.request.entry.borrow_mut().start = began.elapsed();
         let exchange = exchange
-            .with_file(file.map(|(fd, _)| fd))
+            .with_file(file)
             .run_to_completion(options.run_to_completion);
         // A local redirect's request has no body, whatever the one before it had.
         let exchange = match self.head.body.is_empty() {

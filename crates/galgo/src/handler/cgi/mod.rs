@@ -56,7 +56,10 @@ pub async fn answer(
         script,
     };
     let file = match cgi.options.body {
-        BodyMode::File if head.body != BodyLen::None => Some(spool::spool(run.request).await?),
+        BodyMode::File if head.body != BodyLen::None => {
+            let patience = cgi.options.idle_timeout;
+            Some(spool::spool(run.request, patience).await?)
+        }
         _ => None,
     };
     let module = run.module().await?;

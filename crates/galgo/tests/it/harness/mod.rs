@@ -5,6 +5,8 @@
 
 pub mod child;
 pub mod client;
+pub mod disk;
+pub mod inject;
 pub mod server;
 pub mod upstream;
 pub mod watch;

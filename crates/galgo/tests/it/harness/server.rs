@@ -23,6 +23,8 @@ pub struct Site {
     routes: String,
     arguments: Vec<String>,
     waits: bool,
+    /// What becomes the server, and its arguments.
+    under: Vec<String>,
 }
 
 impl Site {
@@ -40,6 +42,7 @@ impl Site {
             routes: String::new(),
             arguments: Vec::new(),
             waits: true,
+            under: Vec::new(),
         };
         site.program("cgi-bin/t")
     }
@@ -75,6 +78,12 @@ impl Site {
     /// Requests do not wait for templates that are being loaded, as without tests.
     pub fn without_waiting(mut self) -> Self {
         self.waits = false;
+        self
+    }
+
+    /// The server is started by a program that becomes it.
+    pub fn under(mut self, command: Vec<String>) -> Self {
+        self.under = command;
         self
     }
 
@@ -177,7 +186,10 @@ pub struct Server {
 impl Server {
     fn start(site: Site) -> Self {
         let errors = fs::File::create(site.path().join("stderr")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_galgo"));
+        let mut all = site.under.clone();
+        all.push(env!("CARGO_BIN_EXE_galgo").to_owned());
+        let mut command = Command::new(&all[0]);
+        command.args(&all[1..]);
         if let Some(way) = super::output() {
             command.env("GALGO_TEST_OUTPUT", way);
         }
