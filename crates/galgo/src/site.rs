@@ -4,10 +4,9 @@
 use std::{io, ops::Deref, rc::Rc, sync::Arc};
 
 use galgo_proto::fcgi::Role;
-use tokio::sync::Semaphore;
 
 use crate::{
-    admission::Admission,
+    admission::{Admission, Gauge},
     config::{self, Config, Handler, Route},
     log::{ErrorLog, Logs},
     upstream::{Crew, Upstream},
@@ -23,10 +22,10 @@ pub struct Site {
     pub admission: Admission,
     /// WebAssembly programs.
     pub wasm: Arc<Wasm>,
-    /// Connections at once.
-    pub max_connections: usize,
+    /// Connections at once, of all and of one address.
+    pub max_connections: (usize, usize),
     /// Places of routes with a limit of their own.
-    route_places: Vec<(Arc<Route>, Arc<Semaphore>)>,
+    route_places: Vec<(Arc<Route>, Arc<Gauge>)>,
     /// Programs that stay.
     upstreams: Vec<Asked>,
 }
@@ -79,7 +78,7 @@ impl Site {
             Handler::Cgi(cgi) => {
                 let most = cgi.options.max_running?;
                 let kept = before.and_then(|before| before.places(route)).cloned();
-                let places = kept.unwrap_or_else(|| Arc::new(Semaphore::new(most)));
+                let places = kept.unwrap_or_else(|| Arc::new(Gauge::new(most)));
                 Some((route.clone(), places))
             }
             _ => None,
@@ -91,7 +90,7 @@ impl Site {
                 None => Admission::new(&config.admission),
             },
             wasm: Wasm::next(&config, logs, before.map(|before| &before.wasm)),
-            max_connections: 0,
+            max_connections: (0, 0),
             upstreams: Vec::new(),
             config,
         }
@@ -159,7 +158,7 @@ impl Site {
     }
 
     /// The places of a route, where it has a limit of its own.
-    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<Semaphore>> {
+    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<Gauge>> {
         self.route_places
             .iter()
             .find(|(r, _)| Arc::ptr_eq(r, route))

@@ -17,7 +17,7 @@ use crate::{
     conn::input::{Input, RequestBody},
     fault::Fault,
     log::Source,
-    pace::Pace,
+    pace::{GIVES_WAY, Pace},
     pool,
     sock::{Came, Sock},
     warm::Born,
@@ -439,6 +439,7 @@ async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<Came> {
 pub(crate) fn send_failed(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::TimedOut => "the client reads slower than min_rate",
+        GIVES_WAY => "the client reads slower than busy_rate, and others wait for a place",
         _ => "the client closed the connection while the response was sent",
     }
 }

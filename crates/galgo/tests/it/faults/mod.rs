@@ -2,6 +2,7 @@
 //! [`Watch::after`](crate::harness::watch::Watch::after).
 
 mod clients;
+mod fair;
 mod fed;
 mod limits;
 mod many;
@@ -20,6 +21,7 @@ pub fn tests() -> Vec<Test> {
         both_ways(fed::tests()),
         limits::tests(),
         clients::tests(),
+        fair::tests(),
         slow::tests(),
         many::tests(),
         both_ways(upstreams::tests()),
