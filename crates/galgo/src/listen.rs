@@ -362,7 +362,9 @@ async fn not_accepted(worker: &Worker, e: &io::Error) {
         .any(|o| e.raw_os_error() == Some(o.raw_os_error()))
     {
         // Descriptors are reserved, so this is the whole system's shortage.
-        worker.server.make_room();
+        if let Some(shed) = worker.server.crowd.any() {
+            worker.server.shed(shed);
+        }
         let errors = &worker.server.logs.error;
         errors.write(Level::Error, "accept", &e.to_string());
         tokio::time::sleep(RETRY).await;
@@ -388,7 +390,11 @@ pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedRec
         match accepted {
             Some(Handed::Connection(accepted)) => conn::start(worker.clone(), accepted),
             Some(Handed::Site(load)) => open.load(&worker, load),
-            Some(Handed::Shed(since)) => worker.idle.shed_oldest(since),
+            Some(Handed::Shed(shed)) => {
+                if !worker.idle.shed(shed.at.seat, shed.since) {
+                    worker.server.crowd.stays(&shed);
+                }
+            }
             None => return,
         }
     }

@@ -10,10 +10,9 @@ use std::{
 };
 
 use galgo_proto::fcgi::Role;
-use tokio::sync::Semaphore;
 
 use crate::{
-    admission::Admission,
+    admission::{Admission, Gauge},
     config::{self, Config, Handler, Route},
     log::{ErrorLog, Logs},
     spool::Spool,
@@ -32,12 +31,12 @@ pub struct Site {
     pub spool: Arc<Spool>,
     /// WebAssembly programs.
     pub wasm: Arc<Wasm>,
-    /// Connections at once.
-    pub max_connections: usize,
+    /// Connections at once, of all and of one address.
+    pub max_connections: (usize, usize),
     /// Programs whose documents have no type.
     pub untyped: Once,
     /// Places of routes with a limit of their own.
-    route_places: Vec<(Arc<Route>, Arc<Semaphore>)>,
+    route_places: Vec<(Arc<Route>, Arc<Gauge>)>,
     /// Programs that stay.
     upstreams: Vec<Asked>,
 }
@@ -105,7 +104,7 @@ impl Site {
             Handler::Cgi(cgi) => {
                 let most = cgi.options.max_running?;
                 let kept = before.and_then(|before| before.places(route)).cloned();
-                let places = kept.unwrap_or_else(|| Arc::new(Semaphore::new(most)));
+                let places = kept.unwrap_or_else(|| Arc::new(Gauge::new(most)));
                 Some((route.clone(), places))
             }
             _ => None,
@@ -122,7 +121,7 @@ impl Site {
                 before.map(|before| &*before.spool),
             )),
             wasm: Wasm::next(&config, logs, before.map(|before| &before.wasm)),
-            max_connections: 0,
+            max_connections: (0, 0),
             upstreams: Vec::new(),
             config,
         }
@@ -190,7 +189,7 @@ impl Site {
     }
 
     /// The places of a route, where it has a limit of its own.
-    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<Semaphore>> {
+    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<Gauge>> {
         self.route_places
             .iter()
             .find(|(r, _)| Arc::ptr_eq(r, route))

@@ -352,6 +352,11 @@ impl Sock {
         let _ = rustix::pipe::fcntl_setpipe_size(&self.fd, bytes);
     }
 
+    /// Bytes that were written and that the peer has not acknowledged, where the system knows.
+    pub fn unacknowledged(&self) -> Option<usize> {
+        galgo_spawn::unacknowledged(&self.fd).ok()
+    }
+
     /// Sends at once what `MSG_MORE` held back.
     pub fn push(&self) {
         // Setting the option again pushes (tcp(7)); it fails only on a Unix socket, which holds nothing back.

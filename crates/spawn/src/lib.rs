@@ -12,6 +12,7 @@ mod error;
 mod file_id;
 pub mod identity;
 pub mod inspect;
+mod queue;
 mod raw;
 mod reaper;
 pub mod template;
@@ -22,6 +23,7 @@ pub use direct::{Direct, Failed, Outcome};
 pub use env::{EnvBlock, STRING_MAX, TooLong};
 pub use error::{Stage, StartError};
 pub use file_id::FileId;
+pub use queue::unacknowledged;
 pub use reaper::reap_strangers;
 use std::{ffi::CString, io, os::fd::BorrowedFd};
 

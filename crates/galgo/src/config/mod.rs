@@ -151,12 +151,16 @@ pub struct Http {
     pub head_timeout: Duration,
     /// An idle kept-alive connection is closed after this.
     pub keep_alive: Duration,
-    /// Slowest acceptable client, bytes a second, measured after `rate_grace`; 0: any.
+    /// Slowest acceptable client, bytes a second, measured over `rate_grace`; 0: any.
     pub min_rate: u64,
     /// How long a client may be slower than `min_rate`.
     pub rate_grace: Duration,
-    /// Connections at once; the oldest idle one makes room.
+    /// The slowest client that keeps its place while others wait for one, likewise.
+    pub busy_rate: u64,
+    /// Connections at once; the oldest without a request makes room.
     pub max_connections: usize,
+    /// Connections of one address; 0: half of all.
+    pub max_connections_per_client: usize,
     /// Bytes of a request head.
     pub max_head: usize,
     /// Fields of a request head.

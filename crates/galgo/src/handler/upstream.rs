@@ -1,6 +1,7 @@
 //! Programs that stay: FastCGI and SCGI, as responders and as authorizers.
 //!
-//! 1. find the script, if one answers  2. take in the body, where its length must be known first  3. wait for a place
+//! 1. find the script, if one answers  2. take in the body, where its length must be known first, else what comes first
+//! of it  3. wait for a place
 //! 4. connect, or take a connection that was kept  5. its response: see `reply`
 
 use std::{os::unix::ffi::OsStrExt, rc::Rc};
@@ -117,7 +118,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         'a: 'c,
     {
         let (file, length) = self.body().await?;
-        let lease = wait_for(self.request, self.upstream.lease(self.worker.index)).await?;
+        let lease = self.lease().await?;
         // What may be said twice is worth trying on a connection that was kept: it may be closed by now.
         let kept = match self.may_repeat() {
             true => lease.kept(),
@@ -131,7 +132,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         let exchange = match heard(self.request, exchange).await? {
             Some(exchange) => exchange,
             None => {
-                let lease = wait_for(self.request, self.upstream.lease(self.worker.index)).await?;
+                let lease = self.lease().await?;
                 Box::pin(self.connect(lease, length)).await?
             }
         };
@@ -163,14 +164,25 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
                 let length = file.len();
                 Ok((Some(file), Some(length)))
             }
-            BodyLen::Length(n) => Ok((None, Some(n))),
-            BodyLen::None | BodyLen::Chunked => Ok((None, None)),
+            BodyLen::Length(n) => self.request.body_ahead().await.map(|()| (None, Some(n))),
+            BodyLen::None | BodyLen::Chunked => {
+                self.request.body_ahead().await.map(|()| (None, None))
+            }
         }
     }
 
     /// Whether the request may be sent again, as nothing of its body is used up.
     fn may_repeat(&self) -> bool {
         may_repeat(self.head) && self.bodiless() && self.config.protocol == Protocol::Fastcgi
+    }
+
+    /// Waits for a place.
+    async fn lease(&mut self) -> Result<Lease, Fault> {
+        let peer = self.request.peer();
+        let lease = self.upstream.lease(self.worker.index, peer);
+        let lease = wait_for(self.request, lease).await?;
+        self.request.has_place(lease.holding());
+        Ok(lease)
     }
 
     /// Asks on a new connection.

@@ -20,6 +20,7 @@ use crate::{
     conn::input::{Input, RequestBody},
     fault::{Fault, SHORT},
     log::Source,
+    pace::GIVES_WAY,
     pool,
     sock::{Came, Sock, is_short},
     spool::Stored,
@@ -411,6 +412,7 @@ pub(crate) fn unreadable(e: &io::Error) -> Fault {
 pub(crate) fn send_failed(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::TimedOut => "the client reads slower than min_rate",
+        GIVES_WAY => "the client reads slower than busy_rate, and others wait for a place",
         _ => "the client closed the connection while the response was sent",
     }
 }

@@ -34,9 +34,10 @@ pub use connect::{Unreachable, probe};
 pub use crew::{Crew, Watch};
 
 use crate::{
-    admission::{Admission, Permit},
+    admission::{Admission, Holding, Permit},
     config::{self, To},
     fault::Fault,
+    peer::Peer,
     pool,
     sock::Sock,
     tick,
@@ -123,12 +124,12 @@ impl Upstream {
         self.kept.close_slot(slot);
     }
 
-    /// Waits for a place, first come, first served, for a request of the worker `home`.
+    /// Waits for a place for a request of `peer` on the worker `home`.
     ///
     /// # Errors
     /// There is none within `queue_wait`, or none of its workers can be started.
-    pub async fn lease(self: &Arc<Self>, home: usize) -> Result<Lease, Fault> {
-        let permit = self.admission.admit(None).await?;
+    pub async fn lease(self: &Arc<Self>, home: usize, peer: Peer) -> Result<Lease, Fault> {
+        let permit = self.admission.admit(peer, None).await?;
         let slot = match &self.to {
             Target::Address(_) => None,
             Target::Slots { slots, .. } => Some(slots.take()?),
@@ -184,6 +185,13 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// Its place, for those who wait for the client.
+    pub fn holding(&self) -> Holding {
+        self.permit
+            .as_ref()
+            .map_or_else(Holding::default, Permit::holding)
+    }
+
     /// A connection that was kept, where there is one that is still good.
     pub fn kept(&self) -> Option<Sock> {
         self.upstream.kept.take(self.home, self.slot)
@@ -316,11 +324,11 @@ mod tests {
         let to = To::Address(Address::Unix("/nowhere".into()));
         let config = config::Upstream::new(Protocol::Fastcgi, to, options);
         let upstream = Arc::new(Upstream::new(&config, &admission).unwrap());
-        let mut lease = upstream.lease(0).await.unwrap();
+        let mut lease = upstream.lease(0, Peer::default()).await.unwrap();
         let mut expected = vec![lease.is_long()];
         for bytes in [pool::SIZE, pool::SIZE + 1, 10 << 20, 500] {
             lease.answered(bytes);
-            expected.push(upstream.lease(1).await.unwrap().is_long());
+            expected.push(upstream.lease(1, Peer::default()).await.unwrap().is_long());
         }
         assert_eq!(expected, [false, false, true, true, false]);
     }

@@ -18,7 +18,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "frobnicate = 1",
-        "1:1: unknown key \"frobnicate\"; known here: listen, socket_mode, socket_group, trusted_proxies, forwarded, user, group, workers, umask, path, access_log, log_format, error_log, cache, spool, spool_limit, spool_memory, dev_errors, shutdown_grace, head_timeout, keep_alive, min_rate, rate_grace, max_connections, max_head, max_fields, max_target, max_templates, templates_memory, template_idle, max_running, queue, queue_wait, defaults, route, interpreters, userdir",
+        "1:1: unknown key \"frobnicate\"; known here: listen, socket_mode, socket_group, trusted_proxies, forwarded, user, group, workers, umask, path, access_log, log_format, error_log, cache, spool, spool_limit, spool_memory, dev_errors, shutdown_grace, head_timeout, keep_alive, min_rate, rate_grace, busy_rate, max_connections, max_connections_per_client, max_head, max_fields, max_target, max_templates, templates_memory, template_idle, max_running, queue, queue_wait, defaults, route, interpreters, userdir",
     ),
     (
         "[[route]]\npath = \"/\"\nfile = \"x\"",

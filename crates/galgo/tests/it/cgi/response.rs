@@ -75,7 +75,8 @@ fn s6_2_2_local_redirect_after_a_body_has_none() {
         &pattern(0, 1000),
     );
     let read = client.reply().text();
-    client.begin_post(&format!("/cgi-bin/t?out={location}"), 1000);
+    client.begin_post(&format!("/cgi-bin/t?out={location}"), 70_000);
+    client.send(pattern(0, 69_000));
     let coming = client.reply().text();
     client.send(pattern(0, 1000));
     for text in [unread, read, coming] {

@@ -3,6 +3,7 @@
 
 mod clients;
 mod errors;
+mod fair;
 mod fed;
 mod limits;
 mod many;
@@ -22,6 +23,7 @@ pub fn tests() -> Vec<Test> {
         limits::tests(),
         clients::tests(),
         errors::tests(),
+        fair::tests(),
         slow::tests(),
         many::tests(),
         both_ways(upstreams::tests()),
