@@ -7,6 +7,8 @@
  *   server -> template   M names        modules to load before stopping; always the first
  *                        C              one child more, with a socket of its own (SCM_RIGHTS)
  *   template -> server   F paths        files it was loaded from, in one or more messages
+ *                        S lines        where it looks for modules
+ *                        L names        modules of M that are left to the children
  *                        N words        it cannot be forked, and why
  *                        R              it has stopped
  *   child -> server      H              it waits; the kernel vouches for its pid (SCM_CREDENTIALS)
@@ -151,22 +153,22 @@ static void say(int socket, char what, const char *text, size_t length) {
         ;
 }
 
-/* The files, in messages of whole lines: one message has a limit, a Perl site has hundreds. */
-static void say_files(const char *files) {
+/* In messages of whole lines: one message has a limit, a Perl site has hundreds of files. */
+void galgo_tell(char what, const char *lines) {
     enum { MOST = 32768 };
-    size_t left = files ? strlen(files) : 0;
+    size_t left = lines ? strlen(lines) : 0;
     while (left > MOST) {
         size_t cut = MOST;
-        while (cut > 0 && files[cut - 1] != '\n')
+        while (cut > 0 && lines[cut - 1] != '\n')
             cut--;
         if (cut == 0)
             return;
-        say(GALGO_CONTROL, 'F', files, cut);
-        files += cut;
+        say(GALGO_CONTROL, what, lines, cut);
+        lines += cut;
         left -= cut;
     }
     if (left)
-        say(GALGO_CONTROL, 'F', files, left);
+        say(GALGO_CONTROL, what, lines, left);
 }
 
 /* One message with up to `most` descriptors; -1 when the other side is gone. */
@@ -335,7 +337,7 @@ static const char *own_obstacle(void) {
 int galgo_stop(const char *files, const char *obstacle) {
     galgo_no_longer_early();
     galgo_modules();
-    say_files(files);
+    galgo_tell('F', files);
     if (!(obstacle && *obstacle))
         obstacle = own_obstacle();
     if (obstacle && *obstacle)
@@ -379,10 +381,6 @@ int galgo_stop(const char *files, const char *obstacle) {
 const char *galgo_modules(void) {
     static char *names;
     if (names)
-        return names;
-    /* A program that started itself again has taken them from the socket already. */
-    const char *kept = getenv("GALGO_MODULES");
-    if (kept && (names = strdup(kept)))
         return names;
     ssize_t size = recv(GALGO_CONTROL, NULL, 0, MSG_PEEK | MSG_TRUNC);
     if (size < 1 || !(names = malloc((size_t)size + 1)))

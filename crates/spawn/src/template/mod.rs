@@ -4,16 +4,20 @@
 //! [`Spare`] becomes a [`Child`] of this process when it is given a request. One that cannot be forked
 //! may be *parked*: it is the spare itself ([`Template::itself`]). A template holds no
 //! request's data, a child serves one request, and nothing goes back from it but, where asked, the
-//! names of the modules it loaded. The messages are described in `shim/template.c`.
+//! names of the modules it loaded: what a hostile child says there is checked ([`Kind::names`], [`SearchPath`]).
+//! The messages are described in `shim/template.c`.
 
 mod eligible;
 mod kind;
+mod names;
 mod reports;
+mod search;
 mod shim;
 mod spare;
 
 pub use kind::{Kind, Unfit};
 pub use reports::Loaded;
+pub use search::SearchPath;
 pub(crate) use spare::hello;
 pub use spare::{Lesson, Request, Running, Spare};
 
@@ -72,9 +76,14 @@ impl Template {
         let files = shim::files(kind).map_err(StartError::descriptors)?;
         let mut env = start.env.clone();
         kind.dress(uses, &mut env);
-        let modules = &modules[..whole_lines(modules, MODULES_MAX)];
-        send(&control, &[b"M", modules].concat(), SendFlags::NOSIGNAL)
-            .map_err(|e| StartError::descriptors(e.into()))?;
+        let mut modules = kind.names(modules).join(&b'\n');
+        modules.truncate(whole_lines(&modules, MODULES_MAX));
+        send(
+            &control,
+            &[b"M", &modules[..]].concat(),
+            SendFlags::NOSIGNAL,
+        )
+        .map_err(|e| StartError::descriptors(e.into()))?;
         let more: Vec<BorrowedFd<'_>> = std::iter::once(theirs.as_fd())
             .chain(files.iter().map(|fd| fd.as_fd()))
             .collect();
@@ -140,6 +149,11 @@ impl Template {
     /// What it was started for.
     pub fn uses(&self) -> Uses {
         self.uses
+    }
+
+    /// What kind of program it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Whether its children can tell which modules they loaded.

@@ -6,6 +6,7 @@
 mod changes;
 mod children;
 mod faults;
+mod lessons;
 mod limits;
 mod parked;
 mod unfit;
@@ -25,6 +26,7 @@ pub fn tests() -> Vec<Test> {
         changes::tests(),
         children::tests(),
         faults::tests(),
+        lessons::tests(),
         limits::tests(),
         parked::tests(),
         unfit::tests(),
