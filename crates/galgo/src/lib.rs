@@ -25,6 +25,7 @@ pub mod serve;
 pub mod site;
 pub mod sock;
 pub mod tick;
+pub mod trusted_path;
 pub mod upstream;
 pub mod warm;
 pub mod wasm;

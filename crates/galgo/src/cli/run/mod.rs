@@ -129,7 +129,7 @@ async fn once(args: &Run, place: Place, made: request::Made) -> Result<u8, Strin
 fn worker(mut config: Config, errors: LogTo) -> Result<Rc<Worker>, String> {
     config.log.access = None;
     config.log.error = errors;
-    let logs = Logs::open(&config.log).map_err(|e| format!("cannot write a log: {e}"))?;
+    let logs = Logs::open(&config.log, None).map_err(|e| format!("cannot write a log: {e}"))?;
     let spawner =
         crate::serve::spawner(&config).map_err(|e| format!("preparing to start programs: {e}"))?;
     let (_phase, serving) = watch::channel(Phase::Serving);
