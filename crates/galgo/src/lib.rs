@@ -24,6 +24,7 @@ pub mod route;
 pub mod serve;
 pub mod site;
 pub mod sock;
+pub mod socket_file;
 pub mod tick;
 pub mod trusted_path;
 pub mod upstream;
