@@ -120,7 +120,8 @@ impl Ready {
         let workers = spawner(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
         // Before the server becomes a user that may not bind these ports.
         let new = New::bind(&config, &[])?;
-        let logs = Logs::open(&config.log).map_err(|e| format!("cannot open a log: {e}"))?;
+        let logs = Logs::open(&config.log, config.identity.as_ref())
+            .map_err(|e| format!("cannot open a log: {e}"))?;
         crate::wasm::prepare_cache(&config);
         if let Some(identity) = &config.identity {
             become_user(identity)?;

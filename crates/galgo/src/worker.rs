@@ -152,7 +152,7 @@ pub struct Worker {
     date: RefCell<(u64, Rc<str>)>,
     /// In which second since the epoch it was last logged that there is no capacity.
     busy: Cell<u64>,
-    /// The same of a connection without the PROXY header that its listener wants.
+    /// The same of a connection without the PROXY header that its listener wants, or from who may not send one.
     unannounced: Cell<u64>,
     ending: Cell<bool>,
     lines: RefCell<Vec<u8>>,
@@ -224,7 +224,7 @@ impl Worker {
         first_of_second(&self.busy)
     }
 
-    /// Whether a connection without its PROXY header goes into the error log: likewise.
+    /// Whether a connection that a listener for proxies closed at once goes into the error log: likewise.
     pub fn says_unannounced(&self) -> bool {
         first_of_second(&self.unannounced)
     }

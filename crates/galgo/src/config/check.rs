@@ -1,20 +1,20 @@
 //! From what was typed to what is served, part one: the values that are not routes.
 
-use std::{fmt::Display, io::IsTerminal, path::Path, sync::Arc, time::Duration};
+use std::{fmt::Display, path::Path, sync::Arc, time::Duration};
 
 use galgo_spawn::Limits;
 use toml::Spanned;
 
 use super::{
-    Address, Admission, BodyMode, CgiOptions, Config, ConfigError, Http, Identity, Listen, Log,
-    LogFormat, LogTo, Spool, StartMode, Templates,
+    Address, Admission, BodyMode, CgiOptions, Config, ConfigError, DevErrors, Http, Identity,
+    Listen, Log, LogFormat, LogTo, Spool, StartMode, Templates,
     error::Text,
     folder,
     identity::identity,
     listen,
     raw::{self, RawConfig, RawOptions, Typed},
     routes,
-    units::{Count, G, K, M, OrNone, Size, Switch, T, Time, Value},
+    units::{Count, G, K, M, OrNone, Size, T, Time, Value},
 };
 
 type Checked<X> = Result<X, ConfigError>;
@@ -45,10 +45,7 @@ pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
         .map_or(config.socket_mode, |m| m.get_ref().0.0);
     config.workers = or_derived(text.count(&raw.workers, 0, 0, 1024)?, config.workers);
     config.path = text.search_path(&raw, config.path)?;
-    config.dev_errors = match raw.dev_errors.as_ref().map(Spanned::get_ref) {
-        Some(Switch::Is(on)) => *on,
-        Some(Switch::Auto) | None => std::io::stdout().is_terminal(),
-    };
+    config.dev_errors = DevErrors::of(raw.dev_errors.as_ref().map(Spanned::get_ref));
     config.shutdown_grace = text.time(&raw.shutdown_grace, config.shutdown_grace, 0, 3_600_000)?;
     if let Some(defaults) = &raw.defaults {
         config.options = text.options(defaults.get_ref(), &config.options)?;

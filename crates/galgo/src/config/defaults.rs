@@ -6,8 +6,8 @@ use galgo_proto::forwarded::{Field, Trusted};
 use galgo_spawn::Limits;
 
 use super::{
-    Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, Handover, Http, Listen, Log,
-    LogFormat, LogTo, Sight, Speaks, Spool, StartMode, Templates,
+    Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, DevErrors, Handover, Http,
+    Listen, Log, LogFormat, LogTo, Sight, Speaks, Spool, StartMode, Templates,
 };
 
 /// Programs running at once for each processor. Fewer leave it idle while a finished one is
@@ -41,7 +41,7 @@ impl Default for Config {
             log: Log::default(),
             cache: None,
             spool: Spool::default(),
-            dev_errors: false,
+            dev_errors: DevErrors::Is(false),
             shutdown_grace: Duration::from_secs(10),
             http: Http::default(),
             templates: Templates::default(),

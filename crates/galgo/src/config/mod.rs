@@ -8,12 +8,14 @@
 //! | `check`, `routes`, `handlers`, `upstream`, `fields`, `userdir` | from typed to checked |
 //! | `cover` | no program's source is served as a file |
 //! | `folder`, `identity` | what the file system and the system's accounts say |
+//! | `desk` | who is shown why a program has failed |
 //! | `front` | whose word about a client counts, files that programs hand over |
 //! | `listen`, `defaults`, `source` | addresses, defaults, where a configuration comes from |
 
 mod check;
 mod cover;
 mod defaults;
+mod desk;
 mod error;
 mod fields;
 mod folder;
@@ -32,6 +34,7 @@ mod userdir;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+pub use desk::DevErrors;
 pub use error::ConfigError;
 pub use folder::Folder;
 pub use identity::{Identity, identity};
@@ -64,8 +67,8 @@ pub struct Config {
     pub cache: Option<PathBuf>,
     /// Where bytes wait that nobody takes yet, and how many may.
     pub spool: Spool,
-    /// Show the cause of a failed program to loopback clients.
-    pub dev_errors: bool,
+    /// Show the cause of a failed program to developers.
+    pub dev_errors: DevErrors,
     /// How long requests may go on after SIGTERM.
     pub shutdown_grace: Duration,
     /// Connection limits and clocks.

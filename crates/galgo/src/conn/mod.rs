@@ -147,8 +147,9 @@ impl<'w> Conn<'w> {
             drop(place);
             let said = said.inspect_err(|fault| proxy::unannounced(worker, &link, fault));
             let said = said.ok()?;
-            if let Some((from, to)) = said {
-                link = Link::between(Some(from), Some(to));
+            let speaks_for_another = said.is_some();
+            link = link.announced(said);
+            if speaks_for_another {
                 member.is_of(Peer::of(link.remote_ip), is_front(worker, link.remote_ip));
                 if !has_room(worker, &member) {
                     return None;
@@ -373,7 +374,12 @@ impl<'w> Conn<'w> {
     /// What trusted proxies say of the client: it asked that host, over that link.
     fn origin(&self, mut head: Rc<Head>, trusted: &Trusted) -> Result<Arrived, Fault> {
         let body = RequestBody::new(head.body);
-        let origin = trusted.origin(&head.fields, self.link.remote_ip);
+        // A proxy that may name clients by the PROXY protocol has to be listed, too, to be believed in what it passes on.
+        let announced = self.link.announced_by;
+        let origin = match announced.is_none_or(|peer| trusted.covers(peer)) {
+            true => trusted.origin(&head.fields, self.link.remote_ip),
+            false => Ok(None),
+        };
         let Some(origin) = origin.map_err(|Unreadable(field)| {
             let words = format!("a trusted proxy wrote a {field} that cannot be read");
             let errors = &self.worker.server.logs.error;

@@ -1,6 +1,8 @@
 //! Failed requests: a plain page for the client, words for the log, and on a developer's own
 //! machine a page that shows the cause.
 
+use galgo_proto::h1::Version;
+
 use crate::{
     body::{Body, Response},
     conn::Request,
@@ -38,7 +40,7 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
 
 /// The response to a failed request.
 pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
-    let shows = request.site.config.dev_errors && is_developer(request);
+    let shows = request.site.config.shows_causes() && is_developer(request);
     let dev = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
     let cause = (shows && dev).then(|| Cause {
         words: fault.to_string(),
@@ -53,12 +55,39 @@ pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
     response
 }
 
-/// Whether the request was made on this machine. What came over a Unix socket, or says that it was
-/// passed on, is a proxy's: whom that serves is not known.
+/// Whether the request was made by a browser on this machine, of this machine. What came over a Unix socket or by the
+/// PROXY protocol, or says that it was passed on, is a proxy's: whom that serves is not known. Some proxies do not say
+/// so; many of them speak HTTP/1.0, which no browser does. Another host's name is that of a page elsewhere that had its
+/// name lead here (DNS rebinding), or of a site.
 fn is_developer(request: &Request<'_>) -> bool {
-    let near = request.link.remote_ip.is_some_and(loopback);
-    let passed_on = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
-    near && !request.link.passed_on && !passed_on.iter().any(|name| request.head.fields.has(name))
+    let (head, link) = (&request.head, request.link);
+    let near = link.remote_ip.is_some_and(loopback) && link.announced_by.is_none();
+    let direct = !link.passed_on && !head.fields.iter().any(|(name, _)| passes_on(name));
+    near && direct && head.version == Version::Http11 && is_here(&head.host)
+}
+
+/// Whether servers that pass requests on write the field.
+fn passes_on(name: &[u8]) -> bool {
+    const NAMES: [&str; 6] = [
+        "forwarded",
+        "via",
+        "x-real-ip",
+        "x-client-ip",
+        "true-client-ip",
+        "cf-connecting-ip",
+    ];
+    let start = name.get(.."x-forwarded".len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(b"x-forwarded"))
+        || NAMES
+            .iter()
+            .any(|n| name.eq_ignore_ascii_case(n.as_bytes()))
+}
+
+/// Whether a host, as it was parsed, is this machine by its name or its address.
+fn is_here(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    let ip = bare.unwrap_or(host).parse();
+    host == "localhost" || ip.is_ok_and(loopback)
 }
 
 /// What to do about a failure, where its words do not say so themselves.
@@ -245,6 +274,26 @@ pub fn reason(status: u16) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_of_this_machine() {
+        for here in ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"] {
+            assert!(is_here(here), "{here}");
+        }
+        for other in [
+            "",
+            "localhost.example",
+            "a.localhost",
+            "127.0.0.1.example",
+            "128.0.0.1",
+            "[::2]",
+            "0.0.0.0",
+            "2130706433",
+            "127.1",
+        ] {
+            assert!(!is_here(other), "{other}");
+        }
+    }
 
     #[test]
     fn the_cause_is_text() {

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     ffi::OsStr,
+    io,
     os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -10,11 +11,11 @@ use std::{
 };
 
 use galgo_proto::target::UrlPath;
-use galgo_spawn::{Exit, FileId};
+use galgo_spawn::{Exit, FileId, identity::Identity};
 pub use galgo_wasm::runtime::examine;
 use galgo_wasm::{Found as Module, KILLED, Profile, Runtime, Settings, StartFault, wire};
 use rustix::{
-    fs::{Mode, OFlags, open},
+    fs::{AtFlags, Mode, OFlags, open},
     process::{Gid, Uid, geteuid},
 };
 
@@ -26,6 +27,7 @@ use crate::{
     log::{Level, Logs},
     route::{self, Found},
     sock::Sock,
+    trusted_path,
     upstream::Kept,
 };
 
@@ -337,14 +339,22 @@ pub fn prepare_cache(config: &Config) {
     let Some(identity) = config.identity.as_ref().filter(|_| geteuid().is_root()) else {
         return;
     };
-    let cache = cache(config);
     // Where it stands already it is as its owner wants it; what is wrong with it is said when it is needed.
-    if std::fs::DirBuilder::new()
-        .mode(0o700)
-        .create(&cache)
-        .is_ok()
-    {
-        let (user, group) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
-        let _ = rustix::fs::chown(&cache, Some(user), Some(group));
+    let _ = make_cache(&cache(config), identity);
+}
+
+/// Root makes it only where nobody else can change the path to it.
+fn make_cache(cache: &Path, user: &Identity) -> io::Result<()> {
+    let Some(place) = trusted_path::place(cache)? else {
+        return user.for_files(|| std::fs::DirBuilder::new().mode(0o700).create(cache));
+    };
+    if place.entry.is_some() {
+        return Ok(());
     }
+    rustix::fs::mkdirat(&place.folder, &place.name, Mode::RWXU)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(&place.folder, &place.name, flags, Mode::empty())?;
+    let (user, group) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    rustix::fs::chownat(&made, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
+    Ok(())
 }

@@ -63,7 +63,7 @@ fn values_reach_their_place() {
     );
     assert_eq!(
         (config.workers, config.umask, config.dev_errors),
-        (3, 0o077, true)
+        (3, 0o077, DevErrors::Is(true))
     );
     assert_eq!(
         config.log.access,
