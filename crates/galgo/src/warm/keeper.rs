@@ -2,7 +2,6 @@
 //! program that is asked for.
 
 use std::{
-    fs,
     io::{self, PipeReader, Read, pipe},
     os::fd::{AsFd, AsRawFd},
     path::Path,
@@ -97,8 +96,7 @@ async fn load(
         stopped => stopped,
     };
     match loaded {
-        Ok(template) => {
-            let memory = held(template.pid());
+        Ok((template, memory)) => {
             room.holds(memory);
             if order.first {
                 let words = format!(
@@ -134,7 +132,7 @@ fn kind(setup: &Setup) -> Result<Kind, Unfit> {
     }
 }
 
-/// Starts a template and waits until it has stopped.
+/// Starts a template and waits until it has stopped: that, and what it holds in memory, bytes.
 async fn stop(
     worker: &Rc<Worker>,
     warm: &Arc<Warm>,
@@ -142,7 +140,7 @@ async fn stop(
     setup: &Setup,
     kind: Kind,
     order: &Order,
-) -> Result<Template, Failure> {
+) -> Result<(Template, u64), Failure> {
     let io = |e: io::Error| Failure::NotNow(e.to_string());
     let since = watch::now();
     let (stdin, _) = pipe().map_err(io)?;
@@ -187,7 +185,7 @@ async fn stop(
     if order.first {
         warn(worker, program, &said(&mut err));
     }
-    Ok(template)
+    Ok((template, loaded.memory))
 }
 
 /// Logs what a program wrote to its standard error while it was loaded.
@@ -258,12 +256,4 @@ fn unchanged(
         ))),
         None => Ok(()),
     }
-}
-
-/// What a process holds in memory, its share of what it shares with others included, bytes.
-fn held(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("Pss:"));
-    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
 }

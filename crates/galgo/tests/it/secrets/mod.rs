@@ -1,5 +1,6 @@
 //! Secrets and identity: what a request must not set, and what nobody must see.
 
+mod apart;
 mod others;
 mod paths;
 mod variables;
@@ -8,5 +9,11 @@ use crate::harness::Test;
 
 /// The tests of this module and those below it.
 pub fn tests() -> Vec<Test> {
-    [variables::tests(), paths::tests(), others::tests()].concat()
+    [
+        variables::tests(),
+        paths::tests(),
+        others::tests(),
+        apart::tests(),
+    ]
+    .concat()
 }
