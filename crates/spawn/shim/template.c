@@ -11,12 +11,13 @@
  *                        L names        modules of M that are left to the children
  *                        N words        it cannot be forked, and why
  *                        R              it has stopped
+ *   server -> template   L              it has looked into the template: nobody else is to
  *   child -> server      H              it waits; the kernel vouches for its pid (SCM_CREDENTIALS)
  *   server -> child      struct request and the environment, with descriptors 0, 1, 2, and where
  *                        it is to learn a memory file for the modules that the child loads. It
  *                        closes its end when it has read that
  *
- * A parked process is its own child: after R comes the request, on the same socket.
+ * A parked process is its own child: after L comes the request, on the same socket.
  */
 #define _GNU_SOURCE
 #include "galgo.h"
@@ -101,6 +102,44 @@ GALGO_EXPORT int __cxa_atexit(void (*handler)(void *), void *argument, void *dso
     return real ? real(handler, argument, dso) : -1;
 }
 
+/* ---- apart from others ---- */
+
+#ifndef SYS_landlock_create_ruleset
+#define SYS_landlock_create_ruleset 444
+#define SYS_landlock_restrict_self 446
+#endif
+
+/* What each child makes a Landlock domain of; -1 where the kernel has no scopes. The template is in a domain, too, since
+   before it was executed, and a parked process has that to itself. */
+static int ruleset = -1;
+
+static void make_ruleset(void) {
+    /* struct landlock_ruleset_attr: no rights to files or ports, abstract Unix sockets and signals. */
+    const uint64_t attributes[3] = {0, 0, 1 | 2};
+    ruleset = (int)syscall(SYS_landlock_create_ruleset, attributes, sizeof attributes, 0);
+}
+
+/* In a child, while it has one thread and nothing of the program runs. */
+static void enter_domain(void) {
+    if (ruleset < 0)
+        return;
+    /* EPERM: it may gain privileges (no_new_privs = false), and is not root. */
+    if (syscall(SYS_landlock_restrict_self, ruleset, 0) != 0 && errno != EPERM)
+        _exit(127);
+    close(ruleset);
+    ruleset = -1;
+}
+
+/* Whether others of the same user may look into this process (PR_SET_DUMPABLE), as it was before it stopped. */
+static int dumpable;
+
+/* From here until its request has come nobody may, nor into its children: /proc/PID/mem can be written to. */
+static void close_memory(void) {
+    dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
+        _exit(127);
+}
+
 /* ---- siblings ---- */
 
 /* A sibling: the server, which started this process, is its parent too, and waits for it. */
@@ -119,8 +158,10 @@ static pid_t sibling(void) {
 #else
     long pid = syscall(SYS_clone, flags, NULL, NULL, NULL, tid);
 #endif
-    if (pid == 0)
+    if (pid == 0) {
         syscall(SYS_set_robust_list, robust, robust_length);
+        enter_domain();
+    }
     for (int i = 0; i < handled; i++) {
         void (*after)(void) = pid == 0 ? handlers[i].child : handlers[i].parent;
         if (after)
@@ -299,6 +340,7 @@ static int become(int socket) {
         lesson = mmap(NULL, LESSON, PROT_READ | PROT_WRITE, MAP_SHARED, fds[3], 0);
         close(fds[3]);
     }
+    prctl(PR_SET_DUMPABLE, dumpable == 1, 0, 0, 0);
     return lesson && lesson != MAP_FAILED ? GALGO_LEARN : 0;
 }
 
@@ -347,8 +389,14 @@ int galgo_stop(const char *files, const char *obstacle) {
     fcntl(GALGO_CONTROL, F_SETFD, FD_CLOEXEC);
     put_files_away();
     say(GALGO_CONTROL, 'R', "", 0);
+    char looked;
+    int none;
+    if (hear(GALGO_CONTROL, &looked, 1, &none, 1) < 0)
+        _exit(0);
+    close_memory();
     if (!galgo_forks)
         return become(GALGO_CONTROL);
+    make_ruleset();
     /* What the server had this process made with, its children have, too: a session of its own, and a signal for
        when the server is gone. One that is gone already is noticed as the request is waited for. */
     int leads = getsid(0) == getpid(), orphaned = 0;

@@ -7,6 +7,7 @@
 mod child;
 mod claims;
 mod direct;
+mod domain;
 mod env;
 mod error;
 mod file_id;
@@ -20,6 +21,7 @@ pub mod words;
 
 pub use child::{Child, Exit, Status};
 pub use direct::{Direct, Failed, Outcome};
+pub use domain::keeps_apart;
 pub use env::{EnvBlock, STRING_MAX, TooLong};
 pub use error::{Stage, StartError};
 pub use file_id::FileId;

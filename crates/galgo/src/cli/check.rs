@@ -10,7 +10,7 @@ use galgo_proto::fcgi::Role;
 use galgo_spawn::{inspect, template::Unfit};
 
 use super::{
-    Site, near,
+    Site, apart, near,
     paint::Paint,
     programs::{self, Seen, State, Verdict},
     screen::lines,
@@ -65,6 +65,10 @@ impl<W: Write> Report<W> {
             self.line(Verdict::Warns, "configuration", warning)?;
         }
         self.spool(config)?;
+        for gap in apart::gaps(config) {
+            self.counts.warns += 1;
+            self.line(Verdict::Warns, "this machine", &gap)?;
+        }
         for route in &config.routes {
             self.counts.routes += 1;
             route.upstreams().try_for_each(|up| self.upstream(up))?;

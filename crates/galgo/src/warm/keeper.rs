@@ -2,7 +2,6 @@
 //! program that is asked for.
 
 use std::{
-    fs,
     io::{self, PipeReader, Read, pipe},
     os::fd::{AsFd, AsRawFd},
     path::Path,
@@ -100,7 +99,7 @@ async fn load(
     };
     match loaded {
         Ok((template, loaded)) => {
-            let memory = held(template.pid());
+            let memory = loaded.memory;
             room.holds(memory);
             if order.first {
                 let words = format!(
@@ -143,7 +142,7 @@ fn kind(setup: &Setup) -> Result<Kind, Unfit> {
     }
 }
 
-/// Starts a template and waits until it has stopped.
+/// Starts a template and waits until it has stopped: that, and what it holds in memory, bytes.
 async fn stop(
     worker: &Rc<Worker>,
     warm: &Arc<Warm>,
@@ -281,12 +280,4 @@ fn unchanged(
         ))),
         None => Ok(()),
     }
-}
-
-/// What a process holds in memory, its share of what it shares with others included, bytes.
-fn held(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("Pss:"));
-    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
 }

@@ -106,7 +106,8 @@ impl Template {
     }
 
     /// Reads what the template has reported; `Some` once it has stopped, together with what stands
-    /// in the way of using it. Until then [`AsFd`] becomes readable when there is more to read.
+    /// in the way of using it. Until then [`AsFd`] becomes readable when there is more to read. From then on
+    /// nobody but root can look into it any more, this process neither.
     ///
     /// # Errors
     /// It ended, or reports more than a program can be made of.
@@ -116,6 +117,11 @@ impl Template {
         }
         let mut loaded = self.reports.take();
         eligible::examine(self.child.pid(), self.kind, self.uses, &mut loaded)?;
+        send(
+            &self.control,
+            b"L",
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        )?;
         Ok(Some(loaded))
     }
 
@@ -141,7 +147,7 @@ impl Template {
         Spare::parked(self.control, self.child)
     }
 
-    /// The template's process id, for logs and for looking at its memory.
+    /// The template's process id, for logs.
     pub fn pid(&self) -> i32 {
         self.child.pid()
     }

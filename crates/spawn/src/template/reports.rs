@@ -21,6 +21,8 @@ const EACH: usize = 1 << 10;
 pub struct Loaded {
     /// The files it was made from: it is stale when one of them changes.
     pub files: BTreeSet<PathBuf>,
+    /// What it holds in memory, its share of what it shares with others included, bytes; 0 where that is not known.
+    pub memory: u64,
     /// What stands in the way of using it, in words for the log.
     pub obstacle: Option<String>,
     /// Where it looks for modules.

@@ -27,14 +27,14 @@ impl Calls {
         let inject = site.path().join("inject");
         compile(&inject, include_str!("inject.c"), &[]);
         let control = control(site.path());
-        let words = [
-            inject.to_string_lossy().into_owned(),
-            self.name.to_owned(),
-            self.argument.to_string(),
-            self.mask.to_string(),
-            control,
+        let words: [&str; 5] = [
+            &inject.to_string_lossy(),
+            self.name,
+            &self.argument.to_string(),
+            &self.mask.to_string(),
+            &control,
         ];
-        site.under(words.to_vec())
+        site.through(&words)
     }
 }
 

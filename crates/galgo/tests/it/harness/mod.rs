@@ -98,6 +98,13 @@ pub(crate) use skip;
 #[derive(Debug)]
 pub struct Skipped(pub String);
 
+/// Ends a test of which the user who runs it has too few rights: the server and what it keeps loaded are closed to all but root.
+pub fn needs_root() {
+    if !rustix::process::geteuid().is_root() {
+        skip!("it needs root");
+    }
+}
+
 /// Makes trials of tests.
 pub fn trials(tests: Vec<Test>) -> Vec<Trial> {
     let quiet = std::panic::take_hook();

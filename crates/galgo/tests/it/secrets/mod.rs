@@ -1,5 +1,6 @@
 //! Secrets and identity: what a request must not set, and what nobody must see.
 
+mod apart;
 mod others;
 mod paths;
 mod spellings;
@@ -16,6 +17,7 @@ pub fn tests() -> Vec<Test> {
         paths::tests(),
         spellings::tests(),
         others::tests(),
+        apart::tests(),
     ]
     .concat()
 }
