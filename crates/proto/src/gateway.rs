@@ -210,7 +210,7 @@ fn head(
     let method = Method::parse(known.value("REQUEST_METHOD").unwrap_or(b"GET"))?;
     let uri = known.value("REQUEST_URI").or(known.value("DOCUMENT_URI"));
     let query = known.values[5];
-    let target = Target::passed_on(uri, path, query, limits.target)?;
+    let target = Target::passed_on(uri, path, query, limits.target, limits.encoded_slash)?;
     let version = match known.value("SERVER_PROTOCOL") {
         Some(b"HTTP/1.0") => Version::Http10,
         _ => Version::Http11,

@@ -91,6 +91,7 @@ pub fn dress(request: &Request<'_>, mut response: Response) -> Response {
         403 => Fault::Refused(String::new()).outcome(),
         404 => Fault::NotFound.outcome(),
         503 => Fault::Busy("").outcome(),
+        501 => Fault::Client(501, "").outcome(),
         500.. => Fault::Internal(String::new()).outcome(),
         _ => Fault::Client(400, "").outcome(),
     };

@@ -14,6 +14,8 @@ pub struct HeadLimits {
     pub fields: usize,
     /// Bytes of the request target: 414 beyond.
     pub target: usize,
+    /// `%2F` in a path counts as `/`; else it is a 400.
+    pub encoded_slash: bool,
 }
 
 impl Default for HeadLimits {
@@ -22,6 +24,7 @@ impl Default for HeadLimits {
             bytes: 64 << 10,
             fields: 256,
             target: 16 << 10,
+            encoded_slash: false,
         }
     }
 }
@@ -126,6 +129,7 @@ mod tests {
         bytes: 100,
         fields: 9,
         target: 10,
+        encoded_slash: false,
     };
 
     /// The length at which a scan fed byte by byte decides, and what it decides.

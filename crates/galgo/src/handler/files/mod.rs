@@ -25,6 +25,19 @@ use crate::{body::Response, config};
 pub(crate) use self::cache::{OPEN, close_open, forget};
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
+/// Methods that mean something to HTTP and WebDAV (RFC 9110, 9.3; RFC 5789; RFC 4918), and nothing to a file.
+const NOT_ALLOWED: [&str; 10] = [
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "LOCK",
+    "UNLOCK",
+];
 
 /// Answers a request for the file at `rest`, the decoded path below the route, without a leading slash.
 ///
@@ -37,6 +50,7 @@ pub fn answer(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
         Method::Other(ref m) if m == "OPTIONS" => {
             return Response::new(204).with("Allow", ALLOW);
         }
+        Method::Other(ref m) if !NOT_ALLOWED.contains(&m.as_str()) => return Response::new(501),
         _ => return Response::new(405).with("Allow", ALLOW),
     }
     match cache::applies(files, head) {
