@@ -322,7 +322,7 @@ fn a_route_of_one_program_hands_it_all_the_rest() {
         ("/", "/x/y", "", "/x/y"),
     ];
     for (route, path, script, info) in table {
-        let found = program(&cgi, route, asked(&path)).unwrap();
+        let found = program(&cgi, route, asked(path)).unwrap();
         assert_eq!(
             (found.script_name, found.path_info),
             (script.as_bytes(), info.as_bytes())
@@ -371,7 +371,7 @@ fn configuration_and_routing_meet() {
         let Handler::Cgi(cgi) = &found.route.handler else {
             panic!()
         };
-        let found = program(cgi, &found.route.path, asked(&path)).unwrap();
+        let found = program(cgi, &found.route.path, asked(path)).unwrap();
         assert_eq!(
             (found.script_name, found.path_info),
             (script.as_bytes(), info.as_bytes())

@@ -55,7 +55,9 @@ impl HeadError {
 impl From<TargetError> for HeadError {
     fn from(e: TargetError) -> Self {
         match e {
-            TargetError::TooLong => Self::new(414, "target too long"),
+            TargetError::TooLong => {
+                Self::new(414, "the target is longer than is taken (max_target)")
+            }
             TargetError::Byte => Self::new(400, "a byte that no target may hold"),
             TargetError::Form => Self::new(400, "target is neither a path nor an http URI"),
             TargetError::Percent => {
@@ -110,7 +112,10 @@ impl Head {
         last: &mut LastHost,
     ) -> Result<Self, HeadError> {
         if buf.len() > limits.bytes {
-            return Err(HeadError::new(431, "head too large"));
+            return Err(HeadError::new(
+                431,
+                "the head is larger than is taken (max_head)",
+            ));
         }
         let buf = buf.strip_prefix(b"\r\n").unwrap_or(buf);
         let (line, block) = request_line(buf)?;
@@ -196,7 +201,10 @@ fn copy_fields<'b>(
         }
         Ok(httparse::Status::Partial) => return Err(HeadError::new(400, "head has no end")),
         Err(httparse::Error::TooManyHeaders) => {
-            return Err(HeadError::new(431, "too many header fields"));
+            return Err(HeadError::new(
+                431,
+                "more header fields than are taken (max_fields)",
+            ));
         }
         Err(httparse::Error::HeaderName) => {
             // This is also what obs-fold and a space before the colon come to.

@@ -84,9 +84,15 @@ impl HeadScan {
         let longest_line = LONGEST_METHOD + 1 + limits.target + " HTTP/1.1\r\n".len();
         let request_line = self.line.saturating_add(longest_line);
         if !self.fields && request_line < limits.bytes {
-            (request_line, HeadError::new(414, "request line too long"))
+            (
+                request_line,
+                HeadError::new(414, "the request line is longer than is taken (max_target)"),
+            )
         } else {
-            (limits.bytes, HeadError::new(431, "head too large"))
+            (
+                limits.bytes,
+                HeadError::new(431, "the head is larger than is taken (max_head)"),
+            )
         }
     }
 
