@@ -24,7 +24,7 @@ use crate::{
     balance::Load as Connections,
     config::LogFormat,
     crowd::{Crowd, Shed},
-    handler::files,
+    handler::{files, reasons::Reasons},
     id::Ids,
     idle::Idle,
     listen::{Accepted, Listener},
@@ -147,6 +147,8 @@ pub struct Worker {
     pub idle: Idle,
     /// Connections on which a request was refused for want of capacity.
     pub refused: Refused,
+    /// Clients of which the error log has said why they were refused.
+    pub reasons: Reasons,
     /// /dev/null, the standard input of programs that get no body.
     pub null: OwnedFd,
     date: RefCell<(u64, Rc<str>)>,
@@ -181,6 +183,7 @@ impl Worker {
             ids: Ids::new(),
             idle: Idle::default(),
             refused: Refused::default(),
+            reasons: Reasons::default(),
             date: RefCell::new((0, "".into())),
             busy: Cell::new(0),
             unannounced: Cell::new(0),

@@ -2,7 +2,10 @@
 
 mod path;
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    borrow::Cow,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 use memchr::memchr;
 
@@ -12,7 +15,8 @@ use path::{decode, encode, has_dots, merged, without_dots};
 /// A request target, checked and decoded once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
-    /// Path and query as they came (`/a%20b?x=1`). Absolute-form has lost its scheme and authority.
+    /// Path and query as they came (`/a%20b?x=1`). Absolute-form has lost its scheme and authority, and a
+    /// byte above 0x7F is percent-encoded.
     pub raw: String,
     /// Where the query begins in `raw`, after the `?`; `None` where there is no `?`.
     pub query_at: Option<usize>,
@@ -33,7 +37,7 @@ pub struct Target {
 pub enum TargetError {
     /// Longer than the limit.
     TooLong,
-    /// A byte that may not stand in a target: space, control, 8-bit, `#`.
+    /// A byte that may not stand in a target: space, control, `#`.
     Byte,
     /// Neither origin-form, absolute-form of http or https, nor `*`.
     Form,
@@ -44,20 +48,29 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// Parses the target of a request line. `*` is taken here; that it needs the method OPTIONS is for
-    /// [`Head::parse`](crate::h1::Head::parse), which knows the method.
+    /// Parses a target in which an encoded slash is refused.
     pub fn parse(raw: &[u8], limit: usize) -> Result<Self, TargetError> {
+        Self::parse_with(raw, limit, false)
+    }
+
+    /// Parses the target of a request line; `slashes`: an encoded slash counts as a slash. `*` is taken here; that it needs the method OPTIONS is for
+    /// [`Head::parse`](crate::h1::Head::parse), which knows the method.
+    pub fn parse_with(raw: &[u8], limit: usize, slashes: bool) -> Result<Self, TargetError> {
         if raw.len() > limit {
             return Err(TargetError::TooLong);
         }
-        let plain = printable(raw)?;
+        let plain = visible(raw)?;
+        // What had to be encoded has become longer.
+        if plain.len() > limit {
+            return Err(TargetError::TooLong);
+        }
         match raw.first() {
-            Some(b'/') => Self::origin(plain.to_owned(), None),
+            Some(b'/') => Self::origin(plain.into_owned(), None, slashes),
             Some(b'*') if raw.len() == 1 => Ok(Self {
-                raw: plain.to_owned(),
+                raw: plain.into_owned(),
                 ..Self::default()
             }),
-            _ => Self::absolute(plain),
+            _ => Self::absolute(&plain, slashes),
         }
     }
 
@@ -68,14 +81,19 @@ impl Target {
         path: Vec<u8>,
         query: Option<&[u8]>,
         limit: usize,
+        slashes: bool,
     ) -> Result<Self, TargetError> {
         let given = match query {
-            Some(query) => Some(printable(query)?),
+            Some(query) => Some(visible(query)?),
             None => None,
         };
+        let rewritten = |target: &Self| {
+            let given = given.as_deref().filter(|q| *q != target.query());
+            given.map(str::to_owned)
+        };
         if path.is_empty() {
-            let mut target = Self::parse(uri.unwrap_or_default(), limit)?;
-            target.rewritten = given.filter(|q| *q != target.query()).map(str::to_owned);
+            let mut target = Self::parse_with(uri.unwrap_or_default(), limit, slashes)?;
+            target.rewritten = rewritten(&target);
             return Ok(target);
         }
         if !path.starts_with(b"/") || path.iter().any(u8::is_ascii_control) {
@@ -85,8 +103,8 @@ impl Target {
             return Err(TargetError::DotSegment);
         }
         let raw = match uri {
-            Some(uri) => printable(uri)?.to_owned(),
-            None => format!("{}?{}", encode(&path), given.unwrap_or_default()),
+            Some(uri) => visible(uri)?.into_owned(),
+            None => format!("{}?{}", encode(&path), given.as_deref().unwrap_or_default()),
         };
         let raw = raw.strip_suffix('?').map_or(raw.clone(), str::to_owned);
         if raw.len() > limit || path.len() > limit {
@@ -108,7 +126,7 @@ impl Target {
             ..Self::default()
         };
         target.without_dots = asked.map(|asked| encode(&asked) + target.raw_query());
-        target.rewritten = given.filter(|q| *q != target.query()).map(str::to_owned);
+        target.rewritten = rewritten(&target);
         Ok(target)
     }
 
@@ -163,7 +181,7 @@ impl Target {
     }
 
     /// absolute-form (RFC 9112, 3.2.2): scheme and authority come off.
-    fn absolute(raw: &str) -> Result<Self, TargetError> {
+    fn absolute(raw: &str, slashes: bool) -> Result<Self, TargetError> {
         let rest = ["http://", "https://"]
             .iter()
             .find_map(|scheme| {
@@ -176,16 +194,16 @@ impl Target {
         Authority::parse(authority.as_bytes()).ok_or(TargetError::Form)?;
         let authority = Some(authority.to_owned());
         if path.starts_with('/') {
-            Self::origin(path.to_owned(), authority)
+            Self::origin(path.to_owned(), authority, slashes)
         } else {
-            Self::origin(format!("/{path}"), authority)
+            Self::origin(format!("/{path}"), authority, slashes)
         }
     }
 
-    fn origin(raw: String, authority: Option<String>) -> Result<Self, TargetError> {
+    fn origin(raw: String, authority: Option<String>, slashes: bool) -> Result<Self, TargetError> {
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
         let plain = raw_path(&raw, query_at);
-        let mut decoded = decode(plain, false)?;
+        let mut decoded = decode(plain, slashes)?;
         // Looked for in what was decoded: `%2e` hides nothing then.
         let dots = has_dots(decoded.as_deref().unwrap_or(plain));
         if dots {
@@ -213,11 +231,21 @@ fn raw_path(raw: &str, query_at: Option<usize>) -> &[u8] {
 
 /// Visible ASCII without `#`. Wider than RFC 3986, which has no place for `|` or `[` in a path or a
 /// query, nor for a `%` without its digits in a query: browsers send them (`?q=100%`), and to us they mean nothing.
-fn printable(raw: &[u8]) -> Result<&str, TargetError> {
-    if raw.iter().all(|&b| b.is_ascii_graphic() && b != b'#') {
-        str::from_utf8(raw).map_err(|_| TargetError::Byte)
-    } else {
-        Err(TargetError::Byte)
+/// A byte above 0x7F, which curl sends, counts as if it were percent-encoded, and is.
+fn visible(raw: &[u8]) -> Result<Cow<'_, str>, TargetError> {
+    let plain = |&b: &u8| b.is_ascii_graphic() && b != b'#';
+    if !raw.iter().all(|b| plain(b) || !b.is_ascii()) {
+        return Err(TargetError::Byte);
+    }
+    match str::from_utf8(raw) {
+        Ok(text) if text.is_ascii() => Ok(text.into()),
+        _ => {
+            let encoded = raw.iter().map(|&b| match b.is_ascii() {
+                true => char::from(b).to_string(),
+                false => format!("%{b:02X}"),
+            });
+            Ok(encoded.collect::<String>().into())
+        }
     }
 }
 

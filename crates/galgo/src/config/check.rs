@@ -213,6 +213,7 @@ impl Text<'_> {
             max_head: self.size(&raw.max_head, d.max_head, K, M)?,
             max_fields: self.count(&raw.max_fields, d.max_fields, 8, 10_000)?,
             max_target: self.size(&raw.max_target, d.max_target, 256, 64 * K)?,
+            encoded_slash: self.encoded_slash(raw, d.encoded_slash)?,
         };
         if let Some(at) = raw
             .max_target
@@ -222,6 +223,20 @@ impl Text<'_> {
             return Err(self.error(at.span(), "is larger than `max_head`, which contains it"));
         }
         Ok(http)
+    }
+
+    fn encoded_slash(&self, raw: &RawConfig, default: bool) -> Checked<bool> {
+        let Some(typed) = &raw.encoded_slash else {
+            return Ok(default);
+        };
+        match typed.get_ref().as_str() {
+            "refuse" => Ok(false),
+            "decode" => Ok(true),
+            other => {
+                let message = format!("{other:?} is neither \"refuse\" nor \"decode\"");
+                Err(self.error(typed.span(), message))
+            }
+        }
     }
 
     fn templates(&self, raw: &RawConfig) -> Checked<Templates> {

@@ -78,6 +78,7 @@ impl Default for Http {
             max_head: 64 << 10,
             max_fields: 256,
             max_target: 16 << 10,
+            encoded_slash: false,
         }
     }
 }

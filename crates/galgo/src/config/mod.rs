@@ -170,6 +170,8 @@ pub struct Http {
     pub max_fields: usize,
     /// Bytes of a request target.
     pub max_target: usize,
+    /// `%2F` in a path counts as `/`; else it is a 400.
+    pub encoded_slash: bool,
 }
 
 impl Http {
@@ -179,6 +181,7 @@ impl Http {
             bytes: self.max_head,
             fields: self.max_fields,
             target: self.max_target,
+            encoded_slash: self.encoded_slash,
         }
     }
 }

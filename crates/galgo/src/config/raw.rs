@@ -145,6 +145,7 @@ table! {
         max_head: Value<Size>,
         max_fields: Value<Count>,
         max_target: Value<Size>,
+        encoded_slash: String,
         max_templates: Value<Count>,
         templates_memory: Value<Size>,
         template_idle: Value<Time>,

@@ -282,7 +282,10 @@ fn slow(e: std::io::Error) -> Fault {
     }
 }
 
-const TOO_LARGE: Fault = Fault::Client(413, "the request body is larger than this route takes");
+const TOO_LARGE: Fault = Fault::Client(
+    413,
+    "the request body is larger than this route takes (max_body)",
+);
 
 impl Input {
     /// What came all at once, and nothing follows.

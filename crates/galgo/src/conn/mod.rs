@@ -324,7 +324,7 @@ impl<'w> Conn<'w> {
         } = match self.arrive(&site).await {
             Ok(None) => return After::Close,
             Ok(Some(arrived)) => arrived,
-            Err(fault) => return Box::pin(self.refuse_head(&fault)).await,
+            Err(fault) => return Box::pin(self.refuse_head(&site, &fault)).await,
         };
         let link = link.as_ref().unwrap_or(&self.link);
         // RFC 9112, 9.6: who asks for the end of the connection must not send more on it.
@@ -415,15 +415,19 @@ impl<'w> Conn<'w> {
     }
 
     /// Answers what is not a request: nothing behind it can be trusted.
-    async fn refuse_head(&mut self, fault: &Fault) -> After {
+    async fn refuse_head(&mut self, site: &Site, fault: &Fault) -> After {
         // Who is to make room must not be waited for.
         let gone = matches!(fault, Fault::Gone(_) | Fault::Busy(_));
         let mut entry = self.entry(None, &self.link);
         entry.status = fault.status();
         entry.outcome = fault.outcome();
+        if !gone {
+            handler::reasons::note(self.worker, &self.link, entry.id, b"", fault);
+        }
         // Without the id of a request there is nothing to answer in.
         if !gone && self.sender.wire != (Wire::FastCgi { id: 0 }) {
-            let mut response = handler::status::page(fault.status(), &entry.id.text(), None);
+            let id = entry.id.text();
+            let mut response = handler::status::unread(site, &self.link, fault, &id);
             if response.status == 405 {
                 response.fields.push("Allow", ALLOW);
             }

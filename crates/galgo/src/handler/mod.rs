@@ -4,6 +4,7 @@ mod authorizer;
 pub mod cgi;
 pub mod files;
 mod handover;
+pub mod reasons;
 mod reply;
 pub mod respond;
 pub mod spool;
@@ -148,7 +149,7 @@ async fn answer(
         }
         Handler::Files(files) => {
             let response = files::answer(files, head, found.rest).response().await;
-            Ok(Answer::Response(status::dress(request, response)))
+            Ok(Answer::Response(status::dress(worker, request, response)))
         }
         Handler::Respond(respond) => Ok(Answer::Response(respond::answer(respond))),
     }

@@ -3,12 +3,14 @@
 
 use galgo_proto::h1::Version;
 
+use super::reasons;
 use crate::{
     body::{Body, Response},
-    conn::Request,
+    conn::{Link, Request},
     fault::Fault,
     log::Level,
     serve::loopback,
+    site::Site,
     worker::Worker,
 };
 
@@ -24,7 +26,11 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
         return;
     }
     let level = match fault {
-        Fault::Client(..) | Fault::Gone(_) | Fault::NotFound => return,
+        Fault::Client(..) => {
+            let path = request.head.target.path();
+            return reasons::note(worker, request.link, id, path, fault);
+        }
+        Fault::Gone(_) | Fault::NotFound => return,
         Fault::Refused(_) | Fault::Busy(_) => Level::Warn,
         Fault::Script(_) | Fault::Late(_) | Fault::Storage(_) | Fault::Internal(_) => Level::Error,
     };
@@ -41,9 +47,11 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
 /// The response to a failed request.
 pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
     let shows = request.site.config.shows_causes() && is_developer(request);
-    let dev = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
+    let program = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
+    let dev = program || matches!(fault, Fault::Client(..));
     let cause = (shows && dev).then(|| Cause {
         words: fault.to_string(),
+        program,
         // What was never started had nothing to say.
         stderr: (!request.entry.borrow().start.is_zero()).then_some(&request.stderr),
         hint: hint(fault),
@@ -53,6 +61,20 @@ pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
         response.fields.push("Retry-After", "1");
     }
     response
+}
+
+/// The response to what is no request. Who sent it, with which fields, is not known; the words are about its bytes alone,
+/// and name nothing of the server.
+pub fn unread(site: &Site, link: &Link, fault: &Fault, id: &str) -> Response {
+    let near =
+        link.remote_ip.is_some_and(loopback) && link.announced_by.is_none() && !link.passed_on;
+    let cause = (site.config.shows_causes() && near).then(|| Cause {
+        words: fault.to_string(),
+        program: false,
+        stderr: None,
+        hint: "",
+    });
+    page(fault.status(), id, cause)
 }
 
 /// Whether the request was made by a browser on this machine, of this machine. What came over a Unix socket or by the
@@ -112,18 +134,25 @@ pub fn hint(fault: &Fault) -> &'static str {
 }
 
 /// Gives an error without a body its page, and the access log its word.
-pub fn dress(request: &Request<'_>, mut response: Response) -> Response {
+pub fn dress(worker: &Worker, request: &Request<'_>, mut response: Response) -> Response {
     if response.status < 400 || !response.body.is_empty() {
         return response;
+    }
+    let mut said = None;
+    if let 405 | 501 = response.status {
+        let fault = Fault::Client(response.status, "files are for GET, HEAD and OPTIONS");
+        report(worker, request, &fault);
+        said = Some(failed(request, &fault));
     }
     request.entry.borrow_mut().outcome = match response.status {
         403 => Fault::Refused(String::new()).outcome(),
         404 => Fault::NotFound.outcome(),
         503 => Fault::Busy("").outcome(),
+        501 => Fault::Client(501, "").outcome(),
         500.. => Fault::Internal(String::new()).outcome(),
         _ => Fault::Client(400, "").outcome(),
     };
-    let page = page(response.status, &request.id().text(), None);
+    let page = said.unwrap_or_else(|| page(response.status, &request.id().text(), None));
     for (name, value) in page.fields.iter() {
         response.fields.push(name, value);
     }
@@ -135,6 +164,8 @@ pub fn dress(request: &Request<'_>, mut response: Response) -> Response {
 #[derive(Debug)]
 pub struct Cause<'a> {
     words: String,
+    /// It is a program's.
+    program: bool,
     stderr: Option<&'a str>,
     hint: &'static str,
 }
@@ -195,6 +226,9 @@ fn explain(html: &mut String, cause: &Cause<'_>) {
                 html.push_str("</pre>\n");
             }
         }
+    }
+    if !cause.program {
+        return;
     }
     html.push_str(
         "<h2>Try</h2>\n<pre>galgo run PROGRAM    the same, in a terminal\n\
@@ -299,6 +333,7 @@ mod tests {
     fn the_cause_is_text() {
         let cause = Cause {
             words: "<script>".into(),
+            program: true,
             stderr: Some("a & \"b\""),
             hint: "",
         };

@@ -103,7 +103,7 @@ fn hosts_lose_their_port_only() {
 
 /// The path that is asked for, as it came; what no target holds is looked at all the same.
 fn asked(path: &str) -> UrlPath<'static> {
-    let target = Target::passed_on(None, path.into(), None, usize::MAX).unwrap_or(Target {
+    let target = Target::passed_on(None, path.into(), None, usize::MAX, false).unwrap_or(Target {
         decoded: Some(path.into()),
         ..Target::default()
     });
@@ -322,7 +322,7 @@ fn a_route_of_one_program_hands_it_all_the_rest() {
         ("/", "/x/y", "", "/x/y"),
     ];
     for (route, path, script, info) in table {
-        let found = program(&cgi, route, asked(&path)).unwrap();
+        let found = program(&cgi, route, asked(path)).unwrap();
         assert_eq!(
             (found.script_name, found.path_info),
             (script.as_bytes(), info.as_bytes())
@@ -371,7 +371,7 @@ fn configuration_and_routing_meet() {
         let Handler::Cgi(cgi) = &found.route.handler else {
             panic!()
         };
-        let found = program(cgi, &found.route.path, asked(&path)).unwrap();
+        let found = program(cgi, &found.route.path, asked(path)).unwrap();
         assert_eq!(
             (found.script_name, found.path_info),
             (script.as_bytes(), info.as_bytes())

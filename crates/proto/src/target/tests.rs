@@ -104,11 +104,52 @@ fn bytes_that_no_target_holds() {
     refused(
         TargetError::Byte,
         &[
-            "/#", "/a?b#c", "/ ", "/a?b c", "/\t", "/\0", "/\x7f", "/\x1f", "/\u{e9}", "/?\u{e9}",
-            "#",
+            "/#", "/a?b#c", "/ ", "/a?b c", "/\t", "/\0", "/\x7f", "/\x1f", "/\u{e9} ", "#",
         ],
     );
-    assert_eq!(Target::parse(b"/\xff", 9), Err(TargetError::Byte));
+}
+
+#[test]
+fn bytes_above_0x7f_count_as_if_percent_encoded() {
+    for (raw, encoded, path, query) in [
+        (&b"/?q=\xc3\xa4"[..], "/?q=%C3%A4", &b"/"[..], "q=%C3%A4"),
+        (b"/caf\xc3\xa9//x", "/caf%C3%A9//x", b"/caf\xc3\xa9/x", ""),
+        (b"/\xff?\x80%e4", "/%FF?%80%e4", b"/\xff", "%80%e4"),
+        (b"http://a/\xe4", "/%E4", b"/\xe4", ""),
+    ] {
+        let t = Target::parse(raw, 99).unwrap();
+        assert_eq!(
+            (t.raw.as_str(), t.path(), t.query()),
+            (encoded, path, query)
+        );
+    }
+    refused(TargetError::Form, &["http://\u{e4}/", "\u{e4}"]);
+    // What programs get in their environment is no longer than the limit either.
+    assert_eq!(Target::parse(b"/\xff", 3), Err(TargetError::TooLong));
+    assert!(Target::parse(b"/\xff", 4).is_ok());
+}
+
+#[test]
+fn an_encoded_slash_counts_as_one_where_it_is_taken() {
+    for (raw, clean, came) in [
+        ("/a%2Fb", "/a/b", "/a/b"),
+        ("/a%2f%2Fb", "/a/b", "/a//b"),
+        ("/%2Fadmin", "/admin", "//admin"),
+        ("/x%2F..%2Fadmin%2fy", "/admin/y", "/admin/y"),
+        ("/a%252Fb", "/a%2Fb", "/a%2Fb"),
+    ] {
+        let t = Target::parse_with(raw.as_bytes(), 99, true).unwrap();
+        let came_as = t.url_path().came;
+        assert_eq!(
+            (t.path(), came_as),
+            (clean.as_bytes(), came.as_bytes()),
+            "{raw}"
+        );
+    }
+    let dots = Target::parse_with(b"/..%2Fx", 99, true);
+    assert_eq!(dots, Err(TargetError::DotSegment));
+    let nul = Target::parse_with(b"/%2F%00", 99, true);
+    assert_eq!(nul, Err(TargetError::Percent));
 }
 
 #[test]
@@ -256,7 +297,7 @@ fn who_judges_by_the_uri_is_given_the_clean_one() {
 fn passed_on_by_a_front() {
     let passed = |uri: &str, path: &str| {
         let path = path.as_bytes().to_vec();
-        Target::passed_on(Some(uri.as_bytes()), path, None, 1000)
+        Target::passed_on(Some(uri.as_bytes()), path, None, 1000, false)
     };
     for (uri, path, clean, seen) in [
         ("/a//b?c", "/a//b", "/a/b", "/a//b?c"),

@@ -28,6 +28,19 @@ use crate::{body::Response, config};
 pub(crate) use self::cache::{OPEN, close_open, forget};
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
+/// Methods that mean something to HTTP and WebDAV (RFC 9110, 9.3; RFC 5789; RFC 4918), and nothing to a file.
+const NOT_ALLOWED: [&str; 10] = [
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "LOCK",
+    "UNLOCK",
+];
 
 /// Answers a request for the file at `rest`, the decoded path below the route, without a leading slash.
 ///
@@ -39,6 +52,9 @@ pub fn answer<'a>(files: &'a config::Files, head: &'a Head, rest: &[u8]) -> Answ
         Method::Get | Method::Head => {}
         Method::Other(ref m) if m == "OPTIONS" => {
             return Answered::Now(Response::new(204).with("Allow", ALLOW));
+        }
+        Method::Other(ref m) if !NOT_ALLOWED.contains(&m.as_str()) => {
+            return Answered::Now(Response::new(501));
         }
         _ => return Answered::Now(Response::new(405).with("Allow", ALLOW)),
     }

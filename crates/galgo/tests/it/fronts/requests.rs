@@ -5,6 +5,7 @@ use super::*;
 list![
     a_request_and_its_variables,
     names_that_no_front_may_make_variables_of,
+    the_last_of_equal_variables_counts,
     the_program_is_named_by_its_file,
     a_program_named_by_its_file_is_guarded,
     everything_else_on_a_kept_connection,
@@ -115,6 +116,36 @@ fn names_that_no_front_may_make_variables_of() {
     assert!(said.contains("SCRIPT_NAME=/cgi-bin/t\n"), "{said}");
     assert!(!said.contains("evil"), "{said}");
     watch.after(&["ok"; 5]);
+}
+
+/// nginx sends both, where a `fastcgi_param` stands beside an include that has it. What frames the body must be said once.
+fn the_last_of_equal_variables_counts() {
+    let (server, fcgi, _) = serve(Site::new().top("workers = 1"));
+    let watch = server.watch();
+    let ask = |more: &[(&str, &str)]| {
+        let mut front = Front::connect(&fcgi);
+        let twice = [params("GET", "/cgi-bin/t?head&env", more), pairs(more)].concat();
+        let more = [
+            ("REMOTE_USER", "ada"),
+            ("HTTP_X_A", "2"),
+            ("SERVER_PORT", "8443"),
+        ];
+        front.send(request(1, false, &[twice, pairs(&more)].concat(), b""));
+        front.reply(1)
+    };
+    let text = ask(&[("REMOTE_USER", "eve"), ("HTTP_X_A", "1")]).text();
+    for line in ["REMOTE_USER=ada", "HTTP_X_A=2", "SERVER_PORT=8443"] {
+        assert_eq!(
+            text.lines().filter(|l| *l == line).count(),
+            1,
+            "{line}: {text}"
+        );
+    }
+    assert!(!text.contains("eve"), "{text}");
+    let reply = ask(&[("CONTENT_LENGTH", "0")]);
+    assert!(reply.head.starts_with("Status: 400 "), "{}", reply.head);
+    server.says("400 for unix: CONTENT_LENGTH came twice");
+    watch.after(&["ok", "client_error"]);
 }
 
 /// fcgiwrap's contract, within the folders of `cgi` routes.

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 
 use crate::harness::{
     Server, Site, list,
-    upstream::{Application, Heard, document, ended, hear, say, stdout},
+    upstream::{Application, document, ended, hear, say, stdout},
 };
 
 list![
@@ -40,7 +40,7 @@ fn application(stream: &mut UnixStream) {
 
 /// Says what it was asked, and lets nobody in.
 fn authorizer(stream: &mut UnixStream) {
-    let heard = hear(stream).unwrap_or_else(Heard::default);
+    let heard = hear(stream).unwrap_or_default();
     let uri = heard.param("REQUEST_URI").unwrap_or_default();
     let text = format!("Status: 403\nContent-Type: text/plain\n\nasked for {uri}");
     let end = ended(galgo_proto::fcgi::Outcome::Complete);
