@@ -38,7 +38,7 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
 
 /// The response to a failed request.
 pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
-    let shows = request.site.config.dev_errors && is_developer(request);
+    let shows = shows_cause(request);
     let dev = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
     let cause = (shows && dev).then(|| Cause {
         words: fault.to_string(),
@@ -51,6 +51,11 @@ pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
         response.fields.push("Retry-After", "1");
     }
     response
+}
+
+/// Whether who asks is shown the cause of a failure.
+pub fn shows_cause(request: &Request<'_>) -> bool {
+    request.site.config.dev_errors && is_developer(request)
 }
 
 /// Whether the request was made on this machine. What came over a Unix socket, or says that it was
