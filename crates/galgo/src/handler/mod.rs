@@ -132,7 +132,10 @@ async fn answer(
         return Ok(denied);
     }
     if found.slash_missing {
-        return Ok(Answer::Response(files::to_slash(head)));
+        return Ok(Answer::Response(match &found.route.handler {
+            Handler::Files(files) => files::slash_missing(files, head),
+            _ => files::to_slash(head),
+        }));
     }
     match &found.route.handler {
         Handler::Cgi(cgi) => {
@@ -146,8 +149,10 @@ async fn answer(
             Box::pin(upstream::answer(worker, request, head, &found, up)).await
         }
         Handler::Files(files) => {
-            let response = files::answer(files, head, found.rest).response().await;
-            Ok(Answer::Response(status::dress(request, response)))
+            let (response, cause) = files::answer(files, head, found.rest).response().await;
+            let mut response = status::dress(worker, request, response, cause);
+            files::add_to_error(files, &mut response);
+            Ok(Answer::Response(response))
         }
         Handler::Respond(respond) => Ok(Answer::Response(respond::answer(respond))),
     }

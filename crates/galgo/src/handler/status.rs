@@ -87,10 +87,21 @@ pub fn hint(fault: &Fault) -> &'static str {
     }
 }
 
-/// Gives an error without a body its page, and the access log its word.
-pub fn dress(request: &Request<'_>, mut response: Response) -> Response {
+/// Gives an error without a body its page, and the access log its word; `cause`: why it is refused, for the error log
+/// and a developer.
+pub fn dress(
+    worker: &Worker,
+    request: &Request<'_>,
+    mut response: Response,
+    cause: Option<&'static str>,
+) -> Response {
     if response.status < 400 || !response.body.is_empty() {
         return response;
+    }
+    if let Some(cause) = cause {
+        let fault = Fault::Refused(cause.into());
+        report(worker, request, &fault);
+        return failed(request, &fault);
     }
     request.entry.borrow_mut().outcome = match response.status {
         403 => Fault::Refused(String::new()).outcome(),
