@@ -13,7 +13,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod check;
-mod found;
+pub(crate) mod found;
 mod help;
 mod paint;
 pub(crate) mod programs;

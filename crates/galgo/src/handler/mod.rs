@@ -4,6 +4,7 @@ mod authorizer;
 pub mod cgi;
 pub mod files;
 mod handover;
+mod live;
 mod reply;
 pub mod respond;
 pub mod spool;
@@ -114,7 +115,10 @@ async fn answer(
     let path = head.target.path();
     let site = request.site;
     let found = route::find(&site.config.routes, &head.host, path);
-    let found = found.ok_or(Fault::NotFound)?;
+    let Some(found) = found else {
+        let page = Box::pin(live::answer(request, head)).await;
+        return page.map(Answer::Response).ok_or(Fault::NotFound);
+    };
     // What was granted before a local redirect was for another path.
     request.granted.clear();
     // Before anything is looked for, so that nothing is told of what is there. Boxed: requests of other

@@ -126,7 +126,7 @@ pub struct Cause<'a> {
     hint: &'static str,
 }
 
-const STYLE: &str = "\
+pub(super) const STYLE: &str = "\
 :root{color-scheme:light dark;--line:#8884;--red:light-dark(#b3261e,#ff8a80)}\
 body{font:16px/1.55 system-ui,sans-serif;max-width:46rem;margin:10vh auto;padding:0 1.2rem}\
 h1{font-weight:600;margin:0 0 1rem}h1 b{color:var(--red)}h2{font-size:1rem;margin:2rem 0 .5rem}\
