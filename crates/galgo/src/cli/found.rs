@@ -64,7 +64,8 @@ fn name(route: &Route) -> String {
     lines(format_args!("{host}{}", route.path))
 }
 
-fn describe(config: &Config, route: &Route) -> String {
+/// What a route serves, in words.
+pub(crate) fn describe(config: &Config, route: &Route) -> String {
     match &route.handler {
         Handler::Cgi(cgi) => {
             let kind = match &cgi.root {

@@ -15,7 +15,7 @@
 
 mod apart;
 mod check;
-mod found;
+pub(crate) mod found;
 mod help;
 mod paint;
 pub(crate) mod programs;

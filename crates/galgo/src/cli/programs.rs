@@ -27,20 +27,20 @@ const ENTRIES: usize = 100_000;
 
 /// A file of a program folder.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// The file.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The path it answers at, decoded.
-    pub(super) url: Vec<u8>,
+    pub(crate) url: Vec<u8>,
     /// What is configured to run it.
-    pub(super) interpreter: Option<PathBuf>,
+    pub(crate) interpreter: Option<PathBuf>,
     /// What it is.
-    pub(super) state: State,
+    pub(crate) state: State,
 }
 
 /// What a file in a program folder is.
 #[derive(Debug)]
-pub(super) enum State {
+pub(crate) enum State {
     /// A program; empty where it is fine.
     Program(Vec<Finding>),
     /// A WebAssembly module, whose inside only [`Seen::examined`] has looked at.
@@ -52,7 +52,7 @@ pub(super) enum State {
 /// How serious what is said about a program is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Fine,
     Note,
     Warns,
@@ -60,7 +60,7 @@ pub(super) enum Verdict {
 }
 
 impl Seen {
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         match &self.state {
             State::Other(_) => Verdict::Note,
             State::Program(found) if found.iter().any(|f| f.fails) => Verdict::Fails,
@@ -137,7 +137,7 @@ pub(crate) fn url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u8>> {
 }
 
 /// Looks at one file. `None`: no request reaches it (a dotfile, an editor's backup).
-pub(super) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
+pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
     let url = url(route, cgi, &path)?;
     if let Some(finding) = closed(cgi, &path) {
         return Some(Seen {
@@ -231,7 +231,7 @@ fn claims_to_run(path: &Path) -> bool {
 }
 
 /// A decoded path as it stands in a URL.
-pub(super) fn encoded(path: &[u8]) -> String {
+pub(crate) fn encoded(path: &[u8]) -> String {
     let mut url = String::with_capacity(path.len());
     for &b in path {
         match b {

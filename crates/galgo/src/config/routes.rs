@@ -21,10 +21,14 @@ pub(super) type Placed = (Route, Range<usize>);
 
 /// Checks and opens the routes and puts them into `config`, in the order to try them.
 pub(super) fn fill(text: &Text<'_>, raw: &RawConfig, config: &mut Config) -> Checked<()> {
+    let conventional = match (&raw.route, &raw.userdir) {
+        (None, None) => conventional(text),
+        _ => Vec::new(),
+    };
     let routes = raw
         .route
         .as_ref()
-        .map_or(&[][..], |routes| routes.get_ref());
+        .map_or(&conventional[..], |routes| routes.get_ref());
     let mut placed = Vec::new();
     for route in routes {
         placed.push((text.route(route, routes, config)?, route.span()));
@@ -43,6 +47,27 @@ pub(super) fn fill(text: &Text<'_>, raw: &RawConfig, config: &mut Config) -> Che
         .map(|(route, _)| Arc::new(route))
         .collect();
     Ok(())
+}
+
+/// What a folder serves without a file ([`Config::convention`]), as if it had been typed: a file that says nothing of
+/// routes leaves them as they are.
+fn conventional(text: &Text<'_>) -> Vec<Raw> {
+    fn typed<T>(value: T) -> Option<Spanned<T>> {
+        Some(Spanned::new(0..0, value))
+    }
+    let present = |name: &str| text.folder.join(name).symlink_metadata().is_ok();
+    let programs = present("cgi-bin").then(|| RawRoute {
+        path: typed("/cgi-bin/".into()),
+        cgi: typed("cgi-bin".into()),
+        ..RawRoute::default()
+    });
+    let files = present("public").then(|| RawRoute {
+        path: typed("/".into()),
+        files: typed("public".into()),
+        ..RawRoute::default()
+    });
+    let routes = programs.into_iter().chain(files);
+    routes.map(|route| Spanned::new(0..0, route)).collect()
 }
 
 const NO_ROUTE: &str = "there is no route: add a [[route]] with `path` and one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`";

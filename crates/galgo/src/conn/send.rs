@@ -8,7 +8,7 @@ use std::{
 };
 
 use galgo_proto::h1::Version;
-use galgo_spawn::Exit;
+use galgo_spawn::{Exit, Status};
 
 use super::{
     Request,
@@ -20,8 +20,9 @@ use crate::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
     handler::status,
-    log::access::Entry,
+    log::{Level, Source, access::Entry},
     pace::Pace,
+    relay::process::how,
     sock::Sock,
     worker::Worker,
 };
@@ -277,7 +278,15 @@ impl Sender {
         };
         let logged = move |exit| line.end(exit);
         let Err(fault) = result else {
-            output.program.finish(logged);
+            // One whose output nobody reads to its end may fail for that.
+            let whole = output.program.output_ended();
+            let source = output.source;
+            output.program.finish(move |exit| {
+                if whole {
+                    failed_behind(&source, exit);
+                }
+                logged(exit);
+            });
             return match keep_alive {
                 true => After::KeepAlive,
                 false => After::Close,
@@ -288,6 +297,15 @@ impl Sender {
         let gone = matches!(fault, Fault::Gone(_));
         output.program.abandon(gone, logged);
         cut(framing, gone)
+    }
+}
+
+/// A program whose response was sent as it should be, and which failed all the same: an exception behind the head, most
+/// often.
+fn failed_behind(source: &Source, exit: Option<Exit>) {
+    if let Some(status @ Status::Code(1..)) = exit.map(|exit| exit.status) {
+        let words = format!("it ended {}, behind its response", how(status));
+        source.write(Level::Warn, &words);
     }
 }
 

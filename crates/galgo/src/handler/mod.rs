@@ -4,6 +4,7 @@ mod authorizer;
 pub mod cgi;
 pub mod files;
 mod handover;
+mod live;
 pub mod reasons;
 mod reply;
 pub mod respond;
@@ -115,7 +116,10 @@ async fn answer(
     let path = head.target.path();
     let site = request.site;
     let found = route::find(&site.config.routes, &head.host, path);
-    let found = found.ok_or(Fault::NotFound)?;
+    let Some(found) = found else {
+        let page = Box::pin(live::answer(request, head)).await;
+        return page.map(Answer::Response).ok_or(Fault::NotFound);
+    };
     // What was granted before a local redirect was for another path.
     request.granted.clear();
     // Before anything is looked for, so that nothing is told of what is there. Boxed: requests of other
@@ -133,7 +137,10 @@ async fn answer(
         return Ok(denied);
     }
     if found.slash_missing {
-        return Ok(Answer::Response(files::to_slash(head)));
+        return Ok(Answer::Response(match &found.route.handler {
+            Handler::Files(files) => files::slash_missing(files, head),
+            _ => files::to_slash(head),
+        }));
     }
     match &found.route.handler {
         Handler::Cgi(cgi) => {
@@ -148,8 +155,10 @@ async fn answer(
             Box::pin(upstream::answer(worker, request, head, &found, up)).await
         }
         Handler::Files(files) => {
-            let response = files::answer(files, head, found.rest).response().await;
-            Ok(Answer::Response(status::dress(worker, request, response)))
+            let (response, cause) = files::answer(files, head, found.rest).response().await;
+            let mut response = status::dress(worker, request, response, cause);
+            files::add_to_error(files, &mut response);
+            Ok(Answer::Response(response))
         }
         Handler::Respond(respond) => Ok(Answer::Response(respond::answer(respond))),
     }

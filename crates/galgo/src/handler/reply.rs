@@ -7,12 +7,12 @@ use std::{pin::Pin, task::Poll};
 use galgo_proto::{
     Parsed,
     cgi::{Kind, Reply, ReplyBody, ReplyError, ReplyLimits, ReplyScan, nph},
-    h1::Head,
+    h1::{Head, Method},
 };
 use galgo_spawn::{Exit, Status};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-use super::{Answer, handover};
+use super::{Answer, handover, status};
 use crate::{
     body::{Body, Output, Response},
     config::{CgiOptions, Handover},
@@ -21,7 +21,11 @@ use crate::{
     log::{Level, Source},
     pace::poll_once,
     pool,
-    relay::{process::how, program::Turn, speaker::Speaker},
+    relay::{
+        process::how,
+        program::{LINGER, Turn},
+        speaker::Speaker,
+    },
     upstream::exchange::Exchange,
 };
 
@@ -239,6 +243,12 @@ impl Answering<'_, '_, '_> {
             self.end(program);
             return Err(fault);
         }
+        if let Some(fault) = self.blank(&mut program, &reply).await {
+            let (exit, stderr) = program.post_mortem(false).await;
+            self.request.entry.borrow_mut().exit = exit;
+            self.request.stderr = stderr;
+            return Err(fault);
+        }
         let output = Output {
             program,
             content_length: reply.content_length,
@@ -253,6 +263,29 @@ impl Answering<'_, '_, '_> {
             fields: reply.fields,
             body: Body::Program(Box::new(output)),
         }))
+    }
+
+    /// A developer is shown why a page is blank: the program failed behind its head, and printed nothing more. It has a
+    /// moment to print something; everybody else is sent the head as it comes.
+    async fn blank(&mut self, program: &mut Speaker, reply: &Reply) -> Option<Fault> {
+        let empty = self.nph || reply.status != 200 || self.head.method == Method::Head;
+        if empty || !status::shows_cause(self.request) {
+            return None;
+        }
+        let output = timeout(LINGER, self.some_output(program)).await;
+        if let Ok(Err(Trouble::Fault(fault))) = output {
+            return Some(fault);
+        }
+        if program.ready() > 0 || !program.output_ended() {
+            return None;
+        }
+        match program.exit().await.map(|exit| exit.status) {
+            Some(status @ Status::Code(1..)) => Some(Fault::Script(format!(
+                "the program printed a head and no document, and ended {}",
+                how(status)
+            ))),
+            _ => None,
+        }
     }
 
     /// What the program did wrong, together with how it ended.

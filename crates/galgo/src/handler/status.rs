@@ -46,7 +46,7 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
 
 /// The response to a failed request.
 pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
-    let shows = request.site.config.shows_causes() && is_developer(request);
+    let shows = shows_cause(request);
     let program = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
     let dev = program || matches!(fault, Fault::Client(..));
     let cause = (shows && dev).then(|| Cause {
@@ -75,6 +75,11 @@ pub fn unread(site: &Site, link: &Link, fault: &Fault, id: &str) -> Response {
         hint: "",
     });
     page(fault.status(), id, cause)
+}
+
+/// Whether who asks is shown the cause of a failure.
+pub fn shows_cause(request: &Request<'_>) -> bool {
+    request.site.config.shows_causes() && is_developer(request)
 }
 
 /// Whether the request was made by a browser on this machine, of this machine. What came over a Unix socket or by the
@@ -133,14 +138,26 @@ pub fn hint(fault: &Fault) -> &'static str {
     }
 }
 
-/// Gives an error without a body its page, and the access log its word.
-pub fn dress(worker: &Worker, request: &Request<'_>, mut response: Response) -> Response {
+/// Gives an error without a body its page, and the access log its word; `cause`: why it is refused, for the error log
+/// and a developer.
+pub fn dress(
+    worker: &Worker,
+    request: &Request<'_>,
+    mut response: Response,
+    cause: Option<&'static str>,
+) -> Response {
     if response.status < 400 || !response.body.is_empty() {
         return response;
     }
+    let fault = match (cause, response.status) {
+        (Some(cause), _) => Some(Fault::Refused(cause.into())),
+        (None, status @ (405 | 501)) => {
+            Some(Fault::Client(status, "files are for GET, HEAD and OPTIONS"))
+        }
+        _ => None,
+    };
     let mut said = None;
-    if let 405 | 501 = response.status {
-        let fault = Fault::Client(response.status, "files are for GET, HEAD and OPTIONS");
+    if let Some(fault) = fault {
         report(worker, request, &fault);
         said = Some(failed(request, &fault));
     }
@@ -170,7 +187,7 @@ pub struct Cause<'a> {
     hint: &'static str,
 }
 
-const STYLE: &str = "\
+pub(super) const STYLE: &str = "\
 :root{color-scheme:light dark;--line:#8884;--red:light-dark(#b3261e,#ff8a80)}\
 body{font:16px/1.55 system-ui,sans-serif;max-width:46rem;margin:10vh auto;padding:0 1.2rem}\
 h1{font-weight:600;margin:0 0 1rem}h1 b{color:var(--red)}h2{font-size:1rem;margin:2rem 0 .5rem}\

@@ -141,14 +141,18 @@ impl Speaker {
     /// Output has ended: the exit status of the process, if it exits soon; 128 and the signal where one ended it. 0 is said of
     /// others.
     pub async fn exit_status(&mut self) -> u32 {
-        let exit = match self {
-            Self::Program(p) => p.exit().await,
-            Self::Exchange(e) => e.exit(),
-        };
-        match exit.map(|exit| exit.status) {
+        match self.exit().await.map(|exit| exit.status) {
             Some(Status::Code(code)) => code.unsigned_abs(),
             Some(Status::Signal(signal)) => 128 + signal.unsigned_abs(),
             None => 0,
+        }
+    }
+
+    /// Output has ended: how the process did, if it exits soon.
+    pub async fn exit(&mut self) -> Option<Exit> {
+        match self {
+            Self::Program(p) => p.exit().await,
+            Self::Exchange(e) => e.exit(),
         }
     }
 

@@ -568,3 +568,28 @@ fn a_module_is_run_as_a_program_is() {
         );
     }
 }
+
+/// Words of the query are arguments of a script behind its own name, where the route says so.
+#[test]
+fn query_args_reach_a_script() {
+    let site = Site::new();
+    let config = "[[route]]\npath = '/cgi-bin/'\ncgi = 'cgi-bin'\nquery_args = true\n\
+                  [interpreters]\n'.run' = '/bin/sh'\n";
+    let says = "printf 'Content-Type: text/plain\n\n'; echo \"$#:$*\"";
+    site.sh("words", says);
+    site.file("cgi-bin/words.run", says);
+    let said = |name: &str, query: &str| {
+        let name = format!("cgi-bin/{name}");
+        site.galgo(&["run", &name, "-q", query, "-o", "body"]).out
+    };
+    assert_eq!(said("words", "one+two"), "0:\n");
+    site.file("galgo.toml", config);
+    for (name, query, want) in [
+        ("words", "one+two", "2:one two\n"),
+        ("words", "a=one", "0:\n"),
+        ("words", "-e+one", "0:\n"),
+        ("words.run", "one+two", "0:\n"),
+    ] {
+        assert_eq!(said(name, query), want, "{name} {query}");
+    }
+}

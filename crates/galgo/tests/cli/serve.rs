@@ -402,3 +402,71 @@ fn a_thread_that_has_drained_takes_nothing_with_it() {
     });
     assert!(ended.is_some_and(|status| status.success()));
 }
+
+/// The lines of README that make a site.
+fn readme() -> Site {
+    let page = include_str!("../../../../README.md");
+    let block = page.split("```\n").nth(1).unwrap();
+    let lines = block.split("$ galgo serve").next().unwrap();
+    let lines: Vec<_> = lines
+        .lines()
+        .map(|l| l.strip_prefix("$ ").unwrap_or(l))
+        .collect();
+    assert_eq!(lines.len(), 8, "{block}");
+    let site = Site::new();
+    std::fs::remove_dir(site.path("cgi-bin")).unwrap();
+    let done = std::process::Command::new("sh")
+        .args(["-ec", &lines.join("\n")])
+        .current_dir(site.path(""))
+        .status();
+    assert!(done.unwrap().success());
+    site
+}
+
+#[test]
+fn a_developer_is_shown_what_is_live() {
+    let site = readme();
+    site.file("galgo.toml", "dev_errors = true\n");
+    site.file("cgi-bin/<b>forgot</b>.sh", "#!/bin/sh\n");
+    site.file("cgi-bin/notes.txt", "");
+    let server = site.serve(&["-l", "127.0.0.1:0"]);
+    let page = server.page("/");
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    assert!(
+        page.contains("<a href=\"/cgi-bin/hello\">/cgi-bin/hello</a>"),
+        "{page}"
+    );
+    assert!(
+        page.contains("fails: the program is not executable<br>try: <code>chmod +x "),
+        "{page}"
+    );
+    assert!(
+        page.contains("/cgi-bin/&lt;b&gt;forgot") && !page.contains("<b>forgot"),
+        "{page}"
+    );
+    assert!(!page.contains("notes.txt"), "{page}");
+    assert!(
+        server
+            .page("/cgi-bin/hello")
+            .contains("Hello from process ")
+    );
+    // What is copied in is there with the next look.
+    site.sh("new", "");
+    assert!(server.page("/").contains("<a href=\"/cgi-bin/new\">"));
+    // Nothing of it for others, at other paths, by other methods.
+    let proxied = ask(server.tcp(), "/", "X-Forwarded-For: 192.0.2.1\r\n");
+    for page in [proxied, server.page("/other"), server.page("/cgi-bin/none")] {
+        assert!(
+            page.starts_with("HTTP/1.1 404 ") && !page.contains("cgi-bin"),
+            "{page}"
+        );
+    }
+    site.file("galgo.toml", "dev_errors = false\n");
+    let server = site.serve(&["-l", "127.0.0.1:0"]);
+    assert!(server.page("/").starts_with("HTTP/1.1 404 "));
+    // A page of the site's own goes before.
+    site.file("galgo.toml", "dev_errors = true\n");
+    site.file("public/index.html", "own page");
+    let server = site.serve(&["-l", "127.0.0.1:0"]);
+    assert!(server.page("/").ends_with("own page"));
+}

@@ -23,6 +23,8 @@ list![
     s3_routes_the_longest_path_wins,
     constant_answers,
     homes,
+    headers_are_on_every_response,
+    a_refusal_has_its_cause_in_the_log,
 ];
 
 const SIZE: usize = 200_000;
@@ -359,7 +361,7 @@ fn folders() {
         "{html}"
     );
     assert!(html.contains("sub/") && !html.contains("hidden"), "{html}");
-    assert_eq!(server.get("/list/none").field("x-more"), None);
+    assert_eq!(server.get("/list/none").field("x-more"), Some("1"));
 }
 
 fn s9_methods() {
@@ -503,4 +505,61 @@ fn homes() {
     eventually("the warning", || {
         server.errors().contains("warning").then_some(())
     });
+}
+
+fn headers_are_on_every_response() {
+    let route = "[[route]]\npath = \"/s/\"\nfiles = \"public\"\n\
+                 headers = { X-A = \"b\", Cache-Control = \"max-age=9\" }\n";
+    let server = Site::new()
+        .file("public/f", "text", 0o644)
+        .file("public/empty/sub/f", "", 0o644)
+        .table(route)
+        .start();
+    for (method, target, status) in [
+        ("GET", "/s/f", 200),
+        ("OPTIONS", "/s/f", 204),
+        ("GET", "/s", 301),
+        ("GET", "/s/empty", 301),
+        ("GET", "/s/none", 404),
+        ("GET", "/s/empty/", 403),
+        ("POST", "/s/f", 405),
+    ] {
+        let reply = with(&server, method, target, "");
+        assert_eq!(reply.status, status, "{method} {target}");
+        assert_eq!(reply.field("x-a"), Some("b"), "{method} {target}");
+        // An error is not kept.
+        let kept = if status < 400 {
+            "max-age=9"
+        } else {
+            "no-store"
+        };
+        if method != "OPTIONS" {
+            assert_eq!(
+                reply.field("cache-control"),
+                Some(kept),
+                "{method} {target}"
+            );
+        }
+    }
+}
+
+fn a_refusal_has_its_cause_in_the_log() {
+    let server = Site::new()
+        .top("dev_errors = true")
+        .file("public/folder/f", "", 0o644)
+        .file("public/page.wcgi", "", 0o644)
+        .start();
+    for (path, words) in [
+        ("/folder/", "the folder has no index, and is not listed: "),
+        ("/page.wcgi", "its name is that of a program's source"),
+    ] {
+        let reply = server.get(path);
+        assert_eq!(reply.status, 403);
+        assert!(
+            reply.text().contains(words.split('\'').next().unwrap()),
+            "{}",
+            reply.text()
+        );
+        server.says(&format!("] {path}: {words}"));
+    }
 }

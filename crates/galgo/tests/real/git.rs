@@ -21,13 +21,43 @@ use crate::{
 /// Serves `repos/` of the site at `/git`, as the recipe says.
 fn serve(site: Site, mark: &str) -> Server {
     needed("/usr/lib/git-core/git-http-backend");
-    let marked = format!("GIT_HTTP_EXPORT_ALL = \"\", {MARK} = \"{mark}\"");
+    let marked = format!("GIT_HTTP_EXPORT_ALL = \"\"\n{MARK} = \"{mark}\"");
     let names: [(_, &dyn AsRef<Path>); 2] = [
         ("/srv/git", &site.path("repos")),
         ("GIT_HTTP_EXPORT_ALL = \"\"", &marked),
     ];
     let config = block("git.md", "toml", &names);
     site.serve(&config)
+}
+
+/// What the recipe says, line by line: the repository belongs to whoever runs the tests, and galgo is another user where
+/// that is root.
+#[test]
+fn recipe() {
+    needed("/usr/lib/git-core/git-http-backend");
+    let site = Site::new();
+    let repositories = site.path("repos");
+    std::fs::create_dir(&repositories).unwrap();
+    let there: [(_, &dyn AsRef<Path>); 1] = [("/srv/git", &repositories)];
+    let config = block("git.md", "toml", &there);
+    let server = match rustix::process::geteuid().is_root() {
+        true => site.serve_as("nobody", &config),
+        false => site.serve(&config),
+    };
+    let names: [(_, &dyn AsRef<Path>); 2] = [
+        ("/srv/git", &repositories),
+        ("http://127.0.0.1:8080", &server.url),
+    ];
+    let commands = block("git.md", "sh", &names);
+    let here = client();
+    let mut shell = Command::new("sh");
+    shell.args(["-exc", &commands]).current_dir(here.path());
+    shell
+        .env("HOME", here.path())
+        .env("GIT_CONFIG_NOSYSTEM", "1");
+    shell.env("GIT_TERMINAL_PROMPT", "0");
+    run(&mut shell);
+    assert!(here.path().join("project/.git").is_dir());
 }
 
 /// A client whose conversation is written down: HTTP into `curl.trace`, packets into `packet.trace`.

@@ -20,3 +20,44 @@ pub(crate) fn block(recipe: &str, language: &str, names: &[(&str, &dyn AsRef<Pat
     }
     block
 }
+
+/// Every block of every recipe is tried as it stands: these by the tests of their programs, but for what would change
+/// the machine.
+#[test]
+fn every_block_is_known_to_a_test() {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(root().join("docs/recipes")).unwrap() {
+        let path = entry.unwrap().path();
+        let page = std::fs::read_to_string(&path).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let fences = page.lines().filter_map(|l| l.strip_prefix("```"));
+        let blocks = fences
+            .step_by(2)
+            .map(|language| format!("{name} {language}"));
+        all.extend(blocks);
+    }
+    all.sort();
+    let known = [
+        "behind.md apache",
+        "behind.md caddy",
+        "behind.md lighttpd",
+        "behind.md nginx",
+        "behind.md toml",
+        "cgit.md ",
+        "cgit.md toml",
+        "flask.md python",
+        "git.md sh",
+        "git.md toml",
+        "gitweb.md perl",
+        "gitweb.md toml",
+        "perl.md perl",
+        "php-fpm.md toml",
+        "php-workers.md toml",
+        "php.md toml",
+        "service.md ", // makes a user, installs the binary
+        "service.md ", // starts the service
+        "service.md ini",
+        "service.md toml",
+    ];
+    assert_eq!(all, known);
+}

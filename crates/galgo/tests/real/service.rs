@@ -40,6 +40,20 @@ fn systemd_takes_the_unit() {
     assert!(content && words.is_empty(), "{words}");
 }
 
+/// The configuration behind another web server, but for what the tests of each web server have.
+#[test]
+fn the_configuration_behind_a_web_server_is_right() {
+    let site = Site::new();
+    let names: [(&str, &dyn AsRef<Path>); 3] = [
+        ("/run/galgo/galgo.sock", &site.path("galgo.sock")),
+        ("/srv/cgi-bin", &site.path("cgi-bin")),
+        ("/srv/git", &site.path("")),
+    ];
+    site.file("galgo.toml", block("behind.md", "toml", &names));
+    let (content, words) = said(Command::new(GALGO).arg("check").arg(site.path("")));
+    assert!(content, "{words}");
+}
+
 #[test]
 fn the_configuration_is_right() {
     let site = Site::new();

@@ -86,6 +86,16 @@ impl Site {
         self.serve_folder(&folder)
     }
 
+    /// Serves it as another user, which root alone can.
+    pub(crate) fn serve_as(self, user: &str, config: &str) -> Server {
+        self.file(
+            "galgo.toml",
+            format!("user = \"{user}\"\n{PATIENT}\n{config}"),
+        );
+        let folder = self.folder.path().to_owned();
+        self.serve_folder(&folder)
+    }
+
     /// Serves it on one more address; `top` stands at the top of galgo.toml.
     pub(crate) fn serve_also(self, top: &str, config: &str, listen: &str) -> Server {
         self.file("galgo.toml", format!("{top}\n{PATIENT}\n{config}"));

@@ -166,7 +166,7 @@ const BAD: &[(&str, &str)] = &[
         "2:15: max_running: 0 is out of range: 1 to 100000",
     ),
     (
-        "",
+        "route = []",
         " there is no route: add a [[route]] with `path` and one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`",
     ),
     (

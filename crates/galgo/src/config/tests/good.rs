@@ -263,6 +263,40 @@ fn convention_of_a_folder() {
 }
 
 #[test]
+fn a_file_without_routes_keeps_those_of_the_folder() {
+    let dir = site();
+    let convention = Config::convention(dir.path()).unwrap();
+    for source in ["", "max_running = 7\n", "[defaults]\nmax_body = \"1K\"\n"] {
+        let config = parse(dir.path(), source).unwrap();
+        assert_eq!(handlers(&config), handlers(&convention), "{source}");
+        let Handler::Cgi(cgi) = &config.routes[0].handler else {
+            panic!("{source}");
+        };
+        let most = if source.contains("1K") {
+            1 << 10
+        } else {
+            CgiOptions::default().max_body
+        };
+        assert_eq!(cgi.options.max_body, most);
+    }
+    let interpreters = "[interpreters]\n\".sh\" = \"/bin/sh\"\n";
+    let config = parse(dir.path(), interpreters).unwrap();
+    let Handler::Files(files) = &config.routes[1].handler else {
+        panic!("{config:?}");
+    };
+    assert!(files.is_source(b"a.sh"));
+    // Other words about routes stand for all of them.
+    let one = parse(dir.path(), "[[route]]\npath = \"/x\"\nfiles = \"public\"\n").unwrap();
+    assert_eq!(one.routes.len(), 1);
+    std::fs::remove_dir_all(dir.path().join("cgi-bin")).unwrap();
+    std::fs::remove_dir_all(dir.path().join("public")).unwrap();
+    let error = parse(dir.path(), "max_running = 7\n")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("there is no route"), "{error}");
+}
+
+#[test]
 fn a_file_in_the_folder_goes_before_the_convention_and_a_named_file_before_both() {
     let dir = site();
     let file = |name: &str, path: &str| {

@@ -42,27 +42,29 @@ const NOT_ALLOWED: [&str; 10] = [
     "UNLOCK",
 ];
 
+const SOURCE: &str = "its name is that of a program's source ([interpreters]), which is not shown";
+const NO_INDEX: &str = "the folder has no index, and is not listed: add one of the files that `index` names, or set `listing`";
+
 /// Answers a request for the file at `rest`, the decoded path below the route, without a leading slash.
 ///
 /// Whether a folder was asked for with its slash is read from the target, since `rest` is empty for
-/// the route's own folder either way. What the configuration adds goes on answers below 400 only:
-/// a lifetime meant for files must not keep an error alive.
+/// the route's own folder either way.
 pub fn answer<'a>(files: &'a config::Files, head: &'a Head, rest: &[u8]) -> Answered<'a> {
     match head.method {
         Method::Get | Method::Head => {}
         Method::Other(ref m) if m == "OPTIONS" => {
-            return Answered::Now(Response::new(204).with("Allow", ALLOW));
+            return now(files, Response::new(204).with("Allow", ALLOW));
         }
         Method::Other(ref m) if !NOT_ALLOWED.contains(&m.as_str()) => {
-            return Answered::Now(Response::new(501));
+            return now(files, Response::new(501));
         }
-        _ => return Answered::Now(Response::new(405).with("Allow", ALLOW)),
+        _ => return now(files, Response::new(405).with("Allow", ALLOW)),
     }
     if !cache::applies(files, head) {
         return fresh(files, head, rest);
     }
     match cache::answer(files, rest) {
-        Some(response) => Answered::Now(response),
+        Some(response) => Answered::Now(response, None),
         None => kept(files, head, rest),
     }
 }
@@ -70,17 +72,17 @@ pub fn answer<'a>(files: &'a config::Files, head: &'a Head, rest: &[u8]) -> Answ
 /// An answer, or what takes its time.
 #[derive(Debug)]
 pub enum Answered<'a> {
-    /// This.
-    Now(Response),
+    /// This; and why it is refused, where the log is to say it.
+    Now(Response, Option<&'static str>),
     /// The list of a folder.
     List(List<'a>),
 }
 
 impl Answered<'_> {
-    /// The answer.
-    pub async fn response(self) -> Response {
+    /// The answer, and why it is a refusal.
+    pub async fn response(self) -> (Response, Option<&'static str>) {
         match self {
-            Self::Now(response) => response,
+            Self::Now(response, cause) => (response, cause),
             Self::List(list) => {
                 let files = list.files;
                 finished(files, Box::pin(list.page()).await)
@@ -101,7 +103,7 @@ fn kept<'a>(files: &'a config::Files, head: &'a Head, rest: &[u8]) -> Answered<'
         false => None,
     };
     let answered = fresh(files, head, rest);
-    if let (Some(before), Answered::Now(response)) = (before, &answered) {
+    if let (Some(before), Answered::Now(response, _)) = (before, &answered) {
         cache::keep(files, rest, path, before, response);
     }
     answered
@@ -129,20 +131,47 @@ pub fn hand_over(
 fn fresh<'a>(files: &'a config::Files, head: &'a Head, rest: &[u8]) -> Answered<'a> {
     match found(files, head, rest) {
         Ok(Answered::List(list)) => Answered::List(list),
-        Ok(Answered::Now(response)) => Answered::Now(finished(files, Ok(response))),
-        Err(refused) => Answered::Now(finished(files, Err(refused))),
+        Ok(Answered::Now(response, _)) => now(files, response),
+        Err(refused) => Answered::Now(refused.response(), refused.cause()),
     }
 }
 
-/// A response with what the configuration adds.
-fn finished(files: &config::Files, found: Result<Response, Refused>) -> Response {
+fn now<'a>(files: &config::Files, response: Response) -> Answered<'a> {
+    let (response, cause) = finished(files, Ok(response));
+    Answered::Now(response, cause)
+}
+
+/// A response with what the configuration adds. Errors get it with their page: [`add_to_error`].
+fn finished(
+    files: &config::Files,
+    found: Result<Response, Refused>,
+) -> (Response, Option<&'static str>) {
+    let cause = found.as_ref().err().and_then(|refused| refused.cause());
     let mut response = found.unwrap_or_else(Refused::response);
     if response.status < 400 {
         for (name, value) in &files.headers {
             response.fields.push(name, value);
         }
     }
-    response
+    (response, cause)
+}
+
+/// Adds what the configuration adds to an error that has its page. What that says itself stays: a lifetime meant for
+/// files must not keep an error alive.
+pub(crate) fn add_to_error(files: &config::Files, response: &mut Response) {
+    if response.status < 400 {
+        return;
+    }
+    for (name, value) in &files.headers {
+        if !response.fields.has(name) {
+            response.fields.push(name, value);
+        }
+    }
+}
+
+/// The redirect to a folder with its slash, in answer to a request for the route itself.
+pub(crate) fn slash_missing(files: &config::Files, head: &Head) -> Response {
+    finished(files, Ok(to_slash(head))).0
 }
 
 fn found<'a>(
@@ -157,9 +186,9 @@ fn found<'a>(
         return folder(files, head, rest);
     }
     match open::open(&files.fd, rest)? {
-        Found::File(_) if files.is_source(rest) => Err(Refused::Forbidden),
+        Found::File(_) if files.is_source(rest) => Err(Refused::Forbidden(SOURCE)),
         Found::File(file) => whole(files, head, rest, file),
-        Found::Folder(_) => Ok(Answered::Now(to_slash(head))),
+        Found::Folder(_) => Ok(Answered::Now(to_slash(head), None)),
     }
 }
 
@@ -180,7 +209,7 @@ fn folder<'a>(
         path.truncate(base);
         path.extend_from_slice(name.as_bytes());
         match open::open(&files.fd, &path) {
-            Ok(Found::File(_)) if files.is_source(&path) => return Err(Refused::Forbidden),
+            Ok(Found::File(_)) if files.is_source(&path) => return Err(Refused::Forbidden(SOURCE)),
             Ok(Found::File(file)) => return whole(files, head, &path, file),
             Ok(Found::Folder(_)) | Err(Refused::NotFound) => {}
             Err(refused) => return Err(refused),
@@ -194,7 +223,7 @@ fn folder<'a>(
             path,
             fd,
         })),
-        Found::Folder(_) => Err(Refused::Forbidden),
+        Found::Folder(_) => Err(Refused::Forbidden(NO_INDEX)),
         Found::File(_) => Err(Refused::NotFound),
     }
 }
@@ -205,7 +234,8 @@ fn whole<'a>(
     path: &[u8],
     file: open::File,
 ) -> Result<Answered<'a>, Refused> {
-    send::file(files, head, path, file, None, SystemTime::now()).map(Answered::Now)
+    let response = send::file(files, head, path, file, None, SystemTime::now())?;
+    Ok(Answered::Now(response, None))
 }
 
 /// The same target with a slash at its end, as it came but for dot segments.

@@ -29,14 +29,14 @@ pub(super) struct File {
     pub(super) stat: Stat,
 }
 
-/// Why there is nothing to send. No answer says more than its status.
+/// Why there is nothing to send. No answer to others says more than its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     /// Not there; or there, but not as far as the web is concerned: a way out of the folder, a
     /// dotfile, a FIFO, a socket, a device.
     NotFound,
-    /// The system does not let the server's user read it.
-    Forbidden,
+    /// It is not for the web, or the system does not let the server's user read it: why, for the log.
+    Forbidden(&'static str),
     /// No descriptor or no memory is left.
     Busy,
     /// The disk or the kernel failed.
@@ -44,20 +44,32 @@ pub(super) enum Refused {
 }
 
 impl Refused {
+    /// Why, where the log is to say it.
+    pub(super) fn cause(self) -> Option<&'static str> {
+        match self {
+            Self::Forbidden(why) => Some(why),
+            Self::NotFound | Self::Busy | Self::Failed => None,
+        }
+    }
+
     pub(super) fn response(self) -> Response {
         match self {
             Self::NotFound => Response::new(404),
-            Self::Forbidden => Response::new(403),
+            Self::Forbidden(_) => Response::new(403),
             Self::Busy => Response::new(503).with("Retry-After", "1"),
             Self::Failed => Response::new(500),
         }
     }
 }
 
+/// What the system says to a server's user without rights.
+pub(super) const UNREADABLE: &str =
+    "the server's user may not read it: chmod a+r the file, a+rx the folders";
+
 impl From<Errno> for Refused {
     fn from(errno: Errno) -> Self {
         match errno {
-            Errno::ACCESS | Errno::PERM => Self::Forbidden,
+            Errno::ACCESS | Errno::PERM => Self::Forbidden(UNREADABLE),
             Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Self::Busy,
             // XDEV: beneath no more. LOOP: too many links, or a magic one. NXIO, NODEV: a socket or
             // a device. INVAL: no file system could hold that name.
@@ -90,9 +102,9 @@ pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Found, Refused> {
         // A folder that may be entered but not read still has a slash to be sent to.
         Err(Errno::ACCESS) => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = beneath(&root, path, flags).map_err(|_| Refused::Forbidden)?;
+            let folder = beneath(&root, path, flags).map_err(|_| Refused::Forbidden(UNREADABLE))?;
             return if path.ends_with(b"/") || path.is_empty() {
-                Err(Refused::Forbidden)
+                Err(Refused::Forbidden(UNREADABLE))
             } else {
                 Ok(Found::Folder(folder))
             };

@@ -97,7 +97,9 @@ impl Site {
 }
 
 fn answer(files: &config::Files, head: &Head, rest: &[u8]) -> Response {
-    runtime().block_on(super::answer(files, head, rest).response())
+    runtime()
+        .block_on(super::answer(files, head, rest).response())
+        .0
 }
 
 fn runtime() -> tokio::runtime::Runtime {

@@ -17,6 +17,7 @@ list![
     run_to_completion,
     run_to_completion_is_no_excuse_for_the_total_clock,
     a_failed_program_shows_its_cause_to_its_author,
+    a_failure_behind_the_head_is_not_lost,
     every_client_gets_its_own_response,
 ];
 
@@ -176,6 +177,37 @@ fn a_failed_program_shows_its_cause_to_its_author() {
     let server = Site::new().top("dev_errors = false").start();
     let text = server.get(query).text();
     assert!(!text.contains("exited") && !text.contains("why"), "{text}");
+}
+
+/// An exception behind the head leaves a blank page, and its status in the log.
+fn a_failure_behind_the_head_is_not_lost() {
+    let query = "/cgi-bin/t?head&err=%3Cwhy%3E%0A&exit=3";
+    let server = Site::new().top("dev_errors = true").start();
+    let reply = server.get(query);
+    assert_eq!(reply.status, 502);
+    for words in ["no document, and ended with status 3", "&lt;why&gt;"] {
+        assert!(reply.text().contains(words), "{words} in {}", reply.text());
+    }
+    server.says("no document, and ended with status 3");
+    // What was printed is shown, and what is empty on purpose stays so.
+    for (steps, status) in [
+        ("head&out=page&exit=3", 200),
+        ("head", 200),
+        ("out=Status:%20204%0A%0A&exit=3", 204),
+    ] {
+        assert_eq!(
+            server.get(&format!("/cgi-bin/t?{steps}")).status,
+            status,
+            "{steps}"
+        );
+    }
+    let head = server.ask("HEAD /cgi-bin/t?head&exit=3 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(head.status, 200);
+    // Everybody else gets what the program has printed.
+    let server = Site::new().top("dev_errors = false").start();
+    let reply = server.get(query);
+    assert_eq!((reply.status, reply.text().as_str()), (200, ""));
+    server.says("] /cgi-bin/t: it ended with status 3, behind its response");
 }
 
 /// With a nonce in each request, and clients that leave in the middle: nobody gets what was meant

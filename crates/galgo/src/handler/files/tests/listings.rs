@@ -158,7 +158,7 @@ fn a_long_listing_holds_nobody_up() {
         tokio::select! {
             never = others => never,
             (a, b) = async { tokio::join!(list(), list()) } => {
-                assert_eq!((a.status, b.status), (200, 200));
+                assert_eq!((a.0.status, b.0.status), (200, 200));
             }
         }
         let read = turns.get();
@@ -174,7 +174,7 @@ fn a_long_listing_holds_nobody_up() {
         site.put("0new", "");
         let fresh = list().await;
         assert!(
-            String::from_utf8(bytes(&fresh.body))
+            String::from_utf8(bytes(&fresh.0.body))
                 .unwrap()
                 .contains("0new")
         );
