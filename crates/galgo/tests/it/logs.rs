@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path, time::Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    process::{Pid, Signal, kill_process},
+};
 use serde_json::Value;
 
 use crate::harness::{Server, Site, eventually, list};
@@ -17,6 +20,7 @@ list![
     both_are_opened_again,
     a_full_disk_is_counted_and_said,
     an_access_log_that_is_off,
+    a_fifo_that_nobody_reads,
 ];
 
 fn line(server: &Server, target: &str) -> Value {
@@ -402,4 +406,38 @@ fn a_developer_is_told_why_a_request_was_refused() {
             );
         }
     }
+}
+
+/// It neither stops a server that is told to write there, nor is it where lines go for ever.
+fn a_fifo_that_nobody_reads() {
+    let server = Site::new().start();
+    let fifo = |name: &str| {
+        let path = server.path().join(name);
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    };
+    // Named by the configuration, and put in the place of the file.
+    fifo("pipe");
+    server.configure("\"access.log\"", "\"pipe\"");
+    assert!(server.reload());
+    let filler = "x".repeat(4000);
+    let mut client = server.connect();
+    // More than it holds.
+    for _ in 0..40 {
+        client.get(&format!("/health?{filler}"));
+        assert_eq!(client.reply().status, 200);
+    }
+    server.says("lines could not be written");
+    let log = server.path().join("access.log");
+    server.configure("\"pipe\"", "\"access.log\"");
+    fs::remove_file(&log).unwrap();
+    fifo("access.log");
+    assert!(server.reload());
+    fs::remove_file(&log).unwrap();
+    assert!(server.reload());
+    client.get("/last");
+    client.reply();
+    eventually("a line in the file", || {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        text.contains("\"/last\"").then_some(())
+    });
 }

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{CString, OsStr},
+    io,
     os::unix::ffi::OsStrExt,
 };
 
@@ -17,7 +18,7 @@ use super::{
 use crate::{
     admission::Permit,
     config::StartMode,
-    fault::Fault,
+    fault::{Fault, is_shortage},
     relay::{
         clock::Clocks,
         program::{Program, Started},
@@ -291,6 +292,13 @@ impl Run<'_, '_, '_> {
                 "a header field is longer than any variable of a program may be",
             ),
             (Stage::Clone, _) => Fault::Busy("the system could not create another process"),
+            // Of memory `execve` also has too little where the route's own limit is too low.
+            (stage, _)
+                if is_shortage(&e.source)
+                    && (stage != Stage::Exec || e.source.kind() != io::ErrorKind::OutOfMemory) =>
+            {
+                capacity(&e.source)
+            }
             (_, Some(interpreter)) => {
                 let path = &self.request.site.config.path;
                 let words = inspect::diagnose(interpreter, path, e);
@@ -316,6 +324,6 @@ impl Sink for Env {
     }
 }
 
-fn capacity(_e: &std::io::Error) -> Fault {
+fn capacity(_e: &io::Error) -> Fault {
     Fault::Busy("no descriptors are left for another program")
 }
