@@ -375,7 +375,7 @@ fn an_address_has_half_of_all_connections() {
 /// Many clients ask over the connections of a trusted proxy.
 fn a_trusted_proxy_has_as_many_connections_as_it_likes() {
     let site = Site::new().top(
-        "max_connections = 40\nmax_connections_per_client = 2\ntrusted_proxies = [\"127.0.0.1\"]",
+        "workers = 1\nmax_connections = 40\nmax_connections_per_client = 2\ntrusted_proxies = [\"127.0.0.1\"]",
     );
     let server = site.start();
     let watch = server.watch();

@@ -189,8 +189,8 @@ mod own {
             .defaults("run_to_completion = true")
             .start();
         let mut client = server.connect();
-        client.begin_post("/cgi-bin/a.wasm", 10);
-        client.send("12345");
+        client.begin_post("/cgi-bin/a.wasm", 100_000);
+        client.send([b'x'; 70_000]);
         eventually("its first word", || {
             server.errors().contains("begun").then_some(())
         });
