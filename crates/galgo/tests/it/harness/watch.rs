@@ -103,6 +103,13 @@ impl<'s> Watch<'s> {
         self
     }
 
+    /// Asserts that health requests were answered all the time, and no more.
+    pub fn over(mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let probes = self.prober.take().unwrap().join();
+        assert!(probes.expect("health") > 0);
+    }
+
     /// Asserts the eight points; the access log has one line for each of `outcomes`, in any order.
     /// Returns those lines.
     pub fn after(mut self, outcomes: &[&str]) -> Vec<Value> {
