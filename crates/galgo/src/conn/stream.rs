@@ -37,9 +37,7 @@ impl Stream<'_, '_, '_> {
     pub(super) async fn run(mut self, head: Vec<u8>) -> (u64, Result<(), Fault>) {
         if self.framing != Framing::Bodiless && !self.output.discard {
             self.output.program.may_splice();
-            if !self.output.program.output_ended() {
-                self.output.program.may_spill(&self.request.site.spool);
-            }
+            self.output.program.may_spill(&self.request.site.spool);
         }
         let result = self.stream(head).await;
         (self.sent, result)

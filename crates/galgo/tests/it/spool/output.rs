@@ -196,7 +196,23 @@ fn a_slow_reader_holds_no_application() {
     watch.after(&["ok"; 4]);
 }
 
+/// What waits in memory is bounded in all: without a share of it a program keeps its place.
+fn without_memory_a_slow_reader_holds_its_place() {
+    let site = Site::new().top("max_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"300ms\"");
+    let server = site.top("spool_memory = \"255K\"").start();
+    let watch = server.watch();
+    let mut slow = slow_reader(&server);
+    slow.get(&format!("/cgi-bin/t?touch=runs&head&fill={LARGE}"));
+    server.wait_for("runs");
+    assert_eq!(server.get("/cgi-bin/t?head&out=there").status, 503);
+    let reply = slow.reply();
+    assert!(reply.body == pattern(0, LARGE) && reply.end == End::Whole);
+    drop(slow);
+    watch.after(&["ok", "busy"]);
+}
+
 list![
+    without_memory_a_slow_reader_holds_its_place,
     a_slow_reader_holds_no_application,
     a_slow_reader_holds_no_place,
     every_byte_comes_in_its_order,
