@@ -47,6 +47,9 @@ enum Failure {
     Changed(String),
 }
 
+/// Of a program that is not started again without a request.
+const UNPROVEN: &str = "did not stop before its first line, and may have run to its end";
+
 /// Longer than a tick of the clock that files are dated by.
 const SETTLED: Duration = Duration::from_millis(20);
 
@@ -188,8 +191,11 @@ async fn stop(
     let mut template = started.map_err(|e| Failure::NotNow(e.to_string()))?;
     drop((stdin, stdout, stderr));
     let loaded = tokio::time::timeout(setup.patience, stopped(worker, &mut template)).await;
+    let held = order.proven || template.holds();
     let loaded = match loaded {
         Ok(Ok(loaded)) => loaded,
+        // Nothing proves that the program did not run instead.
+        Ok(Err(_)) | Err(_) if !held => return Err(Failure::Unfit(UNPROVEN.into())),
         Ok(Err(e)) => return Err(Failure::Ended(ended(&e, &mut err))),
         Err(_late) => {
             let why = "it has not come to its first line within first_byte_timeout";

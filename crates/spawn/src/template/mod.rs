@@ -133,6 +133,12 @@ impl Template {
         Ok(Some(loaded))
     }
 
+    /// Whether it has told that it will stop before anything of the program itself runs. One that has ended and had not
+    /// may have run, without a request.
+    pub fn holds(&self) -> bool {
+        self.reports.holds()
+    }
+
     /// Asks for one child more. It is on its way: [`Spare::ready`] says when it is there.
     ///
     /// # Errors
