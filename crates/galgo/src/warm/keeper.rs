@@ -91,7 +91,8 @@ async fn load(
     };
     let kind = match kind(setup) {
         Ok(kind) => kind,
-        Err(Unfit(why)) => return program.unfit(order, &why, false),
+        Err(Unfit { why, passes: true }) => return program.failed(&format!("it {why}")),
+        Err(Unfit { why, .. }) => return program.unfit(order, &why, false),
     };
     let loaded = match stop(worker, warm, program, setup, kind, order).await {
         // What was written a moment before looks the same: the second try tells.
@@ -186,6 +187,8 @@ async fn stop(
         Ok(Ok(loaded)) => loaded,
         // Nothing proves that the program did not run instead.
         Ok(Err(_)) | Err(_) if !held => return Err(Failure::Unfit(UNPROVEN.into())),
+        // Not its end, but an error of ours while it was looked at.
+        Ok(Err(e)) if e.raw_os_error().is_some() => return Err(io(e)),
         Ok(Err(e)) => return Err(Failure::Ended(ended(&e, &mut err))),
         Err(_late) => {
             let why = "it has not come to its first line within first_byte_timeout";
@@ -277,7 +280,7 @@ fn unchanged(
 ) -> Result<(), Failure> {
     if let Some(watch) = &warm.watch {
         let unwatched =
-            |e: io::Error| Failure::Unfit(format!("cannot be watched for changes: {e}"));
+            |e: io::Error| Failure::NotNow(format!("it cannot be watched for changes: {e}"));
         watch.add(&loaded.files, program).map_err(unwatched)?;
     }
     match watch::newer(&loaded.files, &setup.file, since) {
