@@ -234,20 +234,19 @@ static void stop(const char *path) {
     galgo_holds();
     object *before = py.Bytes_FromStringAndSize(first.text, (ssize_t)first.length);
     object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yyO", galgo_modules(), path, before) : NULL;
-    if (!loaded) {
+    if (!loaded) { /* a shortage of descriptors or memory: it is tried again */
         py.Err_Print();
-        obstacle = "could not be prepared; its standard error says why";
-    } else {
-        object *why = py.Sequence_GetItem(loaded, 0);
-        if (why != py.None)
-            obstacle = py.Bytes_AsString(why);
-        code = py.Sequence_GetItem(loaded, 1);
-        char *names = py.Bytes_AsString(py.Sequence_GetItem(loaded, 2));
-        for (char *name = strtok(names, "\n"); name; name = strtok(NULL, "\n"))
-            note(name);
-        galgo_tell(GALGO_SEARCH, py.Bytes_AsString(py.Sequence_GetItem(loaded, 3)));
-        galgo_tell(GALGO_LEFT, py.Bytes_AsString(py.Sequence_GetItem(loaded, 4)));
+        _exit(127);
     }
+    object *why = py.Sequence_GetItem(loaded, 0);
+    if (why != py.None)
+        obstacle = py.Bytes_AsString(why);
+    code = py.Sequence_GetItem(loaded, 1);
+    char *names = py.Bytes_AsString(py.Sequence_GetItem(loaded, 2));
+    for (char *name = strtok(names, "\n"); name; name = strtok(NULL, "\n"))
+        note(name);
+    galgo_tell(GALGO_SEARCH, py.Bytes_AsString(py.Sequence_GetItem(loaded, 3)));
+    galgo_tell(GALGO_LEFT, py.Bytes_AsString(py.Sequence_GetItem(loaded, 4)));
     note(path);
     recording = 0;
     py.OS_BeforeFork();

@@ -206,7 +206,7 @@ fn a_static_program_is_no_template() {
         &["-static"],
     );
     let why = galgo_spawn::inspect::kind(&program).unwrap_err();
-    assert!(why.0.contains("statically"), "{why:?}");
+    assert!(why.why.contains("statically"), "{why:?}");
 }
 
 /// What a handler of the program's own prints at its end is still printed, in the usual order, also

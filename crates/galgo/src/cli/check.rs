@@ -232,7 +232,7 @@ fn warmth(cgi: &Cgi, seen: &Seen) -> String {
     match kind {
         Ok(kind) if kind.parks() => "starts warm; parked, if it cannot be forked".into(),
         Ok(_) => "starts warm".into(),
-        Err(Unfit(why)) => format!("starts cold, for it {why}"),
+        Err(Unfit { why, .. }) => format!("starts cold, for it {why}"),
     }
 }
 

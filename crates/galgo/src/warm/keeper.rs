@@ -152,7 +152,8 @@ async fn kind(setup: &Setup) -> Result<Kind, Failure> {
     });
     match tokio::time::timeout(setup.patience, looks).await {
         Ok(Ok(Ok(kind))) => Ok(kind),
-        Ok(Ok(Err(Unfit(why)))) => Err(Failure::Unfit(why)),
+        Ok(Ok(Err(Unfit { why, passes: true }))) => Err(Failure::NotNow(format!("it {why}"))),
+        Ok(Ok(Err(Unfit { why, .. }))) => Err(Failure::Unfit(why)),
         Ok(Err(e)) => Err(Failure::NotNow(e.to_string())),
         Err(_late) => Err(Failure::NotNow(
             "its file was not read within first_byte_timeout".into(),
@@ -196,6 +197,8 @@ async fn stop(
         Ok(Ok(loaded)) => loaded,
         // Nothing proves that the program did not run instead.
         Ok(Err(_)) | Err(_) if !held => return Err(Failure::Unfit(UNPROVEN.into())),
+        // Not its end, but an error of ours while it was looked at.
+        Ok(Err(e)) if e.raw_os_error().is_some() => return Err(io(e)),
         Ok(Err(e)) => return Err(Failure::Ended(ended(&e, &mut err))),
         Err(_late) => {
             let why = "it has not come to its first line within first_byte_timeout";
@@ -299,7 +302,7 @@ fn unchanged(
 ) -> Result<(), Failure> {
     if let Some(watch) = &warm.watch {
         let unwatched =
-            |e: io::Error| Failure::Unfit(format!("cannot be watched for changes: {e}"));
+            |e: io::Error| Failure::NotNow(format!("it cannot be watched for changes: {e}"));
         watch.add(&loaded.files, program).map_err(unwatched)?;
     }
     match watch::newer(&loaded.files, &setup.file, since) {

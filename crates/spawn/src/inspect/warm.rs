@@ -8,6 +8,7 @@ use crate::{
 use std::{
     ffi::OsStr,
     fs,
+    io::{self, ErrorKind},
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
 };
@@ -17,7 +18,6 @@ use std::{
 /// # Errors
 /// It cannot be; why, in words that go behind the program's name.
 pub fn kind(path: &Path) -> Result<Kind, Unfit> {
-    let unreadable = |e| unfit(format!("cannot be read: {e}"));
     // Such a program is not told who asks it to load something: ld.so(8), secure-execution mode.
     if fs::metadata(path).map_err(unreadable)?.mode() & 0o6000 != 0 {
         return Err(unfit("is set-user-ID or set-group-ID"));
@@ -67,10 +67,10 @@ fn stops(path: &Path, is_program: bool) -> Result<(), Unfit> {
         Ok(false) => Err(unfit(
             "does not enter its `main` by way of the C library, as programs do that Go links itself: it cannot be stopped there",
         )),
-        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+        Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
             Err(unfit("ends before what its header speaks of"))
         }
-        Err(e) => Err(unfit(format!("cannot be read: {e}"))),
+        Err(e) => Err(unreadable(e)),
     }
 }
 
@@ -78,9 +78,15 @@ fn stops(path: &Path, is_program: bool) -> Result<(), Unfit> {
 fn interpreter_fits(interpreter: &Path) -> Result<(), Unfit> {
     match head(interpreter) {
         Ok(head) if head.starts_with(elf::MAGIC) => {
-            let because =
-                |Unfit(why)| unfit(format!("is run by {}, which {why}", interpreter.display()));
+            let because = |Unfit { why, passes }| Unfit {
+                why: format!("is run by {}, which {why}", interpreter.display()),
+                passes,
+            };
             stops(interpreter, false).map_err(because)
+        }
+        // Cold it fails, too, or says more; and to be executed it need not be readable.
+        Err(e) if !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            Err(unreadable(e))
         }
         _ => Ok(()),
     }
@@ -137,7 +143,16 @@ fn base(path: &[u8]) -> &[u8] {
 }
 
 fn unfit(why: impl Into<String>) -> Unfit {
-    Unfit(why.into())
+    let (why, passes) = (why.into(), false);
+    Unfit { why, passes }
+}
+
+/// A shortage of descriptors, or a disk that fails: it says nothing of the program.
+fn unreadable(e: io::Error) -> Unfit {
+    Unfit {
+        why: format!("cannot be read: {e}"),
+        passes: true,
+    }
 }
 
 #[cfg(test)]

@@ -18,9 +18,14 @@ pub enum Kind {
     Node,
 }
 
-/// Why a program is always started cold, in words: "is linked statically: …".
+/// Why a program is started cold: it "is linked statically: …".
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unfit(pub String);
+pub struct Unfit {
+    /// In words.
+    pub why: String,
+    /// It could not be looked at this time; another time it may be fit.
+    pub passes: bool,
+}
 
 impl Kind {
     pub(super) const ALL: [Self; 5] = [Self::Elf, Self::Perl, Self::Python, Self::Ruby, Self::Node];

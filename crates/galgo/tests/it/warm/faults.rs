@@ -1,18 +1,25 @@
 //! Templates that die, hang, or whose children crash.
 
 use std::{
+    collections::BTreeSet,
+    fs,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use super::{C, PAUSE, becomes, c, has_templates, kill, loading, says, site, templates, waiting};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+
+use super::{
+    C, PAUSE, becomes, c, has_templates, kill, loading, perl, says, site, templates, waiting,
+};
 use crate::harness::{
-    Reply, eventually, list,
+    Reply, Site, eventually, list,
     watch::{parent, pids, waits_for_a_request},
 };
 
 list![
+    a_passing_shortage_of_descriptors,
     templates_killed_under_load,
     waiting_children_killed,
     a_template_that_hangs_while_it_is_loaded,
@@ -180,4 +187,40 @@ fn zombies_of_programs_are_reaped() {
         zombies().is_empty().then_some(())
     });
     assert_eq!(server.get("/cgi-bin/p").status, 200);
+}
+
+/// Wherever it is met while a template is loaded, the program is not cold for good.
+fn a_passing_shortage_of_descriptors() {
+    const PROGRAMS: usize = 32;
+    let add = |site: Site, n| site.file(&format!("cgi-bin/p{n}"), perl("", "''"), 0o755);
+    // The request is started cold meanwhile, which holds descriptors, too.
+    let site = site().top("max_templates = 200").without_waiting();
+    let server = (0..PROGRAMS).fold(site, add).start();
+    let pid = Pid::from_raw(server.pid() as i32);
+    let limit = |to: Option<u64>| {
+        let to = Rlimit {
+            current: to,
+            maximum: getrlimit(Resource::Nofile).maximum, // inherited
+        };
+        prlimit(pid, Resource::Nofile, to).map(|before| before.current)
+    };
+    for n in 0..PROGRAMS {
+        let mut client = server.connect();
+        client.get("/health");
+        assert_eq!(client.reply().status, 200);
+        let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+        let number = |e: fs::DirEntry| e.file_name().to_str()?.parse::<u64>().ok();
+        let open: BTreeSet<u64> = open.flatten().filter_map(number).collect();
+        // So many numbers are left.
+        let first = (0..).filter(|fd| !open.contains(fd)).nth(n / 2);
+        let before = limit(first).unwrap();
+        client.get(&format!("/cgi-bin/p{n}"));
+        client.reply();
+        limit(before).unwrap();
+    }
+    for n in 0..PROGRAMS {
+        becomes(&server, &format!("/cgi-bin/p{n}"), "warm");
+    }
+    let cold = says(&server, "/p", "started cold although");
+    assert_eq!(cold, 0, "{}", server.errors());
 }

@@ -145,7 +145,7 @@ impl Pair {
             Some(interpreter) => inspect::kind_by_interpreter(interpreter),
             None => inspect::kind(self.path()),
         };
-        kind.map_err(|Unfit(why)| Cold::Unfit(format!("it {why}")))?;
+        kind.map_err(|Unfit { why, .. }| Cold::Unfit(format!("it {why}")))?;
         let warm = &worker.server.warm;
         let longest = warm.patience(TRIAL);
         let load = self.exchange(worker, &self.warm, "GET", What::Load);
