@@ -24,6 +24,8 @@ pub(super) struct Process {
 enum State {
     Idle(Child),
     Watched(AsyncFd<Child>),
+    /// It was reaped, and has left others of its group behind.
+    Left(Child),
     Gone,
 }
 
@@ -56,7 +58,7 @@ impl Process {
             let gone = match &self.state {
                 State::Idle(child) => child.has_exited().unwrap_or(true),
                 State::Watched(fd) => fd.get_ref().has_exited().unwrap_or(true),
-                State::Gone => true,
+                State::Left(_) | State::Gone => true,
             };
             self.exited = gone.then_some(now);
         }
@@ -68,7 +70,7 @@ impl Process {
         match &self.state {
             State::Idle(child) => child.is_exiting(),
             State::Watched(fd) => fd.get_ref().is_exiting(),
-            State::Gone => false,
+            State::Left(_) | State::Gone => false,
         }
     }
 
@@ -89,16 +91,37 @@ impl Process {
         }
     }
 
-    /// Reaps the process where it has exited, and ends what is left of its group.
+    /// Reaps the process where it has exited. What is left of its group goes on until it is signalled, or this is dropped.
     pub(super) fn reap(&mut self) -> Option<Exit> {
         let exit = match &mut self.state {
-            State::Idle(child) => child.try_wait(),
-            State::Watched(fd) => fd.get_mut().try_wait(),
-            State::Gone => return None,
+            State::Idle(child) => child.try_wait_alone(),
+            State::Watched(fd) => fd.get_mut().try_wait_alone(),
+            State::Left(_) | State::Gone => return None,
         };
         let exit = exit.transpose()?;
-        self.state = State::Gone;
+        self.state = match std::mem::replace(&mut self.state, State::Gone) {
+            State::Idle(child) if child.left_others() => State::Left(child),
+            State::Watched(fd) if fd.get_ref().left_others() => State::Left(fd.into_inner()),
+            _ => State::Gone,
+        };
         exit.ok()
+    }
+
+    /// Whether it was reaped and has left others of its group behind.
+    pub(super) fn left_others(&self) -> bool {
+        matches!(self.state, State::Left(_))
+    }
+
+    /// The group of a process that was reaped, while those it has left behind are in it.
+    pub(super) fn group(&mut self) -> Option<i32> {
+        let State::Left(child) = &mut self.state else {
+            return None;
+        };
+        if child.group_remains() {
+            return Some(child.pid());
+        }
+        self.state = State::Gone;
+        None
     }
 
     pub(super) fn signal(&self, signal: i32) {
@@ -106,6 +129,7 @@ impl Process {
         let _ = match &self.state {
             State::Idle(child) => child.signal_group(signal),
             State::Watched(fd) => fd.get_ref().signal_group(signal),
+            State::Left(child) => child.signal_group(signal),
             State::Gone => Ok(()),
         };
     }
