@@ -1,11 +1,12 @@
 //! A running program, and how it ended.
 
 use crate::{claims, raw::syscall, reaper};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use std::{
     io,
     mem::{ManuallyDrop, MaybeUninit},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -53,6 +54,8 @@ pub struct Child {
     exit: Option<Exit>,
     gone: bool,
     leave: bool,
+    /// It was reaped, and others of its group were still there when that was last asked.
+    remains: bool,
     /// Of a start that nobody waited for.
     flight: Option<u64>,
 }
@@ -66,6 +69,7 @@ impl Child {
             exit: None,
             gone: false,
             leave: false,
+            remains: false,
             flight: None,
         }
     }
@@ -115,6 +119,31 @@ impl Child {
         Ok(self.exit)
     }
 
+    /// As [`try_wait`](Self::try_wait), but whoever is left of the group goes on: [`group_remains`](Self::group_remains) says
+    /// whether there is anybody, [`signal_group`](Self::signal_group) still reaches them, and dropping the [`Child`] ends
+    /// them. Before Linux 6.9, where a group cannot be named but by its number, they are ended.
+    pub fn try_wait_alone(&mut self) -> io::Result<Option<Exit>> {
+        if self.exit.is_some() || self.leave || !groups_by_pidfd() {
+            return self.try_wait();
+        }
+        if peek(self.pidfd.as_fd(), libc::WNOHANG)? {
+            self.reap()?;
+            self.remains = signal_group_of(self.pidfd.as_fd(), 0).is_ok();
+        }
+        Ok(self.exit)
+    }
+
+    /// Whether others of the group were there when the process was reaped by [`try_wait_alone`](Self::try_wait_alone).
+    pub fn left_others(&self) -> bool {
+        self.remains
+    }
+
+    /// Whether they still are.
+    pub fn group_remains(&mut self) -> bool {
+        self.remains = self.remains && signal_group_of(self.pidfd.as_fd(), 0).is_ok();
+        self.remains
+    }
+
     /// As [`try_wait`](Self::try_wait), but waits for the end.
     pub fn wait(&mut self) -> io::Result<Exit> {
         if let Some(exit) = self.exit {
@@ -127,6 +156,9 @@ impl Child {
     /// Sends a signal to every process of the group. An error ESRCH when the process was reaped
     /// already.
     pub fn signal_group(&self, signal: i32) -> io::Result<()> {
+        if self.remains {
+            return signal_group_of(self.pidfd.as_fd(), signal);
+        }
         if self.gone {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
@@ -157,6 +189,11 @@ impl Child {
         if !self.leave {
             let _ = self.signal_group(libc::SIGKILL);
         }
+        self.reap()
+    }
+
+    /// The process has exited: reaps it.
+    fn reap(&mut self) -> io::Result<Exit> {
         claims::release(self.pid);
         let (status, usage) = reap(self.pidfd.as_fd(), 0)?.ok_or(io::ErrorKind::WouldBlock)?;
         let exit = Exit::new(status, &usage);
@@ -175,7 +212,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if !self.gone && !self.leave {
+        if (!self.gone || self.remains) && !self.leave {
             // Ends stopped processes too.
             let _ = self.signal_group(libc::SIGKILL);
         }
@@ -275,27 +312,53 @@ fn signal_process(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     }
 }
 
-/// Signals the process group that `pidfd` leads.
-fn signal_group(pidfd: BorrowedFd<'_>, pid: i32, signal: i32) -> io::Result<()> {
+/// Whether the kernel signals the group of a pidfd's process (Linux 6.9).
+fn groups_by_pidfd() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let own = pidfd_open(getpid(), PidfdFlags::empty());
+        let asked = own.map(|own| signal_group_of(own.as_fd(), 0));
+        // ESRCH: this process leads no group.
+        let errno = |e: io::Error| e.raw_os_error();
+        asked.is_ok_and(|done| matches!(done.map_err(errno), Ok(()) | Err(Some(libc::ESRCH))))
+    })
+}
+
+/// Signals the process group that `pidfd` leads, or led: the kernel finds it by what the descriptor holds on to, and by no
+/// number that could be another's by now.
+fn signal_group_of(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     /// PIDFD_SIGNAL_PROCESS_GROUP: Linux 6.9.
     const PROCESS_GROUP: usize = 1 << 2;
-    static BY_NUMBER: AtomicBool = AtomicBool::new(false);
+    let (fd, signal) = (pidfd.as_raw_fd() as usize, signal as usize);
+    let args = [fd, signal, 0, PROCESS_GROUP, 0, 0];
+    // SAFETY: numbers only; a null siginfo stands for the usual one.
+    match -unsafe { syscall(libc::SYS_pidfd_send_signal, args) } as i32 {
+        0 => Ok(()),
+        e => Err(io::Error::from_raw_os_error(e)),
+    }
+}
 
-    if !BY_NUMBER.load(Ordering::Relaxed) {
-        let args = [
-            pidfd.as_raw_fd() as usize,
-            signal as usize,
-            0,
-            PROCESS_GROUP,
-            0,
-            0,
-        ];
-        // SAFETY: numbers only; a null siginfo stands for the usual one.
-        match -unsafe { syscall(libc::SYS_pidfd_send_signal, args) } as i32 {
-            0 => return Ok(()),
-            libc::EINVAL if (1..=64).contains(&signal) => BY_NUMBER.store(true, Ordering::Relaxed),
-            e => return Err(io::Error::from_raw_os_error(e)),
-        }
+/// The processes of a group that have not ended: their ids, and their names as they call themselves. For logs.
+pub fn group_members(group: i32) -> Vec<(i32, Vec<u8>)> {
+    let listing = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = listing.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let member = |pid: i32| {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        // The name, in parentheses, may hold anything.
+        let from = stat.iter().position(|&b| b == b'(')?;
+        let to = stat.iter().rposition(|&b| b == b')')?;
+        let mut fields = stat.get(to + 2..)?.split(|&b| b == b' ');
+        let ended = matches!(fields.next()?, b"Z" | b"X");
+        let of = std::str::from_utf8(fields.nth(1)?).ok()?.parse();
+        (of == Ok(group) && !ended).then(|| (pid, stat[from + 1..to].to_vec()))
+    };
+    pids.filter_map(member).collect()
+}
+
+/// Signals the process group that `pidfd` leads.
+fn signal_group(pidfd: BorrowedFd<'_>, pid: i32, signal: i32) -> io::Result<()> {
+    if groups_by_pidfd() {
+        return signal_group_of(pidfd, signal);
     }
     // The number is still ours: the caller has not reaped the leader, and running or zombie it
     // holds the id.

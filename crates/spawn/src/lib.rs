@@ -19,7 +19,7 @@ mod reaper;
 pub mod template;
 pub mod words;
 
-pub use child::{Child, Exit, Status};
+pub use child::{Child, Exit, Status, group_members};
 pub use direct::{Direct, Failed, Outcome};
 pub use domain::keeps_apart;
 pub use env::{EnvBlock, STRING_MAX, TooLong};

@@ -73,6 +73,11 @@ impl Errors {
         pool::give(std::mem::take(buf));
     }
 
+    /// Names the program in the log.
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
     /// The program is over: logs what it said last.
     pub(super) fn finish(&mut self) {
         self.drain_ready();

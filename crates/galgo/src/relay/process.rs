@@ -28,6 +28,8 @@ enum State {
     Idle(Child),
     /// The number of its descriptor, before it: the event loop must forget it before that is closed.
     Watched(AsyncFd<RawFd>, Child),
+    /// It was reaped, and has left others of its group behind.
+    Left(Child),
     Gone,
 }
 
@@ -60,7 +62,7 @@ impl Process {
             let gone = match &self.state {
                 State::Idle(child) => child.has_exited().unwrap_or(true),
                 State::Watched(_, child) => child.has_exited().unwrap_or(true),
-                State::Gone => true,
+                State::Left(_) | State::Gone => true,
             };
             self.exited = gone.then_some(now);
         }
@@ -72,7 +74,7 @@ impl Process {
         match &self.state {
             State::Idle(child) => child.is_exiting(),
             State::Watched(_, child) => child.is_exiting(),
-            State::Gone => false,
+            State::Left(_) | State::Gone => false,
         }
     }
 
@@ -94,20 +96,42 @@ impl Process {
                     tick::next().await;
                 }
             }
-            State::Gone => {}
+            State::Left(_) | State::Gone => {}
         }
     }
 
-    /// Reaps the process where it has exited, and ends what is left of its group.
+    /// Reaps the process where it has exited. What is left of its group goes on until it is signalled, or this is dropped.
     pub(super) fn reap(&mut self) -> Option<Exit> {
         let exit = match &mut self.state {
-            State::Idle(child) => child.try_wait(),
-            State::Watched(_, child) => child.try_wait(),
-            State::Gone => return None,
+            State::Idle(child) => child.try_wait_alone(),
+            State::Watched(_, child) => child.try_wait_alone(),
+            State::Left(_) | State::Gone => return None,
         };
         let exit = exit.transpose()?;
-        self.state = State::Gone;
+        self.state = match std::mem::replace(&mut self.state, State::Gone) {
+            State::Idle(child) | State::Watched(_, child) if child.left_others() => {
+                State::Left(child)
+            }
+            _ => State::Gone,
+        };
         exit.ok()
+    }
+
+    /// Whether it was reaped and has left others of its group behind.
+    pub(super) fn left_others(&self) -> bool {
+        matches!(self.state, State::Left(_))
+    }
+
+    /// The group of a process that was reaped, while those it has left behind are in it.
+    pub(super) fn group(&mut self) -> Option<i32> {
+        let State::Left(child) = &mut self.state else {
+            return None;
+        };
+        if child.group_remains() {
+            return Some(child.pid());
+        }
+        self.state = State::Gone;
+        None
     }
 
     pub(super) fn signal(&self, signal: i32) {
@@ -115,6 +139,7 @@ impl Process {
         let _ = match &self.state {
             State::Idle(child) => child.signal_group(signal),
             State::Watched(_, child) => child.signal_group(signal),
+            State::Left(child) => child.signal_group(signal),
             State::Gone => Ok(()),
         };
     }

@@ -5,7 +5,8 @@ mod waiting;
 
 use std::{io, time::Duration};
 
-use galgo_spawn::{Child, Exit};
+use galgo_spawn::{Child, Exit, group_members, words::escape};
+use tokio::time::Instant;
 
 use super::{
     clock::Clocks,
@@ -19,11 +20,13 @@ use crate::{
     admission::Permit,
     conn::input::{Input, RequestBody},
     fault::{Fault, SHORT},
-    log::Source,
+    log::{Level, Source},
+    off_loop::off_loop,
     pace::GIVES_WAY,
     pool,
     sock::{Came, Sock, is_short},
     spool::Stored,
+    tick,
     warm::Born,
 };
 
@@ -241,16 +244,14 @@ impl Program {
     pub fn finish(mut self, done: impl FnOnce(Option<Exit>) + 'static) {
         self.stdin = None;
         self.stdout = None;
-        if let Some(exit) = self.reap() {
+        if let Some(exit) = self.reap()
+            && !self.process.left_others()
+        {
             self.errors.finish();
             return done(Some(exit));
         }
-        tokio::task::spawn_local(async move {
-            let patience = self.clocks.patience(self.run_to_completion, LINGER);
-            let exit = self.wait_or_end(patience).await;
-            self.errors.finish();
-            done(exit);
-        });
+        let patience = self.clocks.patience(self.run_to_completion, LINGER);
+        tokio::task::spawn_local(self.end(patience, done));
     }
 
     /// The request has failed or the client is gone: ends the process group, TERM first, in the
@@ -264,10 +265,62 @@ impl Program {
             }
             self.stdout = None;
             let patience = self.clocks.patience(finish, Duration::ZERO);
-            let exit = self.wait_or_end(patience).await;
-            self.errors.finish();
-            done(exit);
+            self.end(patience, done).await;
         });
+    }
+
+    /// Waits for the process and for whoever it leaves behind in its group, and ends both where they do not end by themselves.
+    async fn end(mut self, patience: Duration, done: impl FnOnce(Option<Exit>)) {
+        let until = Instant::now() + patience;
+        let exit = self.wait_or_end(patience).await;
+        if !self.process.left_others() {
+            self.errors.finish();
+            return done(exit);
+        }
+        done(exit);
+        self.end_group(until).await;
+        self.errors.finish();
+    }
+
+    /// TERM for those that the process has left behind, unless they have had it with the process, and KILL after the grace.
+    async fn end_group(&mut self, until: Instant) {
+        if !self.signalled && self.group_left_by(until).await {
+            return;
+        }
+        let Some(group) = self.process.group() else {
+            return;
+        };
+        // Every process of the machine is looked at.
+        let members = off_loop("members", move || group_members(group)).await;
+        let names = members.map(names).unwrap_or_default();
+        if !self.signalled {
+            self.process.signal(TERM);
+        }
+        let mut how = "TERM";
+        if !self.group_left_by(Instant::now() + self.kill_grace).await {
+            self.process.signal(KILL);
+            how = "KILL, for TERM did not end it within kill_grace";
+        }
+        // Only processes that had ended already: their parent has not asked for them yet.
+        if !names.is_empty() {
+            let words = format!("what it had left running was ended: {names} ({how})");
+            self.errors.source().write(Level::Info, &words);
+        }
+    }
+
+    /// Whether all those that the process has left behind are gone by then.
+    async fn group_left_by(&mut self, until: Instant) -> bool {
+        while self.process.group().is_some() {
+            if Instant::now() >= until {
+                return false;
+            }
+            tokio::select! {
+                never = self.errors.drain() => match never {},
+                () = tick::next() => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+        true
     }
 
     /// The program's response is no response. Gives it a moment to exit and to say why on standard
@@ -387,6 +440,18 @@ pub(crate) fn way() -> Way {
         Ok("spliced") => Way::Spliced,
         _ => Way::Cheapest,
     })
+}
+
+/// Processes for the log: some of their names and ids.
+fn names(members: Vec<(i32, Vec<u8>)>) -> String {
+    const NAMED: usize = 5;
+    let more = members.len().saturating_sub(NAMED);
+    let one = |(pid, name): &(i32, Vec<u8>)| format!("{} {pid}", escape(name));
+    let mut names: Vec<String> = members.iter().take(NAMED).map(one).collect();
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    names.join(", ")
 }
 
 async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<Came> {

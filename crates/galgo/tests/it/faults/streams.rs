@@ -208,6 +208,59 @@ fn a_background_child_keeps_stdout_open() {
     watch.after(&["ok"]);
 }
 
+/// Closes its three streams, and writes a line into a file each 50 ms.
+const BACKGROUND: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\nstarted'\n\
+    (exec <&- >&- 2>&-; trap 'echo TERM >>../marks/told; exit' TERM; n=0; echo begun >../marks/begun\n\
+    while [ $n -lt 40 ]; do sleep 0.05; n=$((n+1)); echo $n >>../marks/lines; done; echo done >>../marks/end) &\n\
+    while ! [ -e ../marks/begun ]; do sleep 0.01; done\n";
+
+/// It lives for two seconds behind the response, is told to end, and the log says so.
+fn a_background_child_that_has_closed_its_streams_is_told_to_end() {
+    let hangs = BACKGROUND.replace("-lt 40", "-lt 100000");
+    let server = Site::new().file("cgi-bin/b", hangs, 0o755).start();
+    let watch = server.watch();
+    assert_eq!(server.get("/cgi-bin/b").text(), "started");
+    server.wait_for("told");
+    server.says("what it had left running was ended: b ");
+    server.says("(TERM)");
+    let text = std::fs::read_to_string(server.mark("lines")).unwrap();
+    assert!(text.lines().count() > 0, "{text}");
+    watch.after(&["ok"]);
+}
+
+/// One that does not heed it is ended all the same.
+fn a_background_child_that_does_not_hear_is_ended() {
+    let site = Site::new().defaults("kill_grace = \"100ms\"");
+    let deaf = BACKGROUND
+        .replace("-lt 40", "-lt 100000")
+        .replace("exit' TERM", "' TERM");
+    let server = site.file("cgi-bin/b", deaf, 0o755).start();
+    let watch = server.watch();
+    assert_eq!(server.get("/cgi-bin/b").text(), "started");
+    server.wait_for("told");
+    server.says("(KILL, for TERM did not end it within kill_grace)");
+    watch.after(&["ok"]);
+}
+
+/// It finishes, within the clocks.
+fn a_background_child_runs_to_its_completion() {
+    let site = Site::new().defaults("run_to_completion = true");
+    let server = site.file("cgi-bin/b", BACKGROUND, 0o755).start();
+    let watch = server.watch();
+    assert_eq!(server.get("/cgi-bin/b").text(), "started");
+    server.wait_for("end");
+    let text = std::fs::read_to_string(server.mark("lines")).unwrap();
+    assert_eq!(text.lines().count(), 40);
+    assert!(!server.mark("told").exists());
+    watch.after(&["ok"]);
+    assert!(!server.errors().contains("left running"));
+    let late = Site::new().defaults("run_to_completion = true\ntotal_timeout = \"3s\"");
+    let hangs = BACKGROUND.replace("-lt 40", "-lt 100000");
+    let server = late.file("cgi-bin/b", hangs, 0o755).start();
+    assert_eq!(server.get("/cgi-bin/b").text(), "started");
+    server.wait_for("told");
+}
+
 fn a_background_child_prints_for_ever() {
     let server = Site::new().start();
     let watch = server.watch().memory(FLAT);
@@ -337,6 +390,9 @@ list![
     stdout_closed_but_the_process_lives,
     stdout_closed_but_the_process_lives_and_is_deaf,
     a_background_child_keeps_stdout_open,
+    a_background_child_that_has_closed_its_streams_is_told_to_end,
+    a_background_child_that_does_not_hear_is_ended,
+    a_background_child_runs_to_its_completion,
     a_background_child_prints_for_ever,
     a_background_child_writes_to_stderr_for_ever,
     head_of_a_program_that_prints_for_ever,
