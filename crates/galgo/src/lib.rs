@@ -4,6 +4,7 @@
 
 pub mod admission;
 pub mod balance;
+pub mod beneath;
 pub mod body;
 pub mod buf;
 pub mod cli;

@@ -3,6 +3,7 @@
 //! The decision is made on the file that openat2(2) found below the route's folder, never on the path
 //! as a string: no link, dot segment or race leads out of the folder.
 
+mod links;
 mod program;
 
 use std::sync::Arc;

@@ -202,7 +202,8 @@ fn locate(
         }
         CgiRoot::Folder { path: folder, fd } => {
             let below = path.get(base + 1..).ok_or(Refusal::NotFound)?;
-            let (length, stat) = walk(fd.as_fd(), below, folder)?;
+            let (length, stat) = walk(fd.as_fd(), below)
+                .map_err(|unfit| unfit.refusal(folder, below, route_path))?;
             let mut file = folder.as_os_str().as_bytes().to_owned();
             file.push(b'/');
             file.extend_from_slice(&below[..length]);
@@ -261,11 +262,17 @@ pub fn named<'c, 'p>(
         .filter_map(owns)
         // Of equal folders the route that is tried first.
         .reduce(|a, b| if b.0 > a.0 { b } else { a })?;
-    Some((route, inside(cgi, below, named).map(|found| (cgi, found))))
+    let found = inside(cgi, &route.path, below, named);
+    Some((route, found.map(|found| (cgi, found))))
 }
 
 /// The program at `below` in its folder. What goes on behind it is PATH_INFO, and must be so in SCRIPT_NAME too.
-fn inside<'p>(cgi: &Cgi, below: &[u8], named: &'p Named) -> Result<Found<'p>, Refusal> {
+fn inside<'p>(
+    cgi: &Cgi,
+    route_path: &str,
+    below: &[u8],
+    named: &'p Named,
+) -> Result<Found<'p>, Refusal> {
     let (file, stat, rest) = match &cgi.root {
         CgiRoot::Program { path } => {
             let (_, stat) = open(
@@ -277,7 +284,8 @@ fn inside<'p>(cgi: &Cgi, below: &[u8], named: &'p Named) -> Result<Found<'p>, Re
             (path.as_os_str().as_bytes().to_owned(), stat, below)
         }
         CgiRoot::Folder { path, fd } => {
-            let (length, stat) = walk(fd.as_fd(), below, path)?;
+            let (length, stat) =
+                walk(fd.as_fd(), below).map_err(|unfit| unfit.refusal(path, below, route_path))?;
             let (own, rest) = below.split_at(length);
             let file = [path.as_os_str().as_bytes(), b"/", own].concat();
             (file, stat, rest)
@@ -303,37 +311,54 @@ fn inside<'p>(cgi: &Cgi, below: &[u8], named: &'p Named) -> Result<Found<'p>, Re
 /// The whole is tried first, for most requests carry no PATH_INFO: one openat2 and one fstat. Where a
 /// file stands in the way, it is the program: the walk from the front meets it after at most as many
 /// steps as there are real folders.
-fn walk(folder: BorrowedFd<'_>, below: &[u8], named: &Path) -> Result<(usize, Stat), Refusal> {
+fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), Unfit> {
     let whole = plausible(below);
+    let nothing = Unfit(Errno::NOENT, whole);
     if whole == 0 {
-        return Err(Refusal::NotFound);
+        return Err(nothing);
     }
-    let refuse = |errno, length: usize| {
-        refusal(
-            errno,
-            &named.join(String::from_utf8_lossy(&below[..length]).as_ref()),
-        )
-    };
-    match open(
-        folder,
-        &below[..whole],
-        ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
-    ) {
-        Ok((_, stat)) if is_folder(&stat) => return Err(Refusal::NotFound),
-        Ok((_, stat)) => return Ok((whole, stat)),
+    match beneath(folder, &below[..whole]) {
+        Ok(stat) if is_folder(&stat) => return Err(nothing),
+        Ok(stat) => return Ok((whole, stat)),
         // The path behind the program may be longer than any file's.
         Err(Errno::NOTDIR | Errno::NAMETOOLONG) => {}
-        Err(errno) => return Err(refuse(errno, whole)),
+        Err(errno) => return Err(Unfit(errno, whole)),
     }
     let slashes = (0..whole).filter(|&at| below[at] == b'/');
     for length in slashes {
-        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let (_, stat) = open(folder, &below[..length], inside).map_err(|e| refuse(e, length))?;
+        let stat = beneath(folder, &below[..length]).map_err(|errno| Unfit(errno, length))?;
         if !is_folder(&stat) {
             return Ok((length, stat));
         }
     }
-    Err(Refusal::NotFound)
+    Err(nothing)
+}
+
+/// What is beneath the folder; opened without the right to read: what runs the program needs none.
+fn beneath(folder: BorrowedFd<'_>, path: &[u8]) -> Result<Stat, Errno> {
+    fstat(crate::beneath::open(
+        folder,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+    )?)
+}
+
+/// Why nothing beneath a folder is a program, and how much of the path is meant.
+struct Unfit(Errno, usize);
+
+impl Unfit {
+    fn refusal(self, folder: &Path, below: &[u8], route_path: &str) -> Refusal {
+        let Self(errno, length) = self;
+        let below = OsStr::from_bytes(&below[..length]);
+        let file = folder.join(below);
+        match errno {
+            Errno::XDEV => Refusal::Forbidden(super::links::leads_out(
+                &file,
+                &Path::new(route_path).join(below),
+            )),
+            errno => refusal(errno, &file),
+        }
+    }
 }
 
 /// How far `below` can name a program: up to an empty segment, a dotfile, or an editor's backup.
@@ -455,9 +480,6 @@ pub(crate) fn instead(file: &[u8]) -> Option<String> {
 
 fn refusal(errno: Errno, file: &Path) -> Refusal {
     match errno {
-        Errno::XDEV => Refusal::Forbidden(format!(
-            "{file:?} leads out of the program folder by a symbolic link: copy the program instead"
-        )),
         Errno::LOOP => Refusal::Forbidden(format!("{file:?} is a loop of symbolic links")),
         Errno::ACCESS => Refusal::Forbidden(format!(
             "{file:?} cannot be reached by the server's user: chmod a+x the folders on the way"

@@ -22,6 +22,7 @@ use super::{
     page,
 };
 use crate::{
+    beneath,
     body::{Body, Response},
     config,
 };
@@ -237,7 +238,7 @@ fn stat(files: &config::Files, path: &[u8], folder: &Dir, name: &[u8]) -> Result
         return Ok(stat);
     }
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    fstat(open::beneath(&files.fd, &[path, name].concat(), flags)?)
+    fstat(beneath::open(&files.fd, &[path, name].concat(), flags)?)
 }
 
 impl Column {

@@ -6,14 +6,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2},
+    fs::{FileType, OFlags, Stat, fstat},
     io::Errno,
 };
 
-use crate::body::Response;
-
-/// openat2 says EAGAIN when the tree was renamed under it, and when a lease is being broken.
-const ATTEMPTS: usize = 8;
+use crate::{beneath, body::Response};
 
 /// What a path turned out to be.
 #[derive(Debug)]
@@ -98,11 +95,12 @@ pub(super) fn may_be_seen(rest: &[u8]) -> bool {
 pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Found, Refused> {
     // NONBLOCK: a FIFO without a writer must not hold up the thread before fstat tells it apart.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let fd = match beneath(&root, path, flags) {
+    let fd = match beneath::open(&root, path, flags) {
         // A folder that may be entered but not read still has a slash to be sent to.
         Err(Errno::ACCESS) => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = beneath(&root, path, flags).map_err(|_| Refused::Forbidden(UNREADABLE))?;
+            let folder =
+                beneath::open(&root, path, flags).map_err(|_| Refused::Forbidden(UNREADABLE))?;
             return if path.ends_with(b"/") || path.is_empty() {
                 Err(Refused::Forbidden(UNREADABLE))
             } else {
@@ -116,19 +114,6 @@ pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Found, Refused> {
         FileType::RegularFile => Ok(Found::File(File { fd, stat })),
         FileType::Directory => Ok(Found::Folder(fd)),
         _ => Err(Refused::NotFound),
-    }
-}
-
-/// openat2 with nothing but `root` and what is below it in reach.
-pub(super) fn beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let path = if path.is_empty() { b"." } else { path };
-    let mut tried = 1;
-    loop {
-        match openat2(&root, path, flags, Mode::empty(), resolve) {
-            Err(Errno::AGAIN | Errno::INTR) if tried < ATTEMPTS => tried += 1,
-            result => return result,
-        }
     }
 }
 

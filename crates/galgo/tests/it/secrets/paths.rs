@@ -264,6 +264,12 @@ fn traversal_by_links() {
         symlink(to, at(link)).unwrap();
     }
     symlink(at("secret"), at("public/absolute")).unwrap();
+    symlink(at("outside"), at("cgi-bin/absolute")).unwrap();
+    // These lead back in.
+    symlink(at("public/inside"), at("public/absolute-inside")).unwrap();
+    symlink(at("cgi-bin"), at("cgi-bin/itself")).unwrap();
+    symlink(at("cgi-bin/inside"), at("cgi-bin/absolute-inside")).unwrap();
+    let outside = at("outside");
     let server = site.start();
     for target in [
         "/file",
@@ -278,6 +284,9 @@ fn traversal_by_links() {
         "/cgi-bin/out",
         "/cgi-bin/up/outside",
         "/cgi-bin/up/cgi-bin/inside",
+        "/cgi-bin/absolute",
+        "/cgi-bin/absolute/info",
+        "/cgi-bin/itself/absolute",
     ] {
         let reply = server.get(target);
         assert!(
@@ -289,4 +298,16 @@ fn traversal_by_links() {
     }
     assert_eq!(server.get("/fine").text(), "inside");
     assert_eq!(server.get("/cgi-bin/fine").text(), "inside");
+    for target in [
+        "/absolute-inside",
+        "/cgi-bin/absolute-inside",
+        "/cgi-bin/absolute-inside/info",
+        "/cgi-bin/itself/itself/inside",
+    ] {
+        assert_eq!(server.get(target).text(), "inside", "{target}");
+    }
+    server.says(&format!(
+        "([[route]] path = \"/cgi-bin/absolute\", cgi = \"{}\")",
+        outside.display()
+    ));
 }

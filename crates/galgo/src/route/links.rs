@@ -1,0 +1,17 @@
+//! Symbolic links in a folder of programs that lead out of it.
+
+use std::path::Path;
+
+/// What to do about a link at `file`, asked for as `path`, that leads out of the folder.
+pub(super) fn leads_out(file: &Path, path: &Path) -> String {
+    // Behind the program there may be a PATH_INFO.
+    let mut ways = file.ancestors().zip(path.ancestors());
+    let found = ways.find_map(|(file, path)| Some((file.canonicalize().ok()?, file, path)));
+    match found {
+        Some((to, file, path)) => format!(
+            "{file:?} leads out of the program folder by a symbolic link, to {to:?}: give that a route of its own \
+             ([[route]] path = {path:?}, cgi = {to:?}), or copy it"
+        ),
+        None => format!("{file:?} leads out of the program folder by a symbolic link"),
+    }
+}
