@@ -27,6 +27,10 @@ use crate::{
 const BACKLOG: i32 = 4096;
 /// Connections taken in a row before those that are there get their turn.
 const IN_A_ROW: usize = 16;
+/// Connections beyond `max_connections` that are let in while idle ones are closed for them, or are refused.
+const CROWD: usize = 8;
+/// How long the closing of idle connections is waited for.
+const SHED: Duration = Duration::from_millis(2);
 /// How often listening is tried that fails although the port could be bound.
 const LISTEN_TRIES: u32 = 1000;
 /// Without descriptors, accepting is tried again after this.
@@ -266,6 +270,11 @@ async fn accept_all(
     loop {
         let mut guard = fd.readable().await?;
         for _ in 0..IN_A_ROW {
+            // Where nobody can make room, who comes is told so.
+            if is_crowded(worker) && worker.server.make_room() {
+                tokio::time::sleep(SHED).await;
+                break;
+            }
             match guard.try_io(|_| accept_one(&listener.fd)) {
                 Err(_would_block) => break,
                 Ok(Ok(come)) => placed(worker, listener, speaks, come),
@@ -276,6 +285,12 @@ async fn accept_all(
             }
         }
     }
+}
+
+/// Whether more connections are open than there may be, because those that are to make room have not gone yet. More
+/// wait in the kernel meanwhile: for these there might be no descriptor.
+fn is_crowded(worker: &Worker) -> bool {
+    worker.server.connections() > worker.site().max_connections + CROWD
 }
 
 /// Has a connection served.

@@ -190,16 +190,14 @@ fn the_proxy_protocol_is_required_where_asked_for() {
 }
 
 /// A header of the PROXY protocol that names a client, and a request behind it that names another.
-fn announced(from: [u8; 4], to: std::net::SocketAddr) -> Client {
+fn named(from: [u8; 4]) -> Vec<u8> {
     let header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c";
     let block = [&from[..], &[127, 0, 0, 1, 1, 1, 0, 80]].concat();
     let request = ENV.replace(
         "Connection",
         "X-Forwarded-For: 8.8.8.8\r\nX-Forwarded-Proto: https\r\nConnection",
     );
-    let mut client = Client::connect(to);
-    client.try_send([&header[..], &block, request.as_bytes()].concat());
-    client
+    [&header[..], &block, request.as_bytes()].concat()
 }
 
 /// Who is listed; loopback, where nobody is by an address. And a client that is named makes no field believed.
@@ -224,7 +222,8 @@ fn who_may_speak_the_proxy_protocol() {
         let line = server.next_line();
         let proxied: std::net::SocketAddr =
             line.trim_end().rsplit('/').next().unwrap().parse().unwrap();
-        let mut to = announced([10, 0, 0, 1], proxied);
+        let mut to = Client::connect(proxied);
+        to.try_send(named([10, 0, 0, 1]));
         if !may {
             assert!(to.is_over(), "{trusted}");
             server.says(closed);
@@ -235,6 +234,23 @@ fn who_may_speak_the_proxy_protocol() {
         let https = (client == "8.8.8.8").then_some("on");
         assert_eq!(value(&said, "HTTPS"), https, "{trusted}");
         assert!(!server.errors().contains(closed), "{trusted}");
+    }
+    // Who may speak to a Unix socket names clients there; whether fields count is for `trusted_proxies` to say.
+    for (trusted, client) in [
+        ("[\"10.0.0.0/8\"]", "10.0.0.1"),
+        ("[\"unix\"]", "10.0.0.1"),
+        ("[\"unix\", \"10.0.0.0/8\"]", "8.8.8.8"),
+    ] {
+        let site = Site::new().top(&format!("trusted_proxies = {trusted}"));
+        let socket = site.path().join("s");
+        let listen = format!("proxy+unix:{}", socket.display());
+        let _server = site
+            .arguments(&["--listen", "127.0.0.1:0", "--listen", &listen])
+            .start();
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.write_all(&named([10, 0, 0, 1])).unwrap();
+        let said = std::io::read_to_string(stream).unwrap();
+        assert_eq!(value(&said, "REMOTE_ADDR"), Some(client), "{trusted}");
     }
 }
 

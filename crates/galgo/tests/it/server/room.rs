@@ -10,6 +10,7 @@ list![
     bytes_behind_the_last_request,
     without_descriptors_nothing_seems_to_be_missing,
     templates_count,
+    a_crowd_takes_no_descriptor_that_is_promised,
 ];
 
 fn the_oldest_idle_connection_makes_room() {
@@ -104,6 +105,39 @@ fn bytes_behind_the_last_request() {
     }
 }
 
+fn limit(server: &Server, descriptors: u64) {
+    let limit = rustix::process::Rlimit {
+        current: Some(descriptors),
+        maximum: Some(1 << 12),
+    };
+    let pid = Pid::from_raw(server.pid() as i32);
+    rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).unwrap();
+}
+
+/// Many come at once while those that are to make room for them have not gone yet.
+fn a_crowd_takes_no_descriptor_that_is_promised() {
+    let server = Site::new().top("max_connections = 4\nworkers = 2").start();
+    let numbers = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+    let highest = numbers.map(|n| n.unwrap().file_name().to_str().unwrap().parse().unwrap());
+    let highest: u64 = highest.max().unwrap();
+    // As many as there may be, eight that are on their way, one for each event loop, and few more.
+    limit(&server, highest + 4 + 8 + 2 + 6);
+    std::thread::scope(|threads| {
+        for _ in 0..40 {
+            threads.spawn(|| {
+                let mut kept = Vec::new();
+                for _ in 0..20 {
+                    let mut client = server.connect();
+                    client.try_send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+                    assert!([200, 503, 0].contains(&client.reply().status));
+                    kept.push(client);
+                }
+            });
+        }
+    });
+    assert!(!server.errors().contains("accept:"), "{}", server.errors());
+}
+
 /// No number is left for another descriptor: what is there is neither forbidden nor missing, and is found again
 /// once there are some.
 fn without_descriptors_nothing_seems_to_be_missing() {
@@ -129,14 +163,7 @@ fn without_descriptors_nothing_seems_to_be_missing() {
     let mut client = server.connect();
     client.get("/health");
     assert_eq!(client.reply().status, 200);
-    let limit = |current| {
-        let pid = Pid::from_raw(server.pid() as i32);
-        let limit = rustix::process::Rlimit {
-            current: Some(current),
-            maximum: Some(1 << 12),
-        };
-        rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).unwrap();
-    };
+    let limit = |current| limit(&server, current);
     limit(3);
     for (target, _) in asked {
         client.get(target);
