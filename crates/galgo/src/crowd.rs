@@ -33,6 +33,8 @@ struct State {
     groups: HashMap<Peer, Group>,
     /// Connections, but for those that were asked to close.
     stay: usize,
+    /// Those that were asked to close, and have not yet.
+    leaving: usize,
 }
 
 /// Those of one address.
@@ -120,7 +122,13 @@ impl Crowd {
         {
             group.all.insert(shed.key, one);
             state.stay += 1;
+            state.leaving -= 1;
         }
+    }
+
+    /// Connections that were asked to close, and have not yet.
+    pub fn leaving(&self) -> usize {
+        self.lock().leaving
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -175,7 +183,9 @@ impl State {
         let group = self.groups.get_mut(&peer)?;
         let stayed = group.all.remove(&key);
         self.stay -= usize::from(stayed.is_some());
-        let one = stayed.or_else(|| group.leave.remove(&key));
+        let left = group.leave.remove(&key);
+        self.leaving -= usize::from(left.is_some());
+        let one = stayed.or(left);
         if group.all.is_empty() && group.leave.is_empty() {
             self.groups.remove(&peer);
         }
@@ -201,6 +211,7 @@ impl State {
         let at = one.at;
         group.leave.insert(key, one);
         self.stay -= 1;
+        self.leaving += 1;
         Some(Shed {
             at,
             since,

@@ -270,8 +270,7 @@ async fn accept_all(
     loop {
         let mut guard = fd.readable().await?;
         for _ in 0..IN_A_ROW {
-            // Where nobody can make room, who comes is told so.
-            if is_crowded(worker) && worker.server.make_room() {
+            if is_crowded(worker) {
                 tokio::time::sleep(SHED).await;
                 break;
             }
@@ -287,10 +286,10 @@ async fn accept_all(
     }
 }
 
-/// Whether more connections are open than there may be, because those that are to make room have not gone yet. More
-/// wait in the kernel meanwhile: for these there might be no descriptor.
+/// Whether many connections are open that are to make room for others and have not gone yet. New ones wait in the
+/// kernel meanwhile: for these there might be no descriptor.
 fn is_crowded(worker: &Worker) -> bool {
-    worker.server.connections() > worker.site().max_connections + CROWD
+    worker.server.crowd.leaving() > CROWD
 }
 
 /// Has a connection served.

@@ -38,7 +38,7 @@ pub fn main() -> ExitCode {
 pub fn name() -> ExitCode {
     let named = || {
         confine()?;
-        let engine = engine::compiler().map_err(unable)?;
+        let engine = engine::compiler(false).map_err(unable)?;
         let name = engine::tag(&engine);
         std::io::stdout()
             .write_all(name.as_bytes())
@@ -84,7 +84,9 @@ fn run() -> Result<(), String> {
     if let Some(wrong) = module::complaint(&module) {
         return Err(wrong.into());
     }
-    let engine = engine::compiler().map_err(unable)?;
+    // Made here, once: where its threads cannot be had this one does all of it. Made later they would be a panic.
+    let parallel = rayon::ThreadPoolBuilder::new().build_global().is_ok();
+    let engine = engine::compiler(parallel).map_err(unable)?;
     let (kind, code) = compile(&engine, &module).map_err(|e| words(&e))?;
     let stdout = rustix::io::dup(std::io::stdout()).map_err(|e| e.to_string())?;
     code::write(File::from(stdout), kind, &code::key(&module), &code)

@@ -38,8 +38,8 @@ fn config() -> Config {
 }
 
 /// Compiles; runs nothing.
-pub(crate) fn compiler() -> Result<Engine> {
-    Engine::new(&config())
+pub(crate) fn compiler(parallel: bool) -> Result<Engine> {
+    Engine::new(config().parallel_compilation(parallel))
 }
 
 /// Runs what [`compiler`] has made, `instances` at once, in slots that are reserved now. Where there
@@ -69,7 +69,7 @@ pub(crate) fn pooled(instances: u32) -> Result<Engine> {
     Engine::new(&config).or_else(|e| {
         let message = format!("galgo: wasm: {e:#}; going on without reserved slots\n");
         let _ = rustix::io::write(rustix::stdio::stderr(), message.as_bytes());
-        compiler()
+        compiler(false)
     })
 }
 

@@ -325,7 +325,12 @@ pub enum Ended {
     Exit(Exit),
     /// Its code is not in the cache, or is not what was put there.
     NoCode,
+    /// It did not begin: no thread is left to run it.
+    NoThread,
 }
+
+/// What the worker says, once, when it takes connections.
+pub const READY: &[u8] = b"ready";
 
 /// Bytes of an [`Ended`].
 pub const ENDED: usize = 40;
@@ -336,6 +341,7 @@ impl Ended {
         let nanos = |t: Duration| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX);
         let numbers = match self {
             Self::NoCode => [2, 0, 0, 0, 0],
+            Self::NoThread => [3, 0, 0, 0, 0],
             Self::Exit(exit) => {
                 let (kind, status) = match exit.status {
                     Status::Code(n) => (0, n),
@@ -370,6 +376,7 @@ impl Ended {
             0 => exit(Status::Code(status)),
             1 => exit(Status::Signal(status)),
             2 => Some(Self::NoCode),
+            3 => Some(Self::NoThread),
             _ => None,
         }
     }
@@ -456,6 +463,7 @@ mod tests {
             exit(Status::Signal(9)),
             exit(Status::Code(3)),
             Ended::NoCode,
+            Ended::NoThread,
         ] {
             assert_eq!(Ended::decode(&ended.encode()), Some(ended));
         }

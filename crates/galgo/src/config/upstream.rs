@@ -108,8 +108,9 @@ impl Text<'_> {
             connect_timeout: self.time(&route.connect_timeout, CONNECT, 1, 600_000)?,
             keep: match &fresh.to {
                 To::Address(_) => self.count(&route.keep_connections, 0, 0, 10_000)?,
-                // Each worker has a connection of its own.
-                To::Workers(_) => self.count(&route.keep_connections, 1, 0, 1)? * fresh.running,
+                // Each worker has a connection of its own. None is kept unless that is asked for: a program with threads
+                // may wait for another connection and never look at the one that is kept (libfcgi's FCGX_Accept_r).
+                To::Workers(_) => self.count(&route.keep_connections, 0, 0, 1)? * fresh.running,
             },
             ..fresh
         })
@@ -313,9 +314,9 @@ impl Upstream {
 
     /// A responder with these options and nothing of its own.
     pub fn new(protocol: Protocol, to: To, options: CgiOptions) -> Self {
-        let (running, keep) = match &to {
-            To::Address(_) => (options.max_running.unwrap_or(RUNNING), 0),
-            To::Workers(workers) => (workers.count, workers.count),
+        let running = match &to {
+            To::Address(_) => options.max_running.unwrap_or(RUNNING),
+            To::Workers(workers) => workers.count,
         };
         Self {
             protocol,
@@ -330,7 +331,7 @@ impl Upstream {
             options,
             running,
             connect_timeout: CONNECT,
-            keep,
+            keep: 0,
         }
     }
 }

@@ -54,7 +54,7 @@ impl Wasm {
         _permit: Permit,
         _home: usize,
         _wait: Duration,
-    ) -> Result<(Sock, Seat), Fault> {
+    ) -> Result<Option<(Sock, Seat)>, Fault> {
         match code {}
     }
 
@@ -74,7 +74,9 @@ pub struct Seat(Infallible);
 impl Seat {
     pub const MORE: usize = 0;
 
-    pub fn ended(&self, _more: &[u8]) -> Exit {
+    /// # Errors
+    /// Never called.
+    pub fn ended(&self, _more: &[u8]) -> Result<Exit, Fault> {
         match self.0 {}
     }
 

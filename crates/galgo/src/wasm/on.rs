@@ -13,7 +13,7 @@ use std::{
 use galgo_proto::target::UrlPath;
 use galgo_spawn::{Exit, FileId, identity::Identity};
 pub use galgo_wasm::runtime::examine;
-use galgo_wasm::{Found as Module, KILLED, Profile, Runtime, Settings, StartFault, wire};
+use galgo_wasm::{Found as Module, KILLED, NoCode, Profile, Runtime, Settings, StartFault, wire};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, open},
     process::{Gid, Uid, geteuid},
@@ -41,6 +41,10 @@ const PAUSE: Duration = Duration::from_millis(2);
 const STARTS: Duration = Duration::from_secs(1);
 /// Executable files whose first bytes are remembered.
 const REMEMBERED: usize = 10_000;
+
+/// What a module takes is not there; the next request may find it.
+const SHORT: Fault =
+    Fault::Busy("no thread, process or descriptor is left for a WebAssembly module");
 
 /// The code of a module.
 pub type Code = galgo_wasm::wire::Key;
@@ -154,12 +158,15 @@ impl Wasm {
         match self.runtime()?.find(file, script.id) {
             Module::Ready(code) => Ok(code),
             Module::Bad(why) => Err(bad(why)),
-            Module::Pending(pending) => pending.wait().await.map_err(bad),
+            Module::Pending(pending) => pending.wait().await.map_err(|why| match why {
+                NoCode::Bad(why) => bad(why),
+                NoCode::Short => SHORT,
+            }),
         }
     }
 
     /// A connection to the worker, for one run of this code, asked for by the event loop `home`; waits where there is
-    /// no worker at this moment, but no longer than `wait`.
+    /// no worker at this moment, but no longer than `wait`. `None`: the code is gone meanwhile, with the cache.
     ///
     /// # Errors
     /// There is none to be had.
@@ -169,11 +176,13 @@ impl Wasm {
         permit: Permit,
         home: usize,
         wait: Duration,
-    ) -> Result<(Sock, Seat), Fault> {
+    ) -> Result<Option<(Sock, Seat)>, Fault> {
         let (runtime, began) = (self.runtime()?, Instant::now());
         let wait = wait.max(STARTS);
+        let mut waited = false;
         loop {
             match self.at_once(runtime, code, home) {
+                Ok(_) if waited && !runtime.has(&code) => return Ok(None),
                 Ok((sock, seat)) => {
                     let seat = Seat {
                         seat,
@@ -182,13 +191,17 @@ impl Wasm {
                         most: self.needs.instances,
                         permit,
                     };
-                    return Ok((sock, seat));
+                    return Ok(Some((sock, seat)));
                 }
-                Err(StartFault::Busy) if began.elapsed() < wait => tokio::time::sleep(PAUSE).await,
+                Err(StartFault::Busy) if began.elapsed() < wait => {
+                    waited = true;
+                    tokio::time::sleep(PAUSE).await;
+                }
                 Err(StartFault::Busy) => break,
                 Err(StartFault::Failed(e)) if is_shortage(&e) => {
                     return Err(Fault::Busy("no descriptors are left for another instance"));
                 }
+                Err(StartFault::Short) => return Err(SHORT),
                 Err(StartFault::Failed(e)) => {
                     return Err(Fault::Internal(format!("starting an instance: {e}")));
                 }
@@ -285,8 +298,10 @@ impl Seat {
     /// Bytes behind END_REQUEST's own.
     pub const MORE: usize = wire::ENDED;
 
-    pub fn ended(&self, more: &[u8]) -> Exit {
-        self.seat.ended(more)
+    /// # Errors
+    /// It has not begun.
+    pub fn ended(&self, more: &[u8]) -> Result<Exit, Fault> {
+        self.seat.ended(more).map_err(|_short| SHORT)
     }
 
     /// The connection has ended before the instance could say how it did.

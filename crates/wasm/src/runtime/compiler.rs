@@ -26,7 +26,7 @@ use rustix::{
     pipe::{PipeFlags, pipe_with},
 };
 
-use super::{Runtime, lock, prune};
+use super::{NoCode, Runtime, is_shortage, lock, prune};
 use crate::{
     code, compile, module,
     wire::{Key, Message, read_text},
@@ -82,14 +82,14 @@ pub(super) fn compile(runtime: &Arc<Runtime>, job: Job) {
             let given_up = std::mem::take(&mut jobs.waiting);
             drop(jobs);
             for job in given_up {
-                let words = format!("no thread to compile it: {e}");
-                report(runtime, &job.file, job.id, &Err(Wrong::ours(words)));
+                let wrong = Wrong::io("no thread to compile it", &e);
+                report(runtime, &job.file, job.id, &Err(wrong));
             }
         }
     }
 }
 
-fn work(runtime: &Runtime) {
+fn work(runtime: &Arc<Runtime>) {
     let mut spawner = None;
     loop {
         let mut jobs = lock(&runtime.jobs);
@@ -104,9 +104,10 @@ fn work(runtime: &Runtime) {
 }
 
 /// Says what came of a file to everybody it concerns.
-fn report(runtime: &Runtime, file: &Path, id: FileId, made: &Result<Key, Wrong>) {
+fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<Key, Wrong>) {
     let (unused, waiting) = lock(&runtime.modules).done(file, id, made);
     if let Ok(key) = made {
+        runtime.has_cache();
         runtime.tell(&Message::Load(*key));
     }
     if let Some(key) = unused {
@@ -117,7 +118,7 @@ fn report(runtime: &Runtime, file: &Path, id: FileId, made: &Result<Key, Wrong>)
     }
     for one in waiting {
         // Who has gone meanwhile need not know.
-        let _ = one.send(made.as_ref().map_err(|wrong| wrong.words.clone()).copied());
+        let _ = one.send(made.as_ref().map_err(Wrong::told).copied());
     }
 }
 
@@ -125,29 +126,56 @@ fn report(runtime: &Runtime, file: &Path, id: FileId, made: &Result<Key, Wrong>)
 #[derive(Debug)]
 pub(super) struct Wrong {
     words: String,
-    /// It is the module's fault, and will be while the file is the same; otherwise the next request
-    /// may find that it works.
-    lasts: bool,
+    whose: Whose,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The module's, and will be while the file is the same.
+    Module,
+    /// Ours: the next request may find that it works.
+    Ours,
+    /// The system is short of something.
+    Shortage,
 }
 
 impl Wrong {
     pub(super) fn module(words: impl Into<String>) -> Self {
         Self {
             words: words.into(),
-            lasts: true,
+            whose: Whose::Module,
         }
     }
 
     fn ours(words: impl Into<String>) -> Self {
         Self {
             words: words.into(),
-            lasts: false,
+            whose: Whose::Ours,
+        }
+    }
+
+    /// An error of the system while we did `what`.
+    fn io(what: &str, e: &io::Error) -> Self {
+        Self {
+            words: format!("{what}: {e}"),
+            whose: match is_shortage(e) {
+                true => Whose::Shortage,
+                false => Whose::Ours,
+            },
         }
     }
 
     /// What is to be said whenever the same file is asked for.
     pub(super) fn lasting(&self) -> Option<&str> {
-        self.lasts.then_some(&self.words)
+        (self.whose == Whose::Module).then_some(&self.words)
+    }
+
+    /// What a request that waits is told.
+    fn told(&self) -> NoCode {
+        match self.whose {
+            Whose::Shortage => NoCode::Short,
+            Whose::Module | Whose::Ours => NoCode::Bad(self.words.clone()),
+        }
     }
 }
 
@@ -160,12 +188,7 @@ fn code_of(
     loop {
         let (file, id) = match opened(&job.file) {
             Ok(opened) => opened,
-            Err(e) => {
-                return (
-                    job.id,
-                    Err(Wrong::ours(format!("it cannot be opened: {e}"))),
-                );
-            }
+            Err(e) => return (job.id, Err(Wrong::io("it cannot be opened", &e))),
         };
         let fresh = settles_in(id).is_some();
         let known = match module::look(&file) {
@@ -226,7 +249,7 @@ fn made(
         prune::touch(&code::path(cache, &key, tag));
         return Ok(key);
     }
-    let cannot = |e: io::Error| Wrong::ours(format!("the cache {}: {e}", cache.display()));
+    let cannot = |e: io::Error| Wrong::io(&format!("the cache {}", cache.display()), &e);
     folder(cache).map_err(cannot)?;
     let (draft, to) = draft(cache).map_err(cannot)?;
     let done = compiled(file, &to, spawner)
@@ -273,12 +296,15 @@ fn tag<'a>(runtime: &'a Runtime, spawner: &mut Option<Spawner>) -> Result<&'a st
     if let Some(tag) = runtime.tag.get() {
         return Ok(tag);
     }
-    let io = |e: io::Error| Wrong::ours(format!("asking for the engine's name: {e}"));
+    let io = |e: io::Error| Wrong::io("asking for the engine's name", &e);
     let (name, stdout) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
     let nothing = File::open("/dev/null").map_err(io)?;
     let asked = run("wasm-engine", nothing.as_fd(), stdout.as_fd(), spawner);
     drop(stdout);
-    asked.map_err(|wrong| Wrong::ours(wrong.words))?;
+    asked.map_err(|wrong| match wrong.whose {
+        Whose::Module => Wrong::ours(wrong.words),
+        _ => wrong,
+    })?;
     Ok(runtime.tag.get_or_init(|| read_text(name, WORDS)))
 }
 
@@ -295,14 +321,14 @@ fn run(
     stdout: BorrowedFd<'_>,
     spawner: &mut Option<Spawner>,
 ) -> Result<(), Wrong> {
-    let io = |e: io::Error| Wrong::ours(format!("starting its compilation: {e}"));
+    let io = |e: io::Error| Wrong::io("starting its compilation", &e);
     let (words, stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
     let spawner = match spawner {
         Some(spawner) => spawner,
         None => spawner.insert(Spawner::direct().map_err(io)?),
     };
     let child = again(spawner, command, [stdin, stdout, stderr.as_fd()]);
-    let mut child = child.map_err(|e| Wrong::ours(format!("{e}")))?;
+    let mut child = child.map_err(|e| Wrong::io(&e.stage.to_string(), &e.source))?;
     drop(stderr);
     let patience = Timespec {
         tv_sec: PATIENCE,

@@ -8,17 +8,23 @@ mod supervisor;
 
 use std::{
     fmt, io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, fs::MetadataExt},
+    },
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, Once, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use crate::wire::{self, Message, Setup};
 pub use crate::wire::{Key, Profile};
 pub use compiler::examine;
 use galgo_spawn::FileId;
-pub use modules::{Found, Pending};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+pub use modules::{Found, NoCode, Pending};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
 pub use seat::{KILLED, Seat};
 
 /// What a runtime is told.
@@ -41,8 +47,19 @@ pub struct Runtime {
     tag: OnceLock<String>,
     modules: Mutex<modules::Modules>,
     jobs: Mutex<compiler::Jobs>,
-    link: Mutex<Option<Arc<Link>>>,
-    started: Once,
+    supervision: Mutex<Supervision>,
+}
+
+/// Who keeps a worker up.
+#[derive(Debug, Default)]
+struct Supervision {
+    /// The way to the worker, while there is one that works.
+    link: Option<Arc<Link>>,
+    /// The supervisor, by its number; `None`: the next request starts one.
+    supervisor: Option<usize>,
+    /// Supervisors and workers so far.
+    supervisors: usize,
+    workers: usize,
 }
 
 /// The way to a worker.
@@ -53,7 +70,12 @@ struct Link {
     process: OwnedFd,
     /// Workers before it.
     number: usize,
+    /// The folder of compiled code that it may read: one that takes its place is another.
+    cache: Option<Folder>,
 }
+
+/// A folder, whatever its name is: device and inode.
+type Folder = (u64, u64);
 
 impl Link {
     /// Whether the worker has ended.
@@ -68,8 +90,25 @@ impl Link {
 pub enum StartFault {
     /// The worker takes no more at this moment, or is being started again: try again soon.
     Busy,
+    /// No thread, process or descriptor is left for it.
+    Short,
     /// The system's error.
     Failed(io::Error),
+}
+
+impl From<io::Error> for StartFault {
+    fn from(e: io::Error) -> Self {
+        match is_shortage(&e) {
+            true => Self::Short,
+            false => Self::Failed(e),
+        }
+    }
+}
+
+/// Whether the system is short of something at this moment: processes, threads, memory, descriptors.
+fn is_shortage(e: &io::Error) -> bool {
+    let short = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+    Errno::from_io_error(e).is_some_and(|e| short.contains(&e))
 }
 
 impl fmt::Debug for Runtime {
@@ -98,8 +137,7 @@ impl Runtime {
             settings,
             modules: Mutex::default(),
             jobs: Mutex::default(),
-            link: Mutex::new(None),
-            started: Once::new(),
+            supervision: Mutex::default(),
         })
     }
 
@@ -125,10 +163,16 @@ impl Runtime {
 
     fn begin(self: &Arc<Self>, begins: bool, file: &Path, id: FileId) {
         if begins {
-            self.start();
+            // Where there is no thread for it, whoever asks for a run is told.
+            let _ = self.start();
             let file = file.to_owned();
             compiler::compile(self, compiler::Job { file, id });
         }
+    }
+
+    /// Whether a module has this code still: where a new worker found it gone from the cache, none has.
+    pub fn has(&self, key: &Key) -> bool {
+        lock(&self.modules).keys().any(|own| own == *key)
     }
 
     /// A place at the worker, for one request for this code.
@@ -136,31 +180,55 @@ impl Runtime {
     /// # Errors
     /// [`StartFault::Busy`] while there is no worker.
     pub fn seat(self: &Arc<Self>, key: Key) -> Result<Seat, StartFault> {
-        self.start();
-        let link = lock(&self.link).clone().ok_or(StartFault::Busy)?;
+        self.start()?;
+        let link = self.link().ok_or(StartFault::Busy)?;
         Ok(Seat::new(self.clone(), link, key))
     }
 
     /// Whether this worker, by its number, is the one that requests go to, as far as anybody can tell.
     pub fn is_up(&self, worker: usize) -> bool {
-        let mut link = lock(&self.link);
+        let link = &mut lock(&self.supervision).link;
         link.take_if(|link| link.has_ended());
         link.as_ref().is_some_and(|link| link.number == worker)
     }
 
-    /// Starts the worker, unless that has been done.
-    fn start(self: &Arc<Self>) {
-        self.started.call_once(|| {
-            // It must be there when the worker confines itself to it; what is wrong with it is said
-            // to whoever needs it.
-            let _ = compiler::folder(&self.settings.cache);
-            supervisor::start(self);
-        });
+    fn link(&self) -> Option<Arc<Link>> {
+        lock(&self.supervision).link.clone()
+    }
+
+    /// Sees that somebody keeps a worker up.
+    fn start(self: &Arc<Self>) -> io::Result<()> {
+        let mut supervision = lock(&self.supervision);
+        if supervision.supervisor.is_none() {
+            let own = supervision.supervisors;
+            supervisor::start(self, own)?;
+            supervision.supervisors += 1;
+            supervision.supervisor = Some(own);
+        }
+        Ok(())
+    }
+
+    /// Whether the supervisor with this number keeps the worker up.
+    fn is_kept_by(&self, supervisor: usize) -> bool {
+        lock(&self.supervision).supervisor == Some(supervisor)
+    }
+
+    /// A module's code is in the cache: where that is another folder than the worker may read, another worker takes
+    /// its place, which ends with its last request.
+    fn has_cache(self: &Arc<Self>) {
+        let now = folder(&self.settings.cache);
+        let mut supervision = lock(&self.supervision);
+        if supervision.link.take_if(|link| link.cache != now).is_some() {
+            supervision.supervisor = None;
+            drop(supervision);
+            // Where there is no thread for it, whoever asks for a run is told.
+            let _ = self.start();
+        }
     }
 
     /// Tells the worker something that is no run; where it is not up it learns it later, or need not.
     fn tell(&self, message: &Message) {
-        if let Some(link) = lock(&self.link).clone() {
+        if let Some(link) = self.link() {
             let _ = wire::send_message(&link.socket, &message.encode(), &[]);
         }
     }
@@ -175,13 +243,19 @@ impl Runtime {
 
     /// A worker is gone: nothing more is sent to it, even before that is known otherwise.
     fn died(&self, worker: &Link) {
-        lock(&self.link).take_if(|link| link.number == worker.number);
+        let link = &mut lock(&self.supervision).link;
+        link.take_if(|link| link.number == worker.number);
     }
 
     /// The worker has no code of this name: it is compiled again for the next request.
     fn lost(&self, key: &Key) {
         lock(&self.modules).lost(key);
     }
+}
+
+fn folder(cache: &Path) -> Option<Folder> {
+    let metadata = cache.metadata().ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

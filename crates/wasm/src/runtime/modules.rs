@@ -22,7 +22,16 @@ pub enum Found {
     Bad(String),
 }
 
-type Verdict = Result<Key, String>;
+/// Why a module has no code.
+#[derive(Debug, Clone)]
+pub enum NoCode {
+    /// It is no program, or cannot be compiled here: why, in words for the log.
+    Bad(String),
+    /// No thread, process or descriptor is left to compile it: the next request may find one.
+    Short,
+}
+
+type Verdict = Result<Key, NoCode>;
 /// Those who wait for a verdict.
 pub(super) type Waiting = Vec<oneshot::Sender<Verdict>>;
 
@@ -32,8 +41,8 @@ pub struct Pending(oneshot::Receiver<Verdict>);
 
 impl Pending {
     /// Waits for the code, or for what is wrong with the module.
-    pub async fn wait(self) -> Result<Key, String> {
-        let given_up = |_| Err("its compilation was given up".into());
+    pub async fn wait(self) -> Result<Key, NoCode> {
+        let given_up = |_| Err(NoCode::Bad("its compilation was given up".into()));
         self.0.await.unwrap_or_else(given_up)
     }
 }

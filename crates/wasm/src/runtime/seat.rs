@@ -39,7 +39,7 @@ impl Seat {
     /// # Errors
     /// [`StartFault::Busy`] where trying again may help.
     pub fn connect(&self) -> Result<OwnedFd, StartFault> {
-        let (ours, theirs) = wire::connection().map_err(StartFault::Failed)?;
+        let (ours, theirs) = wire::connection()?;
         let message = Message::Connect.encode();
         match wire::send_message(&self.link.socket, &message, &[theirs.as_fd()]) {
             Ok(()) => Ok(ours),
@@ -48,21 +48,25 @@ impl Seat {
                 io::ErrorKind::WouldBlock
                 | io::ErrorKind::BrokenPipe
                 | io::ErrorKind::ConnectionReset => StartFault::Busy,
-                _ => StartFault::Failed(e),
+                _ => e.into(),
             }),
         }
     }
 
     /// How the instance ended, as the END_REQUEST record says. A trap ends it by the signal that ends a native
     /// program of the same fault.
-    pub fn ended(&self, more: &[u8]) -> Exit {
+    ///
+    /// # Errors
+    /// It has not begun, for want of a thread.
+    pub fn ended(&self, more: &[u8]) -> Result<Exit, StartFault> {
         match Ended::decode(more) {
-            Some(Ended::Exit(exit)) => exit,
+            Some(Ended::Exit(exit)) => Ok(exit),
+            Some(Ended::NoThread) => Err(StartFault::Short),
             Some(Ended::NoCode) => {
                 self.runtime.lost(&self.key);
-                KILLED
+                Ok(KILLED)
             }
-            None => KILLED,
+            None => Ok(KILLED),
         }
     }
 

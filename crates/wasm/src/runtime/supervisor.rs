@@ -9,53 +9,68 @@ use std::{
 };
 
 use galgo_spawn::{Child, Exit, Spawner, Status};
-use rustix::fs::{Mode, OFlags};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags},
+};
 
-use super::{Link, Runtime, compiler::again, lock};
-use crate::wire::{self, Message};
+use super::{
+    Link, Runtime,
+    compiler::{self, again},
+    folder, lock,
+};
+use crate::{
+    code,
+    wire::{self, Message},
+};
 
 /// A worker that lived shorter is not started again at once: it may have a reason.
 const SHORT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
+/// The pause doubles with each worker that does not get as far as to take connections, up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A worker that has not said until then that it takes connections is given up.
+const READY: Timespec = Timespec {
+    tv_sec: 60,
+    tv_nsec: 0,
+};
 
-pub(super) fn start(runtime: &Arc<Runtime>) {
+/// Starts the supervisor with this number. Called with the supervision locked.
+pub(super) fn start(runtime: &Arc<Runtime>, own: usize) -> io::Result<()> {
     let theirs = Arc::downgrade(runtime);
     let thread = thread::Builder::new().name("wasm".into());
-    if let Err(e) = thread.spawn(move || keep_up(&theirs)) {
+    let started = thread.spawn(move || keep_up(&theirs, own)).map(drop);
+    if let Err(e) = &started {
         (runtime.settings.say)(&format!("no thread to look after the wasm worker: {e}"));
     }
+    started
 }
 
-/// Starts a worker, and another whenever one has ended, until the runtime is dropped.
-fn keep_up(runtime: &Weak<Runtime>) {
-    for number in 0.. {
-        let Some(strong) = runtime.upgrade() else {
-            return;
-        };
+/// Starts a worker, and another whenever one has ended, until the runtime is dropped or another supervisor does that.
+fn keep_up(runtime: &Weak<Runtime>, own: usize) {
+    let current = || runtime.upgrade().filter(|runtime| runtime.is_kept_by(own));
+    let mut failures = 0;
+    loop {
+        let Some(strong) = current() else { return };
         let began = Instant::now();
-        let mut child = match launch(&strong, number) {
-            Ok(child) => child,
-            Err(e) => {
-                (strong.settings.say)(&format!("the wasm worker cannot be started: {e}"));
-                drop(strong);
-                thread::sleep(SHORT);
-                continue;
-            }
-        };
+        let launched = launch(&strong, own);
         drop(strong);
-        let exit = child.wait();
-        let Some(strong) = runtime.upgrade() else {
-            return;
+        let (failed, how) = match launched {
+            Ok(mut child) => (false, obituary(child.wait())),
+            Err(e) => (true, format!("the wasm worker cannot be started: {e}")),
         };
-        (strong.settings.say)(&obituary(exit));
-        // At once: what comes now waits in the next worker's socket.
-        let link = lock(&strong.link).clone();
-        if let Some(link) = link {
-            strong.died(&link);
-        }
+        let Some(strong) = current() else { return };
+        (strong.settings.say)(&how);
+        // What comes now waits for the next one.
+        lock(&strong.supervision).link = None;
         drop(strong);
-        if began.elapsed() < SHORT {
-            thread::sleep(PAUSE);
+        failures = if failed { failures + 1 } else { 0 };
+        if failed || began.elapsed() < SHORT {
+            thread::sleep(
+                PAUSE
+                    .saturating_mul(1 << failures.min(10))
+                    .min(LONGEST_PAUSE),
+            );
         }
     }
 }
@@ -69,28 +84,76 @@ fn obituary(exit: io::Result<Exit>) -> String {
     format!("the wasm worker {how}; another is started")
 }
 
-fn launch(runtime: &Arc<Runtime>, number: usize) -> io::Result<Child> {
+/// Starts a worker, and lets requests go to it once it takes connections.
+fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
+    // It must be there when the worker confines itself to it; what is wrong with it is said to whoever needs it.
+    let _ = compiler::folder(&runtime.settings.cache);
+    let cache = folder(&runtime.settings.cache);
     // Made anew for each: what it holds would be held for as long as a worker lives.
     let spawner = &mut Spawner::direct()?;
     let (ours, theirs) = wire::pair()?;
     widen(&ours);
-    // First of all, so that it is the first message, and requests need not wait for the process.
+    // First of all, so that it is the first message.
     wire::send_message(&ours, &Message::Setup(runtime.setup()).encode(), &[])?;
-    for key in lock(&runtime.modules).keys() {
-        // What does not fit is loaded when it is asked for.
-        let _ = wire::send_message(&ours, &Message::Load(key).encode(), &[]);
-    }
+    load(runtime, &ours);
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let stderr = io::stderr();
     let stdio = [theirs.as_fd(), null.as_fd(), stderr.as_fd()];
     let child = again(spawner, "wasm-worker", stdio).map_err(io::Error::other)?;
-    let link = Link {
-        socket: ours,
-        process: child.as_fd().try_clone_to_owned()?,
-        number,
-    };
-    *lock(&runtime.link) = Some(Arc::new(link));
+    drop(theirs);
+    is_ready(&ours)?;
+    let process = child.as_fd().try_clone_to_owned()?;
+    let mut supervision = lock(&runtime.supervision);
+    // Another supervisor has taken over meanwhile: this worker ends with its socket.
+    if supervision.supervisor == Some(own) {
+        let number = supervision.workers;
+        supervision.workers += 1;
+        supervision.link = Some(Arc::new(Link {
+            socket: ours,
+            process,
+            number,
+            cache,
+        }));
+    }
     Ok(child)
+}
+
+/// Has the worker load the code that is in the cache, before anybody asks; what is not there any more is compiled again.
+fn load(runtime: &Runtime, worker: &OwnedFd) {
+    let Some(tag) = runtime.tag.get() else { return };
+    let cache = &runtime.settings.cache;
+    let modules = &mut lock(&runtime.modules);
+    let keys: Vec<_> = modules.keys().collect();
+    for key in keys {
+        match code::path(cache, &key, tag).exists() {
+            // What does not fit is loaded when it is asked for.
+            true => drop(wire::send_message(
+                worker,
+                &Message::Load(key).encode(),
+                &[],
+            )),
+            false => modules.lost(&key),
+        }
+    }
+}
+
+/// Waits until the worker says that it takes connections.
+fn is_ready(worker: &OwnedFd) -> io::Result<()> {
+    let mut fds = [PollFd::new(worker, PollFlags::IN)];
+    let said = loop {
+        match poll(&mut fds, Some(&READY)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => break wire::receive(worker, &mut Vec::new())?.is_some(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    };
+    match said {
+        true => Ok(()),
+        false => Err(io::Error::other(
+            "it ended at once: standard error says why",
+        )),
+    }
 }
 
 /// Room for many requests at once; the system's limit decides.

@@ -107,8 +107,18 @@ fn serve() -> Result<(), String> {
     }
     worker.ticker.start(worker.engine.clone());
     worker.threads.store(1, Ordering::Relaxed);
-    take(&worker, &socket);
+    let runtime = event_loop().map_err(|e| format!("a thread has no event loop: {e}"))?;
+    wire::send_message(&*socket, wire::READY, &[]).map_err(|e| e.to_string())?;
+    take(&worker, &socket, &runtime);
     Ok(())
+}
+
+/// What a thread waits with for its guest.
+fn event_loop() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(FILE_THREADS)
+        .build()
 }
 
 fn confine(setup: &Setup) -> Result<Option<&'static str>, String> {
@@ -135,14 +145,7 @@ fn confine(setup: &Setup) -> Result<Option<&'static str>, String> {
 
 /// Takes connections from the socket until it is closed, which ends the process: whoever wanted the answers
 /// is gone.
-fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) {
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(FILE_THREADS)
-        .build()
-    else {
-        return say("a thread has no event loop");
-    };
+fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, runtime: &tokio::runtime::Runtime) {
     let mut bytes = Vec::new();
     loop {
         worker.waiting.fetch_add(1, Ordering::SeqCst);
@@ -156,11 +159,11 @@ fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) {
                 continue;
             }
         };
-        if others == 0 {
-            another(worker, socket);
-        }
+        let attended = others > 0 || another(worker, socket);
         match Message::decode(message) {
-            Some(Message::Connect) => fds.into_iter().for_each(|fd| worker.serve(&runtime, fd)),
+            // A thread that serves a connection comes back when that is closed. The next ones would wait for it.
+            Some(Message::Connect) if !attended => fds.into_iter().for_each(refuse),
+            Some(Message::Connect) => fds.into_iter().for_each(|fd| worker.serve(runtime, fd)),
             Some(Message::Load(key)) => drop(worker.program(&key)),
             Some(Message::Forget(key)) => worker.forget(&key),
             Some(Message::Setup(_)) | None => say("a message that makes no sense"),
@@ -168,16 +171,40 @@ fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) {
     }
 }
 
-fn another(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) {
+/// Starts a thread that waits for connections, unless there are as many as there may be. False: none can be made.
+fn another(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) -> bool {
     if worker.threads.fetch_add(1, Ordering::SeqCst) >= worker.most {
         worker.threads.fetch_sub(1, Ordering::SeqCst);
-        return;
+        return true;
     }
     let (theirs, socket) = (worker.clone(), socket.clone());
     let thread = thread::Builder::new().name("instance".into());
-    if thread.spawn(move || take(&theirs, &socket)).is_err() {
+    let started = event_loop().and_then(|runtime| {
+        thread.spawn(move || {
+            let _own = Thread(&theirs.threads);
+            take(&theirs, &socket, &runtime);
+        })
+    });
+    if started.is_err() {
         worker.threads.fetch_sub(1, Ordering::SeqCst);
     }
+    started.is_ok()
+}
+
+/// Counted among the threads until it ends, by a panic, too.
+struct Thread<'w>(&'w AtomicUsize);
+
+impl Drop for Thread<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Tells the server that a connection is not served, for want of a thread.
+fn refuse(fd: OwnedFd) {
+    let connection = Connection::new(fd);
+    connection.end(Ended::NoThread);
+    connection.push();
 }
 
 impl Worker {

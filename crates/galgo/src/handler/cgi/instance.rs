@@ -44,16 +44,22 @@ impl Run<'_, '_, '_> {
 
     /// An instance that answers. What no worker has read, for the one it was sent to was dying, is sent to the
     /// next.
+    #[cfg_attr(not(feature = "wasm"), allow(unused_mut))] // without the feature no code is ever found
     pub(super) async fn instance(
         &mut self,
         mut file: Option<Stored>,
-        code: wasm::Code,
+        mut code: wasm::Code,
     ) -> Result<Box<Exchange>, Fault> {
         let repeats = reply::may_repeat(self.head) && self.head.body.is_empty();
         let mut tries = if repeats { TRIES } else { 0 };
         loop {
             let permit = self.place().await?;
-            let (worker, exchange) = self.ask(file.take(), code, permit, tries > 0).await?;
+            let Some((worker, exchange)) = self.ask(&mut file, code, permit, tries > 0).await?
+            else {
+                // It is compiled again.
+                code = self.module().await?.unwrap_or(code);
+                continue;
+            };
             if let Some(exchange) = reply::heard(self.request, exchange).await? {
                 return Ok(exchange);
             }
@@ -66,14 +72,14 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    /// Asks the worker for an instance; `again`: it may be asked again. The worker, too.
+    /// Asks the worker for an instance; `again`: it may be asked again. The worker's number, too; `None`: the code is gone.
     async fn ask(
         &mut self,
-        file: Option<Stored>,
+        file: &mut Option<Stored>,
         code: wasm::Code,
         permit: Permit,
         again: bool,
-    ) -> Result<(usize, Box<Exchange>), Fault> {
+    ) -> Result<Option<(usize, Box<Exchange>)>, Fault> {
         let began = Instant::now();
         let length = self.length(file.as_ref());
         let options = &self.cgi.options;
@@ -81,7 +87,9 @@ impl Run<'_, '_, '_> {
         let site = self.request.site;
         let (home, wait) = (self.worker.index, site.config.admission.wait);
         let conn = site.wasm.connect(code, permit, home, wait);
-        let (conn, seat) = reply::wait_for(self.request, conn).await?;
+        let Some((conn, seat)) = reply::wait_for(self.request, conn).await? else {
+            return Ok(None);
+        };
         let worker = seat.worker();
         let begun = Begun {
             conn,
@@ -97,13 +105,13 @@ impl Run<'_, '_, '_> {
         })?;
         self.request.entry.borrow_mut().start = began.elapsed();
         let exchange = exchange
-            .with_file(file)
+            .with_file(file.take())
             .run_to_completion(options.run_to_completion);
         // A local redirect's request has no body, whatever the one before it had.
         let exchange = match self.head.body.is_empty() {
             true => exchange.without_body(),
             false => exchange,
         };
-        Ok((worker, exchange))
+        Ok(Some((worker, exchange)))
     }
 }

@@ -29,10 +29,15 @@ impl Exchange {
         let Some(mut link) = self.link.take() else {
             return;
         };
-        self.exit = match &self.wire {
+        let exit = match &self.wire {
             Wire::Fastcgi(reply) if reply.is_over() => link.seat.ended(reply.more()),
-            _ => link.seat.gone(),
+            _ => Ok(link.seat.gone()),
         };
+        let (exit, end) = match exit {
+            Ok(exit) => (exit, end),
+            Err(fault) => (None, End::Broken(fault)),
+        };
+        self.exit = exit;
         if matches!(end, End::Whole { .. }) {
             link.seat.answered(self.heard);
         }

@@ -2,7 +2,7 @@
 
 use galgo_spawn::Exit;
 
-use crate::{sock::Sock, upstream::Lease, wasm};
+use crate::{fault::Fault, sock::Sock, upstream::Lease, wasm};
 
 /// The place of a request.
 #[derive(Debug)]
@@ -57,10 +57,13 @@ impl Seat {
     }
 
     /// END_REQUEST has come, with `more` behind it: how the instance ended.
-    pub(super) fn ended(&self, more: &[u8]) -> Option<Exit> {
+    ///
+    /// # Errors
+    /// It has not begun: why.
+    pub(super) fn ended(&self, more: &[u8]) -> Result<Option<Exit>, Fault> {
         match self {
-            Self::Application(_) => None,
-            Self::Instance(seat) => Some(seat.ended(more)),
+            Self::Application(_) => Ok(None),
+            Self::Instance(seat) => seat.ended(more).map(Some),
         }
     }
 

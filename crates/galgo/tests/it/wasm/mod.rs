@@ -4,6 +4,7 @@ mod hostile;
 mod leaving;
 mod life;
 mod programs;
+mod shortage;
 
 use std::{fs, path::Path};
 
@@ -11,7 +12,14 @@ use crate::harness::{Server, Site, Test, list};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
-    [plain(), hostile::tests(), leaving::tests(), life::tests()].concat()
+    [
+        plain(),
+        hostile::tests(),
+        leaving::tests(),
+        life::tests(),
+        shortage::tests(),
+    ]
+    .concat()
 }
 
 fn plain() -> Vec<Test> {

@@ -56,6 +56,58 @@ fn c_with_libfcgi() {
     server.wait_for_log("a note from C");
 }
 
+/// As the example `threaded.c` that libfcgi comes with: threads take turns to accept.
+const THREADED: &str = r#"
+#include <fcgiapp.h>
+#include <pthread.h>
+
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+static void *serve(void *number) {
+  FCGX_Request request;
+  FCGX_InitRequest(&request, 0, 0);
+  for (;;) {
+    pthread_mutex_lock(&turn);
+    int accepted = FCGX_Accept_r(&request);
+    pthread_mutex_unlock(&turn);
+    if (accepted < 0) return 0;
+    FCGX_FPrintF(request.out, "Content-Type: text/plain\r\n\r\nanswered\n");
+    FCGX_Finish_r(&request);
+  }
+}
+
+int main(void) {
+  FCGX_Init();
+  for (long n = 1; n < 4; n++) {
+    pthread_t thread;
+    pthread_create(&thread, 0, serve, (void *)n);
+  }
+  serve(0);
+}
+"#;
+
+/// A thread waits for a connection, and no other looks at one that was kept.
+#[test]
+fn c_with_libfcgi_and_threads() {
+    let site = Site::new();
+    let source = site.file("app.c", THREADED);
+    let app = site.path("app");
+    needed("/usr/include/fcgiapp.h");
+    let mut cc = Command::new("cc");
+    cc.arg("-o").arg(&app).arg(source);
+    let cc = cc.args(["-lfcgi", "-lpthread"]).status();
+    assert!(cc.unwrap().success());
+    let config = format!(
+        "[[route]]\npath = \"/app\"\nfastcgi = {{ run = [\"{}\"], workers = 1 }}\n\
+         first_byte_timeout = \"20s\"\n",
+        app.display()
+    );
+    let server = site.serve(&config);
+    for _ in 0..50 {
+        assert_eq!(curl(&[&server.url("/app")]).ok().text(), "answered\n");
+    }
+}
+
 const PERL: &str = r#"
 use FCGI;
 my $socket = FCGI::OpenSocket($ARGV[0], 5);

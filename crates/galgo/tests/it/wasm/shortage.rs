@@ -1,0 +1,146 @@
+//! A cache that is deleted, and threads that cannot be made: what comes later is answered.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    process::{Command, Stdio},
+};
+
+use rustix::process::{Pid, Resource, Signal, geteuid, getrlimit, kill_process};
+
+use super::{programs, replace, site, worker};
+use crate::harness::{Server, Site, eventually, list, skip, watch};
+
+list![
+    a_cache_that_is_deleted_is_made_again,
+    without_threads_the_server_refuses_modules_until_there_are_some,
+    without_threads_the_worker_refuses_connections_until_there_are_some,
+    without_threads_a_module_is_compiled_by_one,
+];
+
+fn a_cache_that_is_deleted_is_made_again() {
+    let modules = [
+        ("a.wasm", programs::hello()),
+        ("sleep.wasm", programs::sleeps("awake\n")),
+    ];
+    let server = site(&modules)
+        .defaults("first_byte_timeout = \"10m\"")
+        .start();
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    let mut asleep = server.connect();
+    asleep.get("/cgi-bin/sleep.wasm");
+    server.says("awake");
+    let cache = server.path().join("cache");
+    for name in ["b", "c"] {
+        fs::remove_dir_all(&cache).unwrap();
+        // The worker has loaded this one.
+        assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+        // This one it has to find in a folder that it has never seen.
+        replace(&server, &format!("{name}.wasm"), &programs::prints(name));
+        assert_eq!(server.get(&format!("/cgi-bin/{name}.wasm")).text(), name);
+        assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+        assert!(!asleep.is_closed(), "what runs goes on");
+    }
+    drop(asleep);
+    // Neither has the next worker anything to load.
+    fs::remove_dir_all(&cache).unwrap();
+    let last = eventually("one worker", || {
+        let workers = watch::children(server.pid());
+        (workers.len() == 1).then(|| workers[0])
+    });
+    kill_process(Pid::from_raw(last.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    eventually("its end", || {
+        (!watch::children(server.pid()).contains(&last)).then_some(())
+    });
+    for (name, text) in [("a", "yes\n"), ("b", "b"), ("c", "c")] {
+        assert_eq!(server.get(&format!("/cgi-bin/{name}.wasm")).text(), text);
+    }
+}
+
+/// A server whose user may be kept from making threads: root may not.
+fn limited(site: Site) -> Server {
+    if !geteuid().is_root() {
+        return site.start();
+    }
+    if !site.is_reachable() {
+        skip!("nobody cannot enter the folders above the test's");
+    }
+    fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    site.top("user = \"nobody\"").start()
+}
+
+/// How many threads the user of a process may have, where the process makes one; `None`: as many as usual.
+fn allow(process: u32, threads: Option<u64>) {
+    let usual = getrlimit(Resource::Nproc).current;
+    let soft = threads.or(usual);
+    let soft = soft.map_or("unlimited".into(), |n| n.to_string());
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--pid={process}"));
+    command.arg(format!("--nproc={soft}:"));
+    if geteuid().is_root() {
+        // Root may not change others' limits everywhere; nobody may change their own.
+        command.uid(65534).gid(65534);
+    }
+    assert!(command.status().unwrap().success());
+}
+
+fn without_threads_the_server_refuses_modules_until_there_are_some() {
+    let server = limited(site(&[]));
+    allow(server.pid(), Some(1));
+    replace(&server, "a.wasm", &programs::hello());
+    for _ in 0..3 {
+        assert_eq!(server.get("/cgi-bin/a.wasm").status, 503);
+    }
+    allow(server.pid(), None);
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    assert!(!server.errors().contains("panicked"));
+}
+
+fn without_threads_the_worker_refuses_connections_until_there_are_some() {
+    let modules = [
+        ("a.wasm", programs::hello()),
+        ("sleep.wasm", programs::sleeps("awake\n")),
+    ];
+    let server = limited(site(&modules).defaults("first_byte_timeout = \"10m\""));
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    let worker = worker(&server);
+    // These take the connection that was kept, and need others.
+    let mut asleep: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    asleep
+        .iter_mut()
+        .for_each(|client| client.get("/cgi-bin/sleep.wasm"));
+    eventually("instances on connections of their own", || {
+        (server.errors().matches("awake").count() == asleep.len()).then_some(())
+    });
+    allow(worker, Some(1));
+    for _ in 0..5 {
+        assert_eq!(server.get("/cgi-bin/a.wasm").status, 503);
+    }
+    allow(worker, None);
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    assert!(asleep.iter().all(|client| !client.is_closed()));
+    assert!(!server.errors().contains("panicked"));
+}
+
+/// The process that compiles, which may have one thread.
+fn without_threads_a_module_is_compiled_by_one() {
+    let mut command = Command::new("prlimit");
+    command
+        .args(["--nproc=1", env!("CARGO_BIN_EXE_galgo"), "wasm-compile"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if geteuid().is_root() {
+        // Nobody else's.
+        command.uid(1 << 30 | std::process::id()).gid(65534);
+    }
+    let mut process = command.spawn().unwrap();
+    let mut stdin = process.stdin.take().unwrap();
+    stdin.write_all(&programs::hello()).unwrap();
+    drop(stdin);
+    let output = process.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    assert!(output.stdout.starts_with(b"galgo wasm code\n"), "{words}");
+}
