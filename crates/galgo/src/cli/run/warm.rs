@@ -136,6 +136,14 @@ async fn compare(worker: &Rc<Worker>, owner: &Owner) -> (String, bool) {
     findings.note("POST", &posts, &posted);
     let set = pair.is_set;
     let (mut said, differs) = findings.said(&name, median(&cold), median(&warm), set);
+    let about = worker.server.warm.about(&pair.warm, &pair.file);
+    let left = about.map(|about| about.left).unwrap_or_default();
+    if !left.is_empty() {
+        let names = left.join(", ");
+        said.push_str(&format!(
+            "\n    loaded by each request, for they do more than load, or fail: {names}"
+        ));
+    }
     if let Some(why) = parked {
         said.push_str(&format!(
             "\n    parked, a process for each request, for it cannot be forked: it {why}"
