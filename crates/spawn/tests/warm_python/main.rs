@@ -231,6 +231,27 @@ fn what_is_refused_costs_the_others_nothing() {
     assert_eq!(fs::read(folder.path().join("loads")).unwrap().len(), 2 * 9);
 }
 
+/// Children tell the modules as these were completed: what another one imports comes before it.
+#[test]
+fn what_fails_alone_may_load_with_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("settings.py", "ready = False\n");
+    write(
+        "model.py",
+        "import settings\nif not settings.ready: raise RuntimeError('not ready')\n",
+    );
+    write(
+        "site_of.py",
+        "import settings\nsettings.ready = True\nimport model\n",
+    );
+    let text = "import sys\nprint('model' in sys.modules)\nimport site_of\n";
+    let warm = with_modules(folder.path(), text, "settings\nmodel\nsite_of\nno_such\n");
+    assert_eq!(warm.loaded.obstacle, None);
+    assert_eq!(warm.loaded.left, ["no_such"]);
+    assert_eq!(warm.get(&VARS).out, "True\n");
+}
+
 #[test]
 fn what_a_module_does_to_the_environment_while_it_loads_is_kept() {
     let folder = tempfile::tempdir().unwrap();
