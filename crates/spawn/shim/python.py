@@ -117,14 +117,19 @@ def imported(name, path):
 
 
 def tried(names, left, path, watch):
-    """How many of them, from the first on, do nothing but load, and whether one draws random numbers. What a module has
-    done cannot be taken back, so it is done in a copy of this process."""
+    """A byte for each of them, from the first on, that does nothing but load: "r" from where random numbers may be drawn; then
+    "f" where the next one fails, and that is all it does. What a module has done cannot be taken back, so it is done in a
+    copy of this process."""
     report, to = os.pipe()
     pid = os.fork()
     if pid == 0:
         watch.before = watch.state()
         for name in names:
-            if not imported(name, path) or not watch.clean() or not left.isdisjoint(sys.modules):
+            loads = imported(name, path)
+            if not watch.clean() or not left.isdisjoint(sys.modules):
+                break
+            if not loads:
+                os.write(to, b"f")
                 break
             os.write(to, b"r" if "random" in sys.modules else b".")
         os._exit(0)
@@ -132,31 +137,33 @@ def tried(names, left, path, watch):
     os.waitpid(pid, 0)
     os.set_blocking(report, False)  # a process that a module has left behind may hold the other end
     try:
-        good = os.read(report, 1 << 16)
+        told = os.read(report, 1 << 16)
     except BlockingIOError:
-        good = b""
+        told = b""
     os.close(report)
     os.lseek(0, 0, os.SEEK_SET)
     watch.before = watch.state()
-    return len(good), b"r" in good
+    return told
 
 
 def ahead(names, path, watch):
     """Imports them, but for those that do more than load, or fail: these names, or None where one did so that had not
     when it was tried."""
-    left, at = set(), 0
+    left, failed, at = set(), set(), 0
     seeds = Seeds() if "random" in sys.modules else None
     while at < len(names):
-        good, draws = tried(names[at:], left, path, watch)
-        seeds = seeds or (Seeds() if draws else None)
+        told = tried(names[at:], left, path, watch)
+        good = len(told.rstrip(b"f"))
+        seeds = seeds or (Seeds() if b"r" in told else None)
         for name in names[at : at + good]:
             if not imported(name, path) or not watch.clean():
                 return None
-        left.update(names[at + good : at + good + 1])
+        # One that fails alone may load with another (models of Django do, behind settings).
+        (failed if told.endswith(b"f") else left).update(names[at + good : at + good + 1])
         at += good + 1
     if seeds:
         seeds.end()
-    return left
+    return left | failed.difference(sys.modules)
 
 
 def load(names, path, env):

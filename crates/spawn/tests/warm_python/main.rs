@@ -204,6 +204,54 @@ fn modules_that_do_more_than_load_are_left_to_the_children() {
     }
 }
 
+/// One that is no word of Python's grammar; and one refusal among many: the others are loaded, each once for all and once to be
+/// tried, however many are refused.
+#[test]
+fn what_is_refused_costs_the_others_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let counts = "import os\nwith open('loads', 'ab') as f: f.write(b'x')\n";
+    fs::write(folder.path().join("a-b.py"), counts).unwrap();
+    let mut modules = String::from("a-b\n");
+    for n in 0..8 {
+        fs::write(folder.path().join(format!("good{n}.py")), counts).unwrap();
+        fs::write(
+            folder.path().join(format!("bad{n}.py")),
+            "print('loaded')\n",
+        )
+        .unwrap();
+        modules += &format!("good{n}\nbad{n}\n");
+    }
+    let text = "import sys\nprint(*sorted({it for it in sys.modules if it[:3] in ('goo', 'bad', 'a-b')}))\n";
+    let warm = with_modules(folder.path(), text, &modules);
+    assert_eq!(warm.loaded.obstacle, None);
+    let bad: Vec<String> = (0..8).map(|n| format!("bad{n}")).collect();
+    assert_eq!(warm.loaded.left, bad);
+    let good = "a-b good0 good1 good2 good3 good4 good5 good6 good7\n";
+    assert_eq!(warm.get(&VARS).out, good);
+    assert_eq!(fs::read(folder.path().join("loads")).unwrap().len(), 2 * 9);
+}
+
+/// Children tell the modules as these were completed: what another one imports comes before it.
+#[test]
+fn what_fails_alone_may_load_with_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("settings.py", "ready = False\n");
+    write(
+        "model.py",
+        "import settings\nif not settings.ready: raise RuntimeError('not ready')\n",
+    );
+    write(
+        "site_of.py",
+        "import settings\nsettings.ready = True\nimport model\n",
+    );
+    let text = "import sys\nprint('model' in sys.modules)\nimport site_of\n";
+    let warm = with_modules(folder.path(), text, "settings\nmodel\nsite_of\nno_such\n");
+    assert_eq!(warm.loaded.obstacle, None);
+    assert_eq!(warm.loaded.left, ["no_such"]);
+    assert_eq!(warm.get(&VARS).out, "True\n");
+}
+
 #[test]
 fn what_a_module_does_to_the_environment_while_it_loads_is_kept() {
     let folder = tempfile::tempdir().unwrap();

@@ -186,6 +186,14 @@ async fn compare(
     let posts = pair.rounds(worker, "POST", POSTS, &mut step).await?;
     confirm(worker, pair, "POST", &posts, &mut findings, &mut step).await?;
     let (mut said, differs) = findings.said(name, &gets, pair.is_set);
+    let about = worker.server.warm.about(&pair.warm, &pair.file);
+    let left = about.map(|about| about.left).unwrap_or_default();
+    if !left.is_empty() {
+        let names = left.join(", ");
+        said.push_str(&format!(
+            "\n    loaded by each request, for they do more than load, or fail: {names}"
+        ));
+    }
     if let Some(why) = parked {
         said.push_str(&format!(
             "\n    parked, a process for each request, for it cannot be forked: it {why}"
