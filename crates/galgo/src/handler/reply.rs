@@ -296,8 +296,10 @@ impl Answering<'_, '_, '_> {
     async fn bad_reply(&mut self, mut program: Speaker, e: &ReplyError) -> Fault {
         let ended = program.output_ended();
         let (exit, stderr) = program.post_mortem(!ended).await;
-        // What it has left running has its time, as behind a response.
-        program.finish(|_exit| {});
+        // What a process has left running has its time, as behind a response.
+        if let Speaker::Program(program) = program {
+            program.finish(|_exit| {});
+        }
         self.request.entry.borrow_mut().exit = exit;
         self.request.stderr = stderr;
         let how = match exit.map(|e| e.status) {

@@ -76,6 +76,8 @@ struct State {
     not_before: Instant,
     failures: u32,
     failed: Instant,
+    /// It has given up its templates for another program, and was not asked for since.
+    displaced: bool,
     /// Somebody loads and watches its templates.
     kept: bool,
 }
@@ -140,6 +142,7 @@ impl Program {
                 not_before: now,
                 failures: 0,
                 failed: now,
+                displaced: false,
                 kept: false,
             }),
         }
@@ -152,6 +155,7 @@ impl Program {
         self.touch(now);
         let mut gone = Vec::new();
         let mut state = lock(&self.state);
+        state.displaced = false;
         if state.edition.version != *version {
             gone = state.renew(version, now);
             self.wake.notify_one();
@@ -237,7 +241,7 @@ impl Program {
     /// A template is ready: it takes the place of one that is older than what is known now, or worn.
     pub(super) fn add(&self, template: Template, loaded: Loaded, room: Room, order: &Order) {
         let mut state = lock(&self.state);
-        if state.edition != order.edition {
+        if state.edition != order.edition || state.displaced {
             drop(state);
             return drop(template);
         }
@@ -381,14 +385,16 @@ impl Program {
         }
     }
 
-    /// Gives up its templates, for another program. It does not take them back at once: programs
-    /// that are asked for in turn would do nothing but load.
+    /// Gives up its templates, for another program. It takes them back only when it is asked for again, and not at once:
+    /// programs that are asked for in turn would do nothing but load.
     pub(super) fn let_go(&self) {
         let mut state = lock(&self.state);
         let gone = std::mem::take(&mut state.live);
         state.failed(Instant::now());
+        state.displaced = true;
         drop(state);
         drop(gone);
+        self.wake.notify_one();
     }
 
     pub(super) fn has_templates(&self) -> bool {
@@ -484,7 +490,7 @@ impl State {
 
     fn work(&mut self, now: Instant, idle: Duration, longest: Duration) -> Work {
         let known = self.learned.names().len();
-        if idle >= longest || self.fit == Fit::Cold {
+        if idle >= longest || self.fit == Fit::Cold || self.displaced {
             self.kept = false;
             return Work::Over;
         }

@@ -68,7 +68,7 @@ pub(super) struct Pair {
     pub(super) warm: Arc<Route>,
     url: Vec<u8>,
     /// SCRIPT_FILENAME.
-    file: CString,
+    pub(super) file: CString,
     /// What runs it.
     interpreter: Option<PathBuf>,
     /// It starts warm already.
