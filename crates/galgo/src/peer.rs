@@ -1,24 +1,21 @@
 //! Who asks, as far as fairness goes.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// A client by its address: IPv4 whole, IPv6 by the /64 that one subscriber is given. All that have none, as behind a Unix
 /// socket, are one.
+/// One number, for it is hashed with every program that starts: 0 for who has none, the mapped IPv6 address of an IPv4 one, and
+/// a /64 with 1 behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Peer(Option<IpAddr>);
+pub struct Peer(u128);
 
 impl Peer {
     /// Who asks from that address.
     pub fn of(ip: Option<IpAddr>) -> Self {
-        Self(ip.map(|ip| match ip.to_canonical() {
-            IpAddr::V4(ip) => ip.into(),
-            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+        Self(ip.map_or(0, |ip| match ip.to_canonical() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(ip) => ip.to_bits() >> 64 << 64 | 1,
         }))
-    }
-
-    /// Whether it has no address.
-    pub fn is_unknown(self) -> bool {
-        self.0.is_none()
     }
 }
 
@@ -34,5 +31,7 @@ mod tests {
         assert_ne!(peer("10.0.0.1"), peer("10.0.0.2"));
         assert_eq!(peer("::ffff:10.0.0.1"), peer("10.0.0.1"));
         assert_ne!(peer("10.0.0.1"), Peer::default());
+        assert_ne!(peer("::1"), Peer::default());
+        assert_ne!(peer("::1"), peer("127.0.0.1"));
     }
 }

@@ -5,7 +5,7 @@
 //! 3. A place comes free: it goes to the address that holds fewest; among equals, to who came first.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, VecDeque, hash_map::Entry},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -84,6 +84,12 @@ impl Gauge {
     /// Whether somebody waits for one of these places.
     pub(super) fn is_wanted(&self) -> bool {
         self.waiting() > 0 && self.is_full()
+    }
+}
+
+impl<T> Share<T> {
+    fn is_idle(&self) -> bool {
+        self.held == 0 && self.waiting.is_empty()
     }
 }
 
@@ -177,10 +183,13 @@ impl<T> Line<T> {
         if let Some(route) = route {
             route.taken.fetch_sub(1, Relaxed);
         }
-        if let Some(share) = self.by.get_mut(&peer) {
-            share.held -= 1;
+        // One look into the table: every program that ends comes by here.
+        if let Entry::Occupied(mut share) = self.by.entry(peer) {
+            share.get_mut().held -= 1;
+            if share.get().is_idle() {
+                share.remove();
+            }
         }
-        self.tidy(peer);
     }
 
     /// Gives a place that is free to who is to have it.
@@ -247,8 +256,7 @@ impl<T> Line<T> {
 
     /// Forgets who has nothing.
     fn tidy(&mut self, peer: Peer) {
-        let idle = |share: &Share<T>| share.held == 0 && share.waiting.is_empty();
-        if self.by.get(&peer).is_some_and(idle) {
+        if self.by.get(&peer).is_some_and(Share::is_idle) {
             self.by.remove(&peer);
         }
     }

@@ -24,7 +24,7 @@ pub struct Admission {
     places: Arc<Places>,
     running: usize,
     queue: usize,
-    wait: Duration,
+    longest: Duration,
 }
 
 /// Places that all readings of the configuration share.
@@ -63,7 +63,7 @@ impl Admission {
             }),
             running: c.running,
             queue: c.queue,
-            wait: c.wait,
+            longest: c.wait,
         }
     }
 
@@ -74,7 +74,7 @@ impl Admission {
             places: self.places.clone(),
             running: c.running,
             queue: c.queue,
-            wait: c.wait,
+            longest: c.wait,
         }
     }
 
@@ -87,7 +87,7 @@ impl Admission {
 
     /// Whether requests wait as `c` says.
     pub fn waits_as(&self, c: &config::Admission) -> bool {
-        (self.queue, self.wait) == (c.queue, c.wait)
+        (self.queue, self.longest) == (c.queue, c.wait)
     }
 
     /// Waits for a place for a request of `peer`.
@@ -95,6 +95,15 @@ impl Admission {
     /// # Errors
     /// The queue is full, or no place came free in time.
     pub async fn admit(&self, peer: Peer, route: Option<&Arc<Gauge>>) -> Result<Permit, Fault> {
+        let taken = self.places.lock().take(peer, route);
+        match taken {
+            true => Ok(self.places.permit(peer, route.cloned())),
+            // Boxed: nearly always there is one at once.
+            false => Box::pin(self.wait(peer, route)).await,
+        }
+    }
+
+    async fn wait(&self, peer: Peer, route: Option<&Arc<Gauge>>) -> Result<Permit, Fault> {
         let mut told = None;
         let came = self.places.lock().come(peer, route, self.queue, || {
             let (tell, here) = oneshot::channel();
@@ -114,7 +123,7 @@ impl Admission {
         };
         // INVARIANT: who waits has left a sender.
         let Some(told) = told else { return Err(FULL) };
-        match tokio::time::timeout(self.wait, told).await {
+        match tokio::time::timeout(self.longest, told).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_gave_way)) => Err(FULL),
             Err(_elapsed) => Err(Fault::Busy(
