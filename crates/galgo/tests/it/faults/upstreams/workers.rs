@@ -79,7 +79,7 @@ fn answers(server: &Server) -> u32 {
 
 fn workers_that_crash_cost_only_the_requests_they_had() {
     let server = start(2);
-    for _ in 0..20 {
+    for n in 1..=20 {
         let mut crash = server.connect();
         crash.get("/app?crash");
         let mut others: Vec<_> = (0..3).map(|_| server.connect()).collect();
@@ -88,6 +88,12 @@ fn workers_that_crash_cost_only_the_requests_they_had() {
             assert_eq!(client.reply().status, 200);
         }
         assert_eq!(crash.reply().status, 502);
+        // The next crash meets a worker that has answered: then all places are free again.
+        eventually("the end of all", || {
+            let lines = server.access();
+            let asked = |l: &&serde_json::Value| l["target"].as_str().unwrap().starts_with("/app");
+            (lines.iter().filter(asked).count() == 4 * n).then_some(())
+        });
     }
 }
 
