@@ -1,7 +1,8 @@
 //! Which worker serves a connection.
 //!
-//! Each accepts connections from a queue of its own. The kernel fills the queues as it happens, and programs keep a
-//! worker busier than files do: so connections move, between requests, to where there are fewer of their kind.
+//! Each accepts connections from a queue of its own, or one of them does for all (`Listener::hands_over`). The kernel
+//! fills the queues as it happens, and programs keep a worker busier than files do: so connections move, between
+//! requests, to where there are fewer of their kind.
 
 use std::{
     cell::Cell,
@@ -107,13 +108,18 @@ fn least(load: impl Fn(usize) -> usize, workers: usize, own: usize) -> Option<us
     (load(own) > load(least) + 1).then_some(least)
 }
 
-/// Serves a new connection here, or where fewer connections start programs.
-pub fn place(worker: &Rc<Worker>, accepted: Accepted) {
+/// Serves a new connection here, or where fewer connections start programs. Where `alone`, no other event loop
+/// accepts from this listener: then it goes to where there are fewest, too.
+pub fn place(worker: &Rc<Worker>, accepted: Accepted, alone: bool) {
     let server = &worker.server;
-    let programs = |i: usize| server.peers[i].load.programs();
-    let least = (0..server.peers.len()).min_by_key(|&i| programs(i));
+    let load = |i: usize| {
+        let load = &server.peers[i].load;
+        let connections = if alone { load.connections() } else { 0 };
+        (load.programs(), connections)
+    };
+    let least = (0..server.peers.len()).min_by_key(|&i| load(i));
     match least {
-        Some(least) if programs(least) < programs(worker.index) => give(server, least, accepted),
+        Some(least) if load(least) < load(worker.index) => give(server, least, accepted),
         _ => {
             count(&server.peers[worker.index].load, accepted.asked);
             crate::conn::start(worker.clone(), accepted);

@@ -19,9 +19,14 @@ pub enum Fault {
     Late(String),
     /// Our own capacity: 503 with Retry-After.
     Busy(&'static str),
+    /// The disk has no room for what must be kept, or does not take it; words for the log: 507.
+    Storage(String),
     /// Our own fault: 500.
     Internal(String),
 }
+
+/// The kernel has no room for what an event loop must watch.
+pub const SHORT: Fault = Fault::Busy("the event loop has no room for another descriptor");
 
 impl Fault {
     /// The status to answer with, where an answer can still be given.
@@ -34,6 +39,7 @@ impl Fault {
             Self::Script(_) => 502,
             Self::Late(_) => 504,
             Self::Busy(_) => 503,
+            Self::Storage(_) => 507,
             Self::Internal(_) => 500,
         }
     }
@@ -48,6 +54,7 @@ impl Fault {
             Self::Script(_) => "script_error",
             Self::Late(_) => "script_timeout",
             Self::Busy(_) => "busy",
+            Self::Storage(_) => "no_storage",
             Self::Internal(_) => "internal_error",
         }
     }
@@ -58,9 +65,11 @@ impl fmt::Display for Fault {
         match self {
             Self::Client(_, why) | Self::Gone(why) | Self::Busy(why) => f.write_str(why),
             Self::NotFound => f.write_str("nothing answers at this path"),
-            Self::Refused(why) | Self::Script(why) | Self::Late(why) | Self::Internal(why) => {
-                f.write_str(why)
-            }
+            Self::Refused(why)
+            | Self::Script(why)
+            | Self::Late(why)
+            | Self::Storage(why)
+            | Self::Internal(why) => f.write_str(why),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Connections of a worker that wait for a request, the longest idle first.
+//! Connections of a worker that wait for a request, the longest idle first. Whoever has to make room for another is
+//! chosen in [`crate::crowd`], and told here.
 //!
 //! Becoming idle and busy again happens with every request, so it costs no allocation, no timer and
 //! no look at what other threads write: a connection has a seat for its whole life, and is linked into
@@ -6,14 +7,13 @@
 //! run out of it, and one timer serves them all.
 
 use std::{
-    cell::RefCell,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    cell::{RefCell, RefMut},
+    sync::atomic::Ordering::Relaxed,
     task::{Poll, Waker},
     time::Duration,
 };
+
+use crate::crowd::{BUSY, Since};
 
 /// The seat at which the list begins and ends; nobody sits on it.
 const ENDS: usize = 0;
@@ -31,10 +31,8 @@ fn nanos(d: Duration) -> u64 {
 }
 
 /// The idle connections of one worker.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Idle {
-    /// Since when the first of the list is idle, for other workers to see; `u64::MAX`: none is.
-    oldest: Arc<AtomicU64>,
     seats: RefCell<Seats>,
 }
 
@@ -43,9 +41,11 @@ pub struct Idle {
 pub struct Seat<'a> {
     idle: &'a Idle,
     at: usize,
+    /// Since when it waits, for other workers to see.
+    since: Since,
 }
 
-/// A connection's place among the idle ones; left when dropped.
+/// A connection's place among those that wait; left when dropped.
 #[derive(Debug)]
 pub struct Place<'s, 'a>(&'s Seat<'a>);
 
@@ -59,7 +59,7 @@ struct Seats {
 struct Links {
     before: usize,
     after: usize,
-    /// Nanoseconds; `u64::MAX` at the ends.
+    /// Nanoseconds; [`BUSY`] at the ends, and of who does not wait.
     since: u64,
     /// It must close.
     ended: bool,
@@ -67,18 +67,6 @@ struct Links {
 }
 
 impl Idle {
-    /// Nobody is idle; `oldest` tells other workers who is.
-    pub fn new(oldest: Arc<AtomicU64>) -> Self {
-        let seats = Seats {
-            all: vec![Links::alone(ENDS)],
-            free: Vec::new(),
-        };
-        Self {
-            oldest,
-            seats: RefCell::new(seats),
-        }
-    }
-
     /// A seat for a connection, which is busy at first.
     pub fn seat(&self) -> Seat<'_> {
         let mut seats = self.seats.borrow_mut();
@@ -86,13 +74,23 @@ impl Idle {
         if at == seats.all.len() {
             seats.all.push(Links::alone(at));
         }
-        Seat { idle: self, at }
+        let since = Since::new(BUSY.into());
+        Seat {
+            idle: self,
+            at,
+            since,
+        }
     }
 
-    /// Closes the connection that has been idle longest, if it has been since `since` or longer: whoever
-    /// asks has seen that time, and the one that had it may have gone meanwhile.
-    pub fn shed_oldest(&self, since: u64) {
-        self.end_first(|idle_since| idle_since <= since);
+    /// Closes the connection with that seat, if it waits since then: whoever asks has seen that, and it may have gone
+    /// meanwhile: false then.
+    pub fn shed(&self, at: usize, since: u64) -> bool {
+        let seats = self.seats.borrow_mut();
+        let waits = since != BUSY && seats.all.get(at).is_some_and(|one| one.since == since);
+        if waits {
+            end(seats, at);
+        }
+        waits
     }
 
     /// Closes all that are idle now.
@@ -104,7 +102,7 @@ impl Idle {
     pub async fn expire(&self, most: Duration) {
         let most = nanos(most);
         loop {
-            let first = self.oldest.load(Ordering::Relaxed);
+            let first = self.first_since();
             // Who becomes idle later runs out of time later.
             let end = first.min(now()).saturating_add(most);
             let left = Duration::from_nanos(end.saturating_sub(now()));
@@ -116,39 +114,59 @@ impl Idle {
 
     /// Ends the one that is idle longest, if `ends` says so of its time. False: there is none such.
     fn end_first(&self, ends: impl Fn(u64) -> bool) -> bool {
-        let mut seats = self.seats.borrow_mut();
+        let seats = self.seats.borrow_mut();
         let at = seats.all[ENDS].after;
         if at == ENDS || !ends(seats.all[at].since) {
             return false;
         }
-        seats.unlink(at);
-        self.publish(&seats);
-        seats.all[at].ended = true;
-        let waker = seats.all[at].waker.take();
-        drop(seats);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        end(seats, at);
         true
     }
 
-    fn publish(&self, seats: &Seats) {
-        let first = seats.all[ENDS].after;
-        self.oldest.store(seats.all[first].since, Ordering::Relaxed);
+    /// Since when the first of the list is idle.
+    fn first_since(&self) -> u64 {
+        let seats = self.seats.borrow();
+        seats.all[seats.all[ENDS].after].since
+    }
+}
+
+/// Tells a connection that it must close.
+fn end(mut seats: RefMut<'_, Seats>, at: usize) {
+    seats.unlink(at);
+    seats.all[at].ended = true;
+    let waker = seats.all[at].waker.take();
+    drop(seats);
+    if let Some(waker) = waker {
+        waker.wake();
     }
 }
 
 impl<'a> Seat<'a> {
-    /// Takes the last place.
+    /// Its number, and since when it waits.
+    pub fn mark(&self) -> (usize, Since) {
+        (self.at, self.since.clone())
+    }
+
+    /// Takes the last place among the idle ones.
     pub fn enter(&self) -> Place<'_, 'a> {
         let mut seats = self.idle.seats.borrow_mut();
-        seats.all[self.at].ended = false;
-        seats.all[self.at].since = now();
+        self.begin(&mut seats);
         seats.link_last(self.at);
-        if seats.all[ENDS].after == self.at {
-            self.idle.publish(&seats);
-        }
         Place(self)
+    }
+
+    /// A piece of a head has come, for which there is another clock: the connection may have to make room for others,
+    /// and is not idle.
+    pub fn hears(&self) -> Place<'_, 'a> {
+        self.begin(&mut self.idle.seats.borrow_mut());
+        Place(self)
+    }
+
+    fn begin(&self, seats: &mut Seats) {
+        let now = now();
+        seats.all[self.at].ended = false;
+        seats.all[self.at].since = now;
+        self.since.store(now, Relaxed);
     }
 }
 
@@ -161,6 +179,11 @@ impl Drop for Seat<'_> {
 }
 
 impl Place<'_, '_> {
+    /// Whether this connection must close, whatever has come meanwhile: it does not count any longer.
+    pub fn is_ended(&self) -> bool {
+        self.0.idle.seats.borrow().all[self.0.at].ended
+    }
+
     /// Resolves when this connection must close.
     pub async fn ended(&self) {
         std::future::poll_fn(|cx| {
@@ -182,10 +205,17 @@ impl Place<'_, '_> {
 impl Drop for Place<'_, '_> {
     fn drop(&mut self) {
         let mut seats = self.0.idle.seats.borrow_mut();
-        let first = seats.all[ENDS].after == self.0.at;
         seats.unlink(self.0.at);
-        if first {
-            self.0.idle.publish(&seats);
+        seats.all[self.0.at].since = BUSY;
+        self.0.since.store(BUSY, Relaxed);
+    }
+}
+
+impl Default for Seats {
+    fn default() -> Self {
+        Self {
+            all: vec![Links::alone(ENDS)],
+            free: Vec::new(),
         }
     }
 }
@@ -214,7 +244,7 @@ impl Links {
         Self {
             before: at,
             after: at,
-            since: u64::MAX,
+            since: BUSY,
             ended: false,
             waker: None,
         }
@@ -226,34 +256,54 @@ mod tests {
     use super::*;
 
     fn is_ended(place: &Place<'_, '_>) -> bool {
-        place.0.idle.seats.borrow().all[place.0.at].ended
+        place.is_ended()
     }
 
     #[test]
     fn the_longest_idle_goes_first() {
-        let oldest = Arc::new(AtomicU64::new(0));
-        let idle = Idle::new(oldest.clone());
+        let idle = Idle::default();
         let seats: Vec<_> = (0..4).map(|_| idle.seat()).collect();
         let places: Vec<_> = seats.iter().map(Seat::enter).collect();
         let [a, b, c, d] = <[_; 4]>::try_from(places).unwrap();
         drop(b);
         drop(a);
         let a = seats[0].enter();
-        idle.shed_oldest(u64::MAX - 1);
+        idle.end_first(|_| true);
         assert_eq!([&c, &d, &a].map(is_ended), [true, false, false]);
         // Being ended and leaving do not take another's place.
         drop(c);
-        idle.shed_oldest(u64::MAX - 1);
+        idle.end_first(|_| true);
         assert_eq!([&d, &a].map(is_ended), [true, false]);
-        assert_ne!(oldest.load(Ordering::Relaxed), u64::MAX);
+        assert_ne!(idle.first_since(), BUSY);
         idle.end_all();
         assert!(is_ended(&a));
-        assert_eq!(oldest.load(Ordering::Relaxed), u64::MAX);
+        assert_eq!(idle.first_since(), BUSY);
+    }
+
+    #[test]
+    fn who_is_asked_to_make_room_may_have_become_busy() {
+        let idle = Idle::default();
+        let (one, other) = (idle.seat(), idle.seat());
+        let (at, since) = one.mark();
+        let [place, idles] = [one.hears(), other.enter()];
+        let seen = since.load(Relaxed);
+        assert!(!idle.shed(at, seen + 1) && !is_ended(&place));
+        assert!(idle.shed(at, seen) && is_ended(&place) && !is_ended(&idles));
+        drop(place);
+        assert_eq!(since.load(Relaxed), BUSY);
+        let place = one.enter();
+        assert!(!idle.shed(at, BUSY) && !is_ended(&place));
+        // Whose head has begun to come has another clock.
+        let idle = Idle::default();
+        let seat = idle.seat();
+        let place = seat.hears();
+        idle.end_all();
+        assert!(!is_ended(&place));
     }
 
     #[test]
     fn a_seat_is_used_again_without_its_past() {
-        let idle = Idle::new(Arc::default());
+        let idle = Idle::default();
         let seat = idle.seat();
         let place = seat.enter();
         idle.end_all();
@@ -271,7 +321,7 @@ mod tests {
             .enable_time()
             .build()
             .unwrap();
-        let idle = Idle::new(Arc::new(AtomicU64::new(u64::MAX)));
+        let idle = Idle::default();
         let (first, second) = (idle.seat(), idle.seat());
         let (first, second) = (first.enter(), second.enter());
         runtime.block_on(async {

@@ -4,20 +4,12 @@ use std::{
     cell::Cell,
     io,
     net::SocketAddr,
-    os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
-        unix::fs::{FileTypeExt, MetadataExt},
-    },
-    path::{Path, PathBuf},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     rc::Rc,
     time::Duration,
 };
 
-use rustix::{
-    fs::{AtFlags, FileType, Gid, Mode, OFlags},
-    io::Errno,
-    net as sys,
-};
+use rustix::{io::Errno, net as sys, process::geteuid};
 use tokio::{io::Interest, sync::oneshot};
 
 use crate::{
@@ -26,6 +18,7 @@ use crate::{
     conn,
     log::Level,
     sock::register,
+    socket_file::{self, SocketFile},
     worker::{Handed, Load, Phase, Worker},
 };
 
@@ -33,6 +26,8 @@ use crate::{
 const BACKLOG: i32 = 4096;
 /// Connections taken in a row before those that are there get their turn.
 const IN_A_ROW: usize = 16;
+/// How often listening is tried that fails although the port could be bound.
+const LISTEN_TRIES: u32 = 1000;
 /// Without descriptors, accepting is tried again after this.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -45,38 +40,10 @@ pub struct Listener {
     pub asked: Address,
     /// The same with the real port.
     pub listen: Listen,
+    /// Its event loop is the only one that accepts from it, and hands connections to the others.
+    pub hands_over: bool,
     /// The file of a Unix socket.
     file: Option<SocketFile>,
-}
-
-/// The file that binding a Unix socket made.
-#[derive(Debug, Clone)]
-pub struct SocketFile {
-    path: PathBuf,
-    /// Device and inode.
-    own: (u64, u64),
-}
-
-impl SocketFile {
-    fn of(path: &Path) -> io::Result<Self> {
-        Ok(Self {
-            path: path.to_owned(),
-            own: identity(path)?,
-        })
-    }
-
-    /// Removes the file, unless another server has put its own there meanwhile.
-    pub fn remove(&self) {
-        if identity(&self.path).is_ok_and(|now| now == self.own) {
-            // The folder may be closed to the user that the server became.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let stat = path.symlink_metadata()?;
-    Ok((stat.dev(), stat.ino()))
 }
 
 /// A connection that has been accepted and not yet served.
@@ -102,17 +69,20 @@ impl Listener {
     pub fn bind(listen: &Listen, config: &Config) -> io::Result<Self> {
         let (fd, address, file) = match &listen.address {
             Address::Tcp(at) => {
-                let (fd, address) = bind_tcp(*at)?;
+                let (fd, address) = listen_tcp(*at)?;
                 (fd, address, None)
             }
             Address::Unix(path) => {
-                let fd = bind_unix(path)?;
-                // Nobody is connected before listen(2), whatever the mode was until now.
-                permit(path, config.socket_mode, config.socket_group)?;
-                (fd, listen.address.clone(), Some(SocketFile::of(path)?))
+                let (fd, file) = socket_file::bind(path, config)?;
+                sys::listen(&fd, BACKLOG)?;
+                (fd, listen.address.clone(), Some(file))
             }
         };
-        sys::listen(&fd, BACKLOG)?;
+        let root = geteuid().is_root() && file.is_none();
+        if root {
+            // Not before it listens: another server that is about to would join.
+            sys::sockopt::set_socket_reuseport(&fd, true)?;
+        }
         Ok(Self {
             fd,
             asked: listen.address.clone(),
@@ -120,32 +90,33 @@ impl Listener {
                 address,
                 speaks: listen.speaks,
             },
+            hands_over: !root,
             file,
         })
     }
 
-    /// The same address for another event loop: with a queue of its own where the kernel can (SO_REUSEPORT), so
-    /// that a connection wakes one of them and not all.
+    /// The same address for another event loop, with a queue of its own (SO_REUSEPORT). `None` where a program could
+    /// join such queues: the kernel lets every process do so that has the user whom the socket was made by. That of
+    /// root's is nobody else's, also when the server has become another user; of everybody else's there is one.
     ///
     /// # Errors
     /// Whatever the system says.
-    pub fn another(&self) -> io::Result<Self> {
-        let fd = match &self.listen.address {
-            Address::Tcp(at) => {
-                let fd = tcp_socket(*at)?;
-                sys::sockopt::set_socket_reuseport(&fd, true)?;
-                sys::bind(&fd, at)?;
-                sys::listen(&fd, BACKLOG)?;
-                fd
-            }
-            Address::Unix(_) => self.fd.try_clone()?,
+    pub fn another(&self) -> io::Result<Option<Self>> {
+        let at = match &self.listen.address {
+            Address::Tcp(at) if !self.hands_over => at,
+            Address::Tcp(_) | Address::Unix(_) => return Ok(None),
         };
-        Ok(Self {
+        let fd = tcp_socket(*at)?;
+        sys::sockopt::set_socket_reuseport(&fd, true)?;
+        sys::bind(&fd, at)?;
+        sys::listen(&fd, BACKLOG)?;
+        Ok(Some(Self {
             fd,
             asked: self.asked.clone(),
             listen: self.listen.clone(),
+            hands_over: false,
             file: None,
-        })
+        }))
     }
 
     /// The address that all its connections have on our side.
@@ -156,9 +127,9 @@ impl Listener {
         }
     }
 
-    /// The file of a Unix socket, to remove when the server ends.
-    pub fn socket_file(&self) -> Option<SocketFile> {
-        self.file.clone()
+    /// The file of a Unix socket, to remove when the server ends; it is told once.
+    pub fn take_socket_file(&mut self) -> Option<SocketFile> {
+        self.file.take()
     }
 }
 
@@ -175,18 +146,27 @@ impl Listen {
     }
 }
 
-fn new_socket(family: sys::AddressFamily) -> Result<OwnedFd, Errno> {
+pub(crate) fn new_socket(family: sys::AddressFamily) -> Result<OwnedFd, Errno> {
     let flags = sys::SocketFlags::CLOEXEC | sys::SocketFlags::NONBLOCK;
     sys::socket_with(family, sys::SocketType::STREAM, flags, None)
 }
 
-fn bind_tcp(at: SocketAddr) -> io::Result<(OwnedFd, Address)> {
-    let fd = tcp_socket(at)?;
-    sys::bind(&fd, &at)?;
-    // Not before: another server that listens there is an error, also where it would share.
-    sys::sockopt::set_socket_reuseport(&fd, true)?;
-    let real = SocketAddr::try_from(sys::getsockname(&fd)?)?;
-    Ok((fd, Address::Tcp(real)))
+/// Of two servers at once both may bind (SO_REUSEADDR, socket(7)), and each may be in the way of the other as it
+/// begins to listen. So both try again, until one finds that the other listens.
+fn listen_tcp(at: SocketAddr) -> io::Result<(OwnedFd, Address)> {
+    let mut tries = 0;
+    loop {
+        let fd = tcp_socket(at)?;
+        sys::bind(&fd, &at)?;
+        match sys::listen(&fd, BACKLOG) {
+            Err(Errno::ADDRINUSE) if tries < LISTEN_TRIES => tries += 1,
+            done => {
+                done?;
+                let real = SocketAddr::try_from(sys::getsockname(&fd)?)?;
+                return Ok((fd, Address::Tcp(real)));
+            }
+        }
+    }
 }
 
 fn tcp_socket(at: SocketAddr) -> io::Result<OwnedFd> {
@@ -204,46 +184,6 @@ fn tcp_socket(at: SocketAddr) -> io::Result<OwnedFd> {
     // Accepted sockets inherit it: a response is never held back for an acknowledgement.
     sys::sockopt::set_tcp_nodelay(&fd, true)?;
     Ok(fd)
-}
-
-/// A socket file that nobody listens on any more is replaced; one that answers is not.
-fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
-    let fd = new_socket(sys::AddressFamily::UNIX)?;
-    let at = sys::SocketAddrUnix::new(path)?;
-    match sys::bind(&fd, &at) {
-        // A file that is no socket refuses connections too, and is not ours to remove.
-        Err(Errno::ADDRINUSE)
-            if path.symlink_metadata()?.file_type().is_socket()
-                && sys::connect(new_socket(sys::AddressFamily::UNIX)?, &at)
-                    == Err(Errno::CONNREFUSED) =>
-        {
-            std::fs::remove_file(path)?;
-            sys::bind(&fd, &at)?;
-        }
-        done => done?,
-    }
-    Ok(fd)
-}
-
-/// Gives the file of a socket that was just bound its mode and group. By its descriptor: where others may write to the
-/// folder, the name may be that of something else by now, and this may be root.
-fn permit(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty())?;
-    let stat = rustix::fs::fstat(&file)?;
-    let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
-    if !is_socket || stat.st_uid != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::other(
-            "another file has taken its place: its folder must be closed to others",
-        ));
-    }
-    if let Some(group) = group {
-        let group = Some(Gid::from_raw(group));
-        rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
-    }
-    // No mode is set by a descriptor of this kind, but by its name in /proc (open(2), O_PATH).
-    let name = format!("/proc/self/fd/{}", file.as_raw_fd());
-    Ok(rustix::fs::chmod(name, Mode::from_raw_mode(mode))?)
 }
 
 /// The listeners of one worker; all are closed when it is dropped.
@@ -351,7 +291,7 @@ fn placed(
         speaks: speaks.get(),
         asked: Asked::Nothing,
     };
-    balance::place(worker, accepted);
+    balance::place(worker, accepted, listener.hands_over);
 }
 
 /// A connection could not be accepted. Most that goes wrong concerns one that is gone already (accept(2)).
@@ -362,7 +302,9 @@ async fn not_accepted(worker: &Worker, e: &io::Error) {
         .any(|o| e.raw_os_error() == Some(o.raw_os_error()))
     {
         // Descriptors are reserved, so this is the whole system's shortage.
-        worker.server.make_room();
+        if let Some(shed) = worker.server.crowd.any() {
+            worker.server.shed(shed);
+        }
         let errors = &worker.server.logs.error;
         errors.write(Level::Error, "accept", &e.to_string());
         tokio::time::sleep(RETRY).await;
@@ -388,7 +330,11 @@ pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedRec
         match accepted {
             Some(Handed::Connection(accepted)) => conn::start(worker.clone(), accepted),
             Some(Handed::Site(load)) => open.load(&worker, load),
-            Some(Handed::Shed(since)) => worker.idle.shed_oldest(since),
+            Some(Handed::Shed(shed)) => {
+                if !worker.idle.shed(shed.at.seat, shed.since) {
+                    worker.server.crowd.stays(&shed);
+                }
+            }
             None => return,
         }
     }
@@ -397,30 +343,53 @@ pub async fn take(worker: Rc<Worker>, mut given: tokio::sync::mpsc::UnboundedRec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{
-        fs,
-        os::unix::{fs::PermissionsExt, net::UnixListener},
-    };
+    use std::sync::Barrier;
 
-    fn mode(path: &Path) -> u32 {
-        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    /// Two servers begin to listen at the same moment: one does, and the other is told.
+    fn one_of_two(rounds: usize, address: impl Fn(usize) -> Address + Sync) {
+        let (config, meet) = (Config::default(), Barrier::new(2));
+        let server = || {
+            let begin = |round| {
+                let listen = Listen {
+                    address: address(round),
+                    speaks: Speaks::Http,
+                };
+                meet.wait();
+                let bound = Listener::bind(&listen, &config);
+                meet.wait();
+                if let Err(e) = &bound {
+                    assert_eq!(e.kind(), io::ErrorKind::AddrInUse, "{e}");
+                }
+                if let Some(file) = bound.as_ref().ok().and_then(|one| one.file.as_ref()) {
+                    file.remove();
+                }
+                bound.is_ok()
+            };
+            (0..rounds).map(begin).collect::<Vec<_>>()
+        };
+        let [a, b] = std::thread::scope(|threads| {
+            [threads.spawn(server), threads.spawn(server)].map(|one| one.join().unwrap())
+        });
+        assert!(a.iter().zip(&b).all(|(a, b)| a != b));
     }
 
-    /// A program that may write to the folder wins the race between bind(2) and the mode.
     #[test]
-    fn only_a_socket_is_given_the_mode_of_one() {
+    fn of_two_servers_at_once_one_listens() {
+        // An address that no other test has: its ports are free.
+        let [_, a, b, c] = std::process::id().to_be_bytes();
+        let ip = std::net::Ipv4Addr::new(127, a | 128, b, c.clamp(1, 254));
+        one_of_two(2000, |round| {
+            let port = 20_000 + u16::try_from(round).unwrap();
+            Address::Tcp((ip, port).into())
+        });
+    }
+
+    #[test]
+    fn of_two_servers_at_once_one_has_the_file() {
         let folder = tempfile::tempdir().unwrap();
-        let [file, link, socket] = ["file", "link", "socket"].map(|name| folder.path().join(name));
-        fs::write(&file, "secret").unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        let _listener = UnixListener::bind(&socket).unwrap();
-        for other in [&link, &file] {
-            assert!(permit(other, 0o666, None).is_err());
-            assert_eq!(mode(&file), 0o600);
-        }
-        let own = rustix::process::getegid().as_raw();
-        permit(&socket, 0o610, Some(own)).unwrap();
-        assert_eq!(mode(&socket), 0o610);
+        one_of_two(1000, |_| {
+            let path = folder.path().join("s");
+            Address::Unix(path)
+        });
     }
 }

@@ -1,74 +1,220 @@
 //! How long a client may keep us waiting: a total allowance that grows with every byte it moves.
+//!
+//! There are two. The one of `min_rate` ends whoever uses it up. The one of `busy_rate` ends who holds a place that others
+//! wait for. What a client reads is what its kernel has acknowledged: our own takes in megabytes of an answer at once, and has
+//! room for more seconds later, however steadily they are read.
 
 use std::{
-    io,
+    io::{self, ErrorKind},
     pin::{Pin, pin},
+    rc::Rc,
     task::Poll,
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
-use crate::config::Http;
+use crate::{admission::Holding, config::Http, sock::Sock, tick};
 
-/// The allowance of one client in one direction. Only time spent waiting for the client counts.
+/// What a wait ends with when the client is slower than `busy_rate` and others wait for its place.
+pub const GIVES_WAY: ErrorKind = ErrorKind::ResourceBusy;
+/// How often it is looked at what a client has read, at most.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The allowances of one client in one direction. Only time spent waiting for the client counts.
 #[derive(Debug, Clone)]
 pub struct Pace {
-    left: Duration,
-    most: Duration,
-    per_byte: Duration,
+    /// By `min_rate`.
+    least: Allowance,
+    /// By `busy_rate`.
+    busy: Allowance,
+    grace: Duration,
     /// Since when the client is waited for. It outlives a wait that is given up for something more
     /// urgent, so that the clock cannot be reset by causing events elsewhere.
     since: Option<Instant>,
+    /// The place it may have to give up.
+    place: Holding,
+    reader: Option<Reader>,
+}
+
+/// Time that is left; `None`: it is never used up.
+#[derive(Debug, Clone, Copy)]
+struct Allowance {
+    left: Option<Duration>,
+    per_byte: Duration,
+}
+
+/// A client that reads.
+#[derive(Debug, Clone)]
+struct Reader {
+    sock: Rc<Sock>,
+    /// What it had not acknowledged when that was looked at last, in this wait.
+    unread: Option<usize>,
+    /// Bytes that have been counted before they were written: it has acknowledged as many since nothing fits.
+    ahead: usize,
+}
+
+impl Allowance {
+    fn new(grace: Duration, rate: u64) -> Self {
+        Self {
+            left: (rate > 0).then_some(grace),
+            per_byte: Duration::from_secs(1) / clamp(rate.max(1)),
+        }
+    }
+
+    fn spend(&mut self, time: Duration) {
+        self.left = self.left.map(|left| left.saturating_sub(time));
+    }
+
+    fn earn(&mut self, bytes: usize, most: Duration) {
+        let earned = self.per_byte.saturating_mul(clamp(bytes as u64));
+        self.left = self.left.map(|left| left.saturating_add(earned).min(most));
+    }
+
+    fn is_used_up(self) -> bool {
+        self.left.is_some_and(|left| left.is_zero())
+    }
+}
+
+impl Reader {
+    /// Bytes that were acknowledged since it was last looked at; nothing was written meanwhile.
+    fn read(&mut self) -> usize {
+        let now = self.sock.unacknowledged();
+        let read = match (self.unread, now) {
+            (Some(before), Some(now)) => before.saturating_sub(now),
+            _ => 0,
+        };
+        self.unread = now;
+        self.ahead += read;
+        read
+    }
+
+    /// How many of `n` bytes that were written have not been counted yet.
+    fn written(&mut self, n: usize) -> usize {
+        self.unread = None;
+        let counted = n.min(self.ahead);
+        self.ahead -= counted;
+        n - counted
+    }
 }
 
 impl Pace {
-    /// `grace` of waiting is free, and each byte moved earns `1 / min_rate` seconds more, up to `grace`.
-    /// A rate of 0 earns the whole grace again with every byte.
+    /// `grace` of waiting is free, and each byte moved earns `1 / min_rate` seconds more, up to `grace`. With a rate of 0 all
+    /// of it is.
     pub fn new(grace: Duration, min_rate: u64) -> Self {
-        let per_byte = if min_rate == 0 {
-            grace
-        } else {
-            Duration::from_secs(1) / clamp(min_rate)
-        };
         Self {
-            left: grace,
-            most: grace,
-            per_byte,
+            least: Allowance::new(grace, min_rate),
+            busy: Allowance::new(grace, 0),
+            grace,
             since: None,
+            place: Holding::default(),
+            reader: None,
         }
     }
 
     /// The allowance of a client, as configured.
     pub fn of(http: &Http) -> Self {
-        Self::new(http.rate_grace, http.min_rate)
+        Self {
+            busy: Allowance::new(http.rate_grace, http.busy_rate),
+            ..Self::new(http.rate_grace, http.min_rate)
+        }
+    }
+
+    /// The same, for what the client reads from `sock`.
+    #[must_use]
+    pub fn reading(&self, sock: &Rc<Sock>) -> Self {
+        let reader = Reader {
+            sock: sock.clone(),
+            unread: None,
+            ahead: 0,
+        };
+        Self {
+            reader: Some(reader),
+            ..self.clone()
+        }
     }
 
     /// Begins a new request: the whole grace is there again.
     pub fn reset(&mut self) {
-        self.left = self.most;
+        for allowance in [&mut self.least, &mut self.busy] {
+            allowance.left = allowance.left.map(|_| self.grace);
+        }
         self.since = None;
     }
 
+    /// The client's request has a place that others may wait for.
+    pub fn has_place(&mut self, place: Holding) {
+        self.place = place;
+    }
+
     /// Waits for `io`, which says how many bytes it moved, within the allowance.
-    /// `TimedOut` when that is used up. Whoever pins it outside has one of it in the future here, and not two.
+    /// `TimedOut` when that is used up, [`GIVES_WAY`] where others wait. Whoever pins it outside has one of it in the future
+    /// here, and not two.
     pub async fn wait(&mut self, io: impl Future<Output = io::Result<usize>>) -> io::Result<usize> {
         let mut io = pin!(io);
         // Most calls are ready at once: no clock is read for them.
         let done = match poll_once(io.as_mut()).await {
             Poll::Ready(done) => done,
-            Poll::Pending => {
-                let since = *self.since.get_or_insert_with(Instant::now);
-                match tokio::time::timeout_at(since + self.left, io).await {
-                    Ok(done) => done,
-                    Err(_elapsed) => return Err(io::ErrorKind::TimedOut.into()),
-                }
-            }
+            Poll::Pending => self.wait_long(io).await?,
         };
         if let Some(since) = self.since.take() {
-            self.left = self.left.saturating_sub(since.elapsed());
+            self.spend(since.elapsed());
         }
         done.inspect(|&n| self.earn(n))
+    }
+
+    async fn wait_long(
+        &mut self,
+        mut io: Pin<&mut impl Future<Output = io::Result<usize>>>,
+    ) -> io::Result<io::Result<usize>> {
+        if let Some(reader) = self.reader.as_mut().filter(|r| r.unread.is_none()) {
+            reader.read();
+        }
+        loop {
+            let since = *self.since.get_or_insert_with(Instant::now);
+            tokio::select! {
+                biased;
+                done = &mut io => return Ok(done),
+                () = sleep_until(since + self.until_look()) => self.look()?,
+                () = tick::next(), if self.is_slow() => {
+                    if self.place.gives_way(self.busy.is_used_up()) {
+                        return Err(GIVES_WAY.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// How long until that is looked at.
+    fn until_look(&self) -> Duration {
+        let step = self.step();
+        self.least.left.map_or(step, |left| left.min(step))
+    }
+
+    fn step(&self) -> Duration {
+        LOOK.min(self.grace / 4)
+    }
+
+    /// Whether the client may have to give up its place: it has lost more than one look's time.
+    fn is_slow(&self) -> bool {
+        let enough = self.grace.saturating_sub(self.step());
+        self.busy.left.is_some_and(|left| left <= enough) && self.place.is_held()
+    }
+
+    /// Looks at what has become of the allowances.
+    fn look(&mut self) -> io::Result<()> {
+        if let Some(since) = self.since.replace(Instant::now()) {
+            self.spend(since.elapsed());
+        }
+        if let Some(reader) = &mut self.reader {
+            let read = reader.read();
+            self.least.earn(read, self.grace);
+            self.busy.earn(read, self.grace);
+        }
+        if self.least.is_used_up() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        Ok(())
     }
 
     /// Moves `len` bytes by calls of `some`, which is told how many are left and says how many it moved.
@@ -87,13 +233,19 @@ impl Pace {
         Ok(())
     }
 
+    fn spend(&mut self, time: Duration) {
+        self.least.spend(time);
+        self.busy.spend(time);
+    }
+
     /// Bytes were moved otherwise than by what [`Pace::wait`] waited for.
     pub fn earn(&mut self, bytes: usize) {
-        self.left = self
-            .per_byte
-            .saturating_mul(clamp(bytes as u64))
-            .saturating_add(self.left);
-        self.left = self.left.min(self.most);
+        let bytes = match &mut self.reader {
+            Some(reader) => reader.written(bytes),
+            None => bytes,
+        };
+        self.least.earn(bytes, self.grace);
+        self.busy.earn(bytes, self.grace);
     }
 }
 
@@ -113,11 +265,14 @@ mod tests {
     #[test]
     fn bytes_earn_time_up_to_the_grace() {
         let mut p = Pace::new(Duration::from_secs(10), 1000);
-        p.left = Duration::ZERO;
+        p.spend(Duration::from_secs(20));
         p.earn(2000);
-        assert_eq!(p.left, Duration::from_secs(2));
+        assert_eq!(p.least.left, Some(Duration::from_secs(2)));
         p.earn(1 << 30);
-        assert_eq!(p.left, Duration::from_secs(10));
+        assert_eq!(p.least.left, Some(Duration::from_secs(10)));
+        p.spend(Duration::from_secs(20));
+        p.reset();
+        assert_eq!(p.least.left, Some(Duration::from_secs(10)));
     }
 
     #[test]

@@ -17,13 +17,13 @@ use crate::config::{Handler, Route};
 pub struct Match<'c, 'p> {
     /// The route.
     pub route: &'c Arc<Route>,
-    /// The decoded path below the route, without a leading slash.
+    /// The clean path below the route, without a leading slash.
     pub rest: &'p [u8],
     /// The path is that of a folder without its last slash: answer 301 to the same path with it.
     pub slash_missing: bool,
 }
 
-/// Finds the route for a decoded path. `host` is the request's host, with or without a port, in any
+/// Finds the route for a clean path. `host` is the request's host, with or without a port, in any
 /// letter case; empty where there is none.
 ///
 /// Among the routes whose host is the request's, or which have none, the longest path wins; of equal

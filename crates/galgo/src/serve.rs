@@ -12,7 +12,10 @@ use std::{
 };
 
 use galgo_spawn::{Direct, Spawner};
-use rustix::fs::{Mode, OFlags};
+use rustix::{
+    fs::{Mode, OFlags},
+    process::DumpableBehavior,
+};
 use tokio::{
     runtime::Runtime,
     signal::unix::{Signal, SignalKind, signal},
@@ -111,6 +114,7 @@ pub enum End {
 impl Ready {
     /// Binds, opens logs, and becomes the configured user.
     pub fn prepare(config: Config) -> Result<Self, String> {
+        close_memory()?;
         limits::allowed(&config)?;
         limits::raise_descriptors();
         // Early, while descriptor numbers are low: see `Direct`.
@@ -120,10 +124,13 @@ impl Ready {
         let workers = spawner(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
         // Before the server becomes a user that may not bind these ports.
         let new = New::bind(&config, &[])?;
-        let logs = Logs::open(&config.log).map_err(|e| format!("cannot open a log: {e}"))?;
+        let logs = Logs::open(&config.log, config.identity.as_ref())
+            .map_err(|e| format!("cannot open a log: {e}"))?;
         crate::wasm::prepare_cache(&config);
         if let Some(identity) = &config.identity {
             become_user(identity)?;
+            // With the user the kernel sets it anew, to `fs.suid_dumpable`.
+            close_memory()?;
         }
         // What a service manager gives (to bind low ports) is the server's alone: programs would inherit the
         // ambient set over execve, capabilities(7). Threads inherit the absence of it.
@@ -192,6 +199,13 @@ impl Ready {
         logs.flush();
         Ok(end)
     }
+}
+
+/// From here on no other process of the same user may look into this one, ptrace(2) and /proc/PID/mem among others; nor is its
+/// core dumped.
+fn close_memory() -> Result<(), String> {
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|e| format!("cannot close the server's memory to its programs: {e}"))
 }
 
 /// What starts the programs of one worker.

@@ -1,15 +1,21 @@
 //! What one reading of the configuration made. Requests that began with it end with it, while others begin
 //! with the next; with the last of them it is dropped, and with it the programs that only it asked for.
 
-use std::{io, ops::Deref, rc::Rc, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    io,
+    ops::Deref,
+    rc::Rc,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use galgo_proto::fcgi::Role;
-use tokio::sync::Semaphore;
 
 use crate::{
-    admission::Admission,
+    admission::{Admission, Gauge},
     config::{self, Config, Handler, Route},
     log::{ErrorLog, Logs},
+    spool::Spool,
     upstream::{Crew, Upstream},
     wasm::Wasm,
 };
@@ -21,14 +27,33 @@ pub struct Site {
     pub config: Config,
     /// Places for running programs.
     pub admission: Admission,
+    /// Where bytes wait that nobody takes yet.
+    pub spool: Arc<Spool>,
     /// WebAssembly programs.
     pub wasm: Arc<Wasm>,
-    /// Connections at once.
-    pub max_connections: usize,
+    /// Connections at once, of all and of one address.
+    pub max_connections: (usize, usize),
+    /// Programs whose documents have no type.
+    pub untyped: Once,
     /// Places of routes with a limit of their own.
-    route_places: Vec<(Arc<Route>, Arc<Semaphore>)>,
+    route_places: Vec<(Arc<Route>, Arc<Gauge>)>,
     /// Programs that stay.
     upstreams: Vec<Asked>,
+}
+
+/// Programs of which something has been said.
+#[derive(Debug, Default)]
+pub struct Once(Mutex<BTreeSet<String>>);
+
+impl Once {
+    /// As many programs are remembered; of others nothing is said. A folder of links to itself has endless names.
+    const MOST: usize = 1000;
+
+    /// Whether nothing has been said of `script` yet.
+    pub fn is_new(&self, script: &str) -> bool {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !said.contains(script) && said.len() < Self::MOST && said.insert(script.to_owned())
+    }
 }
 
 /// A program that stays, and what it is asked for.
@@ -79,19 +104,24 @@ impl Site {
             Handler::Cgi(cgi) => {
                 let most = cgi.options.max_running?;
                 let kept = before.and_then(|before| before.places(route)).cloned();
-                let places = kept.unwrap_or_else(|| Arc::new(Semaphore::new(most)));
+                let places = kept.unwrap_or_else(|| Arc::new(Gauge::new(most)));
                 Some((route.clone(), places))
             }
             _ => None,
         };
         Self {
+            untyped: Once::default(),
             route_places: config.routes.iter().filter_map(places).collect(),
             admission: match before {
                 Some(before) => before.admission.next(&config.admission),
                 None => Admission::new(&config.admission),
             },
+            spool: Arc::new(Spool::new(
+                &config.spool,
+                before.map(|before| &*before.spool),
+            )),
             wasm: Wasm::next(&config, logs, before.map(|before| &before.wasm)),
-            max_connections: 0,
+            max_connections: (0, 0),
             upstreams: Vec::new(),
             config,
         }
@@ -159,7 +189,7 @@ impl Site {
     }
 
     /// The places of a route, where it has a limit of its own.
-    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<Semaphore>> {
+    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<Gauge>> {
         self.route_places
             .iter()
             .find(|(r, _)| Arc::ptr_eq(r, route))

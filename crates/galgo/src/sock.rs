@@ -11,7 +11,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use crate::{buf::Buf, pool};
+use crate::{buf::Buf, pool, tick};
 use rustix::{
     buffer::spare_capacity,
     io::Errno,
@@ -66,6 +66,11 @@ pub fn register<T: AsRawFd>(fd: T, interest: Interest) -> io::Result<AsyncFd<T>>
     // Sound for what is registered here: a type that owns its descriptor and keeps it, or the number of
     // one that is kept longer.
     AsyncFd::with_interest(fd, interest)
+}
+
+/// Whether the kernel lacks room to watch a descriptor (epoll_ctl(2)): of what goes on there that says nothing.
+pub fn is_short(e: &io::Error) -> bool {
+    matches!(Errno::from_io_error(e), Some(Errno::NOSPC | Errno::NOMEM))
 }
 
 impl Sock {
@@ -347,6 +352,11 @@ impl Sock {
         let _ = rustix::pipe::fcntl_setpipe_size(&self.fd, bytes);
     }
 
+    /// Bytes that were written and that the peer has not acknowledged, where the system knows.
+    pub fn unacknowledged(&self) -> Option<usize> {
+        galgo_spawn::unacknowledged(&self.fd).ok()
+    }
+
     /// Sends at once what `MSG_MORE` held back.
     pub fn push(&self) {
         // Setting the option again pushes (tcp(7)); it fails only on a Unix socket, which holds nothing back.
@@ -409,8 +419,13 @@ impl Sock {
     /// socket closes it, so an error is not asked for by itself (EPOLLHUP comes with EPOLLERR).
     pub async fn read_closed(&self) {
         loop {
-            let Ok(mut guard) = self.ready(Direction::In).await else {
-                return;
+            let mut guard = match self.ready(Direction::In).await {
+                Ok(guard) => guard,
+                Err(e) if is_short(&e) => {
+                    tick::next().await;
+                    continue;
+                }
+                Err(_) => return,
             };
             if guard.ready().is_read_closed() {
                 return;
@@ -424,8 +439,13 @@ impl Sock {
     /// A half-close is not enough.
     pub async fn gone(&self) {
         loop {
-            let Ok(mut guard) = self.ready(Direction::Out).await else {
-                return;
+            let mut guard = match self.ready(Direction::Out).await {
+                Ok(guard) => guard,
+                Err(e) if is_short(&e) => {
+                    tick::next().await;
+                    continue;
+                }
+                Err(_) => return,
             };
             if guard.ready().is_write_closed() {
                 return;

@@ -6,10 +6,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -26,7 +23,8 @@ use tokio::{
 use crate::{
     balance::Load as Connections,
     config::LogFormat,
-    handler::files,
+    crowd::{Crowd, Shed},
+    handler::{files, reasons::Reasons},
     id::Ids,
     idle::Idle,
     listen::{Accepted, Listener},
@@ -46,6 +44,8 @@ pub struct Server {
     pub warm: Arc<Warm>,
     /// Connections of each worker, and the way to hand it another.
     pub peers: Vec<Peer>,
+    /// Whose connections there are.
+    pub crowd: Crowd,
     /// Whether the server is still taking requests.
     pub phase: watch::Receiver<Phase>,
 }
@@ -55,8 +55,6 @@ pub struct Server {
 pub struct Peer {
     /// Connections it has.
     pub load: Connections,
-    /// Since when the one is that has been idle longest, as [`Idle`] counts; `u64::MAX`: none is.
-    pub oldest: Arc<AtomicU64>,
     /// Hands it something to do.
     pub give: mpsc::UnboundedSender<Handed>,
 }
@@ -68,8 +66,8 @@ pub enum Handed {
     Site(Load),
     /// A connection to serve.
     Connection(Accepted),
-    /// Another connection needs room: the one that has been idle since then must close.
-    Shed(u64),
+    /// Another connection needs room: this one must close if it waits still.
+    Shed(Shed),
 }
 
 /// A site, for one worker.
@@ -89,7 +87,6 @@ impl Peer {
         let (give, given) = mpsc::unbounded_channel();
         let peer = Self {
             load: Connections::default(),
-            oldest: Arc::new(AtomicU64::new(u64::MAX)),
             give,
         };
         (peer, given)
@@ -114,23 +111,15 @@ impl Server {
             logs,
             warm: Arc::new(Warm::new(site.config.templates.wait)),
             peers,
+            crowd: Crowd::default(),
             phase,
         }
     }
 
-    /// Connections open now, over all workers.
-    pub fn connections(&self) -> usize {
-        self.peers.iter().map(|p| p.load.connections()).sum()
-    }
-
-    /// Has the connection closed that has been idle longest. False where none is idle.
-    pub fn make_room(&self) -> bool {
-        let oldest = |peer: &&Peer| peer.oldest.load(Ordering::Relaxed);
-        let found = self.peers.iter().min_by_key(oldest);
-        found.is_some_and(|p| {
-            let since = oldest(&p);
-            since != u64::MAX && p.give.send(Handed::Shed(since)).is_ok()
-        })
+    /// Has a connection closed. False where its worker takes nothing any more.
+    pub fn shed(&self, shed: Shed) -> bool {
+        let worker = &self.peers[shed.at.worker];
+        worker.give.send(Handed::Shed(shed)).is_ok()
     }
 
     /// Whether no more requests are taken.
@@ -158,12 +147,14 @@ pub struct Worker {
     pub idle: Idle,
     /// Connections on which a request was refused for want of capacity.
     pub refused: Refused,
+    /// Clients of which the error log has said why they were refused.
+    pub reasons: Reasons,
     /// /dev/null, the standard input of programs that get no body.
     pub null: OwnedFd,
     date: RefCell<(u64, Rc<str>)>,
     /// In which second since the epoch it was last logged that there is no capacity.
     busy: Cell<u64>,
-    /// The same of a connection without the PROXY header that its listener wants.
+    /// The same of a connection without the PROXY header that its listener wants, or from who may not send one.
     unannounced: Cell<u64>,
     ending: Cell<bool>,
     lines: RefCell<Vec<u8>>,
@@ -182,9 +173,6 @@ impl Worker {
         spawner: Spawner,
     ) -> io::Result<Rc<Self>> {
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        // `galgo run` has a worker and no connections.
-        let oldest = server.peers.get(index).map(|p| p.oldest.clone());
-        let idle = Idle::new(oldest.unwrap_or_default());
         Ok(Rc::new(Self {
             null,
             server,
@@ -193,8 +181,9 @@ impl Worker {
             index,
             spawner: RefCell::new(spawner),
             ids: Ids::new(),
-            idle,
+            idle: Idle::default(),
             refused: Refused::default(),
+            reasons: Reasons::default(),
             date: RefCell::new((0, "".into())),
             busy: Cell::new(0),
             unannounced: Cell::new(0),
@@ -238,7 +227,7 @@ impl Worker {
         first_of_second(&self.busy)
     }
 
-    /// Whether a connection without its PROXY header goes into the error log: likewise.
+    /// Whether a connection that a listener for proxies closed at once goes into the error log: likewise.
     pub fn says_unannounced(&self) -> bool {
         first_of_second(&self.unannounced)
     }

@@ -11,7 +11,10 @@
 //! - Connection, Keep-Alive, Proxy-Connection, TE, Trailer and Upgrade speak of a connection that the
 //!   program does not have, and are removed; what Connection nominates stays, as it does in requests.
 //! - Fields that hold one value (Status, Content-Type, Location, Content-Length) are refused twice,
-//!   also when equal.
+//!   also when equal: 6.3 forbids it, and of two types Apache takes the last and nginx the first.
+//! - One field of any name makes a head, and 200 is the status of one without Status (6.3.3). 6.3 wants
+//!   one of Content-Type, Location and Status; programs get by without on every other server. So a
+//!   document without a type is delivered without one.
 
 mod error;
 mod field;
@@ -80,13 +83,12 @@ pub enum ReplyBody {
     Send,
     /// Read and thrown away.
     Discard,
-    /// The first byte is an error, [`ReplyError::UntypedBody`]; without one the response is valid.
-    Refuse,
+    /// They are the document, and it lacks its type. Whether there is one shows with the first byte.
+    SendUntyped,
 }
 
 impl Reply {
     /// What to do with bytes behind the head: the head alone does not say whether there are any.
-    /// So who gets `Refuse` waits for the first byte or the end of output before it answers.
     ///
     /// 6.3.1 wants a Content-Type where there is a body. A redirect without a type has no body (6.2.3),
     /// but many a script prints one more empty line behind it: discarded. So is what follows a status
@@ -96,7 +98,7 @@ impl Reply {
             (Kind::LocalRedirect(_), _) | (_, 204 | 205 | 304) => ReplyBody::Discard,
             _ if self.content_type => ReplyBody::Send,
             (Kind::Redirect, 300..=399) => ReplyBody::Discard,
-            _ => ReplyBody::Refuse,
+            _ => ReplyBody::SendUntyped,
         }
     }
 }
@@ -217,9 +219,6 @@ impl ReplyScan {
     fn reply(&mut self) -> Result<Reply, ReplyError> {
         if self.lines == 1 {
             return Err(ReplyError::NoFields);
-        }
-        if !self.content_type && !self.location && self.status.is_none() {
-            return Err(ReplyError::SaysNothing);
         }
         let mut fields = std::mem::take(&mut self.fields);
         let alone = fields.len() == 1 && self.status.is_none() && self.content_length.is_none();

@@ -1,13 +1,22 @@
 //! The request target (RFC 9112, 3.2): origin-form, absolute-form and `*`.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+mod path;
+
+use std::{
+    borrow::Cow,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 use memchr::memchr;
 
+pub use path::UrlPath;
+use path::{decode, encode, has_dots, merged, without_dots};
+
 /// A request target, checked and decoded once.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
-    /// Path and query as they came (`/a%20b?x=1`): REQUEST_URI. Absolute-form has lost its scheme and authority.
+    /// Path and query as they came (`/a%20b?x=1`). Absolute-form has lost its scheme and authority, and a
+    /// byte above 0x7F is percent-encoded.
     pub raw: String,
     /// Where the query begins in `raw`, after the `?`; `None` where there is no `?`.
     pub query_at: Option<usize>,
@@ -15,8 +24,12 @@ pub struct Target {
     pub authority: Option<String>,
     /// The query, where it is not that of `raw`: a server in front of us has rewritten it.
     pub rewritten: Option<String>,
-    /// The [path](Self::path), where it is not as it stands in `raw`.
+    /// The path, decoded and without dot segments, where it is not as it stands in `raw`.
     pub decoded: Option<Vec<u8>>,
+    /// The same with runs of slashes as one, where there are any.
+    pub merged: Option<Vec<u8>>,
+    /// The [URI](Self::uri), where `raw` holds dot segments.
+    pub without_dots: Option<String>,
 }
 
 /// Why a target is refused; each is a 400 but for `TooLong`, which is a 414.
@@ -24,34 +37,40 @@ pub struct Target {
 pub enum TargetError {
     /// Longer than the limit.
     TooLong,
-    /// A byte that may not stand in a target: space, control, 8-bit, `#`.
+    /// A byte that may not stand in a target: space, control, `#`.
     Byte,
     /// Neither origin-form, absolute-form of http or https, nor `*`.
     Form,
     /// `%` without two hexadecimal digits, or one that hides `/`, NUL or a control byte.
     Percent,
-    /// A segment `.` or `..`, plain or encoded.
+    /// A segment `..` that leads above the root; in a path that somebody else has decoded, any segment `.` or `..`.
     DotSegment,
 }
 
 impl Target {
-    /// Parses the target of a request line. `*` is taken here; that it needs the method OPTIONS is for
-    /// [`Head::parse`](crate::h1::Head::parse), which knows the method.
+    /// Parses a target in which an encoded slash is refused.
     pub fn parse(raw: &[u8], limit: usize) -> Result<Self, TargetError> {
+        Self::parse_with(raw, limit, false)
+    }
+
+    /// Parses the target of a request line; `slashes`: an encoded slash counts as a slash. `*` is taken here; that it needs the method OPTIONS is for
+    /// [`Head::parse`](crate::h1::Head::parse), which knows the method.
+    pub fn parse_with(raw: &[u8], limit: usize, slashes: bool) -> Result<Self, TargetError> {
         if raw.len() > limit {
             return Err(TargetError::TooLong);
         }
-        let plain = printable(raw)?;
+        let plain = visible(raw)?;
+        // What had to be encoded has become longer.
+        if plain.len() > limit {
+            return Err(TargetError::TooLong);
+        }
         match raw.first() {
-            Some(b'/') => Self::origin(plain.to_owned(), None),
+            Some(b'/') => Self::origin(plain.into_owned(), None, slashes),
             Some(b'*') if raw.len() == 1 => Ok(Self {
-                raw: plain.to_owned(),
-                query_at: None,
-                authority: None,
-                rewritten: None,
-                decoded: None,
+                raw: plain.into_owned(),
+                ..Self::default()
             }),
-            _ => Self::absolute(plain),
+            _ => Self::absolute(&plain, slashes),
         }
     }
 
@@ -62,49 +81,95 @@ impl Target {
         path: Vec<u8>,
         query: Option<&[u8]>,
         limit: usize,
+        slashes: bool,
     ) -> Result<Self, TargetError> {
         let given = match query {
-            Some(query) => Some(printable(query)?),
+            Some(query) => Some(visible(query)?),
             None => None,
         };
+        let rewritten = |target: &Self| {
+            let given = given.as_deref().filter(|q| *q != target.query());
+            given.map(str::to_owned)
+        };
         if path.is_empty() {
-            let mut target = Self::parse(uri.unwrap_or_default(), limit)?;
-            target.rewritten = given.filter(|q| *q != target.query()).map(str::to_owned);
+            let mut target = Self::parse_with(uri.unwrap_or_default(), limit, slashes)?;
+            target.rewritten = rewritten(&target);
             return Ok(target);
         }
         if !path.starts_with(b"/") || path.iter().any(u8::is_ascii_control) {
             return Err(TargetError::Form);
         }
-        if path.split(|&b| b == b'/').any(|s| s == b"." || s == b"..") {
+        if has_dots(&path) {
             return Err(TargetError::DotSegment);
         }
         let raw = match uri {
-            Some(uri) => printable(uri)?.to_owned(),
-            None => format!("{}?{}", encode(&path), given.unwrap_or_default()),
+            Some(uri) => visible(uri)?.into_owned(),
+            None => format!("{}?{}", encode(&path), given.as_deref().unwrap_or_default()),
         };
         let raw = raw.strip_suffix('?').map_or(raw.clone(), str::to_owned);
         if raw.len() > limit || path.len() > limit {
             return Err(TargetError::TooLong);
         }
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
+        // What the front takes for no path it has refused, and an encoded slash may be one to it.
+        let asked = decode(raw_path(&raw, query_at), true).unwrap_or_default();
+        let asked = asked.as_deref().unwrap_or(raw_path(&raw, query_at));
+        let asked = match has_dots(asked) {
+            true => Some(without_dots(asked)?),
+            false => None,
+        };
         let mut target = Self {
+            merged: merged(&path),
+            decoded: Some(path),
             raw,
             query_at,
-            authority: None,
-            rewritten: None,
-            decoded: Some(path),
+            ..Self::default()
         };
-        target.rewritten = given.filter(|q| *q != target.query()).map(str::to_owned);
+        target.without_dots = asked.map(|asked| encode(&asked) + target.raw_query());
+        target.rewritten = rewritten(&target);
         Ok(target)
     }
 
-    /// The path, percent-decoded exactly once; begins with `/`, or is `*`. Holds no NUL, no control
-    /// byte, no segment `.` or `..`, and no slash that came as `%2f`.
+    /// The path, percent-decoded exactly once, without dot segments and with runs of slashes as one; begins
+    /// with `/`, or is `*`. Holds no NUL and no control byte. Whatever decides about a request looks at this.
     pub fn path(&self) -> &[u8] {
+        self.merged.as_deref().unwrap_or(self.came())
+    }
+
+    /// The path with the slashes that came, too.
+    pub fn url_path(&self) -> UrlPath<'_> {
+        UrlPath {
+            clean: self.path(),
+            came: self.came(),
+        }
+    }
+
+    /// The path with the slashes that came.
+    fn came(&self) -> &[u8] {
         match &self.decoded {
             Some(path) => path,
             None => raw_path(&self.raw, self.query_at),
         }
+    }
+
+    /// Path and query as they came: REQUEST_URI. Only dot segments are gone from it, since `/admin/../x` is found
+    /// as `/x`, and a program that looks at the beginning must not take it for `/admin/`.
+    pub fn uri(&self) -> &str {
+        self.without_dots.as_deref().unwrap_or(&self.raw)
+    }
+
+    /// [Path](Self::path) and query: for those who judge a request by its URI.
+    pub fn canonical(&self) -> String {
+        let query = match self.query() {
+            "" => self.raw_query().get(..1).unwrap_or_default().to_owned(),
+            query => format!("?{query}"),
+        };
+        encode(self.path()) + &query
+    }
+
+    /// The query with its `?`, as it stands in `raw`.
+    fn raw_query(&self) -> &str {
+        self.query_at.map_or("", |at| &self.raw[at - 1..])
     }
 
     /// The query without its `?`; empty where there is none.
@@ -116,7 +181,7 @@ impl Target {
     }
 
     /// absolute-form (RFC 9112, 3.2.2): scheme and authority come off.
-    fn absolute(raw: &str) -> Result<Self, TargetError> {
+    fn absolute(raw: &str, slashes: bool) -> Result<Self, TargetError> {
         let rest = ["http://", "https://"]
             .iter()
             .find_map(|scheme| {
@@ -129,28 +194,33 @@ impl Target {
         Authority::parse(authority.as_bytes()).ok_or(TargetError::Form)?;
         let authority = Some(authority.to_owned());
         if path.starts_with('/') {
-            Self::origin(path.to_owned(), authority)
+            Self::origin(path.to_owned(), authority, slashes)
         } else {
-            Self::origin(format!("/{path}"), authority)
+            Self::origin(format!("/{path}"), authority, slashes)
         }
     }
 
-    fn origin(raw: String, authority: Option<String>) -> Result<Self, TargetError> {
+    fn origin(raw: String, authority: Option<String>, slashes: bool) -> Result<Self, TargetError> {
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
         let plain = raw_path(&raw, query_at);
-        let decoded = decode(plain)?;
-        let path = decoded.as_deref().unwrap_or(plain);
+        let mut decoded = decode(plain, slashes)?;
         // Looked for in what was decoded: `%2e` hides nothing then.
-        if path.split(|&b| b == b'/').any(|s| s == b"." || s == b"..") {
-            return Err(TargetError::DotSegment);
+        let dots = has_dots(decoded.as_deref().unwrap_or(plain));
+        if dots {
+            decoded = Some(without_dots(decoded.as_deref().unwrap_or(plain))?);
         }
-        Ok(Self {
+        let mut target = Self {
+            merged: merged(decoded.as_deref().unwrap_or(plain)),
+            decoded,
             raw,
             query_at,
             authority,
-            rewritten: None,
-            decoded,
-        })
+            ..Self::default()
+        };
+        if dots {
+            target.without_dots = Some(encode(target.came()) + target.raw_query());
+        }
+        Ok(target)
     }
 }
 
@@ -159,60 +229,24 @@ fn raw_path(raw: &str, query_at: Option<usize>) -> &[u8] {
     &raw.as_bytes()[..query_at.map_or(raw.len(), |at| at - 1)]
 }
 
-/// A path as a target would have it: everything percent-encoded that has a meaning there or may not stand there.
-fn encode(path: &[u8]) -> String {
-    let mut out = String::with_capacity(path.len());
-    for &b in path {
-        match b {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(char::from(b));
-            }
-            b => out.push_str(&format!("%{b:02X}")),
-        }
-    }
-    out
-}
-
 /// Visible ASCII without `#`. Wider than RFC 3986, which has no place for `|` or `[` in a path or a
 /// query, nor for a `%` without its digits in a query: browsers send them (`?q=100%`), and to us they mean nothing.
-fn printable(raw: &[u8]) -> Result<&str, TargetError> {
-    if raw.iter().all(|&b| b.is_ascii_graphic() && b != b'#') {
-        str::from_utf8(raw).map_err(|_| TargetError::Byte)
-    } else {
-        Err(TargetError::Byte)
+/// A byte above 0x7F, which curl sends, counts as if it were percent-encoded, and is.
+fn visible(raw: &[u8]) -> Result<Cow<'_, str>, TargetError> {
+    let plain = |&b: &u8| b.is_ascii_graphic() && b != b'#';
+    if !raw.iter().all(|b| plain(b) || !b.is_ascii()) {
+        return Err(TargetError::Byte);
     }
-}
-
-/// The byte that the two digits behind a `%` stand for.
-fn percent(digits: &[u8]) -> Result<u8, TargetError> {
-    let digit = |at: usize| match digits.get(at) {
-        Some(&b @ b'0'..=b'9') => Ok(b - b'0'),
-        Some(&b @ b'a'..=b'f') => Ok(b - b'a' + 10),
-        Some(&b @ b'A'..=b'F') => Ok(b - b'A' + 10),
-        _ => Err(TargetError::Percent),
-    };
-    Ok(digit(0)? << 4 | digit(1)?)
-}
-
-/// Decodes a path once. An encoded slash would be a segment's text for us and a separator for the
-/// file system, so it is neither. `None`: nothing is encoded.
-fn decode(path: &[u8]) -> Result<Option<Vec<u8>>, TargetError> {
-    if memchr(b'%', path).is_none() {
-        return Ok(None);
-    }
-    let mut rest = path;
-    let mut out = Vec::with_capacity(path.len());
-    while let Some(at) = memchr(b'%', rest) {
-        out.extend_from_slice(&rest[..at]);
-        let b = percent(&rest[at + 1..])?;
-        if b == b'/' || b.is_ascii_control() {
-            return Err(TargetError::Percent);
+    match str::from_utf8(raw) {
+        Ok(text) if text.is_ascii() => Ok(text.into()),
+        _ => {
+            let encoded = raw.iter().map(|&b| match b.is_ascii() {
+                true => char::from(b).to_string(),
+                false => format!("%{b:02X}"),
+            });
+            Ok(encoded.collect::<String>().into())
         }
-        out.push(b);
-        rest = &rest[at + 3..];
     }
-    out.extend_from_slice(rest);
-    Ok(Some(out))
 }
 
 /// The longest host, in bytes: a DNS name has at most 253 and a dot.

@@ -52,9 +52,9 @@ pub struct Connection<'a> {
 /// What routing found.
 #[derive(Debug, Clone, Copy)]
 pub struct Script<'a> {
-    /// SCRIPT_NAME, the decoded path up to and including the program (`/cgi-bin/a.cgi`).
+    /// SCRIPT_NAME, the clean path up to and including the program (`/cgi-bin/a.cgi`).
     pub script_name: &'a [u8],
-    /// PATH_INFO, decoded; empty where there is none.
+    /// PATH_INFO, decoded, with the slashes that came; empty where there is none.
     pub path_info: &'a [u8],
     /// PATH_TRANSLATED; set only where there is a PATH_INFO.
     pub path_translated: Option<&'a [u8]>,
@@ -77,14 +77,14 @@ pub struct Script<'a> {
 /// What was left out of the variables, for the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Fields with `_` in their name.
-    pub underscore: u32,
+    /// Fields with anything but letters, digits and `-` in their name.
+    pub names: u32,
     /// Values that begin with `() {`.
     pub shellshock: u32,
 }
 
-/// The request gives this variable more than one reading: 400. Two different field names became it,
-/// a field that holds one value came twice, or its value holds NUL.
+/// The request gives this variable more than one reading: 400. A field that holds one value came
+/// twice, or its value holds NUL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ambiguous(pub String);
 
@@ -163,9 +163,9 @@ pub fn connection(c: &Connection<'_>, sink: &mut impl Sink) {
 /// Everything else of the table, and the HTTP_* variables. After an error the sink holds a part of
 /// them and is of no use.
 ///
-/// Fields become variables as RFC 3875 4.1.18 says: the name in upper case, every byte that is no
-/// letter or digit as `_`. Repeated fields are joined with `, `, Cookie with `; `. Left out are
-/// - names with `_`, which could pose as another field;
+/// Fields become variables as RFC 3875 4.1.18 says: the name in upper case, `-` as `_`. Repeated fields
+/// are joined with `, `, Cookie with `; `. Left out are
+/// - names with anything but letters, digits and `-`, which would pose as another field;
 /// - Proxy, in any case, because HTTP_PROXY configures HTTP clients (httpoxy);
 /// - Authorization, unless the route passes it, and Proxy-Authorization;
 /// - Content-Type and Content-Length, which have variables of their own;
@@ -193,7 +193,7 @@ fn request_line(head: &Head, sink: &mut impl Sink) {
         Version::Http11 => b"HTTP/1.1",
     };
     sink.put(b"REQUEST_METHOD", head.method.as_str().as_bytes());
-    sink.put(b"REQUEST_URI", head.target.raw.as_bytes());
+    sink.put(b"REQUEST_URI", head.target.uri().as_bytes());
     sink.put(b"QUERY_STRING", head.target.query().as_bytes());
     sink.put(b"SERVER_PROTOCOL", version);
 }

@@ -14,10 +14,13 @@ enum { GALGO_CONTROL = 3, GALGO_SHIM = 4, GALGO_SOURCE = 5 };
 /* What the child is asked for beside answering: what it loaded, for the next template. */
 enum { GALGO_LEARN = 1 };
 
-/* Names of modules that an earlier child was seen to load, one a line (in Python also regular expressions, lines
-   with blanks in them: python_re.py); "" for none. A program that
-   executes itself anew hands them on in GALGO_MODULES. */
+/* Names of modules that an earlier child was seen to load, one a line; "" for none. The server has checked them. */
 const char *galgo_modules(void);
+
+/* Tells the server, a line each: where the program looks for modules (absolute folders, and modules that need no
+   file); the learned modules that are left to the children. Before it stops. */
+enum { GALGO_SEARCH = 'S', GALGO_LEFT = 'L' };
+void galgo_tell(char what, const char *lines);
 
 /* The template is at the place where it stops: reports the files it was loaded from, one a line,
    and what stands in the way of using it ("" or NULL: nothing). Returns in children only, one for

@@ -139,12 +139,13 @@ static void prepare_forks(void) {
 
 static napi_callback stop;
 static napi_value stop(napi_env env, napi_info info) {
-    napi_value arguments[2], value = NULL;
-    size_t count = 2;
+    napi_value arguments[3], value = NULL;
+    size_t count = 3;
     void *loop = NULL;
     napi_get_cb_info(env, info, &count, arguments, NULL, NULL);
     napi_get_uv_event_loop(env, &loop);
     char *files = galgo_node_text(env, arguments[0]), *obstacle = galgo_node_text(env, arguments[1]);
+    galgo_tell(GALGO_SEARCH, galgo_node_text(env, arguments[2]));
     if (galgo_forks)
         prepare_forks();
     uint32_t learn = (uint32_t)galgo_stop(files, obstacle);

@@ -306,7 +306,9 @@
     known = new Set(process.moduleLoadList.concat(Object.keys(Module._cache)));
     const files = [...loaded, ...packages(loaded), main, resolved()];
     if (galgo.forks) promote();
-    const learn = galgo.stop(files.join("\n"), obstacle);
+    // Where packages are looked for, and what needs no file.
+    const search = [...Module._nodeModulePaths(path.dirname(resolved())), ...Module.globalPaths, ...Module.builtinModules];
+    const learn = galgo.stop(files.join("\n"), obstacle, search.filter((line) => !line.includes("\n")).join("\n"));
     Object.defineProperty(process, "pid", { value: galgo.pid() });
     hide(process, "emit", galgo.emitter(process.emit));
     process.reallyExit = galgo.reallyExit;

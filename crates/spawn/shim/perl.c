@@ -165,6 +165,13 @@ GALGO_EXPORT void galgo_perl_modules(void *perl, void *cv) {
     set(perl, "galgo::text", galgo_modules());
 }
 
+/* GALGO_REPORT: the folders that modules are looked for in. */
+GALGO_EXPORT void galgo_perl_search(void *perl, void *cv) {
+    (void)perl;
+    (void)cv;
+    galgo_tell(GALGO_SEARCH, getenv("GALGO_REPORT"));
+}
+
 /* Stops; GALGO_REPORT in the environment names the files. Returns in a child, with its %ENV, and
    "1" in $galgo::text where it is to learn. */
 GALGO_EXPORT void galgo_perl_stop(void *perl, void *cv) {

@@ -11,7 +11,7 @@ BEGIN {
     package DynaLoader;
     boot_DynaLoader('DynaLoader') if defined(&boot_DynaLoader) && !defined(&dl_error);
     my $shim = dl_load_file('/proc/self/fd/4', 0) or die dl_error();
-    for my $name (qw(modules stop learned watch unwatch)) {
+    for my $name (qw(modules search stop learned watch unwatch)) {
         my $symbol = dl_find_symbol($shim, "galgo_perl_$name") or die dl_error();
         dl_install_xsub("galgo::$name", $symbol);
     }
@@ -22,7 +22,7 @@ sub load_learned {
     local ($@, $!, $?, $SIG{__DIE__}, $SIG{__WARN__}) = ('', 0, 0, 'DEFAULT', sub { });
     modules();
     for my $module (split /\n/, $text) {
-        eval { require $module } if $module =~ /\.pm\z/;
+        eval { require $module }; # a value that the server has checked: A/B.pm
     }
 }
 
@@ -37,8 +37,14 @@ sub flush {
     }
 }
 
-# The files that were loaded. `use lib 'lib'` makes relative names. Some modules note themselves under
-# what is no file.
+# Where modules are looked for. `use lib 'lib'` makes relative names.
+sub folders {
+    my $here = readlink('/proc/self/cwd');
+    my @folders = grep { defined && !ref && length && !/\n/ } @INC;
+    return join '', map { m{^/} ? "$_\n" : "$here/$_\n" } @folders;
+}
+
+# The files that were loaded. Some modules note themselves under what is no file.
 sub files {
     my $here = readlink('/proc/self/cwd');
     my @files = grep { defined && !ref && !/\n/ } $0, values %INC;
@@ -69,6 +75,8 @@ sub stop_here {
     unwatch() if $] >= 5.016;
     flush();
     note_changes();
+    $ENV{GALGO_REPORT} = folders();
+    search();
     $ENV{GALGO_REPORT} = files();
     stop();
     $learn = $text;

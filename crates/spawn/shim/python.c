@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,9 +39,6 @@ struct text { char *text; size_t length, room; };
 
 static struct text files, first;
 static int recording;
-
-/* Modules that an earlier attempt to load did not go well with, one a line. */
-static const char *refused = "";
 
 static void append(struct text *to, const char *word, char end) {
     size_t length = strlen(word);
@@ -134,7 +130,7 @@ __attribute__((noreturn)) static void leave(int status, int interrupted, int lea
     if (atexit)
         called(py.Object_CallMethod(atexit, "_run_exitfuncs", NULL));
     if (learn) {
-        object *names = py.Object_CallFunction(ours("learned"), "O", python_ran());
+        object *names = py.Object_CallFunction(ours("learned"), NULL);
         if (called(names))
             galgo_learned(py.Bytes_AsString(names));
     }
@@ -228,37 +224,6 @@ static int prepare(void) {
     return called(py.Eval_EvalCode(code, part, part));
 }
 
-/* A sequence of bytes objects as a vector that ends with NULL. */
-static char **vector(object *words, ssize_t more) {
-    ssize_t count = words ? py.Sequence_Size(words) : 0;
-    char **list = count > 0 ? calloc((size_t)(count + more + 1), sizeof *list) : NULL;
-    for (ssize_t i = 0; list && i < count; i++)
-        list[i] = py.Bytes_AsString(py.Sequence_GetItem(words, i));
-    return list;
-}
-
-/* The interpreter once more, as it was started, to load fewer modules: what one has done cannot be
-   taken back. */
-static void restart(object *again) {
-    char path[4096], name[16] = "";
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    char **argv = vector(py.Sequence_GetItem(again, 0), 0);
-    char **envp = vector(py.Sequence_GetItem(again, 1), 1);
-    if (!argv || !envp || length < 1)
-        return;
-    path[length] = 0;
-    prctl(PR_GET_NAME, name);
-    char variable[sizeof "GALGO_NAME=" + sizeof name] = "GALGO_NAME=";
-    strcat(variable, name);
-    size_t last = 0;
-    while (envp[last])
-        last++;
-    envp[last] = variable;
-    signal(SIGPIPE, SIG_DFL);
-    signal(SIGXFSZ, SIG_DFL);
-    execve(path, argv, envp);
-}
-
 static int stopped;
 
 /* Loads, stops, and in a child runs the script. Returns in a child that is to read it itself. */
@@ -267,24 +232,23 @@ static void stop(const char *path) {
     object *code = NULL;
     stopped = 1;
     object *before = py.Bytes_FromStringAndSize(first.text, (ssize_t)first.length);
-    object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yyyO", galgo_modules(), refused, path, before) : NULL;
+    object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yyO", galgo_modules(), path, before) : NULL;
     if (!loaded) {
         py.Err_Print();
         obstacle = "could not be prepared; its standard error says why";
     } else {
-        object *again = py.Sequence_GetItem(loaded, 0);
-        if (again != py.None)
-            restart(again);
+        object *why = py.Sequence_GetItem(loaded, 0);
+        if (why != py.None)
+            obstacle = py.Bytes_AsString(why);
         code = py.Sequence_GetItem(loaded, 1);
         char *names = py.Bytes_AsString(py.Sequence_GetItem(loaded, 2));
         for (char *name = strtok(names, "\n"); name; name = strtok(NULL, "\n"))
             note(name);
+        galgo_tell(GALGO_SEARCH, py.Bytes_AsString(py.Sequence_GetItem(loaded, 3)));
+        galgo_tell(GALGO_LEFT, py.Bytes_AsString(py.Sequence_GetItem(loaded, 4)));
     }
     note(path);
     recording = 0;
-    galgo_settle();
-    if (loaded)
-        called(py.Object_CallFunction(ours("side_by_side"), NULL));
     py.OS_BeforeFork();
     galgo_waits = py.OS_AfterFork_Child;
     galgo_settle();
@@ -295,8 +259,6 @@ static void stop(const char *path) {
     object *bytes = py.Bytes_FromStringAndSize(block, (ssize_t)length);
     if (!called(py.Object_CallFunction(ours("mend"), "O", bytes)))
         _exit(127);
-    if (learn && py.Object_IsTrue(ours("hot")) == 0)
-        python_notice();
     if (code && code != py.None)
         run(code, py.Module_GetDict(module("__main__")), learn);
 }
@@ -455,18 +417,11 @@ static int asks(const char *name) {
 /* What made this process a template is for no other: a module may start programs while it loads. */
 static void forget(void) {
     const char *preload = getenv("LD_PRELOAD"), *others = preload ? strchr(preload, ':') : NULL;
-    const char *kept = getenv("GALGO_REFUSED"), *name = getenv("GALGO_NAME");
-    if (name)
-        prctl(PR_SET_NAME, name); /* it was started again by the interpreter's own path */
-    if (kept)
-        refused = strdup(kept);
-    galgo_modules();
     if (others)
         setenv("LD_PRELOAD", others + 1, 1);
     else
         unsetenv("LD_PRELOAD");
-    static const char *const names[] = {"GALGO_TEMPLATE", "GALGO_MODULES", "GALGO_REFUSED", "GALGO_NAME",
-                                        "GALGO_ENVIRONMENT", "LD_BIND_NOW"};
+    static const char *const names[] = {"GALGO_TEMPLATE", "GALGO_ENVIRONMENT", "LD_BIND_NOW"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
 }

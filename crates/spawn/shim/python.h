@@ -59,8 +59,4 @@ int python_resolve(void);
 /* Has the interpreter take memory for its objects in pieces that can become large pages. */
 void python_arenas(void);
 
-/* Has it noticed which code is run, and where that lies: addresses of code objects, as a bytes object. */
-void python_notice(void);
-object *python_ran(void);
-
 #endif

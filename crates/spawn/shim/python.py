@@ -93,74 +93,110 @@ class Seeds:
         self.type.seed = seed
 
     def end(self):
+        """A generator whose seed nobody chose, or that was there before anybody looked, begins anew in each child."""
         self.type.seed = self.seed
         system = sys.modules["random"].SystemRandom
-        for it, chosen in self.chosen.values():
-            if isinstance(it, system):
+        for it in gc.get_objects():
+            if not issubclass(type(it), self.type) or issubclass(type(it), system):
                 continue
+            _, chosen = self.chosen.get(id(it), (it, it is self.shared))
             if not chosen:
                 fresh.append(it.seed)
-            elif it is self.shared:  # os.register_at_fork() would seed it anew
+            elif it is self.shared and id(it) in self.chosen:  # os.register_at_fork() would seed it anew
                 fresh.append(lambda state=it.getstate(): it.setstate(state))
 
 
 def imported(name, path):
     """As the script would import it: a warning is attributed to the script, and so shown or not."""
     try:
-        code = compile(f"import {name}", path, "exec", dont_inherit=True)
-        exec(code, {"__name__": "__main__", "__file__": path})
+        code = compile("__import__(name)", path, "exec", dont_inherit=True)
+        exec(code, {"__name__": "__main__", "__file__": path, "name": name})
     except BaseException:
         return False
     return True
 
 
-def load(names, refused, path, env):
-    """None or how to start again (arguments, environment); the script's code or None; files."""
+def tried(names, left, path, watch):
+    """How many of them, from the first on, do nothing but load, and whether one draws random numbers. What a module has
+    done cannot be taken back, so it is done in a copy of this process."""
+    report, to = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        watch.before = watch.state()
+        for name in names:
+            if not imported(name, path) or not watch.clean() or not left.isdisjoint(sys.modules):
+                break
+            os.write(to, b"r" if "random" in sys.modules else b".")
+        os._exit(0)
+    os.close(to)
+    os.waitpid(pid, 0)
+    os.set_blocking(report, False)  # a process that a module has left behind may hold the other end
+    try:
+        good = os.read(report, 1 << 16)
+    except BlockingIOError:
+        good = b""
+    os.close(report)
+    os.lseek(0, 0, os.SEEK_SET)
+    watch.before = watch.state()
+    return len(good), b"r" in good
+
+
+def ahead(names, path, watch):
+    """Imports them, but for those that do more than load, or fail: these names, or None where one did so that had not
+    when it was tried."""
+    left, at = set(), 0
+    seeds = Seeds() if "random" in sys.modules else None
+    while at < len(names):
+        good, draws = tried(names[at:], left, path, watch)
+        seeds = seeds or (Seeds() if draws else None)
+        for name in names[at : at + good]:
+            if not imported(name, path) or not watch.clean():
+                return None
+        left.update(names[at + good : at + good + 1])
+        at += good + 1
+    if seeds:
+        seeds.end()
+    return left
+
+
+def load(names, path, env):
+    """What stands in the way, or None; the script's code, or None; lines of files, of the search path, of what is left to
+    the children."""
     global known
-    lines = [line for line in os.fsdecode(names).split("\n") if line]
-    names, lessons = [line for line in lines if " " not in line], [line for line in lines if " " in line]
-    note_hot(lessons)
-    lessons = [line for line in lessons if line[:1].isdigit()]
+    names = os.fsdecode(names).split()
     path = os.fsdecode(path)
     main = sys.modules["__main__"].__dict__
     main["__file__"], main["__cached__"] = path, None
     loader = sys.modules["_frozen_importlib_external"].SourceFileLoader
     main["__loader__"] = loader("__main__", path)
     watch = Watch()
-    seeds = Seeds() if "random" in names else None
-    refused = set(os.fsdecode(refused).split("\n"))
-    given.update(names, refused)
-    good = []
-    for name in names:
-        if imported(name, path) and watch.clean() and refused.isdisjoint(sys.modules):
-            good.append(name)
-        else:
-            refused.add(name)
-            watch.asked, watch.before = False, watch.state()
-            break
-    code = compiled(path) if len(good) == len(names) else None
+    left = ahead(names, path, watch)
+    code = None if left is None else compiled(path)
     code = code if watch.clean() else None
     watch.end()
-    if seeds:
-        seeds.end()
-    if len(good) < len(names):
-        watch.undo()
-        return again([line for line in lines if line not in refused], refused), None, b""
+    if left is None:
+        return b"has a module that does not load the same way twice", None, b"", b"", b""
     if code is None:  # the interpreter itself sets them
         del main["__file__"], main["__cached__"]
     known = len(sys.modules)
     own.extend(namespaces())
     ready(dict(variables(env, b"\x1e")))
-    expect(lessons, code)
-    unmarshal(refused)
+    unmarshal(left)
     if sys.version_info >= (3, 11):  # each name in it is written to when it goes; before, to clear it changed types
         (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()
     rehearse()
-    files = os.fsencode("\n".join(sources()))
+    told = [os.fsencode("\n".join(lines)) for lines in (sources(), search(), sorted(left))]
     gc.collect()
     fill()
     gc.freeze()
-    return None, code, files
+    return (None, code, *told)
+
+
+def search():
+    """Where modules are looked for, what their files end in, and those that need no file."""
+    folders = [os.path.abspath(folder) for folder in sys.path if isinstance(folder, str)]
+    endings = bootstrap._imp.extension_suffixes() + bootstrap.SOURCE_SUFFIXES + bootstrap.BYTECODE_SUFFIXES
+    return [line for line in (*folders, *endings, *sys.builtin_module_names) if "\n" not in line]
 
 
 bootstrap = sys.modules["_frozen_importlib_external"]
@@ -213,8 +249,6 @@ def names_of(module):
         return {}
 
 
-given = set()  # names of modules that it was told to load
-
 FILL = 128 << 10  # bytes of each size at most: another allocator may have no pools
 filling = []
 
@@ -253,19 +287,6 @@ def namespaces():
 def sources():
     files = (names_of(module).get("__file__") for module in list(sys.modules.values()))
     return [os.path.abspath(file) for file in files if isinstance(file, str) and "\n" not in file]
-
-
-def again(names, refused):
-    """As the kernel started this process, with these modules."""
-    words = []
-    for name in "cmdline", "environ":
-        with open("/proc/self/" + name, "rb") as file:
-            words.append(file.read().split(b"\0")[:-1])
-    command, env = words
-    env = [it for it in env if not it.startswith((b"GALGO_MODULES=", b"GALGO_REFUSED=", b"GALGO_NAME="))]
-    for key, value in ("MODULES", names), ("REFUSED", refused):
-        env.append(os.fsencode(f"GALGO_{key}=" + "\n".join(value)))
-    return command, env
 
 
 # ---- in a child, before the script's first line ----
@@ -396,16 +417,14 @@ def main_thread():
 # ---- at its end ----
 
 
-def learned(ran):
-    """What the next template is to have; what was run once the modules are known."""
-    lines = [name for name in [*sys.modules][known:] if importable(name)]
-    lines = [*lines, *patterns()] if not given.issuperset(lines) else [*lines, *patterns(), *hot_lines(ran)]
-    return os.fsencode("\n".join(lines))
+def learned():
+    """The modules that the next template is to have."""
+    return os.fsencode("\n".join(name for name in [*sys.modules][known:] if importable(name)))
 
 
 def importable(name):
     spec = names_of(sys.modules[name]).get("__spec__")
-    return spec is not None and spec.name == name and name.isprintable() and " " not in name
+    return spec is not None and spec.name == name and "\n" not in name
 
 
 def spaces():
@@ -421,8 +440,6 @@ def thorough(candidates):
     due = threads or sys.warnoptions or any(map(destructive, candidates))
     if due:
         gc.unfreeze()
-        if compiled_ahead:
-            be_first_table(dict)  # for destructors, which run when nothing of this is left
     return due
 
 

@@ -26,16 +26,26 @@ static void *function(const char *name) {
     return found;
 }
 
-/* Runs Ruby source that gives a String; NULL where it raised. */
-static const char *text_of(const char *source) {
+/* Clears what was raised: there is no exception where the script begins. */
+static void forget_exception(void) {
+    value nil = ((value(*)(const char *))function("rb_eval_string"))("nil"); /* another number from 3.2 on */
+    ((void (*)(value))function("rb_set_errinfo"))(nil);
+}
+
+/* What Ruby source gives; 0 where it raised. */
+static value value_of(const char *source) {
     int failed = 0;
     value result = ((value(*)(const char *, int *))function("rb_eval_string_protect"))(source, &failed);
-    if (failed) {
-        value nil = ((value(*)(const char *))function("rb_eval_string"))("nil"); /* another number from 3.2 on */
-        ((void (*)(value))function("rb_set_errinfo"))(nil);
-        return NULL;
-    }
-    return ((char *(*)(value *))function("rb_string_value_cstr"))(&result);
+    if (!failed)
+        return result;
+    forget_exception();
+    return 0;
+}
+
+/* The same of a String; NULL where it raised. */
+static const char *text_of(const char *source) {
+    value result = value_of(source);
+    return result ? ((char *(*)(value *))function("rb_string_value_cstr"))(&result) : NULL;
 }
 
 static char *before; /* the features of the template */
@@ -78,54 +88,101 @@ static int threads(void) {
     return stat("/proc/self/task", &tasks) == 0 ? (int)tasks.st_nlink - 2 : 0;
 }
 
-/* What raises is left to the children. */
-static void require(const char *feature) {
-    char source[4096 + 64];
-    snprintf(source, sizeof source, "begin; require '%s'; rescue Exception; end; ''", feature);
-    text_of(source);
+static value required(value feature) {
+    return ((value(*)(const char *))function("rb_require"))((const char *)feature);
 }
 
-/* Loads the features in a process of its own, for what one has done cannot be taken back: the place of the
-   first that does not load as it would for a request, `count` where all do. */
+/* What raises is left to the children. */
+static void require(const char *feature) {
+    int failed = 0;
+    ((value(*)(value(*)(value), value, int *))function("rb_protect"))(required, (value)feature, &failed);
+    if (failed)
+        forget_exception();
+}
+
+/* How many of the features, from the first on, load as they would for a request. They are loaded in a process of its
+   own, for what one has done cannot be taken back; it writes a byte for each. */
 static int tried(char **features, int count) {
-    int ends[2], first = 0, at = 0, status = -1;
+    int ends[2], good = 0;
+    char done[256];
     if (pipe2(ends, O_CLOEXEC) != 0)
         return 0;
     pid_t child = ruby_fork();
     if (child == 0) {
         int before = threads();
         galgo_watch();
-        for (; at < count; at++) {
+        for (int at = 0; at < count; at++) {
             require(features[at]);
-            if (galgo_early() || threads() > before)
+            if (galgo_early() || threads() > before || write(ends[1], "", 1) != 1)
                 break;
             galgo_watch();
         }
-        _exit(write(ends[1], &at, sizeof at) != sizeof at);
+        _exit(0);
     }
     close(ends[1]);
-    if (child < 0 || read(ends[0], &first, sizeof first) != sizeof first)
-        first = 0;
-    close(ends[0]);
-    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
         ;
-    return status == 0 ? first : 0;
+    fcntl(ends[0], F_SETFL, O_NONBLOCK); /* a process that a feature has left behind may hold the other end */
+    for (ssize_t got; (got = read(ends[0], done, sizeof done)) > 0;)
+        good += (int)got;
+    close(ends[0]);
+    return good < count ? good : count;
 }
 
 /* Loads what was learned, but for what has to be left to the children; the names are absolute. */
 static void load_learned(void) {
-    enum { MOST = 2000, LEFT = 8 };
+    enum { MOST = 2000 };
     static char *features[MOST];
-    int count = 0, first, left = 0;
+    int count = 0;
     char *names = strdup(galgo_modules());
     for (char *name = names ? strtok(names, "\n") : NULL; name && count < MOST; name = strtok(NULL, "\n"))
-        if (strlen(name) < 4096 && !strpbrk(name, "'\\"))
-            features[count++] = name;
-    while ((first = tried(features, count)) < count && left++ < LEFT)
-        memmove(features + first, features + first + 1, (size_t)(--count - first) * sizeof *features);
-    galgo_watch();
-    for (int at = 0; at < first; at++)
-        require(features[at]);
+        features[count++] = name;
+    for (int at = 0; at < count; at++) {
+        galgo_early(); /* nothing is watched while a process is started; what was seen is kept */
+        int end = at + tried(features + at, count - at);
+        galgo_watch();
+        for (; at < end; at++)
+            require(features[at]);
+        if (at < count)
+            galgo_tell(GALGO_LEFT, features[at]);
+    }
+}
+
+/* Where features are looked for, those of gems too. */
+static void tell_search(void) {
+    galgo_tell(GALGO_SEARCH, text_of(
+        "(lambda { gems = defined?(Gem::PathSupport) ? Gem::PathSupport.new(ENV).path : []; "
+        "[*$LOAD_PATH, *gems.flat_map { |d| [d + '/gems', d + '/extensions'] }].map { |d| File.expand_path(d.to_s) }"
+        ".reject { |d| d.include?(10.chr) }.join(10.chr) }).call"));
+}
+
+/* ---- random numbers ---- */
+
+/* Ruby draws a seed of 128 bits for a generator that is given none. A library that keeps one would draw the same in
+   each child: such generators begin anew there. One that was given a seed goes on as it would. */
+static value fresh;
+
+static void note_generators(void) {
+    fresh = value_of(
+        "(lambda { seed = Random.instance_method(:initialize); "
+        "all = ObjectSpace.each_object(Random).select { |it| !it.frozen? && it.seed.bit_length > 64 }; "
+        "lambda { all.each { |it| seed.bind(it).call } } }).call");
+    if (fresh)
+        ((void (*)(value *))function("rb_gc_register_address"))(&fresh);
+}
+
+static value begin_anew(value unused) {
+    (void)unused;
+    typedef value call_fn(value, uintptr_t, int, const value *);
+    uintptr_t call = ((uintptr_t(*)(const char *))function("rb_intern"))("call");
+    return ((call_fn *)function("rb_funcallv"))(fresh, call, 0, NULL);
+}
+
+static void renew_generators(void) {
+    int failed = 0;
+    ((value(*)(value(*)(value), value, int *))function("rb_protect"))(begin_anew, 0, &failed);
+    if (failed)
+        _exit(127);
 }
 
 /* Since 3.3 a thread of Ruby's own waits for timers; each child has it started again. */
@@ -176,10 +233,13 @@ GALGO_EXPORT int ruby_run_node(void *node) {
     if (!before)
         _exit(127);
     galgo_fork = ruby_fork;
+    tell_search();
+    note_generators();
     let_threads_wait();
     if (!files)
         obstacle = "does not tell what it was loaded from";
     int asked = galgo_stop(before, obstacle);
+    renew_generators();
     if (asked & GALGO_LEARN)
         ((void (*)(void (*)(value), value))function("rb_set_end_proc"))(learn, 0);
     return real(node);

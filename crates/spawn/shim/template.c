@@ -7,14 +7,17 @@
  *   server -> template   M names        modules to load before stopping; always the first
  *                        C              one child more, with a socket of its own (SCM_RIGHTS)
  *   template -> server   F paths        files it was loaded from, in one or more messages
+ *                        S lines        where it looks for modules
+ *                        L names        modules of M that are left to the children
  *                        N words        it cannot be forked, and why
  *                        R              it has stopped
+ *   server -> template   L              it has looked into the template: nobody else is to
  *   child -> server      H              it waits; the kernel vouches for its pid (SCM_CREDENTIALS)
  *   server -> child      struct request and the environment, with descriptors 0, 1, 2, and where
  *                        it is to learn a memory file for the modules that the child loads. It
  *                        closes its end when it has read that
  *
- * A parked process is its own child: after R comes the request, on the same socket.
+ * A parked process is its own child: after L comes the request, on the same socket.
  */
 #define _GNU_SOURCE
 #include "galgo.h"
@@ -99,6 +102,44 @@ GALGO_EXPORT int __cxa_atexit(void (*handler)(void *), void *argument, void *dso
     return real ? real(handler, argument, dso) : -1;
 }
 
+/* ---- apart from others ---- */
+
+#ifndef SYS_landlock_create_ruleset
+#define SYS_landlock_create_ruleset 444
+#define SYS_landlock_restrict_self 446
+#endif
+
+/* What each child makes a Landlock domain of; -1 where the kernel has no scopes. The template is in a domain, too, since
+   before it was executed, and a parked process has that to itself. */
+static int ruleset = -1;
+
+static void make_ruleset(void) {
+    /* struct landlock_ruleset_attr: no rights to files or ports, abstract Unix sockets and signals. */
+    const uint64_t attributes[3] = {0, 0, 1 | 2};
+    ruleset = (int)syscall(SYS_landlock_create_ruleset, attributes, sizeof attributes, 0);
+}
+
+/* In a child, while it has one thread and nothing of the program runs. */
+static void enter_domain(void) {
+    if (ruleset < 0)
+        return;
+    /* EPERM: it may gain privileges (no_new_privs = false), and is not root. */
+    if (syscall(SYS_landlock_restrict_self, ruleset, 0) != 0 && errno != EPERM)
+        _exit(127);
+    close(ruleset);
+    ruleset = -1;
+}
+
+/* Whether others of the same user may look into this process (PR_SET_DUMPABLE), as it was before it stopped. */
+static int dumpable;
+
+/* From here until its request has come nobody may, nor into its children: /proc/PID/mem can be written to. */
+static void close_memory(void) {
+    dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
+        _exit(127);
+}
+
 /* ---- siblings ---- */
 
 /* A sibling: the server, which started this process, is its parent too, and waits for it. */
@@ -117,8 +158,10 @@ static pid_t sibling(void) {
 #else
     long pid = syscall(SYS_clone, flags, NULL, NULL, NULL, tid);
 #endif
-    if (pid == 0)
+    if (pid == 0) {
         syscall(SYS_set_robust_list, robust, robust_length);
+        enter_domain();
+    }
     for (int i = 0; i < handled; i++) {
         void (*after)(void) = pid == 0 ? handlers[i].child : handlers[i].parent;
         if (after)
@@ -151,22 +194,22 @@ static void say(int socket, char what, const char *text, size_t length) {
         ;
 }
 
-/* The files, in messages of whole lines: one message has a limit, a Perl site has hundreds. */
-static void say_files(const char *files) {
+/* In messages of whole lines: one message has a limit, a Perl site has hundreds of files. */
+void galgo_tell(char what, const char *lines) {
     enum { MOST = 32768 };
-    size_t left = files ? strlen(files) : 0;
+    size_t left = lines ? strlen(lines) : 0;
     while (left > MOST) {
         size_t cut = MOST;
-        while (cut > 0 && files[cut - 1] != '\n')
+        while (cut > 0 && lines[cut - 1] != '\n')
             cut--;
         if (cut == 0)
             return;
-        say(GALGO_CONTROL, 'F', files, cut);
-        files += cut;
+        say(GALGO_CONTROL, what, lines, cut);
+        lines += cut;
         left -= cut;
     }
     if (left)
-        say(GALGO_CONTROL, 'F', files, left);
+        say(GALGO_CONTROL, what, lines, left);
 }
 
 /* One message with up to `most` descriptors; -1 when the other side is gone. */
@@ -297,6 +340,7 @@ static int become(int socket) {
         lesson = mmap(NULL, LESSON, PROT_READ | PROT_WRITE, MAP_SHARED, fds[3], 0);
         close(fds[3]);
     }
+    prctl(PR_SET_DUMPABLE, dumpable == 1, 0, 0, 0);
     return lesson && lesson != MAP_FAILED ? GALGO_LEARN : 0;
 }
 
@@ -335,7 +379,7 @@ static const char *own_obstacle(void) {
 int galgo_stop(const char *files, const char *obstacle) {
     galgo_no_longer_early();
     galgo_modules();
-    say_files(files);
+    galgo_tell('F', files);
     if (!(obstacle && *obstacle))
         obstacle = own_obstacle();
     if (obstacle && *obstacle)
@@ -345,8 +389,14 @@ int galgo_stop(const char *files, const char *obstacle) {
     fcntl(GALGO_CONTROL, F_SETFD, FD_CLOEXEC);
     put_files_away();
     say(GALGO_CONTROL, 'R', "", 0);
+    char looked;
+    int none;
+    if (hear(GALGO_CONTROL, &looked, 1, &none, 1) < 0)
+        _exit(0);
+    close_memory();
     if (!galgo_forks)
         return become(GALGO_CONTROL);
+    make_ruleset();
     /* What the server had this process made with, its children have, too: a session of its own, and a signal for
        when the server is gone. One that is gone already is noticed as the request is waited for. */
     int leads = getsid(0) == getpid(), orphaned = 0;
@@ -379,10 +429,6 @@ int galgo_stop(const char *files, const char *obstacle) {
 const char *galgo_modules(void) {
     static char *names;
     if (names)
-        return names;
-    /* A program that started itself again has taken them from the socket already. */
-    const char *kept = getenv("GALGO_MODULES");
-    if (kept && (names = strdup(kept)))
         return names;
     ssize_t size = recv(GALGO_CONTROL, NULL, 0, MSG_PEEK | MSG_TRUNC);
     if (size < 1 || !(names = malloc((size_t)size + 1)))

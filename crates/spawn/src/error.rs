@@ -11,7 +11,9 @@ pub enum Stage {
     Clone,
     /// Standard input, output and error could not be put in place.
     Descriptors,
-    /// Process group, signals, resource limits or no_new_privs.
+    /// no_new_privs, or the domain that keeps it apart from other programs.
+    Domain,
+    /// Process group, signals or resource limits.
     Limits,
     /// The working directory.
     Chdir,
@@ -21,8 +23,13 @@ pub enum Stage {
 
 impl Stage {
     /// For the one word that passes from the child to the server; see `direct::child_side`.
-    pub(crate) const IN_CHILD: [Self; 4] =
-        [Self::Descriptors, Self::Limits, Self::Chdir, Self::Exec];
+    pub(crate) const IN_CHILD: [Self; 5] = [
+        Self::Descriptors,
+        Self::Limits,
+        Self::Chdir,
+        Self::Exec,
+        Self::Domain,
+    ];
 }
 
 impl fmt::Display for Stage {
@@ -31,6 +38,7 @@ impl fmt::Display for Stage {
             Self::Environment => "passing the environment",
             Self::Clone => "creating a process",
             Self::Descriptors => "handing over standard input, output and error",
+            Self::Domain => "keeping it apart from other programs",
             Self::Limits => "setting limits",
             Self::Chdir => "entering the working directory",
             Self::Exec => "executing the program",

@@ -102,6 +102,26 @@ impl Identity {
         self.verify()
     }
 
+    /// Calls `f` with the rights of this user where files are opened or made: whatever `f` makes belongs to the
+    /// user. Root's alone to do; only the calling thread changes, and only as long as `f` takes.
+    ///
+    /// # Errors
+    /// What `f` says; or the identity could not be taken on, or not be left again.
+    pub fn for_files<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let own = rustix::process::getgroups()?;
+        let own: Vec<_> = own.into_iter().map(|group| group.as_raw()).collect();
+        let (uid, gid) = rights_to_files(self.uid, self.gid);
+        let done = groups_of_thread(&self.groups).and_then(|()| {
+            match rights_to_files(self.uid, self.gid) {
+                now if now == (self.uid, self.gid) => f(),
+                _ => Err(io::ErrorKind::PermissionDenied.into()),
+            }
+        });
+        rights_to_files(uid, gid);
+        groups_of_thread(&own)?;
+        done
+    }
+
     fn verify(&self) -> Result<(), Error> {
         let (mut u, mut g) = ([0; 3], [0; 3]);
         let ([ru, eu, su], [rg, eg, sg]) = (&mut u, &mut g);
@@ -129,6 +149,24 @@ impl Identity {
             return Err(Error::Regained("right to choose groups"));
         }
         Ok(())
+    }
+}
+
+/// Sets the user and group that this thread opens and makes files as (setfsuid(2)); returns those of before.
+/// The calls do not fail: what was not allowed shows when they are asked again.
+fn rights_to_files(uid: u32, gid: u32) -> (u32, u32) {
+    // SAFETY: numbers only; the kernel changes the credentials of this thread alone. The group goes first: the
+    // right to choose it is not among those that go with the user.
+    let (gid, uid) = unsafe { (libc::setfsgid(gid), libc::setfsuid(uid)) };
+    (uid.cast_unsigned(), gid.cast_unsigned())
+}
+
+/// Sets the supplementary groups of this thread; libc's own call would change those of all threads.
+fn groups_of_thread(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the pointer and length are those of a live slice.
+    match unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

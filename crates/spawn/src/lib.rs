@@ -7,11 +7,13 @@
 mod child;
 mod claims;
 mod direct;
+mod domain;
 mod env;
 mod error;
 mod file_id;
 pub mod identity;
 pub mod inspect;
+mod queue;
 mod raw;
 mod reaper;
 pub mod template;
@@ -19,9 +21,11 @@ pub mod words;
 
 pub use child::{Child, Exit, Status};
 pub use direct::{Direct, Failed, Outcome};
+pub use domain::keeps_apart;
 pub use env::{EnvBlock, STRING_MAX, TooLong};
 pub use error::{Stage, StartError};
 pub use file_id::FileId;
+pub use queue::unacknowledged;
 pub use reaper::reap_strangers;
 use std::{ffi::CString, io, os::fd::BorrowedFd};
 

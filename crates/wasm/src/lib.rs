@@ -25,4 +25,4 @@ mod sandbox;
 pub mod wire;
 pub mod worker;
 
-pub use runtime::{Found, Profile, Runtime, Seat, Settings, StartFault};
+pub use runtime::{Found, KILLED, Profile, Runtime, Seat, Settings, StartFault};

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope,
@@ -18,7 +20,7 @@ use seccompiler::{
 /// The newest Landlock that is asked for; an older kernel does what it can.
 const LANDLOCK: ABI = ABI::V6;
 
-/// What is left.
+/// What is left; its memory is closed to others of its user.
 #[derive(Debug, Default)]
 pub(crate) struct Sandbox {
     /// Folders that may be read.
@@ -36,6 +38,9 @@ impl Sandbox {
     /// # Errors
     /// A part of it could not be entered.
     pub(crate) fn enter(&self) -> Result<Option<&'static str>, String> {
+        // Nobody of the same user may look into it, ptrace(2) and /proc/PID/mem among others.
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)
+            .map_err(|e| format!("closing its memory: {e}"))?;
         let files = self.files().map_err(|e| format!("Landlock: {e}"))?;
         self.calls().map_err(|e| format!("seccomp: {e}"))?;
         Ok(files)

@@ -10,13 +10,13 @@ use galgo_proto::fcgi::Role;
 use galgo_spawn::{inspect, template::Unfit};
 
 use super::{
-    Site, near,
+    Site, apart, near,
     paint::Paint,
     programs::{self, Seen, State, Verdict},
     screen::lines,
 };
 use crate::{
-    config::{Cgi, Config, Files, Handler, Route, StartMode, To, Upstream},
+    config::{BodyMode, Cgi, Config, Files, Handler, Protocol, Route, StartMode, To, Upstream},
     upstream,
 };
 
@@ -64,6 +64,11 @@ impl<W: Write> Report<W> {
             self.counts.warns += 1;
             self.line(Verdict::Warns, "configuration", warning)?;
         }
+        self.spool(config)?;
+        for gap in apart::gaps(config) {
+            self.counts.warns += 1;
+            self.line(Verdict::Warns, "this machine", &gap)?;
+        }
         for route in &config.routes {
             self.counts.routes += 1;
             route.upstreams().try_for_each(|up| self.upstream(up))?;
@@ -89,6 +94,26 @@ impl<W: Write> Report<W> {
             self.program(&seen, &warmth(cgi, &seen))?;
         }
         Ok(())
+    }
+
+    /// Whether bodies can wait in files; without any, output waits in its program.
+    fn spool(&mut self, config: &Config) -> io::Result<()> {
+        let Err(e) = crate::spool::probe(&config.spool) else {
+            return Ok(());
+        };
+        let needed = config.routes.iter().any(|route| takes_bodies_in(route));
+        let verdict = match needed {
+            true => Verdict::Fails,
+            false => Verdict::Warns,
+        };
+        self.counts.fails += usize::from(needed);
+        self.counts.warns += usize::from(!needed);
+        let folder = crate::spool::folder(&config.spool);
+        let says = format!(
+            "no file can be made in {}: {e} (try: name another folder as `spool`)",
+            folder.display()
+        );
+        self.line(verdict, "spool", &says)
     }
 
     /// Whether somebody takes connections there.
@@ -183,6 +208,15 @@ impl<W: Write> Report<W> {
             n(programs, "program"),
             n(warns, "warning"),
         )
+    }
+}
+
+/// Whether request bodies of a route wait in files.
+fn takes_bodies_in(route: &Route) -> bool {
+    match &route.handler {
+        Handler::Cgi(cgi) => cgi.options.body == BodyMode::File,
+        Handler::Upstream(up) => up.options.body == BodyMode::File || up.protocol == Protocol::Scgi,
+        Handler::Files(_) | Handler::Respond(_) => false,
     }
 }
 

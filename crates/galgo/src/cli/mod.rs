@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `serve`, `run`, `check` | one command each |
 //! | `help` | what `--help` says beyond the options |
+//! | `apart` | what keeps programs apart |
 //! | `programs` | the programs of a route, and what is wrong with each |
 //! | `found` | the table of what is served |
 //! | `paint` | colours, on a terminal that wants them |
@@ -12,6 +13,7 @@
 // What a person reads on a terminal is printed here and nowhere else.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod apart;
 mod check;
 pub(crate) mod found;
 mod help;

@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use galgo_proto::target::UrlPath;
 use galgo_spawn::{
     inspect::{self, Finding},
     words,
@@ -146,7 +147,7 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
             state: State::Program(vec![finding]),
         });
     }
-    let found = route::program(cgi, &route.path, &url);
+    let found = route::program(cgi, &route.path, UrlPath::plain(&url));
     let interpreter = found.as_ref().ok().and_then(|f| f.interpreter.clone());
     let state = match found {
         Err(Refusal::NotFound) => State::Program(vec![dangling(&path)?]),

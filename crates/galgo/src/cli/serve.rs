@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::{Serve, found, paint::Paint, screen::lines};
+use super::{Serve, apart, found, paint::Paint, screen::lines};
 use crate::{
     config::{Address, Config, Listen, Speaks},
     serve::{End, Ready},
@@ -60,7 +60,8 @@ fn greet(ready: &Ready) {
         let _ = writeln!(out, "  Ctrl-C ends it\n");
     }
     let _ = out.flush();
-    for warning in &ready.config().warnings {
+    let gaps = apart::gaps(ready.config());
+    for warning in ready.config().warnings.iter().chain(&gaps) {
         eprintln!("galgo: warning: {}", lines(warning));
     }
     if galgo_spawn::identity::effective_uid() == 0 {

@@ -1,20 +1,20 @@
 //! From what was typed to what is served, part one: the values that are not routes.
 
-use std::{fmt::Display, io::IsTerminal, path::Path, sync::Arc, time::Duration};
+use std::{fmt::Display, path::Path, sync::Arc, time::Duration};
 
 use galgo_spawn::Limits;
 use toml::Spanned;
 
 use super::{
-    Address, Admission, BodyMode, CgiOptions, Config, ConfigError, Http, Identity, Listen, Log,
-    LogFormat, LogTo, StartMode, Templates,
+    Address, Admission, BodyMode, CgiOptions, Config, ConfigError, DevErrors, Http, Identity,
+    Listen, Log, LogFormat, LogTo, Spool, StartMode, Templates,
     error::Text,
     folder,
     identity::identity,
     listen,
     raw::{self, RawConfig, RawOptions, Typed},
     routes,
-    units::{Count, G, K, M, OrNone, Size, Switch, T, Time, Value},
+    units::{Count, G, K, M, OrNone, Size, T, Time, Value},
 };
 
 type Checked<X> = Result<X, ConfigError>;
@@ -32,6 +32,7 @@ pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
         umask: raw.umask.as_ref().map_or(0o022, |mask| mask.get_ref().0.0),
         log: text.log(&raw)?,
         cache: text.cache(&raw)?,
+        spool: text.spool(&raw)?,
         http: text.http(&raw)?,
         templates: text.templates(&raw)?,
         admission: text.admission(&raw)?,
@@ -44,10 +45,7 @@ pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
         .map_or(config.socket_mode, |m| m.get_ref().0.0);
     config.workers = or_derived(text.count(&raw.workers, 0, 0, 1024)?, config.workers);
     config.path = text.search_path(&raw, config.path)?;
-    config.dev_errors = match raw.dev_errors.as_ref().map(Spanned::get_ref) {
-        Some(Switch::Is(on)) => *on,
-        Some(Switch::Auto) | None => std::io::stdout().is_terminal(),
-    };
+    config.dev_errors = DevErrors::of(raw.dev_errors.as_ref().map(Spanned::get_ref));
     config.shutdown_grace = text.time(&raw.shutdown_grace, config.shutdown_grace, 0, 3_600_000)?;
     if let Some(defaults) = &raw.defaults {
         config.options = text.options(defaults.get_ref(), &config.options)?;
@@ -168,6 +166,26 @@ impl Text<'_> {
         }
     }
 
+    fn spool(&self, raw: &RawConfig) -> Checked<Spool> {
+        let d = Spool::default();
+        let folder = match &raw.spool {
+            Some(typed) if typed.get_ref() != "auto" => {
+                let path = self.path(typed)?;
+                if !path.is_dir() {
+                    let message = format!("{} is no folder: create it", path.display());
+                    return Err(self.error(typed.span(), message));
+                }
+                Some(path)
+            }
+            _ => d.folder,
+        };
+        Ok(Spool {
+            folder,
+            limit: self.size(&raw.spool_limit, d.limit, 0, T)?,
+            memory: self.size(&raw.spool_memory, d.memory, 0, T)?,
+        })
+    }
+
     fn log_to(&self, to: &raw::Text) -> Checked<LogTo> {
         Ok(match to.get_ref().as_str() {
             "-" => LogTo::Stdout,
@@ -184,10 +202,18 @@ impl Text<'_> {
             keep_alive: self.time(&raw.keep_alive, d.keep_alive, 0, 3_600_000)?,
             min_rate: self.size(&raw.min_rate, d.min_rate, 0, G)?,
             rate_grace: self.time(&raw.rate_grace, d.rate_grace, 1000, 3_600_000)?,
+            busy_rate: self.size(&raw.busy_rate, d.busy_rate, 0, G)?,
             max_connections: self.count(&raw.max_connections, d.max_connections, 0, 1_000_000)?,
+            max_connections_per_client: self.count(
+                &raw.max_connections_per_client,
+                d.max_connections_per_client,
+                0,
+                1_000_000,
+            )?,
             max_head: self.size(&raw.max_head, d.max_head, K, M)?,
             max_fields: self.count(&raw.max_fields, d.max_fields, 8, 10_000)?,
             max_target: self.size(&raw.max_target, d.max_target, 256, 64 * K)?,
+            encoded_slash: self.encoded_slash(raw, d.encoded_slash)?,
         };
         if let Some(at) = raw
             .max_target
@@ -197,6 +223,20 @@ impl Text<'_> {
             return Err(self.error(at.span(), "is larger than `max_head`, which contains it"));
         }
         Ok(http)
+    }
+
+    fn encoded_slash(&self, raw: &RawConfig, default: bool) -> Checked<bool> {
+        let Some(typed) = &raw.encoded_slash else {
+            return Ok(default);
+        };
+        match typed.get_ref().as_str() {
+            "refuse" => Ok(false),
+            "decode" => Ok(true),
+            other => {
+                let message = format!("{other:?} is neither \"refuse\" nor \"decode\"");
+                Err(self.error(typed.span(), message))
+            }
+        }
     }
 
     fn templates(&self, raw: &RawConfig) -> Checked<Templates> {

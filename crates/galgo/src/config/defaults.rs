@@ -6,8 +6,8 @@ use galgo_proto::forwarded::{Field, Trusted};
 use galgo_spawn::Limits;
 
 use super::{
-    Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, Handover, Http, Listen, Log,
-    LogFormat, LogTo, Sight, Speaks, StartMode, Templates,
+    Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, DevErrors, Handover, Http,
+    Listen, Log, LogFormat, LogTo, Sight, Speaks, Spool, StartMode, Templates,
 };
 
 /// Programs running at once for each processor. Fewer leave it idle while a finished one is
@@ -40,7 +40,8 @@ impl Default for Config {
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             log: Log::default(),
             cache: None,
-            dev_errors: false,
+            spool: Spool::default(),
+            dev_errors: DevErrors::Is(false),
             shutdown_grace: Duration::from_secs(10),
             http: Http::default(),
             templates: Templates::default(),
@@ -71,10 +72,23 @@ impl Default for Http {
             keep_alive: Duration::from_secs(75),
             min_rate: 1024,
             rate_grace: Duration::from_secs(10),
+            busy_rate: 16 << 10,
             max_connections: 0,
+            max_connections_per_client: 0,
             max_head: 64 << 10,
             max_fields: 256,
             max_target: 16 << 10,
+            encoded_slash: false,
+        }
+    }
+}
+
+impl Default for Spool {
+    fn default() -> Self {
+        Self {
+            folder: None,
+            limit: 4 << 30,
+            memory: 32 << 20,
         }
     }
 }

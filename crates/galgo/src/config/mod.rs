@@ -8,12 +8,14 @@
 //! | `check`, `routes`, `handlers`, `upstream`, `fields`, `userdir` | from typed to checked |
 //! | `cover` | no program's source is served as a file |
 //! | `folder`, `identity` | what the file system and the system's accounts say |
+//! | `desk` | who is shown why a program has failed |
 //! | `front` | whose word about a client counts, files that programs hand over |
 //! | `listen`, `defaults`, `source` | addresses, defaults, where a configuration comes from |
 
 mod check;
 mod cover;
 mod defaults;
+mod desk;
 mod error;
 mod fields;
 mod folder;
@@ -32,6 +34,7 @@ mod userdir;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+pub use desk::DevErrors;
 pub use error::ConfigError;
 pub use folder::Folder;
 pub use identity::{Identity, identity};
@@ -62,8 +65,10 @@ pub struct Config {
     pub log: Log,
     /// Where the compiled code of modules is kept; `None`: where the system's user keeps such things.
     pub cache: Option<PathBuf>,
-    /// Show the cause of a failed program to loopback clients.
-    pub dev_errors: bool,
+    /// Where bytes wait that nobody takes yet, and how many may.
+    pub spool: Spool,
+    /// Show the cause of a failed program to developers.
+    pub dev_errors: DevErrors,
     /// How long requests may go on after SIGTERM.
     pub shutdown_grace: Duration,
     /// Connection limits and clocks.
@@ -149,18 +154,24 @@ pub struct Http {
     pub head_timeout: Duration,
     /// An idle kept-alive connection is closed after this.
     pub keep_alive: Duration,
-    /// Slowest acceptable client, bytes a second, measured after `rate_grace`; 0: any.
+    /// Slowest acceptable client, bytes a second, measured over `rate_grace`; 0: any.
     pub min_rate: u64,
     /// How long a client may be slower than `min_rate`.
     pub rate_grace: Duration,
-    /// Connections at once; the oldest idle one makes room.
+    /// The slowest client that keeps its place while others wait for one, likewise.
+    pub busy_rate: u64,
+    /// Connections at once; the oldest without a request makes room.
     pub max_connections: usize,
+    /// Connections of one address; 0: half of all.
+    pub max_connections_per_client: usize,
     /// Bytes of a request head.
     pub max_head: usize,
     /// Fields of a request head.
     pub max_fields: usize,
     /// Bytes of a request target.
     pub max_target: usize,
+    /// `%2F` in a path counts as `/`; else it is a 400.
+    pub encoded_slash: bool,
 }
 
 impl Http {
@@ -170,6 +181,7 @@ impl Http {
             bytes: self.max_head,
             fields: self.max_fields,
             target: self.max_target,
+            encoded_slash: self.encoded_slash,
         }
     }
 }
@@ -183,6 +195,17 @@ pub struct Admission {
     pub queue: usize,
     /// How long one may wait.
     pub wait: Duration,
+}
+
+/// Where bytes wait that nobody takes yet: request bodies, and output of programs whose clients read slowly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spool {
+    /// The folder of files without a name; `None`: the system's for temporary files that are large.
+    pub folder: Option<PathBuf>,
+    /// Bytes in files, over all requests.
+    pub limit: u64,
+    /// Bytes of small request bodies in memory, over all requests.
+    pub memory: u64,
 }
 
 /// Programs kept loaded for warm starts.

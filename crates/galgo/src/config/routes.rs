@@ -192,7 +192,9 @@ impl Text<'_> {
             .split('/')
             .any(|segment| segment == "." || segment == "..")
         {
-            return fail("holds a dot segment, which no request has: write the path without it");
+            return fail(
+                "holds a dot segment, which no request is answered by: write the path without it",
+            );
         }
         if path.contains(['?', '#', '%']) || path.contains(|c: char| c.is_control()) {
             return fail(

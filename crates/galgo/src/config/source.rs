@@ -2,7 +2,9 @@
 
 use std::{fs, io, path::Path, sync::Arc};
 
-use super::{Cgi, CgiRoot, Config, ConfigError, Files, Handler, Route, check, folder::unopened};
+use super::{
+    Cgi, CgiRoot, Config, ConfigError, DevErrors, Files, Handler, Route, check, folder::unopened,
+};
 
 impl Config {
     /// Reads a configuration file.
@@ -54,7 +56,7 @@ impl Config {
         };
         let (has_programs, has_public) = (present(&programs)?, present(&public)?);
         let mut config = Self {
-            dev_errors: io::IsTerminal::is_terminal(&io::stdout()),
+            dev_errors: DevErrors::of(None),
             ..Self::default()
         };
         let mut add = |path: &str, handler| {

@@ -291,19 +291,29 @@ fn arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arriv
     Ok(Arrived::new(gateway, RequestBody::records(stdin)))
 }
 
-/// Whether the peer may speak for clients: over FastCGI and SCGI it says who they are. Who may reach a Unix
-/// socket is for its mode to say.
+/// Whether the peer may speak for clients: over FastCGI and SCGI it says who they are, and so does a header of the PROXY
+/// protocol. Who may reach a Unix socket is for its mode to say.
 pub(super) fn may_speak(worker: &Worker, site: &Site, speaks: Speaks, link: &Link) -> bool {
-    let front = matches!(speaks, Speaks::FastCgi | Speaks::Scgi);
-    let known = link
-        .remote_ip
-        .is_none_or(|ip| loopback(ip) || site.config.trusted.covers(Some(ip)));
-    if front && !known {
-        let words = "is no front server: add its address to trusted_proxies if it is";
+    let trusted = &site.config.trusted;
+    let listed = |ip| trusted.covers(Some(ip));
+    let known = link.remote_ip.is_none_or(|ip| match speaks {
+        Speaks::Http => true,
+        Speaks::Proxied if !trusted.blocks.is_empty() => listed(ip),
+        Speaks::Proxied | Speaks::FastCgi | Speaks::Scgi => loopback(ip) || listed(ip),
+    });
+    if !known && worker.says_unannounced() {
+        let words = match speaks {
+            Speaks::Http | Speaks::Proxied => {
+                "the connection was closed: only trusted_proxies may speak the PROXY protocol"
+            }
+            Speaks::FastCgi | Speaks::Scgi => {
+                "is no front server: add its address to trusted_proxies if it is"
+            }
+        };
         let errors = &worker.server.logs.error;
         errors.write(Level::Warn, &link.remote, words);
     }
-    known || !front
+    known
 }
 
 /// Reads an SCGI request up to its body. `Ok(None)`: the connection ended before one.

@@ -8,10 +8,19 @@ use galgo_proto::{
 };
 
 use super::{front::Stdin, wire::Wire};
-use crate::{buf::Buf, config::Http, fault::Fault, pace::Pace, sock::Sock, tick};
+use crate::{
+    buf::Buf,
+    config::Http,
+    fault::{Fault, SHORT},
+    pace::{GIVES_WAY, Pace},
+    sock::{Sock, is_short},
+    tick,
+};
 
 /// The most that is read ahead of a running request: pipelined requests beyond it wait in the kernel.
 const READ_AHEAD: usize = 64 << 10;
+/// So much of a body is read before it takes a place and a process: as much as a pipe holds.
+const AHEAD: usize = 64 << 10;
 /// What one read of a body asks for.
 const BODY_READ: usize = 64 << 10;
 
@@ -34,6 +43,8 @@ pub struct Input {
 #[derive(Debug)]
 pub struct RequestBody {
     frame: Frame,
+    /// Bytes of data at the front of the buffer that were looked at before anybody wanted them: `frame` has given them.
+    ahead: usize,
     /// Bytes of data that stand at the front of the buffer.
     ready: usize,
     /// Bytes of data taken so far.
@@ -82,6 +93,7 @@ impl RequestBody {
         };
         Self {
             frame,
+            ahead: 0,
             ready: 0,
             taken: 0,
             limit: u64::MAX,
@@ -92,6 +104,7 @@ impl RequestBody {
     pub fn records(stdin: Stdin) -> Self {
         Self {
             frame: Frame::Records(Box::new(stdin)),
+            ahead: 0,
             ready: 0,
             taken: 0,
             limit: u64::MAX,
@@ -125,7 +138,7 @@ impl RequestBody {
 
     /// Whether all of it has been taken.
     pub fn is_over(&self) -> bool {
-        self.ready == 0
+        self.ahead + self.ready == 0
             && match &self.frame {
                 Frame::Ended => true,
                 Frame::Records(stdin) => stdin.is_over(),
@@ -140,11 +153,13 @@ impl RequestBody {
 
     /// What is left of a declared length.
     pub fn left(&self) -> Option<u64> {
-        match &self.frame {
-            Frame::Length(n) => Some(*n),
-            Frame::Records(stdin) => stdin.left,
-            _ => None,
-        }
+        let left = match &self.frame {
+            Frame::Length(n) => *n,
+            Frame::Records(stdin) => stdin.left?,
+            Frame::Ended if self.ahead > 0 => 0,
+            Frame::Chunked(_) | Frame::Ended => return None,
+        };
+        Some(left + self.ahead as u64)
     }
 
     /// Bytes of data taken so far.
@@ -152,10 +167,19 @@ impl RequestBody {
         self.taken
     }
 
+    /// Whether it is whole, or much of it is here, as far as that is seen without looking into framing.
+    pub fn is_here(&self, buf: &Buf) -> bool {
+        match &self.frame {
+            Frame::Length(left) => buf.len() as u64 >= (*left).min(AHEAD as u64),
+            Frame::Chunked(_) | Frame::Records(_) => false,
+            Frame::Ended => true,
+        }
+    }
+
     /// Looks at the front of `buf`, past any chunk framing.
     pub fn next(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
-        if self.ready > 0 {
-            return Ok(Next::Data(self.ready));
+        if self.ahead + self.ready > 0 {
+            return Ok(Next::Data(self.ahead.max(self.ready)));
         }
         let mut announced = 0;
         match &mut self.frame {
@@ -199,7 +223,7 @@ impl RequestBody {
     /// Whether the limit has room for what is ready, and for `announced` bytes behind it: a chunk that
     /// is too large is refused by its size, before its data is here.
     fn within(&self, announced: u64) -> Result<(), Fault> {
-        let here = self.taken.saturating_add(self.ready as u64);
+        let here = self.taken.saturating_add((self.ahead + self.ready) as u64);
         match here.saturating_add(announced) > self.limit {
             true => Err(TOO_LARGE),
             false => Ok(()),
@@ -219,6 +243,13 @@ impl RequestBody {
 
     /// Takes `n` bytes of the data that [`RequestBody::next`] announced.
     pub fn take(&mut self, buf: &mut Buf, n: usize) {
+        if self.ahead > 0 {
+            let n = n.min(self.ahead);
+            buf.consume(n);
+            self.ahead -= n;
+            self.taken += n as u64;
+            return;
+        }
         let n = n.min(self.ready);
         buf.consume(n);
         self.ready -= n;
@@ -241,12 +272,20 @@ const LEFT: Fault = Fault::Gone("the client left before its request body was com
 /// What an error while a client is waited for means.
 fn slow(e: std::io::Error) -> Fault {
     match e.kind() {
+        _ if is_short(&e) => SHORT,
         std::io::ErrorKind::TimedOut => Fault::Client(408, "the client sends slower than min_rate"),
+        GIVES_WAY => Fault::Client(
+            408,
+            "the client sends slower than busy_rate, and others wait for a place",
+        ),
         _ => Fault::Gone("the connection was reset by the client"),
     }
 }
 
-const TOO_LARGE: Fault = Fault::Client(413, "the request body is larger than this route takes");
+const TOO_LARGE: Fault = Fault::Client(
+    413,
+    "the request body is larger than this route takes (max_body)",
+);
 
 impl Input {
     /// What came all at once, and nothing follows.
@@ -276,6 +315,40 @@ impl Input {
     /// Reads more of a body that is not over yet.
     pub async fn fill_body(&mut self) -> Result<(), Fault> {
         match self.fill(BODY_READ).await? {
+            0 => Err(LEFT),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads a body until it is whole, or much of it is here: that stands at the front of the buffer then, without framing.
+    pub async fn read_ahead(&mut self, body: &mut RequestBody) -> Result<(), Fault> {
+        while let Frame::Length(_) = body.frame {
+            if body.is_here(&self.buf) {
+                return Ok(());
+            }
+            // No more room than as much again as has come: who sends little must not take much.
+            self.fill_ahead(self.buf.len()).await?;
+        }
+        let mut data = Vec::new();
+        while data.len() < AHEAD {
+            match body.next(&mut self.buf)? {
+                Next::Data(n) => {
+                    data.extend_from_slice(&self.buf.bytes()[..n]);
+                    body.take(&mut self.buf, n);
+                }
+                Next::More => self.fill_ahead(data.len()).await?,
+                Next::End => break,
+            }
+        }
+        body.taken -= data.len() as u64;
+        body.ahead = data.len();
+        data.extend_from_slice(self.buf.bytes());
+        self.buf = Buf::from(data);
+        Ok(())
+    }
+
+    async fn fill_ahead(&mut self, want: usize) -> Result<(), Fault> {
+        match self.fill(want.min(BODY_READ)).await? {
             0 => Err(LEFT),
             _ => Ok(()),
         }
@@ -343,6 +416,8 @@ impl Input {
                     return half_close(self.wire);
                 }
                 Ok(_) => body.overhear(&mut self.buf)?,
+                // It is asked again with the next beat.
+                Err(e) if is_short(&e) => tick::next().await,
                 Err(_) => return Err(GONE),
             }
         }

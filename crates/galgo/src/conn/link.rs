@@ -27,6 +27,9 @@ pub struct Link {
     pub user: Option<(Rc<str>, Rc<str>)>,
     /// Another server passed the request on.
     pub passed_on: bool,
+    /// The connection began with a header of the PROXY protocol: the address of the peer that sent it, which is
+    /// `None` for a Unix socket.
+    pub announced_by: Option<Option<IpAddr>>,
 }
 
 impl Link {
@@ -42,6 +45,7 @@ impl Link {
             https: false,
             user: None,
             passed_on: false,
+            announced_by: None,
         }
     }
 
@@ -54,6 +58,20 @@ impl Link {
     /// The address of the client's socket.
     pub fn peer(&self) -> Option<SocketAddr> {
         Some(SocketAddr::new(self.remote_ip?, self.remote_port?))
+    }
+
+    /// The link of a client that the peer names by the PROXY protocol; `None`: it speaks for itself.
+    #[must_use]
+    pub fn announced(self, ends: galgo_proto::proxy::Ends) -> Self {
+        let announced_by = Some(self.remote_ip);
+        let link = match ends {
+            Some((from, to)) => Self::between(Some(from), Some(to)),
+            None => self,
+        };
+        Self {
+            announced_by,
+            ..link
+        }
     }
 
     /// The link of a client that a trusted proxy speaks for.
@@ -85,6 +103,7 @@ impl Link {
             https: gateway.https,
             user: user.map(|(user, scheme)| (user.as_str().into(), scheme.as_str().into())),
             passed_on: true,
+            announced_by: None,
         }
     }
 

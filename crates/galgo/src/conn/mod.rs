@@ -7,6 +7,8 @@ pub mod framing;
 pub mod front;
 pub mod input;
 pub mod link;
+mod request;
+mod room;
 pub mod send;
 mod stream;
 pub mod wire;
@@ -15,7 +17,7 @@ use std::{cell::RefCell, rc::Rc};
 
 use galgo_proto::{
     forwarded::{Trusted, Unreadable},
-    h1::{ALLOW, BodyLen, Head, HeadError, HeadScan, Version},
+    h1::{ALLOW, BodyLen, Head, HeadError, HeadScan},
     target::{Authority, LastHost},
 };
 use tokio::time::{Instant, timeout_at};
@@ -24,15 +26,15 @@ use crate::{
     balance::{Asked, Count},
     buf::Buf,
     config::{Http, Speaks},
+    crowd::Member,
     fault::Fault,
     handler,
-    id::Id,
     idle::Seat,
     listen::Accepted,
     log::{Level, access::Entry},
     pace::Pace,
+    peer::Peer,
     proxy,
-    route::Named,
     site::Site,
     sock::Sock,
     worker::Worker,
@@ -41,130 +43,28 @@ use end::reset;
 use front::Arrived;
 use input::{Input, RequestBody};
 pub use link::Link;
+pub use request::Request;
+use room::{has_room, is_front, joins, refuse};
 use send::{After, Sender};
 use wire::Wire;
-
-/// A request that is being answered.
-#[derive(Debug)]
-pub struct Request<'a> {
-    /// Its head.
-    pub head: Rc<Head>,
-    /// What answers it, and how.
-    pub site: &'a Site,
-    /// Its connection.
-    pub link: &'a Link,
-    /// Where its body comes from.
-    pub input: &'a mut Input,
-    /// How far its body has been taken in.
-    pub body: &'a mut RequestBody,
-    /// What will be logged.
-    pub entry: Rc<RefCell<Entry>>,
-    /// When its head was complete.
-    pub began: Instant,
-    /// What the program said on standard error, for the page that shows a failure to its author.
-    pub stderr: String,
-    /// A `100 Continue` is owed before the body is read.
-    pub owes_continue: bool,
-    /// The file that a front server means by this request.
-    pub named: Option<Named>,
-    /// Variables that the route's authorizer has given.
-    pub granted: Vec<(String, Vec<u8>)>,
-    /// Its connection among those of its worker; `galgo run` has none.
-    pub count: Option<&'a Count<'a>>,
-    /// Nothing behind this request can be trusted to be a request: the connection ends with its response.
-    pub last: bool,
-}
-
-impl<'a> Request<'a> {
-    /// A request that has just come and owes nothing to anybody.
-    pub fn new(
-        head: Rc<Head>,
-        site: &'a Site,
-        link: &'a Link,
-        input: &'a mut Input,
-        body: &'a mut RequestBody,
-        entry: Rc<RefCell<Entry>>,
-    ) -> Self {
-        let began = entry.borrow().began;
-        Self {
-            head,
-            site,
-            link,
-            input,
-            body,
-            entry,
-            began,
-            stderr: String::new(),
-            owes_continue: false,
-            named: None,
-            granted: Vec::new(),
-            count: None,
-            last: false,
-        }
-    }
-
-    /// Begins now: what came before is not counted.
-    pub fn begin(&mut self) {
-        self.began = Instant::now();
-        self.entry.borrow_mut().began = self.began;
-    }
-
-    /// Its id.
-    pub fn id(&self) -> Id {
-        self.entry.borrow().id
-    }
-
-    /// Somebody wants the body: sends the `100 Continue` that is owed, once, unless the body has begun
-    /// to come anyway (RFC 9110, 10.1.1).
-    pub fn send_continue(&mut self) {
-        if std::mem::take(&mut self.owes_continue) && self.input.buf.is_empty() {
-            self.interim(b"HTTP/1.1 100 Continue\r\n\r\n");
-        }
-    }
-
-    /// The client has shut down its sending side while no response has begun. An interim response
-    /// means nothing to a client that is still there (RFC 9110, 15.2), and makes the kernel of one
-    /// that is gone send a reset.
-    pub fn probe(&self) {
-        if self.head.version == Version::Http11 {
-            self.interim(b"HTTP/1.1 102 Processing\r\n\r\n");
-        }
-    }
-
-    fn interim(&self, head: &[u8]) {
-        if let (Some(sock), true) = (&self.input.sock, self.input.wire.is_http()) {
-            // Nothing has been sent yet that could fill the socket's buffer; what fails here fails again.
-            let _ = sock.try_write(head);
-        }
-    }
-}
 
 /// Serves a connection in a task of its own.
 pub fn start(worker: Rc<Worker>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
         let count = Count::new(&worker, accepted.asked);
+        let seat = worker.idle.seat();
+        let member = joins(&worker, &seat, &accepted);
         let new = accepted.asked == Asked::Nothing;
-        let full = new && worker.server.connections() > worker.site().max_connections;
-        if full && !worker.server.make_room() {
+        if new && !has_room(&worker, &member) {
             return refuse(accepted);
         }
-        let Some(mut conn) = Conn::open(&worker, count, accepted).await else {
+        let Some(mut conn) = Conn::open(&worker, count, seat, member, accepted).await else {
             return;
         };
         if let Some(to) = conn.serve().await {
             conn.hand_on(to);
         }
     });
-}
-
-/// Every connection is busy: says so and closes.
-fn refuse(accepted: Accepted) {
-    if !matches!(accepted.speaks, Speaks::Http | Speaks::Proxied) {
-        return;
-    }
-    const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    // A peer that does not take these few bytes loses them.
-    let _ = rustix::io::write(&accepted.fd, BUSY);
 }
 
 /// A request that is being answered. The end of the server may drop it: then it is logged, and its
@@ -196,6 +96,8 @@ impl Drop for Unfinished<'_> {
 struct Conn<'w> {
     worker: &'w Rc<Worker>,
     count: Count<'w>,
+    /// Leaves before its seat is another's.
+    member: Member<'w>,
     seat: Seat<'w>,
     sock: Rc<Sock>,
     speaks: Speaks,
@@ -208,7 +110,13 @@ struct Conn<'w> {
 }
 
 impl<'w> Conn<'w> {
-    async fn open(worker: &'w Rc<Worker>, count: Count<'w>, accepted: Accepted) -> Option<Self> {
+    async fn open(
+        worker: &'w Rc<Worker>,
+        count: Count<'w>,
+        seat: Seat<'w>,
+        mut member: Member<'w>,
+        accepted: Accepted,
+    ) -> Option<Self> {
         let sock = Rc::new(Sock::new(accepted.fd));
         let site = worker.site();
         let http = &site.config.http;
@@ -227,18 +135,33 @@ impl<'w> Conn<'w> {
         if accepted.speaks == Speaks::Proxied {
             let by = Instant::now() + http.head_timeout;
             let said = Box::pin(proxy::read(&mut input));
-            let said = timeout_at(by, said).await.ok()?;
+            let place = seat.hears();
+            let said = tokio::select! {
+                biased;
+                said = timeout_at(by, said) => said.ok()?,
+                () = place.ended() => return None,
+            };
+            if place.is_ended() {
+                return None;
+            }
+            drop(place);
             let said = said.inspect_err(|fault| proxy::unannounced(worker, &link, fault));
             let said = said.ok()?;
-            if let Some((from, to)) = said {
-                link = Link::between(Some(from), Some(to));
+            let speaks_for_another = said.is_some();
+            link = link.announced(said);
+            if speaks_for_another {
+                member.is_of(Peer::of(link.remote_ip), is_front(worker, link.remote_ip));
+                if !has_room(worker, &member) {
+                    return None;
+                }
             }
         }
-        let sender = Sender::new(sock.clone(), pace);
+        let sender = Sender::new(sock.clone(), pace.reading(&sock));
         Some(Self {
             worker,
             count,
-            seat: worker.idle.seat(),
+            member,
+            seat,
             sock,
             speaks: accepted.speaks,
             link,
@@ -287,6 +210,7 @@ impl<'w> Conn<'w> {
     fn hand_on(self, to: usize) {
         let Self {
             count,
+            member,
             sock,
             input,
             sender,
@@ -294,7 +218,7 @@ impl<'w> Conn<'w> {
             speaks,
             ..
         } = self;
-        drop((input, sender));
+        drop((member, input, sender));
         // INVARIANT: with its input and its sender the last others that share it are gone.
         if let Some(sock) = Rc::into_inner(sock) {
             let accepted = Accepted {
@@ -318,12 +242,13 @@ impl<'w> Conn<'w> {
             return false;
         }
         let place = self.seat.enter();
-        tokio::select! {
+        let came = tokio::select! {
             biased;
             read = self.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),
             // To make room, because the server drains, or because `keep_alive` is over.
             () = place.ended() => false,
-        }
+        };
+        came && !place.is_ended()
     }
 
     /// Reads a request up to its body. `Ok(None)`: the client closed without sending one.
@@ -354,6 +279,7 @@ impl<'w> Conn<'w> {
         let limits = http.head_limits();
         // Since its first byte; most heads come in one piece, and need no clock.
         let mut by = None;
+        let mut place = None;
         let mut scan = HeadScan::default();
         loop {
             if let Some(end) = scan
@@ -366,7 +292,16 @@ impl<'w> Conn<'w> {
                 return Ok(Some(Rc::new(head)));
             }
             let by = *by.get_or_insert_with(|| Instant::now() + http.head_timeout);
-            match timeout_at(by, self.input.fill(0)).await {
+            let place = place.get_or_insert_with(|| self.seat.hears());
+            let filled = tokio::select! {
+                biased;
+                filled = timeout_at(by, self.input.fill(0)) => filled,
+                () = place.ended() => return Err(SHED),
+            };
+            if place.is_ended() {
+                return Err(SHED);
+            }
+            match filled {
                 Err(_elapsed) => return Err(LATE_HEAD),
                 Ok(Ok(0) | Err(Fault::Gone(_))) if self.input.buf.is_empty() => return Ok(None),
                 Ok(Ok(0)) => return Err(Fault::Gone("the client left in the request head")),
@@ -380,7 +315,7 @@ impl<'w> Conn<'w> {
         // From its first byte to its last, whatever is read of the configuration meanwhile.
         let site = self.worker.site();
         self.input.pace = Pace::of(&site.config.http);
-        self.sender.pace = self.input.pace.clone();
+        self.sender.pace = self.input.pace.reading(&self.sock);
         let Arrived {
             head,
             link,
@@ -389,7 +324,7 @@ impl<'w> Conn<'w> {
         } = match self.arrive(&site).await {
             Ok(None) => return After::Close,
             Ok(Some(arrived)) => arrived,
-            Err(fault) => return Box::pin(self.refuse_head(&fault)).await,
+            Err(fault) => return Box::pin(self.refuse_head(&site, &fault)).await,
         };
         let link = link.as_ref().unwrap_or(&self.link);
         // RFC 9112, 9.6: who asks for the end of the connection must not send more on it.
@@ -439,7 +374,12 @@ impl<'w> Conn<'w> {
     /// What trusted proxies say of the client: it asked that host, over that link.
     fn origin(&self, mut head: Rc<Head>, trusted: &Trusted) -> Result<Arrived, Fault> {
         let body = RequestBody::new(head.body);
-        let origin = trusted.origin(&head.fields, self.link.remote_ip);
+        // A proxy that may name clients by the PROXY protocol has to be listed, too, to be believed in what it passes on.
+        let announced = self.link.announced_by;
+        let origin = match announced.is_none_or(|peer| trusted.covers(peer)) {
+            true => trusted.origin(&head.fields, self.link.remote_ip),
+            false => Ok(None),
+        };
         let Some(origin) = origin.map_err(|Unreadable(field)| {
             let words = format!("a trusted proxy wrote a {field} that cannot be read");
             let errors = &self.worker.server.logs.error;
@@ -475,14 +415,19 @@ impl<'w> Conn<'w> {
     }
 
     /// Answers what is not a request: nothing behind it can be trusted.
-    async fn refuse_head(&mut self, fault: &Fault) -> After {
-        let gone = matches!(fault, Fault::Gone(_));
+    async fn refuse_head(&mut self, site: &Site, fault: &Fault) -> After {
+        // Who is to make room must not be waited for.
+        let gone = matches!(fault, Fault::Gone(_) | Fault::Busy(_));
         let mut entry = self.entry(None, &self.link);
         entry.status = fault.status();
         entry.outcome = fault.outcome();
+        if !gone {
+            handler::reasons::note(self.worker, &self.link, entry.id, b"", fault);
+        }
         // Without the id of a request there is nothing to answer in.
         if !gone && self.sender.wire != (Wire::FastCgi { id: 0 }) {
-            let mut response = handler::status::page(fault.status(), &entry.id.text(), None);
+            let id = entry.id.text();
+            let mut response = handler::status::unread(site, &self.link, fault, &id);
             if response.status == 405 {
                 response.fields.push("Allow", ALLOW);
             }
@@ -495,6 +440,8 @@ impl<'w> Conn<'w> {
     }
 }
 
+const SHED: Fault =
+    Fault::Busy("the request head was not whole when others needed the connection's room");
 const LATE_HEAD: Fault = Fault::Client(408, "the request head took longer than head_timeout");
 
 fn refused(e: HeadError) -> Fault {

@@ -46,6 +46,8 @@ pub struct Sender {
     pub(super) sock: Rc<Sock>,
     pub(super) pace: Pace,
     pub(super) wire: Wire,
+    /// Bytes of files that have been written.
+    sent: u64,
     /// The end of the response has been written.
     pub(super) ended: bool,
     /// The exit status of the program that answers, as far as it is known: a front server is told.
@@ -61,6 +63,7 @@ impl Sender {
             sock,
             pace,
             wire: Wire::Http,
+            sent: 0,
             ended: false,
             status: 0,
             closing: false,
@@ -71,6 +74,7 @@ impl Sender {
     pub fn begin(&mut self, wire: Wire) {
         self.pace.reset();
         self.wire = wire;
+        self.sent = 0;
         self.ended = false;
         self.status = 0;
         self.closing = false;
@@ -133,6 +137,7 @@ impl Sender {
         request.entry.borrow_mut().status = response.status;
         let body = std::mem::replace(&mut response.body, Body::Empty);
         if let Body::Program(output) = body {
+            self.pace.has_place(request.place.clone());
             // Boxed, so that other responses need no room for it.
             return Box::pin(self.program(worker, request, response, output)).await;
         }
@@ -157,6 +162,7 @@ impl Sender {
                 }
             }
             Err(_) => {
+                entry.bytes = self.sent;
                 entry.outcome = "cut";
                 After::Reset
             }
@@ -204,7 +210,11 @@ impl Sender {
         /// One call sends at most this much, so that other connections get their turn.
         const PIECE: u64 = 1 << 20;
         let Self {
-            sock, pace, wire, ..
+            sock,
+            pace,
+            wire,
+            sent,
+            ..
         } = self;
         let mut offset = part.offset;
         let end = part.offset + part.len;
@@ -215,7 +225,10 @@ impl Sender {
                 let moved = sock.sendfile(&part.file, &mut offset, left);
                 match pace.wait(pin!(moved)).await? {
                     0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    n => left -= n,
+                    n => {
+                        left -= n;
+                        *sent += n as u64;
+                    }
                 }
                 tokio::task::consume_budget().await;
             }

@@ -37,6 +37,9 @@ impl Stream<'_, '_, '_> {
     pub(super) async fn run(mut self, head: Vec<u8>) -> (u64, Result<(), Fault>) {
         if self.framing != Framing::Bodiless && !self.output.discard {
             self.output.program.may_splice();
+            if !self.output.program.output_ended() {
+                self.output.program.may_spill(&self.request.site.spool);
+            }
         }
         let result = self.stream(head).await;
         (self.sent, result)
@@ -191,13 +194,49 @@ impl Stream<'_, '_, '_> {
                 program.during(input, body, announced).await?
             }
         };
-        program.pass_on(input, body, sock, pace, len).await?;
+        let moved = program.pass_on(input, body, sock, pace, len).await?;
+        self.follow(len - moved).await?;
         self.sent += len as u64;
         self.output.excess |= len == left && n > left;
         match chunked {
             true => self.frame(b"\r\n", false).await,
             false => Ok(()),
         }
+    }
+
+    /// Sends `left` bytes that were announced and that the client did not take as fast as they came.
+    async fn follow(&mut self, mut left: usize) -> Result<(), Fault> {
+        while left > 0 {
+            let Sender { sock, pace, .. } = &mut *self.sender;
+            let (input, body) = (&mut *self.request.input, &mut *self.request.body);
+            let program = &mut self.output.program;
+            match program.turn(input, body).await? {
+                Turn::Waiting(n) => {
+                    left -= program
+                        .pass_on(input, body, sock, pace, left.min(n))
+                        .await?;
+                }
+                Turn::Output => {
+                    let mut out = std::mem::take(program.out());
+                    let n = left.min(out.len());
+                    {
+                        let parts = first(out.parts(), n);
+                        let mut slices: Vec<_> = parts.map(IoSlice::new).collect();
+                        let write = pin!(write_all(sock, pace, &mut slices, false));
+                        program.during(input, body, write).await?;
+                    }
+                    left -= n;
+                    out.consume(n);
+                    *program.out() = out;
+                }
+                Turn::HalfClosed => {}
+                Turn::End => {
+                    let words = "output that was announced to the client did not come";
+                    return Err(Fault::Internal(words.into()));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Sends framing around spliced data.

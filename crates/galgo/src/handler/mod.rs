@@ -5,6 +5,7 @@ pub mod cgi;
 pub mod files;
 mod handover;
 mod live;
+pub mod reasons;
 mod reply;
 pub mod respond;
 pub mod spool;
@@ -82,7 +83,7 @@ async fn first(
         {
             return Ok(denied);
         }
-        site.admission.refuse_if_full()?;
+        site.admission.refuse_if_full(request.peer())?;
         let (cgi, script) = found.map_err(refused)?;
         return Box::pin(cgi::answer(worker, request, head, route, cgi, script)).await;
     }
@@ -144,7 +145,8 @@ async fn answer(
     match &found.route.handler {
         Handler::Cgi(cgi) => {
             // Whoever is turned away must not cost those who are served: no program is looked for.
-            site.admission.refuse_if_full()?;
+            site.admission.refuse_if_full(request.peer())?;
+            let path = head.target.url_path();
             let script = route::program(cgi, &found.route.path, path).map_err(refused)?;
             // Boxed, as below: a file's request need not make room for what a program's keeps.
             Box::pin(cgi::answer(worker, request, head, found.route, cgi, script)).await

@@ -18,7 +18,7 @@ use crate::{
     config::{CgiOptions, Handover},
     conn::{Request, input::watch_unread},
     fault::Fault,
-    log::Source,
+    log::{Level, Source},
     pace::poll_once,
     pool,
     relay::{
@@ -28,6 +28,9 @@ use crate::{
     },
     upstream::exchange::Exchange,
 };
+
+const UNTYPED: &str = "the response has a document and no Content-Type, so its reader has to guess what it is; \
+    print \"Content-Type: text/html\", or what the document is, before the empty line (this is said once for each program)";
 
 /// A request that somebody is answering.
 pub(super) struct Answering<'a, 'r, 'c> {
@@ -170,16 +173,16 @@ impl Answering<'_, '_, '_> {
         Ok(reply)
     }
 
-    /// Refuses a body without a type.
+    /// Tells the author of a program, once, that its documents have no type.
     pub(super) async fn typed(
         &mut self,
         program: &mut Speaker,
         reply: Reply,
     ) -> Result<Reply, Trouble> {
-        if reply.body() == ReplyBody::Refuse && !handover::asked(self.handover, &reply) {
+        if reply.body() == ReplyBody::SendUntyped && !handover::asked(self.handover, &reply) {
             self.some_output(program).await?;
-            if program.ready() > 0 {
-                return Err(ReplyError::UntypedBody.into());
+            if program.ready() > 0 && self.request.site.untyped.is_new(self.source.script()) {
+                self.source.write(Level::Warn, UNTYPED);
             }
         }
         Ok(reply)

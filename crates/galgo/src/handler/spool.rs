@@ -1,55 +1,58 @@
-//! A whole request body in a file, handed to the program as its standard input (`body = "file"`).
+//! A whole request body, taken in before anybody is asked to answer (`body = "file"`).
 
-use std::{
-    fs::File,
-    io::{self, Seek, Write},
-    os::fd::OwnedFd,
-};
-
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use std::{pin::pin, time::Duration};
 
 use crate::{
-    conn::{Request, input::Next},
+    conn::{
+        Request,
+        input::{Next, watch_unread},
+    },
     fault::Fault,
+    pool,
+    spool::{Full, Stored, within},
 };
 
-/// Up to this size a body is kept in memory; a larger one goes to a file in the temporary folder.
-const IN_MEMORY: u64 = 1 << 20;
-
-/// Receives the rest of the body. Returns the file, at its beginning, and its length.
-pub async fn spool(request: &mut Request<'_>) -> Result<(OwnedFd, u64), Fault> {
-    let small = request.body.declared().is_some_and(|n| n <= IN_MEMORY);
-    let mut file = if small { in_memory() } else { on_disk() }.map_err(|e| trouble(&e))?;
+/// Receives the rest of the body. `patience`: how long one piece of it may take on its way to the disk.
+pub async fn spool(request: &mut Request<'_>, patience: Duration) -> Result<Stored, Fault> {
+    let declared = request.body.declared();
+    let site = request.site;
+    let mut stored = kept(request, patience, site.spool.for_body(declared)).await?;
     request.send_continue();
+    let mut piece = pool::take();
     loop {
         match request.body.next(&mut request.input.buf)? {
             Next::Data(n) => {
-                file.write_all(&request.input.buf.bytes()[..n])
-                    .map_err(|e| trouble(&e))?;
+                let n = n.min(pool::SIZE - piece.len());
+                piece.extend_from_slice(&request.input.buf.bytes()[..n]);
                 request.body.take(&mut request.input.buf, n);
             }
             Next::More => request.input.fill_body().await?,
             Next::End => break,
         }
+        if piece.len() == pool::SIZE {
+            piece = kept(request, patience, stored.append(piece)).await?;
+        }
     }
-    file.rewind().map_err(|e| trouble(&e))?;
-    Ok((file.into(), request.body.taken()))
-}
-
-fn in_memory() -> io::Result<File> {
-    Ok(rustix::fs::memfd_create("galgo request body", MemfdFlags::CLOEXEC)?.into())
-}
-
-/// A file without a name, where the file system knows such; else one whose name is removed at once.
-fn on_disk() -> io::Result<File> {
-    let folder = std::env::temp_dir();
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
-    match rustix::fs::open(&folder, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(fd) => Ok(fd.into()),
-        Err(_) => in_memory(),
+    if !piece.is_empty() {
+        piece = kept(request, patience, stored.append(piece)).await?;
     }
+    pool::give(piece);
+    Ok(stored)
 }
 
-fn trouble(e: &io::Error) -> Fault {
-    Fault::Internal(format!("the request body could not be kept in a file: {e}"))
+/// Waits for the disk; a client that leaves meanwhile is noticed.
+async fn kept<T>(
+    request: &mut Request<'_>,
+    patience: Duration,
+    disk: impl Future<Output = Result<T, Full>>,
+) -> Result<T, Fault> {
+    let mut disk = pin!(within(patience, disk));
+    loop {
+        let input = &mut *request.input;
+        tokio::select! {
+            biased;
+            done = &mut disk => return done,
+            left = watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => left?,
+        }
+    }
 }

@@ -1,12 +1,16 @@
 //! Failed requests: a plain page for the client, words for the log, and on a developer's own
 //! machine a page that shows the cause.
 
+use galgo_proto::h1::Version;
+
+use super::reasons;
 use crate::{
     body::{Body, Response},
-    conn::Request,
+    conn::{Link, Request},
     fault::Fault,
     log::Level,
     serve::loopback,
+    site::Site,
     worker::Worker,
 };
 
@@ -22,9 +26,13 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
         return;
     }
     let level = match fault {
-        Fault::Client(..) | Fault::Gone(_) | Fault::NotFound => return,
+        Fault::Client(..) => {
+            let path = request.head.target.path();
+            return reasons::note(worker, request.link, id, path, fault);
+        }
+        Fault::Gone(_) | Fault::NotFound => return,
         Fault::Refused(_) | Fault::Busy(_) => Level::Warn,
-        Fault::Script(_) | Fault::Late(_) | Fault::Internal(_) => Level::Error,
+        Fault::Script(_) | Fault::Late(_) | Fault::Storage(_) | Fault::Internal(_) => Level::Error,
     };
     // The decoded path: escaped by the log, as everything is.
     let path = String::from_utf8_lossy(request.head.target.path());
@@ -39,9 +47,11 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
 /// The response to a failed request.
 pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
     let shows = shows_cause(request);
-    let dev = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
+    let program = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
+    let dev = program || matches!(fault, Fault::Client(..));
     let cause = (shows && dev).then(|| Cause {
         words: fault.to_string(),
+        program,
         // What was never started had nothing to say.
         stderr: (!request.entry.borrow().start.is_zero()).then_some(&request.stderr),
         hint: hint(fault),
@@ -55,15 +65,56 @@ pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
 
 /// Whether who asks is shown the cause of a failure.
 pub fn shows_cause(request: &Request<'_>) -> bool {
-    request.site.config.dev_errors && is_developer(request)
+    request.site.config.shows_causes() && is_developer(request)
 }
 
-/// Whether the request was made on this machine. What came over a Unix socket, or says that it was
-/// passed on, is a proxy's: whom that serves is not known.
+/// The response to what is no request. Who sent it, with which fields, is not known; the words are about its bytes alone,
+/// and name nothing of the server.
+pub fn unread(site: &Site, link: &Link, fault: &Fault, id: &str) -> Response {
+    let near =
+        link.remote_ip.is_some_and(loopback) && link.announced_by.is_none() && !link.passed_on;
+    let cause = (site.config.shows_causes() && near).then(|| Cause {
+        words: fault.to_string(),
+        program: false,
+        stderr: None,
+        hint: "",
+    });
+    page(fault.status(), id, cause)
+}
+
+/// Whether the request was made by a browser on this machine, of this machine. What came over a Unix socket or by the
+/// PROXY protocol, or says that it was passed on, is a proxy's: whom that serves is not known. Some proxies do not say
+/// so; many of them speak HTTP/1.0, which no browser does. Another host's name is that of a page elsewhere that had its
+/// name lead here (DNS rebinding), or of a site.
 fn is_developer(request: &Request<'_>) -> bool {
-    let near = request.link.remote_ip.is_some_and(loopback);
-    let passed_on = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
-    near && !request.link.passed_on && !passed_on.iter().any(|name| request.head.fields.has(name))
+    let (head, link) = (&request.head, request.link);
+    let near = link.remote_ip.is_some_and(loopback) && link.announced_by.is_none();
+    let direct = !link.passed_on && !head.fields.iter().any(|(name, _)| passes_on(name));
+    near && direct && head.version == Version::Http11 && is_here(&head.host)
+}
+
+/// Whether servers that pass requests on write the field.
+fn passes_on(name: &[u8]) -> bool {
+    const NAMES: [&str; 6] = [
+        "forwarded",
+        "via",
+        "x-real-ip",
+        "x-client-ip",
+        "true-client-ip",
+        "cf-connecting-ip",
+    ];
+    let start = name.get(.."x-forwarded".len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(b"x-forwarded"))
+        || NAMES
+            .iter()
+            .any(|n| name.eq_ignore_ascii_case(n.as_bytes()))
+}
+
+/// Whether a host, as it was parsed, is this machine by its name or its address.
+fn is_here(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    let ip = bare.unwrap_or(host).parse();
+    host == "localhost" || ip.is_ok_and(loopback)
 }
 
 /// What to do about a failure, where its words do not say so themselves.
@@ -98,19 +149,27 @@ pub fn dress(
     if response.status < 400 || !response.body.is_empty() {
         return response;
     }
-    if let Some(cause) = cause {
-        let fault = Fault::Refused(cause.into());
+    let fault = match (cause, response.status) {
+        (Some(cause), _) => Some(Fault::Refused(cause.into())),
+        (None, status @ (405 | 501)) => {
+            Some(Fault::Client(status, "files are for GET, HEAD and OPTIONS"))
+        }
+        (None, _) => None,
+    };
+    let mut said = None;
+    if let Some(fault) = fault {
         report(worker, request, &fault);
-        return failed(request, &fault);
+        said = Some(failed(request, &fault));
     }
     request.entry.borrow_mut().outcome = match response.status {
         403 => Fault::Refused(String::new()).outcome(),
         404 => Fault::NotFound.outcome(),
         503 => Fault::Busy("").outcome(),
+        501 => Fault::Client(501, "").outcome(),
         500.. => Fault::Internal(String::new()).outcome(),
         _ => Fault::Client(400, "").outcome(),
     };
-    let page = page(response.status, &request.id().text(), None);
+    let page = said.unwrap_or_else(|| page(response.status, &request.id().text(), None));
     for (name, value) in page.fields.iter() {
         response.fields.push(name, value);
     }
@@ -122,6 +181,8 @@ pub fn dress(
 #[derive(Debug)]
 pub struct Cause<'a> {
     words: String,
+    /// It is a program's.
+    program: bool,
     stderr: Option<&'a str>,
     hint: &'static str,
 }
@@ -182,6 +243,9 @@ fn explain(html: &mut String, cause: &Cause<'_>) {
                 html.push_str("</pre>\n");
             }
         }
+    }
+    if !cause.program {
+        return;
     }
     html.push_str(
         "<h2>Try</h2>\n<pre>galgo run PROGRAM    the same, in a terminal\n\
@@ -263,9 +327,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn hosts_of_this_machine() {
+        for here in ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"] {
+            assert!(is_here(here), "{here}");
+        }
+        for other in [
+            "",
+            "localhost.example",
+            "a.localhost",
+            "127.0.0.1.example",
+            "128.0.0.1",
+            "[::2]",
+            "0.0.0.0",
+            "2130706433",
+            "127.1",
+        ] {
+            assert!(!is_here(other), "{other}");
+        }
+    }
+
+    #[test]
     fn the_cause_is_text() {
         let cause = Cause {
             words: "<script>".into(),
+            program: true,
             stderr: Some("a & \"b\""),
             hint: "",
         };

@@ -1,9 +1,10 @@
 //! Programs that stay: FastCGI and SCGI, as responders and as authorizers.
 //!
-//! 1. find the script, if one answers  2. take in the body, where its length must be known first  3. wait for a place
+//! 1. find the script, if one answers  2. take in the body, where its length must be known first, else what comes first
+//! of it  3. wait for a place
 //! 4. connect, or take a connection that was kept  5. its response: see `reply`
 
-use std::{os::fd::OwnedFd, os::unix::ffi::OsStrExt, rc::Rc};
+use std::{os::unix::ffi::OsStrExt, rc::Rc};
 
 use galgo_proto::{
     fcgi::Role,
@@ -26,6 +27,7 @@ use crate::{
     relay::{clock::Clocks, speaker::Speaker},
     route::{self, Match, Script},
     sock::Sock,
+    spool::Stored,
     upstream::{
         Lease, Unreachable, Upstream,
         exchange::{Begun, Exchange, Seat},
@@ -41,7 +43,7 @@ pub async fn answer(
     found: &Match<'_, '_>,
     config: &config::Upstream,
 ) -> Result<Answer, Fault> {
-    let path = head.target.path();
+    let path = head.target.url_path();
     let script = match route::script(config, &found.route.path, path).map_err(super::refused)? {
         route::Asked::Script(script) => script,
         route::Asked::Folder => return Ok(Answer::Response(files::to_slash(head))),
@@ -116,7 +118,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         'a: 'c,
     {
         let (file, length) = self.body().await?;
-        let lease = wait_for(self.request, self.upstream.lease(self.worker.index)).await?;
+        let lease = self.lease().await?;
         // What may be said twice is worth trying on a connection that was kept: it may be closed by now.
         let kept = match self.may_repeat() {
             true => lease.kept(),
@@ -130,7 +132,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         let exchange = match heard(self.request, exchange).await? {
             Some(exchange) => exchange,
             None => {
-                let lease = wait_for(self.request, self.upstream.lease(self.worker.index)).await?;
+                let lease = self.lease().await?;
                 Box::pin(self.connect(lease, length)).await?
             }
         };
@@ -151,23 +153,36 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     }
 
     /// Takes in the body where its length must be known before anything is sent: the file, and the length.
-    async fn body(&mut self) -> Result<(Option<OwnedFd>, Option<u64>), Fault> {
+    async fn body(&mut self) -> Result<(Option<Stored>, Option<u64>), Fault> {
         let unknown = self.config.protocol == Protocol::Scgi && self.head.body == BodyLen::Chunked;
         let wanted = self.config.options.body == BodyMode::File || unknown;
         match self.head.body {
             _ if self.bodiless() => Ok((None, None)),
             _ if wanted => {
-                let (file, length) = Box::pin(spool::spool(self.request)).await?;
+                let patience = self.config.options.idle_timeout;
+                let file = Box::pin(spool::spool(self.request, patience)).await?;
+                let length = file.len();
                 Ok((Some(file), Some(length)))
             }
-            BodyLen::Length(n) => Ok((None, Some(n))),
-            BodyLen::None | BodyLen::Chunked => Ok((None, None)),
+            BodyLen::Length(n) => self.request.body_ahead().await.map(|()| (None, Some(n))),
+            BodyLen::None | BodyLen::Chunked => {
+                self.request.body_ahead().await.map(|()| (None, None))
+            }
         }
     }
 
     /// Whether the request may be sent again, as nothing of its body is used up.
     fn may_repeat(&self) -> bool {
         may_repeat(self.head) && self.bodiless() && self.config.protocol == Protocol::Fastcgi
+    }
+
+    /// Waits for a place.
+    async fn lease(&mut self) -> Result<Lease, Fault> {
+        let peer = self.request.peer();
+        let lease = self.upstream.lease(self.worker.index, peer);
+        let lease = wait_for(self.request, lease).await?;
+        self.request.has_place(lease.holding());
+        Ok(lease)
     }
 
     /// Asks on a new connection.
@@ -228,7 +243,10 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         };
         let request = &*self.request;
         let dropped = match self.config.role {
-            Role::Authorizer => variables::put(request, self.head, &known, &mut Unnamed(sink)),
+            Role::Authorizer => {
+                let uri = self.head.target.canonical();
+                variables::put(request, self.head, &known, &mut Judged { sink, uri })
+            }
             _ => variables::put(request, self.head, &known, sink),
         };
         if dropped?.shellshock > 0 {
@@ -238,13 +256,19 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     }
 }
 
-/// An authorizer is told of no script (FastCGI, 6.3).
-struct Unnamed<'s, S>(&'s mut S);
+/// An authorizer is told of no script (FastCGI, 6.3), and judges by the path that the route was found by, however the
+/// client spelled it.
+struct Judged<'s, S> {
+    sink: &'s mut S,
+    uri: String,
+}
 
-impl<S: Sink> Sink for Unnamed<'_, S> {
+impl<S: Sink> Sink for Judged<'_, S> {
     fn put(&mut self, name: &[u8], value: &[u8]) {
-        if name != b"SCRIPT_NAME" {
-            self.0.put(name, value);
+        match name {
+            b"SCRIPT_NAME" => {}
+            b"REQUEST_URI" => self.sink.put(name, self.uri.as_bytes()),
+            _ => self.sink.put(name, value),
         }
     }
 }

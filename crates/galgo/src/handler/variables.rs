@@ -86,7 +86,7 @@ pub(super) fn put(
         drop_shellshock: known.options.drop_shellshock,
     };
     vars::request(head, &connection, &script, sink)
-        .map_err(|_| Fault::Client(400, "two header fields become the same variable"))
+        .map_err(|_| Fault::Client(400, "a header field that holds one value came twice"))
 }
 
 pub(super) fn warn_shellshock(source: &Source) {

@@ -2,6 +2,7 @@
 //! their own, and what it cannot keep up with is dropped, counted and reported.
 
 pub mod access;
+mod target;
 pub mod time;
 mod writer;
 
@@ -11,7 +12,8 @@ use std::{
     time::SystemTime,
 };
 
-use writer::Target;
+use galgo_spawn::identity::Identity;
+use target::Target;
 pub use writer::Writer;
 
 use galgo_spawn::words::escape;
@@ -47,16 +49,16 @@ pub enum Level {
 }
 
 impl Logs {
-    /// Opens both logs.
-    pub fn open(c: &config::Log) -> io::Result<Self> {
-        let error = ErrorLog(Arc::new(Writer::start(Target::open(&c.error)?, None)?));
+    /// Opens both logs, as a server does that is still root and becomes `user`.
+    pub fn open(c: &config::Log, user: Option<&Identity>) -> io::Result<Self> {
+        let error = Target::open(&c.error, user)?;
+        let access = c.access.as_ref().map(|to| Target::open(to, user));
+        let access = access.transpose()?;
         let logs = Self {
             access: Arc::default(),
-            error,
+            error: ErrorLog(Arc::new(Writer::start(error, None)?)),
         };
-        if let Some(to) = &c.access {
-            logs.start_access(Target::open(to)?)?;
-        }
+        access.map_or(Ok(()), |target| logs.start_access(target))?;
         Ok(logs)
     }
 
@@ -75,7 +77,7 @@ impl Logs {
         let access = match &next.access {
             to if *to == before.access => None,
             None => Some(Target::nowhere()),
-            Some(to) => Some(Target::open(to)?),
+            Some(to) => Some(Target::open(to, None)?),
         };
         let access = match (access, self.access.get()) {
             (Some(target), None) => self.start_access(target).map(|()| None)?,
@@ -83,7 +85,7 @@ impl Logs {
         };
         let error = match next.error == before.error {
             true => None,
-            false => Some(Target::open(&next.error)?),
+            false => Some(Target::open(&next.error, None)?),
         };
         Ok(Turn { access, error })
     }
@@ -121,7 +123,7 @@ impl Logs {
 impl ErrorLog {
     /// A log that writes to standard error.
     pub fn to_stderr() -> io::Result<Self> {
-        let stderr = Target::open(&config::LogTo::Stderr)?;
+        let stderr = Target::open(&config::LogTo::Stderr, None)?;
         Ok(Self(Arc::new(Writer::start(stderr, None)?)))
     }
 
@@ -169,6 +171,11 @@ impl Source {
             id,
             script: script.into(),
         }
+    }
+
+    /// The name of the program.
+    pub fn script(&self) -> &str {
+        &self.script
     }
 
     /// Every request has a source, hardly any writes a line.

@@ -1,10 +1,7 @@
 //! A thread that writes one log.
 
 use std::{
-    fs::{File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -13,10 +10,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use rustix::{fs::OFlags, io::Errno, process::geteuid};
-
-use super::time;
-use crate::config::LogTo;
+use super::{target::Target, time};
 
 /// Blocks of lines that may wait for the disk; more are dropped and counted.
 const WAITING: usize = 4096;
@@ -36,14 +30,6 @@ pub struct Writer {
     turn: Arc<Mutex<Option<Turn>>>,
 }
 
-/// Where a log goes: open.
-#[derive(Debug)]
-pub(super) struct Target {
-    to: LogTo,
-    /// `None` where it is no file, or nobody writes to it.
-    file: Option<File>,
-}
-
 /// What the thread does before it writes anything more.
 #[derive(Debug)]
 enum Turn {
@@ -51,27 +37,6 @@ enum Turn {
     Reopen,
     /// Goes on there.
     To(Target),
-}
-
-impl Target {
-    /// Opens a log.
-    pub(super) fn open(to: &LogTo) -> io::Result<Self> {
-        Ok(Self {
-            to: to.clone(),
-            file: match to {
-                LogTo::File(path) => Some(append(path)?),
-                LogTo::Stdout | LogTo::Stderr => None,
-            },
-        })
-    }
-
-    /// For a log that nobody writes to.
-    pub(super) fn nowhere() -> Self {
-        Self {
-            to: LogTo::Stderr,
-            file: None,
-        }
-    }
 }
 
 enum Message {
@@ -164,11 +129,9 @@ impl Output {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         match turn {
-            Some(Turn::To(target)) => self.target = target,
-            Some(Turn::Reopen) if self.target.file.is_some() => {
-                self.target = Target::open(&self.target.to)?;
-            }
-            Some(Turn::Reopen) | None => {}
+            Some(Turn::To(target)) => self.target.become_other(target),
+            Some(Turn::Reopen) => self.target.reopen()?,
+            None => {}
         }
         Ok(())
     }
@@ -201,17 +164,9 @@ impl Output {
     }
 
     fn write(&mut self, lines: &[u8]) {
-        let done = match (&self.target.to, &mut self.target.file) {
-            (LogTo::Stdout, _) => io::stdout()
-                .lock()
-                .write_all(lines)
-                .and_then(|()| io::stdout().flush()),
-            (LogTo::Stderr, _) => io::stderr().lock().write_all(lines),
-            (LogTo::File(_), Some(file)) => file.write_all(lines),
-            (LogTo::File(_), None) => Ok(()),
-        };
-        if let Err(e) = done {
-            let count = memchr::memchr_iter(b'\n', lines).count() as u64;
+        if let Err((written, e)) = self.target.write(lines) {
+            // A line that was cut counts among those that are lost.
+            let count = memchr::memchr_iter(b'\n', &lines[written..]).count() as u64;
             let before = self.failed.take().map_or(0, |(n, _)| n);
             self.failed = Some((before + count, e));
         }
@@ -243,51 +198,5 @@ impl Output {
                 let _ = io::stderr().lock().write_all(line.as_bytes());
             }
         }
-    }
-}
-
-/// Opens the end of a file. Root, which a server is while it starts, does not follow a link there that is not root's:
-/// whoever may write to the folder of a log could have any file of the system written to.
-fn append(path: &Path) -> io::Result<File> {
-    let follows = !geteuid().is_root() || path.symlink_metadata().is_ok_and(|m| m.uid() == 0);
-    let flags = match follows {
-        true => OFlags::empty(),
-        false => OFlags::NOFOLLOW,
-    };
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o640)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
-        .map_err(|e| match Errno::from_io_error(&e) {
-            Some(Errno::LOOP) => io::Error::other(format!(
-                "{} is a symbolic link that does not belong to root",
-                path.display()
-            )),
-            _ => e,
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::{lchown, symlink};
-
-    #[test]
-    fn root_follows_links_of_root_only() {
-        if !geteuid().is_root() {
-            eprintln!("skipped root_follows_links_of_root_only: it needs root");
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
-        symlink(&file, &link).unwrap();
-        append(&link).unwrap().write_all(b"one\n").unwrap();
-        lchown(&link, Some(65534), None).unwrap();
-        let refused = append(&link).unwrap_err().to_string();
-        assert!(refused.contains("does not belong to root"), "{refused}");
-        append(&file).unwrap().write_all(b"two\n").unwrap();
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n");
     }
 }

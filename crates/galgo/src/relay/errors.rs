@@ -37,9 +37,18 @@ impl Errors {
             tick::next().await;
         }
         while let Some(sock) = &self.sock {
-            match sock.read_later(&mut self.buf).await {
-                Ok(n) if n > 0 => self.log(),
-                _ => self.sock = None,
+            let read = match sock.read_later(&mut self.buf).await {
+                Ok(n) => Ok(Some(n)),
+                // The event loop may have no room for it: it is looked at with the next beat.
+                Err(_) => {
+                    tick::next().await;
+                    sock.try_read(&mut self.buf)
+                }
+            };
+            match read {
+                Ok(None) => {}
+                Ok(Some(n)) if n > 0 => self.log(),
+                Ok(Some(_)) | Err(_) => self.sock = None,
             }
         }
         std::future::pending().await

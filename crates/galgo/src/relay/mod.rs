@@ -6,5 +6,6 @@ pub mod out;
 pub mod process;
 pub mod program;
 pub mod speaker;
+pub mod spill;
 pub mod stderr;
 pub mod tend;

@@ -29,6 +29,14 @@ impl Out {
         out
     }
 
+    /// All of `bytes` is output.
+    pub fn whole(bytes: Vec<u8>) -> Self {
+        let mut out = Self::default();
+        out.bytes = bytes;
+        out.keep_all();
+        out
+    }
+
     /// How much output there is.
     pub fn len(&self) -> usize {
         self.len

@@ -1,6 +1,9 @@
 //! A process, watched without being waited for.
 
-use std::time::Duration;
+use std::{
+    os::fd::{AsRawFd, RawFd},
+    time::Duration,
+};
 
 use galgo_spawn::{Child, Exit, Status};
 use tokio::{
@@ -23,7 +26,8 @@ pub(super) struct Process {
 #[derive(Debug)]
 enum State {
     Idle(Child),
-    Watched(AsyncFd<Child>),
+    /// The number of its descriptor, before it: the event loop must forget it before that is closed.
+    Watched(AsyncFd<RawFd>, Child),
     Gone,
 }
 
@@ -55,7 +59,7 @@ impl Process {
             self.looked = now;
             let gone = match &self.state {
                 State::Idle(child) => child.has_exited().unwrap_or(true),
-                State::Watched(fd) => fd.get_ref().has_exited().unwrap_or(true),
+                State::Watched(_, child) => child.has_exited().unwrap_or(true),
                 State::Gone => true,
             };
             self.exited = gone.then_some(now);
@@ -67,25 +71,30 @@ impl Process {
     pub(super) fn is_exiting(&self) -> bool {
         match &self.state {
             State::Idle(child) => child.is_exiting(),
-            State::Watched(fd) => fd.get_ref().is_exiting(),
+            State::Watched(_, child) => child.is_exiting(),
             State::Gone => false,
         }
     }
 
     /// Waits until the process has exited; it is not reaped by this.
     pub(super) async fn exited(&mut self) {
-        if let State::Idle(_) = self.state {
-            let State::Idle(child) = std::mem::replace(&mut self.state, State::Gone) else {
-                return;
-            };
-            match register(child, Interest::READABLE) {
-                Ok(fd) => self.state = State::Watched(fd),
-                Err(_) => return, // dropped with the error: its group has been killed
-            }
-        }
-        if let State::Watched(fd) = &self.state {
+        self.state = match std::mem::replace(&mut self.state, State::Gone) {
+            State::Idle(child) => match register(child.as_raw_fd(), Interest::READABLE) {
+                Ok(fd) => State::Watched(fd, child),
+                Err(_) => State::Idle(child),
+            },
+            other => other,
+        };
+        match &self.state {
             // Readiness of a pidfd does not go away.
-            let _ready = fd.readable().await;
+            State::Watched(fd, _) => drop(fd.readable().await),
+            // The event loop has no room for it: it is looked at with every beat.
+            State::Idle(child) => {
+                while !child.has_exited().unwrap_or(true) {
+                    tick::next().await;
+                }
+            }
+            State::Gone => {}
         }
     }
 
@@ -93,7 +102,7 @@ impl Process {
     pub(super) fn reap(&mut self) -> Option<Exit> {
         let exit = match &mut self.state {
             State::Idle(child) => child.try_wait(),
-            State::Watched(fd) => fd.get_mut().try_wait(),
+            State::Watched(_, child) => child.try_wait(),
             State::Gone => return None,
         };
         let exit = exit.transpose()?;
@@ -105,7 +114,7 @@ impl Process {
         // It fails only where the group has ended already.
         let _ = match &self.state {
             State::Idle(child) => child.signal_group(signal),
-            State::Watched(fd) => fd.get_ref().signal_group(signal),
+            State::Watched(_, child) => child.signal_group(signal),
             State::Gone => Ok(()),
         };
     }

@@ -1,6 +1,8 @@
 //! A running program and everything that must be watched at once: its input, output and error, the
 //! client, the process itself and the clocks. Never "write everything, then read".
 
+mod waiting;
+
 use std::{io, time::Duration};
 
 use galgo_spawn::{Child, Exit};
@@ -10,16 +12,18 @@ use super::{
     errors::Errors,
     out::Out,
     process::{Process, unfinished},
+    spill::Spill,
     tend::{Tended, tend},
 };
 use crate::{
     admission::Permit,
     conn::input::{Input, RequestBody},
-    fault::Fault,
+    fault::{Fault, SHORT},
     log::Source,
-    pace::Pace,
+    pace::GIVES_WAY,
     pool,
-    sock::{Came, Sock},
+    sock::{Came, Sock, is_short},
+    spool::Stored,
     warm::Born,
 };
 
@@ -53,10 +57,14 @@ pub struct Program {
     signalled: bool,
     stdin: Option<Sock>,
     stdout: Option<Sock>,
+    /// Its standard input, where that is a file: closed when the program is gone.
+    _file: Option<Stored>,
     errors: Errors,
     clocks: Clocks,
     /// Output read and not yet sent.
     pub out: Out,
+    /// Output that comes behind it, and waits for a slow client.
+    spill: Spill,
     kill_grace: Duration,
     run_to_completion: bool,
     /// Large output may be spliced.
@@ -66,7 +74,7 @@ pub struct Program {
     /// There is much output: it is left in its pipe, which has been widened.
     bulk: bool,
     /// Given back when the process is gone.
-    _permit: Permit,
+    permit: Option<Permit>,
 }
 
 /// The descriptors and rules a program runs under.
@@ -78,6 +86,8 @@ pub struct Started {
     pub born: Option<Born>,
     /// Our end of its standard input; `None` where it reads a file or nothing.
     pub stdin: Option<Sock>,
+    /// The file it reads.
+    pub file: Option<Stored>,
     /// Our end of its standard output.
     pub stdout: Sock,
     /// Our end of its standard error.
@@ -120,15 +130,17 @@ impl Program {
             signalled: false,
             stdin: s.stdin,
             stdout: Some(s.stdout),
+            _file: s.file,
             errors,
             clocks: s.clocks,
             out: Out::default(),
+            spill: Spill::default(),
             kill_grace: s.kill_grace,
             run_to_completion: s.run_to_completion,
             splices: false,
             read: 0,
             bulk: false,
-            _permit: s.permit,
+            permit: Some(s.permit),
         }
     }
 
@@ -139,11 +151,14 @@ impl Program {
 
     /// Whether standard output has ended.
     pub fn output_ended(&self) -> bool {
-        self.stdout.is_none()
+        self.stdout.is_none() && self.spill.is_empty()
     }
 
     /// Waits for output while everything else goes on.
     pub async fn turn(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
+        if !self.spill.is_empty() {
+            return self.pull(input, body).await;
+        }
         if self.stdout.is_some() && self.process.is_over(EXIT_GRACE) {
             // What it printed itself is in the pipe, in front of what others print there for ever.
             self.drain_ready(self.out.len() + PIPE_MOST);
@@ -159,6 +174,7 @@ impl Program {
             splices,
             read,
             bulk,
+            spill,
             ..
         } = self;
         let Some(sock) = stdout else {
@@ -167,8 +183,8 @@ impl Program {
         let tend = tend(stdin, errors, process, clocks, input, body);
         let turn = tokio::select! {
             biased;
-            came = come(sock, *bulk, out) => match came {
-                Ok(Came::Read(n)) if n > 0 => {
+            came = come(sock, *bulk && !spill.is_slow(), out) => match came.map_err(|e| unreadable(&e))? {
+                Came::Read(n) if n > 0 => {
                     out.keep_all();
                     *read = read.saturating_add(n);
                     if *splices && *read >= BULK && !*bulk {
@@ -177,8 +193,8 @@ impl Program {
                     }
                     Turn::Output
                 }
-                Ok(Came::Waiting(n)) => Turn::Waiting(n),
-                _ => Turn::End,
+                Came::Waiting(n) => Turn::Waiting(n),
+                Came::Read(_) => Turn::End,
             },
             tended = tend => match tended? {
                 Tended::HalfClosed => Turn::HalfClosed,
@@ -204,69 +220,18 @@ impl Program {
         }
     }
 
-    /// Moves `len` bytes that wait in the pipe to `to`, while everything else is tended to.
-    pub async fn pass_on(
-        &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
-        to: &Sock,
-        pace: &mut Pace,
-        len: usize,
-    ) -> Result<(), Fault> {
-        let Some(stdout) = self.stdout.take() else {
-            return Ok(());
-        };
-        let moved = pace.move_all(len, async |left| to.splice(&stdout, left).await);
-        self.during(input, body, std::pin::pin!(moved)).await?;
-        self.stdout = Some(stdout);
-        Ok(())
-    }
-
     /// Takes what output is there already, without waiting, until `out` holds `most` bytes or the
     /// output ends.
     pub fn drain_ready(&mut self, most: usize) {
         while let Some(sock) = &self.stdout
             && self.out.len() < most
+            && self.spill.is_empty()
         {
             match sock.try_read(self.out.buffer()) {
-                Ok(None) => return,
-                Ok(Some(n)) if n > 0 => self.out.keep_all(),
-                _ => self.stdout = None,
-            }
-        }
-    }
-
-    /// Does `io` (sending to the client) while everything but standard output is tended to.
-    pub async fn during<T>(
-        &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
-        io: impl Future<Output = io::Result<T>>,
-    ) -> Result<T, Fault> {
-        let Self {
-            process,
-            stdin,
-            errors,
-            clocks,
-            ..
-        } = self;
-        let mut io = std::pin::pin!(io);
-        loop {
-            let tend = tend(stdin, errors, process, clocks, input, body);
-            tokio::select! {
-                biased;
-                done = &mut io => {
-                    clocks.moved();
-                    return done.map_err(|e| Fault::Gone(send_failed(&e)));
-                }
-                tended = tend => match tended? {
-                    // The write itself will show whether anybody still reads.
-                    Tended::HalfClosed => {}
-                    // Nothing is left to tend to but what is being sent.
-                    Tended::Exited => {
-                        return io.await.map_err(|e| Fault::Gone(send_failed(&e)));
-                    }
-                }
+                // An error is met again, by who waits for more.
+                Ok(None) | Err(_) => return,
+                Ok(Some(0)) => self.stdout = None,
+                Ok(Some(_)) => self.out.keep_all(),
             }
         }
     }
@@ -436,9 +401,18 @@ async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<Came> {
     }
 }
 
+/// Output could not be waited for, or read: it has not ended.
+pub(crate) fn unreadable(e: &io::Error) -> Fault {
+    match is_short(e) {
+        true => SHORT,
+        false => Fault::Internal(format!("a program's output could not be read: {e}")),
+    }
+}
+
 pub(crate) fn send_failed(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::TimedOut => "the client reads slower than min_rate",
+        GIVES_WAY => "the client reads slower than busy_rate, and others wait for a place",
         _ => "the client closed the connection while the response was sent",
     }
 }

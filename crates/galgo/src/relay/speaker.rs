@@ -1,6 +1,8 @@
 //! Who is answering a request: a process of its own, or an application that stays, or an instance of a module. What sends the response
 //! on does not care which.
 
+use std::sync::Arc;
+
 use galgo_spawn::{Exit, Status};
 
 use super::{
@@ -12,6 +14,7 @@ use crate::{
     fault::Fault,
     pace::Pace,
     sock::Sock,
+    spool::Spool,
     upstream::exchange::Exchange,
 };
 
@@ -73,6 +76,14 @@ impl Speaker {
         }
     }
 
+    /// From now on output may wait for a client that reads slowly, so that who prints it is done.
+    pub fn may_spill(&mut self, spool: &Arc<Spool>) {
+        match self {
+            Self::Program(p) => p.may_spill(spool),
+            Self::Exchange(e) => e.may_spill(spool),
+        }
+    }
+
     /// From now on large output may be left where it is, for [`Speaker::pass_on`].
     pub fn may_splice(&mut self) {
         match self {
@@ -81,7 +92,8 @@ impl Speaker {
         }
     }
 
-    /// Moves `len` bytes that [`Turn::Waiting`] announced to `to`, while everything else is tended to.
+    /// Moves `len` bytes that [`Turn::Waiting`] announced to `to`, while everything else is tended to: fewer, where the
+    /// client takes them slowly. Says how many.
     pub async fn pass_on(
         &mut self,
         input: &mut Input,
@@ -89,7 +101,7 @@ impl Speaker {
         to: &Sock,
         pace: &mut Pace,
         len: usize,
-    ) -> Result<(), Fault> {
+    ) -> Result<usize, Fault> {
         match self {
             Self::Program(p) => p.pass_on(input, body, to, pace, len).await,
             Self::Exchange(e) => e.pass_on(input, body, to, pace, len).await,

@@ -1,7 +1,7 @@
 //! What must be tended to while a program's output is awaited or sent: its input, its standard error, the
 //! client, the process itself and the clocks.
 
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 
 use super::{
     clock::Clocks,
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     conn::input::{Input, Next, RequestBody, Spliced, watch_unread},
-    fault::Fault,
-    sock::Sock,
+    fault::{Fault, SHORT},
+    sock::{Sock, is_short},
 };
 
 /// Why tending ended.
@@ -83,6 +83,14 @@ pub(crate) enum Fed {
     HalfClosed,
 }
 
+/// The rest of a request body does not arrive: whoever was to read it must not take that for its end.
+pub(crate) fn unfed(e: &io::Error) -> Fault {
+    match is_short(e) {
+        true => SHORT,
+        false => Fault::Internal(format!("a request body could not be passed on: {e}")),
+    }
+}
+
 /// Moves a piece of the request body to standard input; without one to move, watches the client.
 pub(crate) async fn feed(
     stdin: &mut Option<Sock>,
@@ -111,8 +119,9 @@ pub(crate) async fn feed(
             };
             match written {
                 Ok(n) => body.take(&mut input.buf, n),
-                // EPIPE: the program closed its standard input.
-                Err(_) => *stdin = None,
+                // The program closed its standard input.
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => *stdin = None,
+                Err(e) => return Err(unfed(&e)),
             }
             Ok(Fed::Moved)
         }

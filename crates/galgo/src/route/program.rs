@@ -11,6 +11,7 @@ use std::{
     sync::Arc,
 };
 
+use galgo_proto::target::UrlPath;
 use galgo_spawn::{FileId, words};
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2},
@@ -24,7 +25,7 @@ use crate::config::{Cgi, CgiRoot, Handler, Route, Upstream};
 pub struct Found<'p> {
     /// SCRIPT_NAME: the path up to and including the program, no slash at its end.
     pub script_name: &'p [u8],
-    /// PATH_INFO: the rest of the path, byte for byte (`//` stays); empty or begins with `/`.
+    /// PATH_INFO: the rest of the path as it came (`//` stays); empty or begins with `/`.
     pub path_info: &'p [u8],
     /// PATH_TRANSLATED: DOCUMENT_ROOT and PATH_INFO; `None` where there is no PATH_INFO.
     pub path_translated: Option<Vec<u8>>,
@@ -66,13 +67,13 @@ pub enum Refusal {
     Forbidden(String),
 }
 
-/// Finds the program that the decoded `path` names on a route with the path `route_path`.
+/// Finds the program that `path` names on a route with the path `route_path`.
 ///
 /// # Errors
 /// There is none, or it may not be run; a file is never shown instead.
-pub fn program<'p>(cgi: &Cgi, route_path: &str, path: &'p [u8]) -> Result<Found<'p>, Refusal> {
-    let (file, stat, length) = locate(&cgi.root, route_path, path)?;
-    let (name, info) = path.split_at_checked(length).ok_or(Refusal::NotFound)?;
+pub fn program<'p>(cgi: &Cgi, route_path: &str, path: UrlPath<'p>) -> Result<Found<'p>, Refusal> {
+    let (file, stat, length) = locate(&cgi.root, route_path, path.clean)?;
+    let (name, info) = path.split_at(length).ok_or(Refusal::NotFound)?;
     found(cgi, file, &stat, name, info)
 }
 
@@ -98,30 +99,34 @@ pub enum Asked<'p> {
     Folder,
 }
 
-/// Finds the script that the decoded `path` names on a route of an upstream: a file that exists, where the
+/// Finds the script that `path` names on a route of an upstream: a file that exists, where the
 /// route has a `root`, or the index of a folder; else the route's own path is the script's name, and the rest
 /// PATH_INFO.
 ///
 /// # Errors
 /// There is none, or nobody may read it.
-pub fn script<'p>(up: &Upstream, route_path: &str, path: &'p [u8]) -> Result<Asked<'p>, Refusal> {
+pub fn script<'p>(
+    up: &Upstream,
+    route_path: &str,
+    path: UrlPath<'p>,
+) -> Result<Asked<'p>, Refusal> {
     let (script_filename, length) = match &up.scripts {
         None => {
             let own = route_path.strip_suffix('/').unwrap_or(route_path);
             (Vec::new(), own.len())
         }
-        Some(root) => match locate(root, route_path, path) {
+        Some(root) => match locate(root, route_path, path.clean) {
             // What somebody has uploaded as a picture is not run because it is there.
             Ok((file, ..)) if !is_script(up, &file) => return Err(Refusal::NotFound),
             Ok((file, stat, length)) => {
                 runnable(&file, &stat, true)?;
                 (file, length)
             }
-            Err(Refusal::NotFound) => return index(up, root, route_path, path),
+            Err(Refusal::NotFound) => return index(up, root, route_path, path.clean),
             Err(refusal) => return Err(refusal),
         },
     };
-    let (script_name, path_info) = path.split_at_checked(length).ok_or(Refusal::NotFound)?;
+    let (script_name, path_info) = path.split_at(length).ok_or(Refusal::NotFound)?;
     let document_root = up
         .document_root
         .as_deref()

@@ -46,7 +46,11 @@ pub(super) fn site(config: Config, before: Option<&Site>, logs: &Logs) -> Result
             folder.display()
         )
     })?;
-    site.max_connections = max_connections;
+    let each = match site.config.http.max_connections_per_client {
+        0 => max_connections.div_ceil(2),
+        each => each,
+    };
+    site.max_connections = (max_connections, each);
     Ok(site)
 }
 
@@ -77,7 +81,7 @@ impl Running {
         self.prepare(&site)?;
         let before = std::mem::replace(&mut self.site, Arc::new(site));
         logs.turn(turn);
-        self.site.admission.settle(&before.admission);
+        self.site.admission.settle();
         let taken = self.hand_out(new, Some(&before));
         before.succeeded_by(&self.site);
         for setting in fixed {

@@ -4,7 +4,8 @@ use std::io;
 
 use crate::{
     config::{Address, Config, Listen},
-    listen::{Listener, SocketFile},
+    listen::Listener,
+    socket_file::SocketFile,
 };
 
 /// An address that is listened on.
@@ -19,11 +20,11 @@ pub struct Bound {
 }
 
 impl Bound {
-    fn of(listener: &Listener) -> Self {
+    fn of(listener: &mut Listener) -> Self {
         Self {
             asked: listener.asked.clone(),
             listen: listener.listen.clone(),
-            file: listener.socket_file(),
+            file: listener.take_socket_file(),
         }
     }
 
@@ -50,21 +51,27 @@ impl New {
     /// What could not be bound, why, and what to do.
     pub(super) fn bind(config: &Config, open: &[Bound]) -> Result<Self, String> {
         let mut new = Self::default();
-        let mut first = Vec::new();
-        for listen in &config.listen {
+        new.queues.resize_with(config.workers, Vec::new);
+        for (n, listen) in config.listen.iter().enumerate() {
             if !open.iter().any(|one| one.asked == listen.address) {
-                let listener =
-                    Listener::bind(listen, config).map_err(|e| cannot_listen(listen, open, &e))?;
-                new.bound.push(Bound::of(&listener));
-                first.push(listener);
+                let bound = Listener::bind(listen, config);
+                let mut listener = bound.map_err(|e| cannot_listen(listen, open, &e))?;
+                new.bound.push(Bound::of(&mut listener));
+                new.share(n, listener)
+                    .map_err(|e| format!("cannot listen once for each event loop: {e}"))?;
             }
         }
-        let others: io::Result<Vec<_>> = (1..config.workers)
-            .map(|_| first.iter().map(Listener::another).collect())
-            .collect();
-        new.queues = others.map_err(|e| format!("cannot listen once for each event loop: {e}"))?;
-        new.queues.push(first);
         Ok(new)
+    }
+
+    /// Gives each event loop a queue, or all of them to one; of several listeners each to another.
+    fn share(&mut self, n: usize, listener: Listener) -> io::Result<()> {
+        let home = n % self.queues.len();
+        for i in (0..self.queues.len()).filter(|&i| i != home) {
+            self.queues[i].extend(listener.another()?);
+        }
+        self.queues[home].push(listener);
+        Ok(())
     }
 
     /// What is bound, and the listeners of each worker.

@@ -4,8 +4,9 @@
 mod gather;
 mod over;
 mod seat;
+mod waiting;
 
-use std::io;
+use std::{io, sync::Arc};
 
 use galgo_proto::{
     Parsed,
@@ -26,10 +27,12 @@ use crate::{
     relay::{
         clock::Clocks,
         out::Out,
-        program::{SPLICE_LEAST, Turn, Way, send_failed, way},
+        program::{SPLICE_LEAST, Turn, Way, way},
+        spill::Spill,
         stderr::Lines,
     },
     sock::Sock,
+    spool::{Spool, Stored},
 };
 
 pub use seat::Seat;
@@ -51,6 +54,8 @@ pub struct Exchange {
     clocks: Clocks,
     /// Output received and not yet sent on.
     pub out: Out,
+    /// Output that waits for a slow client; it comes behind what is in `out` and in `aside`.
+    spill: Spill,
     splices: bool,
     /// Large output goes this way; it comes behind what is in `out`.
     aside: Option<Aside>,
@@ -154,7 +159,7 @@ impl Exchange {
 
     /// The body of the request comes from a file.
     #[must_use]
-    pub fn with_file(mut self: Box<Self>, file: Option<std::os::fd::OwnedFd>) -> Box<Self> {
+    pub fn with_file(mut self: Box<Self>, file: Option<Stored>) -> Box<Self> {
         self.sending.take_from(file);
         self
     }
@@ -189,6 +194,7 @@ impl Exchange {
             },
             clocks: begun.clocks,
             out: Out::default(),
+            spill: Spill::default(),
             splices: false,
             aside: None,
             heard: 0,
@@ -219,7 +225,13 @@ impl Exchange {
 
     /// Whether the response has ended.
     pub fn output_ended(&self) -> bool {
-        self.link.is_none() && self.aside.as_ref().is_none_or(|a| a.held() == 0)
+        let held = |aside: &Aside| aside.held() > 0;
+        self.link.is_none() && !self.aside.as_ref().is_some_and(held) && self.spill.is_empty()
+    }
+
+    /// From now on output may wait for a client that reads slowly.
+    pub fn may_spill(&mut self, spool: &Arc<Spool>) {
+        self.spill.enable(spool);
     }
 
     /// What is wrong with how the response ended.
@@ -235,6 +247,9 @@ impl Exchange {
     /// Waits for output while everything else goes on.
     pub async fn turn(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
         loop {
+            if self.aside.as_ref().is_none_or(|aside| aside.held() == 0) && !self.spill.is_empty() {
+                return self.pull(input, body).await;
+            }
             if self.goes_aside() {
                 return self.gather(input, body).await;
             }
@@ -271,36 +286,12 @@ impl Exchange {
         while let Some(link) = &self.link
             && !self.out.is_full()
             && !self.goes_aside()
+            && self.spill.is_empty()
         {
             match link.conn.try_read(self.out.buffer()) {
                 Ok(None) => return,
                 Ok(Some(n)) => self.receive(Ok(n)),
                 Err(e) => self.receive(Err(e)),
-            }
-        }
-    }
-
-    /// Does `io` (sending to the client) while everything but the response is tended to.
-    pub async fn during<T>(
-        &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
-        io: impl Future<Output = io::Result<T>>,
-    ) -> Result<T, Fault> {
-        let mut io = std::pin::pin!(io);
-        loop {
-            let Some(link) = &self.link else {
-                return io.await.map_err(|e| Fault::Gone(send_failed(&e)));
-            };
-            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
-            tokio::select! {
-                biased;
-                done = &mut io => {
-                    self.clocks.moved();
-                    return done.map_err(|e| Fault::Gone(send_failed(&e)));
-                }
-                // A half-close: the write itself will show whether anybody still reads.
-                tended = tend => tended?,
             }
         }
     }

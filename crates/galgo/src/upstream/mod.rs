@@ -34,9 +34,10 @@ pub use connect::{Unreachable, probe};
 pub use crew::{Crew, Watch};
 
 use crate::{
-    admission::{Admission, Permit},
+    admission::{Admission, Holding, Permit},
     config::{self, To},
     fault::Fault,
+    peer::Peer,
     pool,
     sock::Sock,
     tick,
@@ -123,12 +124,12 @@ impl Upstream {
         self.kept.close_slot(slot);
     }
 
-    /// Waits for a place, first come, first served, for a request of the worker `home`.
+    /// Waits for a place for a request of `peer` on the worker `home`.
     ///
     /// # Errors
     /// There is none within `queue_wait`, or none of its workers can be started.
-    pub async fn lease(self: &Arc<Self>, home: usize) -> Result<Lease, Fault> {
-        let permit = self.admission.admit(None).await?;
+    pub async fn lease(self: &Arc<Self>, home: usize, peer: Peer) -> Result<Lease, Fault> {
+        let permit = self.admission.admit(peer, None).await?;
         let slot = match &self.to {
             Target::Address(_) => None,
             Target::Slots { slots, .. } => Some(slots.take()?),
@@ -139,6 +140,7 @@ impl Upstream {
             slot,
             permit: Some(permit),
             unheard: None,
+            answered: false,
         })
     }
 
@@ -178,9 +180,18 @@ pub struct Lease {
     permit: Option<Permit>,
     /// A new connection has no byte of a response yet; told to who watches that.
     unheard: Option<Arc<AtomicBool>>,
+    /// The answer was whole.
+    answered: bool,
 }
 
 impl Lease {
+    /// Its place, for those who wait for the client.
+    pub fn holding(&self) -> Holding {
+        self.permit
+            .as_ref()
+            .map_or_else(Holding::default, Permit::holding)
+    }
+
     /// A connection that was kept, where there is one that is still good.
     pub fn kept(&self) -> Option<Sock> {
         self.upstream.kept.take(self.home, self.slot)
@@ -214,6 +225,33 @@ impl Lease {
 
     /// Something of a response has come.
     pub fn heard(&mut self) {
+        if self.unheard.is_some() {
+            self.prove();
+        }
+        self.listened();
+    }
+
+    /// Galgo closes the connection before the request has ended. What its worker makes of that says nothing about it.
+    pub fn broken_off(&self) {
+        self.prove();
+    }
+
+    fn prove(&self) {
+        if let Some((slots, slot)) = self.place() {
+            slots.slots[slot].prove();
+        }
+    }
+
+    /// The worker that is asked, where galgo started it.
+    fn place(&self) -> Option<(&Arc<Slots>, usize)> {
+        match &self.upstream.to {
+            Target::Slots { slots, .. } => Some((slots, self.slot?)),
+            Target::Address(_) => None,
+        }
+    }
+
+    /// Nobody waits for a first byte any more.
+    fn listened(&mut self) {
         if let Some(unheard) = self.unheard.take() {
             unheard.store(false, Ordering::Relaxed);
             self.upstream.unheard.fetch_sub(1, Ordering::Relaxed);
@@ -226,7 +264,8 @@ impl Lease {
     }
 
     /// An answer of so many bytes, framing included, was whole.
-    pub fn answered(&self, bytes: usize) {
+    pub fn answered(&mut self, bytes: usize) {
+        self.answered = true;
         let long = bytes > pool::SIZE;
         // Written only where it changes: all workers read it.
         if self.is_long() != long {
@@ -236,7 +275,7 @@ impl Lease {
 
     /// The request is over and nothing was wrong: keeps the connection for another.
     pub fn give_back(mut self, conn: Sock) {
-        self.heard();
+        self.listened();
         let up = &self.upstream;
         let wanted = self.slot.is_none() && up.wanted();
         if !wanted && up.keeps() {
@@ -247,10 +286,10 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.heard();
-        if let (Target::Slots { slots, .. }, Some(slot), Some(permit)) =
-            (&self.upstream.to, self.slot, self.permit.take())
-        {
+        self.listened();
+        let permit = self.permit.take();
+        if let (Some((slots, slot)), Some(permit)) = (self.place(), permit) {
+            slots.slots[slot].trust(self.answered);
             slots.give_back(slot, permit);
         }
     }
@@ -285,11 +324,11 @@ mod tests {
         let to = To::Address(Address::Unix("/nowhere".into()));
         let config = config::Upstream::new(Protocol::Fastcgi, to, options);
         let upstream = Arc::new(Upstream::new(&config, &admission).unwrap());
-        let lease = upstream.lease(0).await.unwrap();
+        let mut lease = upstream.lease(0, Peer::default()).await.unwrap();
         let mut expected = vec![lease.is_long()];
         for bytes in [pool::SIZE, pool::SIZE + 1, 10 << 20, 500] {
             lease.answered(bytes);
-            expected.push(upstream.lease(1).await.unwrap().is_long());
+            expected.push(upstream.lease(1, Peer::default()).await.unwrap().is_long());
         }
         assert_eq!(expected, [false, false, true, true, false]);
     }

@@ -1,9 +1,8 @@
 //! A request on its way to an application: variables and body, framed as its protocol wants it.
 
 use std::{
-    fs::File,
-    io::{IoSlice, Read},
-    os::fd::OwnedFd,
+    io::{self, IoSlice},
+    rc::Rc,
 };
 
 use galgo_proto::fcgi::{self, Header, Kind};
@@ -12,7 +11,9 @@ use crate::{
     conn::input::{Input, Next, RequestBody, watch_unread},
     fault::Fault,
     pool,
+    relay::tend::unfed,
     sock::Sock,
+    spool::{Stored, Task},
 };
 
 /// What is read at once of a body that was spooled.
@@ -45,7 +46,11 @@ pub(super) struct Sending {
 /// A body in a file.
 #[derive(Debug)]
 struct Spooled {
-    file: File,
+    file: Rc<Stored>,
+    /// Where the next piece begins.
+    next: u64,
+    /// A piece on its way.
+    coming: Option<Task<io::Result<Vec<u8>>>>,
     piece: Vec<u8>,
     at: usize,
 }
@@ -81,10 +86,12 @@ impl Sending {
         }
     }
 
-    /// The body comes from this file, which stands at its beginning.
-    pub(super) fn take_from(&mut self, file: Option<OwnedFd>) {
-        self.file = file.map(|fd| Spooled {
-            file: fd.into(),
+    /// The body comes from this file.
+    pub(super) fn take_from(&mut self, file: Option<Stored>) {
+        self.file = file.map(|file| Spooled {
+            file: Rc::new(file),
+            next: 0,
+            coming: None,
             piece: Vec::new(),
             at: 0,
         });
@@ -127,7 +134,7 @@ impl Sending {
         body: &mut RequestBody,
     ) -> Result<Fed, Fault> {
         let next = match &mut self.file {
-            Some(file) => file.next()?,
+            Some(file) => file.next().await?,
             None if self.bodiless => Next::End,
             None => body.next(&mut input.buf)?,
         };
@@ -191,7 +198,8 @@ impl Sending {
                 }
             }
             // It closed its side. What it said before that is still to be read.
-            Err(_) => self.closed = true,
+            Err(e) if has_closed(&e) => self.closed = true,
+            Err(e) => return Err(unfed(&e)),
         }
         Ok(Fed::Moved)
     }
@@ -249,15 +257,35 @@ impl Sending {
     }
 }
 
+/// Whether an error means that the other side reads no more.
+fn has_closed(e: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
+    [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected].contains(&e.kind())
+}
+
 impl Spooled {
-    fn next(&mut self) -> Result<Next, Fault> {
-        if self.at == self.piece.len() {
-            self.at = 0;
-            self.piece.resize(PIECE, 0);
-            let n = self.file.read(&mut self.piece).map_err(|e| {
+    /// The next piece. Who gives up waiting for it may ask again.
+    async fn next(&mut self) -> Result<Next, Fault> {
+        if self.at == self.piece.len() && self.next < self.file.len() {
+            let coming = self.coming.get_or_insert_with(|| {
+                let (file, at, piece) = (
+                    self.file.clone(),
+                    self.next,
+                    std::mem::take(&mut self.piece),
+                );
+                self.at = 0;
+                Task::new(async move { file.read(at, PIECE, piece).await })
+            });
+            let piece = coming.await;
+            self.coming = None;
+            let piece = piece.and_then(|piece| match piece.len() {
+                0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => Ok(piece),
+            });
+            self.piece = piece.map_err(|e| {
                 Fault::Internal(format!("a request body could not be read again: {e}"))
             })?;
-            self.piece.truncate(n);
+            self.next += self.piece.len() as u64;
         }
         Ok(match self.piece.len() - self.at {
             0 => Next::End,

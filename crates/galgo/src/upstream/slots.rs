@@ -12,12 +12,12 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
 use rustix::net::{Shutdown, accept, shutdown};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::{admission::Permit, config, fault::Fault, id::Ids};
 
@@ -29,6 +29,8 @@ pub(crate) struct Slots {
     pub(super) slots: Vec<Slot>,
     free: Mutex<VecDeque<usize>>,
     folder: PathBuf,
+    /// A worker that had answered has ended as it should not: the spare is started.
+    pub(super) crashed: watch::Sender<bool>,
 }
 
 /// The place of one worker.
@@ -46,10 +48,42 @@ pub(super) struct Slot {
     /// The other end, until somebody watches.
     pub(super) told: Mutex<Option<mpsc::UnboundedReceiver<Permit>>>,
     /// Its program has changed.
-    pub(super) stale: std::sync::atomic::AtomicBool,
+    pub(super) stale: AtomicBool,
+    /// Its last request was answered: one that asks need not wait for a worker that is being started.
+    trusted: AtomicBool,
+    /// The worker has answered since it was started, or galgo broke off a request that it had: that it ends is no
+    /// sign that it cannot start.
+    proven: watch::Sender<bool>,
 }
 
 impl Slot {
+    /// Something of an answer has come, or galgo has broken a request off.
+    pub(super) fn prove(&self) {
+        if !*self.proven.borrow() {
+            self.proven.send_replace(true);
+        }
+    }
+
+    /// Nothing is known of the worker that is started now.
+    pub(super) fn renew(&self) {
+        self.served.store(0, Ordering::Relaxed);
+        self.stale.store(false, Ordering::Relaxed);
+        self.proven.send_replace(false);
+    }
+
+    pub(super) fn proven(&self) -> watch::Receiver<bool> {
+        self.proven.subscribe()
+    }
+
+    /// Whether its last request was answered.
+    pub(super) fn trust(&self, answered: bool) {
+        self.trusted.store(answered, Ordering::Relaxed);
+    }
+
+    fn is_up(&self) -> bool {
+        lock(&self.down).is_none()
+    }
+
     /// Closes the connections that wait for a worker, and the listener with them.
     ///
     /// What a worker has left behind may hold the listener, too, and take connections from it. Once it is shut down,
@@ -97,14 +131,24 @@ impl Slots {
                 worn,
                 told: Mutex::new(Some(told)),
                 stale: false.into(),
+                trusted: true.into(),
+                proven: watch::Sender::new(false),
             })
         };
         Ok(Self {
-            slots: (0..config.count).map(slot).collect::<io::Result<_>>()?,
+            // The last is the spare's.
+            slots: (0..=config.count).map(slot).collect::<io::Result<_>>()?,
             free: Mutex::new((0..config.count).collect()),
             config: config.clone(),
             folder,
+            crashed: watch::Sender::new(false),
         })
+    }
+
+    /// The slot that has no worker until one has crashed. There is one more than there are permits: while a crashed
+    /// worker is being replaced a request finds another that is ready.
+    pub(super) fn spare(&self) -> usize {
+        self.config.count
     }
 
     /// Where the worker in a slot listens.
@@ -113,11 +157,13 @@ impl Slots {
     }
 
     /// Takes a free slot; who holds a permit finds one. The one that has rested longest: its worker may still
-    /// have had something to do after its last answer.
+    /// have had something to do after its last answer. One whose last request was not answered comes last.
     pub(super) fn take(&self) -> Result<usize, Fault> {
         let mut free = lock(&self.free);
-        let up = |&slot: &usize| lock(&self.slots[slot].down).is_none();
-        if let Some(at) = free.iter().position(up)
+        let up = |&slot: &usize| self.slots[slot].is_up();
+        let good = |slot: &usize| up(slot) && self.slots[*slot].trusted.load(Ordering::Relaxed);
+        let at = free.iter().position(good);
+        if let Some(at) = at.or_else(|| free.iter().position(up))
             && let Some(slot) = free.remove(at)
         {
             self.slots[slot].served.fetch_add(1, Ordering::Relaxed);
@@ -129,6 +175,11 @@ impl Slots {
         Err(Fault::Script(
             words.unwrap_or_else(|| "no worker is running".into()),
         ))
+    }
+
+    /// Whether no request has this slot.
+    pub(super) fn is_free(&self, slot: usize) -> bool {
+        lock(&self.free).contains(&slot)
     }
 
     /// Takes this slot, if it is free.

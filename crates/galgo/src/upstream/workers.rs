@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::{Child, Direct, EnvBlock, Start, inspect};
+use galgo_spawn::{Child, Direct, EnvBlock, Exit, Start, inspect};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -23,7 +23,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::crew::Crew;
+use super::{crew::Crew, slots::Slot};
 use crate::{
     admission::Permit,
     config,
@@ -35,7 +35,7 @@ use crate::{
 
 pub(super) const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 
-/// A worker that lives shorter than this has failed: the next one waits.
+/// A worker that ends sooner, and has answered nothing, has failed: the next one waits.
 const SHORT: Duration = Duration::from_secs(2);
 /// The first wait, doubled with each failure up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -43,6 +43,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Failures in a row after which requests are not kept waiting for the next try.
 const PATIENCE: u32 = 3;
 const END_AT_ONCE: &str = "its workers end as soon as they are started: the log says how";
+/// An answer that a worker gave just before it ended is read within this.
+const READ: Duration = Duration::from_millis(100);
 /// How often it is looked whether the program has changed.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -60,8 +62,8 @@ pub(super) struct Post {
 
 /// Why a worker is not watched any longer.
 enum Over {
-    /// It has exited.
-    Exited,
+    /// It has exited, in this way where that is known.
+    Exited(Option<Exit>),
     /// It was ended, for another to take its place, which is lent meanwhile.
     Worn(Permit, Turn),
     /// Nobody asks for it any more, or the server ends.
@@ -73,18 +75,23 @@ type Turn = Option<OwnedSemaphorePermit>;
 
 impl Post {
     pub(super) async fn keep(mut self) {
-        let told = &self.crew.slots.slots[self.slot].told;
+        let told = &self.place().told;
         let told = told.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut told) = told else { return };
         let mut failures = 0;
         let mut turn: Turn = None;
+        let spare = self.slot == self.crew.slots.spare();
+        if spare && !self.is_needed().await {
+            return;
+        }
         while !self.is_over() {
             let began = Instant::now();
             // What was said before it is started is done then.
             self.renew.mark_unchanged();
+            self.place().renew();
             let started = self.start();
             drop(turn.take());
-            match started {
+            let exit = match started {
                 Ok((child, stamp)) => match self.watch(child, stamp, &mut told).await {
                     Over::Ended => return,
                     Over::Worn(permit, own) => {
@@ -93,19 +100,58 @@ impl Post {
                         self.refill(permit);
                         continue;
                     }
-                    Over::Exited => {}
+                    Over::Exited(exit) => exit,
                 },
                 Err(words) => {
                     self.say(Level::Error, &words);
                     self.down(Some(words));
+                    None
                 }
-            }
-            failures = match began.elapsed() >= SHORT {
+            };
+            let answered = self.ended(exit).await;
+            failures = match answered || began.elapsed() >= SHORT {
                 true => 0,
                 false => failures + 1,
             };
             self.pause(failures).await;
         }
+    }
+
+    /// Waits until a worker has crashed, and gives its slot to requests then: they come to the spare last, until it has
+    /// answered. False: all is over before.
+    async fn is_needed(&mut self) -> bool {
+        let slots = self.crew.slots.clone();
+        let mut crashed = slots.crashed.subscribe();
+        loop {
+            tokio::select! {
+                _ = crashed.wait_for(|crashed| *crashed) => break,
+                order = order(&mut self.ended, &mut self.renew) => match order {
+                    Order::Renew => {}
+                    Order::End => return false,
+                }
+            }
+        }
+        self.place().trust(false);
+        slots.free(self.slot);
+        true
+    }
+
+    /// Whether a worker that has ended had answered before.
+    async fn has_answered(&self) -> bool {
+        let slots = &self.crew.slots;
+        let mut proven = self.place().proven();
+        // What it said to the request that it had may not have been read yet.
+        let wait = if slots.is_free(self.slot) {
+            Duration::ZERO
+        } else {
+            READ
+        };
+        let answered = timeout(wait, proven.wait_for(|proven| *proven)).await;
+        matches!(answered, Ok(Ok(_)))
+    }
+
+    fn place(&self) -> &Slot {
+        &self.crew.slots.slots[self.slot]
     }
 
     fn is_over(&self) -> bool {
@@ -151,8 +197,7 @@ impl Post {
             tokio::select! {
                 biased;
                 _ = child.readable() => {
-                    self.exited(&mut child);
-                    return Over::Exited;
+                    return Over::Exited(child.get_mut().try_wait().ok().flatten());
                 }
                 Some(permit) = told.recv() => {
                     let turn = self.turn.clone().acquire_owned().await.ok();
@@ -187,8 +232,7 @@ impl Post {
                 self.down(None);
             }
             if stale {
-                let slot = &self.crew.slots.slots[self.slot];
-                slot.stale.store(true, Ordering::Relaxed);
+                self.place().stale.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -212,24 +256,26 @@ impl Post {
         let _ = child.get_mut().try_wait();
     }
 
-    fn exited(&self, child: &mut AsyncFd<Child>) {
-        if let Ok(Some(exit)) = child.get_mut().try_wait() {
-            let level = if exit.status.success() {
-                Level::Info
-            } else {
-                Level::Warn
-            };
-            self.say(
-                level,
-                &format!("it ended {}; another is started", how(exit.status)),
-            );
+    /// A worker has ended by itself. Whether it had answered before.
+    async fn ended(&self, exit: Option<Exit>) -> bool {
+        self.place().trust(false);
+        let success = exit.is_none_or(|exit| exit.status.success());
+        if let Some(exit) = exit {
+            let level = if success { Level::Info } else { Level::Warn };
+            let words = format!("it ended {}; another is started", how(exit.status));
+            self.say(level, &words);
         }
+        let answered = self.has_answered().await;
+        if answered && !success {
+            self.crew.slots.crashed.send_replace(true);
+        }
+        answered
     }
 
     /// Requests are told `words` at once, and so are those that wait in the socket already: nobody will
     /// answer them soon. `None`: there is a worker again.
     fn down(&self, words: Option<String>) {
-        let slot = &self.crew.slots.slots[self.slot];
+        let slot = self.place();
         let waiting = words.is_some();
         *slot.down.lock().unwrap_or_else(PoisonError::into_inner) = words;
         if waiting {
@@ -271,8 +317,6 @@ impl Post {
             no_new_privs: self.crew.options.no_new_privs,
         });
         let child = started.map_err(|e| failed(&inspect::diagnose(run, &self.crew.path, &e)))?;
-        slot.served.store(0, Ordering::Relaxed);
-        slot.stale.store(false, Ordering::Relaxed);
         let child = register(child, Interest::READABLE).map_err(io)?;
         tokio::task::spawn_local(log_errors(errors, self.crew.log.clone(), self.about()));
         Ok((child, stamp))

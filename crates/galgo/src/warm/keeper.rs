@@ -2,7 +2,6 @@
 //! program that is asked for.
 
 use std::{
-    fs,
     io::{self, PipeReader, Read, pipe},
     os::fd::{AsFd, AsRawFd},
     path::Path,
@@ -38,6 +37,8 @@ const SAID: u64 = 4 << 10;
 enum Failure {
     /// This version of the program can only be cold: it ..., in words.
     Unfit(String),
+    /// It ended, or took too long.
+    Ended(String),
     /// It may be better another time.
     NotNow(String),
     /// One of its files may have changed while it was loaded.
@@ -97,8 +98,8 @@ async fn load(
         stopped => stopped,
     };
     match loaded {
-        Ok(template) => {
-            let memory = held(template.pid());
+        Ok((template, loaded)) => {
+            let memory = loaded.memory;
             room.holds(memory);
             if order.first {
                 let words = format!(
@@ -110,11 +111,18 @@ async fn load(
                 );
                 program.log.write(Level::Info, &program.name, &words);
             }
-            program.add(template, room, order);
+            program.add(template, loaded, room, order);
         }
         Err(Failure::Unfit(why)) => {
             let parks = order.uses == Uses::Many && kind.parks();
-            program.unfit(order, &why, parks);
+            if parks || !program.unlearned(order, &why) {
+                program.unfit(order, &why, parks);
+            }
+        }
+        Err(Failure::Ended(why)) => {
+            if !program.unlearned(order, "does not load") {
+                program.failed(&why);
+            }
         }
         Err(Failure::NotNow(why) | Failure::Changed(why)) => program.failed(&why),
     }
@@ -134,7 +142,7 @@ fn kind(setup: &Setup) -> Result<Kind, Unfit> {
     }
 }
 
-/// Starts a template and waits until it has stopped.
+/// Starts a template and waits until it has stopped: that, and what it holds in memory, bytes.
 async fn stop(
     worker: &Rc<Worker>,
     warm: &Arc<Warm>,
@@ -142,9 +150,10 @@ async fn stop(
     setup: &Setup,
     kind: Kind,
     order: &Order,
-) -> Result<Template, Failure> {
+) -> Result<(Template, Loaded), Failure> {
     let io = |e: io::Error| Failure::NotNow(e.to_string());
     let since = watch::now();
+    let modules = trusted(kind, order).await.map_err(io)?;
     let (stdin, _) = pipe().map_err(io)?;
     let (mut out, stdout) = pipe().map_err(io)?;
     let (mut err, stderr) = pipe().map_err(io)?;
@@ -163,23 +172,23 @@ async fn stop(
         &start,
         kind,
         order.uses,
-        &order.modules,
+        &modules,
     );
     let mut template = started.map_err(|e| Failure::NotNow(e.to_string()))?;
     drop((stdin, stdout, stderr));
     let loaded = tokio::time::timeout(setup.patience, stopped(&mut template)).await;
     let loaded = match loaded {
         Ok(Ok(loaded)) => loaded,
-        Ok(Err(e)) => return Err(Failure::NotNow(ended(&e, &mut err))),
+        Ok(Err(e)) => return Err(Failure::Ended(ended(&e, &mut err))),
         Err(_late) => {
             let why = "it has not come to its first line within first_byte_timeout";
-            return Err(Failure::NotNow(why.into()));
+            return Err(Failure::Ended(why.into()));
         }
     };
     // Also of one that is unfit: with another module it may not be.
     unchanged(warm, program, setup, &loaded, since)?;
-    if let Some(obstacle) = loaded.obstacle {
-        return Err(Failure::Unfit(obstacle));
+    if let Some(obstacle) = &loaded.obstacle {
+        return Err(Failure::Unfit(obstacle.clone()));
     }
     if !said(&mut out).is_empty() {
         return Err(Failure::Unfit("prints while loading".into()));
@@ -187,7 +196,20 @@ async fn stop(
     if order.first {
         warn(worker, program, &said(&mut err));
     }
-    Ok(template)
+    Ok((template, loaded))
+}
+
+/// The learned modules that may be loaded ahead of requests. Whether they may the file system tells: asked off the event
+/// loop.
+async fn trusted(kind: Kind, order: &Order) -> io::Result<Vec<u8>> {
+    if order.learned.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (search, learned, since) = (order.search.clone(), order.learned.clone(), order.since);
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let asks = std::thread::Builder::new().name("modules".into());
+    asks.spawn(move || tell.send(search.trusted(kind, &learned, since)))?;
+    told.await.map_err(io::Error::other)
 }
 
 /// Logs what a program wrote to its standard error while it was loaded.
@@ -258,12 +280,4 @@ fn unchanged(
         ))),
         None => Ok(()),
     }
-}
-
-/// What a process holds in memory, its share of what it shares with others included, bytes.
-fn held(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("Pss:"));
-    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{Spare, Template, Uses};
+use galgo_spawn::template::{Kind, Spare, Template, Uses};
 
 use super::{Warm, program::Program};
 use crate::config::Templates;
@@ -25,8 +25,8 @@ pub(super) struct Live {
     spares: VecDeque<Spare>,
     served: u64,
     since: Instant,
-    /// How many lessons it was loaded with.
-    lessons: u32,
+    /// How much of what was learned it was loaded with, bytes.
+    knows: usize,
     _room: Room,
 }
 
@@ -37,6 +37,7 @@ pub(super) struct Offer {
     /// The pid of the template it comes from.
     pub(super) template: i32,
     pub(super) uses: Uses,
+    pub(super) kind: Kind,
     /// It shall tell which modules it loads.
     pub(super) teach: bool,
 }
@@ -49,13 +50,13 @@ pub(super) struct Room {
 }
 
 impl Live {
-    pub(super) fn new(template: Template, room: Room, lessons: u32) -> Self {
+    pub(super) fn new(template: Template, room: Room, knows: usize) -> Self {
         Self {
             template,
             spares: VecDeque::new(),
             served: 0,
             since: Instant::now(),
-            lessons,
+            knows,
             _room: room,
         }
     }
@@ -71,6 +72,7 @@ impl Live {
             spare,
             template: self.template.pid(),
             uses: Uses::Many,
+            kind: self.template.kind(),
             teach: self.template.teaches() && teaches(self.served),
         })
     }
@@ -80,6 +82,7 @@ impl Live {
         Offer {
             template: self.template.pid(),
             uses: Uses::Once,
+            kind: self.template.kind(),
             teach: self.template.teaches() && teaches(served),
             spare: self.template.itself(),
         }
@@ -98,9 +101,9 @@ impl Live {
         }
     }
 
-    /// Knows less than was learned since, or is worn.
-    pub(super) fn is_old(&self, lessons: u32, now: Instant) -> bool {
-        self.lessons < lessons
+    /// Knows less than was `learned` by now, bytes, or is worn.
+    pub(super) fn is_old(&self, learned: usize, now: Instant) -> bool {
+        self.knows < learned
             || self.served >= SERVES
             || now.saturating_duration_since(self.since) >= LIVES
     }

@@ -5,9 +5,11 @@
 //! 2. `program`: what is known of one program, and which of its templates is next
 //! 3. `live`: a loaded template or a parked process, its share of what is bounded
 //! 4. `keeper`: loads, replaces and lets go of a program's templates, off the path of requests
-//! 5. `watch`: which files a template was made from, and whether one has changed
+//! 5. `learned`: the modules that children say they loaded
+//! 6. `watch`: which files a template was made from, and whether one has changed
 
 mod keeper;
+mod learned;
 mod live;
 mod program;
 mod take;
@@ -63,6 +65,8 @@ pub struct About {
     pub unfit: bool,
     /// Why it is parked, and not forked: it ..., in words.
     pub parked: Option<String>,
+    /// Modules that are not loaded ahead of requests, for they do more than load, or fail.
+    pub left: Vec<String>,
     /// It has all the templates it is to have, and they know what there is to know.
     pub settled: bool,
 }

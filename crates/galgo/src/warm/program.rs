@@ -8,13 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{Template, Uses};
+use galgo_spawn::template::{Kind, Loaded, SearchPath, Template, Uses};
 use tokio::sync::Notify;
 
 use super::{
     About,
+    learned::Learned,
     live::{Live, Offer, Room},
-    lock,
+    lock, watch,
 };
 use crate::{
     config::Route,
@@ -30,8 +31,6 @@ pub(super) const TWINS: usize = 2;
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(60);
 const CALM: Duration = Duration::from_secs(600);
-/// A version of a program is loaded again for what its children taught at most this often.
-const LESSONS: u32 = 6;
 
 /// A program.
 #[derive(Debug)]
@@ -64,9 +63,11 @@ struct State {
     changed: Option<Instant>,
     live: Vec<Live>,
     next: usize,
-    /// Modules that children loaded, one a line: the next template loads them.
-    modules: Vec<u8>,
-    lessons: u32,
+    /// When this edition was first asked for, as the file system's clock has it: no request has had a hand in what
+    /// changed before.
+    since: Duration,
+    /// Modules that children loaded: the next template loads them.
+    learned: Learned,
     fit: Fit,
     /// Why it was not loaded, in words.
     obstacle: Option<String>,
@@ -93,10 +94,10 @@ enum Fit {
 pub(super) struct Order {
     pub(super) edition: Edition,
     pub(super) uses: Uses,
-    /// One a line.
-    pub(super) modules: Vec<u8>,
-    /// How many lessons these are from.
-    pub(super) lessons: u32,
+    /// Names of modules that children told, one a line, to be looked for in `search`, as it was before `since`.
+    pub(super) learned: Vec<u8>,
+    pub(super) search: SearchPath,
+    pub(super) since: Duration,
     /// The first of its kind, of this edition: later ones say nothing new.
     pub(super) first: bool,
 }
@@ -129,8 +130,8 @@ impl Program {
                 changed: None,
                 live: Vec::new(),
                 next: 0,
-                modules: Vec::new(),
-                lessons: 0,
+                since: watch::now(),
+                learned: Learned::default(),
                 fit: Fit::Forked,
                 obstacle: None,
                 unparked: 0,
@@ -232,21 +233,49 @@ impl Program {
     }
 
     /// A template is ready: it takes the place of one that is older than what is known now, or worn.
-    pub(super) fn add(&self, template: Template, room: Room, order: &Order) {
+    pub(super) fn add(&self, template: Template, loaded: Loaded, room: Room, order: &Order) {
         let mut state = lock(&self.state);
         if state.edition != order.edition {
             drop(state);
             return drop(template);
         }
         let now = Instant::now();
-        let live = Live::new(template, room, order.lessons);
-        let known = state.lessons;
+        let knows = order.learned.len();
+        let live = Live::new(template, room, knows);
+        let left = state.learned.proved(knows, loaded.search, loaded.left);
+        let known = state.learned.names().len();
         state.obstacle = None;
         let old = state.live.iter().position(|l| l.is_old(known, now));
         let gone = old.map(|at| state.live.remove(at));
         state.live.push(live);
         drop(state);
         drop(gone);
+        if !left.is_empty() {
+            let words = format!(
+                "left to each request, for they do more than load, or fail: {}",
+                some(&left)
+            );
+            self.log.write(Level::Info, &self.name, &words);
+        }
+    }
+
+    /// It did not load, or is not fit, and that may be for what it was `order`ed to load ahead: it is loaded again with
+    /// less of that, where there was such a thing. What a child tells cannot make a program cold.
+    pub(super) fn unlearned(&self, order: &Order, why: &str) -> bool {
+        let mut state = lock(&self.state);
+        if state.edition != order.edition {
+            return false;
+        }
+        let Some(gone) = state.learned.failed(order.learned.len()) else {
+            return false;
+        };
+        drop(state);
+        let words = format!(
+            "left to each request: {}; loaded with them, it {why}",
+            some(&gone)
+        );
+        self.log.write(Level::Info, &self.name, &words);
+        true
     }
 
     /// It cannot be loaded and used as it was `order`ed, this edition of it; `parks`: but parked.
@@ -285,7 +314,7 @@ impl Program {
     pub(super) fn crowded(&self) {
         let now = Instant::now();
         let mut state = lock(&self.state);
-        let known = state.lessons;
+        let known = state.learned.names().len();
         let old = state.live.iter().position(|l| l.is_old(known, now));
         let gone = old.map(|at| state.live.remove(at));
         let none = gone.is_none() && state.live.is_empty();
@@ -343,26 +372,11 @@ impl Program {
         self.log.write(Level::Warn, &self.name, words);
     }
 
-    /// A child loaded these modules itself: the next template is to have them.
-    pub(super) fn learned(&self, modules: &[u8]) {
-        let mut state = lock(&self.state);
-        if modules.is_empty() || state.lessons >= LESSONS {
-            return;
+    /// A child told which modules it loaded itself: the next template is to have them.
+    pub(super) fn learned(&self, kind: Kind, report: &[u8]) {
+        if lock(&self.state).learned.take(kind, report) {
+            self.wake.notify_one();
         }
-        let known = |name: &[u8]| state.modules.split(|&b| b == b'\n').any(|m| m == name);
-        let new: Vec<&[u8]> = modules
-            .split(|&b| b == b'\n')
-            .filter(|name| !name.is_empty() && !known(name))
-            .collect();
-        if new.is_empty() {
-            return;
-        }
-        let new = new.join(&b'\n');
-        state.modules.extend_from_slice(&new);
-        state.modules.push(b'\n');
-        state.lessons += 1;
-        drop(state);
-        self.wake.notify_one();
     }
 
     /// Gives up its templates, for another program. It does not take them back at once: programs
@@ -381,7 +395,8 @@ impl Program {
 
     pub(super) fn about(&self) -> About {
         let (now, state) = (Instant::now(), lock(&self.state));
-        let knows = |l: &Live| !l.is_old(state.lessons, now);
+        let known = state.learned.names().len();
+        let knows = |l: &Live| !l.is_old(known, now);
         About {
             obstacle: state.obstacle.clone(),
             unfit: state.fit == Fit::Cold,
@@ -389,6 +404,7 @@ impl Program {
                 Fit::Parked(why) => Some(why.clone()),
                 Fit::Forked | Fit::Cold => None,
             },
+            left: state.learned.left(),
             settled: state.live.len() == TWINS && state.live.iter().all(knows),
         }
     }
@@ -402,6 +418,16 @@ impl Program {
         let since = now.saturating_duration_since(self.began).as_millis();
         self.used
             .store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// A few of them, in words.
+fn some(names: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 
@@ -419,8 +445,8 @@ impl State {
             version: *version,
             changes: self.edition.changes + 1,
         };
-        self.modules.clear();
-        self.lessons = 0;
+        self.since = watch::now();
+        self.learned = Learned::default();
         self.fit = Fit::Forked;
         self.obstacle = None;
         self.unparked = 0;
@@ -446,14 +472,15 @@ impl State {
         Order {
             edition: self.edition,
             uses,
-            modules: self.modules.clone(),
-            lessons: self.lessons,
+            learned: self.learned.names().to_vec(),
+            search: self.learned.search().clone(),
+            since: self.since,
             first: uses == Uses::Many || self.unparked == 0 && self.live.is_empty(),
         }
     }
 
     fn work(&mut self, now: Instant, idle: Duration, longest: Duration) -> Work {
-        let known = self.lessons;
+        let known = self.learned.names().len();
         if idle >= longest || self.fit == Fit::Cold {
             self.kept = false;
             return Work::Over;

@@ -10,7 +10,7 @@ use std::{
 
 use galgo_spawn::{
     Child, EnvBlock, Exit, Status,
-    template::{Lesson, Request, Running, Spare, Uses},
+    template::{Kind, Lesson, Request, Running, Spare, Uses},
 };
 use tokio::io::Interest;
 
@@ -40,6 +40,7 @@ pub struct Born {
     program: Arc<Program>,
     template: i32,
     uses: Uses,
+    kind: Kind,
     lesson: Option<Lesson>,
 }
 
@@ -158,6 +159,7 @@ impl Ready {
             program,
             template: offer.template,
             uses: offer.uses,
+            kind: offer.kind,
             lesson: running.lesson,
         };
         Ok((running.child, born))
@@ -173,7 +175,7 @@ impl Born {
             }
             Status::Code(_) => {
                 if let Some(lesson) = self.lesson {
-                    self.program.learned(&lesson.modules());
+                    self.program.learned(self.kind, &lesson.modules());
                 }
             }
             Status::Signal(_) => {}

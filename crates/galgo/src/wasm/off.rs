@@ -58,6 +58,9 @@ impl Wasm {
         match code {}
     }
 
+    #[allow(clippy::unused_async)]
+    pub async fn replaced(&self, _worker: usize) {}
+
     pub fn run(&self, code: Code, _cgi: &Cgi, _name: &[u8]) -> Vec<u8> {
         match code {}
     }
@@ -79,6 +82,10 @@ impl Seat {
         match self.0 {}
     }
 
+    pub fn worker(&self) -> usize {
+        match self.0 {}
+    }
+
     pub fn give_back(self, _conn: Sock) {
         match self.0 {}
     }
@@ -96,6 +103,8 @@ pub fn examine(_file: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use galgo_proto::target::UrlPath;
+
     use crate::{config::CgiRoot, route};
 
     #[test]
@@ -103,7 +112,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.wasm"), b"\0asm").unwrap();
         let cgi = Cgi::new(CgiRoot::open(dir.path()).unwrap(), dir.path().to_owned());
-        let found = route::program(&cgi, "/", b"/a.wasm").unwrap();
+        let found = route::program(&cgi, "/", UrlPath::plain(b"/a.wasm")).unwrap();
         assert!(found.module);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()

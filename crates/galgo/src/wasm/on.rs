@@ -3,17 +3,19 @@
 use std::{
     collections::HashMap,
     ffi::OsStr,
+    io,
     os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
-use galgo_spawn::{Exit, FileId};
+use galgo_proto::target::UrlPath;
+use galgo_spawn::{Exit, FileId, identity::Identity};
 pub use galgo_wasm::runtime::examine;
-use galgo_wasm::{Found as Module, Profile, Runtime, Settings, StartFault, wire};
+use galgo_wasm::{Found as Module, KILLED, Profile, Runtime, Settings, StartFault, wire};
 use rustix::{
-    fs::{Mode, OFlags, open},
+    fs::{AtFlags, Mode, OFlags, open},
     process::{Gid, Uid, geteuid},
 };
 
@@ -25,6 +27,7 @@ use crate::{
     log::{Level, Logs},
     route::{self, Found},
     sock::Sock,
+    trusted_path,
     upstream::Kept,
 };
 
@@ -190,6 +193,18 @@ impl Wasm {
         ))
     }
 
+    /// Waits until requests no longer go to this worker, which has left one unread: a process that ends closes its
+    /// connections before its pidfd says that it has ended. Not for long: it may have had another reason.
+    pub async fn replaced(&self, worker: usize) {
+        let began = Instant::now();
+        while let Ok(runtime) = self.runtime()
+            && runtime.is_up(worker)
+            && began.elapsed() < STARTS
+        {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     fn at_once(
         &self,
         runtime: &Arc<Runtime>,
@@ -234,7 +249,7 @@ impl Wasm {
                 let Some(url) = programs::url(route, cgi, &file) else {
                     continue;
                 };
-                let Ok(script) = route::program(cgi, &route.path, &url) else {
+                let Ok(script) = route::program(cgi, &route.path, UrlPath::plain(&url)) else {
                     continue;
                 };
                 let module = script.module || script.interpreter.is_none() && self.begins(&script);
@@ -268,10 +283,17 @@ impl Seat {
         self.seat.ended(more)
     }
 
+    /// The connection has ended before the instance could say how it did.
     pub fn gone(&self) -> Exit {
-        // Those of a dead worker are good for nobody.
-        self.kept.close_slot(self.seat.worker());
-        self.seat.gone()
+        if self.seat.has_lost_its_worker() {
+            // Connections to a dead worker are good for nobody.
+            self.kept.close_slot(self.seat.worker());
+        }
+        KILLED
+    }
+
+    pub fn worker(&self) -> usize {
+        self.seat.worker()
     }
 
     pub fn give_back(self, conn: Sock) {
@@ -317,14 +339,22 @@ pub fn prepare_cache(config: &Config) {
     let Some(identity) = config.identity.as_ref().filter(|_| geteuid().is_root()) else {
         return;
     };
-    let cache = cache(config);
     // Where it stands already it is as its owner wants it; what is wrong with it is said when it is needed.
-    if std::fs::DirBuilder::new()
-        .mode(0o700)
-        .create(&cache)
-        .is_ok()
-    {
-        let (user, group) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
-        let _ = rustix::fs::chown(&cache, Some(user), Some(group));
+    let _ = make_cache(&cache(config), identity);
+}
+
+/// Root makes it only where nobody else can change the path to it.
+fn make_cache(cache: &Path, user: &Identity) -> io::Result<()> {
+    let Some(place) = trusted_path::place(cache)? else {
+        return user.for_files(|| std::fs::DirBuilder::new().mode(0o700).create(cache));
+    };
+    if place.entry.is_some() {
+        return Ok(());
     }
+    rustix::fs::mkdirat(&place.folder, &place.name, Mode::RWXU)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(&place.folder, &place.name, flags, Mode::empty())?;
+    let (user, group) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    rustix::fs::chownat(&made, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
+    Ok(())
 }

@@ -3,6 +3,7 @@
 
 mod check;
 mod escapes;
+mod ports;
 mod run;
 mod scene;
 mod serve;

@@ -251,6 +251,24 @@ fn head_redirects_and_nph() {
 }
 
 #[test]
+fn a_document_without_a_type_is_warned_of() {
+    let site = Site::new();
+    site.sh("untyped", "printf 'Status: 200\n\nbody'");
+    let done = site.galgo(&["run", "cgi-bin/untyped"]);
+    assert_eq!(
+        (done.out.as_str(), done.code),
+        ("HTTP/1.1 200 OK\n\nbody", 0),
+        "{}",
+        done.err
+    );
+    assert!(
+        done.err.contains("a document and no Content-Type"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
 fn output_is_printed_as_it_comes() {
     let site = Site::new();
     let fifo = site.path("go");

@@ -66,13 +66,11 @@ fn an_empty_folder_says_what_to_do() {
 fn failing() -> Site {
     let site = Site::new();
     site.sh("fail", "echo 'secret <detail>' >&2; exit 7");
-    let sockets = ["unix:plain.sock", "proxy+unix:proxy.sock"];
-    let config = format!(
-        "listen = ['127.0.0.1:0', '{}', '{}']\ndev_errors = true\n\
-         [[route]]\npath = '/cgi-bin/'\ncgi = 'cgi-bin'\n",
-        sockets[0], sockets[1]
+    site.file(
+        "galgo.toml",
+        "listen = ['127.0.0.1:0', 'unix:plain.sock', 'proxy+unix:proxy.sock', 'proxy+127.0.0.2:0']\n\
+         dev_errors = true\n[[route]]\npath = '/cgi-bin/'\ncgi = 'cgi-bin'\n",
     );
-    site.file("galgo.toml", &config);
     site
 }
 
@@ -115,6 +113,8 @@ fn nobody_else_is_shown_the_cause() {
         "Forwarded: for=192.0.2.1",
         "X-Forwarded-For: 192.0.2.1",
         "X-Real-IP: ::1",
+        "X-Forwarded-Host: localhost",
+        "CF-Connecting-IP: 127.0.0.1",
         "Via: 1.1 x",
     ] {
         assert!(
@@ -123,14 +123,65 @@ fn nobody_else_is_shown_the_cause() {
         );
     }
     assert!(!shows_cause(&ask(unix(&site.path("plain.sock")), path, "")));
-    for (from, near) in [
-        ([192, 0, 2, 1], false),
-        ([10, 0, 0, 1], false),
-        ([127, 0, 0, 1], true),
-    ] {
+    // Nobody becomes a developer by what a proxy says.
+    let proxied = server
+        .table
+        .lines()
+        .find_map(|l| l.strip_prefix("listening on http://127.0.0.2:"));
+    let proxied = format!("127.0.0.2:{}", proxied.unwrap());
+    for from in [[192, 0, 2, 1], [10, 0, 0, 1], [127, 0, 0, 1]] {
         let mut to = unix(&site.path("proxy.sock"));
         to.write_all(&proxy_header(from)).unwrap();
-        assert_eq!(shows_cause(&ask(to, path, "")), near, "{from:?}");
+        assert!(!shows_cause(&ask(to, path, "")), "{from:?}");
+        let mut to = TcpStream::connect(&proxied).unwrap();
+        to.write_all(&proxy_header(from)).unwrap();
+        assert!(!shows_cause(&ask(to, path, "")), "{from:?}");
+    }
+    // Nor by the name of another host (DNS rebinding), nor behind a proxy that does not say so.
+    for (version, host, near) in [
+        ("1.1", "evil.example", false),
+        ("1.1", "localhost.evil.example:8080", false),
+        ("1.1", "192.0.2.1", false),
+        ("1.0", "127.0.0.1", false),
+        ("1.1", "127.0.0.1:8080", true),
+        ("1.1", "LOCALHOST", true),
+        ("1.1", "[::1]:1", true),
+    ] {
+        let head =
+            format!("GET {path} HTTP/{version}\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let mut to = server.tcp();
+        to.write_all(head.as_bytes()).unwrap();
+        let page = std::io::read_to_string(to).unwrap();
+        assert_eq!(shows_cause(&page), near, "{version} {host}");
+    }
+}
+
+/// "auto" in a terminal, which script(1) makes.
+#[test]
+fn auto_is_off_where_others_are_served() {
+    if Command::new("script").arg("--version").output().is_err() {
+        eprintln!("skipped auto_is_off_where_others_are_served: it needs script(1)");
+        return;
+    }
+    let site = failing();
+    let config = fs::read_to_string(site.path("galgo.toml")).unwrap();
+    let config = config.replace("dev_errors = true\n", "access_log = 'off'\n");
+    let alone = config.replace(
+        ", 'unix:plain.sock', 'proxy+unix:proxy.sock', 'proxy+127.0.0.2:0'",
+        "",
+    );
+    assert_ne!(alone, config);
+    for (config, shows) in [(alone, true), (config, false)] {
+        site.file("galgo.toml", &config);
+        let mut script = Command::new("script");
+        script.args([
+            "-qfec",
+            &format!("stty -onlcr; exec {GALGO} serve"),
+            "/dev/null",
+        ]);
+        script.current_dir(site.path("")).env("NO_COLOR", "1");
+        let server = Server::start(script);
+        assert_eq!(shows_cause(&server.page("/cgi-bin/fail")), shows);
     }
 }
 

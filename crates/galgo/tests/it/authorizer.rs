@@ -55,6 +55,7 @@ fn tests_of_one() -> Vec<Test> {
     }
     each![
         a_grant_and_its_variables,
+        s6_3_3_a_grant_without_a_status,
         what_it_is_told,
         a_denial_is_the_answer,
         every_kind_of_route,
@@ -106,6 +107,16 @@ fn a_grant_and_its_variables() {
     );
     // What was granted is granted to that request.
     assert!(!server.get("/cgi-bin/t?head&env").text().contains("ada"));
+    watch.after(&["ok", "ok"]);
+}
+
+/// RFC 3875, 6.3.3: 200 is the status where none is said.
+fn s6_3_3_a_grant_without_a_status() {
+    let (_app, server) = site(says("Variable-COLOUR: red\n\n"));
+    let watch = server.watch();
+    let text = server.get("/in/t?head&env").text();
+    assert!(text.contains("COLOUR=red\n"), "{text}");
+    assert_eq!(server.get("/kept/a.txt").text(), "secret");
     watch.after(&["ok", "ok"]);
 }
 
@@ -310,10 +321,11 @@ fn rows() -> Vec<Row> {
         ),
         bad("nothing", ended(Outcome::Complete), "printed nothing"),
         bad(
-            "no_status",
-            prints("Variable-REMOTE_USER: eve\n\n"),
-            "Status",
+            "no_field",
+            prints("\nVariable-REMOTE_USER: eve\n\n"),
+            "the response head is empty",
         ),
+        bad("no_head", prints("come in\n\n"), "is not a header field"),
         bad(
             "no_authorizer",
             ended(Outcome::UnknownRole),

@@ -366,7 +366,7 @@ fn folders() {
 
 fn s9_methods() {
     let server = site().start();
-    for method in ["POST", "PUT", "DELETE", "PATCH", "PROPFIND", "get"] {
+    for method in ["POST", "PUT", "DELETE", "PATCH", "PROPFIND", "UNLOCK"] {
         let reply = with(&server, method, "/f", "Content-Length: 0\r\n");
         assert_eq!(
             (reply.status, reply.field("allow")),
@@ -374,6 +374,17 @@ fn s9_methods() {
             "{method}"
         );
     }
+    // RFC 9110, 15.6.2: what no server knows is not implemented.
+    let watch = server.watch();
+    for method in ["get", "FROB", "X-Y"] {
+        let reply = with(&server, method, "/f", "Content-Length: 0\r\n");
+        assert_eq!(
+            (reply.status, reply.field("allow")),
+            (501, None),
+            "{method}"
+        );
+    }
+    watch.after(&["client_error"; 3]);
     let reply = with(&server, "OPTIONS", "/f", "");
     assert_eq!(
         (reply.status, reply.field("allow")),

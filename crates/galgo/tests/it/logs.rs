@@ -8,6 +8,9 @@ use serde_json::Value;
 use crate::harness::{Server, Site, eventually, list};
 
 list![
+    why_a_request_was_refused,
+    why_many_requests_were_refused_is_said_once_a_second,
+    a_developer_is_told_why_a_request_was_refused,
     json_has_every_field,
     combined_has_its_form,
     no_line_is_forged,
@@ -313,4 +316,90 @@ fn an_access_log_that_is_off() {
     let server = own(Site::new(), "access_log = \"off\"");
     assert_eq!(server.get("/cgi-bin/t?head&out=a").text(), "a");
     assert!(!server.path().join("off").exists());
+}
+
+/// Requests that are refused, their status, and the words for it.
+fn refused() -> [(String, u16, &'static str); 8] {
+    let get =
+        |target: &str, fields: &str| format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    let long = "x".repeat(70_000);
+    [
+        (get("/a\u{1}", ""), 400, "a byte that no target may hold"),
+        (
+            get("/", "X : y\r\n"),
+            400,
+            "a field name that is not a token",
+        ),
+        ("GET / HTTP/1.1\r\n\r\n".into(), 400, "no Host"),
+        (
+            "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+            405,
+            "method TRACE or CONNECT",
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n".into(),
+            405,
+            "files are for GET, HEAD and OPTIONS",
+        ),
+        (
+            "POST /cgi-bin/t?head HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n".into(),
+            413,
+            "the request body is larger than this route takes (max_body)",
+        ),
+        (get(&format!("/{long}"), ""), 414, "(max_target)"),
+        (get("/", &format!("X: {long}\r\n")), 431, "(max_head)"),
+    ]
+}
+
+fn why_a_request_was_refused() {
+    let server = Site::new().defaults("max_body = 9").start();
+    for (request, status, why) in refused() {
+        // Another one may have been told of in this second.
+        eventually(why, || {
+            let mut client = server.connect();
+            client.try_send(&request);
+            assert_eq!(client.reply().status, status, "{why}");
+            let errors = server.errors();
+            let mut lines = errors.lines().filter(|l| l.contains(why));
+            lines.find(|l| {
+                l.contains(&format!(": {status} for 127.0.0.1: ")) && l.contains(" info [")
+            })?;
+            Some(())
+        });
+    }
+    assert!(
+        server.errors().contains("] /cgi-bin/t: 413 for"),
+        "{}",
+        server.errors()
+    );
+}
+
+fn why_many_requests_were_refused_is_said_once_a_second() {
+    let server = Site::new().top("workers = 1").start();
+    let began = Instant::now();
+    for _ in 0..300 {
+        assert_eq!(server.ask("GET / HTTP/1.1\r\n\r\n").status, 400);
+    }
+    server.says("no Host");
+    let lines = server.errors().matches("no Host").count() as u64;
+    let seconds = began.elapsed().as_secs();
+    assert!(lines <= seconds + 2, "{lines} lines in {seconds} s");
+}
+
+fn a_developer_is_told_why_a_request_was_refused() {
+    for (shows, key) in [(true, "dev_errors = true"), (false, "dev_errors = false")] {
+        let server = Site::new().top(key).defaults("max_body = 9").start();
+        for (request, status, why) in refused() {
+            let request = request.replace("Host: a", "Host: localhost");
+            let mut client = server.connect();
+            client.try_send(&request);
+            let reply = client.reply();
+            assert_eq!(reply.status, status, "{why}");
+            assert_eq!(reply.text().contains(why), shows, "{why}: {}", reply.text());
+            assert!(
+                !reply.text().contains("galgo run"),
+                "it is no program's fault"
+            );
+        }
+    }
 }

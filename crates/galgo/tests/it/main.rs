@@ -28,6 +28,7 @@ mod proxied;
 mod reload;
 mod secrets;
 mod server;
+mod spool;
 mod warm;
 #[cfg(feature = "wasm")]
 mod wasm;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         reload::tests(),
         secrets::tests(),
         server::tests(),
+        spool::tests(),
         #[cfg(feature = "wasm")]
         wasm::tests(),
         warm::tests(),

@@ -18,8 +18,6 @@ pub enum ReplyError {
     },
     /// The head begins with its empty line.
     NoFields,
-    /// Neither Content-Type nor Location nor Status (RFC 3875, 6.3).
-    SaysNothing,
     /// No end of the head within so many bytes.
     TooLong(usize),
     /// More than so many fields.
@@ -28,8 +26,6 @@ pub enum ReplyError {
     Nothing,
     /// The output ended after so many whole lines, without the empty one.
     NoEmptyLine(usize),
-    /// A body without a Content-Type; found by the caller, see [`super::Reply::body`].
-    UntypedBody,
 }
 
 /// What is wrong with a line of a response head.
@@ -104,10 +100,6 @@ impl fmt::Display for ReplyError {
                 f,
                 "the response head is empty: the output begins with an empty line; {EXAMPLE}"
             ),
-            Self::SaysNothing => f.write_str(
-                "the response head has neither Content-Type nor Location nor Status; \
-                 print \"Content-Type: text/html\", or what the document is, before the empty line",
-            ),
             Self::TooLong(limit) => write!(
                 f,
                 "the response head does not end within {limit} bytes; an empty line ends it"
@@ -124,10 +116,6 @@ impl fmt::Display for ReplyError {
             Self::NoEmptyLine(lines) => write!(
                 f,
                 "{ENDED}: it printed {lines} fields and no empty line after the header"
-            ),
-            Self::UntypedBody => f.write_str(
-                "the response has a document and no Content-Type; \
-                 print \"Content-Type: text/html\", or what the document is, before the empty line",
             ),
         }
     }

@@ -44,11 +44,16 @@ impl BodyLen {
 /// 1*DIGIT (RFC 9110, 8.6) below 2^63, so that it is a file offset everywhere.
 pub(crate) fn content_length(value: &[u8]) -> Result<u64, HeadError> {
     let bad = HeadError::new(400, "Content-Length is not a length");
-    // Nineteen digits fit a u64.
-    if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(bad);
     }
-    let n = value
+    let zeros = value.iter().take_while(|&&b| b == b'0').count();
+    let digits = &value[zeros..];
+    // Nineteen digits fit a u64.
+    if digits.len() > 19 {
+        return Err(bad);
+    }
+    let n = digits
         .iter()
         .fold(0u64, |n, &d| n * 10 + u64::from(d - b'0'));
     if n < 1 << 63 { Ok(n) } else { Err(bad) }

@@ -31,12 +31,9 @@ enum State {
         digits: u8,
         size: u64,
     },
-    /// Whitespace before the `;` of an extension.
-    BeforeExtension {
-        size: u64,
-    },
-    /// The rest of the extensions.
+    /// Extensions.
     Extension {
+        at: Extension,
         size: u64,
     },
     /// The LF behind a chunk size.
@@ -57,6 +54,56 @@ enum State {
     LastLf,
     End,
     Refused(ChunkError),
+}
+
+/// What comes next in `*( BWS ";" BWS name [ BWS "=" BWS value ] )` (RFC 9112, 7.1.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extension {
+    /// Whitespace, and the `;` before a name: what stands here is whole.
+    Before,
+    /// Whitespace, and the first byte of a name.
+    Name,
+    /// More of a name, or what may follow it.
+    InName,
+    /// Whitespace behind a name, and `=` or `;`.
+    AfterName,
+    /// Whitespace, and the first byte of a value.
+    Value,
+    /// More of a value that is a token, or what may follow it.
+    InValue,
+    /// A value in quotes.
+    Quoted,
+    /// The byte behind a backslash in it.
+    Escaped,
+    /// What may follow it.
+    AfterQuoted,
+}
+
+impl Extension {
+    /// What comes behind `b`; `None`: it may not stand here.
+    fn next(self, b: u8) -> Option<Self> {
+        use Extension::*;
+        match (self, b) {
+            (Before | InName | AfterName | InValue | AfterQuoted, b';') => Some(Name),
+            (Before | InValue | AfterQuoted, b' ' | b'\t') => Some(Before),
+            (Name, b' ' | b'\t') => Some(Name),
+            (InName | AfterName, b' ' | b'\t') => Some(AfterName),
+            (InName | AfterName, b'=') => Some(Value),
+            (Value, b' ' | b'\t') => Some(Value),
+            (Value, b'"') => Some(Quoted),
+            (Quoted, b'"') => Some(AfterQuoted),
+            (Quoted, b'\\') => Some(Escaped),
+            (Quoted | Escaped, _) if is_text(b) => Some(Quoted),
+            (Name | InName, _) if is_token(b) => Some(InName),
+            (Value | InValue, _) if is_token(b) => Some(InValue),
+            _ => None,
+        }
+    }
+
+    /// Whether the line may end here.
+    fn is_whole(self) -> bool {
+        matches!(self, Self::InName | Self::InValue | Self::AfterQuoted)
+    }
 }
 
 impl Default for State {
@@ -131,7 +178,7 @@ impl Chunked {
         use State::*;
         match (self.state, b) {
             (Size { digits, size }, _) => self.size(digits, size, b),
-            (BeforeExtension { size } | Extension { size }, _) => self.extension(size, b),
+            (State::Extension { at, size }, _) => self.extension(at, size, b),
             (SizeLf { size: 0 }, b'\n') => Ok(Trailer),
             (SizeLf { size }, b'\n') => Ok(Data(size)),
             (DataCr, b'\r') => Ok(DataLf),
@@ -155,7 +202,7 @@ impl Chunked {
             b'\r' => return Ok(State::SizeLf { size }),
             b';' | b' ' | b'\t' => {
                 self.extension = 0;
-                return self.extension(size, b);
+                return self.extension(Extension::Before, size, b);
             }
             _ => return Err(ChunkError("chunk size is not hexadecimal")),
         };
@@ -168,21 +215,17 @@ impl Chunked {
         })
     }
 
-    /// Whitespace is taken only where an extension follows it.
-    fn extension(&mut self, size: u64, b: u8) -> Result<State, ChunkError> {
-        let begun = matches!(self.state, State::Extension { .. });
+    fn extension(&mut self, at: Extension, size: u64, b: u8) -> Result<State, ChunkError> {
         self.extension += 1;
         self.extensions += 1;
         if self.extension > EXTENSION || self.extensions > EXTENSIONS {
             return Err(ChunkError("too many chunk extensions"));
         }
-        match b {
-            b'\r' if begun => Ok(State::SizeLf { size }),
-            b';' => Ok(State::Extension { size }),
-            _ if begun && is_text(b) => Ok(State::Extension { size }),
-            b' ' | b'\t' => Ok(State::BeforeExtension { size }),
-            _ => Err(ChunkError("bad chunk extension")),
+        if b == b'\r' && at.is_whole() {
+            return Ok(State::SizeLf { size });
         }
+        let at = at.next(b).ok_or(ChunkError("bad chunk extension"))?;
+        Ok(State::Extension { at, size })
     }
 
     fn trailer(&mut self, b: u8) -> Result<State, ChunkError> {

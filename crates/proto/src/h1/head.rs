@@ -55,13 +55,15 @@ impl HeadError {
 impl From<TargetError> for HeadError {
     fn from(e: TargetError) -> Self {
         match e {
-            TargetError::TooLong => Self::new(414, "target too long"),
+            TargetError::TooLong => {
+                Self::new(414, "the target is longer than is taken (max_target)")
+            }
             TargetError::Byte => Self::new(400, "a byte that no target may hold"),
             TargetError::Form => Self::new(400, "target is neither a path nor an http URI"),
             TargetError::Percent => {
                 Self::new(400, "bad or dangerous percent-encoding in the target")
             }
-            TargetError::DotSegment => Self::new(400, "dot segment in the target"),
+            TargetError::DotSegment => Self::new(400, "the target leads above the root"),
         }
     }
 }
@@ -110,13 +112,19 @@ impl Head {
         last: &mut LastHost,
     ) -> Result<Self, HeadError> {
         if buf.len() > limits.bytes {
-            return Err(HeadError::new(431, "head too large"));
+            return Err(HeadError::new(
+                431,
+                "the head is larger than is taken (max_head)",
+            ));
         }
         let buf = buf.strip_prefix(b"\r\n").unwrap_or(buf);
         let (line, block) = request_line(buf)?;
         let (method, target, version) = parse_line(line, limits)?;
-        let (fields, framing) = parse_fields(block, limits)?;
+        let (mut fields, framing) = parse_fields(block, limits)?;
         let Authority { host, port } = authority(&target, version, framing.host, last)?;
+        if let Some(authority) = &target.authority {
+            host_of_target(&mut fields, authority);
+        }
         let body = BodyLen::of(version, framing.transfer_encoding, framing.content_length)?;
         let current = version == Version::Http11;
         // RFC 9110, 10.1.1: an expectation in HTTP/1.0 is ignored.
@@ -159,7 +167,7 @@ fn parse_line(line: &[u8], limits: &HeadLimits) -> Result<(Method, Target, Versi
     };
     let version = Version::parse(version)?;
     let method = Method::parse(method)?;
-    let target = Target::parse(target, limits.target)?;
+    let target = Target::parse_with(target, limits.target, limits.encoded_slash)?;
     if target.path() == b"*" && method.as_str() != "OPTIONS" {
         return Err(HeadError::new(400, "target `*` without the method OPTIONS"));
     }
@@ -193,7 +201,10 @@ fn copy_fields<'b>(
         }
         Ok(httparse::Status::Partial) => return Err(HeadError::new(400, "head has no end")),
         Err(httparse::Error::TooManyHeaders) => {
-            return Err(HeadError::new(431, "too many header fields"));
+            return Err(HeadError::new(
+                431,
+                "more header fields than are taken (max_fields)",
+            ));
         }
         Err(httparse::Error::HeaderName) => {
             // This is also what obs-fold and a space before the colon come to.
@@ -257,8 +268,8 @@ fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|e| !e.is_empty())
 }
 
-/// Who the request is for. RFC 9112, 3.2.2 would let an absolute target win over a Host that
-/// differs; a proxy before us may have looked at the other one, so that is refused.
+/// Who the request is for: the host of an absolute target, whatever Host says (RFC 9112, 3.2.2), as long as that is
+/// one host and a port.
 fn authority(
     target: &Target,
     version: Version,
@@ -275,10 +286,17 @@ fn authority(
         (Once::One(b""), None) if version == Version::Http10 => Ok(Authority::default()),
         (Once::One(f), None) => last.parse(f).ok_or(bad),
         (Once::One(f), Some(t)) => match (Authority::parse(f), Authority::parse(t)) {
-            (Some(f), Some(t)) if f == t => Ok(f),
-            (Some(_), Some(_)) => Err(HeadError::new(400, "Host and target differ")),
+            (Some(_), Some(t)) => Ok(t),
             _ => Err(bad),
         },
+    }
+}
+
+/// An absolute target's host is that of the Host field, too, whoever looks there: HTTP_HOST must not name another.
+fn host_of_target(fields: &mut Fields, authority: &str) {
+    if fields.first("host") != Some(authority.as_bytes()) {
+        fields.retain(|name, _| !name.eq_ignore_ascii_case(b"host"));
+        fields.push("Host", authority);
     }
 }
 

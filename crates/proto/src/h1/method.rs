@@ -43,7 +43,7 @@ impl Method {
     }
 }
 
-/// HTTP/1.0 or HTTP/1.1; anything else is refused.
+/// HTTP/1.0 or HTTP/1.1; a higher minor version is the highest that is known (RFC 9110, 2.5), anything else is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Version {
@@ -56,6 +56,7 @@ impl Version {
     pub(super) fn parse(raw: &[u8]) -> Result<Self, HeadError> {
         match raw {
             b"HTTP/1.1" => Ok(Self::Http11),
+            [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => Ok(Self::Http11),
             b"HTTP/1.0" => Ok(Self::Http10),
             _ if is_numbered(raw) => Err(HeadError::new(505, "neither HTTP/1.0 nor HTTP/1.1")),
             _ => Err(HeadError::new(400, "request line without an HTTP version")),

@@ -14,6 +14,8 @@ pub struct HeadLimits {
     pub fields: usize,
     /// Bytes of the request target: 414 beyond.
     pub target: usize,
+    /// `%2F` in a path counts as `/`; else it is a 400.
+    pub encoded_slash: bool,
 }
 
 impl Default for HeadLimits {
@@ -22,6 +24,7 @@ impl Default for HeadLimits {
             bytes: 64 << 10,
             fields: 256,
             target: 16 << 10,
+            encoded_slash: false,
         }
     }
 }
@@ -81,9 +84,15 @@ impl HeadScan {
         let longest_line = LONGEST_METHOD + 1 + limits.target + " HTTP/1.1\r\n".len();
         let request_line = self.line.saturating_add(longest_line);
         if !self.fields && request_line < limits.bytes {
-            (request_line, HeadError::new(414, "request line too long"))
+            (
+                request_line,
+                HeadError::new(414, "the request line is longer than is taken (max_target)"),
+            )
         } else {
-            (limits.bytes, HeadError::new(431, "head too large"))
+            (
+                limits.bytes,
+                HeadError::new(431, "the head is larger than is taken (max_head)"),
+            )
         }
     }
 
@@ -126,6 +135,7 @@ mod tests {
         bytes: 100,
         fields: 9,
         target: 10,
+        encoded_slash: false,
     };
 
     /// The length at which a scan fed byte by byte decides, and what it decides.

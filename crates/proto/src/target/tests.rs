@@ -20,8 +20,8 @@ fn s3_2_1_origin_form_is_decoded_once() {
         ("/a%20b", "/a b", None),
         ("/%252e%252e/x", "/%2e%2e/x", None),
         ("/caf%C3%a9", "/caf\u{e9}", None),
-        ("//evil/x", "//evil/x", None),
-        ("/a//b/", "/a//b/", None),
+        ("//evil/x", "/evil/x", None),
+        ("/a//b/", "/a/b/", None),
         ("/a;v=1/..;/b", "/a;v=1/..;/b", None),
         ("/.../.a/a./..a", "/.../.a/a./..a", None),
         ("/%5c", "/\\", None),
@@ -104,11 +104,52 @@ fn bytes_that_no_target_holds() {
     refused(
         TargetError::Byte,
         &[
-            "/#", "/a?b#c", "/ ", "/a?b c", "/\t", "/\0", "/\x7f", "/\x1f", "/\u{e9}", "/?\u{e9}",
-            "#",
+            "/#", "/a?b#c", "/ ", "/a?b c", "/\t", "/\0", "/\x7f", "/\x1f", "/\u{e9} ", "#",
         ],
     );
-    assert_eq!(Target::parse(b"/\xff", 9), Err(TargetError::Byte));
+}
+
+#[test]
+fn bytes_above_0x7f_count_as_if_percent_encoded() {
+    for (raw, encoded, path, query) in [
+        (&b"/?q=\xc3\xa4"[..], "/?q=%C3%A4", &b"/"[..], "q=%C3%A4"),
+        (b"/caf\xc3\xa9//x", "/caf%C3%A9//x", b"/caf\xc3\xa9/x", ""),
+        (b"/\xff?\x80%e4", "/%FF?%80%e4", b"/\xff", "%80%e4"),
+        (b"http://a/\xe4", "/%E4", b"/\xe4", ""),
+    ] {
+        let t = Target::parse(raw, 99).unwrap();
+        assert_eq!(
+            (t.raw.as_str(), t.path(), t.query()),
+            (encoded, path, query)
+        );
+    }
+    refused(TargetError::Form, &["http://\u{e4}/", "\u{e4}"]);
+    // What programs get in their environment is no longer than the limit either.
+    assert_eq!(Target::parse(b"/\xff", 3), Err(TargetError::TooLong));
+    assert!(Target::parse(b"/\xff", 4).is_ok());
+}
+
+#[test]
+fn an_encoded_slash_counts_as_one_where_it_is_taken() {
+    for (raw, clean, came) in [
+        ("/a%2Fb", "/a/b", "/a/b"),
+        ("/a%2f%2Fb", "/a/b", "/a//b"),
+        ("/%2Fadmin", "/admin", "//admin"),
+        ("/x%2F..%2Fadmin%2fy", "/admin/y", "/admin/y"),
+        ("/a%252Fb", "/a%2Fb", "/a%2Fb"),
+    ] {
+        let t = Target::parse_with(raw.as_bytes(), 99, true).unwrap();
+        let came_as = t.url_path().came;
+        assert_eq!(
+            (t.path(), came_as),
+            (clean.as_bytes(), came.as_bytes()),
+            "{raw}"
+        );
+    }
+    let dots = Target::parse_with(b"/..%2Fx", 99, true);
+    assert_eq!(dots, Err(TargetError::DotSegment));
+    let nul = Target::parse_with(b"/%2F%00", 99, true);
+    assert_eq!(nul, Err(TargetError::Percent));
 }
 
 #[test]
@@ -138,30 +179,138 @@ fn percent_that_is_broken_or_hides_something() {
     );
 }
 
+/// What came, the clean path, the path with its slashes, and the URI that programs see.
 #[test]
-fn dot_segments_plain_and_encoded() {
+fn every_spelling_has_one_clean_path() {
+    for (raw, clean, came, uri) in [
+        ("//", "/", "//", "//"),
+        ("//admin//x", "/admin/x", "//admin//x", "//admin//x"),
+        ("/a/b///", "/a/b/", "/a/b///", "/a/b///"),
+        ("/%61dmin//x?y", "/admin/x", "/admin//x", "/%61dmin//x?y"),
+        ("/.", "/", "/", "/"),
+        ("//.", "/", "/", "/"),
+        ("/./", "/", "/", "/"),
+        ("/a/.", "/a/", "/a/", "/a/"),
+        ("/a/..", "/", "/", "/"),
+        ("/a/b/..", "/a/", "/a/", "/a/"),
+        ("/a/b/../", "/a/", "/a/", "/a/"),
+        ("/./a/./b", "/a/b", "/a/b", "/a/b"),
+        ("/a/../b", "/b", "/b", "/b"),
+        ("/a/b/../../c", "/c", "/c", "/c"),
+        ("/x//../admin/", "/admin/", "/admin/", "/admin/"),
+        ("/a//b//../c", "/a/c", "/a/c", "/a/c"),
+        ("/a//./b", "/a/b", "/a/b", "/a/b"),
+        ("/.//evil/x", "/evil/x", "//evil/x", "//evil/x"),
+        ("/a/%2e%2E/b?..", "/b", "/b", "/b?.."),
+        (
+            "/a/.%2e/b c%20".replace(' ', "%20").as_str(),
+            "/b c ",
+            "/b c ",
+            "/b%20c%20",
+        ),
+        (
+            "/a/../%C3%A4;b=@:!",
+            "/\u{e4};b=@:!",
+            "/\u{e4};b=@:!",
+            "/%C3%A4;b=@:!",
+        ),
+        ("http://h//a/../b", "/b", "/b", "/b"),
+        (
+            "/.../..a/.b./a.",
+            "/.../..a/.b./a.",
+            "/.../..a/.b./a.",
+            "/.../..a/.b./a.",
+        ),
+        ("/a?/../b//c", "/a", "/a", "/a?/../b//c"),
+    ] {
+        let t = parse(raw).unwrap();
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let got = (text(t.path()), text(t.url_path().came), t.uri());
+        assert_eq!(got, (clean.into(), came.into(), uri), "{raw}");
+    }
+}
+
+#[test]
+fn above_the_root() {
     refused(
         TargetError::DotSegment,
         &[
-            "/.",
             "/..",
-            "/./a",
+            "/../",
             "/../a",
-            "/a/.",
-            "/a/..",
-            "/a/../b",
-            "/a/./b",
             "//..//",
-            "/%2e",
+            "/a/../..",
+            "/a//../../b",
+            "/a/../../a",
+            "/./..",
             "/%2E%2e",
             "/.%2e/a",
             "/%2e./a",
-            "/a/%2e%2E/b",
-            "/a/..?x",
+            "/..?x",
             "http://a/..",
-            "/a/%2e?x",
         ],
     );
+}
+
+/// The path, the length of SCRIPT_NAME in the clean one, and both parts.
+#[test]
+fn path_info_keeps_the_slashes_that_came() {
+    for (raw, script_name, path_info) in [
+        ("/a", "/a", ""),
+        ("/a/b", "/a", "/b"),
+        ("/a//b///c/", "/a", "//b///c/"),
+        ("//a//b//c", "/a", "//b//c"),
+        ("///a///b//c", "/a/b", "//c"),
+        ("//a//b", "/a/b", ""),
+        ("//a//b//", "/a/b", "//"),
+        ("/a/./b//c", "/a/b", "//c"),
+        ("/a/x/../b//c", "/a", "/b//c"),
+        // An empty SCRIPT_NAME: a path of its own must not become another host.
+        ("/a//b", "", "/a//b"),
+        ("//a//b", "", "/a//b"),
+        ("////", "", "/"),
+        ("/.//a//b", "", "/a//b"),
+    ] {
+        let t = parse(raw).unwrap();
+        let got = t.url_path().split_at(script_name.len()).unwrap();
+        let want = (script_name.as_bytes(), path_info.as_bytes());
+        assert_eq!(got, want, "{raw}");
+    }
+    let t = parse("//a//").unwrap();
+    assert!(t.url_path().split_at(4).is_none());
+    assert!(parse("/a").unwrap().url_path().split_at(3).is_none());
+}
+
+#[test]
+fn who_judges_by_the_uri_is_given_the_clean_one() {
+    for (raw, canonical) in [
+        ("/a/b?c", "/a/b?c"),
+        ("//%61dmin/./x?", "/admin/x?"),
+        ("/y/../%7eu/a%20b", "/~u/a%20b"),
+    ] {
+        assert_eq!(parse(raw).unwrap().canonical(), canonical, "{raw}");
+    }
+}
+
+/// What a server in front of us says: the URI it was asked, the path that it found, the URI for programs.
+#[test]
+fn passed_on_by_a_front() {
+    let passed = |uri: &str, path: &str| {
+        let path = path.as_bytes().to_vec();
+        Target::passed_on(Some(uri.as_bytes()), path, None, 1000, false)
+    };
+    for (uri, path, clean, seen) in [
+        ("/a//b?c", "/a//b", "/a/b", "/a//b?c"),
+        ("/pretty?c", "/index.cgi", "/index.cgi", "/pretty?c"),
+        ("/admin/../x?c", "/x", "/x", "/x?c"),
+        ("/admin%2F..%2Fx", "/x", "/x", "/x"),
+        ("/a%zz", "/x", "/x", "/a%zz"),
+    ] {
+        let t = passed(uri, path).unwrap();
+        assert_eq!((t.path(), t.uri()), (clean.as_bytes(), seen), "{uri}");
+    }
+    assert_eq!(passed("/../x", "/x"), Err(TargetError::DotSegment));
+    assert_eq!(passed("/x", "/a/../x"), Err(TargetError::DotSegment));
 }
 
 #[test]
@@ -271,7 +420,8 @@ proptest! {
         }
         let dots = path.split(|&b| b == b'/').any(|s| s == b"." || s == b"..");
         match parse(&raw) {
-            Ok(t) => prop_assert_eq!(t.path(), path),
+            Ok(t) if dots => prop_assert!(!has_dots(t.path())),
+            Ok(t) => prop_assert_eq!(t.url_path().came, path),
             Err(e) => prop_assert!(dots && e == TargetError::DotSegment),
         }
     }
@@ -280,9 +430,23 @@ proptest! {
     fn what_is_taken_is_harmless(raw in "(http://a)?/([a.%/;?#]|%2[ef05]|%00|%41){0,12}") {
         if let Ok(t) = parse(&raw) {
             prop_assert!(!t.path().iter().any(u8::is_ascii_control));
-            prop_assert!(!t.path().split(|&b| b == b'/').any(|s| s == b"." || s == b".."));
-            let again = parse(&t.raw).unwrap();
-            prop_assert_eq!((again.path(), again.query_at), (t.path(), t.query_at));
+            for path in [t.path(), t.url_path().came] {
+                prop_assert!(path.starts_with(b"/"));
+                prop_assert!(!path.split(|&b| b == b'/').any(|s| s == b"." || s == b".."));
+            }
+            prop_assert!(memchr::memmem::find(t.path(), b"//").is_none());
+            // The URI that programs see, and the one that authorizers see, mean the same path.
+            for uri in [t.uri(), &t.canonical()] {
+                let again = parse(uri).unwrap();
+                prop_assert_eq!((again.path(), again.query()), (t.path(), t.query()));
+                prop_assert!(again.without_dots.is_none());
+            }
+            // Wherever it is cut, both parts together are the path.
+            for at in (0..=t.path().len()).filter(|&at| at == 0 || t.path()[at - 1] != b'/') {
+                let (script_name, info) = t.url_path().split_at(at).unwrap();
+                let whole = [script_name, info].concat();
+                prop_assert_eq!(merged(&whole).unwrap_or(whole), t.path());
+            }
         }
     }
 }

@@ -5,8 +5,7 @@ use std::cmp::Ordering;
 use super::{Ambiguous, Dropped, Script, Sink};
 use crate::Fields;
 
-/// Variables (without `HTTP_`) that no field sets. Named as variables, not as fields, so that
-/// `Transfer.Encoding` finds no way around it.
+/// Variables (without `HTTP_`) that no field sets.
 const WITHHELD: &[&[u8]] = &[
     b"CONNECTION",
     b"CONTENT_LENGTH",
@@ -51,27 +50,33 @@ pub(super) fn put(
     Ok(dropped)
 }
 
-/// The fields that may become variables, those of one variable side by side and in their order.
+/// The fields that may become variables, those of one name side by side and in their order.
 /// Sorting finds repetitions among n fields in n log n steps, and needs no table of names.
 fn sorted<'a>(fields: &'a Fields, dropped: &mut Dropped) -> Vec<Field<'a>> {
     let mut sorted = Vec::with_capacity(fields.len());
     for (at, (name, value)) in fields.iter().enumerate() {
-        if name.contains(&b'_') {
-            dropped.underscore = dropped.underscore.saturating_add(1);
-        } else {
+        if is_plain(name) {
             sorted.push(Field { name, value, at });
+        } else {
+            dropped.names = dropped.names.saturating_add(1);
         }
     }
     sorted.sort_unstable_by(|a, b| compare(a.name, b.name).then(a.at.cmp(&b.at)));
     sorted
 }
 
+/// Whether `name` consists of letters, digits and `-`. A variable's name has `_` for whatever else a
+/// token may hold, so `X.User`, `X!User` and `X_User` would pose as X-User, which a proxy in front has
+/// checked or deleted. Of plain names no two become the same variable.
+fn is_plain(name: &[u8]) -> bool {
+    name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
 /// The byte of a variable's name for the byte of a field's name.
 fn upper(b: u8) -> u8 {
-    if b.is_ascii_alphanumeric() {
-        b.to_ascii_uppercase()
-    } else {
-        b'_'
+    match b {
+        b'-' => b'_',
+        b => b.to_ascii_uppercase(),
     }
 }
 
@@ -86,16 +91,12 @@ fn variable(name: &[u8], variable: &mut Vec<u8>) {
     variable.extend(name.iter().map(|&b| upper(b)));
 }
 
-/// Refuses what has two readings: other names of the same variable, and NUL, which ends a value early
-/// in an environment and nowhere else.
+/// Refuses NUL, which ends a value early in an environment and nowhere else.
 fn check(group: &[Field<'_>], variable: &[u8]) -> Result<(), Ambiguous> {
-    let other = group
-        .iter()
-        .any(|f| !f.name.eq_ignore_ascii_case(group[0].name));
-    if other || group.iter().any(|f| memchr::memchr(0, f.value).is_some()) {
-        return Err(ambiguous(variable));
+    match group.iter().any(|f| memchr::memchr(0, f.value).is_some()) {
+        true => Err(ambiguous(variable)),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 fn ambiguous(variable: &[u8]) -> Ambiguous {
@@ -114,11 +115,8 @@ fn passed<'a>(
     };
     match &variable[b"HTTP_".len()..] {
         b"AUTHORIZATION" if script.pass_authorization => single(variable),
-        // The other spellings, as `Content.Type`, are not the field, and must not look like it.
-        b"CONTENT_TYPE" if group[0].name.eq_ignore_ascii_case(b"content-type") => {
-            single(b"CONTENT_TYPE")
-        }
-        b"" | b"AUTHORIZATION" | b"CONTENT_TYPE" => Ok(None),
+        b"CONTENT_TYPE" => single(b"CONTENT_TYPE"),
+        b"" | b"AUTHORIZATION" => Ok(None),
         name if WITHHELD.contains(&name) => Ok(None),
         _ => Ok(Some(variable)),
     }

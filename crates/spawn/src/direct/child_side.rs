@@ -31,6 +31,8 @@ pub(super) struct Context {
     pub(super) limits: [Option<(u32, u64, u64)>; 6],
     pub(super) umask: Option<u32>,
     pub(super) no_new_privs: bool,
+    /// What it makes a domain of ([`crate::domain`]), where the kernel has such.
+    pub(super) ruleset: Option<RawFd>,
     /// The signal for when the server dies, and the server's process id.
     pub(super) orphaned: Option<(i32, i32)>,
     /// Signals to give their default disposition.
@@ -48,6 +50,7 @@ const DESCRIPTORS: u32 = 0;
 const LIMITS: u32 = 1;
 const CHDIR: u32 = 2;
 const EXEC: u32 = 3;
+const DOMAIN: u32 = 4;
 
 impl Context {
     /// What the child reported; `None` when it executed the program.
@@ -77,6 +80,7 @@ pub(super) unsafe extern "C" fn run(context: *const Context) -> ! {
 }
 
 fn become_program(c: &Context) -> Result<Infallible, (u32, i32)> {
+    domain(c)?;
     descriptors(c)?;
     // The group exists before the program does. A server that waits can signal it from the first moment.
     let group = match c.session {
@@ -91,19 +95,30 @@ fn become_program(c: &Context) -> Result<Infallible, (u32, i32)> {
     }
     call(CHDIR, libc::SYS_chdir, [c.dir as usize, 0, 0, 0])?;
     c.limits.iter().flatten().try_for_each(limit)?;
-    if c.no_new_privs {
-        call(
-            LIMITS,
-            libc::SYS_prctl,
-            [libc::PR_SET_NO_NEW_PRIVS as usize, 1, 0, 0],
-        )?;
-    }
     if let Some(orphaned) = c.orphaned {
         die_with_parent(orphaned)?;
     }
     let exec = [c.path as usize, c.argv as usize, c.envp as usize, 0];
     call(EXEC, libc::SYS_execve, exec)?;
     Err((EXEC, libc::ENOEXEC)) // not reached: execve returns failures only
+}
+
+/// Gives up new privileges, and enters a domain of its own: while the table of descriptors is still the server's, so that
+/// the ruleset need not be among those that are copied.
+fn domain(c: &Context) -> Step {
+    if c.no_new_privs {
+        let set = libc::PR_SET_NO_NEW_PRIVS as usize;
+        call(DOMAIN, libc::SYS_prctl, [set, 1, 0, 0])?;
+    }
+    let Some(ruleset) = c.ruleset else {
+        return Ok(());
+    };
+    let ruleset = [ruleset as usize, 0, 0, 0];
+    match call(DOMAIN, libc::SYS_landlock_restrict_self, ruleset) {
+        // Who may gain privileges may not enter a domain, but for root (CAP_SYS_ADMIN).
+        Err((_, libc::EPERM)) if !c.no_new_privs => Ok(()),
+        entered => entered,
+    }
 }
 
 /// Has the signal sent to this process when the thread that starts it ends (prctl(2)).
@@ -122,8 +137,8 @@ fn die_with_parent((signal, server): (i32, i32)) -> Step {
     Ok(())
 }
 
-/// Leaves 0, 1 and 2, from the slots, and what comes behind them. The first call is the one that must come first: until it
-/// succeeds the table is the server's own.
+/// Leaves 0, 1 and 2, from the slots, and what comes behind them. The first call must come before all that change the table:
+/// until it succeeds that is the server's own.
 fn descriptors(context: &Context) -> Step {
     let [a, b, c] = context.slots;
     // SAFETY: the context says how many there are, and they live as long as it does.

@@ -38,6 +38,8 @@ pub(super) struct Cargo {
     /// The arrays that the context points to.
     pub(super) _argv: Vec<*const c_char>,
     pub(super) _envp: Vec<*const c_char>,
+    /// The descriptor that the context names.
+    pub(super) _ruleset: Option<Arc<OwnedFd>>,
     /// Not 0 while a child may use this; cleared by the kernel.
     pub(super) in_use: AtomicU32,
 }

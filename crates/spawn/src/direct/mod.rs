@@ -10,7 +10,7 @@ mod slots;
 mod stack;
 
 use crate::{
-    Child, Launch, Limits, MORE_MAX, Stage, Start, StartError,
+    Child, Launch, Limits, MORE_MAX, Stage, Start, StartError, domain,
     env::{STRING_MAX, TooLong},
 };
 use birth::Birth;
@@ -51,27 +51,33 @@ pub struct Direct {
     umask: Option<u32>,
     /// What programs get when this process is gone.
     orphaned: Option<i32>,
+    /// What programs make their domains of; `None`: the kernel has none.
+    ruleset: Option<Arc<OwnedFd>>,
     /// Bytes of arguments and environment `execve` takes together.
     most: usize,
 }
 
 impl Direct {
-    /// Reserves what starts need that are waited for, as all are then: four descriptors and a small mapping. Where the
+    /// Reserves what starts need that are waited for, as all are then: five descriptors and a small mapping. Where the
     /// process discards the exit status of its children (SIGCHLD ignored by whoever started it) that is undone.
     pub fn new() -> io::Result<Self> {
-        Self::with(Flights::default(), &null()?)
+        Self::with(Flights::default(), &null()?, &ruleset()?)
     }
 
     /// One for each of so many threads, with what four starts need that nobody waits for: 15 descriptors each, and small
     /// mappings. The first start of each has lower numbers than the second of any.
     pub fn several(threads: usize) -> io::Result<Vec<Self>> {
-        let null = null()?;
+        let (null, ruleset) = (null()?, ruleset()?);
         let flights = Flights::several(threads, &null)?;
-        let with = |flights| Self::with(flights, &null);
+        let with = |flights| Self::with(flights, &null, &ruleset);
         flights.into_iter().map(with).collect()
     }
 
-    fn with(flights: Flights, null: &Arc<OwnedFd>) -> io::Result<Self> {
+    fn with(
+        flights: Flights,
+        null: &Arc<OwnedFd>,
+        ruleset: &Option<Arc<OwnedFd>>,
+    ) -> io::Result<Self> {
         signals::keep_exited_children();
         let birth = Birth::known();
         Ok(Self {
@@ -83,6 +89,7 @@ impl Direct {
             session: has_terminal(),
             umask: None,
             orphaned: None,
+            ruleset: ruleset.clone(),
             most: arguments_max(),
         })
     }
@@ -165,6 +172,7 @@ impl Direct {
             launch,
             _argv: argv,
             _envp: envp,
+            _ruleset: self.ruleset.clone(),
             in_use: AtomicU32::new(1),
         });
         let cargo = NonNull::from(Box::leak(cargo));
@@ -221,6 +229,7 @@ impl Direct {
             limits: rlimits(&start.limits),
             umask: self.umask,
             no_new_privs: start.no_new_privs,
+            ruleset: self.ruleset.as_ref().map(AsRawFd::as_raw_fd),
             orphaned: self
                 .orphaned
                 .map(|signal| (signal, rustix::process::getpid().as_raw_pid())),
@@ -266,6 +275,11 @@ fn has_terminal() -> bool {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     // Whatever else is wrong with it, there may be one.
     !matches!(open("/dev/tty", flags, Mode::empty()), Err(Errno::NXIO))
+}
+
+/// What the programs of one or more spawners make their domains of.
+fn ruleset() -> io::Result<Option<Arc<OwnedFd>>> {
+    Ok(domain::ruleset()?.map(Arc::new))
 }
 
 /// What `execve` takes as arguments.

@@ -13,11 +13,12 @@ use std::{
 /// Descriptors a template has: the standard ones and its socket.
 const EXPECTED: i32 = 3;
 
-/// Adds the files that `pid` has mapped, and what stands in the way of using it, unless it said so
-/// itself.
+/// Adds the files that `pid` has mapped, what it holds in memory, and what stands in the way of using it, unless it said
+/// so itself.
 pub(super) fn examine(pid: i32, kind: Kind, uses: Uses, loaded: &mut Loaded) -> io::Result<()> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
     let shared = mapped(&proc, loaded)?;
+    loaded.memory = held(&proc);
     if loaded.obstacle.is_none() {
         let threads = match uses {
             Uses::Many => threads(&proc, pid, kind)?,
@@ -48,6 +49,14 @@ fn mapped(proc: &Path, loaded: &mut Loaded) -> io::Result<Option<String>> {
         }
     }
     Ok(obstacle)
+}
+
+/// What a process holds in memory, its share of what it shares with others included, bytes.
+fn held(proc: &Path) -> u64 {
+    let text = fs::read_to_string(proc.join("smaps_rollup")).unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("Pss:"));
+    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
 }
 
 /// Threads of Node beside its main one: one waits for delayed tasks, one (`--v8-pool-size=1`) for

@@ -40,14 +40,7 @@ impl Kind {
     pub(super) fn source(self) -> Option<&'static [u8]> {
         match self {
             Self::Perl => Some(include_bytes!("../../shim/perl.pl")),
-            Self::Python => Some(
-                concat!(
-                    include_str!("../../shim/python.py"),
-                    include_str!("../../shim/python_re.py"),
-                    include_str!("../../shim/python_hot.py")
-                )
-                .as_bytes(),
-            ),
+            Self::Python => Some(include_bytes!("../../shim/python.py")),
             Self::Node => Some(include_bytes!("../../shim/node.cjs")),
             _ => None,
         }

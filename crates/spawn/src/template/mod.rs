@@ -4,16 +4,20 @@
 //! [`Spare`] becomes a [`Child`] of this process when it is given a request. One that cannot be forked
 //! may be *parked*: it is the spare itself ([`Template::itself`]). A template holds no
 //! request's data, a child serves one request, and nothing goes back from it but, where asked, the
-//! names of the modules it loaded. The messages are described in `shim/template.c`.
+//! names of the modules it loaded: what a hostile child says there is checked ([`Kind::names`], [`SearchPath`]).
+//! The messages are described in `shim/template.c`.
 
 mod eligible;
 mod kind;
+mod names;
 mod reports;
+mod search;
 mod shim;
 mod spare;
 
 pub use kind::{Kind, Unfit};
 pub use reports::Loaded;
+pub use search::SearchPath;
 pub(crate) use spare::hello;
 pub use spare::{Lesson, Request, Running, Spare};
 
@@ -72,9 +76,14 @@ impl Template {
         let files = shim::files(kind).map_err(StartError::descriptors)?;
         let mut env = start.env.clone();
         kind.dress(uses, &mut env);
-        let modules = &modules[..whole_lines(modules, MODULES_MAX)];
-        send(&control, &[b"M", modules].concat(), SendFlags::NOSIGNAL)
-            .map_err(|e| StartError::descriptors(e.into()))?;
+        let mut modules = kind.names(modules).join(&b'\n');
+        modules.truncate(whole_lines(&modules, MODULES_MAX));
+        send(
+            &control,
+            &[b"M", &modules[..]].concat(),
+            SendFlags::NOSIGNAL,
+        )
+        .map_err(|e| StartError::descriptors(e.into()))?;
         let more: Vec<BorrowedFd<'_>> = std::iter::once(theirs.as_fd())
             .chain(files.iter().map(|fd| fd.as_fd()))
             .collect();
@@ -97,7 +106,8 @@ impl Template {
     }
 
     /// Reads what the template has reported; `Some` once it has stopped, together with what stands
-    /// in the way of using it. Until then [`AsFd`] becomes readable when there is more to read.
+    /// in the way of using it. Until then [`AsFd`] becomes readable when there is more to read. From then on
+    /// nobody but root can look into it any more, this process neither.
     ///
     /// # Errors
     /// It ended, or reports more than a program can be made of.
@@ -107,6 +117,11 @@ impl Template {
         }
         let mut loaded = self.reports.take();
         eligible::examine(self.child.pid(), self.kind, self.uses, &mut loaded)?;
+        send(
+            &self.control,
+            b"L",
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        )?;
         Ok(Some(loaded))
     }
 
@@ -132,7 +147,7 @@ impl Template {
         Spare::parked(self.control, self.child)
     }
 
-    /// The template's process id, for logs and for looking at its memory.
+    /// The template's process id, for logs.
     pub fn pid(&self) -> i32 {
         self.child.pid()
     }
@@ -140,6 +155,11 @@ impl Template {
     /// What it was started for.
     pub fn uses(&self) -> Uses {
         self.uses
+    }
+
+    /// What kind of program it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Whether its children can tell which modules they loaded.

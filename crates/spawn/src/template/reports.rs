@@ -1,5 +1,6 @@
 //! What a template tells until it has stopped.
 
+use super::SearchPath;
 use rustix::{
     io::Errno,
     net::{RecvFlags, recv},
@@ -20,8 +21,14 @@ const EACH: usize = 1 << 10;
 pub struct Loaded {
     /// The files it was made from: it is stale when one of them changes.
     pub files: BTreeSet<PathBuf>,
+    /// What it holds in memory, its share of what it shares with others included, bytes; 0 where that is not known.
+    pub memory: u64,
     /// What stands in the way of using it, in words for the log.
     pub obstacle: Option<String>,
+    /// Where it looks for modules.
+    pub search: SearchPath,
+    /// Learned modules that do more than load, or fail: each child loads them for itself.
+    pub left: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +67,12 @@ impl Reports {
                 b'N' => {
                     self.loaded.obstacle = Some(String::from_utf8_lossy(text).into_owned());
                 }
+                b'S' => self.loaded.search.tell(text),
+                b'L' => self.loaded.left.extend(
+                    text.split(|&b| b == b'\n')
+                        .filter(|name| !name.is_empty())
+                        .map(|name| String::from_utf8_lossy(name).into_owned()),
+                ),
                 b'R' => return Ok(true),
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }

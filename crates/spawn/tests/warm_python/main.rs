@@ -63,7 +63,6 @@ fn compare(name: &str, path: &Path) -> (String, String, Status) {
     let answer = warm.answer(&VARS, body, false);
     assert_eq!(seen(answer), expected, "{name}: as loaded first");
     let mut learned = warm.answer(&VARS, body, true).learned;
-    // Modules; then what is compiled while they are there (regular expressions), too.
     for _ in 0..2 {
         let warm = Warm::load_with(path, &learned);
         assert_eq!(warm.loaded.obstacle, None, "{name}");
@@ -333,52 +332,6 @@ fn a_module_may_start_programs_while_it_loads() {
     let warm = Warm::load_with(&path, "subprocess\nstarts");
     assert_eq!(warm.loaded.obstacle, None);
     assert_eq!(warm.get(&[]).out, "True 0 False\n");
-}
-
-/// Compiles while it runs, looks into the table of `re`, and fails; it says what was compiled ahead where
-/// it is asked to. It imports what Python 3.13 would to tell of the failure.
-const PATTERNS: &str = "import ast, os, re, sys, traceback, warnings\n\
-    before = len(re._cache)\n\
-    def find(pattern, text, flags=0): return re.findall(pattern, text, flags)\n\
-    print(find(r'(\\w+)=(\\d+)', 'one=1 two=2'), find(rb'[^a-z]', b'a\\xffb'), find('caf\u{e9}', 'CAF\u{c9}', re.I))\n\
-    print(find('.', 'a\\n', re.S), len(re._cache) - before, [*re._cache][before:], [*re._cache.items()][before:])\n\
-    print(re.compile('(\\\\w+)=(\\\\d+)') is re.compile('(\\\\w+)=(\\\\d+)'), find(os.environ['QUERY_STRING'], 'visitor'))\n\
-    print(find('[[a]', 'a'), repr(re._cache) == repr({**re._cache}), isinstance(re._cache, dict))\n\
-    for n in range(600 if 'MANY' in os.environ else 0): re.compile('x{%d}' % n)\n\
-    print(len(re._cache), [*re._cache][-1])\n\
-    if 'MANY' in os.environ: re.purge()\n\
-    print(len(re._cache), find('.', 'a\\n', re.S), sorted(map(repr, re._cache)))\n\
-    if 'TELL' in os.environ: print(sorted(str(key[1]) for key in getattr(re, '_cache2', re._cache).__missing__.__func__.__globals__['compiled_ahead']))\n\
-    find('(unclosed', '')\n";
-
-#[test]
-fn patterns_compiled_ahead_are_found_only_when_they_are_asked_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = script(folder.path(), "program.py", &(first_line("") + PATTERNS));
-    let vars = [("QUERY_STRING", "visitor|typed5551234")];
-    let expected = cold(&path, &vars, b"");
-    assert!(
-        expected.1.contains("FutureWarning") && expected.1.contains("missing )"),
-        "{expected:?}"
-    );
-    let mut learned = String::new();
-    for _ in 0..3 {
-        let warm = Warm::load_with(&path, &learned);
-        assert_eq!(warm.loaded.obstacle, None);
-        let answer = warm.answer(&vars, b"", true);
-        learned += &format!("{}\n", answer.learned);
-        assert_eq!(seen(answer), expected, "with {learned}");
-    }
-    // What a visitor typed does not reach another request.
-    let hex = |text: &str| text.bytes().map(|b| format!("{b:02x}")).collect::<String>();
-    assert!(!learned.contains(&hex("5551234")), "{learned}");
-    let warm = Warm::load_with(&path, &learned);
-    let many = [vars[0], ("MANY", "1")];
-    assert_eq!(seen(warm.get(&many)), cold(&path, &many, b""));
-    let told = warm.get(&[vars[0], ("TELL", "1")]).out;
-    let told = told.lines().last().unwrap_or_default().to_owned();
-    let ahead = "['(\\\\w+)=(\\\\d+)', '.', \"b'[^a-z]'\", 'caf\u{e9}']";
-    assert_eq!(told, ahead, "nothing that warns, nothing typed");
 }
 
 #[test]

@@ -18,7 +18,8 @@ pub use crate::wire::{Key, Profile};
 pub use compiler::examine;
 use galgo_spawn::FileId;
 pub use modules::{Found, Pending};
-pub use seat::Seat;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+pub use seat::{KILLED, Seat};
 
 /// What a runtime is told.
 pub struct Settings {
@@ -48,8 +49,18 @@ pub struct Runtime {
 #[derive(Debug)]
 struct Link {
     socket: OwnedFd,
+    /// The process (pidfd_open(2)): it alone says whether the worker has ended.
+    process: OwnedFd,
     /// Workers before it.
     number: usize,
+}
+
+impl Link {
+    /// Whether the worker has ended.
+    fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::new(&self.process, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(n) if n > 0)
+    }
 }
 
 /// Why there is no connection.
@@ -128,6 +139,13 @@ impl Runtime {
         self.start();
         let link = lock(&self.link).clone().ok_or(StartFault::Busy)?;
         Ok(Seat::new(self.clone(), link, key))
+    }
+
+    /// Whether this worker, by its number, is the one that requests go to, as far as anybody can tell.
+    pub fn is_up(&self, worker: usize) -> bool {
+        let mut link = lock(&self.link);
+        link.take_if(|link| link.has_ended());
+        link.as_ref().is_some_and(|link| link.number == worker)
     }
 
     /// Starts the worker, unless that has been done.

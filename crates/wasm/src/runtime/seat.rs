@@ -12,7 +12,6 @@ use galgo_spawn::{Exit, Status};
 use super::{Link, Runtime, StartFault};
 use crate::wire::{self, Ended, Key, Message};
 
-/// What ends a worker, and so its instances.
 const SIGKILL: i32 = 9;
 
 /// The place of one request at the worker.
@@ -54,7 +53,7 @@ impl Seat {
         }
     }
 
-    /// How the instance ended, as END_REQUEST says. A trap ends it by the signal that ends a native
+    /// How the instance ended, as the END_REQUEST record says. A trap ends it by the signal that ends a native
     /// program of the same fault.
     pub fn ended(&self, more: &[u8]) -> Exit {
         match Ended::decode(more) {
@@ -67,14 +66,19 @@ impl Seat {
         }
     }
 
-    /// The connection has ended before it said how: with the worker, which ends by SIGKILL.
-    pub fn gone(&self) -> Exit {
-        self.runtime.died(&self.link);
-        KILLED
+    /// Whether the worker has ended; requests go to the next one then. That a connection has ended says nothing
+    /// about the worker: it closes one whose answer the server broke off.
+    pub fn has_lost_its_worker(&self) -> bool {
+        let ended = self.link.has_ended();
+        if ended {
+            self.runtime.died(&self.link);
+        }
+        ended
     }
 }
 
-const KILLED: Exit = Exit {
+/// The end of an instance that could not say how it ended, as of a process that is killed.
+pub const KILLED: Exit = Exit {
     status: Status::Signal(SIGKILL),
     user: Duration::ZERO,
     system: Duration::ZERO,

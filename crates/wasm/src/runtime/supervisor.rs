@@ -86,6 +86,7 @@ fn launch(runtime: &Arc<Runtime>, number: usize) -> io::Result<Child> {
     let child = again(spawner, "wasm-worker", stdio).map_err(io::Error::other)?;
     let link = Link {
         socket: ours,
+        process: child.as_fd().try_clone_to_owned()?,
         number,
     };
     *lock(&runtime.link) = Some(Arc::new(link));

@@ -169,7 +169,7 @@ fn worker_in_phase(
 ) -> Result<(watch::Sender<Phase>, Rc<Worker>), String> {
     config.log.access = None;
     config.log.error = errors;
-    let logs = Logs::open(&config.log).map_err(|e| format!("cannot write a log: {e}"))?;
+    let logs = Logs::open(&config.log, None).map_err(|e| format!("cannot write a log: {e}"))?;
     let spawner =
         crate::serve::spawner(&config).map_err(|e| format!("preparing to start programs: {e}"))?;
     let (phase, serving) = watch::channel(Phase::Serving);
@@ -203,7 +203,7 @@ async fn exchange(
         return 1; // INVARIANT: only `cgi` routes own programs
     };
     let (path, route) = (&route.route.path, &route.route);
-    let answer = match crate::route::program(cgi, path, head.target.path()) {
+    let answer = match crate::route::program(cgi, path, head.target.url_path()) {
         Ok(script) => {
             let began = Instant::now();
             let named = script.clone();

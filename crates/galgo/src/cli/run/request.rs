@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, io::Read, net::SocketAddr, os::unix::ffi::OsStrExt, path::Path, rc::Rc};
 
-use galgo_proto::h1::{Head, HeadLimits};
+use galgo_proto::h1::Head;
 use galgo_spawn::words;
 
 use super::{Run, site::Place};
@@ -105,12 +105,7 @@ pub(super) fn plain(
 }
 
 fn parsed(text: &str, config: &Config, body: Vec<u8>, local: SocketAddr) -> Result<Made, String> {
-    let http = &config.http;
-    let limits = HeadLimits {
-        bytes: http.max_head,
-        fields: http.max_fields,
-        target: http.max_target,
-    };
+    let limits = config.http.head_limits();
     let head = Head::parse(text.as_bytes(), &limits).map_err(|e| {
         format!(
             "the server would refuse this request with {}: {}",

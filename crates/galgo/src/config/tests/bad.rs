@@ -18,7 +18,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "frobnicate = 1",
-        "1:1: unknown key \"frobnicate\"; known here: listen, socket_mode, socket_group, trusted_proxies, forwarded, user, group, workers, umask, path, access_log, log_format, error_log, cache, dev_errors, shutdown_grace, head_timeout, keep_alive, min_rate, rate_grace, max_connections, max_head, max_fields, max_target, max_templates, templates_memory, template_idle, max_running, queue, queue_wait, defaults, route, interpreters, userdir",
+        "1:1: unknown key \"frobnicate\"; known here: listen, socket_mode, socket_group, trusted_proxies, forwarded, user, group, workers, umask, path, access_log, log_format, error_log, cache, spool, spool_limit, spool_memory, dev_errors, shutdown_grace, head_timeout, keep_alive, min_rate, rate_grace, busy_rate, max_connections, max_connections_per_client, max_head, max_fields, max_target, encoded_slash, max_templates, templates_memory, template_idle, max_running, queue, queue_wait, defaults, route, interpreters, userdir",
     ),
     (
         "[[route]]\npath = \"/\"\nfile = \"x\"",
@@ -116,6 +116,10 @@ const BAD: &[(&str, &str)] = &[
     (
         "error_log = \"off\"",
         "1:13: error_log: is never off: write \"stderr\", \"-\" (standard output) or a file",
+    ),
+    (
+        "encoded_slash = \"allow\"",
+        "1:17: encoded_slash: \"allow\" is neither \"refuse\" nor \"decode\"",
     ),
     (
         "log_format = \"xml\"",
@@ -299,7 +303,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\npath = \"/a/../b\"\ncgi = \"cgi-bin\"",
-        "2:8: path: \"/a/../b\" holds a dot segment, which no request has: write the path without it",
+        "2:8: path: \"/a/../b\" holds a dot segment, which no request is answered by: write the path without it",
     ),
     (
         "[[route]]\npath = \"/a%20b\"\ncgi = \"cgi-bin\"",

@@ -37,6 +37,7 @@ fn values_reach_their_place() {
         min_rate = 0
         max_head = "8K"
         max_target = 1024
+        encoded_slash = "decode"
         max_running = 7
         queue = 0
         queue_wait = "250ms"
@@ -63,7 +64,7 @@ fn values_reach_their_place() {
     );
     assert_eq!(
         (config.workers, config.umask, config.dev_errors),
-        (3, 0o077, true)
+        (3, 0o077, DevErrors::Is(true))
     );
     assert_eq!(
         config.log.access,
@@ -79,8 +80,13 @@ fn values_reach_their_place() {
         (Duration::from_secs(3), Duration::ZERO)
     );
     assert_eq!(
-        (http.min_rate, http.max_head, http.max_target),
-        (0, 8192, 1024)
+        (
+            http.min_rate,
+            http.max_head,
+            http.max_target,
+            http.encoded_slash
+        ),
+        (0, 8192, 1024, true)
     );
     let wait = Duration::from_millis(250);
     assert_eq!(

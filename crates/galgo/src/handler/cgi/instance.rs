@@ -1,7 +1,5 @@
 //! An instance of a module for the request: its code, and a connection to the worker that runs it.
 
-use std::os::fd::OwnedFd;
-
 use galgo_proto::{fcgi::Role, vars::Sink};
 use tokio::time::Instant;
 
@@ -10,6 +8,7 @@ use crate::{
     admission::Permit,
     fault::Fault,
     relay::clock::Clocks,
+    spool::Stored,
     upstream::exchange::{Begun, Exchange, Seat},
     wasm,
 };
@@ -47,29 +46,34 @@ impl Run<'_, '_, '_> {
     /// next.
     pub(super) async fn instance(
         &mut self,
-        mut file: Option<(OwnedFd, u64)>,
+        mut file: Option<Stored>,
         code: wasm::Code,
     ) -> Result<Box<Exchange>, Fault> {
         let repeats = reply::may_repeat(self.head) && self.head.body.is_empty();
         let mut tries = if repeats { TRIES } else { 0 };
         loop {
             let permit = self.place().await?;
-            let exchange = self.ask(file.take(), code, permit, tries > 0).await?;
+            let (worker, exchange) = self.ask(file.take(), code, permit, tries > 0).await?;
             if let Some(exchange) = reply::heard(self.request, exchange).await? {
                 return Ok(exchange);
             }
+            let replaced = async {
+                self.request.site.wasm.replaced(worker).await;
+                Ok(())
+            };
+            reply::wait_for(self.request, replaced).await?;
             tries -= 1;
         }
     }
 
-    /// Asks the worker for an instance; `again`: it may be asked again.
+    /// Asks the worker for an instance; `again`: it may be asked again. The worker, too.
     async fn ask(
         &mut self,
-        file: Option<(OwnedFd, u64)>,
+        file: Option<Stored>,
         code: wasm::Code,
         permit: Permit,
         again: bool,
-    ) -> Result<Box<Exchange>, Fault> {
+    ) -> Result<(usize, Box<Exchange>), Fault> {
         let began = Instant::now();
         let length = self.length(file.as_ref());
         let options = &self.cgi.options;
@@ -78,6 +82,7 @@ impl Run<'_, '_, '_> {
         let (home, wait) = (self.worker.index, site.config.admission.wait);
         let conn = site.wasm.connect(code, permit, home, wait);
         let (conn, seat) = reply::wait_for(self.request, conn).await?;
+        let worker = seat.worker();
         let begun = Begun {
             conn,
             again,
@@ -92,12 +97,13 @@ impl Run<'_, '_, '_> {
         })?;
         self.request.entry.borrow_mut().start = began.elapsed();
         let exchange = exchange
-            .with_file(file.map(|(fd, _)| fd))
+            .with_file(file)
             .run_to_completion(options.run_to_completion);
         // A local redirect's request has no body, whatever the one before it had.
-        Ok(match self.head.body.is_empty() {
+        let exchange = match self.head.body.is_empty() {
             true => exchange.without_body(),
             false => exchange,
-        })
+        };
+        Ok((worker, exchange))
     }
 }

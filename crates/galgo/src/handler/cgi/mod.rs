@@ -1,6 +1,6 @@
 //! Programs: a process, or an instance of a module, for each request.
 //!
-//! 1. take in the body, where it goes to a file  2. wait for a place  3. start
+//! 1. take in the body, where it goes to a file, else what comes first of it  2. wait for a place  3. start
 //! 4. its response: see `reply`
 
 mod instance;
@@ -56,8 +56,15 @@ pub async fn answer(
         script,
     };
     let file = match cgi.options.body {
-        BodyMode::File if head.body != BodyLen::None => Some(spool::spool(run.request).await?),
-        _ => None,
+        BodyMode::File if head.body != BodyLen::None => {
+            let patience = cgi.options.idle_timeout;
+            Some(spool::spool(run.request, patience).await?)
+        }
+        _ if head.body == BodyLen::None => None,
+        _ => {
+            run.request.body_ahead().await?;
+            None
+        }
     };
     let module = run.module().await?;
     let speaker = match module {
@@ -115,8 +122,12 @@ impl Run<'_, '_, '_> {
     /// Waits for a place among the running programs; a client that leaves meanwhile is noticed.
     async fn place(&mut self) -> Result<Permit, Fault> {
         let site = self.request.site;
-        let admit = site.admission.admit(site.places(self.route));
-        reply::wait_for(self.request, admit).await
+        let admit = site
+            .admission
+            .admit(self.request.peer(), site.places(self.route));
+        let permit = reply::wait_for(self.request, admit).await?;
+        self.request.has_place(permit.holding());
+        Ok(permit)
     }
 
     fn source(&self) -> Source {

@@ -5,15 +5,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use galgo_proto::h1::BodyLen;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::sock::Sock;
+use crate::{sock::Sock, spool::Stored};
 
 /// The three standard streams: the program's ends, and ours.
 pub(super) struct Pipes {
-    /// `None`: nothing, /dev/null.
-    stdin: Option<OwnedFd>,
+    stdin: Stdin,
     stdout: OwnedFd,
     stderr: OwnedFd,
     pub(super) ours: Ends,
+}
+
+/// What a program reads.
+enum Stdin {
+    /// /dev/null.
+    Nothing,
+    Pipe(OwnedFd),
+    File(Stored),
 }
 
 /// Ours, non-blocking.
@@ -24,13 +31,13 @@ pub(super) struct Ends {
 }
 
 impl Pipes {
-    pub(super) fn new(file: Option<OwnedFd>, body: BodyLen) -> std::io::Result<Self> {
+    pub(super) fn new(file: Option<Stored>, body: BodyLen) -> std::io::Result<Self> {
         let (stdin, to_stdin) = match (file, body) {
-            (Some(file), _) => (Some(file), None),
-            (None, BodyLen::None) => (None, None),
+            (Some(file), _) => (Stdin::File(file), None),
+            (None, BodyLen::None) => (Stdin::Nothing, None),
             (None, _) => {
                 let (theirs, ours) = pipe(|(_, ours)| ours)?;
-                (Some(theirs), Some(ours))
+                (Stdin::Pipe(theirs), Some(ours))
             }
         };
         let (from_stdout, stdout) = pipe(|(ours, _)| ours)?;
@@ -48,10 +55,23 @@ impl Pipes {
         })
     }
 
+    /// Ours, and the file that the program reads.
+    pub(super) fn ours(self) -> (Ends, Option<Stored>) {
+        let file = match self.stdin {
+            Stdin::File(file) => Some(file),
+            Stdin::Nothing | Stdin::Pipe(_) => None,
+        };
+        (self.ours, file)
+    }
+
     /// The program's ends; `null` where it gets no body.
     pub(super) fn stdio<'p>(&'p self, null: &'p OwnedFd) -> [BorrowedFd<'p>; 3] {
-        let stdin = self.stdin.as_ref().unwrap_or(null);
-        [stdin.as_fd(), self.stdout.as_fd(), self.stderr.as_fd()]
+        let stdin = match &self.stdin {
+            Stdin::Nothing => null.as_fd(),
+            Stdin::Pipe(fd) => fd.as_fd(),
+            Stdin::File(file) => file.as_fd(),
+        };
+        [stdin, self.stdout.as_fd(), self.stderr.as_fd()]
     }
 }
 

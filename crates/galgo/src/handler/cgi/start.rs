@@ -2,7 +2,7 @@
 
 use std::{
     ffi::{CString, OsStr},
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::unix::ffi::OsStrExt,
 };
 
 use galgo_proto::{cgi::search, h1::BodyLen, vars::Sink};
@@ -23,6 +23,7 @@ use crate::{
         program::{Program, Started},
         tend::{Fed, feed},
     },
+    spool::Stored,
     tick,
     warm::{self, Born, Ready, Setup},
 };
@@ -55,23 +56,23 @@ impl Run<'_, '_, '_> {
     /// Starts the process.
     pub(super) async fn start(
         &mut self,
-        file: Option<(OwnedFd, u64)>,
+        file: Option<Stored>,
         permit: Permit,
     ) -> Result<Program, Fault> {
         let began = Instant::now();
         let mut env = Env(EnvBlock::default());
         self.variables(self.length(file.as_ref()), &mut env)?;
         let mut clocks = Clocks::start(&self.cgi.options, AFTER);
-        let file = file.map(|(fd, _)| fd);
         let mut pipes = Pipes::new(file, self.head.body).map_err(|e| capacity(&e))?;
         let running = self.process(&mut pipes, env.0, &mut clocks, began).await?;
         // From here on only the program has its ends.
-        let Pipes { ours, .. } = pipes;
+        let (ours, file) = pipes.ours();
         let options = &self.cgi.options;
         let program = Program::new(Started {
             child: running.child,
             born: running.born,
             stdin: ours.stdin,
+            file,
             stdout: ours.stdout,
             stderr: ours.stderr,
             clocks,
@@ -252,9 +253,9 @@ impl Run<'_, '_, '_> {
     }
 
     /// What is known of the body's length; `file`: it was taken in.
-    pub(super) fn length(&self, file: Option<&(OwnedFd, u64)>) -> Option<u64> {
+    pub(super) fn length(&self, file: Option<&Stored>) -> Option<u64> {
         match (file, self.head.body) {
-            (Some((_, n)), _) => Some(*n),
+            (Some(file), _) => Some(file.len()),
             (None, BodyLen::Length(n)) => Some(n),
             (None, BodyLen::None | BodyLen::Chunked) => None,
         }

@@ -28,6 +28,19 @@ use crate::{body::Response, config};
 pub(crate) use self::cache::{OPEN, close_open, forget};
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
+/// Methods that mean something to HTTP and WebDAV (RFC 9110, 9.3; RFC 5789; RFC 4918), and nothing to a file.
+const NOT_ALLOWED: [&str; 10] = [
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "LOCK",
+    "UNLOCK",
+];
 
 const SOURCE: &str = "its name is that of a program's source ([interpreters]), which is not shown";
 const NO_INDEX: &str = "the folder has no index, and is not listed: add one of the files that `index` names, or set `listing`";
@@ -41,6 +54,9 @@ pub fn answer<'a>(files: &'a config::Files, head: &'a Head, rest: &[u8]) -> Answ
         Method::Get | Method::Head => {}
         Method::Other(ref m) if m == "OPTIONS" => {
             return now(files, Response::new(204).with("Allow", ALLOW));
+        }
+        Method::Other(ref m) if !NOT_ALLOWED.contains(&m.as_str()) => {
+            return now(files, Response::new(501));
         }
         _ => return now(files, Response::new(405).with("Allow", ALLOW)),
     }
@@ -222,12 +238,12 @@ fn whole<'a>(
     Ok(Answered::Now(response, None))
 }
 
-/// The same target with a slash at its end, as it came, so that nothing is decoded and encoded again.
+/// The same target with a slash at its end, as it came but for dot segments.
 ///
 /// One slash in front and no backslash: `//evil.example/` and `/\evil.example/` are other sites to
 /// a browser.
 pub(crate) fn to_slash(head: &Head) -> Response {
-    let raw = head.target.raw.as_str();
+    let raw = head.target.uri();
     let (path, query) = raw.split_at(raw.find('?').unwrap_or(raw.len()));
     let path = path.trim_start_matches('/').replace('\\', "%5C");
     Response::new(301).with("Location", format!("/{path}/{query}"))

@@ -87,14 +87,14 @@ impl Exchange {
         to: &Sock,
         pace: &mut Pace,
         len: usize,
-    ) -> Result<(), Fault> {
+    ) -> Result<usize, Fault> {
         let Some(mut aside) = self.aside.take() else {
-            return Ok(());
+            return Ok(0);
         };
         let moved = pace.move_all(len, async |left| aside.empty(to, left).await);
         self.during(input, body, std::pin::pin!(moved)).await?;
         self.aside = Some(aside);
-        Ok(())
+        Ok(len)
     }
 }
 

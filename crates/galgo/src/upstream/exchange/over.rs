@@ -26,7 +26,9 @@ impl Exchange {
     /// The response is over. The connection may be kept only where nothing at all was wrong.
     pub(super) fn end(&mut self, end: End) {
         self.errors.finish();
-        let Some(link) = self.link.take() else { return };
+        let Some(mut link) = self.link.take() else {
+            return;
+        };
         self.exit = match &self.wire {
             Wire::Fastcgi(reply) if reply.is_over() => link.seat.ended(reply.more()),
             _ => link.seat.gone(),
@@ -78,6 +80,7 @@ impl Exchange {
         let Some(link) = &self.link else {
             return done(self.exit);
         };
+        link.seat.broken_off();
         if link.seat.waits() {
             tokio::task::spawn_local(async move {
                 self.see_out(patience).await;

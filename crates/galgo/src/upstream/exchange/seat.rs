@@ -43,9 +43,16 @@ impl Seat {
     }
 
     /// An answer of so many bytes, framing included, was whole.
-    pub(super) fn answered(&self, bytes: usize) {
+    pub(super) fn answered(&mut self, bytes: usize) {
         if let Self::Application(lease) = self {
             lease.answered(bytes);
+        }
+    }
+
+    /// The connection is closed before the request has ended, by galgo.
+    pub(super) fn broken_off(&self) {
+        if let Self::Application(lease) = self {
+            lease.broken_off();
         }
     }
 

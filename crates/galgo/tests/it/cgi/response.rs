@@ -8,6 +8,7 @@ list![
     s6_2_2_local_redirect_after_a_body_has_none,
     s6_2_2_local_redirect_of_head_stays_head,
     s6_2_2_local_redirect_with_one_place,
+    s6_3_1_a_document_without_a_type,
     s6_2_3_client_redirect,
     s6_2_4_client_redirect_with_document,
     s6_3_3_status_with_its_own_reason,
@@ -74,7 +75,8 @@ fn s6_2_2_local_redirect_after_a_body_has_none() {
         &pattern(0, 1000),
     );
     let read = client.reply().text();
-    client.begin_post(&format!("/cgi-bin/t?out={location}"), 1000);
+    client.begin_post(&format!("/cgi-bin/t?out={location}"), 70_000);
+    client.send(pattern(0, 69_000));
     let coming = client.reply().text();
     client.send(pattern(0, 1000));
     for text in [unread, read, coming] {
@@ -112,6 +114,40 @@ fn s6_2_2_local_redirect_with_one_place() {
     let reply = server.get(&format!("/cgi-bin/t?deaf&out={location}&hang"));
     assert_eq!(reply.text(), "there");
     watch.after(&["ok"]);
+}
+
+/// Delivered as it is, with one warning for each program.
+fn s6_3_1_a_document_without_a_type() {
+    let server = Site::new().program("cgi-bin/other").start();
+    let watch = server.watch();
+    let ask = |program: &str, head: &str| {
+        let reply = server.get(&format!("/cgi-bin/{program}?out={}", encode(head)));
+        assert_eq!(reply.field("content-type"), None, "{head}");
+        (reply.status, reply.text())
+    };
+    let said = || {
+        server
+            .errors()
+            .matches("a document and no Content-Type")
+            .count()
+    };
+    // A head alone lacks no type.
+    assert_eq!(ask("t", "Status: 404\n\n"), (404, String::new()));
+    assert_eq!(said(), 0);
+    for (head, status) in [
+        ("Status: 200 OK\n\nbody", 200),
+        ("Status: 404\n\nbody", 404),
+        ("X-Thing: a\n\nbody", 200),
+        ("Set-Cookie: a=b\nContent-Length: 4\n\nbody", 200),
+        ("Content-Length: 4\n\nbody", 200),
+    ] {
+        assert_eq!(ask("t", head), (status, "body".into()), "{head}");
+    }
+    server.says("] /cgi-bin/t: the response has a document and no Content-Type");
+    assert_eq!(ask("other", "Status: 200\n\nbody"), (200, "body".into()));
+    server.says("] /cgi-bin/other: the response has a document and no Content-Type");
+    assert_eq!(said(), 2);
+    watch.after(&["ok"; 7]);
 }
 
 fn s6_2_3_client_redirect() {

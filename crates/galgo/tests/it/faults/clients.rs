@@ -47,8 +47,8 @@ fn gone_without_a_request() {
 
 fn in_the_request_body(how: Leave) {
     leaves(how, Site::new(), |server, client| {
-        client.begin_post("/cgi-bin/t?take=5&touch=up&count&head", 1000);
-        client.send("12345");
+        client.begin_post("/cgi-bin/t?take=5&touch=up&count&head", 100_000);
+        client.send([b'x'; 70_000]);
         server.wait_for("up");
     });
 }

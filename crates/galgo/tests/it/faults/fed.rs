@@ -74,8 +74,8 @@ fn what_takes_long_to_be_executed() {
     fine();
     assert_eq!(late.reply().status, 504);
     let mut gone = server.connect();
-    gone.begin_post("/cgi-bin/slow", 100);
-    gone.send("some");
+    gone.begin_post("/cgi-bin/slow", 100_000);
+    gone.send([b'x'; 70_000]);
     gone.wait_until_read();
     fine();
     gone.reset();
@@ -100,8 +100,8 @@ fn what_has_begun_when_its_client_leaves() {
     for n in 0..5 {
         let mut client = server.connect();
         let (on, told) = (format!("on{n}"), format!("told{n}"));
-        client.begin_post(&format!("/cgi-bin/t?last={told}&touch={on}&hang"), 100);
-        client.send("some");
+        client.begin_post(&format!("/cgi-bin/t?last={told}&touch={on}&hang"), 100_000);
+        client.send([b'x'; 70_000]);
         server.wait_for(&on);
         client.reset();
         server.wait_for(&told);

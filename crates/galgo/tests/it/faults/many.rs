@@ -16,7 +16,9 @@ fn ten_thousand_idle_connections() {
     if many < 5000 {
         crate::harness::skip!("needs a limit of 12000 descriptors: ulimit -n");
     }
-    let server = Site::new().start();
+    let server = Site::new()
+        .top("max_connections_per_client = 1000000")
+        .start();
     let watch = server.watch();
     let before = watch::memory(server.pid(), "VmRSS");
     let mut idle: Vec<_> = (0..many)
@@ -40,7 +42,9 @@ fn ten_thousand_idle_connections() {
 }
 
 fn the_oldest_idle_connections_are_shed() {
-    let server = Site::new().top("max_connections = 50").start();
+    let server = Site::new()
+        .top("max_connections = 50\nmax_connections_per_client = 50")
+        .start();
     let watch = server.watch();
     let mut all: Vec<_> = (0..80)
         .map(|_| {
@@ -65,7 +69,7 @@ fn the_oldest_idle_connections_are_shed() {
 
 fn busy_connections_are_not_shed() {
     let server = Site::new()
-        .top("max_connections = 10\nmax_running = 10")
+        .top("max_connections = 10\nmax_connections_per_client = 10\nmax_running = 10")
         .start();
     let mut busy: Vec<_> = (0..10)
         .map(|n| {

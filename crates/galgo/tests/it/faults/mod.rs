@@ -2,6 +2,8 @@
 //! [`Watch::after`](crate::harness::watch::Watch::after).
 
 mod clients;
+mod errors;
+mod fair;
 mod fed;
 mod limits;
 mod many;
@@ -20,6 +22,8 @@ pub fn tests() -> Vec<Test> {
         both_ways(fed::tests()),
         limits::tests(),
         clients::tests(),
+        errors::tests(),
+        fair::tests(),
         slow::tests(),
         many::tests(),
         both_ways(upstreams::tests()),

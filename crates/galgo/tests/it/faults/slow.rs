@@ -26,6 +26,7 @@ fn a_body_of_one_byte_at_a_time_meets_the_minimum_rate() {
         |server, client| {
             // What it prints once its input ends is discarded.
             client.begin_post("/cgi-bin/t?touch=up&count&head&out=never", 100_000);
+            client.send([b'x'; 70_000]);
             server.wait_for("up");
             let dripping = drip(client, std::iter::repeat(b'x'));
             let reply = client.reply();
@@ -57,10 +58,13 @@ fn a_bad_chunk_in_the_middle_of_an_exchange() {
     exchange(Site::new(), &["client_error"], |_, client| {
         client.send(
             "POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
-             1\r\na\r\n",
+             10000\r\n",
         );
+        // So much that its program starts.
+        client.send([b'a'; 1 << 16]);
+        client.send("\r\n");
         assert_eq!(client.head().status, 200);
-        assert_eq!(client.chunk().unwrap(), b"a");
+        assert_eq!(client.chunk().unwrap()[0], b'a');
         client.send("0x1\r\nb\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(client.chunk(), None, "not cut");
     });

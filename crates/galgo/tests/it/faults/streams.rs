@@ -48,8 +48,8 @@ fn never_reads_a_body_that_is_sent_before_anything_is_read() {
     let watch = server.watch().memory(FLAT);
     let mut client = server.connect();
     client.begin_post("/cgi-bin/t?head&out=unread&touch=said&await=sent", 20 * MB);
-    server.wait_for("said");
     let sending = upload(&client, 20 * MB);
+    server.wait_for("said");
     // A program that reads nothing while it runs holds the client back, not more.
     eventually("the pipe to be full", || {
         (crate::harness::watch::memory(server.pid(), "VmRSS") > 0).then_some(())
@@ -69,8 +69,8 @@ fn closes_stdin_at_once() {
         "/cgi-bin/t?close=0&head&out=first&touch=closed&await=go&out=second",
         20 * MB,
     );
-    server.wait_for("closed");
     let sending = upload(&client, 20 * MB);
+    server.wait_for("closed");
     // All of it is taken in though nobody wants it, so that the client gets to reading.
     assert_eq!(sending.join().unwrap(), 20 * MB);
     server.set("go");

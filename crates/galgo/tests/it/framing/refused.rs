@@ -18,7 +18,6 @@ fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
         ("2^63", "9223372036854775808"),
         ("2^64", "18446744073709551616"),
         ("fraction", "5.0"),
-        ("more than 20 digits", "000000000000000000005"),
         ("semicolon", "5;"),
         ("NUL", "5\0"),
         ("digits of Unicode", "\u{665}"),
@@ -83,6 +82,30 @@ fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
             "extensions too many",
             format!("{}0\r\n\r\n", "1;aaaaaaaaaaaa\r\nx\r\n".repeat(5000)),
         ),
+        (
+            "extension without a name",
+            "5;\r\nhello\r\n0\r\n\r\n".into(),
+        ),
+        (
+            "extension without a value",
+            "5;a=\r\nhello\r\n0\r\n\r\n".into(),
+        ),
+        (
+            "extension of two words",
+            "5;a b\r\nhello\r\n0\r\n\r\n".into(),
+        ),
+        (
+            "extension, space at its end",
+            "5;a \r\nhello\r\n0\r\n\r\n".into(),
+        ),
+        (
+            "extension, quote without an end",
+            "5;a=\"b\r\nhello\r\n0\r\n\r\n".into(),
+        ),
+        (
+            "extension, text behind a quote",
+            "5;a=\"b\"c\r\nhello\r\n0\r\n\r\n".into(),
+        ),
         ("extension with NUL", "5;a\0\r\nhello\r\n0\r\n\r\n".into()),
         (
             "extension too long",
@@ -137,14 +160,15 @@ fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
         ("Host with two ports", 400, "GET / HTTP/1.1\r\nHost: a:1:2\r\n\r\n".into()),
         ("Host with a bad port", 400, "GET / HTTP/1.1\r\nHost: a:x\r\n\r\n".into()),
         ("list of Hosts", 400, "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n".into()),
-        ("target and Host differ", 400, "GET http://other/ HTTP/1.1\r\nHost: localhost\r\n\r\n".into()),
-        ("ports of target and Host differ", 400, "GET http://localhost:1/ HTTP/1.1\r\nHost: localhost:2\r\n\r\n".into()),
+        ("absolute target, two Hosts", 400, "GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n".into()),
+        ("absolute target, bad Host", 400, "GET http://localhost/ HTTP/1.1\r\nHost: a b\r\n\r\n".into()),
+        ("absolute target, no Host", 400, "GET http://localhost/ HTTP/1.1\r\n\r\n".into()),
+        ("HTTP/01.1", 505, "GET / HTTP/01.1\r\nHost: localhost\r\n\r\n".into()),
         ("user in the target", 400, "GET http://u@localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n".into()),
         ("another scheme", 400, "GET ftp://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n".into()),
         ("authority-form", 400, "GET localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n".into()),
         ("asterisk without OPTIONS", 400, get("*", "")),
         ("HTTP/1.10", 505, "GET / HTTP/1.10\r\nHost: localhost\r\n\r\n".into()),
-        ("HTTP/1.2", 505, "GET / HTTP/1.2\r\nHost: localhost\r\n\r\n".into()),
         ("HTTP/2.0", 505, "GET / HTTP/2.0\r\nHost: localhost\r\n\r\n".into()),
         ("preface of HTTP/2", 505, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into()),
         ("HTTP/0.9", 400, "GET /marker\r\n".into()),
@@ -160,8 +184,8 @@ fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
         ("encoded NUL", 400, get("/a%00b", "")),
         ("encoded slash", 400, get("/a%2fb", "")),
         ("half a percent", 400, get("/a%2", "")),
-        ("dot segments", 400, get("/a/../b", "")),
-        ("encoded dot segments", 400, get("/a/%2e%2E/b", "")),
+        ("above the root", 400, get("/a/../../marker", "")),
+        ("above the root, encoded", 400, get("/%2e%2E/marker", "")),
         ("LF for CRLF", 400, "GET / HTTP/1.1\nHost: localhost\n\n".into()),
         ("LF behind a field", 400, get("/", "X: a\nY: b\r\n")),
         ("LF before the end", 400, "GET / HTTP/1.1\r\nHost: localhost\r\n\n".into()),
@@ -180,11 +204,6 @@ fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
         ("257 fields", 431, get("/", &"A: b\r\n".repeat(256))),
     ];
     all.extend(heads.map(|(name, status, request)| (name, status, request.into_bytes())));
-    all.push((
-        "8-bit target",
-        400,
-        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
-    ));
     all.push((
         "8-bit name",
         400,

@@ -85,8 +85,10 @@ fn what_a_hostile_front_sends() {
             "client_error",
         ),
         (
-            "twice",
-            begun(&[head(&[ok.clone(), pairs(&[("HTTPS", "off")])].concat())]),
+            "a length twice",
+            begun(&[head(
+                &[five.clone(), pairs(&[("CONTENT_LENGTH", "5")])].concat(),
+            )]),
             400,
             "client_error",
         ),

@@ -4,6 +4,8 @@ use super::*;
 
 list![
     a_request_and_its_variables,
+    names_that_no_front_may_make_variables_of,
+    the_last_of_equal_variables_counts,
     the_program_is_named_by_its_file,
     a_program_named_by_its_file_is_guarded,
     everything_else_on_a_kept_connection,
@@ -77,6 +79,73 @@ fn a_request_and_its_variables() {
     }
     front.closed();
     assert_eq!(watch.after(&["ok"])[0]["remote"], "203.0.113.7");
+}
+
+/// Fields arrive as variables here. What no name of a field becomes is dropped, as that field is over HTTP: Caddy
+/// sends `HTTP_X.REMOTE.USER`.
+fn names_that_no_front_may_make_variables_of() {
+    let (server, fcgi, scgi) = serve(Site::new());
+    let watch = server.watch();
+    let names = [
+        "HTTP_X.REMOTE.USER",
+        "HTTP_X!REMOTE~USER",
+        "HTTP_x_remote_user",
+        "HTTP_X-REMOTE-USER",
+    ];
+    for name in names {
+        let mut front = Front::connect(&fcgi);
+        let params = params(
+            "GET",
+            "/cgi-bin/t?head&env",
+            &[(name, "evil"), ("HTTP_X_A", "b")],
+        );
+        front.send(request(1, false, &params, b""));
+        let text = front.reply(1).text();
+        assert!(text.contains("HTTP_X_A=b\n"), "{name}: {text}");
+        assert!(!text.contains("evil"), "{name}: {text}");
+    }
+    let fields: String = names.iter().map(|name| format!("{name}\0evil\0")).collect();
+    let target = "/cgi-bin/t?head&env";
+    let headers = format!(
+        "CONTENT_LENGTH\x000\0SCGI\x001\0SCRIPT_NAME\0/cgi-bin/t\0QUERY_STRING\0head&env\0REQUEST_URI\0{target}\0{fields}"
+    );
+    let mut front = Front::connect(&scgi);
+    front.send(format!("{}:{headers},", headers.len()));
+    let mut said = String::new();
+    front.0.read_to_string(&mut said).unwrap();
+    assert!(said.contains("SCRIPT_NAME=/cgi-bin/t\n"), "{said}");
+    assert!(!said.contains("evil"), "{said}");
+    watch.after(&["ok"; 5]);
+}
+
+/// nginx sends both, where a `fastcgi_param` stands beside an include that has it. What frames the body must be said once.
+fn the_last_of_equal_variables_counts() {
+    let (server, fcgi, _) = serve(Site::new().top("workers = 1"));
+    let watch = server.watch();
+    let ask = |more: &[(&str, &str)]| {
+        let mut front = Front::connect(&fcgi);
+        let twice = [params("GET", "/cgi-bin/t?head&env", more), pairs(more)].concat();
+        let more = [
+            ("REMOTE_USER", "ada"),
+            ("HTTP_X_A", "2"),
+            ("SERVER_PORT", "8443"),
+        ];
+        front.send(request(1, false, &[twice, pairs(&more)].concat(), b""));
+        front.reply(1)
+    };
+    let text = ask(&[("REMOTE_USER", "eve"), ("HTTP_X_A", "1")]).text();
+    for line in ["REMOTE_USER=ada", "HTTP_X_A=2", "SERVER_PORT=8443"] {
+        assert_eq!(
+            text.lines().filter(|l| *l == line).count(),
+            1,
+            "{line}: {text}"
+        );
+    }
+    assert!(!text.contains("eve"), "{text}");
+    let reply = ask(&[("CONTENT_LENGTH", "0")]);
+    assert!(reply.head.starts_with("Status: 400 "), "{}", reply.head);
+    server.says("400 for unix: CONTENT_LENGTH came twice");
+    watch.after(&["ok", "client_error"]);
 }
 
 /// fcgiwrap's contract, within the folders of `cgi` routes.

@@ -16,6 +16,7 @@
 //! | `slowly` | reads its input to the end a byte at a time, prints how many bytes it had |
 //! | `close=N` | lets go of its standard input, output or error |
 //! | `touch=NAME`, `await=NAME` | makes a mark, waits for one ([`Server::mark`](super::Server::mark)) |
+//! | `pause=N` | does nothing for N milliseconds |
 //! | `alone` | dies where another program is in this same step |
 //! | `hang` | does nothing, for ever |
 //! | `deaf` | ignores TERM from here on |
@@ -80,6 +81,10 @@ fn run(verb: &str, argument: &[u8]) -> io::Result<()> {
             while !mark(&text).exists() {
                 std::thread::sleep(Duration::from_millis(1));
             }
+            Ok(())
+        }
+        "pause" => {
+            std::thread::sleep(Duration::from_millis(number as u64));
             Ok(())
         }
         "alone" => {

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
+    os::fd::OwnedFd,
     time::Duration,
 };
 
@@ -76,6 +77,37 @@ impl Client {
     /// Connects.
     pub fn connect(to: SocketAddr) -> Self {
         let stream = TcpStream::connect(to).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.set_write_timeout(Some(LONG)).unwrap();
+        Self {
+            stream,
+            buf: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// Connects from that address.
+    pub fn connect_from(from: [u8; 4], to: SocketAddr) -> Self {
+        Self::connect_by(to, |socket| {
+            rustix::net::bind(socket, &SocketAddr::from((from, 0))).unwrap();
+        })
+    }
+
+    /// Connects, and has room for so many bytes that it has not read.
+    pub fn connect_with_buffer(bytes: usize, to: SocketAddr) -> Self {
+        Self::connect_by(to, |socket| {
+            rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes).unwrap();
+        })
+    }
+
+    fn connect_by(to: SocketAddr, prepare: impl FnOnce(&OwnedFd)) -> Self {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+        let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
+        let socket = socket_with(family, SocketType::STREAM, flags, None).unwrap();
+        prepare(&socket);
+        connect(&socket, &to).unwrap();
+        let stream = TcpStream::from(socket);
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
         stream.set_write_timeout(Some(LONG)).unwrap();
@@ -264,6 +296,14 @@ impl Client {
             Ok(n) => n == 0,
             Err(e) => e.kind() != io::ErrorKind::WouldBlock,
         }
+    }
+
+    /// Whether something has come, or the end of the connection.
+    pub fn has_news(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        !matches!(peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Reads once. False: the connection has ended, or was reset.

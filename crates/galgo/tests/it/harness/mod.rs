@@ -5,6 +5,8 @@
 
 pub mod child;
 pub mod client;
+pub mod disk;
+pub mod inject;
 pub mod server;
 pub mod upstream;
 pub mod watch;
@@ -95,6 +97,13 @@ pub(crate) use skip;
 /// Thrown by [`skip!`].
 #[derive(Debug)]
 pub struct Skipped(pub String);
+
+/// Ends a test of which the user who runs it has too few rights: the server and what it keeps loaded are closed to all but root.
+pub fn needs_root() {
+    if !rustix::process::geteuid().is_root() {
+        skip!("it needs root");
+    }
+}
 
 /// Makes trials of tests.
 pub fn trials(tests: Vec<Test>) -> Vec<Trial> {

@@ -22,6 +22,8 @@ pub struct Site {
     defaults: String,
     routes: String,
     arguments: Vec<String>,
+    /// What starts the server, where that is another program.
+    through: Vec<String>,
     waits: bool,
 }
 
@@ -39,6 +41,7 @@ impl Site {
             defaults: String::new(),
             routes: String::new(),
             arguments: Vec::new(),
+            through: Vec::new(),
             waits: true,
         };
         site.program("cgi-bin/t")
@@ -70,6 +73,21 @@ impl Site {
         self.arguments
             .extend(arguments.iter().map(ToString::to_string));
         self
+    }
+
+    /// The server is started by another program: its command line, to which the server's is appended.
+    pub fn through(mut self, command: &[&str]) -> Self {
+        self.through = command.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// The server runs as another user from its first moment on, who owns the folder. For root only.
+    pub fn owned_by(self, uid: u32) -> Self {
+        for folder in ["", "cgi-bin", "marks", "public"] {
+            std::os::unix::fs::chown(self.dir.path().join(folder), Some(uid), Some(uid)).unwrap();
+        }
+        let (user, group) = (format!("--reuid={uid}"), format!("--regid={uid}"));
+        self.through(&["setpriv", &user, &group, "--clear-groups"])
     }
 
     /// Requests do not wait for templates that are being loaded, as without tests.
@@ -177,7 +195,10 @@ pub struct Server {
 impl Server {
     fn start(site: Site) -> Self {
         let errors = fs::File::create(site.path().join("stderr")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_galgo"));
+        let galgo = env!("CARGO_BIN_EXE_galgo");
+        let mut words = site.through.iter().map(String::as_str).chain([galgo]);
+        let mut command = Command::new(words.next().unwrap_or(galgo));
+        command.args(words);
         if let Some(way) = super::output() {
             command.env("GALGO_TEST_OUTPUT", way);
         }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs, io,
     path::Path,
     sync::{
         Arc,
@@ -222,9 +222,12 @@ fn requests(server: &Server) -> Vec<Value> {
     server.access().into_iter().filter(|l| !health(l)).collect()
 }
 
-/// Open descriptors of a process.
+/// Open descriptors of a process; 0 of a server, where that is not root's to see.
 pub fn descriptors(pid: u32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+    match fs::read_dir(format!("/proc/{pid}/fd")) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => 0,
+        listing => listing.unwrap().count(),
+    }
 }
 
 /// A figure of `/proc/PID/status` in bytes.
@@ -264,8 +267,12 @@ pub fn waits_for_a_request(pid: u32) -> bool {
             .as_encoded_bytes()
             .starts_with(b"socket:")
     };
-    let is_template = |environ: Vec<u8>| has(&environ, b"GALGO_TEMPLATE=", b"");
-    fs::read(format!("/proc/{pid}/environ")).is_ok_and(is_template)
+    let environ = match fs::read(format!("/proc/{pid}/environ")) {
+        // Of its children these alone are closed to the server's user.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return true,
+        environ => environ.unwrap_or_default(),
+    };
+    has(&environ, b"GALGO_TEMPLATE=", b"")
         && fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|fds| fds.flatten().any(socket))
 }
 

@@ -110,7 +110,7 @@ fn error_pages_hold_nothing_of_the_request() {
         (404, get("/canary?canary", "Cookie: canary\r\n")),
         (404, get("/cgi-bin/canary", "")),
         (404, get("/canary/", "")),
-        (405, "CANARY /canary HTTP/1.1\r\nHost: canary.example\r\n\r\n".into()),
+        (501, "CANARY /canary HTTP/1.1\r\nHost: canary.example\r\n\r\n".into()),
         (405, "TRACE /canary HTTP/1.1\r\nHost: canary.example\r\n\r\n".into()),
         (412, get("/file", "If-Match: \"canary\"\r\n")),
         (413, "POST /cgi-bin/t?canary HTTP/1.1\r\nHost: canary.example\r\nContent-Length: 99\r\n\r\ncanary".into()),
@@ -121,7 +121,7 @@ fn error_pages_hold_nothing_of_the_request() {
         (502, get("/cgi-bin/t?exit=1&canary", "")),
         (502, get("/cgi-bin/t?err=canary&out=canary", "")),
         (502, get("/cgi-bin/t?out=Status:%20canary%0a%0a", "")),
-        (505, get("/canary", "").replace("HTTP/1.1", "HTTP/1.2")),
+        (505, get("/canary", "").replace("HTTP/1.1", "HTTP/2.0")),
     ] {
         if status == 412 {
             std::fs::write(server.path().join("public/file"), "x").unwrap();

@@ -1,11 +1,16 @@
 //! Variables that a request must not set.
 
-use crate::harness::{Server, Site, eventually, list};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io::Read, os::unix::net::UnixStream};
+
+use crate::harness::{
+    Server, Site, eventually, list,
+    upstream::{Application, document, hear, say},
+};
 
 list![
     httpoxy,
     s4_1_18_names_that_pose_as_others,
+    names_that_proxies_do_not_know_reach_no_program,
     s4_1_the_environment_is_the_documented_list,
     hostile_names_change_nothing,
     s4_1_18_authorization_is_withheld,
@@ -75,25 +80,83 @@ fn s4_1_18_names_that_pose_as_others() {
         "X-Real_IP: evil\r\nX-Real-IP: good\r\n",
     );
     assert!(env.contains(&"HTTP_X_REAL_IP=good".to_owned()), "{env:?}");
-    // Two names for one variable: neither can be believed.
-    for (a, b) in [("X-A", "X.A"), ("X-Real-IP", "X!Real-IP"), ("x.y", "X~Y")] {
-        for (first, second) in [(a, b), (b, a)] {
-            let mut client = server.connect();
-            client.send(format!(
-                "GET /cgi-bin/t?head&out=ran HTTP/1.1\r\nHost: localhost\r\n{first}: 1\r\n{second}: 2\r\n\r\n\
-                 GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-            ));
-            assert_eq!(client.reply().status, 400, "{first} {second}");
-            assert!(client.is_over());
-        }
-    }
-    // As are two values of a field that has one.
+    // Two values of a field that has one: neither can be believed.
     for field in ["Content-Type", "content-type"] {
         let reply = server.ask(format!(
             "GET /cgi-bin/t?head HTTP/1.1\r\nHost: localhost\r\nContent-Type: a/b\r\n{field}: c/d\r\n\r\n"
         ));
         assert_eq!(reply.status, 400);
     }
+}
+
+/// Spellings of X-Remote-User that a proxy in front, told to delete X-Remote-User, passes on.
+pub const POSES: [&str; 8] = [
+    "X.Remote.User",
+    "X!Remote~User",
+    "X_Remote_User",
+    "X-Remote.User",
+    "x_remote-USER",
+    "X'Remote`User",
+    "X|Remote^User",
+    "X*Remote+User",
+];
+
+/// A program, a FastCGI and an SCGI application: each sees X-Remote-User and nothing that poses as it.
+fn names_that_proxies_do_not_know_reach_no_program() {
+    let site = Site::new().table(
+        "[[route]]\npath = \"/fastcgi/\"\nfastcgi = \"unix:f/app.sock\"\n\
+         [[route]]\npath = \"/scgi/\"\nscgi = \"unix:s/app.sock\"\n",
+    );
+    let folder = |name: &str| {
+        let folder = site.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        folder
+    };
+    let _fastcgi = Application::start(&folder("f"), |_, stream| {
+        let heard = hear(stream).unwrap();
+        let lines = heard.params.iter().map(|(n, v)| format!("{n}={v}\n"));
+        say(stream, document(lines.collect::<String>()));
+    });
+    let _scgi = Application::start(&folder("s"), |_, stream| {
+        let lines = netstring(stream).replace('\0', "\n");
+        say(stream, format!("Content-Type: text/plain\n\n{lines}"));
+    });
+    let server = site.start();
+    for name in POSES {
+        for target in ["/cgi-bin/t?head&env", "/fastcgi/a", "/scgi/a"] {
+            for real in ["", "X-Remote-User: ada\r\n"] {
+                for fields in [
+                    format!("{name}: evil\r\n{real}"),
+                    format!("{real}{name}: evil\r\n"),
+                ] {
+                    let reply = server.ask(format!(
+                        "GET {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"
+                    ));
+                    let text = reply.text();
+                    assert_eq!(reply.status, 200, "{target} {fields}");
+                    assert!(text.contains("SCRIPT_NAME"), "{target}: {text}");
+                    assert!(!text.contains("evil"), "{target} {fields}: {text}");
+                    let has = text.contains("HTTP_X_REMOTE_USER");
+                    assert_eq!(has, !real.is_empty(), "{target} {fields}: {text}");
+                }
+            }
+        }
+    }
+}
+
+/// The variables of an SCGI request, whose netstring comes first.
+fn netstring(stream: &mut UnixStream) -> String {
+    let mut byte = || {
+        let mut one = [0];
+        stream.read_exact(&mut one).unwrap();
+        one[0]
+    };
+    let digits = std::iter::repeat_with(&mut byte).take_while(|&b| b != b':');
+    let length: String = digits.map(char::from).collect();
+    let length: usize = length.parse().unwrap();
+    // What is not read when the socket is closed resets the connection: the comma, too.
+    let bytes = std::iter::repeat_with(byte).take(length + 1).collect();
+    String::from_utf8(bytes).unwrap()
 }
 
 fn s4_1_the_environment_is_the_documented_list() {

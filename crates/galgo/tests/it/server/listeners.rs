@@ -7,6 +7,7 @@ list![
     a_unix_socket_comes_and_goes,
     a_unix_socket_that_is_in_use,
     the_proxy_protocol_is_required_where_asked_for,
+    who_may_speak_the_proxy_protocol,
     root_serves_loopback_only,
     root_becomes_the_user,
     a_port_that_is_taken,
@@ -186,6 +187,55 @@ fn the_proxy_protocol_is_required_where_asked_for() {
     let mut client = server.connect();
     client.try_send([&four[..], ENV.as_bytes()].concat());
     assert_eq!(client.reply().status, 400);
+}
+
+/// A header of the PROXY protocol that names a client, and a request behind it that names another.
+fn announced(from: [u8; 4], to: std::net::SocketAddr) -> Client {
+    let header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c";
+    let block = [&from[..], &[127, 0, 0, 1, 1, 1, 0, 80]].concat();
+    let request = ENV.replace(
+        "Connection",
+        "X-Forwarded-For: 8.8.8.8\r\nX-Forwarded-Proto: https\r\nConnection",
+    );
+    let mut client = Client::connect(to);
+    client.try_send([&header[..], &block, request.as_bytes()].concat());
+    client
+}
+
+/// Who is listed; loopback, where nobody is by an address. And a client that is named makes no field believed.
+fn who_may_speak_the_proxy_protocol() {
+    let start = |trusted: &str| {
+        let site = Site::new().top(&format!("trusted_proxies = {trusted}"));
+        site.arguments(&["--listen", "127.0.0.1:0", "--listen", "proxy+127.0.0.1:0"])
+            .start()
+    };
+    let closed = "only trusted_proxies may speak the PROXY protocol";
+    // (who is listed, whether this peer may speak, who is the client then)
+    for (trusted, may, client) in [
+        ("[]", true, "10.0.0.1"),
+        ("[\"unix\"]", true, "10.0.0.1"),
+        ("[\"10.0.0.0/8\"]", false, ""),
+        ("[\"127.0.0.2\", \"10.0.0.0/8\"]", false, ""),
+        ("[\"127.0.0.1\"]", true, "10.0.0.1"),
+        // A proxy before the proxy.
+        ("[\"127.0.0.1\", \"10.0.0.0/8\"]", true, "8.8.8.8"),
+    ] {
+        let mut server = start(trusted);
+        let line = server.next_line();
+        let proxied: std::net::SocketAddr =
+            line.trim_end().rsplit('/').next().unwrap().parse().unwrap();
+        let mut to = announced([10, 0, 0, 1], proxied);
+        if !may {
+            assert!(to.is_over(), "{trusted}");
+            server.says(closed);
+            continue;
+        }
+        let said = to.reply().text();
+        assert_eq!(value(&said, "REMOTE_ADDR"), Some(client), "{trusted}");
+        let https = (client == "8.8.8.8").then_some("on");
+        assert_eq!(value(&said, "HTTPS"), https, "{trusted}");
+        assert!(!server.errors().contains(closed), "{trusted}");
+    }
 }
 
 fn refused(arguments: &[&str]) -> String {

@@ -11,7 +11,9 @@ list![
 ];
 
 fn the_oldest_idle_connection_makes_room() {
-    let server = Site::new().top("max_connections = 3\nworkers = 1").start();
+    let server = Site::new()
+        .top("max_connections = 3\nmax_connections_per_client = 3\nworkers = 1")
+        .start();
     let mut first: Vec<_> = (0..3).map(|_| idle(&server)).collect();
     let mut more: Vec<_> = (0..2).map(|_| idle(&server)).collect();
     for client in &mut first[..2] {
@@ -27,7 +29,9 @@ fn an_idle_connection_of_another_loop_makes_room() {
     // Which loop gets a connection is the kernel's choice. Every round has a server of its own: what
     // an earlier round has closed may not be closed for the server yet.
     for _ in 0..12 {
-        let server = Site::new().top("max_connections = 2\nworkers = 2").start();
+        let server = Site::new()
+            .top("max_connections = 2\nmax_connections_per_client = 2\nworkers = 2")
+            .start();
         let mut busy = server.connect();
         busy.get("/cgi-bin/t?head&out=a&touch=on&await=go");
         server.wait_for("on");
@@ -43,7 +47,7 @@ fn an_idle_connection_of_another_loop_makes_room() {
 
 fn with_every_connection_busy() {
     let server = Site::new()
-        .top("max_connections = 2\nworkers = 1\nmax_running = 2")
+        .top("max_connections = 2\nmax_connections_per_client = 2\nworkers = 1\nmax_running = 2")
         .start();
     let mut busy: Vec<_> = (0..2).map(|_| server.connect()).collect();
     for (i, client) in busy.iter_mut().enumerate() {

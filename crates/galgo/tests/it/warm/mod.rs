@@ -6,6 +6,7 @@
 mod changes;
 mod children;
 mod faults;
+mod lessons;
 mod limits;
 mod parked;
 mod unfit;
@@ -15,7 +16,7 @@ use std::{fs, time::Duration};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{
-    Server, Site, Test, eventually,
+    Server, Site, Test, eventually, needs_root,
     watch::{parent, pids, waits_for_a_request},
 };
 
@@ -25,6 +26,7 @@ pub fn tests() -> Vec<Test> {
         changes::tests(),
         children::tests(),
         faults::tests(),
+        lessons::tests(),
         limits::tests(),
         parked::tests(),
         unfit::tests(),
@@ -105,6 +107,7 @@ fn python(before: &str, says: &str) -> String {
 /// The templates of a server: they read from descriptor 3. A child has it, too, until it waits, but
 /// reads nothing from it.
 pub fn templates(server: &Server) -> Vec<u32> {
+    needs_root();
     let reads_control = |pid: &u32| {
         let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
         let words: Vec<&str> = call.split(' ').collect();

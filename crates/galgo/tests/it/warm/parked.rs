@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{becomes, c, has_templates, kill, says, site};
 use crate::harness::{
-    Server, Site, eventually, list,
+    Server, Site, eventually, list, needs_root,
     watch::{parent, pids},
 };
 
@@ -51,6 +51,7 @@ fn with(says: &str) -> Site {
 
 /// Node processes of this server that read from descriptor 3.
 fn waiting(server: &Server) -> Vec<u32> {
+    needs_root();
     let reads = |pid: &u32| {
         let socket = fs::read_link(format!("/proc/{pid}/fd/3")).unwrap_or_default();
         let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();

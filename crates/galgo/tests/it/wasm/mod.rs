@@ -1,6 +1,7 @@
 //! WebAssembly programs.
 
 mod hostile;
+mod leaving;
 mod life;
 mod programs;
 
@@ -10,7 +11,7 @@ use crate::harness::{Server, Site, Test, list};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
-    [plain(), hostile::tests(), life::tests()].concat()
+    [plain(), hostile::tests(), leaving::tests(), life::tests()].concat()
 }
 
 fn plain() -> Vec<Test> {
@@ -53,6 +54,7 @@ mod own {
     list![
         a_module_answers_by_its_ending_and_by_its_magic,
         variables_are_those_of_every_program_byte_for_byte,
+        names_that_proxies_do_not_know_reach_no_module,
         sixty_four_megabytes_pass_through_with_flat_memory,
         a_thousand_at_once,
         a_body_that_is_not_read_is_nobody_elses,
@@ -110,6 +112,22 @@ mod own {
             );
         }
         assert!(!reply.text().contains("HTTP_PROXY"));
+    }
+
+    fn names_that_proxies_do_not_know_reach_no_module() {
+        let server = site(&[("env.wasm", programs::environment())]).start();
+        for name in crate::secrets::POSES {
+            for real in ["", "X-Remote-User: ada\r\n"] {
+                let reply = server.ask(format!(
+                    "GET /cgi-bin/env.wasm HTTP/1.1\r\nHost: h\r\n{name}: evil\r\n{real}\r\n"
+                ));
+                let text = reply.text();
+                assert_eq!(reply.status, 200, "{name}");
+                assert!(!text.contains("evil"), "{name}: {text}");
+                let has = text.contains("HTTP_X_REMOTE_USER");
+                assert_eq!(has, !real.is_empty(), "{name}: {text}");
+            }
+        }
     }
 
     fn sixty_four_megabytes_pass_through_with_flat_memory() {

@@ -111,9 +111,32 @@ fn bare_lf_or_cr_anywhere_in_the_framing() {
 
 #[test]
 fn s7_1_1_extensions_are_read_over() {
-    let body = "1;a=\"b c\"; d \r\nx\r\n1 \t;e\r\ny\r\n0;f\r\n\r\n";
+    let body = "1;a=\"b c\" ; d\r\nx\r\n1 \t;\te = f;g\r\ny\r\n0;h=\"\\\"\\\\;\u{e9}\"\r\n\r\n";
     assert_eq!(whole(body).unwrap(), (b"xy".to_vec(), Some(0)));
     refused(&[
+        "1;\r\nx",
+        "1;;a\r\nx",
+        "1; ;a\r\nx",
+        "1;=a\r\nx",
+        "1;a=\r\nx",
+        "1;a= ;b\r\nx",
+        "1;a b\r\nx",
+        "1;a \r\nx",
+        "1;a=b c\r\nx",
+        "1;a=b \r\nx",
+        "1;a==b\r\nx",
+        "1;a=b=c\r\nx",
+        "1;a\"b\"\r\nx",
+        "1;a=b\"c\"\r\nx",
+        "1;\"a\"\r\nx",
+        "1;a=\"b\"c\r\nx",
+        "1;a=\"b\r\nx",
+        "1;a=\"b\\\"\r\nx",
+        "1;a=\"\\\r\"\r\nx",
+        "1;a=\"\0\"\r\nx",
+        "1;a/b\r\nx",
+        "1;\u{e9}\r\nx",
+        "1=a\r\nx",
         "1 \r\nx",
         "1 a\r\nx",
         "1;\0\r\nx",
@@ -124,7 +147,10 @@ fn s7_1_1_extensions_are_read_over() {
 
 #[test]
 fn s7_1_1_extensions_are_bounded() {
-    let chunk = |n: usize| format!("1{}\r\nx\r\n", ";".repeat(n));
+    let chunk = |n: usize| {
+        let extension = [";", &"a".repeat(n.saturating_sub(1))].concat();
+        format!("1{}\r\nx\r\n", &extension[..n])
+    };
     // The CR counts too.
     assert!(whole(&chunk(1023)).is_ok());
     refused(&[&chunk(1024), &format!("1{}", " ".repeat(1025))]);

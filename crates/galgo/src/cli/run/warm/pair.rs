@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_proto::Fields;
+use galgo_proto::{Fields, target::UrlPath};
 use galgo_spawn::{Exit, inspect, template::Unfit};
 use tokio::time::Instant;
 
@@ -94,7 +94,7 @@ impl Pair {
     /// Why it fails without being run, in words.
     pub(super) fn of(owner: &Owner) -> Result<Self, String> {
         let cgi = owner.cgi().ok_or("it is no program")?; // INVARIANT: owners are of `cgi` routes
-        let found = route::program(cgi, &owner.route.path, &owner.url);
+        let found = route::program(cgi, &owner.route.path, UrlPath::plain(&owner.url));
         let found = found.map_err(|refusal| match refusal {
             Refusal::NotFound => "no request reaches it".into(),
             Refusal::Forbidden(why) => why,
@@ -262,7 +262,7 @@ impl Pair {
         let Handler::Cgi(cgi) = &route.handler else {
             return Err("no program".into());
         };
-        let script = route::program(cgi, &route.path, head.target.path());
+        let script = route::program(cgi, &route.path, head.target.url_path());
         let answer = match (script.map_err(handler::refused), what) {
             (Ok(script), What::Load) => {
                 cgi::load(worker, &mut request, &head, route, cgi, script).await;

@@ -159,11 +159,6 @@ pub(super) fn heads() -> Vec<Row> {
             "name",
         ),
         bad(
-            "no_content_type_with_a_body",
-            "Status: 200 OK\n",
-            "no Content-Type",
-        ),
-        bad(
             "a_status_line",
             "HTTP/1.1 200 OK\nContent-Type: text/plain\n",
             "HTTP status line",

@@ -2,6 +2,7 @@
 //! connection never serves another request.
 
 mod others;
+mod workers;
 
 use std::{os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
 
@@ -355,6 +356,7 @@ pub fn tests() -> Vec<Test> {
         })
         .collect();
     tests.extend(others::tests());
+    tests.extend(workers::tests());
     tests
 }
 

@@ -1,0 +1,398 @@
+//! Who gets a place, who waits and who gives way: the policy, without clocks, locks or waking.
+//!
+//! 1. Somebody comes: a place at once, or a place in the queue.
+//! 2. The queue is full: the newest of the address that has most in it gives way, unless that is who comes.
+//! 3. A place comes free: it goes to the address that holds fewest; among equals, to who came first.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use crate::peer::Peer;
+
+/// Places of the server or of one route. Written under the line's lock, looked at by anybody.
+#[derive(Debug)]
+pub struct Gauge {
+    most: AtomicUsize,
+    taken: AtomicUsize,
+    waiting: AtomicUsize,
+}
+
+/// The places of a server, and who waits for one.
+#[derive(Debug)]
+pub(super) struct Line<T> {
+    pub(super) server: Arc<Gauge>,
+    by: HashMap<Peer, Share<T>>,
+    /// Who comes next is this one.
+    next: u64,
+    /// Places whose holders have been told to give way.
+    ending: usize,
+}
+
+/// What one address has.
+#[derive(Debug)]
+struct Share<T> {
+    held: usize,
+    waiting: VecDeque<Waiting<T>>,
+}
+
+/// Somebody who waits.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    /// Its number: who came earlier has a lower one.
+    at: u64,
+    pub(super) peer: Peer,
+    pub(super) route: Option<Arc<Gauge>>,
+    pub(super) tell: T,
+}
+
+/// What has become of somebody who came.
+#[derive(Debug)]
+pub(super) enum Came<T> {
+    /// It has a place.
+    In,
+    /// It waits under that number; another gave way for it.
+    Waits(u64, Option<T>),
+    /// The queue is full.
+    Full,
+}
+
+impl Gauge {
+    /// So many places, all free.
+    pub fn new(most: usize) -> Self {
+        Self {
+            most: most.into(),
+            taken: 0.into(),
+            waiting: 0.into(),
+        }
+    }
+
+    /// Whether no place is free.
+    pub(super) fn is_full(&self) -> bool {
+        self.taken.load(Relaxed) >= self.most.load(Relaxed)
+    }
+
+    /// How many wait for a place.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Whether somebody waits for one of these places.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.waiting() > 0 && self.is_full()
+    }
+}
+
+impl<T> Default for Share<T> {
+    fn default() -> Self {
+        Self {
+            held: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+impl<T> Line<T> {
+    pub(super) fn new(server: Arc<Gauge>) -> Self {
+        Self {
+            server,
+            by: HashMap::new(),
+            next: 0,
+            ending: 0,
+        }
+    }
+
+    /// From now on there are so many places.
+    pub(super) fn resize(&mut self, most: usize) {
+        self.server.most.store(most, Relaxed);
+    }
+
+    /// Somebody comes; at most `queue` wait.
+    pub(super) fn come(
+        &mut self,
+        peer: Peer,
+        route: Option<&Arc<Gauge>>,
+        queue: usize,
+        tell: impl FnOnce() -> T,
+    ) -> Came<T> {
+        if self.take(peer, route) {
+            return Came::In;
+        }
+        let mut gone = None;
+        if self.server.waiting() >= queue {
+            match self.greediest(peer) {
+                Some(greedy) => gone = self.dismiss(greedy),
+                None => return Came::Full,
+            }
+        }
+        let at = self.next;
+        self.next += 1;
+        count(&self.server, route, 1);
+        let share = self.by.entry(peer).or_default();
+        share.waiting.push_back(Waiting {
+            at,
+            peer,
+            route: route.cloned(),
+            tell: tell(),
+        });
+        Came::Waits(at, gone)
+    }
+
+    /// Takes a place, if one is free.
+    pub(super) fn take(&mut self, peer: Peer, route: Option<&Arc<Gauge>>) -> bool {
+        let free = !self.server.is_full() && route.is_none_or(|route| !route.is_full());
+        if free {
+            self.hold(peer, route);
+        }
+        free
+    }
+
+    /// Whether [`Line::come`] would say that the queue is full.
+    pub(super) fn refuses(&self, peer: Peer, queue: usize) -> bool {
+        self.server.waiting() >= queue && self.greediest(peer).is_none()
+    }
+
+    /// Somebody waits no longer.
+    pub(super) fn leave(&mut self, peer: Peer, at: u64) {
+        let Some(share) = self.by.get_mut(&peer) else {
+            return;
+        };
+        let found = share.waiting.binary_search_by_key(&at, |one| one.at);
+        if let Ok(found) = found
+            && let Some(one) = share.waiting.remove(found)
+        {
+            uncount(&self.server, one.route.as_ref());
+            self.tidy(peer);
+        }
+    }
+
+    /// A place is free again; its holder was told to give way, if `ending`.
+    pub(super) fn free(&mut self, peer: Peer, route: Option<&Arc<Gauge>>, ending: bool) {
+        self.ending -= usize::from(ending);
+        self.server.taken.fetch_sub(1, Relaxed);
+        if let Some(route) = route {
+            route.taken.fetch_sub(1, Relaxed);
+        }
+        if let Some(share) = self.by.get_mut(&peer) {
+            share.held -= 1;
+        }
+        self.tidy(peer);
+    }
+
+    /// Gives a place that is free to who is to have it.
+    pub(super) fn grant(&mut self) -> Option<Waiting<T>> {
+        if self.server.is_full() || self.server.waiting() == 0 {
+            return None;
+        }
+        let first = |share: &Share<T>| share.waiting.iter().position(Waiting::may_run);
+        let found = self.by.iter().filter_map(|(peer, share)| {
+            let first = first(share)?;
+            Some((share.held, share.waiting[first].at, *peer, first))
+        });
+        let (_, _, peer, first) = found.min_by_key(|&(held, at, ..)| (held, at))?;
+        let one = self.by.get_mut(&peer)?.waiting.remove(first)?;
+        uncount(&self.server, one.route.as_ref());
+        self.hold(peer, one.route.as_ref());
+        Some(one)
+    }
+
+    /// A holder whose client is slow asks whether it has to give way: whether its place would help somebody whose address
+    /// holds no more than its own. Nobody has to who is not `slow` for long, unless its address holds more than half of the
+    /// places and another one waits.
+    pub(super) fn gives_way(
+        &mut self,
+        peer: Peer,
+        route: Option<&Arc<Gauge>>,
+        slow_for_long: bool,
+    ) -> bool {
+        let held = self.by.get(&peer).map_or(0, |share| share.held);
+        let greedy = held * 2 > self.server.most.load(Relaxed);
+        let helps = |one: &Waiting<T>| {
+            let own = |r: &Arc<Gauge>| route.is_some_and(|own| Arc::ptr_eq(own, r));
+            let runs = one.route.as_ref().is_none_or(|r| own(r) || !r.is_full());
+            runs && (slow_for_long || greedy && one.peer != peer)
+        };
+        let helped = |share: &Share<T>| share.held <= held && share.waiting.iter().any(helps);
+        let ends = self.ending < self.server.waiting() && self.by.values().any(helped);
+        self.ending += usize::from(ends);
+        ends
+    }
+
+    fn hold(&mut self, peer: Peer, route: Option<&Arc<Gauge>>) {
+        self.server.taken.fetch_add(1, Relaxed);
+        if let Some(route) = route {
+            route.taken.fetch_add(1, Relaxed);
+        }
+        self.by.entry(peer).or_default().held += 1;
+    }
+
+    /// The address that has most in the queue, where it has more than `peer` would have with one more.
+    fn greediest(&self, peer: Peer) -> Option<Peer> {
+        let own = self.by.get(&peer).map_or(0, |share| share.waiting.len());
+        let (greedy, share) = self.by.iter().max_by_key(|(_, s)| s.waiting.len())?;
+        (share.waiting.len() > own + 1).then_some(*greedy)
+    }
+
+    /// The newest of `peer` waits no longer.
+    fn dismiss(&mut self, peer: Peer) -> Option<T> {
+        let one = self.by.get_mut(&peer)?.waiting.pop_back()?;
+        uncount(&self.server, one.route.as_ref());
+        self.tidy(peer);
+        Some(one.tell)
+    }
+
+    /// Forgets who has nothing.
+    fn tidy(&mut self, peer: Peer) {
+        let idle = |share: &Share<T>| share.held == 0 && share.waiting.is_empty();
+        if self.by.get(&peer).is_some_and(idle) {
+            self.by.remove(&peer);
+        }
+    }
+}
+
+impl<T> Waiting<T> {
+    fn may_run(&self) -> bool {
+        self.route.as_ref().is_none_or(|route| !route.is_full())
+    }
+}
+
+fn count(server: &Gauge, route: Option<&Arc<Gauge>>, n: usize) {
+    server.waiting.fetch_add(n, Relaxed);
+    if let Some(route) = route {
+        route.waiting.fetch_add(n, Relaxed);
+    }
+}
+
+fn uncount(server: &Gauge, route: Option<&Arc<Gauge>>) {
+    server.waiting.fetch_sub(1, Relaxed);
+    if let Some(route) = route {
+        route.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(n: u8) -> Peer {
+        Peer::of(Some([10, 0, 0, n].into()))
+    }
+
+    /// Plays a table: `a` asks as address 1 and `b` as 2, digits as 11 and on; what they were told stands behind:
+    /// `+` has a place, `.` waits, `-` is refused, `>n` waits and the one with number n gave way. An upper case letter gives a place back.
+    fn play(most: usize, queue: usize, table: &str) {
+        let mut line = Line::new(Arc::new(Gauge::new(most)));
+        let mut count = 0;
+        for step in table.split_whitespace() {
+            let mut letters = step.chars();
+            let who = letters.next().unwrap();
+            let said = letters.as_str();
+            let from = peer(who.to_ascii_lowercase() as u8);
+            if who.is_ascii_uppercase() {
+                line.free(from, None, false);
+                let next = line.grant();
+                let told = next.map_or_else(String::new, |one| one.tell);
+                assert_eq!(told, said, "{step} in {table}");
+                continue;
+            }
+            count += 1;
+            let came = line.come(from, None, queue, || format!("{who}{count}"));
+            let told = match came {
+                Came::In => "+".into(),
+                Came::Waits(_, None) => ".".into(),
+                Came::Waits(_, Some(gone)) => format!(">{gone}"),
+                Came::Full => "-".into(),
+            };
+            assert_eq!(told, said, "{step} in {table}");
+        }
+    }
+
+    #[test]
+    fn a_table_of_comings_and_goings() {
+        for (most, queue, table) in [
+            // One address: first come, first served, and refused beyond the queue.
+            (1, 2, "a+ a. a. a- Aa2 Aa3 A"),
+            (2, 0, "a+ a+ a- b-"),
+            // A place goes to who holds fewest, though others came before.
+            (3, 9, "a+ a+ a+ a. a. b. Ab6 Aa4 Aa5"),
+            (4, 9, "a+ a+ a+ a+ a. a. b. b. b. Ab7 Ab8 Aa5 Bb9 Ba6"),
+            (2, 9, "a+ a+ a. b. c. Ab4 Aa3 Bc5"),
+            // The newest of who has most in the queue gives way, until shares are even.
+            (1, 4, "a+ a. a. a. a. b>a5 b>a4 b- a- Aa2 Aa3 Ab6"),
+            (1, 3, "a+ a. a. b. c>a3 d- a-"),
+            (1, 1, "a+ a. b-"),
+        ] {
+            play(most, queue, table);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_its_route_lets_others_pass() {
+        let mut line = Line::new(Arc::new(Gauge::new(2)));
+        let route = Arc::new(Gauge::new(1));
+        let (a, b) = (peer(1), peer(2));
+        assert!(matches!(line.come(a, Some(&route), 9, || 0), Came::In));
+        assert!(matches!(
+            line.come(b, Some(&route), 9, || 1),
+            Came::Waits(..)
+        ));
+        assert!(matches!(line.come(a, None, 9, || 2), Came::In));
+        assert!(matches!(line.come(a, None, 9, || 3), Came::Waits(..)));
+        // A place that is not of the route is none for who waits for that.
+        line.free(a, None, false);
+        assert_eq!(line.grant().map(|one| one.tell), Some(3));
+        line.free(a, Some(&route), false);
+        assert_eq!(line.grant().map(|one| one.tell), Some(1));
+        assert!(line.grant().is_none());
+    }
+
+    #[test]
+    fn who_leaves_is_forgotten() {
+        let mut line = Line::new(Arc::new(Gauge::new(1)));
+        assert!(matches!(line.come(peer(1), None, 9, || 0), Came::In));
+        let Came::Waits(at, None) = line.come(peer(2), None, 9, || 1) else {
+            panic!("it has a place");
+        };
+        line.leave(peer(2), at);
+        line.leave(peer(2), at);
+        line.free(peer(1), None, false);
+        assert!(line.grant().is_none());
+        assert!(line.by.is_empty() && line.server.waiting() == 0);
+    }
+
+    #[test]
+    fn the_slow_give_way_to_those_who_hold_no_more() {
+        let (a, b, c) = (peer(1), peer(2), peer(3));
+        let line = |holders: &[Peer], waits: &[Peer]| {
+            let mut line = Line::new(Arc::new(Gauge::new(holders.len())));
+            for peer in holders.iter().chain(waits) {
+                let _ = line.come(*peer, None, 9, || ());
+            }
+            line
+        };
+        // Nobody waits: nobody is ended.
+        assert!(!line(&[a, a], &[]).gives_way(a, None, true));
+        // One that waits ends one that is slow, be it of the same address.
+        let mut one = line(&[a, a, b, c], &[c]);
+        assert!(one.gives_way(a, None, true) && !one.gives_way(a, None, true));
+        assert!(line(&[a, a], &[a]).gives_way(a, None, true));
+        // Who has few places does not make room for who has many.
+        assert!(!line(&[a, a, b, c], &[a]).gives_way(b, None, true));
+        // Who has more than half gives way sooner, and not to itself.
+        assert!(line(&[a, a, a, c], &[b]).gives_way(a, None, false));
+        assert!(!line(&[a, a, b, c], &[b]).gives_way(a, None, false));
+        assert!(!line(&[a, a, a, c], &[a]).gives_way(a, None, false));
+        // Its place is nothing to who waits for a route that is full.
+        let route = Arc::new(Gauge::new(1));
+        let mut full = Line::new(Arc::new(Gauge::new(2)));
+        let _ = full.come(a, None, 9, || ());
+        let _ = full.come(b, Some(&route), 9, || ());
+        let _ = full.come(c, Some(&route), 9, || ());
+        assert!(!full.gives_way(a, None, true));
+        assert!(full.gives_way(b, Some(&route), true));
+    }
+}

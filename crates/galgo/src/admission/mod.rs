@@ -1,0 +1,284 @@
+//! How many programs run at once: a limit, a queue with a length and a longest wait, 503 beyond. Who gets a place, and who
+//! gives way, is for [`line`] to say.
+
+mod line;
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+pub use line::Gauge;
+use line::{Came, Line};
+
+use crate::{config, fault::Fault, peer::Peer};
+
+/// The places for running programs, of the server and of one route.
+#[derive(Debug)]
+pub struct Admission {
+    places: Arc<Places>,
+    running: usize,
+    queue: usize,
+    wait: Duration,
+}
+
+/// Places that all readings of the configuration share.
+#[derive(Debug)]
+struct Places {
+    /// Those of the server, for who does not want to wait for the lock.
+    server: Arc<Gauge>,
+    line: Mutex<Line<oneshot::Sender<Permit>>>,
+}
+
+/// A place among the programs running, in the route and in the server; given back when dropped.
+#[derive(Debug)]
+pub struct Permit(Arc<Place>);
+
+#[derive(Debug)]
+struct Place {
+    places: Arc<Places>,
+    peer: Peer,
+    route: Option<Arc<Gauge>>,
+    /// Its holder was told to give way.
+    ending: AtomicBool,
+}
+
+/// The place that a request may have, for who waits for its client.
+#[derive(Debug, Clone, Default)]
+pub struct Holding(Weak<Place>);
+
+impl Admission {
+    /// Places as configured.
+    pub fn new(c: &config::Admission) -> Self {
+        let server = Arc::new(Gauge::new(c.running));
+        Self {
+            places: Arc::new(Places {
+                line: Mutex::new(Line::new(server.clone())),
+                server,
+            }),
+            running: c.running,
+            queue: c.queue,
+            wait: c.wait,
+        }
+    }
+
+    /// The same places, as many as `c` says once [`Admission::settle`] is called. Whoever has one or waits for
+    /// one goes on as before.
+    pub fn next(&self, c: &config::Admission) -> Self {
+        Self {
+            places: self.places.clone(),
+            running: c.running,
+            queue: c.queue,
+            wait: c.wait,
+        }
+    }
+
+    /// Makes the places, which others share, as many as this one has. Those that are too many and taken go as
+    /// they come free, before anybody else has them.
+    pub fn settle(&self) {
+        self.places.lock().resize(self.running);
+        self.places.grant();
+    }
+
+    /// Whether requests wait as `c` says.
+    pub fn waits_as(&self, c: &config::Admission) -> bool {
+        (self.queue, self.wait) == (c.queue, c.wait)
+    }
+
+    /// Waits for a place for a request of `peer`.
+    ///
+    /// # Errors
+    /// The queue is full, or no place came free in time.
+    pub async fn admit(&self, peer: Peer, route: Option<&Arc<Gauge>>) -> Result<Permit, Fault> {
+        let mut told = None;
+        let came = self.places.lock().come(peer, route, self.queue, || {
+            let (tell, here) = oneshot::channel();
+            told = Some(here);
+            tell
+        });
+        let at = match came {
+            Came::In => return Ok(self.places.permit(peer, route.cloned())),
+            Came::Full => return Err(FULL),
+            // Who gives way hears of it as its sender is dropped.
+            Came::Waits(at, _gave_way) => at,
+        };
+        let _waiting = Waiting {
+            places: &self.places,
+            peer,
+            at,
+        };
+        // INVARIANT: who waits has left a sender.
+        let Some(told) = told else { return Err(FULL) };
+        match tokio::time::timeout(self.wait, told).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_gave_way)) => Err(FULL),
+            Err(_elapsed) => Err(Fault::Busy(
+                "no place for another program came free within queue_wait",
+            )),
+        }
+    }
+
+    /// A place, if one is free at this moment.
+    pub fn try_admit(&self) -> Option<Permit> {
+        let nobody = Peer::default();
+        let taken = self.places.lock().take(nobody, None);
+        taken.then(|| self.places.permit(nobody, None))
+    }
+
+    /// Refuses what [`Admission::admit`] would refuse now, before anything is spent on it.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn refuse_if_full(&self, peer: Peer) -> Result<(), Fault> {
+        let Places { server, .. } = &*self.places;
+        let full = server.is_full() && server.waiting() >= self.queue;
+        match full && self.places.lock().refuses(peer, self.queue) {
+            true => Err(FULL),
+            false => Ok(()),
+        }
+    }
+}
+
+const FULL: Fault = Fault::Busy("the queue for programs is full");
+
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, Line<oneshot::Sender<Permit>>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn permit(self: &Arc<Self>, peer: Peer, route: Option<Arc<Gauge>>) -> Permit {
+        Permit(Arc::new(Place {
+            places: self.clone(),
+            peer,
+            route,
+            ending: false.into(),
+        }))
+    }
+
+    /// Gives places that are free to those who wait.
+    fn grant(self: &Arc<Self>) {
+        loop {
+            // Nobody is told while the lock is held: who does not wait any longer gives the place back at once.
+            let Some(one) = self.lock().grant() else {
+                return;
+            };
+            let _ = one.tell.send(self.permit(one.peer, one.route));
+        }
+    }
+}
+
+impl Permit {
+    /// For those who wait for the client of its holder.
+    pub fn holding(&self) -> Holding {
+        Holding(Arc::downgrade(&self.0))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let ending = self.ending.load(Ordering::Relaxed);
+        let route = self.route.as_ref();
+        self.places.lock().free(self.peer, route, ending);
+        if self.places.server.waiting() > 0 {
+            self.places.grant();
+        }
+    }
+}
+
+impl Holding {
+    /// Whether there is a place.
+    pub fn is_held(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// Whether the holder of the place, whose client is slow, must give way to somebody who waits. Asked again and again: it
+    /// costs a look at two numbers as long as nobody waits.
+    pub fn gives_way(&self, slow_for_long: bool) -> bool {
+        let Some(place) = self.0.upgrade() else {
+            return false;
+        };
+        let route = place.route.as_ref();
+        let wanted = place.places.server.is_wanted() || route.is_some_and(|r| r.is_wanted());
+        if !wanted || place.ending.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut line = place.places.lock();
+        let ends = line.gives_way(place.peer, route, slow_for_long);
+        drop(line);
+        place.ending.fetch_or(ends, Ordering::Relaxed);
+        ends
+    }
+}
+
+/// Somebody in the queue.
+struct Waiting<'a> {
+    places: &'a Arc<Places>,
+    peer: Peer,
+    at: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.places.lock().leave(self.peer, self.at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(running: usize) -> config::Admission {
+        config::Admission {
+            running,
+            ..config::Config::default().admission
+        }
+    }
+
+    #[test]
+    fn places_that_are_too_many_go_to_nobody() {
+        let before = Admission::new(&config(2));
+        let taken = [before.try_admit(), before.try_admit()];
+        let now = before.next(&config(1));
+        now.settle();
+        let [first, second] = taken;
+        drop(first);
+        assert!(now.try_admit().is_none());
+        drop(second);
+        assert!(now.try_admit().is_some());
+    }
+
+    #[tokio::test]
+    async fn more_places_go_to_those_who_wait() {
+        let before = Admission::new(&config(1));
+        let taken = before.try_admit();
+        let mut waits = std::pin::pin!(before.admit(Peer::default(), None));
+        assert!(crate::pace::poll_once(waits.as_mut()).await.is_pending());
+        let now = before.next(&config(2));
+        now.settle();
+        let second = waits.await.unwrap();
+        assert!(now.try_admit().is_none() && second.holding().is_held());
+        drop((taken, second));
+        assert!(now.try_admit().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_place_that_is_given_to_who_has_left_is_not_lost() {
+        let places = Admission::new(&config(1));
+        let taken = places.try_admit();
+        {
+            let mut waits = std::pin::pin!(places.admit(Peer::default(), None));
+            assert!(crate::pace::poll_once(waits.as_mut()).await.is_pending());
+            drop(taken);
+            assert!(
+                places.try_admit().is_none(),
+                "it has been given to who waits"
+            );
+        }
+        assert!(places.try_admit().is_some());
+    }
+}

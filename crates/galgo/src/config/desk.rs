@@ -1,0 +1,84 @@
+//! Who is shown why a program has failed: a developer, at a desk.
+
+use std::io::IsTerminal;
+
+use super::{Address, Config, Speaks, units::Switch};
+use crate::serve::loopback;
+
+/// `dev_errors`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DevErrors {
+    /// As told.
+    Is(bool),
+    /// On a developer's desk: there `terminal` says whether standard output is one.
+    #[allow(missing_docs)]
+    Auto { terminal: bool },
+}
+
+impl DevErrors {
+    pub(super) fn of(typed: Option<&Switch>) -> Self {
+        match typed {
+            Some(Switch::Is(on)) => Self::Is(*on),
+            Some(Switch::Auto) | None => Self::Auto {
+                terminal: std::io::stdout().is_terminal(),
+            },
+        }
+    }
+}
+
+impl Config {
+    /// Whether developers are shown causes.
+    pub fn shows_causes(&self) -> bool {
+        match self.dev_errors {
+            DevErrors::Is(on) => on,
+            DevErrors::Auto { terminal } => terminal && self.is_desk(),
+        }
+    }
+
+    /// Nothing says that others are served here: no address that they can reach, no front server, no user to become.
+    fn is_desk(&self) -> bool {
+        let near = |address: &Address| match address {
+            Address::Tcp(at) => loopback(at.ip()),
+            Address::Unix(_) => false,
+        };
+        let mut listeners = self.listen.iter();
+        self.identity.is_none() && listeners.all(|l| l.speaks == Speaks::Http && near(&l.address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_is_for_desks() {
+        let shows = |listen: &[&str], dev_errors, user: bool| {
+            let listen = listen.iter().map(|text| text.parse().unwrap()).collect();
+            let identity = user.then(|| super::super::identity("nobody", None).unwrap());
+            let config = Config {
+                listen,
+                identity,
+                dev_errors,
+                ..Config::default()
+            };
+            config.shows_causes()
+        };
+        let auto = |terminal| DevErrors::Auto { terminal };
+        for (listen, desk) in [
+            (&["127.0.0.1:0"][..], true),
+            (&["127.0.0.1:0", "[::1]:0", "127.9.9.9:1"], true),
+            (&["127.0.0.1:0", "0.0.0.0:80"], false),
+            (&["[::]:80"], false),
+            (&["192.0.2.1:80"], false),
+            (&["127.0.0.1:0", "unix:/s"], false),
+            (&["proxy+127.0.0.1:0"], false),
+            (&["127.0.0.1:0", "scgi+127.0.0.1:0"], false),
+        ] {
+            assert_eq!(shows(listen, auto(true), false), desk, "{listen:?}");
+            assert!(!shows(listen, auto(true), true), "{listen:?}");
+            assert!(!shows(listen, auto(false), false), "{listen:?}");
+            assert!(shows(listen, DevErrors::Is(true), true), "{listen:?}");
+            assert!(!shows(listen, DevErrors::Is(false), false), "{listen:?}");
+        }
+    }
+}

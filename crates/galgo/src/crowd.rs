@@ -1,0 +1,329 @@
+//! Whose connections there are, and which of them makes room for another.
+//!
+//! Only a connection that waits for a request, or has sent a piece of a head, gives way. Those of the address that has most
+//! connections go first, the longest waiting of them before the others.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use crate::peer::Peer;
+
+/// Since when a connection waits, as [`crate::idle`] counts; [`BUSY`] while it does not.
+pub type Since = Arc<AtomicU64>;
+/// A connection that does not wait.
+pub const BUSY: u64 = u64::MAX;
+/// So many of one address are looked at: however many there are, making room costs the same. Those that are busy are looked
+/// at again after all others.
+const LOOKS: usize = 64;
+
+/// All connections of the server.
+#[derive(Debug, Default)]
+pub struct Crowd(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    groups: HashMap<Peer, Group>,
+    /// Connections, but for those that were asked to close.
+    stay: usize,
+}
+
+/// Those of one address.
+#[derive(Debug, Default)]
+struct Group {
+    /// It is a front server's: many ask over it.
+    exempt: bool,
+    /// In the order they came.
+    all: BTreeMap<u64, One>,
+    /// How many of them were not asked to close.
+    stay: usize,
+    /// Where it is looked first for one that waits.
+    from: u64,
+}
+
+#[derive(Debug)]
+struct One {
+    since: Since,
+    at: Seated,
+    /// It was asked to close.
+    leaves: bool,
+}
+
+/// Where a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seated {
+    /// The worker that serves it.
+    pub worker: usize,
+    /// Its seat there.
+    pub seat: usize,
+}
+
+/// A connection that is asked to close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shed {
+    /// Where it is.
+    pub at: Seated,
+    /// Since when it waits. It stays if it does not any longer.
+    pub since: u64,
+    peer: Peer,
+    key: u64,
+}
+
+/// Whether there is room for a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Room {
+    /// There is.
+    Enough,
+    /// There is once this one has closed.
+    Instead(Shed),
+    /// There is none.
+    Nowhere,
+}
+
+/// A connection among all; leaves when dropped.
+#[derive(Debug)]
+pub struct Member<'c> {
+    crowd: &'c Crowd,
+    peer: Peer,
+    key: u64,
+}
+
+impl Crowd {
+    /// A connection of `peer`, whose many connections are no harm if it is `exempt`.
+    pub fn join(&self, peer: Peer, exempt: bool, since: Since, at: Seated) -> Member<'_> {
+        let one = One {
+            since,
+            at,
+            leaves: false,
+        };
+        let key = self.lock().enter(peer, exempt, one);
+        Member {
+            crowd: self,
+            peer,
+            key,
+        }
+    }
+
+    /// The one that makes room for whoever wants it.
+    pub fn any(&self) -> Option<Shed> {
+        self.lock().shed(0, None)
+    }
+
+    /// One that was asked to close has something to do again.
+    pub fn stays(&self, shed: &Shed) {
+        let mut state = self.lock();
+        let group = state.groups.get_mut(&shed.peer);
+        if let Some(group) = group
+            && let Some(one) = group.all.get_mut(&shed.key)
+            && std::mem::take(&mut one.leaves)
+        {
+            group.stay += 1;
+            state.stay += 1;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Member<'_> {
+    /// Whether there may be this one, where there are at most `all`, and `each` of one address.
+    pub fn room(&self, all: usize, each: usize) -> Room {
+        let mut state = self.crowd.lock();
+        let group = state.groups.get(&self.peer);
+        let own = group.map_or(0, Group::weight);
+        let shed = if own > each {
+            state.shed_of(self.peer)
+        } else if state.stay > all {
+            state.shed(own, Some(self.peer))
+        } else {
+            return Room::Enough;
+        };
+        shed.map_or(Room::Nowhere, Room::Instead)
+    }
+
+    /// The client behind the connection turns out to be another.
+    pub fn is_of(&mut self, peer: Peer, exempt: bool) {
+        let mut state = self.crowd.lock();
+        if let Some(one) = state.leave(self.peer, self.key) {
+            self.key = state.enter(peer, exempt, one);
+            self.peer = peer;
+        }
+    }
+}
+
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        self.crowd.lock().leave(self.peer, self.key);
+    }
+}
+
+impl State {
+    fn enter(&mut self, peer: Peer, exempt: bool, one: One) -> u64 {
+        let group = self.groups.entry(peer).or_default();
+        group.exempt = exempt;
+        let key = group.all.last_key_value().map_or(0, |(last, _)| last + 1);
+        let stays = usize::from(!one.leaves);
+        group.stay += stays;
+        group.all.insert(key, one);
+        self.stay += stays;
+        key
+    }
+
+    fn leave(&mut self, peer: Peer, key: u64) -> Option<One> {
+        let group = self.groups.get_mut(&peer)?;
+        let one = group.all.remove(&key)?;
+        let stayed = usize::from(!one.leaves);
+        group.stay -= stayed;
+        self.stay -= stayed;
+        if group.all.is_empty() {
+            self.groups.remove(&peer);
+        }
+        Some(one)
+    }
+
+    /// The one that has to close for somebody who has `own` connections: of who has most, but not fewer; its own after those
+    /// of others who have as many.
+    fn shed(&mut self, own: usize, comes: Option<Peer>) -> Option<Shed> {
+        let groups = self.groups.iter();
+        let large = groups.filter(|(_, group)| group.exempt || group.weight() >= own);
+        let mut by: Vec<_> = large
+            .map(|(peer, group)| (Reverse(group.weight().max(own)), group.exempt, *peer))
+            .collect();
+        by.sort_unstable_by_key(|&(weight, exempt, peer)| (weight, exempt, Some(peer) == comes));
+        by.into_iter().find_map(|(.., peer)| self.shed_of(peer))
+    }
+
+    fn shed_of(&mut self, peer: Peer) -> Option<Shed> {
+        let group = self.groups.get_mut(&peer)?;
+        let (key, since, at) = group.oldest()?;
+        group.stay -= 1;
+        self.stay -= 1;
+        Some(Shed {
+            at,
+            since,
+            peer,
+            key,
+        })
+    }
+}
+
+impl One {
+    fn waits_since(&self) -> u64 {
+        match self.leaves {
+            true => BUSY,
+            false => self.since.load(Relaxed),
+        }
+    }
+}
+
+impl Group {
+    fn weight(&self) -> usize {
+        if self.exempt { 0 } else { self.stay }
+    }
+
+    /// The one that waits longest: it leaves.
+    fn oldest(&mut self) -> Option<(u64, u64, Seated)> {
+        let (before, from) = (self.all.range(..self.from), self.all.range(self.from..));
+        let mut last = 0;
+        let looked = from.chain(before).take(LOOKS).map(|(key, one)| {
+            last = *key;
+            (one.waits_since(), *key)
+        });
+        let (since, key) = looked.min()?;
+        if since == BUSY {
+            self.from = last + 1;
+            return None;
+        }
+        let one = self.all.get_mut(&key)?;
+        one.leaves = true;
+        Some((key, since, one.at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Connections of addresses: of each, who it is and since when it waits. Their seats are numbered.
+    fn crowd<'c>(crowd: &'c Crowd, all: &[(u8, u64)]) -> Vec<Member<'c>> {
+        let join = |(seat, (who, since)): (usize, &(u8, u64))| {
+            let since = Arc::new(AtomicU64::new(*since));
+            crowd.join(peer(*who), *who == 0, since, Seated { worker: 0, seat })
+        };
+        all.iter().enumerate().map(join).collect()
+    }
+
+    fn peer(n: u8) -> Peer {
+        Peer::of(Some([10, 0, 0, n].into()))
+    }
+
+    #[test]
+    fn who_has_most_makes_room() {
+        for (all, wanted) in [
+            // The last one is who comes.
+            (&[(1, 5), (1, 4), (2, 1), (2, BUSY)][..], &[1, 2, 0][..]),
+            (&[(1, 5), (1, 4), (1, 6), (2, 1), (2, BUSY)], &[1, 0, 3, 2]),
+            (&[(1, BUSY), (1, 4), (2, 1), (3, BUSY)], &[1, 2]),
+            // Who has more than all others takes nothing from them.
+            (&[(1, BUSY), (2, 1), (1, BUSY)], &[]),
+            (&[(1, 9), (2, 1), (1, BUSY)], &[0, 1]),
+            // A front server's go last.
+            (&[(0, 1), (0, 2), (0, 3), (1, 4), (2, BUSY)], &[3, 0, 1, 2]),
+            (&[(1, 4), (1, 3), (0, BUSY)], &[1, 0]),
+        ] {
+            let crowd_of = Crowd::default();
+            let members = crowd(&crowd_of, all);
+            let comes = members.last().unwrap();
+            let seats = std::iter::from_fn(|| match comes.room(0, 100) {
+                Room::Instead(shed) => Some(shed.at.seat),
+                Room::Nowhere | Room::Enough => None,
+            });
+            assert_eq!(seats.collect::<Vec<_>>(), wanted, "{all:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_makes_room_for_itself() {
+        let all = Crowd::default();
+        let mut members = crowd(&all, &[(1, 7), (2, 1), (1, 3), (1, BUSY)]);
+        let comes = members.last().unwrap();
+        assert_eq!(comes.room(4, 3), Room::Enough);
+        let Room::Instead(first) = comes.room(4, 2) else {
+            panic!("no room");
+        };
+        // One that leaves does not count any longer, unless it stays after all.
+        assert_eq!((first.at.seat, comes.room(3, 2)), (2, Room::Enough));
+        all.stays(&first);
+        assert_eq!(comes.room(4, 2), Room::Instead(first));
+        let Room::Instead(second) = comes.room(4, 1) else {
+            panic!("no room");
+        };
+        assert_eq!((second.at.seat, comes.room(4, 0)), (0, Room::Nowhere));
+        members.last_mut().unwrap().is_of(peer(3), false);
+        assert_eq!(members.last().unwrap().room(4, 1), Room::Enough);
+        members.last_mut().unwrap().is_of(peer(0), true);
+        assert_eq!(members.last().unwrap().room(4, 0), Room::Enough);
+        drop(members);
+        assert!(all.lock().groups.is_empty() && all.lock().stay == 0);
+    }
+
+    #[test]
+    fn those_behind_many_that_are_busy_are_found() {
+        let all = Crowd::default();
+        let mut many = vec![(1, BUSY); 3 * LOOKS];
+        many.extend([(1, 5), (2, BUSY)]);
+        let members = crowd(&all, &many);
+        let found = (0..4).find_map(|_| match members.last().unwrap().room(0, 9) {
+            Room::Instead(shed) => Some(shed.since),
+            Room::Nowhere | Room::Enough => None,
+        });
+        assert_eq!(found, Some(5));
+    }
+}

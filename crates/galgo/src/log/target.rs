@@ -1,0 +1,391 @@
+//! Where a log goes: opening it, and writing lines to it.
+//!
+//! Decisions:
+//! - Root opens a file itself only where nobody else can change the path to it, and as the configured user elsewhere.
+//! - Nothing here blocks for long: a FIFO need not have a reader, and one that does not read costs a second once.
+//! - A line that was cut, because the disk was full, is ended before the next one.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use galgo_spawn::identity::Identity;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2},
+    io::Errno,
+    process::geteuid,
+};
+
+use crate::{
+    config::LogTo,
+    trusted_path::{self, Place},
+};
+
+/// How long a log that takes nothing in is waited for before lines are given up.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+/// Where a log goes: open.
+#[derive(Debug)]
+pub(super) struct Target {
+    to: LogTo,
+    /// `None` where it is no file, or nobody writes to it.
+    file: Option<File>,
+    /// The last line that was written has no end.
+    torn: bool,
+    /// It took nothing in the last time.
+    stuck: bool,
+}
+
+impl Target {
+    /// Opens a log. Root opens it as `user` where another user can change the path.
+    pub(super) fn open(to: &LogTo, user: Option<&Identity>) -> io::Result<Self> {
+        let file = match to {
+            LogTo::File(path) => Some(append(path, user)?),
+            LogTo::Stdout | LogTo::Stderr => None,
+        };
+        Ok(Self::new(to.clone(), file))
+    }
+
+    /// For a log that nobody writes to.
+    pub(super) fn nowhere() -> Self {
+        Self::new(LogTo::Stderr, None)
+    }
+
+    fn new(to: LogTo, file: Option<File>) -> Self {
+        Self {
+            to,
+            file,
+            torn: false,
+            stuck: false,
+        }
+    }
+
+    /// Opens its file again, where it is one.
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
+        if self.file.is_some() {
+            // The server is its configured user by now, or has none.
+            self.become_other(Self::open(&self.to, None)?);
+        }
+        Ok(())
+    }
+
+    /// Goes on as `other`, which may be the same file.
+    pub(super) fn become_other(&mut self, other: Self) {
+        let same = matches!((&self.file, &other.file), (Some(a), Some(b)) if is_same(a, b));
+        let torn = self.torn && same;
+        *self = Self { torn, ..other };
+    }
+
+    /// Writes lines.
+    ///
+    /// # Errors
+    /// How many bytes were written, and why no more.
+    pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), (usize, io::Error)> {
+        if self.torn {
+            self.write_all(b"\n")?;
+            self.torn = false;
+        }
+        let done = self.write_all(lines);
+        if let Err((written @ 1.., _)) = done {
+            self.torn = lines[written - 1] != b'\n';
+        }
+        done
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+        let mut at = 0;
+        while at < bytes.len() {
+            match self.write_some(&bytes[at..]) {
+                Ok(0) => return Err((at, io::ErrorKind::WriteZero.into())),
+                Ok(n) => (at, self.stuck) = (at + n, false),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if !self.stuck => self.stuck = !self.has_room(),
+                Err(e) => return Err((at, e.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_some(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let write = |fd: BorrowedFd<'_>| rustix::io::write(fd, bytes);
+        match (&self.to, &self.file) {
+            (LogTo::Stdout, _) => write(io::stdout().lock().as_fd()),
+            (LogTo::Stderr, _) => write(io::stderr().lock().as_fd()),
+            (LogTo::File(_), Some(file)) => write(file.as_fd()),
+            (LogTo::File(_), None) => Ok(bytes.len()),
+        }
+    }
+
+    /// Waits until something can be written. False: for too long.
+    fn has_room(&self) -> bool {
+        let (out, err) = (io::stdout(), io::stderr());
+        let fd = match (&self.to, &self.file) {
+            (LogTo::File(_), Some(file)) => file.as_fd(),
+            (LogTo::Stdout, _) => out.as_fd(),
+            (LogTo::Stderr | LogTo::File(_), _) => err.as_fd(),
+        };
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+        matches!(poll(&mut fds, Some(&PATIENCE)), Ok(1..) | Err(Errno::INTR))
+    }
+}
+
+fn is_same(a: &File, b: &File) -> bool {
+    let id = |file| fstat(file).map(|stat| (stat.st_dev, stat.st_ino));
+    matches!((id(a), id(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+const APPEND: OFlags = OFlags::WRONLY
+    .union(OFlags::APPEND)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+const HOLD: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+const MODE: Mode = Mode::from_raw_mode(0o640);
+
+/// Opens the end of a file.
+fn append(path: &Path, user: Option<&Identity>) -> io::Result<File> {
+    let opened = if !geteuid().is_root() {
+        by_name(path)
+    } else {
+        match (trusted_path::place(path), user) {
+            (Ok(Some(place)), _) => in_place(&place),
+            (Ok(None), Some(user)) => user.for_files(|| by_name(path)).map_err(|e| {
+                let words =
+                    "opened as the configured user, for others than root can change its path";
+                io::Error::new(e.kind(), format!("{e} ({words})"))
+            }),
+            (Ok(None), None) => without_links(path),
+            (Err(e), _) => Err(e),
+        }
+    };
+    opened.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+}
+
+fn in_place(place: &Place) -> io::Result<File> {
+    match &place.entry {
+        Some(entry) => reopen(entry),
+        None => {
+            let flags = APPEND | OFlags::CREATE | OFlags::EXCL;
+            Ok(openat(&place.folder, &place.name, flags, MODE)?.into())
+        }
+    }
+}
+
+/// With the rights of who calls: a link leads where that user may go anyway.
+fn by_name(path: &Path) -> io::Result<File> {
+    match open(path, HOLD, Mode::empty()) {
+        Ok(entry) => reopen(&entry),
+        Err(Errno::NOENT) => Ok(open(path, APPEND | OFlags::CREATE, MODE)?.into()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Root without a user to become, on a path that others can change: not by a link, nor to a file with another name.
+fn without_links(path: &Path) -> io::Result<File> {
+    let resolve = ResolveFlags::NO_SYMLINKS;
+    let entry = match openat2(CWD, path, HOLD, Mode::empty(), resolve) {
+        Err(Errno::NOENT) => {
+            let flags = APPEND | OFlags::CREATE | OFlags::EXCL;
+            return Ok(openat2(CWD, path, flags, MODE, resolve)?.into());
+        }
+        Err(Errno::LOOP) => {
+            return Err(io::Error::other(
+                "a symbolic link lies on the path, and others than root can change it",
+            ));
+        }
+        entry => entry?,
+    };
+    let stat = fstat(&entry)?;
+    match kind(&stat) {
+        FileType::RegularFile if stat.st_nlink == 1 => reopen(&entry),
+        FileType::Fifo => reopen(&entry),
+        _ => Err(io::Error::other(
+            "others than root can change its path, and it is no file with this name only",
+        )),
+    }
+}
+
+/// Opens for writing what is held by an O_PATH descriptor, and nothing else.
+fn reopen(entry: &OwnedFd) -> io::Result<File> {
+    let flags = match kind(&fstat(entry)?) {
+        // With a reader of our own, so that it opens before another one is there and stays when that one goes.
+        FileType::Fifo => APPEND.difference(OFlags::WRONLY) | OFlags::RDWR,
+        _ => APPEND,
+    };
+    let name = format!("/proc/self/fd/{}", entry.as_raw_fd());
+    Ok(open(name, flags, Mode::empty())?.into())
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{RenameFlags, chown, renameat_with};
+    use std::{
+        fs,
+        io::{Read, Write},
+        os::unix::fs::{MetadataExt, lchown, symlink},
+        path::PathBuf,
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    fn is_root(test: &str) -> bool {
+        let root = geteuid().is_root();
+        if !root {
+            eprintln!("skipped {test}: it needs root");
+        }
+        root
+    }
+
+    /// A folder of root's that others may enter, one of nobody's in it, and one that nobody may not look into.
+    fn scene() -> (tempfile::TempDir, Identity, PathBuf, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path, mode| {
+            use std::os::unix::fs::PermissionsExt;
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let [theirs, secret] = ["theirs", "secret"].map(|name| folder.path().join(name));
+        for (path, bits) in [(&theirs, 0o755), (&secret, 0o700)] {
+            fs::create_dir(path).unwrap();
+            mode(path, bits);
+        }
+        mode(folder.path(), 0o755);
+        let nobody = galgo_spawn::identity::lookup("nobody", None).unwrap();
+        give(&theirs, &nobody);
+        (folder, nobody, theirs, secret)
+    }
+
+    fn give(path: &Path, user: &Identity) {
+        lchown(path, Some(user.uid), Some(user.gid)).unwrap();
+    }
+
+    /// Puts each of two names in the place of the other, again and again.
+    fn swap(folder: &Path, [a, b]: [&str; 2], stop: &AtomicBool) {
+        let (a, b) = (folder.join(a), folder.join(b));
+        while !stop.load(Ordering::Relaxed) {
+            renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE).unwrap();
+        }
+    }
+
+    #[test]
+    fn root_is_led_nowhere_while_names_are_swapped() {
+        if !is_root("root_is_led_nowhere_while_names_are_swapped") {
+            return;
+        }
+        let (_folder, nobody, theirs, secret) = scene();
+        fs::write(secret.join("log"), "").unwrap();
+        // A file or a link to one, a folder or a link to one; of root's, which links could be trusted for, too.
+        fs::write(theirs.join("log"), "").unwrap();
+        symlink(secret.join("made"), theirs.join("link")).unwrap();
+        fs::create_dir(theirs.join("folder")).unwrap();
+        symlink(&secret, theirs.join("way")).unwrap();
+        for name in ["log", "folder"] {
+            give(&theirs.join(name), &nobody);
+        }
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| swap(&theirs, ["log", "link"], &stop));
+            threads.spawn(|| swap(&theirs, ["folder", "way"], &stop));
+            for user in [Some(&nobody), None] {
+                for _ in 0..10_000 {
+                    for name in ["log", "folder/log", "folder/new"] {
+                        if let Ok(mut file) = append(&theirs.join(name), user) {
+                            file.write_all(b"x").unwrap();
+                        }
+                    }
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(fs::read_dir(&secret).unwrap().count(), 1);
+        assert_eq!(fs::read(secret.join("log")).unwrap(), b"");
+        assert_eq!(rustix::process::geteuid().as_raw(), 0);
+    }
+
+    #[test]
+    fn what_is_made_in_a_folder_of_others_is_the_users() {
+        if !is_root("what_is_made_in_a_folder_of_others_is_the_users") {
+            return;
+        }
+        let (folder, nobody, theirs, secret) = scene();
+        append(&theirs.join("log"), Some(&nobody)).unwrap();
+        append(&folder.path().join("log"), Some(&nobody)).unwrap();
+        assert_eq!(fs::metadata(theirs.join("log")).unwrap().uid(), nobody.uid);
+        assert_eq!(fs::metadata(folder.path().join("log")).unwrap().uid(), 0);
+        // With its rights, which end where root's folder begins.
+        symlink(&secret, theirs.join("way")).unwrap();
+        let e = append(&theirs.join("way/log"), Some(&nobody)).unwrap_err();
+        assert!(e.to_string().contains("as the configured user"), "{e}");
+        assert_eq!(fs::read_dir(&secret).unwrap().count(), 0);
+        // Without a user links are not followed, nor is a file taken that has another name.
+        let e = append(&theirs.join("way/log"), None).unwrap_err();
+        assert!(e.to_string().contains("symbolic link"), "{e}");
+        fs::write(secret.join("other"), "").unwrap();
+        fs::hard_link(secret.join("other"), theirs.join("other")).unwrap();
+        let e = append(&theirs.join("other"), None).unwrap_err();
+        assert!(e.to_string().contains("with this name only"), "{e}");
+        // In a sticky folder, root's own folders stay root's.
+        let sticky = folder.path().join("sticky");
+        fs::create_dir(&sticky).unwrap();
+        rustix::fs::chmod(&sticky, Mode::from_raw_mode(0o1777)).unwrap();
+        fs::create_dir(sticky.join("roots")).unwrap();
+        append(&sticky.join("roots/log"), Some(&nobody)).unwrap();
+        append(&sticky.join("log"), Some(&nobody)).unwrap();
+        let owner = |name: &str| fs::metadata(sticky.join(name)).unwrap().uid();
+        assert_eq!((owner("roots/log"), owner("log")), (0, nobody.uid));
+    }
+
+    #[test]
+    fn root_follows_links_of_root_only() {
+        if !is_root("root_follows_links_of_root_only") {
+            return;
+        }
+        let (folder, nobody, ..) = scene();
+        let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+        symlink(
+            "./../".to_owned() + folder.path().file_name().unwrap().to_str().unwrap() + "/file",
+            &link,
+        )
+        .unwrap();
+        append(&link, None).unwrap().write_all(b"one\n").unwrap();
+        give(&link, &nobody);
+        append(&link, None).unwrap_err();
+        append(&file, None).unwrap().write_all(b"two\n").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "one\ntwo\n");
+        chown(&file, None, None).unwrap();
+        append(Path::new("/dev/null"), None).unwrap();
+        append(Path::new("/proc/self/fd/2"), None).unwrap();
+    }
+
+    #[test]
+    fn a_fifo_needs_no_reader_and_a_torn_line_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let mut target = Target::open(&LogTo::File(path.clone()), None).unwrap();
+        // Two and a half lines of half a pipe each: the third is cut.
+        let line = [vec![b'x'; 30_000], vec![b'\n']].concat();
+        let (written, e) = target.write(&line.repeat(3)).unwrap_err();
+        assert!(
+            written > 2 * line.len() && written < 3 * line.len(),
+            "{written}"
+        );
+        assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
+        let mut reader = fs::File::open(&path).unwrap();
+        reader.read_exact(&mut vec![0; written]).unwrap();
+        target.write(b"next\n").unwrap();
+        let mut next = [0; 6];
+        reader.read_exact(&mut next).unwrap();
+        assert_eq!(&next, b"\nnext\n");
+    }
+}

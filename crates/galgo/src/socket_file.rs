@@ -1,0 +1,216 @@
+//! The files of Unix sockets: made, taken over from a server that died, given their mode, removed.
+//!
+//! A server holds a lock (flock(2)) on `NAME.lock` beside the socket for as long as it listens, so that of two servers
+//! one listens and the other is told. Who holds the lock may replace a socket that does not answer, and removes both
+//! files in the end. Files that a killed server has left behind are taken over, for its lock went with it.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::fs::{FileTypeExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use galgo_spawn::identity::Identity;
+use rustix::{
+    fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags},
+    io::Errno,
+    net::{self as sys, AddressFamily},
+    process::geteuid,
+};
+
+use crate::{config::Config, listen::new_socket, trusted_path};
+
+/// The file that binding a Unix socket made.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    own: FileId,
+    lock: Lock,
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+/// A lock that ends with the process, however that ends.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    file: OwnedFd,
+}
+
+/// How often a lock is asked for whose file is removed at that moment.
+const TRIES: usize = 100;
+
+/// Binds a socket, which does not listen yet, and gives its file the mode and group that `config` says.
+///
+/// # Errors
+/// Another server listens there, or whatever the system says.
+pub fn bind(path: &Path, config: &Config) -> io::Result<(OwnedFd, SocketFile)> {
+    let user = maker(path, config)?;
+    let bound = match user {
+        Some(user) => user.for_files(|| bind_locked(path)),
+        None => bind_locked(path),
+    };
+    let (fd, lock) = bound?;
+    let owner = user.map_or(geteuid().as_raw(), |user| user.uid);
+    // Nobody is connected before listen(2), whatever the mode was until now.
+    let own = permit(path, owner, config.socket_mode, config.socket_group)?;
+    let path = path.to_owned();
+    Ok((fd, SocketFile { path, own, lock }))
+}
+
+/// The user that makes the files where it is not this one: root makes none where others can change the path.
+fn maker<'c>(path: &Path, config: &'c Config) -> io::Result<Option<&'c Identity>> {
+    match &config.identity {
+        Some(user) if geteuid().is_root() && trusted_path::folder(path)?.is_none() => {
+            Ok(Some(user))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A socket file that nobody listens on any more is replaced; one that answers is not.
+fn bind_locked(path: &Path) -> io::Result<(OwnedFd, Lock)> {
+    let lock = Lock::take(path)?;
+    let fd = new_socket(AddressFamily::UNIX)?;
+    let at = sys::SocketAddrUnix::new(path)?;
+    match sys::bind(&fd, &at) {
+        // A file that is no socket refuses connections too, and is not ours to remove.
+        Err(Errno::ADDRINUSE)
+            if path.symlink_metadata()?.file_type().is_socket()
+                && sys::connect(new_socket(AddressFamily::UNIX)?, &at)
+                    == Err(Errno::CONNREFUSED) =>
+        {
+            fs::remove_file(path)?;
+            sys::bind(&fd, &at)?;
+        }
+        done => done?,
+    }
+    Ok((fd, lock))
+}
+
+impl Lock {
+    fn take(socket: &Path) -> io::Result<Self> {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        for _ in 0..TRIES {
+            let file = rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::AGAIN) => return Err(Errno::ADDRINUSE.into()),
+                locked => locked?,
+            }
+            // Who had it before may have removed the file meanwhile: then this lock is nobody's.
+            if id_of(&path).is_ok_and(|now| Ok(now) == id(&file)) {
+                return Ok(Self { path, file });
+            }
+        }
+        Err(Errno::ADDRINUSE.into())
+    }
+}
+
+impl SocketFile {
+    /// Removes the file, unless another server has put its own there meanwhile, and then the lock.
+    pub fn remove(&self) {
+        // The folder may be closed to the user that the server became.
+        if id_of(&self.path).is_ok_and(|now| now == self.own) {
+            let _ = fs::remove_file(&self.path);
+        }
+        if id_of(&self.lock.path).is_ok_and(|now| Ok(now) == id(&self.lock.file)) {
+            let _ = fs::remove_file(&self.lock.path);
+        }
+    }
+}
+
+fn id_of(path: &Path) -> io::Result<FileId> {
+    let stat = path.symlink_metadata()?;
+    Ok((stat.dev(), stat.ino()))
+}
+
+fn id(file: impl AsFd) -> Result<FileId, Errno> {
+    let stat = rustix::fs::fstat(file)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Gives the file of a socket that was just bound its mode and group. By its descriptor: where others may write to the
+/// folder, the name may be that of something else by now, and this may be root.
+fn permit(path: &Path, owner: u32, mode: u32, group: Option<u32>) -> io::Result<FileId> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+    if !is_socket || stat.st_uid != owner {
+        return Err(io::Error::other(
+            "another file has taken its place: its folder must be closed to others",
+        ));
+    }
+    if let Some(group) = group {
+        let group = Some(Gid::from_raw(group));
+        rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
+    }
+    // No mode is set by a descriptor of this kind, but by its name in /proc (open(2), O_PATH).
+    let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::chmod(name, Mode::from_raw_mode(mode))?;
+    Ok(id(&file)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        fs,
+        os::unix::{fs::PermissionsExt, net::UnixListener},
+    };
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    /// A program that may write to the folder wins the race between bind(2) and the mode.
+    #[test]
+    fn only_a_socket_is_given_the_mode_of_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link, socket] = ["file", "link", "socket"].map(|name| folder.path().join(name));
+        let me = geteuid().as_raw();
+        fs::write(&file, "secret").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let _listener = UnixListener::bind(&socket).unwrap();
+        for other in [&link, &file] {
+            assert!(permit(other, me, 0o666, None).is_err());
+            assert_eq!(mode(&file), 0o600);
+        }
+        assert!(permit(&socket, me + 1, 0o666, None).is_err());
+        let own = rustix::process::getegid().as_raw();
+        permit(&socket, me, 0o610, Some(own)).unwrap();
+        assert_eq!(mode(&socket), 0o610);
+    }
+
+    /// Many at once: never two have it, whoever removes the file.
+    #[test]
+    fn a_lock_has_one_holder() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("s");
+        let holders = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|threads| {
+            for _ in 0..8 {
+                threads.spawn(|| {
+                    for _ in 0..2_000 {
+                        let Ok(lock) = Lock::take(&socket) else {
+                            continue;
+                        };
+                        let order = std::sync::atomic::Ordering::SeqCst;
+                        assert_eq!(holders.fetch_add(1, order), 0);
+                        holders.fetch_sub(1, order);
+                        fs::remove_file(&lock.path).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(Lock::take(&socket).is_ok());
+    }
+}

@@ -1,0 +1,81 @@
+//! How many bytes wait, of how many that may.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// Bytes of all requests in one kind of place.
+#[derive(Debug)]
+pub(super) struct Used {
+    bytes: Arc<AtomicU64>,
+    most: u64,
+}
+
+/// Bytes of one request; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    own: AtomicU64,
+    all: Arc<AtomicU64>,
+    most: u64,
+}
+
+impl Used {
+    /// At most so many; those that are charged `before` count.
+    pub(super) fn most(most: u64, before: Option<&Self>) -> Arc<Self> {
+        let bytes = before.map_or_else(Arc::default, |before| before.bytes.clone());
+        Arc::new(Self { bytes, most })
+    }
+
+    /// Of a request that has none yet.
+    pub(super) fn charge(&self) -> Charge {
+        Charge {
+            own: AtomicU64::new(0),
+            all: self.bytes.clone(),
+            most: self.most,
+        }
+    }
+}
+
+impl Charge {
+    /// Takes so many more; false, where those would be too many.
+    pub(super) fn grow(&self, by: u64) -> bool {
+        let more = |all: u64| all.checked_add(by).filter(|sum| *sum <= self.most);
+        let order = Ordering::Relaxed;
+        let taken = self.all.fetch_update(order, order, more).is_ok();
+        if taken {
+            self.own.fetch_add(by, order);
+        }
+        taken
+    }
+
+    /// How many it has.
+    pub(super) fn bytes(&self) -> u64 {
+        self.own.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_together_have_no_more_than_they_may() {
+        let used = Used::most(10, None);
+        let (a, b) = (used.charge(), used.charge());
+        assert!(a.grow(6) && !b.grow(5) && b.grow(4) && !a.grow(1));
+        drop(a);
+        assert!(b.grow(6) && !b.grow(u64::MAX));
+        // What was charged before counts under another limit, too.
+        let less = Used::most(9, Some(&used)).charge();
+        assert!(!less.grow(0));
+        drop(b);
+        assert!(less.grow(9));
+    }
+}

@@ -1,0 +1,120 @@
+//! Bytes that wait until somebody takes them: request bodies (`body = "file"`), and output of programs whose clients
+//! read slowly.
+//!
+//! No event loop waits for the disk: [`threads`] open, write, read and close the files. A disk that stalls holds up the
+//! requests whose bytes are there, and no others. Bytes in files and bytes in memory have one bound each, for all requests.
+
+mod charge;
+mod folder;
+mod stored;
+mod task;
+mod threads;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{config, fault::Fault};
+use charge::Used;
+pub use stored::Stored;
+pub use task::Task;
+use threads::Threads;
+
+/// A body whose declared length is larger goes to a file, whatever room there is in memory.
+pub const IN_MEMORY: u64 = 1 << 20;
+/// Where large temporary files belong (file-hierarchy(7)): /tmp may be memory.
+const FOLDER: &str = "/var/tmp";
+
+/// Where bytes wait, and how many do.
+#[derive(Debug)]
+pub struct Spool {
+    folder: PathBuf,
+    disk: Arc<Used>,
+    memory: Arc<Used>,
+    threads: Arc<Threads>,
+}
+
+/// Why bytes cannot wait here.
+#[derive(Debug)]
+pub enum Full {
+    /// All requests together have as many here as they may.
+    Limit,
+    /// The file system does not take them.
+    Disk(io::Error),
+}
+
+impl From<io::Error> for Full {
+    fn from(e: io::Error) -> Self {
+        Self::Disk(e)
+    }
+}
+
+impl Spool {
+    /// As configured. What waits in the one `before` counts.
+    pub fn new(config: &config::Spool, before: Option<&Self>) -> Self {
+        Self {
+            folder: folder(config),
+            disk: Used::most(config.limit, before.map(|before| &*before.disk)),
+            memory: Used::most(config.memory, before.map(|before| &*before.memory)),
+            threads: before.map_or_else(Arc::default, |before| before.threads.clone()),
+        }
+    }
+
+    /// A place for a body: in memory, where its declared length is small and there is room, else in a file.
+    pub async fn for_body(&self, declared: Option<u64>) -> Result<Stored, Full> {
+        if let Some(len) = declared.filter(|len| *len <= IN_MEMORY) {
+            let charge = self.memory.charge();
+            if charge.grow(len) {
+                return Ok(Stored::in_memory(charge, &self.threads)?);
+            }
+        }
+        self.file().await
+    }
+
+    /// A place in a file.
+    pub async fn file(&self) -> Result<Stored, Full> {
+        Stored::on_disk(self.folder.clone(), self.disk.charge(), &self.threads).await
+    }
+}
+
+impl Full {
+    /// What becomes of a request whose body finds no place.
+    pub fn fault(self) -> Fault {
+        match self {
+            Self::Limit => Fault::Busy("request bodies and output that wait are at spool_limit"),
+            Self::Disk(e) => Fault::Storage(format!(
+                "the request body could not be kept in a file: {e} (make room in the folder that `spool` names, or name another)"
+            )),
+        }
+    }
+}
+
+/// Waits for the disk no longer than `most`.
+pub async fn within<T>(
+    most: Duration,
+    disk: impl Future<Output = Result<T, Full>>,
+) -> Result<T, Fault> {
+    let late = |_| Fault::Busy("the disk of the `spool` folder took no bytes within idle_timeout");
+    let done = tokio::time::timeout(most, disk).await.map_err(late)?;
+    done.map_err(Full::fault)
+}
+
+/// The folder that `config` means.
+pub fn folder(config: &config::Spool) -> PathBuf {
+    let named = config.folder.clone();
+    named.unwrap_or_else(|| match std::env::var_os("TMPDIR") {
+        Some(folder) if Path::new(&folder).is_absolute() => folder.into(),
+        _ => FOLDER.into(),
+    })
+}
+
+/// Whether files can be made in the folder: for `galgo check`.
+///
+/// # Errors
+/// Why not.
+pub fn probe(config: &config::Spool) -> io::Result<()> {
+    folder::nameless(&folder(config)).map(drop)
+}

@@ -1,0 +1,183 @@
+//! Bytes of one request that wait.
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::FileExt,
+    },
+    path::PathBuf,
+    sync::Arc,
+};
+
+use rustix::fs::MemfdFlags;
+
+use super::{Full, charge::Charge, folder, threads::Threads};
+
+/// A file without a name, in memory or on disk. It is written and read by offsets: who is given the descriptor finds it
+/// at its beginning.
+#[derive(Debug)]
+pub struct Stored {
+    place: Arc<Place>,
+    threads: Arc<Threads>,
+    len: u64,
+}
+
+/// The file and what it takes. The last close of a file on a disk that stalls waits as every write does.
+#[derive(Debug)]
+struct Place {
+    /// `None`: it is being closed.
+    file: Option<(File, Charge)>,
+    /// Those that close it; `None`: it is in memory.
+    closed_by: Option<Arc<Threads>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let (Some(file), Some(threads)) = (self.file.take(), &self.closed_by) {
+            // Without a thread it is closed here.
+            drop(threads.push(Box::new(move || drop(file))));
+        }
+    }
+}
+
+impl Place {
+    fn file(&self) -> io::Result<&File> {
+        let (file, _) = self.file.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(file)
+    }
+
+    /// Writes a piece, which stands before those that come after it.
+    fn write(&self, piece: &[u8], at: u64) -> Result<(), Full> {
+        let end = at + piece.len() as u64;
+        if let Some((_, charge)) = &self.file
+            && end > charge.bytes()
+            && !charge.grow(end - charge.bytes())
+        {
+            return Err(Full::Limit);
+        }
+        Ok(self.file()?.write_all_at(piece, at)?)
+    }
+}
+
+impl Stored {
+    /// In memory, for as many bytes as were charged.
+    pub(super) fn in_memory(charge: Charge, threads: &Arc<Threads>) -> io::Result<Self> {
+        let file = rustix::fs::memfd_create("galgo request body", MemfdFlags::CLOEXEC)?;
+        let place = Place {
+            file: Some((file.into(), charge)),
+            closed_by: None,
+        };
+        Ok(Self::new(place, threads))
+    }
+
+    /// In a file in `folder`.
+    pub(super) async fn on_disk(
+        folder: PathBuf,
+        charge: Charge,
+        threads: &Arc<Threads>,
+    ) -> Result<Self, Full> {
+        let by = threads.clone();
+        let made = threads.clone().run(move || {
+            let file = folder::nameless(&folder)?;
+            Ok::<_, io::Error>(Place {
+                file: Some((file, charge)),
+                closed_by: Some(by),
+            })
+        });
+        Ok(Self::new(made.await??, threads))
+    }
+
+    fn new(place: Place, threads: &Arc<Threads>) -> Self {
+        Self {
+            place: Arc::new(place),
+            threads: threads.clone(),
+            len: 0,
+        }
+    }
+
+    /// How many bytes were appended.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether bytes are written and read at once.
+    pub fn is_memory(&self) -> bool {
+        self.place.closed_by.is_none()
+    }
+
+    /// Appends `piece`, and gives its buffer back, empty.
+    ///
+    /// # Errors
+    /// There is no room. What was appended before is still there.
+    pub async fn append(&mut self, piece: Vec<u8>) -> Result<Vec<u8>, Full> {
+        let len = piece.len() as u64;
+        let (mut piece, wrote) = self.write(piece, self.len).await;
+        wrote?;
+        self.len += len;
+        piece.clear();
+        Ok(piece)
+    }
+
+    /// Writes `piece` at an offset, and gives it back. Where there is no room, it stands there nowhere.
+    pub async fn write(&self, piece: Vec<u8>, at: u64) -> (Vec<u8>, Result<(), Full>) {
+        if self.is_memory() {
+            let wrote = self.place.write(&piece, at);
+            return (piece, wrote);
+        }
+        let place = self.place.clone();
+        // Shared, so that it is not lost where there is no thread.
+        let piece = Arc::new(piece);
+        let theirs = piece.clone();
+        let wrote = self.threads.clone().run(move || {
+            let wrote = place.write(&theirs, at);
+            drop(theirs);
+            wrote
+        });
+        let wrote = wrote.await.unwrap_or_else(|e| Err(e.into()));
+        (Arc::unwrap_or_clone(piece), wrote)
+    }
+
+    /// Reads `most` bytes from an offset, fewer at the end.
+    ///
+    /// # Errors
+    /// Those of read(2).
+    pub async fn read(&self, at: u64, most: usize, mut into: Vec<u8>) -> io::Result<Vec<u8>> {
+        let place = self.place.clone();
+        let read = move || {
+            into.resize(most, 0);
+            let mut read = 0;
+            while read < most {
+                match place.file()?.read_at(&mut into[read..], at + read as u64) {
+                    Ok(0) => break,
+                    Ok(n) => read += n,
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            into.truncate(read);
+            Ok(into)
+        };
+        match self.is_memory() {
+            true => read(),
+            false => self.threads.clone().run(read).await?,
+        }
+    }
+}
+
+impl AsFd for Stored {
+    /// # Panics
+    /// Never: the file is there as long as this is.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.place.file {
+            Some((file, _)) => file.as_fd(),
+            None => unreachable!("only a place that is dropped has no file"),
+        }
+    }
+}

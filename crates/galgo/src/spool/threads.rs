@@ -1,0 +1,115 @@
+//! The threads that wait for the disk in place of the event loops.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::{Semaphore, oneshot};
+
+/// So many wait for the disk at once: one would leave its queue empty, more gain nothing.
+const THREADS: usize = 4;
+/// So many pieces of requests are under way at once, each at most [`crate::pool::SIZE`]: 4 MiB. Others wait where they
+/// came from.
+const JOBS: usize = 64;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads that are started when there is something to do, and what there is to do.
+pub(super) struct Threads {
+    queue: Mutex<Queue>,
+    work: Condvar,
+    room: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+impl std::fmt::Debug for Threads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Threads")
+    }
+}
+
+impl Default for Threads {
+    fn default() -> Self {
+        Self {
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            room: Arc::new(Semaphore::new(JOBS)),
+        }
+    }
+}
+
+impl Threads {
+    /// Does `work` on another thread. Where nobody waits for it any more before it has begun, it is not done.
+    pub(super) async fn run<T: Send + 'static>(
+        self: Arc<Self>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let ended = |_| io::Error::other("a thread that writes has ended");
+        let room = self.room.clone().acquire_owned().await;
+        let room = room.map_err(io::Error::other)?;
+        let (done, result) = oneshot::channel();
+        let job = Box::new(move || {
+            if !done.is_closed() {
+                // Who has left in the meantime wants no result.
+                let _ = done.send(work());
+            }
+            drop(room);
+        });
+        self.push(job).map_err(|(e, _job)| e)?;
+        result.await.map_err(ended)
+    }
+
+    /// Has `job` done some time, whatever else is under way.
+    ///
+    /// # Errors
+    /// There is no thread, and none can be started: the job comes back.
+    pub(super) fn push(self: &Arc<Self>, job: Job) -> Result<(), (io::Error, Job)> {
+        let mut queue = self.queue();
+        if queue.idle <= queue.jobs.len() && queue.threads < THREADS {
+            match self.start() {
+                Ok(()) => queue.threads += 1,
+                Err(e) if queue.threads == 0 => return Err((e, job)),
+                Err(_) => {}
+            }
+        }
+        queue.jobs.push_back(job);
+        drop(queue);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    fn start(self: &Arc<Self>) -> io::Result<()> {
+        let threads = self.clone();
+        let thread = std::thread::Builder::new().name("spool".into());
+        thread.spawn(move || threads.serve()).map(drop)
+    }
+
+    fn serve(&self) {
+        let mut queue = self.queue();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                drop(queue);
+                job();
+                queue = self.queue();
+                continue;
+            }
+            queue.idle += 1;
+            let woken = self.work.wait(queue);
+            queue = woken.unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Nothing panics while it is held.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,93 @@
+//! What goes on while a client lets a write wait.
+
+use std::{io, pin::Pin, task::Poll};
+
+use super::{Exchange, tend};
+use crate::{
+    conn::input::{Input, RequestBody},
+    fault::Fault,
+    pace::poll_once,
+    relay::program::{Turn, send_failed},
+};
+
+impl Exchange {
+    /// Does `io` (sending to the client) while everything else is tended to. Output waits where it is as long as the
+    /// client is not known to be slow.
+    pub async fn during<T>(
+        &mut self,
+        input: &mut Input,
+        body: &mut RequestBody,
+        io: impl Future<Output = io::Result<T>>,
+    ) -> Result<T, Fault> {
+        let mut io = std::pin::pin!(io);
+        let done = match poll_once(io.as_mut()).await {
+            Poll::Ready(done) => {
+                self.spill.sent_at_once(true);
+                done
+            }
+            Poll::Pending => self.while_waiting(input, body, io).await?,
+        };
+        self.clocks.moved();
+        done.map_err(|e| Fault::Gone(send_failed(&e)))
+    }
+
+    async fn while_waiting<T>(
+        &mut self,
+        input: &mut Input,
+        body: &mut RequestBody,
+        mut io: Pin<&mut impl Future<Output = io::Result<T>>>,
+    ) -> Result<io::Result<T>, Fault> {
+        while let Some(link) = &self.link {
+            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
+            let (spill, raw) = (&mut self.spill, self.out.buffer());
+            let gathered = async { spill.begin(Some(&link.conn)).await.read_later(raw).await };
+            let read = tokio::select! {
+                biased;
+                done = &mut io => return Ok(done),
+                tended = tend => {
+                    // A half-close: the write itself will show whether anybody still reads.
+                    tended?;
+                    continue;
+                }
+                read = gathered => read,
+            };
+            self.clocks.moved();
+            self.receive(read);
+            self.set_aside();
+        }
+        Ok(io.await)
+    }
+
+    /// What was received waits. A response that has ended as it should leaves its place to another.
+    fn set_aside(&mut self) {
+        for mut part in self.out.parts() {
+            while !part.is_empty() {
+                let back = self.spill.back();
+                let (now, rest) = part.split_at(part.len().min(back.capacity() - back.len()));
+                back.extend_from_slice(now);
+                part = rest;
+            }
+        }
+        self.out.clear();
+        if let Some(link) = self.good.take() {
+            link.seat.give_back(link.conn);
+        }
+    }
+
+    /// The next output that waits becomes that which is sent.
+    pub(super) async fn pull(
+        &mut self,
+        input: &mut Input,
+        body: &mut RequestBody,
+    ) -> Result<Turn, Fault> {
+        if let Some(link) = &self.link {
+            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
+            return tokio::select! {
+                biased;
+                pulled = self.spill.pull(&mut self.out) => pulled.map(|()| Turn::Output),
+                tended = tend => tended.map(|()| Turn::HalfClosed),
+            };
+        }
+        self.spill.pull(&mut self.out).await.map(|()| Turn::Output)
+    }
+}

@@ -1,0 +1,161 @@
+//! What children told of the modules they loaded, in one edition of a program: data that hostile code may
+//! have written.
+
+use std::collections::{BTreeSet, HashSet};
+
+use galgo_spawn::template::{Kind, SearchPath};
+
+/// Reports that are listened to, of one edition: each costs its templates a load, and more where it is not good.
+const LESSONS: u32 = 6;
+/// Bytes of names that are kept.
+const MOST: usize = 64 << 10;
+
+#[derive(Debug, Default)]
+pub(super) struct Learned {
+    /// One a line, in the order they were told.
+    names: Vec<u8>,
+    /// So many bytes of them did a template load that is fit.
+    proven: usize,
+    lessons: u32,
+    /// Names that are not taken again.
+    dropped: HashSet<Vec<u8>>,
+    /// Names that templates left to their children.
+    left: BTreeSet<String>,
+    /// As the template told that was loaded without any of the names.
+    search: SearchPath,
+}
+
+impl Learned {
+    /// The names, one a line.
+    pub(super) fn names(&self) -> &[u8] {
+        &self.names
+    }
+
+    pub(super) fn search(&self) -> &SearchPath {
+        &self.search
+    }
+
+    /// Takes the names in a child's `report`; whether there is a new one.
+    pub(super) fn take(&mut self, kind: Kind, report: &[u8]) -> bool {
+        if report.is_empty() || self.lessons >= LESSONS {
+            return false;
+        }
+        let known: HashSet<&[u8]> = self.names.split(|&b| b == b'\n').collect();
+        let new = |name: &&[u8]| !known.contains(name) && !self.dropped.contains(*name);
+        let new = kind.names(report).into_iter().filter(new);
+        let room = MOST - self.names.len();
+        let mut taken = Vec::new();
+        for name in new.take_while(|name| name.len() < room) {
+            if taken.len() + name.len() < room {
+                taken.extend_from_slice(name);
+                taken.push(b'\n');
+            }
+        }
+        self.names.extend_from_slice(&taken);
+        self.lessons += u32::from(!taken.is_empty());
+        !taken.is_empty()
+    }
+
+    /// A template was loaded with the first `count` bytes of the names. Of one without any the `search` path counts: no
+    /// request has had a hand in it. Answers with names that were left to children for the first time.
+    pub(super) fn proved(
+        &mut self,
+        count: usize,
+        search: SearchPath,
+        left: Vec<String>,
+    ) -> Vec<String> {
+        if count == 0 {
+            self.search = search;
+        }
+        self.proven = self.proven.max(count);
+        let new = |name: &String| self.left.insert(name.clone());
+        left.into_iter().filter(new).collect()
+    }
+
+    /// With the first `count` bytes it did not load, or was not fit. Gives up half of the names that are not known to be
+    /// good, the last ones first: these, for the log. None where it is not the fault of a name.
+    pub(super) fn failed(&mut self, count: usize) -> Option<Vec<String>> {
+        if count <= self.proven || self.names.len() <= self.proven {
+            return None;
+        }
+        let doubtful = self.names.split_off(self.proven);
+        let doubtful: Vec<&[u8]> = doubtful.split_inclusive(|&b| b == b'\n').collect();
+        let (kept, gone) = doubtful.split_at(doubtful.len() / 2);
+        self.names.extend(kept.concat());
+        let gone: Vec<Vec<u8>> = gone
+            .iter()
+            .map(|line| line[..line.len() - 1].to_vec())
+            .collect();
+        let said = gone
+            .iter()
+            .map(|name| String::from_utf8_lossy(name).into_owned());
+        let said = said.collect();
+        self.dropped.extend(gone);
+        Some(said)
+    }
+
+    /// What each child loads for itself.
+    pub(super) fn left(&self) -> Vec<String> {
+        let dropped = self
+            .dropped
+            .iter()
+            .map(|name| String::from_utf8_lossy(name).into_owned());
+        let all: BTreeSet<String> = self.left.iter().cloned().chain(dropped).collect();
+        all.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(reports: &[&str]) -> Learned {
+        let mut learned = Learned::default();
+        for report in reports {
+            learned.take(Kind::Python, report.as_bytes());
+        }
+        learned
+    }
+
+    #[test]
+    fn a_report_holds_names_and_is_bounded() {
+        assert_eq!(told(&["os;x\nos\n../y", "os\nre"]).names(), b"os\nre\n");
+        let mut learned = Learned::default();
+        for n in 0..LESSONS {
+            assert!(learned.take(Kind::Python, format!("m{n}").as_bytes()));
+            assert!(!learned.take(Kind::Python, b"m0\nno name"));
+        }
+        assert!(!learned.take(Kind::Python, b"more"));
+        let long: String = (0..20_000).map(|n| format!("module{n}\n")).collect();
+        let learned = told(&[&long, &long]);
+        assert!(learned.names().len() <= MOST && learned.names().ends_with(b"\n"));
+    }
+
+    /// A name that keeps a program from being loaded is found by halves, and what was good stays.
+    #[test]
+    fn what_does_not_load_is_given_up() {
+        let mut learned = told(&["a\nb\n", "c\nd\ne\nf"]);
+        assert_eq!(learned.failed(0), None);
+        assert!(learned.proved(4, SearchPath::default(), vec![]).is_empty());
+        assert_eq!(learned.failed(4), None, "it is not their fault");
+        assert_eq!(learned.failed(12).unwrap(), ["e", "f"]);
+        assert_eq!(learned.failed(8).unwrap(), ["d"]);
+        assert_eq!(learned.failed(6).unwrap(), ["c"]);
+        assert_eq!(learned.failed(4), None);
+        assert_eq!(learned.names(), b"a\nb\n");
+        assert!(
+            !learned.take(Kind::Python, b"c\nf"),
+            "they are not tried again"
+        );
+        assert_eq!(learned.left(), ["c", "d", "e", "f"]);
+    }
+
+    #[test]
+    fn what_is_left_to_children_is_told_once() {
+        let mut learned = told(&["a"]);
+        let left = || vec!["a".to_owned()];
+        assert_eq!(learned.proved(2, SearchPath::default(), left()), ["a"]);
+        assert!(learned.proved(2, SearchPath::default(), left()).is_empty());
+        assert_eq!(learned.left(), ["a"]);
+    }
+}

@@ -1,0 +1,188 @@
+//! What other users and programs try with the server's port, socket and logs.
+
+use crate::scene::{GALGO, Server, Site, is_root};
+use std::{
+    fs,
+    os::unix::fs::lchown,
+    process::{Command, Stdio},
+};
+
+/// Tries to listen where its server does, by every way there is.
+const JOIN: &str = r#"#!/usr/bin/env python3
+import os, socket
+print("Content-Type: text/plain\n")
+own, port = os.environ["QUERY_STRING"].split(":")
+for address in [own, "0.0.0.0"]:
+    for reuse in [(), (socket.SO_REUSEADDR,), (socket.SO_REUSEPORT,), (socket.SO_REUSEADDR, socket.SO_REUSEPORT)]:
+        s = socket.socket()
+        for option in reuse:
+            s.setsockopt(socket.SOL_SOCKET, option, 1)
+        try:
+            s.bind((address, int(port)))
+            s.listen()
+            print("JOINED", address, reuse)
+        except OSError as e:
+            assert e.errno == 98, e
+        s.close()
+print("done")
+"#;
+
+fn cannot_join(server: &Server, address: &str) {
+    let page = server.page(&format!("/cgi-bin/join?{address}"));
+    assert!(page.contains("done") && !page.contains("JOINED"), "{page}");
+}
+
+const NOBODY: [&str; 6] = [
+    "--reuid",
+    "65534",
+    "--regid",
+    "65534",
+    "--clear-groups",
+    GALGO,
+];
+
+/// galgo as a user without privileges: the one of the tests, or nobody.
+fn unprivileged(site: &Site, args: &[&str]) -> Command {
+    let mut command = match is_root() {
+        true => {
+            let mut setpriv = Command::new("setpriv");
+            setpriv.args(NOBODY);
+            setpriv
+        }
+        false => Command::new(GALGO),
+    };
+    command.args(args).current_dir(site.path(""));
+    command
+}
+
+#[test]
+fn a_program_cannot_listen_on_the_port_of_its_server() {
+    let site = Site::new();
+    site.program("join", JOIN);
+    let server = Server::start(unprivileged(&site, &["serve", "-l", "127.0.0.1:0"]));
+    cannot_join(&server, server.at.strip_prefix("http://").unwrap());
+    if is_root() {
+        let server = site.serve(&["-l", "127.0.0.1:0", "--user", "nobody"]);
+        cannot_join(&server, server.at.strip_prefix("http://").unwrap());
+    }
+}
+
+/// A listener that was added while the server ran as the user of its programs.
+#[test]
+fn a_program_cannot_listen_on_a_port_that_was_added() {
+    let site = Site::new();
+    site.program("join", JOIN);
+    let config = |listen: &str| {
+        let user = if is_root() { "user = 'nobody'" } else { "" };
+        let text = format!(
+            "listen = ['127.0.0.1:0'{listen}]\n{user}\nerror_log = 'errors'\n[[route]]\npath = '/cgi-bin/'\ncgi = 'cgi-bin'\n"
+        );
+        site.file("galgo.toml", &text);
+    };
+    config("");
+    let server = site.serve(&[]);
+    let free = std::net::TcpListener::bind("127.0.0.9:0").unwrap();
+    let added = free.local_addr().unwrap();
+    drop(free);
+    config(&format!(", '{added}'"));
+    let pid = rustix::process::Pid::from_child(&server.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    while std::net::TcpStream::connect(added).is_err() {
+        std::thread::yield_now();
+    }
+    cannot_join(&server, &added.to_string());
+}
+
+/// Two that are started at once: one serves, the other says why it does not.
+fn one_of_two(site: &Site, listen: &str) {
+    let start = || {
+        let mut command = unprivileged(site, &["serve", "-l", listen]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut two = [start(), start()];
+    // One ends by itself, whichever that is.
+    let lost = loop {
+        let ended = two
+            .iter_mut()
+            .position(|one| one.try_wait().unwrap().is_some());
+        if let Some(lost) = ended {
+            break lost;
+        }
+        std::thread::yield_now();
+    };
+    let [mut first, mut second] = two;
+    if lost == 1 {
+        std::mem::swap(&mut first, &mut second);
+    }
+    let said = first.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&said.stderr);
+    assert!(
+        words.contains("another program listens there already"),
+        "{words}"
+    );
+    assert!(second.try_wait().unwrap().is_none(), "{words}");
+    let pid = rustix::process::Pid::from_child(&second);
+    // As soon as it can be asked to.
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(second.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert!(line.starts_with("listening on "), "{line}");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(second.wait().unwrap().success());
+}
+
+#[test]
+fn of_two_starts_at_once_one_fails_with_words() {
+    let site = Site::new();
+    let folder = site.path("run");
+    fs::create_dir(&folder).unwrap();
+    if is_root() {
+        lchown(&folder, Some(65534), Some(65534)).unwrap();
+    }
+    let socket = format!("unix:{}", folder.join("s").display());
+    let free = std::net::TcpListener::bind("127.0.0.11:0").unwrap();
+    let port = free.local_addr().unwrap().to_string();
+    drop(free);
+    for _ in 0..20 {
+        one_of_two(&site, &port);
+        one_of_two(&site, &socket);
+        // Both files go with the one that made them.
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn root_opens_no_log_by_the_link_of_another_user() {
+    if !is_root() {
+        eprintln!("skipped root_opens_no_log_by_the_link_of_another_user: it needs root");
+        return;
+    }
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let site = Site::new();
+    let (logs, secret) = (site.path("logs"), site.path("secret"));
+    for folder in [&logs, &secret] {
+        fs::create_dir(folder).unwrap();
+    }
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).unwrap();
+    lchown(&logs, Some(65534), Some(65534)).unwrap();
+    for (link, to, log) in [
+        ("logs/a", "secret/made", "logs/a"),
+        ("logs/way", "secret", "logs/way/made"),
+    ] {
+        symlink(site.path(to), site.path(link)).unwrap();
+        lchown(site.path(link), Some(65534), Some(65534)).unwrap();
+        for user in ["user = 'nobody'\n", ""] {
+            let text = format!(
+                "listen = ['127.0.0.1:0']\n{user}access_log = '{log}'\n[[route]]\npath = '/'\ncgi = 'cgi-bin'\n"
+            );
+            site.file("galgo.toml", &text);
+            let done = site.galgo(&["serve"]);
+            assert!(
+                done.code == 1 && done.err.contains("cannot open a log"),
+                "{done:?}"
+            );
+        }
+        assert_eq!(fs::read_dir(&secret).unwrap().count(), 0, "{link}");
+    }
+}

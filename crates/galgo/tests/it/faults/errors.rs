@@ -1,0 +1,138 @@
+//! System calls that fail. An error is not an end: whatever fails, an answer is whole, or visibly cut, or says that
+//! something is wrong.
+
+use std::{fs, thread};
+
+use rustix::io::Errno;
+
+use crate::harness::{
+    Client, End, Reply, Server, Site,
+    child::pattern,
+    inject::{self, Calls},
+    list,
+};
+
+/// What is asked for, and the body of the one right answer.
+struct Row {
+    target: &'static str,
+    /// Bytes of a request body.
+    sends: usize,
+    gets: fn() -> Vec<u8>,
+}
+
+const ROWS: [Row; 5] = [
+    // Everything is waited for: output, standard error, the process, the client.
+    Row {
+        target: "/cgi-bin/t?pause=120&head&pause=120&out=hello&pause=120&out=world&pause=120",
+        sends: 0,
+        gets: || b"helloworld".to_vec(),
+    },
+    // A pipe that is full, and spliced or written to.
+    Row {
+        target: "/cgi-bin/t?pause=120&head&count",
+        sends: 400_000,
+        gets: || b"400000".to_vec(),
+    },
+    Row {
+        target: "/cgi-bin/t?head&pause=120&echo",
+        sends: 5_000,
+        gets: || pattern(0, 5_000),
+    },
+    Row {
+        target: "/cgi-bin/t?head&fill=3000000",
+        sends: 0,
+        gets: || pattern(0, 3_000_000),
+    },
+    Row {
+        target: "/large",
+        sends: 0,
+        gets: || pattern(0, 3_000_000),
+    },
+];
+
+/// A reply, whatever became of the connection; `None`: nothing came.
+fn ask(server: &Server, row: &Row) -> Option<Reply> {
+    let mut client: Client = server.connect();
+    let method = if row.sends > 0 { "POST" } else { "GET" };
+    let head = format!(
+        "{method} {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+        row.target, row.sends
+    );
+    let mut upload = client.stream.try_clone().unwrap();
+    let body = pattern(0, row.sends);
+    let sending = thread::spawn(move || {
+        use std::io::Write;
+        upload
+            .write_all(&[head.into_bytes(), body].concat())
+            .is_ok()
+    });
+    let reply = client.reply();
+    drop(client);
+    sending.join().unwrap();
+    (reply.status != 0).then_some(reply)
+}
+
+/// Has each of the first calls of an answer fail, one at a time, and twice all from there on.
+fn each_call_fails(calls: Calls, errors: &[Errno]) {
+    let site = Site::new()
+        .top("workers = 1")
+        .file("public/large", pattern(0, 3_000_000), 0o644);
+    let server = calls.of(site).start();
+    let mut hurt = 0;
+    for row in &ROWS {
+        for &error in errors {
+            for (skip, count) in (0..9).map(|n| (n, 1)).chain([(0, 3), (2, 20)]) {
+                inject::fail(&server, skip, count, error);
+                let reply = ask(&server, row);
+                inject::heal(&server);
+                let at = format!("{} of {}: {skip}, {count}, {error}", calls.name, row.target);
+                let Some(reply) = reply else {
+                    hurt += 1;
+                    continue;
+                };
+                match (reply.status, reply.end) {
+                    (200, End::Whole) => {
+                        assert!(reply.body == (row.gets)(), "{at}: short and clean")
+                    }
+                    (200, _) => hurt += 1,
+                    (status, _) => {
+                        assert!(status >= 500, "{at}: {status}");
+                        hurt += 1;
+                    }
+                }
+                assert_eq!(server.get("/health").text(), "fine", "{at}");
+            }
+        }
+    }
+    assert!(hurt > 0, "no {} was met", calls.name);
+    let words = fs::read_to_string(server.path().join("stderr")).unwrap();
+    assert!(!words.contains("panicked"), "{words}");
+}
+
+fn epoll_ctl_fails() {
+    each_call_fails(Calls::all("epoll_ctl"), &[Errno::NOSPC, Errno::NOMEM]);
+}
+
+fn writev_fails() {
+    each_call_fails(Calls::all("writev"), &[Errno::IO, Errno::NOMEM]);
+}
+
+fn splice_fails() {
+    each_call_fails(Calls::all("splice"), &[Errno::IO, Errno::NOMEM]);
+}
+
+fn sendfile_fails() {
+    each_call_fails(Calls::all("sendfile"), &[Errno::IO, Errno::NOMEM]);
+}
+
+fn read_fails() {
+    each_call_fails(Calls::all("read"), &[Errno::IO, Errno::NOMEM]);
+}
+
+list![
+    epoll_ctl_fails,
+    writev_fails,
+    splice_fails,
+    sendfile_fails,
+    read_fails,
+];

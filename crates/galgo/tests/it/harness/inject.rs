@@ -1,0 +1,56 @@
+//! A server some of whose system calls fail (seccomp_unotify(2)).
+
+use std::{fs, path::Path};
+
+use super::{Server, Site, compile};
+
+/// The system calls of a server that can be made to fail.
+#[derive(Debug, Clone, Copy)]
+pub struct Calls {
+    pub name: &'static str,
+    /// Only those with these bits in this argument.
+    pub argument: u32,
+    pub mask: u32,
+}
+
+impl Calls {
+    pub const fn all(name: &'static str) -> Self {
+        Self {
+            name,
+            argument: 0,
+            mask: 0,
+        }
+    }
+
+    /// Has the server of `site` ask before these.
+    pub fn of(self, site: Site) -> Site {
+        let inject = site.path().join("inject");
+        compile(&inject, include_str!("inject.c"), &[]);
+        let control = control(site.path());
+        let words: [&str; 5] = [
+            &inject.to_string_lossy(),
+            self.name,
+            &self.argument.to_string(),
+            &self.mask.to_string(),
+            &control,
+        ];
+        site.through(&words)
+    }
+}
+
+fn control(site: &Path) -> String {
+    site.join("inject.control").to_string_lossy().into_owned()
+}
+
+/// From now on the server makes `skip` calls, then `count` fail with `error`, then it makes them again.
+pub fn fail(server: &Server, skip: u64, count: u64, error: rustix::io::Errno) {
+    let to = control(server.path());
+    let new = format!("{to}.new");
+    fs::write(&new, format!("{skip} {count} {}\n", error.raw_os_error())).unwrap();
+    fs::rename(new, to).unwrap();
+}
+
+/// From now on no call fails.
+pub fn heal(server: &Server) {
+    fs::remove_file(control(server.path())).unwrap();
+}

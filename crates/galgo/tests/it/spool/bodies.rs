@@ -1,0 +1,222 @@
+//! Request bodies that are taken in before their program starts.
+
+use std::{fs, io::Write, path::Path, thread};
+
+use crate::harness::{
+    Client, Server, Site,
+    child::pattern,
+    disk::{Disk, nameless},
+    eventually, list,
+};
+
+const MB: usize = 1 << 20;
+
+fn files() -> Site {
+    let patient = Site::new().top("rate_grace = \"1h\"");
+    patient.defaults("body = \"file\"")
+}
+
+fn on(disk: &Disk) -> Site {
+    files().top(&format!("spool = {:?}", disk.path()))
+}
+
+/// Posts `n` bytes from another thread, for a server that takes none for a while; what came back.
+fn posting(server: &Server, target: &str, n: usize) -> thread::JoinHandle<(u16, Vec<u8>)> {
+    let (mut client, target) = (server.connect(), target.to_owned());
+    thread::spawn(move || {
+        client.begin_post(&target, n);
+        client.try_send(pattern(0, n));
+        let reply = client.reply();
+        (reply.status, reply.body)
+    })
+}
+
+/// Threads of the server that wait for a disk and cannot be woken.
+fn waiting(server: &Server) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let waits = |task: &fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.contains("(spool) D ")
+    };
+    tasks.flatten().filter(|task| waits(task)).count()
+}
+
+/// One event loop, and more requests than threads that write: files are being made, written and closed.
+fn a_disk_that_stalls_holds_up_nobody_else() {
+    let disk = Disk::new(96 << 20);
+    let site = on(&disk)
+        .top("workers = 1")
+        .defaults("idle_timeout = \"1h\"");
+    let server = site.start();
+    let watch = server.watch();
+    // Two bodies are on their way already: one goes on, the other's client leaves.
+    let mut begun: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    for client in &mut begun {
+        client.begin_post("/cgi-bin/t?head&count", 3 * MB);
+        client.send(pattern(0, MB));
+    }
+    eventually("two bodies on the disk", || {
+        (nameless(server.pid(), &disk.path()) > MB as u64).then_some(())
+    });
+    let frozen = disk.freeze();
+    let stalled: Vec<_> = (0..8)
+        .map(|_| posting(&server, "/cgi-bin/t?head&echo", 3 * MB))
+        .collect();
+    eventually("threads that wait for the disk", || {
+        (waiting(&server) > 1).then_some(())
+    });
+    begun.pop().unwrap().reset();
+    let mut slow = begun.pop().unwrap();
+    let rest = pattern(MB, 2 * MB);
+    let mut upload = slow.stream.try_clone().unwrap();
+    let rest = thread::spawn(move || upload.write_all(&rest).is_ok());
+    for _ in 0..20 {
+        assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
+        let mut small = server.connect();
+        small.post("/cgi-bin/t?head&echo", b"in memory");
+        assert_eq!(small.reply().text(), "in memory");
+    }
+    drop(frozen);
+    assert!(rest.join().unwrap());
+    assert_eq!(slow.reply().text(), (3 * MB).to_string());
+    for stalled in stalled {
+        assert!(stalled.join().unwrap() == (200, pattern(0, 3 * MB)));
+    }
+    drop(slow);
+    let outcomes = [vec!["ok"; 49], vec!["client_gone"]].concat();
+    watch.after(&outcomes);
+}
+
+fn a_disk_that_stalls_for_too_long_is_503() {
+    let disk = Disk::new(32 << 20);
+    let server = on(&disk).defaults("idle_timeout = \"1s\"").start();
+    let watch = server.watch();
+    let frozen = disk.freeze();
+    let stalled = posting(&server, "/cgi-bin/t?touch=ran&head", 3 * MB);
+    assert_eq!(stalled.join().unwrap().0, 503);
+    server.says("took no bytes within idle_timeout");
+    assert!(!server.mark("ran").exists());
+    drop(frozen);
+    watch.after(&["busy"]);
+}
+
+fn a_full_disk_is_507_and_its_room_comes_back() {
+    let disk = Disk::new(16 << 20);
+    let server = on(&disk).start();
+    let watch = server.watch();
+    let free = disk.free();
+    for _ in 0..3 {
+        let (status, _) = posting(&server, "/cgi-bin/t?touch=ran&head", 32 * MB)
+            .join()
+            .unwrap();
+        assert_eq!(status, 507);
+        server.says("No space left on device");
+        assert!(!server.mark("ran").exists());
+        eventually("the room of before", || (disk.free() >= free).then_some(()));
+    }
+    let fits = posting(&server, "/cgi-bin/t?head&count", 8 * MB)
+        .join()
+        .unwrap();
+    assert_eq!(fits, (200, (8 * MB).to_string().into()));
+    watch.after(&["no_storage", "no_storage", "no_storage", "ok"]);
+}
+
+fn all_files_together_have_one_bound() {
+    let server = files().top("spool_limit = \"2M\"").start();
+    let watch = server.watch();
+    let mut first = server.connect();
+    first.begin_post("/cgi-bin/t?head&count", 2 * MB);
+    first.send(pattern(0, 2 * MB - 1));
+    let spool = Path::new("/var/tmp");
+    let spool = std::env::var_os("TMPDIR").map_or(spool.to_owned(), Into::into);
+    eventually("nearly all of the first body in its file", || {
+        (nameless(server.pid(), &spool) > MB as u64).then_some(())
+    });
+    let mut second = server.connect();
+    second.begin_post("/cgi-bin/t?touch=ran&head", 2 * MB);
+    second.try_send(pattern(0, 2 * MB));
+    let reply = second.reply();
+    assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
+    server.says("spool_limit");
+    assert!(!server.mark("ran").exists());
+    first.send("x");
+    assert_eq!(first.reply().text(), (2 * MB).to_string());
+    // What they took is free again.
+    eventually("room for as much as before", || {
+        let (status, body) = posting(&server, "/cgi-bin/t?head&count", 2 * MB)
+            .join()
+            .unwrap();
+        (status == 200 && body == (2 * MB).to_string().as_bytes()).then_some(())
+    });
+    drop((first, second));
+    drop(watch);
+}
+
+/// Small bodies of forty clients, all but complete: as many as may are in memory, the others in files.
+fn bodies_in_memory_have_one_bound() {
+    let disk = Disk::new(96 << 20);
+    let server = on(&disk).top("spool_memory = \"4M\"").start();
+    let watch = server.watch();
+    let mut clients: Vec<Client> = (0..40).map(|_| server.connect()).collect();
+    let sent = pattern(0, MB);
+    for client in &mut clients {
+        client.begin_post("/cgi-bin/t?head&echo", MB);
+        client.send(&sent[..MB - 1]);
+    }
+    clients.iter().for_each(Client::wait_until_read);
+    let in_memory = nameless(server.pid(), Path::new("/memfd:galgo request body"));
+    // The last piece of each has not been written yet.
+    assert!(
+        in_memory > 3 << 20 && in_memory <= 4 << 20,
+        "{in_memory} bytes of bodies are in memory"
+    );
+    eventually("the others in files", || {
+        (nameless(server.pid(), &disk.path()) > 30 << 20).then_some(())
+    });
+    for client in &mut clients {
+        client.send(&sent[MB - 1..]);
+    }
+    for client in &mut clients {
+        assert!(client.reply().body == sent);
+    }
+    drop(clients);
+    watch.after(&["ok"; 40]);
+}
+
+fn check_says_that_no_file_can_be_made() {
+    let disk = Disk::new(16 << 20);
+    let server = on(&disk).start();
+    let check = || {
+        let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_galgo"));
+        let done = check.arg("check").arg(server.path()).output().unwrap();
+        (
+            done.status.success(),
+            String::from_utf8_lossy(&done.stdout).into_owned(),
+        )
+    };
+    let (fine, says) = check();
+    assert!(fine, "{says}");
+    let at = disk.path();
+    let read_only = std::process::Command::new("mount")
+        .args(["-o", "remount,ro"])
+        .arg(&at)
+        .status();
+    assert!(read_only.unwrap().success());
+    let (fine, says) = check();
+    assert!(
+        !fine && says.contains("spool") && says.contains("Read-only"),
+        "{says}"
+    );
+    let reply = posting(&server, "/cgi-bin/t?head", 2 * MB).join().unwrap();
+    assert_eq!(reply.0, 507);
+    server.says("Read-only file system");
+}
+
+list![
+    a_disk_that_stalls_holds_up_nobody_else,
+    a_disk_that_stalls_for_too_long_is_503,
+    a_full_disk_is_507_and_its_room_comes_back,
+    all_files_together_have_one_bound,
+    bodies_in_memory_have_one_bound,
+    check_says_that_no_file_can_be_made,
+];

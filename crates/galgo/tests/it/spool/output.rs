@@ -1,0 +1,151 @@
+//! Output of programs whose clients read slowly.
+
+use std::net::TcpStream;
+
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+use crate::harness::{Client, End, LONG, Server, Site, child::pattern, list};
+
+/// More than the sockets between take, and a pipe; less than may wait besides.
+const LARGE: usize = 6_000_000;
+
+/// One place, which is never free because a client is too slow.
+fn one_place() -> Site {
+    Site::new().top("max_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"1h\"")
+}
+
+/// A client for which little is on its way.
+fn slow_reader(server: &Server) -> Client {
+    let sock = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_recv_buffer_size(&sock, 16 << 10).unwrap();
+    rustix::net::connect(&sock, &server.address()).unwrap();
+    let stream = TcpStream::from(sock);
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.set_write_timeout(Some(LONG)).unwrap();
+    Client {
+        stream,
+        buf: Vec::new(),
+        ended: false,
+    }
+}
+
+/// Nothing of the response has been read when another program has had the only place.
+fn a_slow_reader_holds_no_place() {
+    let server = one_place().start();
+    let watch = server.watch();
+    for head in [
+        "head",
+        "out=Content-Length:%206000000%0AContent-Type:%20a/b%0A%0A",
+    ] {
+        let mut slow = slow_reader(&server);
+        slow.get(&format!("/cgi-bin/t?{head}&fill={LARGE}"));
+        assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
+        let reply = slow.reply();
+        assert!(reply.body == pattern(0, LARGE) && reply.end == End::Whole);
+        // The connection goes on.
+        slow.get("/cgi-bin/t?head&out=more");
+        assert_eq!(slow.reply().text(), "more");
+    }
+    let lines = watch.after(&["ok"; 6]);
+    assert!(lines.iter().any(|l| l["bytes"] == LARGE));
+}
+
+/// What was printed in pieces, while the client read now and then.
+fn every_byte_comes_in_its_order() {
+    let server = one_place().start();
+    let watch = server.watch();
+    let mut slow = slow_reader(&server);
+    let steps: String = (0..40)
+        .map(|n| format!("&fill=99990&touch=m{n}&fill=10"))
+        .collect();
+    slow.get(&format!("/cgi-bin/t?head{steps}&touch=over"));
+    let mut got = Vec::new();
+    assert_eq!(slow.head().status, 200);
+    for n in 0..40 {
+        server.wait_for(&format!("m{n}"));
+        if n % 7 == 0 {
+            got.extend(slow.chunk().unwrap());
+        }
+    }
+    server.wait_for("over");
+    loop {
+        let chunk = slow.chunk().expect("a whole response");
+        if chunk.is_empty() {
+            break;
+        }
+        got.extend(chunk);
+    }
+    let wanted: Vec<u8> = (0..40)
+        .flat_map(|_| [pattern(0, 99_990), pattern(0, 10)].concat())
+        .collect();
+    assert!(got == wanted);
+    drop(slow);
+    watch.after(&["ok"]);
+}
+
+/// Far more than may wait: the rest stays with the program, and all of it arrives.
+fn what_is_too_much_waits_in_its_program() {
+    let server = one_place().start();
+    let watch = server.watch().memory(24 << 20);
+    let mut slow = slow_reader(&server);
+    slow.get("/cgi-bin/t?head&fill=2000000&touch=begun&fill=60000000");
+    server.wait_for("begun");
+    let reply = slow.reply();
+    assert!(reply.body[..2_000_000] == pattern(0, 2_000_000));
+    assert!(reply.body[2_000_000..] == pattern(0, 60_000_000) && reply.end == End::Whole);
+    drop(slow);
+    watch.after(&["ok"]);
+}
+
+/// It failed long before its client could see that.
+fn what_failed_while_it_waited_is_cut() {
+    let server = one_place().start();
+    let watch = server.watch();
+    for head in [
+        "head",
+        "out=Content-Length:%206000001%0AContent-Type:%20a/b%0A%0A",
+    ] {
+        let mut slow = slow_reader(&server);
+        slow.get(&format!("/cgi-bin/t?{head}&fill={LARGE}&die=9"));
+        assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
+        let reply = slow.reply();
+        assert!(reply.body == pattern(0, LARGE) && reply.end == End::Cut);
+    }
+    watch.after(&["script_error", "ok", "script_error", "ok"]);
+}
+
+/// A client that leaves what waits for it: the file goes, and so does a program that prints more.
+fn a_client_that_leaves_leaves_nothing_behind() {
+    let server = one_place().start();
+    let watch = server.watch();
+    for rest in ["touch=a", "touch=b&fill=60000000"] {
+        let mut slow = slow_reader(&server);
+        slow.get(&format!("/cgi-bin/t?head&fill={LARGE}&{rest}"));
+        server.wait_for(&rest[6..7]);
+        assert_eq!(slow.head().status, 200);
+        slow.reset();
+    }
+    watch.after(&["client_gone"; 2]);
+}
+
+/// Without room for files it is as if nothing could wait.
+fn where_no_file_can_be_made_programs_wait() {
+    let server = one_place().top("spool_limit = 0").start();
+    let watch = server.watch();
+    let mut slow = slow_reader(&server);
+    slow.get(&format!("/cgi-bin/t?head&fill={LARGE}&fill={LARGE}"));
+    let reply = slow.reply();
+    assert!(reply.body == [pattern(0, LARGE), pattern(0, LARGE)].concat());
+    assert_eq!(reply.end, End::Whole);
+    drop(slow);
+    watch.after(&["ok"]);
+}
+
+list![
+    a_slow_reader_holds_no_place,
+    every_byte_comes_in_its_order,
+    what_is_too_much_waits_in_its_program,
+    what_failed_while_it_waited_is_cut,
+    a_client_that_leaves_leaves_nothing_behind,
+    where_no_file_can_be_made_programs_wait,
+];

@@ -1,0 +1,160 @@
+//! What children tell about the modules they loaded: a child in an attacker's hands tells what it likes. The next
+//! template, and with it all later visitors, must not be in these hands then.
+//!
+//! A program here attacks where the query says so. It leaves files that make a mark when they are loaded, and names them,
+//! together with one good module, by which is seen that a template has been loaded with what it told.
+
+use std::fs;
+
+use super::{says, site};
+use crate::harness::{Site, eventually, list};
+
+list![
+    python_code_in_place_of_a_name,
+    perl_files_by_their_path,
+    ruby_files_outside_of_the_search_path,
+    node_files_outside_of_the_search_path,
+    what_ends_or_prints_does_not_make_a_program_cold,
+];
+
+/// Attacks, and asks as others do until a template knows the good module.
+fn attack(site: Site) {
+    let mark = site.path().join("marks/mark");
+    let server = site.start();
+    let get = |query: &str| {
+        let reply = server.get(&format!("/cgi-bin/p?{query}"));
+        assert_eq!(reply.status, 200, "{}", server.errors());
+        reply.text()
+    };
+    let knows = || (0..4).all(|_| get("visit").ends_with("knows"));
+    eventually("templates that have learned from an attack", || {
+        get("attack");
+        let knows = knows();
+        assert!(!mark.exists(), "{}", fs::read_to_string(&mark).unwrap());
+        knows.then_some(())
+    });
+    assert_eq!(says(&server, "/p:", "cold for"), 0, "{}", server.errors());
+}
+
+/// Writes into the memory that it shares with the server, and leaves so that nothing else is written there.
+fn python_code_in_place_of_a_name() {
+    let site = site();
+    let root = site.path().display().to_string();
+    let text = format!(
+        r#"#!/usr/bin/env python3
+import os, sys
+print('Content-Type: text/plain\n')
+if os.environ['QUERY_STRING'] == 'attack':
+    import ctypes
+    makes = "open('{root}/marks/mark', 'a').write(__name__)"
+    for place in '{root}/cgi-bin', '{root}':
+        open(place + '/planted.py', 'w').write(makes)
+    lines = ['os;exec(bytes.fromhex("' + makes.encode().hex() + '").decode())', 'os, ' + makes, 'planted', '../planted',
+        '{root}/planted', 'x' * 9000, 'planted\0', '\x7f\xff', 'cgi-bin.planted', 'os.__main__', '5 str 61', 'code os x', 'colorsys']
+    for line in open('/proc/self/maps'):
+        if 'galgo-lesson' in line:
+            told = '\n'.join(lines).encode('latin-1').replace(b'\0', b' ')
+            ctypes.memmove(int(line.split('-')[0], 16), told, len(told))
+    sys.stdout.flush()
+    os._exit(0)
+print('knows' if 'colorsys' in sys.modules else 'visited', end='')
+"#
+    );
+    attack(site.file("cgi-bin/p", text, 0o755));
+}
+
+/// The program has a folder of its own that modules are looked for in, and may write there.
+fn perl_files_by_their_path() {
+    let site = site();
+    let root = site.path().display().to_string();
+    let text = format!(
+        r#"#!/usr/bin/perl
+use lib 'lib';
+print "Content-Type: text/plain\n\n";
+if ($ENV{{QUERY_STRING}} eq 'attack') {{
+    mkdir 'lib';
+    for my $file ('{root}/x.pm', '{root}/marks/x.pm', 'lib/Planted.pm', 'lib/a b.pm') {{
+        open my $out, '>', $file or die;
+        print $out "open my \$o, '>>', '{root}/marks/mark'; print \$o __FILE__; 1;";
+    }}
+    $INC{{$_}} = 1 for '{root}/x.pm', '../x.pm', 'Planted.pm', 'a b.pm', 'a;b.pm', "Planted.pm\0.pm", 'x' x 9000, 'Text/Wrap.pm';
+    exit;
+}}
+print exists $INC{{'Text/Wrap.pm'}} ? 'knows' : 'visited';
+"#
+    );
+    let site = site.file("cgi-bin/lib/Old.pm", "1;", 0o644);
+    attack(site.file("cgi-bin/p", text, 0o755));
+}
+
+fn ruby_files_outside_of_the_search_path() {
+    let site = site();
+    let root = site.path().display().to_string();
+    let text = format!(
+        r#"#!/usr/bin/ruby -I{root}/lib
+print "Content-Type: text/plain\n\n"
+good = $LOAD_PATH.map {{ |d| d + '/abbrev.rb' }}.find {{ |f| File.exist?(f) }}
+if ENV['QUERY_STRING'] == 'attack'
+  planted = ['{root}/evil.rb', '{root}/lib/planted.rb', '{root}/lib/x y.rb']
+  planted.each {{ |f| File.write(f, "File.write('{root}/marks/mark', __FILE__, mode: 'a')") }}
+  $LOAD_PATH << '{root}' << '/'
+  $LOADED_FEATURES.concat([*planted, '{root}/lib/../evil.rb', "{root}/evil.rb';File.write('{root}/marks/mark','x');'", '/' + 'x' * 9000, good])
+  exit
+end
+print $LOADED_FEATURES.include?(good) ? 'knows' : 'visited'
+"#
+    );
+    let site = site.file("lib/old.rb", "", 0o644);
+    attack(site.file("cgi-bin/p", text, 0o755));
+}
+
+fn node_files_outside_of_the_search_path() {
+    let site = site();
+    let root = site.path().display().to_string();
+    let text = format!(
+        r#"#!/usr/bin/env node
+const fs = require('fs');
+const good = '{root}/cgi-bin/node_modules/good/index.js';
+let said = good in require.cache ? 'knows' : 'visited';
+if (process.env.QUERY_STRING === 'attack') {{
+  for (const folder of ['{root}/marks/node_modules/evil', '{root}/cgi-bin/node_modules/planted']) {{
+    fs.mkdirSync(folder, {{ recursive: true }});
+    fs.writeFileSync(folder + '/index.js', `require('fs').appendFileSync('{root}/marks/mark', __filename)`);
+    require.cache[folder + '/index.js'] = module;
+  }}
+  for (const name of ['/tmp/node_modules/../evil.js', '/' + 'x'.repeat(9000) + '/node_modules/a.js', good, '/node_modules/\0.js']) require.cache[name] = module;
+}}
+fs.writeSync(1, 'Content-Type: text/plain\n\n' + said);
+"#
+    );
+    let site = site.file("cgi-bin/node_modules/good/index.js", "", 0o644);
+    attack(site.file("cgi-bin/p", text, 0o755));
+}
+
+/// Modules that are there, but end the process or print when they are loaded.
+fn what_ends_or_prints_does_not_make_a_program_cold() {
+    let text = r#"#!/usr/bin/perl
+use lib 'lib';
+print "Content-Type: text/plain\n\n";
+@INC{'Ends.pm', 'Prints.pm'} = (1, 1) if $ENV{QUERY_STRING} eq 'attack';
+open my $f, '<', '/proc/self/environ';
+print <$f> =~ /GALGO_TEMPLATE=/ ? 'warm' : 'cold';
+"#;
+    let server = site()
+        .file("cgi-bin/lib/Ends.pm", "exit 3;", 0o644)
+        .file("cgi-bin/lib/Prints.pm", "print 'early'; 1;", 0o644)
+        .file("cgi-bin/p", text, 0o755)
+        .start();
+    eventually("both to be given up", || {
+        let reply = server.get("/cgi-bin/p?attack");
+        assert_eq!(
+            (reply.status, reply.text()),
+            (200, "warm".into()),
+            "{}",
+            server.errors()
+        );
+        let left = |name: &str| says(&server, "/p: left to each request", name) > 0;
+        (left("Ends.pm") && left("Prints.pm")).then_some(())
+    });
+    assert_eq!(says(&server, "/p:", "cold"), 0, "{}", server.errors());
+}

@@ -1,0 +1,187 @@
+//! What names of modules look like, in each language.
+//!
+//! A child that tells what it loaded has served a request: hostile code may have written every byte of
+//! that. What is no name is dropped here, before anything else is done with it.
+
+use super::Kind;
+
+/// A path has so many bytes at most, another name less (PATH_MAX, NAME_MAX).
+const PATH_LONGEST: usize = 4095;
+const NAME_LONGEST: usize = 255;
+
+impl Kind {
+    /// The lines of a child's report that are names of modules, each once, in its order.
+    pub fn names(self, report: &[u8]) -> Vec<&[u8]> {
+        let mut seen = std::collections::HashSet::new();
+        report
+            .split(|&b| b == b'\n')
+            .filter(|line| self.is_name(line) && seen.insert(*line))
+            .collect()
+    }
+
+    fn is_name(self, line: &[u8]) -> bool {
+        match self {
+            Self::Elf => false,
+            Self::Python => python(line),
+            Self::Perl => perl(line),
+            Self::Ruby => path(line, &[b".rb", b".so"]),
+            Self::Node => builtin(line) || package(line),
+        }
+    }
+}
+
+/// Words with dots between them. A hyphen is no part of an identifier, but of the name of a module of
+/// Python's own (`_sysconfigdata__x86_64-linux-gnu`). `__main__` is the script, or runs a package.
+fn python(name: &[u8]) -> bool {
+    let part = |part: &[u8]| {
+        word(part, b"_-") && part[0] != b'-' && !part[0].is_ascii_digit() && part != b"__main__"
+    };
+    name.len() <= NAME_LONGEST && name.split(|&b| b == b'.').all(part)
+}
+
+/// As in `%INC`: `File/Temp.pm`.
+fn perl(name: &[u8]) -> bool {
+    let Some(stem) = name.strip_suffix(b".pm") else {
+        return false;
+    };
+    name.len() <= NAME_LONGEST && stem.split(|&b| b == b'/').all(|part| word(part, b"_"))
+}
+
+/// A module of Node's own: `fs`, `fs/promises`.
+fn builtin(name: &[u8]) -> bool {
+    name.len() <= NAME_LONGEST && name.split(|&b| b == b'/').all(|part| word(part, b"_"))
+}
+
+fn package(name: &[u8]) -> bool {
+    const ENDINGS: [&[u8]; 5] = [b".js", b".cjs", b".mjs", b".json", b".node"];
+    let mut parts = name.split(|&b| b == b'/');
+    path(name, &ENDINGS) && parts.any(|part| part == b"node_modules")
+}
+
+/// An absolute path in its shortest form.
+fn path(name: &[u8], endings: &[&[u8]]) -> bool {
+    let Some(rest) = name.strip_prefix(b"/") else {
+        return false;
+    };
+    let control = |c: char| c.is_control();
+    name.len() <= PATH_LONGEST
+        && endings.iter().any(|end| name.ends_with(end))
+        && str::from_utf8(name).is_ok_and(|text| !text.contains(control))
+        && rest
+            .split(|&b| b == b'/')
+            .all(|part| !matches!(part, b"" | b"." | b".."))
+}
+
+fn word(part: &[u8], more: &[u8]) -> bool {
+    !part.is_empty()
+        && part
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || more.contains(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// For Python, Perl, Ruby, Node.
+    const KINDS: [Kind; 4] = [Kind::Python, Kind::Perl, Kind::Ruby, Kind::Node];
+
+    #[test]
+    fn a_name_is_taken_in_its_own_language_only() {
+        let rows: &[(&str, [bool; 4])] = &[
+            ("os", [true, false, false, true]),
+            ("os.path", [true, false, false, false]),
+            (
+                "_sysconfigdata__x86_64-linux-gnu",
+                [true, false, false, false],
+            ),
+            ("File/Temp.pm", [false, true, false, false]),
+            ("fs/promises", [false, false, false, true]),
+            ("/usr/lib/ruby/3.1.0/json.rb", [false, false, true, false]),
+            ("/usr/lib/caf\u{e9}/a b.so", [false, false, true, false]),
+            (
+                "/srv/node_modules/@a/b/index.js",
+                [false, false, false, true],
+            ),
+            (
+                "/srv/node_modules/b/build/b.node",
+                [false, false, false, true],
+            ),
+            // No names.
+            ("", [false; 4]),
+            ("a;b", [false; 4]),
+            ("a b", [false; 4]),
+            ("os;exec(bytes.fromhex('00').decode())", [false; 4]),
+            ("os\rsys", [false; 4]),
+            ("os.__main__", [false; 4]),
+            ("__main__", [false, false, false, true]),
+            ("-c", [false; 4]),
+            ("3to2", [false, false, false, true]),
+            (".os", [false; 4]),
+            ("os.", [false; 4]),
+            ("os..path", [false; 4]),
+            ("caf\u{e9}", [false; 4]),
+            ("/tmp/x.pm", [false; 4]),
+            ("../x", [false; 4]),
+            ("../x.pm", [false; 4]),
+            ("a/../x.pm", [false; 4]),
+            ("A//B.pm", [false; 4]),
+            (".pm", [false; 4]),
+            ("A.pl", [true, false, false, false]),
+            ("A/B.pm ", [false; 4]),
+            ("/tmp/x", [false; 4]),
+            ("tmp/x.rb", [false; 4]),
+            ("/usr/../tmp/x.rb", [false; 4]),
+            ("/usr//x.rb", [false; 4]),
+            ("/usr/./x.rb", [false; 4]),
+            ("/usr/a\u{85}b.rb", [false; 4]),
+            ("/tmp/x.js", [false; 4]),
+            ("/tmp/node_modules.js", [false; 4]),
+            ("/srv/node_modules/../x.js", [false; 4]),
+            ("./fs", [false; 4]),
+            ("node:fs", [false; 4]),
+        ];
+        for (name, expected) in rows {
+            let taken = KINDS.map(|kind| kind.names(name.as_bytes()) == [name.as_bytes()]);
+            assert_eq!(taken, *expected, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_no_name() {
+        for kind in KINDS {
+            assert!(
+                kind.names(b"os\0\nA.pm\0\n/a/node_modules/b\0.js\n/a\0.rb")
+                    .is_empty()
+            );
+            assert!(
+                kind.names(b"\xff\n\xff.pm\n/\xff/node_modules/a.js\n/\xff.rb")
+                    .is_empty()
+            );
+            assert!(kind.names(&[b'a'; 64 << 10]).is_empty());
+            // Noise, the same each time.
+            let mut state = 1u64;
+            let noise: Vec<u8> = std::iter::repeat_with(|| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                (state >> 56) as u8
+            })
+            .take(64 << 10)
+            .collect();
+            // A line of one or two letters is a word in some languages, whoever wrote it.
+            let names = kind.names(&noise);
+            assert!(names.iter().all(|name| name.len() < 8), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_counts_once() {
+        assert_eq!(Kind::Perl.names(b"B.pm\nA.pm\nB.pm\n"), [b"B.pm", b"A.pm"]);
+    }
+
+    #[test]
+    fn linked_programs_tell_nothing() {
+        assert!(Kind::Elf.names(b"os\nA.pm\n/a.rb").is_empty());
+    }
+}

@@ -1,0 +1,502 @@
+//! Which of the modules that children name are loaded ahead of requests.
+//!
+//! A name that is well formed may still be of a file that hostile code has put there. So a module counts
+//! only where the program would look for it, by the search path that a template told before there was any
+//! request, and only if its file is one that the program's user cannot change; or, where that user may put
+//! files into a folder of the search path anyway and so could have the program load them without us, one
+//! that has not changed since before the first request. Nobody can set the time of a file's last change (ctime) back.
+//!
+//! 1. `SearchPath`: as told by a template  2. `files`: the files that a name stands for, as its language
+//!    finds them  3. `Place`: who can change a file, decided on descriptors
+
+use super::Kind;
+use rustix::{
+    fs::{
+        Access, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fstat, openat, readlinkat,
+        statat,
+    },
+    io::Errno,
+    process::geteuid,
+};
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Links on the way to a folder (path_resolution(7)).
+const LINKS_MAX: usize = 40;
+
+/// Where a program looks for modules, as a template without any learned ones told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SearchPath {
+    /// Absolute, in the order they are looked through.
+    folders: Vec<PathBuf>,
+    /// Endings of a module's file, in the order they are tried (Python).
+    endings: Vec<Vec<u8>>,
+    /// Modules that need no file.
+    builtin: BTreeSet<Vec<u8>>,
+}
+
+impl SearchPath {
+    /// Adds what a template tells: a line each.
+    pub(super) fn tell(&mut self, text: &[u8]) {
+        for line in text.split(|&b| b == b'\n') {
+            match line.first() {
+                None => {}
+                Some(b'/') => self.folders.push(OsStr::from_bytes(line).into()),
+                Some(b'.') => self.endings.push(line.to_vec()),
+                Some(_) => {
+                    self.builtin.insert(line.to_vec());
+                }
+            }
+        }
+    }
+
+    /// Those of the `names`, one a line, that may be loaded ahead of requests. Nothing that changed at `since` or later
+    /// counts. Reads folders: not for an event loop.
+    pub fn trusted(&self, kind: Kind, names: &[u8], since: Duration) -> Vec<u8> {
+        let places: Vec<Place> = self
+            .folders
+            .iter()
+            .filter_map(|f| Place::of(f).ok())
+            .collect();
+        let good = |name: &&[u8]| {
+            self.builtin.contains(*name)
+                || files(kind, self, &places, name).is_some_and(|files| {
+                    files
+                        .iter()
+                        .all(|(place, file)| place.trusts(kind, file, since))
+                })
+        };
+        let names = kind.names(names).into_iter().filter(good);
+        names.flat_map(|name| [name, b"\n"].concat()).collect()
+    }
+}
+
+/// A file as a folder of the search path and the way beneath it.
+type Found<'p> = (&'p Place, PathBuf);
+
+/// The files that loading `name` runs, found as the language does; `None` where it is found otherwise.
+fn files<'p>(
+    kind: Kind,
+    search: &SearchPath,
+    places: &'p [Place],
+    name: &[u8],
+) -> Option<Vec<Found<'p>>> {
+    let path = Path::new(OsStr::from_bytes(name));
+    match kind {
+        Kind::Elf => None,
+        Kind::Python => python(search, places, name),
+        Kind::Perl => {
+            let place = places.iter().find(|place| place.has(path, None))?;
+            // Perl takes A.pmc for A.pm.
+            let other = path.with_extension("pmc");
+            (!place.has(&other, None)).then(|| vec![(place, path.to_owned())])
+        }
+        // These are named by their path.
+        Kind::Ruby | Kind::Node => places.iter().find_map(|place| {
+            let rest = path.strip_prefix(&place.path).ok()?;
+            Some(vec![(place, rest.to_owned())])
+        }),
+    }
+}
+
+/// As importlib's FileFinder: a package before a module of its name. One made of several folders (a
+/// namespace package) is left to the children.
+fn python<'p>(search: &SearchPath, places: &'p [Place], name: &[u8]) -> Option<Vec<Found<'p>>> {
+    let parts: Vec<&OsStr> = name.split(|&b| b == b'.').map(OsStr::from_bytes).collect();
+    let first = Path::new(parts[0]);
+    let file = |place: &Place, stem: &Path| {
+        let with = |ending: &Vec<u8>| {
+            let name = [stem.as_os_str().as_bytes(), ending].concat();
+            PathBuf::from(OsStr::from_bytes(&name))
+        };
+        let mut all = search.endings.iter().map(with);
+        all.find(|path| place.has(path, Some(FileType::RegularFile)))
+    };
+    let module = |place: &Place, way: &Path| {
+        let package = file(place, &way.join("__init__"));
+        package.or_else(|| file(place, way))
+    };
+    let place = places.iter().find(|place| module(place, first).is_some())?;
+    let mut found = Vec::new();
+    let mut way = PathBuf::new();
+    for part in parts {
+        way.push(part);
+        found.push((place, module(place, &way)?));
+    }
+    Some(found)
+}
+
+/// A folder of the search path.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    folder: OwnedFd,
+    /// The program's user can put another file into it, or another folder or link on the way to it.
+    open: bool,
+}
+
+impl Place {
+    fn of(path: &Path) -> io::Result<Self> {
+        let mut walk = Walk::from_root()?;
+        let mut left = parts(path.as_os_str().as_bytes());
+        let mut links = 0;
+        while let Some(part) = left.pop() {
+            let Some(link) = walk.enter(&part)? else {
+                continue;
+            };
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::LOOP.into());
+            }
+            if link.starts_with(b"/") {
+                walk.folders.truncate(1);
+            }
+            left.extend(parts(&link));
+        }
+        let open = walk.changeable || walk.here().writable;
+        let folder = walk.folders.pop().ok_or(io::ErrorKind::NotFound)?.fd;
+        Ok(Self {
+            path: path.to_owned(),
+            folder,
+            open,
+        })
+    }
+
+    /// Whether there is something of that name, of a kind.
+    fn has(&self, path: &Path, kind: Option<FileType>) -> bool {
+        let is = |stat: Stat| kind.is_none_or(|kind| FileType::from_raw_mode(stat.st_mode) == kind);
+        statat(&self.folder, path, AtFlags::empty()).is_ok_and(is)
+    }
+
+    /// Whether a regular file beneath it, with no link on the way, is one to load ahead of requests.
+    fn trusts(&self, kind: Kind, file: &Path, since: Duration) -> bool {
+        self.beneath(kind, file, since).unwrap_or(false)
+    }
+
+    fn beneath(&self, kind: Kind, file: &Path, since: Duration) -> io::Result<bool> {
+        let mut walk = Walk {
+            folders: vec![Folder::of(self.folder.try_clone()?)?],
+            changeable: self.open,
+            newest: Duration::ZERO,
+        };
+        let mut left = parts(file.as_os_str().as_bytes());
+        while let Some(part) = left.pop() {
+            if walk.enter(&part)?.is_some() {
+                return Ok(false);
+            }
+        }
+        let last = walk.here();
+        if !last.regular {
+            return Ok(false);
+        }
+        if self.open {
+            return Ok(walk.newest < since);
+        }
+        let changeable = walk.changeable || last.writable;
+        Ok(!(changeable || kind == Kind::Python && walk.caches_openly()))
+    }
+}
+
+/// The way to a file, entered name by name.
+#[derive(Debug)]
+struct Walk {
+    /// Those entered, the root or the search path's folder first.
+    folders: Vec<Folder>,
+    /// Something on the way can be replaced, or made so, by the program's user.
+    changeable: bool,
+    /// When the last of what was entered changed.
+    newest: Duration,
+}
+
+/// A folder or a file on the way.
+#[derive(Debug)]
+struct Folder {
+    fd: OwnedFd,
+    owner: u32,
+    sticky: bool,
+    regular: bool,
+    /// As the kernel has it for this process, which has the rights of its programs: lists of access (acl(5)) count.
+    writable: bool,
+}
+
+impl Folder {
+    fn of(fd: OwnedFd) -> io::Result<Self> {
+        let stat = fstat(&fd)?;
+        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let writable = match accessat(CWD, link, Access::WRITE_OK, AtFlags::EACCESS) {
+            Ok(()) => true,
+            Err(Errno::ACCESS | Errno::ROFS | Errno::PERM) => false,
+            Err(e) => return Err(e.into()),
+        };
+        Ok(Self {
+            owner: stat.st_uid,
+            sticky: stat.st_mode & 0o1000 != 0,
+            regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
+            writable,
+            fd,
+        })
+    }
+}
+
+impl Walk {
+    fn from_root() -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = Folder::of(openat(CWD, "/", flags, Mode::empty())?)?;
+        Ok(Self {
+            changeable: is_own(root.owner),
+            folders: vec![root],
+            newest: Duration::ZERO,
+        })
+    }
+
+    fn here(&self) -> &Folder {
+        // INVARIANT: the first is never left.
+        self.folders.last().unwrap_or_else(|| unreachable!())
+    }
+
+    /// Goes on to `name`; what it leads to where it is a link.
+    fn enter(&mut self, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        if name == b".." {
+            if self.folders.len() > 1 {
+                self.folders.pop();
+            }
+            return Ok(None);
+        }
+        let here = self.here();
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = openat(&here.fd, name, flags, Mode::empty())?;
+        let stat = fstat(&fd)?;
+        let owned = is_own(stat.st_uid);
+        let replaceable = here.writable && (!here.sticky || owned || is_own(here.owner));
+        self.changeable |= owned || replaceable;
+        self.newest = self.newest.max(changed(&stat));
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            return Ok(Some(readlinkat(&fd, "", Vec::new())?.into_bytes()));
+        }
+        self.folders.push(Folder::of(fd)?);
+        Ok(None)
+    }
+
+    /// Python takes compiled code from there before it looks at a module's source.
+    fn caches_openly(&self) -> bool {
+        let Some(folder) = self.folders.len().checked_sub(2) else {
+            return true;
+        };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let cache = openat(
+            &self.folders[folder].fd,
+            "__pycache__",
+            flags,
+            Mode::empty(),
+        );
+        match cache.map_err(io::Error::from).and_then(Folder::of) {
+            Ok(cache) => cache.writable || is_own(cache.owner),
+            Err(e) => e.kind() != io::ErrorKind::NotFound,
+        }
+    }
+}
+
+/// Whether it can be changed by who may change the rights of what `owner` has.
+fn is_own(owner: u32) -> bool {
+    let own = geteuid();
+    own.is_root() || own.as_raw() == owner
+}
+
+#[allow(clippy::unnecessary_cast)] // types differ between machines
+fn changed(stat: &Stat) -> Duration {
+    let nanoseconds = u32::try_from(stat.st_ctime_nsec).unwrap_or(0);
+    Duration::new((stat.st_ctime as i64).max(0).unsigned_abs(), nanoseconds)
+}
+
+/// The names in a path, the last one first.
+fn parts(path: &[u8]) -> Vec<Vec<u8>> {
+    let named = |part: &&[u8]| !matches!(*part, b"" | b".");
+    let parts = path.split(|&b| b == b'/').filter(named);
+    parts.rev().map(<[u8]>::to_vec).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, os::unix::fs::symlink};
+
+    const LATER: Duration = Duration::from_secs(1 << 40);
+
+    /// A folder that this user may change, with files in it.
+    struct Site(tempfile::TempDir, SearchPath);
+
+    impl Site {
+        fn new(folders: &[&str], files: &[&str]) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let mut search = SearchPath::default();
+            for folder in folders {
+                fs::create_dir_all(dir.path().join(folder)).unwrap();
+                search.tell(dir.path().join(folder).as_os_str().as_bytes());
+            }
+            for file in files {
+                let file = dir.path().join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, "").unwrap();
+            }
+            search.tell(b".cpython-x.so\n.py\n.pyc\nsys\n");
+            Self(dir, search)
+        }
+
+        fn trusts(&self, kind: Kind, name: &str) -> bool {
+            self.at(kind, name, LATER)
+        }
+
+        fn at(&self, kind: Kind, name: &str, since: Duration) -> bool {
+            let name = name.replace("SITE", &self.0.path().display().to_string());
+            let found = self.1.trusted(kind, name.as_bytes(), since);
+            assert!(found.is_empty() || found == format!("{name}\n").as_bytes());
+            !found.is_empty()
+        }
+    }
+
+    #[test]
+    fn python_modules_are_found_as_python_finds_them() {
+        let site = Site::new(
+            &["a", "b"],
+            &[
+                "b/plain.py",
+                "b/fast.cpython-x.so",
+                "b/pack/__init__.py",
+                "b/pack/in.py",
+                "b/pack/deep/x.py",
+                "a/spaces/x.py",
+                "b/data.txt",
+                "a/shadow/x.py",
+                "b/shadow.py",
+                "outside.py",
+            ],
+        );
+        let rows = [
+            ("sys", true),
+            ("plain", true),
+            ("fast", true),
+            ("pack", true),
+            ("pack.in", true),
+            ("pack.deep", false),
+            ("pack.deep.x", false),
+            ("spaces.x", false),
+            ("data", false),
+            ("shadow", true),
+            ("outside", false),
+            ("none", false),
+        ];
+        for (name, trusted) in rows {
+            assert_eq!(site.trusts(Kind::Python, name), trusted, "{name}");
+        }
+    }
+
+    #[test]
+    fn perl_modules_are_found_in_the_first_folder_that_has_one() {
+        let files = [
+            "b/A/B.pm",
+            "b/Both.pm",
+            "a/Both.pm/x",
+            "b/Old.pm",
+            "b/Old.pmc",
+            "C.pm",
+        ];
+        let site = Site::new(&["a", "b"], &files);
+        let rows = [
+            ("A/B.pm", true),
+            ("Both.pm", false),
+            ("Old.pm", false),
+            ("C.pm", false),
+        ];
+        for (name, trusted) in rows {
+            assert_eq!(site.trusts(Kind::Perl, name), trusted, "{name}");
+        }
+    }
+
+    #[test]
+    fn paths_count_beneath_the_search_path_only() {
+        let files = ["lib/a.rb", "lib/sub/b.rb", "c.rb", "libx/d.rb"];
+        let site = Site::new(&["lib"], &files);
+        symlink(
+            site.0.path().join("c.rb"),
+            site.0.path().join("lib/link.rb"),
+        )
+        .unwrap();
+        symlink(site.0.path().join("libx"), site.0.path().join("lib/folder")).unwrap();
+        fs::create_dir(site.0.path().join("lib/dir.rb")).unwrap();
+        let rows = [
+            ("a.rb", true),
+            ("sub/b.rb", true),
+            ("link.rb", false),
+            ("folder/d.rb", false),
+            ("dir.rb", false),
+            ("none.rb", false),
+            ("../c.rb", false),
+        ];
+        for (name, trusted) in rows {
+            assert_eq!(
+                site.trusts(Kind::Ruby, &format!("SITE/lib/{name}")),
+                trusted,
+                "{name}"
+            );
+        }
+        assert!(!site.trusts(Kind::Ruby, "SITE/c.rb"));
+        assert!(!site.trusts(Kind::Ruby, "SITE/libx/d.rb"));
+    }
+
+    /// The folder of the search path itself may change: programs keep their data beside them.
+    #[test]
+    fn what_changed_since_does_not_count() {
+        let site = Site::new(
+            &["lib"],
+            &["lib/old.rb", "lib/sub/old.rb", "lib/other/old.rb"],
+        );
+        let root = site.0.path();
+        let of = |path: &str| changed(&rustix::fs::stat(root.join(path)).unwrap());
+        let mut since = of("lib/other") + Duration::from_nanos(1);
+        while of("lib") < since {
+            fs::write(root.join("lib/new.rb"), since.as_nanos().to_string()).unwrap();
+            fs::remove_file(root.join("lib/new.rb")).unwrap();
+        }
+        fs::write(root.join("lib/new.rb"), "").unwrap();
+        fs::write(root.join("lib/sub/new.rb"), "").unwrap();
+        // An older file that is moved there has a new name, and so has changed.
+        fs::rename(root.join("lib/other"), root.join("lib/moved")).unwrap();
+        for (name, trusted) in [
+            ("old.rb", true),
+            ("new.rb", false),
+            ("sub/old.rb", false),
+            ("sub/new.rb", false),
+            ("moved/old.rb", false),
+        ] {
+            let name = format!("SITE/lib/{name}");
+            assert_eq!(site.at(Kind::Ruby, &name, since), trusted, "{name}");
+        }
+        since = Duration::ZERO;
+        assert!(!site.at(Kind::Ruby, "SITE/lib/old.rb", since));
+    }
+
+    #[test]
+    fn a_search_path_may_lead_over_links() {
+        let site = Site::new(&["real/lib"], &["real/lib/a.rb"]);
+        symlink("real", site.0.path().join("current")).unwrap();
+        symlink("loop", site.0.path().join("loop")).unwrap();
+        let mut search = SearchPath::default();
+        for folder in ["current/lib", "loop/lib", "none"] {
+            search.tell(site.0.path().join(folder).as_os_str().as_bytes());
+        }
+        let name = format!("{}/current/lib/a.rb\n", site.0.path().display());
+        assert_eq!(
+            search.trusted(Kind::Ruby, name.as_bytes(), LATER),
+            name.as_bytes()
+        );
+    }
+}
