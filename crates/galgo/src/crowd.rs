@@ -21,6 +21,8 @@ pub const BUSY: u64 = u64::MAX;
 /// So many of one address are looked at: however many there are, making room costs the same. Those that are busy are looked
 /// at again after all others.
 const LOOKS: usize = 64;
+/// As often it is looked at as many others, where all of them are busy.
+const ROUNDS: usize = 4;
 
 /// All connections of the server.
 #[derive(Debug, Default)]
@@ -40,8 +42,10 @@ struct Group {
     exempt: bool,
     /// In the order they came.
     all: BTreeMap<u64, One>,
-    /// How many of them were not asked to close.
-    stay: usize,
+    /// Those that were asked to close.
+    leave: BTreeMap<u64, One>,
+    /// The number of the next one.
+    next: u64,
     /// Where it is looked first for one that waits.
     from: u64,
 }
@@ -50,8 +54,6 @@ struct Group {
 struct One {
     since: Since,
     at: Seated,
-    /// It was asked to close.
-    leaves: bool,
 }
 
 /// Where a connection is.
@@ -96,12 +98,7 @@ pub struct Member<'c> {
 impl Crowd {
     /// A connection of `peer`, whose many connections are no harm if it is `exempt`.
     pub fn join(&self, peer: Peer, exempt: bool, since: Since, at: Seated) -> Member<'_> {
-        let one = One {
-            since,
-            at,
-            leaves: false,
-        };
-        let key = self.lock().enter(peer, exempt, one);
+        let key = self.lock().enter(peer, exempt, One { since, at });
         Member {
             crowd: self,
             peer,
@@ -119,10 +116,9 @@ impl Crowd {
         let mut state = self.lock();
         let group = state.groups.get_mut(&shed.peer);
         if let Some(group) = group
-            && let Some(one) = group.all.get_mut(&shed.key)
-            && std::mem::take(&mut one.leaves)
+            && let Some(one) = group.leave.remove(&shed.key)
         {
-            group.stay += 1;
+            group.all.insert(shed.key, one);
             state.stay += 1;
         }
     }
@@ -168,24 +164,22 @@ impl State {
     fn enter(&mut self, peer: Peer, exempt: bool, one: One) -> u64 {
         let group = self.groups.entry(peer).or_default();
         group.exempt = exempt;
-        let key = group.all.last_key_value().map_or(0, |(last, _)| last + 1);
-        let stays = usize::from(!one.leaves);
-        group.stay += stays;
+        let key = group.next;
+        group.next += 1;
         group.all.insert(key, one);
-        self.stay += stays;
+        self.stay += 1;
         key
     }
 
     fn leave(&mut self, peer: Peer, key: u64) -> Option<One> {
         let group = self.groups.get_mut(&peer)?;
-        let one = group.all.remove(&key)?;
-        let stayed = usize::from(!one.leaves);
-        group.stay -= stayed;
-        self.stay -= stayed;
-        if group.all.is_empty() {
+        let stayed = group.all.remove(&key);
+        self.stay -= usize::from(stayed.is_some());
+        let one = stayed.or_else(|| group.leave.remove(&key));
+        if group.all.is_empty() && group.leave.is_empty() {
             self.groups.remove(&peer);
         }
-        Some(one)
+        one
     }
 
     /// The one that has to close for somebody who has `own` connections: of who has most, but not fewer; its own after those
@@ -202,8 +196,10 @@ impl State {
 
     fn shed_of(&mut self, peer: Peer) -> Option<Shed> {
         let group = self.groups.get_mut(&peer)?;
-        let (key, since, at) = group.oldest()?;
-        group.stay -= 1;
+        let (since, key) = (0..ROUNDS).find_map(|_| group.oldest())?;
+        let one = group.all.remove(&key)?;
+        let at = one.at;
+        group.leave.insert(key, one);
         self.stay -= 1;
         Some(Shed {
             at,
@@ -214,36 +210,25 @@ impl State {
     }
 }
 
-impl One {
-    fn waits_since(&self) -> u64 {
-        match self.leaves {
-            true => BUSY,
-            false => self.since.load(Relaxed),
-        }
-    }
-}
-
 impl Group {
     fn weight(&self) -> usize {
-        if self.exempt { 0 } else { self.stay }
+        if self.exempt { 0 } else { self.all.len() }
     }
 
-    /// The one that waits longest: it leaves.
-    fn oldest(&mut self) -> Option<(u64, u64, Seated)> {
+    /// Since when the one waits that waits longest, and its number.
+    fn oldest(&mut self) -> Option<(u64, u64)> {
         let (before, from) = (self.all.range(..self.from), self.all.range(self.from..));
         let mut last = 0;
         let looked = from.chain(before).take(LOOKS).map(|(key, one)| {
             last = *key;
-            (one.waits_since(), *key)
+            (one.since.load(Relaxed), *key)
         });
         let (since, key) = looked.min()?;
         if since == BUSY {
             self.from = last + 1;
             return None;
         }
-        let one = self.all.get_mut(&key)?;
-        one.leaves = true;
-        Some((key, since, one.at))
+        Some((since, key))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Why a request fails, and who is to blame: that decides status, log and metric.
 
-use std::fmt;
+use std::{fmt, io};
+
+use rustix::io::Errno;
 
 /// A failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +60,13 @@ impl Fault {
             Self::Internal(_) => "internal_error",
         }
     }
+}
+
+/// Whether the system has too little of something at this moment: that is our capacity, and says nothing of what was
+/// asked for.
+pub fn is_shortage(e: &io::Error) -> bool {
+    const OUT_OF: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    Errno::from_io_error(e).is_some_and(|errno| OUT_OF.contains(&errno))
 }
 
 impl fmt::Display for Fault {

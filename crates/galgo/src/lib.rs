@@ -16,6 +16,7 @@ pub mod id;
 pub mod idle;
 pub mod listen;
 pub mod log;
+pub mod off_loop;
 pub mod pace;
 pub mod peer;
 pub mod pool;

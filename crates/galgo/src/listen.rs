@@ -16,6 +16,7 @@ use crate::{
     balance::{self, Asked},
     config::{Address, Config, Listen, Speaks},
     conn,
+    fault::is_shortage,
     log::Level,
     sock::register,
     socket_file::{self, SocketFile},
@@ -296,11 +297,7 @@ fn placed(
 
 /// A connection could not be accepted. Most that goes wrong concerns one that is gone already (accept(2)).
 async fn not_accepted(worker: &Worker, e: &io::Error) {
-    let out = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
-    if out
-        .iter()
-        .any(|o| e.raw_os_error() == Some(o.raw_os_error()))
-    {
+    if is_shortage(e) {
         // Descriptors are reserved, so this is the whole system's shortage.
         if let Some(shed) = worker.server.crowd.any() {
             worker.server.shed(shed);

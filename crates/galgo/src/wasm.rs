@@ -4,12 +4,12 @@
 #[cfg(feature = "wasm")]
 mod on;
 #[cfg(feature = "wasm")]
-pub use on::{Code, Seat, Wasm, examine, prepare_cache};
+pub use on::{Code, Seat, Wasm, descriptors, examine, prepare_cache};
 
 #[cfg(not(feature = "wasm"))]
 mod off;
 #[cfg(not(feature = "wasm"))]
-pub use off::{Code, Seat, Wasm, examine, prepare_cache};
+pub use off::{Code, Seat, Wasm, descriptors, examine, prepare_cache};
 
 /// Endings of the names of modules.
 const ENDINGS: [&[u8]; 2] = [b".wasm", b".wcgi"];

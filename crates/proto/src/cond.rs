@@ -141,9 +141,27 @@ fn newer_than(fields: &Fields, name: &str, current: Option<Validators<'_>>) -> O
     Some(whole(modified) > whole(date(value)?))
 }
 
-fn date(value: &[u8]) -> Option<SystemTime> {
-    let text = std::str::from_utf8(value).ok()?;
-    httpdate::parse_http_date(text.trim()).ok()
+const WEEK: [&str; 7] = [
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+];
+
+/// An HTTP-date (5.6.7), whatever day of the week it names: Apache and nginx do not look at that either.
+pub fn date(value: &[u8]) -> Option<SystemTime> {
+    let text = std::str::from_utf8(value).ok()?.trim();
+    let parse = |text: &str| httpdate::parse_http_date(text).ok();
+    parse(text).or_else(|| {
+        let (named, rest) = text.split_at(text.find([',', ' '])?);
+        let in_form = |day: &'static str| if named.len() == 3 { &day[..3] } else { day };
+        WEEK.map(in_form).contains(&named).then_some(())?;
+        WEEK.iter()
+            .find_map(|day| parse(&[in_form(day), rest].concat()))
+    })
 }
 
 /// The time without its part of a second, which no HTTP-date can say.
@@ -256,6 +274,15 @@ mod tests {
             (Method::Get, "", Proceed),
             (Method::Get, "Sun, 31 Feb 2094 08:49:37 GMT", Proceed),
             (Method::Get, "784111778", Proceed),
+            // It was a Sunday.
+            (Method::Get, "Mon, 06 Nov 1994 08:49:37 GMT", NotModified),
+            (Method::Get, "Mon, 06 Nov 1994 08:49:36 GMT", Proceed),
+            (Method::Get, "Friday, 06-Nov-94 08:49:37 GMT", NotModified),
+            (Method::Get, "Tue Nov  6 08:49:37 1994", NotModified),
+            (Method::Get, "Moo, 06 Nov 1994 08:49:37 GMT", Proceed),
+            (Method::Get, "Monday, 06 Nov 1994 08:49:37 GMT", Proceed),
+            (Method::Get, "Mon", Proceed),
+            (Method::Get, ", 06 Nov 1994 08:49:37 GMT", Proceed),
         ] {
             let got = ask(method.clone(), "\"a\"", &[("If-Modified-Since", value)]);
             assert_eq!(got, want, "{method:?} {value}");

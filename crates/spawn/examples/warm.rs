@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use galgo_spawn::{
-    EnvBlock, Limits, Spawner, Start, inspect,
+    EnvBlock, Launch, Limits, Spawner, Start, inspect,
     template::{Request, Template, Uses},
 };
 use rustix::event::{PollFd, PollFlags, poll};
@@ -134,20 +134,19 @@ impl World {
         let args = [self.path.clone()];
         let mut env = EnvBlock::default();
         env.put(b"PATH", self.env.value(b"PATH").unwrap());
-        let start = Start {
-            path: &self.path,
-            args: &args,
-            env: &env,
-            dir: &self.dir,
-            stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
-            more: &[],
+        let launch = Launch {
+            args: args.into(),
+            env,
+            dir: self.dir.clone(),
             limits: Limits::default(),
             no_new_privs: true,
+            more: Vec::new(),
         };
         let begin = Instant::now();
         let mut template = Template::start(
             &mut self.spawner,
-            &start,
+            launch,
+            [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
             kind,
             Uses::Many,
             modules.as_bytes(),

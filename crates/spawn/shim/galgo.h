@@ -22,6 +22,10 @@ const char *galgo_modules(void);
 enum { GALGO_SEARCH = 'S', GALGO_LEFT = 'L' };
 void galgo_tell(char what, const char *lines);
 
+/* From here on nothing of the program itself runs before it stops, however this process ends: told to the server, which
+   would not start it again without a request otherwise. */
+void galgo_holds(void);
+
 /* The template is at the place where it stops: reports the files it was loaded from, one a line,
    and what stands in the way of using it ("" or NULL: nothing). Returns in children only, one for
    each request, or in a parked process, with that request's `environ`, standard streams and process

@@ -78,8 +78,10 @@ static char **move_environment(char **from) {
 static void options(int *argc, char ***argv) {
     extern char **environ;
     /* `#!/usr/bin/env node`: env is not it. */
-    if (!napi_run_script || !uv_loop_fork || *argc < 2 || !move_environment(environ))
+    if (!napi_run_script || !uv_loop_fork || *argc < 2)
         return;
+    if (!move_environment(environ))
+        galgo_stop(NULL, "has too small an environment for Node to be told where to stop");
     options_count = galgo_forks ? OPTIONS_ALL : OPTIONS_PARKED;
     char **list = malloc(((size_t)*argc + options_count + 1) * sizeof *list);
     if (!list)

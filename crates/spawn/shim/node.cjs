@@ -149,7 +149,7 @@
   function replace(object, name, descriptor) {
     const old = Object.getOwnPropertyDescriptor(object, name);
     if (!old) return () => {};
-    Object.defineProperty(object, name, { ...descriptor(old), enumerable: old.enumerable, configurable: true });
+    Object.defineProperty(object, name, { ...descriptor(old, name), enumerable: old.enumerable, configurable: true });
     return () => Object.defineProperty(object, name, old);
   }
 
@@ -160,13 +160,16 @@
     const put = (...rest) => undo.push(replace(...rest));
     put(Math, "random", () => ({ value: random.random, writable: true }));
     const crypto = require("crypto");
-    for (const name of ["randomBytes", "randomFillSync", "randomFill", "randomInt", "randomUUID"]) {
-      const original = crypto[name];
-      const value = (...rest) => {
+    const draws = ["randomBytes", "pseudoRandomBytes", "prng", "rng", "randomFillSync", "randomFill", "randomInt", "randomUUID"];
+    for (const name of draws) put(crypto, name, drawing);
+    // crypto.getRandomValues and the global `crypto` come to it.
+    for (const name of ["getRandomValues", "randomUUID"]) put(Object.getPrototypeOf(crypto.webcrypto ?? {}), name, drawing);
+    function drawing({ value: original }, name) {
+      const value = function (...rest) {
         blame(`draws random numbers (crypto.${name}) while loading its modules`);
-        return original(...rest);
+        return original.apply(this, rest);
       };
-      put(crypto, name, () => ({ value, writable: true }));
+      return { value, writable: true };
     }
     for (const [fd, name] of ["stdin", "stdout", "stderr"].entries()) {
       put(process, name, (old) => ({ get: () => new Stream(fd, name, old) }));

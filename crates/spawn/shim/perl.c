@@ -165,6 +165,12 @@ GALGO_EXPORT void galgo_perl_modules(void *perl, void *cv) {
     set(perl, "galgo::text", galgo_modules());
 }
 
+GALGO_EXPORT void galgo_perl_holds(void *perl, void *cv) {
+    (void)perl;
+    (void)cv;
+    galgo_holds();
+}
+
 /* GALGO_REPORT: the folders that modules are looked for in. */
 GALGO_EXPORT void galgo_perl_search(void *perl, void *cv) {
     (void)perl;

@@ -11,7 +11,7 @@ BEGIN {
     package DynaLoader;
     boot_DynaLoader('DynaLoader') if defined(&boot_DynaLoader) && !defined(&dl_error);
     my $shim = dl_load_file('/proc/self/fd/4', 0) or die dl_error();
-    for my $name (qw(modules search stop learned watch unwatch)) {
+    for my $name (qw(modules search holds stop learned watch unwatch)) {
         my $symbol = dl_find_symbol($shim, "galgo_perl_$name") or die dl_error();
         dl_install_xsub("galgo::$name", $symbol);
     }
@@ -97,4 +97,5 @@ END {
         learned();
     }
 }
+galgo::holds(); # the block above is compiled
 1;

@@ -231,6 +231,7 @@ static void stop(const char *path) {
     const char *obstacle = NULL;
     object *code = NULL;
     stopped = 1;
+    galgo_holds();
     object *before = py.Bytes_FromStringAndSize(first.text, (ssize_t)first.length);
     object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yyO", galgo_modules(), path, before) : NULL;
     if (!loaded) {

@@ -213,6 +213,17 @@ static void let_threads_wait(void) {
     }
 }
 
+/* The script is run by a function of the library, if there is one: by the one below. A ruby that has it within itself
+   cannot be stopped. Other programs on the way have none of its functions. */
+__attribute__((constructor)) static void begin(void) {
+    if (!galgo_is("ruby") || !dlsym(RTLD_DEFAULT, "rb_eval_string_protect"))
+        return;
+    if (dlsym(RTLD_NEXT, "ruby_run_node"))
+        galgo_holds();
+    else
+        galgo_stop(NULL, "is run by a Ruby without a shared library");
+}
+
 GALGO_EXPORT int ruby_run_node(void *node) {
     int (*real)(void *) = (int (*)(void *))dlsym(RTLD_NEXT, "ruby_run_node");
     int status;

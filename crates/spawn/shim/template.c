@@ -9,6 +9,7 @@
  *   template -> server   F paths        files it was loaded from, in one or more messages
  *                        S lines        where it looks for modules
  *                        L names        modules of M that are left to the children
+ *                        B              it will stop before anything of the program itself runs
  *                        N words        it cannot be forked, and why
  *                        R              it has stopped
  *   server -> template   L              it has looked into the template: nobody else is to
@@ -192,6 +193,10 @@ static void say(int socket, char what, const char *text, size_t length) {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0 && errno == EINTR)
         ;
+}
+
+void galgo_holds(void) {
+    say(GALGO_CONTROL, 'B', "", 0);
 }
 
 /* In messages of whole lines: one message has a limit, a Perl site has hundreds of files. */
@@ -522,6 +527,7 @@ GALGO_EXPORT int __libc_start_main(main_fn *main, int argc, char **argv, void (*
         galgo_watch();
         program = main;
         main = stopped;
+        galgo_holds();
     }
     if (galgo_arguments)
         galgo_arguments(&argc, &argv);

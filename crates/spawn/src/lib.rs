@@ -27,7 +27,11 @@ pub use error::{Stage, StartError};
 pub use file_id::FileId;
 pub use queue::unacknowledged;
 pub use reaper::reap_strangers;
-use std::{ffi::CString, io, os::fd::BorrowedFd};
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+};
 
 /// Resource limits of a program (setrlimit(2)); `None` leaves the server's own. CORE is always 0.
 ///
@@ -73,7 +77,7 @@ pub struct Start<'a> {
     pub no_new_privs: bool,
 }
 
-/// What to start without waiting for it: as [`Start`], but for the descriptors.
+/// What to start without waiting for it: as [`Start`], but for the standard descriptors.
 #[derive(Debug)]
 pub struct Launch {
     /// The arguments, `argv[0]` first, which is also the absolute path given to `execve`. Never empty.
@@ -86,11 +90,13 @@ pub struct Launch {
     pub limits: Limits,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
+    /// Its descriptors from 3 on, as those of a [`Start`].
+    pub more: Vec<OwnedFd>,
 }
 
 impl Launch {
-    /// The same, with these descriptors, to be waited for.
-    pub fn start<'a>(&'a self, stdio: [BorrowedFd<'a>; 3]) -> Start<'a> {
+    /// The same as a start, but for the descriptors from 3 on.
+    fn start<'a>(&'a self, stdio: [BorrowedFd<'a>; 3]) -> Start<'a> {
         Start {
             path: &self.args[0],
             args: &self.args,
@@ -141,7 +147,8 @@ impl Spawner {
     /// Starts a program as [`start`](Self::start) does, without waiting for `execve`: that may take long where the
     /// program lies on a file system that does not answer. What has become of it is asked for by
     /// [`outcome`](Self::outcome): until then its group may not exist, and pipes whose ends it was given have another
-    /// end here, so that their other end does not see the end of file. Where too many are under way it does wait.
+    /// end here, so that their other end does not see the end of file. It waits for none of those that are under way,
+    /// however many there are: whoever launches bounds them.
     pub fn launch(
         &mut self,
         launch: Launch,

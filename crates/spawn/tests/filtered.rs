@@ -74,6 +74,7 @@ fn both_ways_of_starting() {
         dir: c("/"),
         limits: Limits::default(),
         no_new_privs: true,
+        more: Vec::new(),
     };
     let (program, none) = (launch("/bin/sh"), launch("/no/such"));
     let null = File::open("/dev/null").unwrap();

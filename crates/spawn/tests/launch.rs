@@ -34,6 +34,7 @@ fn launch(args: &[&str]) -> Launch {
         dir: c("/"),
         limits: Limits::default(),
         no_new_privs: true,
+        more: Vec::new(),
     }
 }
 

@@ -121,13 +121,18 @@ fn more_python_modules() {
 #[test]
 fn ruby() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "#!/usr/bin/ruby\nrequire 'securerandom'
-        words = rand, Random.rand, Random.new.rand, SecureRandom.hex(8), [*1..99].shuffle.first(9).join('-')
+    // The library is loaded ahead: what it holds is made before the fork.
+    let library = folder.path().join("own.rb");
+    fs::write(&library, "MINE = Random.new\nclass Other < Random; def initialize; super; end; end\nOTHER = Other.new\nFIXED = Random.new(7)\n").unwrap();
+    let text = format!("#!/usr/bin/ruby\nahead = defined?(MINE)\nrequire 'securerandom'; require 'tempfile'; require '{}'
+        exit 1 if ENV['QUERY_STRING'] == 'leave' && !ahead
+        words = MINE.rand, OTHER.rand, Dir::Tmpname.create('x') {{ |path| path }}, Random.new(7).rand == FIXED.rand ? rand : 0, Random.rand, Random.new.rand, SecureRandom.hex(8), [*1..99].shuffle.first(9).join('-')
         STDOUT.syswrite words.join(' ') + 10.chr
-        exit! if ENV['QUERY_STRING'] == 'leave'";
-    let path = script(folder.path(), "s.rb", text);
-    let learned = Warm::load(&path).answer(&[], b"", true).learned;
-    all_differ(&drawn(&Warm::load_with(&path, &learned), CHILDREN, 5));
+        exit! if ENV['QUERY_STRING'] == 'leave'", library.display());
+    let path = script(folder.path(), "s.rb", &text);
+    let mut learned = Warm::load(&path).answer(&[], b"", true).learned;
+    learned += &format!("\n{}", library.display());
+    all_differ(&drawn(&Warm::load_with(&path, &learned), CHILDREN, 8));
 }
 
 #[test]

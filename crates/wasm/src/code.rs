@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{Mode, OFlags, openat};
 use sha2::{Digest, Sha256};
 use wasmtime::{Engine, Module, component::Component};
 
@@ -38,10 +39,14 @@ pub(crate) fn key(module: &[u8]) -> Key {
 
 /// Where the code of a module is kept.
 pub(crate) fn path(cache: &Path, key: &Key, tag: &str) -> PathBuf {
+    cache.join(name(key, tag))
+}
+
+fn name(key: &Key, tag: &str) -> String {
     let mut name: String = key.iter().map(|b| format!("{b:02x}")).collect();
     name.push('-');
     name.push_str(tag);
-    cache.join(name)
+    name
 }
 
 /// Writes an entry.
@@ -90,8 +95,12 @@ pub(crate) fn is_there(cache: &Path, key: &Key, tag: &str) -> bool {
 
 /// Checks an entry; its code is given to `take`, piece by piece, before it is known to be right.
 fn check(cache: &Path, key: &Key, tag: &str, mut take: impl FnMut(&[u8])) -> Option<Kind> {
-    ours(&cache.symlink_metadata().ok()?)?;
-    let mut file = File::open(path(cache, key, tag)).ok()?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = File::from(rustix::fs::open(cache, flags, Mode::empty()).ok()?);
+    ours(&folder.metadata().ok()?)?;
+    // In the folder that was looked at, whatever has that name by now.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file = File::from(openat(&folder, name(key, tag), flags, Mode::empty()).ok()?);
     let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
     ours(&metadata)?;
     let mut head = [0; HEAD];

@@ -150,7 +150,7 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
     let found = route::program(cgi, &route.path, UrlPath::plain(&url));
     let interpreter = found.as_ref().ok().and_then(|f| f.interpreter.clone());
     let state = match found {
-        Err(Refusal::NotFound) => State::Program(vec![dangling(&path)?]),
+        Err(Refusal::NotFound | Refusal::Busy) => State::Program(vec![dangling(&path)?]),
         Err(Refusal::Forbidden(_)) if !claims_to_run(&path) => {
             State::Other(route::instead(url.as_slice()))
         }

@@ -88,7 +88,7 @@ impl Default for Spool {
         Self {
             folder: None,
             limit: 4 << 30,
-            memory: 32 << 20,
+            memory: 64 << 20,
         }
     }
 }

@@ -204,7 +204,7 @@ pub struct Spool {
     pub folder: Option<PathBuf>,
     /// Bytes in files, over all requests.
     pub limit: u64,
-    /// Bytes of small request bodies in memory, over all requests.
+    /// Bytes of small request bodies and of output in memory, over all requests.
     pub memory: u64,
 }
 

@@ -37,9 +37,7 @@ impl Stream<'_, '_, '_> {
     pub(super) async fn run(mut self, head: Vec<u8>) -> (u64, Result<(), Fault>) {
         if self.framing != Framing::Bodiless && !self.output.discard {
             self.output.program.may_splice();
-            if !self.output.program.output_ended() {
-                self.output.program.may_spill(&self.request.site.spool);
-            }
+            self.output.program.may_spill(&self.request.site.spool);
         }
         let result = self.stream(head).await;
         (self.sent, result)
@@ -210,31 +208,26 @@ impl Stream<'_, '_, '_> {
             let Sender { sock, pace, .. } = &mut *self.sender;
             let (input, body) = (&mut *self.request.input, &mut *self.request.body);
             let program = &mut self.output.program;
-            match program.turn(input, body).await? {
-                Turn::Waiting(n) => {
-                    left -= program
-                        .pass_on(input, body, sock, pace, left.min(n))
-                        .await?;
-                }
-                Turn::Output => {
-                    let mut out = std::mem::take(program.out());
-                    let n = left.min(out.len());
-                    {
-                        let parts = first(out.parts(), n);
-                        let mut slices: Vec<_> = parts.map(IoSlice::new).collect();
-                        let write = pin!(write_all(sock, pace, &mut slices, false));
-                        program.during(input, body, write).await?;
-                    }
-                    left -= n;
-                    out.consume(n);
-                    *program.out() = out;
-                }
-                Turn::HalfClosed => {}
-                Turn::End => {
-                    let words = "output that was announced to the client did not come";
-                    return Err(Fault::Internal(words.into()));
-                }
+            let turn = program.turn(input, body).await?;
+            if let Turn::Waiting(n) = turn {
+                let most = left.min(n);
+                left -= program.pass_on(input, body, sock, pace, most).await?;
+                continue;
             }
+            let mut out = std::mem::take(program.out());
+            let n = left.min(out.len());
+            if n == 0 && turn == Turn::End {
+                let words = "output that was announced to the client did not come";
+                return Err(Fault::Internal(words.into()));
+            }
+            {
+                let mut parts: Vec<_> = first(out.parts(), n).map(IoSlice::new).collect();
+                let write = pin!(write_all(sock, pace, &mut parts, false));
+                program.during(input, body, write).await?;
+            }
+            left -= n;
+            out.consume(n);
+            *program.out() = out;
         }
         Ok(())
     }

@@ -168,6 +168,7 @@ pub(crate) fn refused(refusal: Refusal) -> Fault {
     match refusal {
         Refusal::NotFound => Fault::NotFound,
         Refusal::Forbidden(why) => Fault::Refused(why),
+        Refusal::Busy => Fault::Busy("no descriptor or memory is left to look for a program"),
     }
 }
 

@@ -7,6 +7,7 @@ use std::{pin::Pin, task::Poll};
 use galgo_proto::{
     Parsed,
     cgi::{Kind, Reply, ReplyBody, ReplyError, ReplyLimits, ReplyScan, nph},
+    cond::{self, Outcome, Validators},
     h1::{Head, Method},
 };
 use galgo_spawn::{Exit, Status};
@@ -235,6 +236,9 @@ impl Answering<'_, '_, '_> {
                 return Err(fault);
             }
         }
+        if !self.nph {
+            conditional(self.head, &mut reply);
+        }
         program.drain_ready(pool::SIZE);
         if program.output_ended()
             && let Some(fault) = program.cut().await
@@ -307,6 +311,32 @@ impl Answering<'_, '_, '_> {
     pub(super) fn end(&self, program: Speaker) {
         let entry = self.request.entry.clone();
         program.finish(move |exit: Option<Exit>| entry.borrow_mut().exit = exit);
+    }
+}
+
+/// Makes a 304 of a document that the client has already (RFC 9110, 13.2): the program has said which one it is, by ETag
+/// or Last-Modified, and left the comparison to the server, as with Apache. What else it prints is read and dropped.
+/// A precondition that fails is not looked at: the program has done by now what it was asked.
+fn conditional(head: &Head, reply: &mut Reply) {
+    let asks = ["if-none-match", "if-modified-since"];
+    if reply.status != 200 || !asks.iter().any(|name| head.fields.has(name)) {
+        return;
+    }
+    let said = |name| reply.fields.first(name);
+    let current = Validators {
+        etag: said("etag").and_then(|tag| std::str::from_utf8(tag).ok()),
+        modified: said("last-modified").and_then(cond::date),
+    };
+    let known = current.etag.is_some() || current.modified.is_some();
+    if known && cond::evaluate(&head.method, &head.fields, Some(current)) == Outcome::NotModified {
+        (reply.status, reply.reason, reply.content_length) = (304, None, None);
+        // 15.4.5: nothing about the document but what a cache needs.
+        reply.fields.retain(|name, _| {
+            let about = name
+                .get(..8)
+                .is_some_and(|start| start.eq_ignore_ascii_case(b"content-"));
+            !about || name.eq_ignore_ascii_case(b"content-location")
+        });
     }
 }
 

@@ -63,11 +63,6 @@ pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
     response
 }
 
-/// Whether who asks is shown the cause of a failure.
-pub fn shows_cause(request: &Request<'_>) -> bool {
-    request.site.config.shows_causes() && is_developer(request)
-}
-
 /// The response to what is no request. Who sent it, with which fields, is not known; the words are about its bytes alone,
 /// and name nothing of the server.
 pub fn unread(site: &Site, link: &Link, fault: &Fault, id: &str) -> Response {
@@ -80,6 +75,11 @@ pub fn unread(site: &Site, link: &Link, fault: &Fault, id: &str) -> Response {
         hint: "",
     });
     page(fault.status(), id, cause)
+}
+
+/// Whether who asks is shown the cause of a failure.
+pub fn shows_cause(request: &Request<'_>) -> bool {
+    request.site.config.shows_causes() && is_developer(request)
 }
 
 /// Whether the request was made by a browser on this machine, of this machine. What came over a Unix socket or by the
@@ -154,7 +154,7 @@ pub fn dress(
         (None, status @ (405 | 501)) => {
             Some(Fault::Client(status, "files are for GET, HEAD and OPTIONS"))
         }
-        (None, _) => None,
+        _ => None,
     };
     let mut said = None;
     if let Some(fault) = fault {

@@ -1,8 +1,7 @@
 //! Programs that stay: FastCGI and SCGI, as responders and as authorizers.
 //!
-//! 1. find the script, if one answers  2. take in the body, where its length must be known first, else what comes first
-//! of it  3. wait for a place
-//! 4. connect, or take a connection that was kept  5. its response: see `reply`
+//! 1. find the script, if one answers  2. take in the body where its length must be known first, else its beginning
+//! 3. wait for a place  4. connect, or take a connection that was kept  5. its response: see `reply`
 
 use std::{os::unix::ffi::OsStrExt, rc::Rc};
 

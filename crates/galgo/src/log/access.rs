@@ -102,7 +102,11 @@ impl Entry {
     fn combined(&self) -> String {
         let mut line = format!("{} - - [{}] \"", self.remote, time::clf(self.at()));
         quote(&mut line, self.request_line().as_bytes());
-        let _ = write!(line, "\" {} {} \"", self.status, self.bytes);
+        let _ = match self.bytes {
+            // Common Log Format, as Apache writes it (`%b`).
+            0 => write!(line, "\" {} - \"", self.status),
+            bytes => write!(line, "\" {} {bytes} \"", self.status),
+        };
         quote(&mut line, self.field("referer"));
         line.push_str("\" \"");
         quote(&mut line, self.field("user-agent"));

@@ -8,7 +8,7 @@ use crate::{
     fault::Fault,
     pool,
     sock::Sock,
-    spool::{Full, Spool, Stored, Task},
+    spool::{Charge, Full, Spool, Stored, Task},
     tick,
 };
 
@@ -16,6 +16,8 @@ use crate::{
 const MOST: u64 = 4 << 20;
 /// Pieces that wait in memory before one goes to the file.
 const HELD: usize = 2;
+/// What one response takes in memory: these, one that is written, and one that is sent.
+const MEMORY: u64 = (HELD as u64 + 2) * pool::SIZE as u64;
 /// A client that has let a write wait for so many beats reads slower than its program prints.
 const BEATS: u32 = 2;
 
@@ -31,6 +33,8 @@ pub(super) async fn slow() {
 pub struct Spill {
     /// Where the file is made; `None`: no output may wait.
     spool: Option<Arc<Spool>>,
+    /// Its share of what may wait in memory.
+    charge: Option<Charge>,
     front: Vec<u8>,
     file: File,
     back: VecDeque<Vec<u8>>,
@@ -82,6 +86,16 @@ impl Spill {
         self.slow = !(at_once && self.is_empty());
     }
 
+    /// Takes the share of a response that waits in memory, and so many `more` bytes; false: all together have as much as
+    /// they may.
+    pub(crate) fn reserve(&mut self, more: usize) -> bool {
+        let Some(spool) = &self.spool else {
+            return false;
+        };
+        let charge = self.charge.get_or_insert_with(|| spool.for_output());
+        charge.reach(MEMORY + more as u64)
+    }
+
     /// Reads output that comes in while the client lets a write wait; how much, 0: it has ended. Who gives up
     /// waiting for it may ask again.
     pub(super) async fn gather(&mut self, from: Option<&Sock>) -> io::Result<usize> {
@@ -97,6 +111,9 @@ impl Spill {
         if !self.slow {
             slow().await;
             self.slow = true;
+        }
+        if !self.reserve(0) {
+            return std::future::pending().await;
         }
         self.room().await;
         from

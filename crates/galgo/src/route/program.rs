@@ -18,7 +18,10 @@ use rustix::{
     io::Errno,
 };
 
-use crate::config::{Cgi, CgiRoot, Handler, Route, Upstream};
+use crate::{
+    config::{Cgi, CgiRoot, Handler, Route, Upstream},
+    fault::is_shortage,
+};
 
 /// A program and how the path falls apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +68,8 @@ pub enum Refusal {
     NotFound,
     /// 403, with a sentence for the log.
     Forbidden(String),
+    /// 503: the system had no descriptor or no memory to look with.
+    Busy,
 }
 
 /// Finds the program that `path` names on a route with the path `route_path`.
@@ -459,6 +464,7 @@ fn refusal(errno: Errno, file: &Path) -> Refusal {
         )),
         // INVAL: a NUL in the path.
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Refusal::NotFound,
+        short if is_shortage(&short.into()) => Refusal::Busy,
         other => Refusal::Forbidden(format!("{file:?}: {other}")),
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::config::{Address, Config, Route};
+use crate::config::{Address, Config, Handler, Route, StartMode};
 
 /// Root without a user to become serves this machine only.
 pub(super) fn allowed(config: &Config) -> Result<(), String> {
@@ -47,7 +47,8 @@ pub(super) fn raise_descriptors() -> u64 {
 }
 
 /// Connections such that every one that is accepted finds the descriptors its request may need:
-/// its socket, one open file, and the pipes of the programs that may run and the files of those that wait.
+/// its socket, one open file, and the pipes of the programs that may run and the files of those that wait; beside
+/// what templates and the connections to instances of modules hold.
 pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
     const PER_PROGRAM: usize = 10;
     const PER_WORKER: usize = 16 + crate::handler::files::OPEN;
@@ -56,17 +57,30 @@ pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize
         + config.workers * (PER_WORKER + 2 * config.listen.len())
         + config.admission.running * PER_PROGRAM
         + config.admission.queue
+        + templates(config)
+        + crate::wasm::descriptors(config)
         + config.routes.iter().map(|r| of_upstream(r)).sum::<usize>();
     let possible = descriptors.saturating_sub(reserved) / 2;
     let wanted = config.http.max_connections;
     if possible == 0 || wanted > possible {
         return Err(format!(
             "{descriptors} descriptors are too few for {wanted} connections and {} programs: \
-             raise the limit (ulimit -n, LimitNOFILE=), or lower max_connections, max_running or queue",
+             raise the limit (ulimit -n, LimitNOFILE=), or lower max_connections, max_running, queue or max_templates",
             config.admission.running
         ));
     }
     Ok(if wanted == 0 { possible } else { wanted })
+}
+
+/// Descriptors that programs which are kept loaded hold: for each its process, the socket it is asked by, and both
+/// of its next child; while one is loaded its standard streams, too.
+fn templates(config: &Config) -> usize {
+    const PER_TEMPLATE: usize = 6;
+    let warm = |route: &Route| matches!(&route.handler, Handler::Cgi(cgi) if cgi.options.start == StartMode::Warm);
+    match config.routes.iter().any(|route| warm(route)) {
+        true => config.templates.count * PER_TEMPLATE,
+        false => 0,
+    }
 }
 
 /// Descriptors that the requests and workers of a route to an upstream may need: connections, twice where a body waits

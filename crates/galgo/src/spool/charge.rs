@@ -14,7 +14,7 @@ pub(super) struct Used {
 
 /// Bytes of one request; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Charge {
+pub struct Charge {
     own: AtomicU64,
     all: Arc<AtomicU64>,
     most: u64,
@@ -38,6 +38,14 @@ impl Used {
 }
 
 impl Charge {
+    /// Takes as many more as make them so many; false, where those would be too many.
+    pub fn reach(&self, bytes: u64) -> bool {
+        match bytes.checked_sub(self.bytes()) {
+            Some(more @ 1..) => self.grow(more),
+            _ => true,
+        }
+    }
+
     /// Takes so many more; false, where those would be too many.
     pub(super) fn grow(&self, by: u64) -> bool {
         let more = |all: u64| all.checked_add(by).filter(|sum| *sum <= self.most);
@@ -64,6 +72,13 @@ impl Drop for Charge {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_it_has_already_counts() {
+        let charge = Used::most(10, None).charge();
+        assert!(charge.reach(6) && charge.reach(4) && charge.reach(10) && !charge.reach(11));
+        assert_eq!(charge.bytes(), 10);
+    }
 
     #[test]
     fn all_together_have_no_more_than_they_may() {

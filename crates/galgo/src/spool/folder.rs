@@ -3,7 +3,7 @@
 use std::{fs::File, io, os::fd::OwnedFd, path::Path};
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, open, openat, unlinkat},
+    fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat},
     io::Errno,
 };
 
@@ -14,7 +14,7 @@ const TRIES: usize = 8;
 pub(super) fn nameless(folder: &Path) -> io::Result<File> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
-    match open(folder, flags, mode) {
+    match openat(CWD, folder, flags, mode) {
         Ok(fd) => Ok(fd.into()),
         // NFS, and older kernels for FUSE and overlays (open(2)).
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => unlinked(folder, mode),
@@ -26,7 +26,7 @@ pub(super) fn nameless(folder: &Path) -> io::Result<File> {
 fn unlinked(folder: &Path, mode: Mode) -> io::Result<File> {
     // Both steps in the same folder, whatever its name leads to by then.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder: OwnedFd = open(folder, flags, Mode::empty())?;
+    let folder: OwnedFd = openat(CWD, folder, flags, Mode::empty())?;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     for _ in 0..TRIES {
         let name = name()?;

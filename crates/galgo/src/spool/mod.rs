@@ -18,6 +18,7 @@ use std::{
 };
 
 use crate::{config, fault::Fault};
+pub use charge::Charge;
 use charge::Used;
 pub use stored::Stored;
 pub use task::Task;
@@ -72,6 +73,11 @@ impl Spool {
             }
         }
         self.file().await
+    }
+
+    /// What output takes that waits in memory: nothing yet.
+    pub fn for_output(&self) -> Charge {
+        self.memory.charge()
     }
 
     /// A place in a file.

@@ -11,7 +11,12 @@ use rustix::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::{config::Address, fault::Fault, sock::Sock, tick};
+use crate::{
+    config::Address,
+    fault::{Fault, is_shortage},
+    sock::Sock,
+    tick,
+};
 
 /// Why nobody could be asked.
 #[derive(Debug)]
@@ -91,13 +96,7 @@ pub(super) async fn connect(address: &Address, within: Duration) -> Result<Sock,
     };
     match done {
         Ok(Ok(sock)) => Ok(sock),
-        Ok(Err(e))
-            if [Errno::MFILE, Errno::NFILE]
-                .iter()
-                .any(|n| e.raw_os_error() == Some(n.raw_os_error())) =>
-        {
-            Err(failed(Why::Ours))
-        }
+        Ok(Err(e)) if is_shortage(&e) => Err(failed(Why::Ours)),
         Ok(Err(e)) => Err(failed(Why::Error(e))),
         Err(_elapsed) if matches!(address, Address::Unix(_)) => Err(failed(Why::Full)),
         Err(_elapsed) => Err(failed(Why::Late(within))),

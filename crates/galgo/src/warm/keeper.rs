@@ -11,7 +11,7 @@ use std::{
 };
 
 use galgo_spawn::{
-    Start, inspect,
+    Launch, inspect,
     template::{Kind, Loaded, Template, Unfit, Uses},
     words::escape,
 };
@@ -26,7 +26,9 @@ use super::{
 };
 use crate::{
     log::Level,
+    off_loop::off_loop,
     sock::register,
+    tick,
     worker::{Phase, Worker},
 };
 
@@ -44,6 +46,9 @@ enum Failure {
     /// One of its files may have changed while it was loaded.
     Changed(String),
 }
+
+/// Of a program that is not started again without a request.
+const UNPROVEN: &str = "did not stop before its first line, and may have run to its end";
 
 /// Longer than a tick of the clock that files are dated by.
 const SETTLED: Duration = Duration::from_millis(20);
@@ -85,9 +90,12 @@ async fn load(
     let Some(mut room) = room else {
         return program.crowded();
     };
-    let kind = match kind(setup) {
+    let kind = match kind(setup).await {
         Ok(kind) => kind,
-        Err(Unfit(why)) => return program.unfit(order, &why, false),
+        Err(Failure::Unfit(why)) => return program.unfit(order, &why, false),
+        Err(Failure::NotNow(why) | Failure::Changed(why) | Failure::Ended(why)) => {
+            return program.failed(&why);
+        }
     };
     let loaded = match stop(worker, warm, program, setup, kind, order).await {
         // What was written a moment before looks the same: the second try tells.
@@ -135,10 +143,20 @@ fn done(uses: Uses) -> &'static str {
     }
 }
 
-fn kind(setup: &Setup) -> Result<Kind, Unfit> {
-    match &setup.interpreter {
+/// Reads the program's file, which may take as long as to execute it.
+async fn kind(setup: &Setup) -> Result<Kind, Failure> {
+    let (interpreter, file) = (setup.interpreter.clone(), setup.file.clone());
+    let looks = off_loop("look", move || match &interpreter {
         Some(interpreter) => inspect::kind_by_interpreter(interpreter),
-        None => inspect::kind(&setup.file),
+        None => inspect::kind(&file),
+    });
+    match tokio::time::timeout(setup.patience, looks).await {
+        Ok(Ok(Ok(kind))) => Ok(kind),
+        Ok(Ok(Err(Unfit(why)))) => Err(Failure::Unfit(why)),
+        Ok(Err(e)) => Err(Failure::NotNow(e.to_string())),
+        Err(_late) => Err(Failure::NotNow(
+            "its file was not read within first_byte_timeout".into(),
+        )),
     }
 }
 
@@ -157,28 +175,27 @@ async fn stop(
     let (stdin, _) = pipe().map_err(io)?;
     let (mut out, stdout) = pipe().map_err(io)?;
     let (mut err, stderr) = pipe().map_err(io)?;
-    let start = Start {
-        path: &setup.args[0],
-        args: &setup.args,
-        env: &setup.env,
-        dir: &setup.dir,
-        stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
-        more: &[],
+    let launch = Launch {
+        args: setup.args.clone(),
+        env: setup.env.clone(),
+        dir: setup.dir.clone(),
         limits: setup.limits,
         no_new_privs: setup.no_new_privs,
+        more: Vec::new(),
     };
-    let started = Template::start(
-        &mut worker.spawner.borrow_mut(),
-        &start,
-        kind,
-        order.uses,
-        &modules,
-    );
+    let stdio = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+    let started = {
+        let spawner = &mut worker.spawner.borrow_mut();
+        Template::start(spawner, launch, stdio, kind, order.uses, &modules)
+    };
     let mut template = started.map_err(|e| Failure::NotNow(e.to_string()))?;
     drop((stdin, stdout, stderr));
-    let loaded = tokio::time::timeout(setup.patience, stopped(&mut template)).await;
+    let loaded = tokio::time::timeout(setup.patience, stopped(worker, &mut template)).await;
+    let held = order.proven || template.holds();
     let loaded = match loaded {
         Ok(Ok(loaded)) => loaded,
+        // Nothing proves that the program did not run instead.
+        Ok(Err(_)) | Err(_) if !held => return Err(Failure::Unfit(UNPROVEN.into())),
         Ok(Err(e)) => return Err(Failure::Ended(ended(&e, &mut err))),
         Err(_late) => {
             let why = "it has not come to its first line within first_byte_timeout";
@@ -206,10 +223,7 @@ async fn trusted(kind: Kind, order: &Order) -> io::Result<Vec<u8>> {
         return Ok(Vec::new());
     }
     let (search, learned, since) = (order.search.clone(), order.learned.clone(), order.since);
-    let (tell, told) = tokio::sync::oneshot::channel();
-    let asks = std::thread::Builder::new().name("modules".into());
-    asks.spawn(move || tell.send(search.trusted(kind, &learned, since)))?;
-    told.await.map_err(io::Error::other)
+    off_loop("modules", move || search.trusted(kind, &learned, since)).await
 }
 
 /// Logs what a program wrote to its standard error while it was loaded.
@@ -221,16 +235,31 @@ fn warn(worker: &Worker, program: &Program, warnings: &str) {
     }
 }
 
-async fn stopped(template: &mut Template) -> io::Result<Loaded> {
+async fn stopped(worker: &Worker, template: &mut Template) -> io::Result<Loaded> {
     let raw = template.as_fd().as_raw_fd();
     let watched = register(raw, Interest::READABLE)?;
+    let mut begun = false;
     loop {
-        let mut guard = watched.readable().await?;
+        let mut guard = tokio::select! {
+            guard = watched.readable() => guard?,
+            // That it could not be executed is told by nothing else.
+            () = tick::next(), if !begun => {
+                begun = has_begun(worker, template)?;
+                continue;
+            }
+        };
+        // What it says shows that it has; to ask is to let go of its ends of the pipes.
+        begun = begun || has_begun(worker, template)?;
         if let Some(loaded) = template.loaded()? {
             return Ok(loaded);
         }
         guard.clear_ready();
     }
+}
+
+fn has_begun(worker: &Worker, template: &Template) -> io::Result<bool> {
+    let begun = template.begun(&mut worker.spawner.borrow_mut());
+    begun.map_err(io::Error::other)
 }
 
 /// The template ended before it stopped: most often the program has an error that a cold start

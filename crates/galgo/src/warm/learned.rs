@@ -14,8 +14,8 @@ const MOST: usize = 64 << 10;
 pub(super) struct Learned {
     /// One a line, in the order they were told.
     names: Vec<u8>,
-    /// So many bytes of them did a template load that is fit.
-    proven: usize,
+    /// So many bytes of them did a template load that is fit; none where there was no template yet.
+    proven: Option<usize>,
     lessons: u32,
     /// Names that are not taken again.
     dropped: HashSet<Vec<u8>>,
@@ -67,7 +67,7 @@ impl Learned {
         if count == 0 {
             self.search = search;
         }
-        self.proven = self.proven.max(count);
+        self.proven = self.proven.max(Some(count));
         let new = |name: &String| self.left.insert(name.clone());
         left.into_iter().filter(new).collect()
     }
@@ -75,10 +75,11 @@ impl Learned {
     /// With the first `count` bytes it did not load, or was not fit. Gives up half of the names that are not known to be
     /// good, the last ones first: these, for the log. None where it is not the fault of a name.
     pub(super) fn failed(&mut self, count: usize) -> Option<Vec<String>> {
-        if count <= self.proven || self.names.len() <= self.proven {
+        let proven = self.proven.unwrap_or(0);
+        if count <= proven || self.names.len() <= proven {
             return None;
         }
-        let doubtful = self.names.split_off(self.proven);
+        let doubtful = self.names.split_off(proven);
         let doubtful: Vec<&[u8]> = doubtful.split_inclusive(|&b| b == b'\n').collect();
         let (kept, gone) = doubtful.split_at(doubtful.len() / 2);
         self.names.extend(kept.concat());
@@ -92,6 +93,11 @@ impl Learned {
         let said = said.collect();
         self.dropped.extend(gone);
         Some(said)
+    }
+
+    /// Whether there was a template, with or without any names.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven.is_some()
     }
 
     /// What each child loads for itself.

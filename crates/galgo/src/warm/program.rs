@@ -98,6 +98,8 @@ pub(super) struct Order {
     pub(super) learned: Vec<u8>,
     pub(super) search: SearchPath,
     pub(super) since: Duration,
+    /// A template of this edition has stopped where it should.
+    pub(super) proven: bool,
     /// The first of its kind, of this edition: later ones say nothing new.
     pub(super) first: bool,
 }
@@ -475,6 +477,7 @@ impl State {
             learned: self.learned.names().to_vec(),
             search: self.learned.search().clone(),
             since: self.since,
+            proven: self.learned.is_proven(),
             first: uses == Uses::Many || self.unparked == 0 && self.live.is_empty(),
         }
     }

@@ -23,7 +23,7 @@ use crate::{
     admission::Permit,
     cli::programs,
     config::{Cgi, Config, Handler, Sight},
-    fault::Fault,
+    fault::{Fault, is_shortage},
     log::{Level, Logs},
     route::{self, Found},
     sock::Sock,
@@ -132,8 +132,11 @@ impl Wasm {
             return *begins;
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = open(&script.script_filename, flags, Mode::empty());
-        let begins = file.is_ok_and(galgo_wasm::module::is_module);
+        // One that could not be looked at, for want of descriptors say, is looked at again.
+        let Ok(file) = open(&script.script_filename, flags, Mode::empty()) else {
+            return false;
+        };
+        let begins = galgo_wasm::module::is_module(file);
         if known.len() >= REMEMBERED {
             known.clear();
         }
@@ -183,6 +186,9 @@ impl Wasm {
                 }
                 Err(StartFault::Busy) if began.elapsed() < wait => tokio::time::sleep(PAUSE).await,
                 Err(StartFault::Busy) => break,
+                Err(StartFault::Failed(e)) if is_shortage(&e) => {
+                    return Err(Fault::Busy("no descriptors are left for another instance"));
+                }
                 Err(StartFault::Failed(e)) => {
                     return Err(Fault::Internal(format!("starting an instance: {e}")));
                 }
@@ -303,6 +309,20 @@ impl Seat {
     }
 }
 
+/// Descriptors that modules may take beside those of running programs: connections that are kept, the worker's own,
+/// and those of compilations.
+pub fn descriptors(config: &Config) -> usize {
+    const COMPILES: usize = 2 * 8;
+    match config
+        .routes
+        .iter()
+        .any(|route| matches!(route.handler, Handler::Cgi(_)))
+    {
+        true => 2 * (config.admission.running + SPARE) + COMPILES,
+        false => 0,
+    }
+}
+
 /// As the worker is told.
 fn profile(sight: &Sight) -> Profile {
     let folders = sight.folders.iter().map(|(guest, host, write)| {
@@ -357,4 +377,54 @@ fn make_cache(cache: &Path, user: &Identity) -> io::Result<()> {
     let (user, group) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     rustix::fs::chownat(&made, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt, lchown, symlink},
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    /// The folder's owner puts links in the place of what root makes there.
+    #[test]
+    fn root_gives_nothing_away_but_the_cache() {
+        if !geteuid().is_root() {
+            eprintln!("skipped root_gives_nothing_away_but_the_cache: it needs root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        rustix::fs::chmod(folder.path(), Mode::from_raw_mode(0o755)).unwrap();
+        let nobody = galgo_spawn::identity::lookup("nobody", None).unwrap();
+        let [theirs, secret] = ["theirs", "secret"].map(|name| folder.path().join(name));
+        fs::create_dir(&theirs).unwrap();
+        lchown(&theirs, Some(nobody.uid), Some(nobody.gid)).unwrap();
+        fs::write(&secret, "").unwrap();
+        let (cache, link) = (theirs.join("cache"), theirs.join("link"));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    symlink(&secret, &link).unwrap();
+                    // In the place of the folder, once that is away.
+                    let _ = fs::remove_dir(&cache);
+                    fs::rename(&link, &cache)
+                        .or_else(|_| fs::remove_file(&link))
+                        .unwrap();
+                    let _ = fs::remove_file(&cache);
+                }
+            });
+            for _ in 0..10_000 {
+                let _ = make_cache(&cache, &nobody);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(fs::metadata(&secret).unwrap().uid(), 0);
+        let own = folder.path().join("own");
+        make_cache(&own, &nobody).unwrap();
+        let made = fs::metadata(&own).unwrap();
+        assert_eq!((made.uid(), made.mode() & 0o777), (nobody.uid, 0o700));
+    }
 }

@@ -186,3 +186,52 @@ fn root_opens_no_log_by_the_link_of_another_user() {
         assert_eq!(fs::read_dir(&secret).unwrap().count(), 0, "{link}");
     }
 }
+
+/// The disk of a log is full in the middle of a line: that one is lost, and no other with it.
+#[test]
+fn a_full_disk_tears_one_line() {
+    if !is_root() {
+        eprintln!("skipped a_full_disk_tears_one_line: it needs root, to mount");
+        return;
+    }
+    let site = Site::new();
+    fs::create_dir(site.path("logs")).unwrap();
+    site.file(
+        "galgo.toml",
+        "listen = ['127.0.0.1:0']\naccess_log = 'logs/a'\nlog_format = 'json'\nerror_log = 'errors'\n\
+         [[route]]\npath = '/'\nrespond = { body = 'fine' }\n",
+    );
+    let mut unshare = Command::new("unshare");
+    let mount = "mount -t tmpfs -o size=64k none logs && head -c 32768 /dev/zero >logs/ballast && exec \"$0\" serve";
+    unshare
+        .args(["-m", "sh", "-c", mount, GALGO])
+        .current_dir(site.path(""));
+    let server = Server::start(unshare);
+    assert!(!server.at.is_empty(), "no mount");
+    let logs = format!(
+        "/proc/{}/root{}",
+        server.child.id(),
+        site.path("logs").display()
+    );
+    let full = || {
+        fs::read_to_string(site.path("errors"))
+            .unwrap()
+            .contains("No space left")
+    };
+    while !full() {
+        server.page(&format!("/{}", "x".repeat(3001)));
+    }
+    fs::remove_file(format!("{logs}/ballast")).unwrap();
+    let log = || fs::read_to_string(format!("{logs}/a")).unwrap();
+    while !log().contains("\"/last\"") {
+        server.page("/last");
+    }
+    let text = log();
+    let whole = |line: &&str| line.starts_with('{') && line.ends_with('}');
+    let torn: Vec<_> = text.lines().filter(|line| !whole(line)).collect();
+    assert_eq!(torn.len(), 1, "{torn:?}");
+    assert!(
+        torn[0].starts_with('{') && !torn[0].contains("/last"),
+        "{torn:?}"
+    );
+}

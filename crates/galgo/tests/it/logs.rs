@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path, time::Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    process::{Pid, Signal, kill_process},
+};
 use serde_json::Value;
 
 use crate::harness::{Server, Site, eventually, list};
@@ -17,6 +20,7 @@ list![
     both_are_opened_again,
     a_full_disk_is_counted_and_said,
     an_access_log_that_is_off,
+    a_fifo_that_nobody_reads,
 ];
 
 fn line(server: &Server, target: &str) -> Value {
@@ -148,7 +152,9 @@ fn combined(line: &str) -> Vec<String> {
         parts[5].len() == 3 && parts[5].parse::<u16>().is_ok(),
         "{line}"
     );
-    assert!(parts[6].parse::<u64>().is_ok(), "{line}");
+    let bytes = &parts[6];
+    let some = bytes.parse::<u64>().is_ok_and(|n| n > 0);
+    assert!(some || bytes == "-", "{line}");
     parts
 }
 
@@ -158,8 +164,9 @@ fn combined_has_its_form() {
         "GET /cgi-bin/t?head&out=\"hello\" HTTP/1.1\r\nHost: a\r\nReferer: a\"b\\\r\nUser-Agent: c\td \u{e4}\r\n\r\n",
     );
     server.ask("nonsense\r\n\r\n");
+    server.ask("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
     let path = server.path().join("combined.log");
-    let all: Vec<_> = lines(&path, 3).iter().map(|l| combined(l)).collect();
+    let all: Vec<_> = lines(&path, 4).iter().map(|l| combined(l)).collect();
     let with = |text: &str| all.iter().find(|p| p[4].contains(text)).unwrap();
     let program = with("/cgi-bin/t");
     assert_eq!(
@@ -170,6 +177,8 @@ fn combined_has_its_form() {
     assert_eq!((program[5].as_str(), program[6].as_str()), ("200", "7"));
     assert_eq!(program[7], "\"a\\\"b\\\\\"");
     assert_eq!(program[8], "\"c\\x09d \\xc3\\xa4\"");
+    let empty = with("OPTIONS");
+    assert_eq!((empty[5].as_str(), empty[6].as_str()), ("204", "-"));
     let nonsense = all.iter().find(|p| p[5] == "400").unwrap();
     assert_eq!(nonsense[4], "\"-\"");
 }
@@ -402,4 +411,38 @@ fn a_developer_is_told_why_a_request_was_refused() {
             );
         }
     }
+}
+
+/// It neither stops a server that is told to write there, nor is it where lines go for ever.
+fn a_fifo_that_nobody_reads() {
+    let server = Site::new().start();
+    let fifo = |name: &str| {
+        let path = server.path().join(name);
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    };
+    // Named by the configuration, and put in the place of the file.
+    fifo("pipe");
+    server.configure("\"access.log\"", "\"pipe\"");
+    assert!(server.reload());
+    let filler = "x".repeat(4000);
+    let mut client = server.connect();
+    // More than it holds.
+    for _ in 0..40 {
+        client.get(&format!("/health?{filler}"));
+        assert_eq!(client.reply().status, 200);
+    }
+    server.says("lines could not be written");
+    let log = server.path().join("access.log");
+    server.configure("\"pipe\"", "\"access.log\"");
+    fs::remove_file(&log).unwrap();
+    fifo("access.log");
+    assert!(server.reload());
+    fs::remove_file(&log).unwrap();
+    assert!(server.reload());
+    client.get("/last");
+    client.reply();
+    eventually("a line in the file", || {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        text.contains("\"/last\"").then_some(())
+    });
 }

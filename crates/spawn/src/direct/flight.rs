@@ -10,7 +10,7 @@ use std::{
     collections::VecDeque,
     ffi::c_char,
     io, mem,
-    os::fd::OwnedFd,
+    os::fd::{OwnedFd, RawFd},
     ptr::NonNull,
     sync::{
         Arc,
@@ -18,8 +18,9 @@ use std::{
     },
 };
 
-/// Starts that one thread can have under way. Each has three descriptors below all others, which every child copies.
-pub(super) const MOST: usize = 4;
+/// Starts for which one thread has prepared what they need. Each has three descriptors below all others, which every child
+/// copies. Further ones get theirs as they begin, with the numbers that are free then.
+pub(super) const PREPARED: usize = 4;
 /// Failures that nobody has asked for are forgotten beyond these.
 const FAILED_MOST: usize = 64;
 
@@ -38,6 +39,9 @@ pub(super) struct Cargo {
     /// The arrays that the context points to.
     pub(super) _argv: Vec<*const c_char>,
     pub(super) _envp: Vec<*const c_char>,
+    pub(super) _numbers: Vec<RawFd>,
+    /// The descriptors of those numbers.
+    pub(super) _more: Vec<OwnedFd>,
     /// The descriptor that the context names.
     pub(super) _ruleset: Option<Arc<OwnedFd>>,
     /// Not 0 while a child may use this; cleared by the kernel.
@@ -74,8 +78,9 @@ pub enum Outcome {
 }
 
 /// The starts of one thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Flights {
+    null: Arc<OwnedFd>,
     free: Vec<Ground>,
     under_way: Vec<Flight>,
     failed: VecDeque<(u64, Box<Failed>)>,
@@ -85,6 +90,15 @@ pub(super) struct Flights {
 // SAFETY: the pointers in it lead to cargo which belongs to it alone, and to children, which read the same memory from
 // any thread.
 unsafe impl Send for Flights {}
+
+impl Ground {
+    fn new(null: &Arc<OwnedFd>) -> io::Result<Self> {
+        Ok(Self {
+            stack: Stack::new()?,
+            slots: Slots::new(null)?,
+        })
+    }
+}
 
 impl Flight {
     fn has_left(&self) -> bool {
@@ -105,30 +119,44 @@ impl Flight {
 }
 
 impl Flights {
-    /// For so many threads, with room for [`MOST`] each; by default there is none.
+    /// Nothing is prepared.
+    pub(super) fn new(null: &Arc<OwnedFd>) -> Self {
+        Self {
+            null: null.clone(),
+            free: Vec::new(),
+            under_way: Vec::new(),
+            failed: VecDeque::new(),
+            last: 0,
+        }
+    }
+
+    /// For so many threads, each with [`PREPARED`] grounds.
     pub(super) fn several(threads: usize, null: &Arc<OwnedFd>) -> io::Result<Vec<Self>> {
-        let mut all: Vec<Self> = (0..threads).map(|_| Self::default()).collect();
-        for _ in 0..MOST {
+        let mut all: Vec<Self> = (0..threads).map(|_| Self::new(null)).collect();
+        for _ in 0..PREPARED {
             for own in &mut all {
-                let (stack, slots) = (Stack::new()?, Slots::new(null)?);
-                own.free.push(Ground { stack, slots });
+                own.free.push(Ground::new(null)?);
             }
         }
         Ok(all)
     }
 
-    /// Ground for another start, where there is any: that with the lowest numbers, below which there is least to copy.
-    pub(super) fn ground(&mut self) -> Option<Ground> {
+    /// Ground for another start: that with the lowest numbers, below which there is least to copy.
+    ///
+    /// Where as many are under way as were prepared for, it is made: none of those is waited for, for they may hang.
+    pub(super) fn ground(&mut self) -> io::Result<Ground> {
         self.land();
         let number = |at: &usize| self.free[*at].slots.numbers();
-        let lowest = (0..self.free.len()).min_by_key(number)?;
-        Some(self.free.swap_remove(lowest))
+        match (0..self.free.len()).min_by_key(number) {
+            Some(lowest) => Ok(self.free.swap_remove(lowest)),
+            None => Ground::new(&self.null),
+        }
     }
 
     /// Gives back ground that no child has used.
     pub(super) fn give_back(&mut self, mut ground: Ground) {
-        // What stays in a slot would keep a pipe open: such a ground is given up.
-        if ground.slots.clear().is_ok() {
+        // What stays in a slot would keep a pipe open: such a ground is given up, as are those that many starts at once have taken.
+        if self.free.len() < PREPARED && ground.slots.clear().is_ok() {
             self.free.push(ground);
         }
     }
@@ -195,8 +223,8 @@ mod tests {
     fn the_lowest_numbers_that_are_free_are_used() {
         let mut all = Flights::several(2, &null().unwrap()).unwrap();
         let own = &mut all[0];
-        let mut grounds: Vec<_> = std::iter::from_fn(|| own.ground()).collect();
-        assert_eq!(grounds.len(), MOST);
+        let mut grounds: Vec<_> = (0..PREPARED).map(|_| own.ground().unwrap()).collect();
+        assert!(own.free.is_empty());
         let numbers: Vec<_> = grounds.iter().map(|g| g.slots.numbers()).collect();
         assert!(numbers.is_sorted());
         for at in [2, 0, 1] {
@@ -204,5 +232,9 @@ mod tests {
         }
         let lowest = own.ground().unwrap().slots.numbers();
         assert_eq!(lowest, numbers[0]);
+        // More than are prepared: they are there, and do not stay.
+        let many: Vec<_> = (0..3 * PREPARED).map(|_| own.ground().unwrap()).collect();
+        many.into_iter().for_each(|ground| own.give_back(ground));
+        assert_eq!(own.free.len(), PREPARED);
     }
 }

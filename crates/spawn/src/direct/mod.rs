@@ -15,7 +15,7 @@ use crate::{
 };
 use birth::Birth;
 use child_side::Context;
-use flight::{Cargo, Flights};
+use flight::{Cargo, Flights, Ground};
 pub use flight::{Failed, Outcome};
 use rustix::{
     fs::{Mode, OFlags, open},
@@ -27,7 +27,7 @@ use stack::Stack;
 use std::{
     ffi::{CString, c_char},
     io,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     ptr::{self, NonNull},
     sync::{Arc, atomic::AtomicU32},
 };
@@ -58,10 +58,11 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// Reserves what starts need that are waited for, as all are then: five descriptors and a small mapping. Where the
+    /// Reserves what starts need that are waited for: five descriptors and a small mapping. Where the
     /// process discards the exit status of its children (SIGCHLD ignored by whoever started it) that is undone.
     pub fn new() -> io::Result<Self> {
-        Self::with(Flights::default(), &null()?, &ruleset()?)
+        let null = null()?;
+        Self::with(Flights::new(&null), &null, &ruleset()?)
     }
 
     /// One for each of so many threads, with what four starts need that nobody waits for: 15 descriptors each, and small
@@ -112,14 +113,7 @@ impl Direct {
         self.fits(start)?;
         let argv = pointers(start.args);
         let envp = start.env.pointers();
-        // Above every number they are to get, so that none is overwritten before it is copied.
-        let more: Vec<OwnedFd> = start
-            .more
-            .iter()
-            .take(MORE_MAX)
-            .map(|fd| fcntl_dupfd_cloexec(fd, 3 + MORE_MAX as RawFd))
-            .collect::<Result<_, _>>()
-            .map_err(|e| StartError::descriptors(e.into()))?;
+        let more = above(start.more.iter().copied())?;
         let numbers: Vec<RawFd> = more.iter().map(AsRawFd::as_raw_fd).collect();
         let context = Context {
             more: numbers.as_ptr(),
@@ -158,11 +152,17 @@ impl Direct {
         if let Err(error) = self.fits(&start) {
             return failed(error, launch);
         }
-        let Some(mut ground) = self.flights.ground() else {
-            return self.start(&start).or_else(|error| failed(error, launch));
+        let (mut ground, more) = match self.provisions(&launch) {
+            Ok(both) => both,
+            Err(error) => return failed(error, launch),
         };
         let (argv, envp) = (pointers(start.args), start.env.pointers());
-        let context = self.context(&start, &argv, &envp, ground.slots.numbers());
+        let numbers: Vec<RawFd> = more.iter().map(AsRawFd::as_raw_fd).collect();
+        let context = Context {
+            more: numbers.as_ptr(),
+            more_len: numbers.len(),
+            ..self.context(&start, &argv, &envp, ground.slots.numbers())
+        };
         if let Err(e) = ground.slots.fill(&stdio) {
             self.flights.give_back(ground);
             return failed(StartError::descriptors(e), launch);
@@ -172,6 +172,8 @@ impl Direct {
             launch,
             _argv: argv,
             _envp: envp,
+            _numbers: numbers,
+            _more: more,
             _ruleset: self.ruleset.clone(),
             in_use: AtomicU32::new(1),
         });
@@ -201,6 +203,13 @@ impl Direct {
                 failed(error, launch)
             }
         }
+    }
+
+    /// What a start needs that nobody waits for.
+    fn provisions(&mut self, launch: &Launch) -> Result<(Ground, Vec<OwnedFd>), StartError> {
+        let more = above(launch.more.iter().map(AsFd::as_fd))?;
+        let ground = self.flights.ground().map_err(StartError::descriptors)?;
+        Ok((ground, more))
     }
 
     /// What has become of a start. See [`Spawner::outcome`](crate::Spawner::outcome).
@@ -280,6 +289,14 @@ fn has_terminal() -> bool {
 /// What the programs of one or more spawners make their domains of.
 fn ruleset() -> io::Result<Option<Arc<OwnedFd>>> {
     Ok(domain::ruleset()?.map(Arc::new))
+}
+
+/// Descriptors above every number they are to get in a child, so that none is overwritten before it is copied.
+fn above<'f>(more: impl Iterator<Item = BorrowedFd<'f>>) -> Result<Vec<OwnedFd>, StartError> {
+    more.take(MORE_MAX)
+        .map(|fd| fcntl_dupfd_cloexec(fd, 3 + MORE_MAX as RawFd))
+        .collect::<Result<_, _>>()
+        .map_err(|e| StartError::descriptors(e.into()))
 }
 
 /// What `execve` takes as arguments.

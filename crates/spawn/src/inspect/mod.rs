@@ -3,6 +3,7 @@
 
 mod access;
 mod elf;
+mod entry;
 mod libraries;
 mod script;
 mod warm;

@@ -1,11 +1,16 @@
 //! Which kind of template a program can be.
 
-use super::{elf, head, script::Line};
+use super::{elf, entry, head, script::Line};
 use crate::{
     template::{Kind, Unfit},
     words::escape,
 };
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::Path,
+};
 
 /// Where the program at `path` would be stopped to be forked for each request.
 ///
@@ -19,7 +24,7 @@ pub fn kind(path: &Path) -> Result<Kind, Unfit> {
     }
     let head = head(path).map_err(unreadable)?;
     if head.starts_with(b"#!") {
-        return script(&head);
+        return script(&head, interpreter_fits);
     }
     if !head.starts_with(elf::MAGIC) {
         return Err(unfit("is neither a script nor a program of this system"));
@@ -29,7 +34,10 @@ pub fn kind(path: &Path) -> Result<Kind, Unfit> {
         None => Err(unfit(
             "is linked statically: nothing can be loaded ahead of it",
         )),
-        Some(linker) if base(linker).starts_with(b"ld-linux") => Ok(Kind::Elf),
+        Some(linker) if base(linker).starts_with(b"ld-linux") => {
+            stops(path, true)?;
+            Ok(Kind::Elf)
+        }
         Some(linker) => Err(unfit(format!(
             "is linked for another C library than glibc ({})",
             escape(linker)
@@ -42,10 +50,43 @@ pub fn kind(path: &Path) -> Result<Kind, Unfit> {
 /// # Errors
 /// As there.
 pub fn kind_by_interpreter(interpreter: &Path) -> Result<Kind, Unfit> {
-    language(base(interpreter.as_os_str().as_encoded_bytes()))
+    let kind = language(base(interpreter.as_os_str().as_encoded_bytes()))?;
+    interpreter_fits(interpreter)?;
+    Ok(kind)
 }
 
-fn script(head: &[u8]) -> Result<Kind, Unfit> {
+/// An ELF file that is not stopped ahead of its `main` would run without a request.
+fn stops(path: &Path, is_program: bool) -> Result<(), Unfit> {
+    let capable = rustix::fs::getxattr(path, "security.capability", &mut [0u8; 64][..])
+        .is_ok_and(|length| length > 0);
+    if capable {
+        return Err(unfit("has capabilities of its own (setcap)"));
+    }
+    match entry::is_of_libc(path, is_program) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(unfit(
+            "does not enter its `main` by way of the C library, as programs do that Go links itself: it cannot be stopped there",
+        )),
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+            Err(unfit("ends before what its header speaks of"))
+        }
+        Err(e) => Err(unfit(format!("cannot be read: {e}"))),
+    }
+}
+
+/// The interpreter itself, where it is named by its path and is no script; others say so when they are started.
+fn interpreter_fits(interpreter: &Path) -> Result<(), Unfit> {
+    match head(interpreter) {
+        Ok(head) if head.starts_with(elf::MAGIC) => {
+            let because =
+                |Unfit(why)| unfit(format!("is run by {}, which {why}", interpreter.display()));
+            stops(interpreter, false).map_err(because)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn script(head: &[u8], fits: impl Fn(&Path) -> Result<(), Unfit>) -> Result<Kind, Unfit> {
     let line = Line::parse(head).map_err(|_| unfit("has a `#!` line that names no interpreter"))?;
     let mut name = base(line.interpreter());
     let mut options = line.argument();
@@ -54,6 +95,9 @@ fn script(head: &[u8]) -> Result<Kind, Unfit> {
         (name, options) = (base(program), rest);
     }
     let kind = language(name)?;
+    if base(line.interpreter()) == name {
+        fits(Path::new(OsStr::from_bytes(line.interpreter())))?;
+    }
     let taints = |word: &[u8]| word.starts_with(b"-") && word.iter().any(|b| b"tT".contains(b));
     if kind == Kind::Perl && options.split(|&b| b == b' ').any(taints) {
         return Err(unfit(
@@ -122,7 +166,7 @@ mod tests {
             ("#!", None),
         ];
         for (line, kind) in rows {
-            assert_eq!(script(line.as_bytes()).ok(), kind, "{line}");
+            assert_eq!(script(line.as_bytes(), |_| Ok(())).ok(), kind, "{line}");
         }
     }
 

@@ -21,7 +21,7 @@ pub use search::SearchPath;
 pub(crate) use spare::hello;
 pub use spare::{Lesson, Request, Running, Spare};
 
-use crate::{Child, Limits, Spawner, Start, StartError};
+use crate::{Child, Launch, Outcome, Spawner, StartError};
 use reports::Reports;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -58,24 +58,25 @@ pub struct Template {
 
 impl Template {
     /// Starts a program that is to stop before its first line, with the `modules` loaded that an
-    /// earlier child was seen to load. `start` is what a request's start would be, with an
+    /// earlier child was seen to load. `launch` is what a request's start would be, with an
     /// environment that holds no request; there is no limit of CPU time until there is one. Not all
-    /// kinds can be for one use ([`Kind::parks`]).
+    /// kinds can be for one use ([`Kind::parks`]). Its `execve` is not waited for: [`begun`](Self::begun).
     ///
     /// # Errors
-    /// As [`Spawner::start`]; also where the kernel gives no memory file to execute from
+    /// As [`Spawner::launch`]; also where the kernel gives no memory file to execute from
     /// (sysctl `vm.memfd_noexec`).
     pub fn start(
         spawner: &mut Spawner,
-        start: &Start<'_>,
+        mut launch: Launch,
+        stdio: [BorrowedFd<'_>; 3],
         kind: Kind,
         uses: Uses,
         modules: &[u8],
     ) -> Result<Self, StartError> {
         let (control, theirs) = pair().map_err(StartError::descriptors)?;
         let files = shim::files(kind).map_err(StartError::descriptors)?;
-        let mut env = start.env.clone();
-        kind.dress(uses, &mut env);
+        kind.dress(uses, &mut launch.env);
+        launch.limits.cpu = None;
         let mut modules = kind.names(modules).join(&b'\n');
         modules.truncate(whole_lines(&modules, MODULES_MAX));
         send(
@@ -84,18 +85,12 @@ impl Template {
             SendFlags::NOSIGNAL,
         )
         .map_err(|e| StartError::descriptors(e.into()))?;
-        let more: Vec<BorrowedFd<'_>> = std::iter::once(theirs.as_fd())
-            .chain(files.iter().map(|fd| fd.as_fd()))
-            .collect();
-        let child = spawner.start(&Start {
-            env: &env,
-            more: &more,
-            limits: Limits {
-                cpu: None,
-                ..start.limits
-            },
-            ..*start
-        })?;
+        launch.more.push(theirs);
+        for file in files {
+            let copy = file.try_clone().map_err(StartError::descriptors)?;
+            launch.more.push(copy);
+        }
+        let child = spawner.launch(launch, stdio).map_err(|f| f.error)?;
         Ok(Self {
             child,
             kind,
@@ -103,6 +98,19 @@ impl Template {
             control,
             reports: Reports::default(),
         })
+    }
+
+    /// Whether it has been executed; asked of the spawner that started it. To be asked now and then until it is so: only then
+    /// all descriptors it was given are its own, and a failure is known by nothing else.
+    ///
+    /// # Errors
+    /// It could not be.
+    pub fn begun(&self, spawner: &mut Spawner) -> Result<bool, StartError> {
+        match spawner.outcome(&self.child) {
+            Outcome::Started => Ok(true),
+            Outcome::UnderWay => Ok(false),
+            Outcome::Failed(failed) => Err(failed.error),
+        }
     }
 
     /// Reads what the template has reported; `Some` once it has stopped, together with what stands
@@ -123,6 +131,12 @@ impl Template {
             SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
         )?;
         Ok(Some(loaded))
+    }
+
+    /// Whether it has told that it will stop before anything of the program itself runs. One that has ended and had not
+    /// may have run, without a request.
+    pub fn holds(&self) -> bool {
+        self.reports.holds()
     }
 
     /// Asks for one child more. It is on its way: [`Spare::ready`] says when it is there.

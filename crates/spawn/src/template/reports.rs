@@ -35,6 +35,7 @@ pub struct Loaded {
 pub(super) struct Reports {
     loaded: Loaded,
     size: usize,
+    holds: bool,
 }
 
 impl Reports {
@@ -73,10 +74,19 @@ impl Reports {
                         .filter(|name| !name.is_empty())
                         .map(|name| String::from_utf8_lossy(name).into_owned()),
                 ),
-                b'R' => return Ok(true),
+                b'B' => self.holds = true,
+                b'R' => {
+                    self.holds = true;
+                    return Ok(true);
+                }
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
+    }
+
+    /// Whether nothing of the program itself has run.
+    pub(super) fn holds(&self) -> bool {
+        self.holds
     }
 
     pub(super) fn take(&mut self) -> Loaded {

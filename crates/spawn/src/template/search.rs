@@ -484,6 +484,73 @@ mod tests {
         assert!(!site.at(Kind::Ruby, "SITE/lib/old.rb", since));
     }
 
+    /// As another user's process has it, which may write to nothing of root's.
+    fn as_nobody<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
+        let asks = move || {
+            // SAFETY: no memory is involved; the bare call changes this thread alone, and it ends with the answer.
+            let changed = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+            assert_eq!(changed, 0);
+            ask()
+        };
+        std::thread::spawn(asks).join().unwrap()
+    }
+
+    const NOBODY: u32 = 65534;
+
+    /// Whatever its age, a file counts where the program's user can change nothing on the way to it.
+    #[test]
+    fn what_the_programs_user_cannot_change_counts() {
+        if !geteuid().is_root() {
+            return; // another user is needed
+        }
+        let rows: [(&str, u32, u32, bool); 9] = [
+            ("fixed", 0, 0o755, true),
+            ("fixed/m.py", 0, 0o644, true),
+            ("fixed", 0, 0o777, false),
+            ("fixed", NOBODY, 0o755, false),
+            ("fixed/m.py", NOBODY, 0o444, false),
+            ("fixed/m.py", 0, 0o666, false),
+            ("fixed", 0, 0o1777, true),
+            ("lib", 0, 0o777, false),
+            ("fixed/__pycache__", NOBODY, 0o755, false),
+        ];
+        for (at, owner, mode, trusted) in rows {
+            let site = Site::new(
+                &["lib"],
+                &[
+                    "lib/fixed/__init__.py",
+                    "lib/fixed/m.py",
+                    "lib/fixed/__pycache__/m.pyc",
+                ],
+            );
+            rustix::fs::chmod(site.0.path(), Mode::from_raw_mode(0o755)).unwrap();
+            let path = site.0.path().join("lib").join(at.trim_start_matches("lib"));
+            std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
+            rustix::fs::chmod(&path, Mode::from_raw_mode(mode)).unwrap();
+            let found = as_nobody(move || {
+                let found = site.at(Kind::Python, "fixed.m", Duration::ZERO);
+                (site, found)
+            });
+            assert_eq!(found.1, trusted, "{at} {owner} {mode:o}");
+        }
+    }
+
+    /// What was uploaded into such a folder long ago does not become a module.
+    #[test]
+    fn an_open_folder_in_one_that_is_not_open_does_not_count() {
+        if !geteuid().is_root() {
+            return; // another user is needed
+        }
+        let site = Site::new(&["lib"], &["lib/uploads/__init__.py"]);
+        rustix::fs::chmod(site.0.path(), Mode::from_raw_mode(0o755)).unwrap();
+        std::os::unix::fs::chown(site.0.path().join("lib/uploads"), Some(NOBODY), None).unwrap();
+        let (_site, found) = as_nobody(move || {
+            let found = site.at(Kind::Python, "uploads", LATER);
+            (site, found)
+        });
+        assert!(!found);
+    }
+
     #[test]
     fn a_search_path_may_lead_over_links() {
         let site = Site::new(&["real/lib"], &["real/lib/a.rb"]);

@@ -2,7 +2,7 @@
 
 use super::{Scene, c, ends};
 use galgo_spawn::{
-    EnvBlock, Exit, Limits, Start, Status, inspect,
+    EnvBlock, Exit, Launch, Limits, Start, Status, inspect,
     template::{Loaded, Request, Running, Spare, Template, Uses},
 };
 use std::{
@@ -50,18 +50,20 @@ impl Warm {
         let (stdout, theirs_out) = std::io::pipe().unwrap();
         let (stderr, theirs_err) = std::io::pipe().unwrap();
         let args: Vec<CString> = vec![c(path)];
-        let start = Start {
-            path: &args[0],
-            args: &args,
-            env: &scene.env,
-            dir: &c(path.parent().unwrap()),
-            stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
-            more: &[],
+        let launch = Launch {
+            args,
+            env: scene.env.clone(),
+            dir: c(path.parent().unwrap()),
             limits: Limits::default(),
             no_new_privs: true,
+            more: Vec::new(),
         };
-        let mut template =
-            Template::start(&mut scene.spawner, &start, kind, uses, modules.as_bytes()).unwrap();
+        let stdio = [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()];
+        let (spawner, modules) = (&mut scene.spawner, modules.as_bytes());
+        let mut template = Template::start(spawner, launch, stdio, kind, uses, modules).unwrap();
+        while !template.begun(spawner).unwrap() {
+            std::thread::yield_now();
+        }
         drop((theirs_in, theirs_out, theirs_err));
         let loaded = loop {
             assert!(ends(template.as_fd()), "nothing from the template");

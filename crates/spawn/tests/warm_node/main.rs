@@ -202,6 +202,10 @@ fn what_stands_in_the_way_is_named() {
             "exports.id = require('crypto').randomBytes(8)",
             "draws random numbers (crypto.randomBytes)",
         ),
+        (
+            "exports.id = require('crypto').webcrypto.getRandomValues(new Uint8Array(8))",
+            "draws random numbers (crypto.getRandomValues)",
+        ),
         ("exports.tty = process.stdout.isTTY", "uses process.stdout"),
         ("exports.err = process.stderr", "keeps a standard stream"),
         (

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{CString, OsStr},
+    io,
     os::unix::ffi::OsStrExt,
 };
 
@@ -17,7 +18,8 @@ use super::{
 use crate::{
     admission::Permit,
     config::StartMode,
-    fault::Fault,
+    fault::{Fault, is_shortage},
+    off_loop::off_loop,
     relay::{
         clock::Clocks,
         program::{Program, Started},
@@ -114,6 +116,7 @@ impl Run<'_, '_, '_> {
             dir: self.script.dir.clone(),
             limits: self.cgi.options.limits,
             no_new_privs: self.cgi.options.no_new_privs,
+            more: Vec::new(),
         };
         self.cold(pipes, launch, clocks, began).await
     }
@@ -192,7 +195,7 @@ impl Run<'_, '_, '_> {
                 Err(failed) => failed,
             };
             if !failed.error.is_busy() || tries >= BUSY_TRIES {
-                return Err(self.not_started(&failed.error));
+                return Err(self.not_started(failed.error).await);
             }
             tries += 1;
             launch = failed.launch;
@@ -283,27 +286,37 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    fn not_started(&self, e: &StartError) -> Fault {
-        let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
-        match (e.stage, &self.script.interpreter) {
-            (Stage::Environment, _) => Fault::Client(
-                431,
-                "a header field is longer than any variable of a program may be",
-            ),
-            (Stage::Clone, _) => Fault::Busy("the system could not create another process"),
-            (_, Some(interpreter)) => {
-                let path = &self.request.site.config.path;
-                let words = inspect::diagnose(interpreter, path, e);
-                Fault::Script(format!(
-                    "its interpreter {}: {words}",
-                    interpreter.display()
-                ))
+    async fn not_started(&self, e: StartError) -> Fault {
+        match e.stage {
+            Stage::Environment => {
+                return Fault::Client(
+                    431,
+                    "a header field is longer than any variable of a program may be",
+                );
             }
-            (_, None) => {
-                let path = &self.request.site.config.path;
-                Fault::Script(inspect::diagnose(file.as_ref(), path, e))
+            Stage::Clone => return Fault::Busy("the system could not create another process"),
+            Stage::Descriptors => return capacity(&e.source),
+            // Of memory `execve` also has too little where the route's own limit is too low.
+            stage
+                if is_shortage(&e.source)
+                    && (stage != Stage::Exec || e.source.kind() != io::ErrorKind::OutOfMemory) =>
+            {
+                return capacity(&e.source);
             }
+            _ => {}
         }
+        let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
+        let interpreter = self.script.interpreter.as_deref();
+        let executed = interpreter.unwrap_or(file.as_ref()).to_owned();
+        let path = self.request.site.config.path.clone();
+        let bare = e.to_string();
+        // It reads the file, which may take as long as to execute it.
+        let diagnosed = off_loop("diagnose", move || inspect::diagnose(&executed, &path, &e));
+        let words = diagnosed.await.unwrap_or(bare);
+        Fault::Script(match interpreter {
+            Some(interpreter) => format!("its interpreter {}: {words}", interpreter.display()),
+            None => words,
+        })
     }
 }
 
@@ -316,6 +329,6 @@ impl Sink for Env {
     }
 }
 
-fn capacity(_e: &std::io::Error) -> Fault {
+fn capacity(_e: &io::Error) -> Fault {
     Fault::Busy("no descriptors are left for another program")
 }

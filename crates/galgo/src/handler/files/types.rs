@@ -21,15 +21,19 @@ const COMPRESSIBLE: &[&str] = &[
 ];
 
 /// The media type of the file called `name`: what the route says of its ending, else the built-in
-/// table, else the route's default. Text without a charset is declared to be UTF-8.
+/// table, else the route's default. Text of the built-in table is declared to be UTF-8; what the route
+/// says is sent as it says it, since its files may be in another charset, and name that themselves.
 pub(super) fn media_type<'a>(files: &'a config::Files, name: &[u8]) -> Cow<'a, str> {
-    let found = overridden(files, name)
-        .or_else(|| built_in(name))
-        .unwrap_or(&files.default_type);
-    if is_text(found) && !found.contains(';') {
-        return Cow::Owned(format!("{found}; charset=utf-8"));
+    if let Some(typed) = overridden(files, name) {
+        return typed.into();
     }
-    Cow::Borrowed(found)
+    match built_in(name) {
+        Some(text) if is_text(text) && !text.contains(';') => {
+            format!("{text}; charset=utf-8").into()
+        }
+        Some(found) => found.into(),
+        None => files.default_type.as_str().into(),
+    }
 }
 
 fn overridden<'a>(files: &'a config::Files, name: &[u8]) -> Option<&'a str> {

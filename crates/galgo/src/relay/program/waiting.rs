@@ -12,7 +12,7 @@ use super::{
         spill,
         tend::{Tended, tend},
     },
-    Program, Turn, send_failed,
+    PIPE_MOST, Program, Turn, send_failed,
 };
 use crate::{
     conn::input::{Input, RequestBody},
@@ -55,9 +55,11 @@ impl Program {
         self.spill.pull(&mut self.out).await.map(|()| Turn::Output)
     }
 
-    /// The process has exited: its place is free, whoever still reads what it has printed.
+    /// The process has exited. Its place is free, whoever still reads what it has printed, where there is room for that.
     fn over(&mut self) {
-        if self.reap().is_some() {
+        // What is in its pipe comes into memory when nobody else is to print there.
+        let pipe = self.stdout.as_ref().map_or(0, |_| PIPE_MOST);
+        if self.reap().is_some() && self.spill.reserve(pipe) {
             self.permit = None;
         }
     }

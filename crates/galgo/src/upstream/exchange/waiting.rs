@@ -55,10 +55,17 @@ impl Exchange {
             self.receive(read);
             self.set_aside();
         }
+        // A response that has ended as it should leaves its place to another.
+        if self.good.is_some()
+            && self.spill.reserve(0)
+            && let Some(link) = self.good.take()
+        {
+            link.seat.give_back(link.conn);
+        }
         Ok(io.await)
     }
 
-    /// What was received waits. A response that has ended as it should leaves its place to another.
+    /// What was received waits.
     fn set_aside(&mut self) {
         for mut part in self.out.parts() {
             while !part.is_empty() {
@@ -69,9 +76,6 @@ impl Exchange {
             }
         }
         self.out.clear();
-        if let Some(link) = self.good.take() {
-            link.seat.give_back(link.conn);
-        }
     }
 
     /// The next output that waits becomes that which is sent.

@@ -9,6 +9,7 @@ list![
     s6_2_2_local_redirect_of_head_stays_head,
     s6_2_2_local_redirect_with_one_place,
     s6_3_1_a_document_without_a_type,
+    s9110_13_a_document_that_the_client_has_is_a_304,
     s6_2_3_client_redirect,
     s6_2_4_client_redirect_with_document,
     s6_3_3_status_with_its_own_reason,
@@ -148,6 +149,75 @@ fn s6_3_1_a_document_without_a_type() {
     server.says("] /cgi-bin/other: the response has a document and no Content-Type");
     assert_eq!(said(), 2);
     watch.after(&["ok"; 7]);
+}
+
+/// A program that says which document it is need not look what the client has.
+fn s9110_13_a_document_that_the_client_has_is_a_304() {
+    let server = Site::new().start();
+    let watch = server.watch();
+    const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let ask = |method: &str, printed: &str, fields: &str| {
+        let target = format!("/cgi-bin/t?out={}", encode(printed));
+        let mut client = server.connect();
+        client.send(format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        ));
+        let reply = client.reply_to(method);
+        // The connection is still in step.
+        assert_eq!(client.reply().text(), "fine");
+        reply
+    };
+    let tagged = "Content-Type: text/plain\nContent-Length: 4\nETag: \"a\"\nSet-Cookie: b=c\nCache-Control: no-cache\n\nbody";
+    let dated = format!("Content-Type: text/plain\nLast-Modified: {DATE}\n\nbody");
+    let since = format!("If-Modified-Since: {DATE}\r\n");
+    for (method, printed, fields, status) in [
+        ("GET", tagged, "If-None-Match: \"a\"\r\n", 304),
+        ("GET", tagged, "If-None-Match: \"b\", W/\"a\"\r\n", 304),
+        ("HEAD", tagged, "If-None-Match: \"a\"\r\n", 304),
+        ("GET", tagged, "If-None-Match: \"b\"\r\n", 200),
+        ("GET", tagged, &since, 200),
+        ("GET", tagged, "If-Match: \"b\"\r\n", 200),
+        (
+            "POST",
+            tagged,
+            "If-None-Match: \"a\"\r\nContent-Length: 0\r\n",
+            200,
+        ),
+        ("GET", &dated, &since, 304),
+        (
+            "GET",
+            &dated,
+            "If-Modified-Since: Sun, 06 Nov 1994 08:49:36 GMT\r\n",
+            200,
+        ),
+        (
+            "GET",
+            "Content-Type: a/b\n\nbody",
+            "If-None-Match: *\r\n",
+            200,
+        ),
+        (
+            "GET",
+            "Status: 404\nContent-Type: a/b\nETag: \"a\"\n\nbody",
+            "If-None-Match: \"a\"\r\n",
+            404,
+        ),
+    ] {
+        let reply = ask(method, printed, fields);
+        assert_eq!(reply.status, status, "{method} {printed} {fields}");
+        if status == 304 {
+            assert_eq!(
+                (reply.field("content-type"), reply.field("content-length")),
+                (None, None)
+            );
+            assert!(reply.body.is_empty());
+        }
+    }
+    let reply = ask("GET", tagged, "If-None-Match: \"a\"\r\n");
+    assert_eq!(reply.field("etag"), Some("\"a\""));
+    assert_eq!(reply.field("set-cookie"), Some("b=c"));
+    assert_eq!(reply.field("cache-control"), Some("no-cache"));
+    drop(watch);
 }
 
 fn s6_2_3_client_redirect() {

@@ -375,7 +375,7 @@ fn an_address_has_half_of_all_connections() {
 /// Many clients ask over the connections of a trusted proxy.
 fn a_trusted_proxy_has_as_many_connections_as_it_likes() {
     let site = Site::new().top(
-        "max_connections = 40\nmax_connections_per_client = 2\ntrusted_proxies = [\"127.0.0.1\"]",
+        "workers = 1\nmax_connections = 40\nmax_connections_per_client = 2\ntrusted_proxies = [\"127.0.0.1\"]",
     );
     let server = site.start();
     let watch = server.watch();
@@ -394,7 +394,31 @@ fn a_trusted_proxy_has_as_many_connections_as_it_likes() {
     watch.after(&[]);
 }
 
+/// Behind a proxy that speaks PROXY, connections are of the address that it names, not of its own.
+fn behind_proxy_headers_clients_are_told_apart() {
+    let site = Site::new()
+        .top("workers = 1\nmax_connections_per_client = 2\ntrusted_proxies = [\"127.0.0.1\"]");
+    let mut server = site
+        .arguments(&["--listen", "127.0.0.1:0", "--listen", "proxy+127.0.0.1:0"])
+        .start();
+    let line = server.next_line();
+    let proxied = line.trim_end().rsplit('/').next().unwrap().parse().unwrap();
+    let asks = |last: u8| {
+        let mut client = Client::connect(proxied);
+        client.send(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c");
+        client.send([192, 0, 2, last, 198, 51, 100, 2, 0x30, 0x39, 0, 80]);
+        client.get("/health");
+        assert_eq!(client.reply().text(), "fine");
+        client
+    };
+    let one: Vec<_> = (0..3).map(|_| asks(1)).collect();
+    let another: Vec<_> = (0..2).map(|_| asks(2)).collect();
+    eventually("the end of the oldest", || one[0].is_closed().then_some(()));
+    assert!(!one[1..].iter().chain(&another).any(Client::is_closed));
+}
+
 list![
+    behind_proxy_headers_clients_are_told_apart,
     unfinished_heads_make_room_for_another_address,
     an_address_has_half_of_all_connections,
     a_trusted_proxy_has_as_many_connections_as_it_likes,

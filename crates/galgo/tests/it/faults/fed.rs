@@ -26,7 +26,7 @@ fn what_cannot_be_executed() {
     let mut client = server.connect();
     let head =
         "POST /cgi-bin/lost HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
-    client.send(format!("{head}5\r\nhello\r\n"));
+    client.send(format!("{head}5\r\nhello\r\n0\r\n\r\n"));
     client.wait_until_read();
     assert_eq!(client.reply().status, 502);
     drop(client);

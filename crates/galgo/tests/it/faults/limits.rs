@@ -262,8 +262,73 @@ fn an_execve_that_takes_long_keeps_nobody() {
     watch.after(&["ok", "script_timeout", "ok", "client_gone", "ok", "ok"]);
 }
 
+/// However many there are, with and without a body: the only event loop goes on, and starts other programs.
+fn many_that_take_long_to_be_executed() {
+    let slow = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\n'; echo late; cat\n";
+    let site = Site::new().file("cgi-bin/slow", slow, 0o755);
+    let server = site.top("workers = 1\nmax_running = 20").start();
+    let watch = server.watch();
+    let lease = Leased::new(&server.path().join("cgi-bin/slow"));
+    let ask = |n| {
+        let mut client = server.connect();
+        match n % 2 {
+            0 => client.get("/cgi-bin/slow"),
+            _ => client.post("/cgi-bin/slow", b"body\n"),
+        }
+        client.wait_until_read();
+        assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
+        client
+    };
+    let mut all: Vec<_> = (0..10).map(ask).collect();
+    lease.give_up();
+    for (n, client) in all.iter_mut().enumerate() {
+        let body = ["late\n", "late\nbody\n"][n % 2];
+        assert_eq!(client.reply().text(), body);
+    }
+    drop(all);
+    watch.after(&["ok"; 20]);
+}
+
+/// Neither reading a program's file nor executing it for a template holds up the only event loop.
+fn a_template_that_takes_long_to_be_executed() {
+    for leased in ["cgi-bin/slow", "bin/perl"] {
+        let site = Site::new().top("workers = 1").without_waiting();
+        let interpreter = site.path().join("bin/perl");
+        let perl = std::fs::read("/usr/bin/perl").unwrap();
+        let says = "print \"Content-Type: text/plain\\n\\nlate\"";
+        let slow = format!("#!{}\n{says};\n", interpreter.display());
+        let server = site
+            .defaults("start = \"warm\"")
+            .file("bin/perl", perl, 0o755)
+            .file("cgi-bin/slow", slow, 0o755)
+            .start();
+        let watch = server.watch();
+        let lease = Leased::new(&server.path().join(leased));
+        let mut late = server.connect();
+        late.get("/cgi-bin/slow");
+        late.wait_until_read();
+        for _ in 0..3 {
+            assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
+        }
+        lease.give_up();
+        assert_eq!(late.reply().text(), "late");
+        if leased == "bin/perl" {
+            eventually("a template", || {
+                assert_eq!(server.get("/cgi-bin/slow").text(), "late");
+                server
+                    .errors()
+                    .contains("slow: loaded for warm starts")
+                    .then_some(())
+            });
+        }
+        watch.over();
+    }
+}
+
 list![
     an_execve_that_takes_long_keeps_nobody,
+    many_that_take_long_to_be_executed,
+    a_template_that_takes_long_to_be_executed,
     memory_bomb,
     file_bomb,
     ten_thousand_open_files,

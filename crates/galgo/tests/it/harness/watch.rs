@@ -103,6 +103,13 @@ impl<'s> Watch<'s> {
         self
     }
 
+    /// Asserts that health requests were answered all the time, and no more.
+    pub fn over(mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let probes = self.prober.take().unwrap().join();
+        assert!(probes.expect("health") > 0);
+    }
+
     /// Asserts the eight points; the access log has one line for each of `outcomes`, in any order.
     /// Returns those lines.
     pub fn after(mut self, outcomes: &[&str]) -> Vec<Value> {
@@ -183,7 +190,9 @@ fn settled(server: &Server) -> usize {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
     let names = tasks.flatten().filter_map(name);
-    let workers = names.filter(|name| name.starts_with("worker-")).count();
+    // A thread that has just been started by one still has its name.
+    let names: BTreeSet<String> = names.filter(|name| name.starts_with("worker-")).collect();
+    let workers = names.len();
     let mut seen = BTreeSet::new();
     eventually("a health request of each worker", || {
         let mut clients: Vec<_> = (0..8).map(|_| server.connect()).collect();

@@ -8,6 +8,8 @@ list![
     with_every_connection_busy,
     connections_that_move_to_another_loop,
     bytes_behind_the_last_request,
+    without_descriptors_nothing_seems_to_be_missing,
+    templates_count,
 ];
 
 fn the_oldest_idle_connection_makes_room() {
@@ -100,4 +102,92 @@ fn bytes_behind_the_last_request() {
         stream.read_to_string(&mut said).unwrap();
         assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
     }
+}
+
+/// No number is left for another descriptor: what is there is neither forbidden nor missing, and is found again
+/// once there are some.
+fn without_descriptors_nothing_seems_to_be_missing() {
+    let server = Site::new()
+        .file("public/page", "page", 0o644)
+        .file("public/index.html", "index", 0o644)
+        .program("cgi-bin/other")
+        .table(
+            "[[route]]\npath = \"/warm/\"\ncgi = \"cgi-bin\"\nstart = \"warm\"\n\
+             [[route]]\npath = \"/app/\"\nfastcgi = \"unix:no-such\"\n",
+        )
+        .top("workers = 1")
+        .start();
+    let asked = [
+        ("/cgi-bin/other?head&out=a", 200),
+        ("/warm/other?head&out=a", 200),
+        ("/cgi-bin/none", 404),
+        ("/page", 200),
+        ("/", 200),
+        ("/none", 404),
+        ("/app/x", 502),
+    ];
+    let mut client = server.connect();
+    client.get("/health");
+    assert_eq!(client.reply().status, 200);
+    let limit = |current| {
+        let pid = Pid::from_raw(server.pid() as i32);
+        let limit = rustix::process::Rlimit {
+            current: Some(current),
+            maximum: Some(1 << 12),
+        };
+        rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).unwrap();
+    };
+    limit(3);
+    for (target, _) in asked {
+        client.get(target);
+        let reply = client.reply();
+        assert_eq!(reply.status, 503, "{target}");
+        assert_eq!(reply.field("retry-after"), Some("1"), "{target}");
+    }
+    // Who cannot be let in at this moment waits.
+    let mut new = server.connect();
+    new.get("/health");
+    server.says("accept: ");
+    limit(1 << 12);
+    assert_eq!(new.reply().status, 200);
+    for (target, status) in asked {
+        client.get(target);
+        assert_eq!(client.reply().status, status, "{target}");
+    }
+}
+
+/// What is promised to templates is not given to connections.
+fn templates_count() {
+    let site = Site::new();
+    let start = |templates: usize| {
+        let config = format!(
+            "max_running = 1\nqueue = 0\nworkers = 1\nmax_connections = 100\nmax_templates = {templates}\n\
+             listen = [\"127.0.0.1:0\"]\n[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nstart = \"warm\"\n"
+        );
+        fs::write(site.path().join("own.toml"), config).unwrap();
+        let mut sh = Command::new("sh");
+        sh.args(["-c", "ulimit -n 500; exec \"$0\" serve --config own.toml"]);
+        sh.arg(env!("CARGO_BIN_EXE_galgo")).current_dir(site.path());
+        let mut started = sh
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = [0; 9];
+        let serves = started
+            .stdout
+            .take()
+            .unwrap()
+            .read_exact(&mut first)
+            .is_ok();
+        let _ = started.kill();
+        let said = started.wait_with_output().unwrap();
+        assert_ne!(
+            serves,
+            String::from_utf8_lossy(&said.stderr).contains("max_templates")
+        );
+        serves
+    };
+    assert!(start(4));
+    assert!(!start(64));
 }

@@ -2,11 +2,15 @@
 
 use std::{fs, io::Write, path::Path, thread};
 
+use rustix::io::Errno;
+
 use crate::harness::{
     Client, Server, Site,
     child::pattern,
     disk::{Disk, nameless},
-    eventually, list,
+    eventually,
+    inject::{self, Calls},
+    list,
 };
 
 const MB: usize = 1 << 20;
@@ -183,6 +187,33 @@ fn bodies_in_memory_have_one_bound() {
     watch.after(&["ok"; 40]);
 }
 
+/// Some file systems know no O_TMPFILE.
+fn where_files_have_names_they_are_removed_at_once() {
+    const TMPFILE: u32 = 0o20_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let site = files().top(&format!("spool = {:?}", folder.path()));
+    let calls = Calls {
+        name: "openat",
+        argument: 2,
+        mask: TMPFILE,
+    };
+    let server = calls.of(site).start();
+    let watch = server.watch();
+    inject::fail(&server, 0, u64::MAX, Errno::OPNOTSUPP);
+    let mut client = server.connect();
+    client.begin_post("/cgi-bin/t?head&count", 3 * MB);
+    client.send(pattern(0, 3 * MB - 1));
+    eventually("nearly all of the body in its file", || {
+        (nameless(server.pid(), folder.path()) > 2 * MB as u64).then_some(())
+    });
+    assert_eq!(nameless(server.pid(), Path::new("/memfd:galgo request")), 0);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    client.send("x");
+    assert_eq!(client.reply().text(), (3 * MB).to_string());
+    drop(client);
+    watch.after(&["ok"]);
+}
+
 fn check_says_that_no_file_can_be_made() {
     let disk = Disk::new(16 << 20);
     let server = on(&disk).start();
@@ -218,5 +249,6 @@ list![
     a_full_disk_is_507_and_its_room_comes_back,
     all_files_together_have_one_bound,
     bodies_in_memory_have_one_bound,
+    where_files_have_names_they_are_removed_at_once,
     check_says_that_no_file_can_be_made,
 ];

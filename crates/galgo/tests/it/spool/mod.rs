@@ -1,7 +1,7 @@
 //! Bytes that wait: request bodies in files, and output of programs whose clients read slowly.
 
 mod bodies;
-mod output;
+pub(crate) mod output;
 
 use crate::harness::{Test, both_ways};
 

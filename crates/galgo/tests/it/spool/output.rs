@@ -1,10 +1,16 @@
 //! Output of programs whose clients read slowly.
 
-use std::net::TcpStream;
+use std::{net::TcpStream, os::unix::net::UnixStream};
 
+use galgo_proto::fcgi::Outcome;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use crate::harness::{Client, End, LONG, Server, Site, child::pattern, list};
+use crate::harness::{
+    Client, End, LONG, Server, Site,
+    child::pattern,
+    list,
+    upstream::{Application, ended, hear, say, stdout},
+};
 
 /// More than the sockets between take, and a pipe; less than may wait besides.
 const LARGE: usize = 6_000_000;
@@ -15,7 +21,7 @@ fn one_place() -> Site {
 }
 
 /// A client for which little is on its way.
-fn slow_reader(server: &Server) -> Client {
+pub(crate) fn slow_reader(server: &Server) -> Client {
     let sock = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     sockopt::set_socket_recv_buffer_size(&sock, 16 << 10).unwrap();
     rustix::net::connect(&sock, &server.address()).unwrap();
@@ -114,6 +120,19 @@ fn what_failed_while_it_waited_is_cut() {
     watch.after(&["script_error", "ok", "script_error", "ok"]);
 }
 
+/// The process is over, its background child is not: what came before that is the response.
+fn a_background_child_does_not_cut_what_waits() {
+    let server = one_place().start();
+    let watch = server.watch();
+    let mut slow = slow_reader(&server);
+    slow.get(&format!("/cgi-bin/t?head&fill={LARGE}&bg=endless&exit=0"));
+    assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
+    let reply = slow.reply();
+    assert!(reply.body.starts_with(&pattern(0, LARGE)) && reply.end == End::Whole);
+    drop(slow);
+    watch.after(&["ok"; 2]);
+}
+
 /// A client that leaves what waits for it: the file goes, and so does a program that prints more.
 fn a_client_that_leaves_leaves_nothing_behind() {
     let server = one_place().start();
@@ -141,11 +160,65 @@ fn where_no_file_can_be_made_programs_wait() {
     watch.after(&["ok"]);
 }
 
+/// Nor does it hold a connection to an application, whatever the size of its records.
+fn a_slow_reader_holds_no_application() {
+    let answer = |n: usize, stream: &mut UnixStream| {
+        let piece = if n.is_multiple_of(2) { 60_000 } else { 3_000 };
+        while hear(stream).is_some() {
+            say(stream, stdout("Content-Type: text/plain\n\n"));
+            let all = pattern(0, LARGE);
+            all.chunks(piece)
+                .for_each(|piece| say(stream, stdout(piece)));
+            say(stream, [stdout(""), ended(Outcome::Complete)].concat());
+        }
+    };
+    let site = one_place()
+        .table("[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nmax_running = 1\n");
+    let _application = Application::start(site.path(), answer);
+    let server = site.start();
+    let watch = server.watch();
+    let mut slow: Vec<_> = (0..4).map(|_| slow_reader(&server)).collect();
+    for client in &mut slow {
+        client.get("/app");
+        // Its connection is free when it has been answered.
+        assert_eq!(client.head().status, 200);
+    }
+    for client in &mut slow {
+        let mut got = Vec::new();
+        while let Some(chunk) = client.chunk().filter(|chunk| !chunk.is_empty()) {
+            got.extend(chunk);
+        }
+        assert!(got == pattern(0, LARGE));
+        client.get("/health");
+        assert_eq!(client.reply().text(), "fine");
+    }
+    drop(slow);
+    watch.after(&["ok"; 4]);
+}
+
+/// What waits in memory is bounded in all: without a share of it a program keeps its place.
+fn without_memory_a_slow_reader_holds_its_place() {
+    let site = Site::new().top("max_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"300ms\"");
+    let server = site.top("spool_memory = \"255K\"").start();
+    let watch = server.watch();
+    let mut slow = slow_reader(&server);
+    slow.get(&format!("/cgi-bin/t?touch=runs&head&fill={LARGE}"));
+    server.wait_for("runs");
+    assert_eq!(server.get("/cgi-bin/t?head&out=there").status, 503);
+    let reply = slow.reply();
+    assert!(reply.body == pattern(0, LARGE) && reply.end == End::Whole);
+    drop(slow);
+    watch.after(&["ok", "busy"]);
+}
+
 list![
+    without_memory_a_slow_reader_holds_its_place,
+    a_slow_reader_holds_no_application,
     a_slow_reader_holds_no_place,
     every_byte_comes_in_its_order,
     what_is_too_much_waits_in_its_program,
     what_failed_while_it_waited_is_cut,
+    a_background_child_does_not_cut_what_waits,
     a_client_that_leaves_leaves_nothing_behind,
     where_no_file_can_be_made_programs_wait,
 ];

@@ -9,6 +9,8 @@ list![
     a_module_that_is_mended,
     a_program_that_cannot_be_loaded,
     warnings_of_loading_are_not_lost,
+    what_cannot_be_stopped_runs_for_requests_only,
+    what_was_not_stopped_is_not_started_again,
 ];
 
 /// Asks each program three times.
@@ -166,4 +168,61 @@ fn warnings_of_loading_are_not_lost() {
         .start();
     super::becomes(&server, "/cgi-bin/p", "warm");
     server.says("said while it was loaded: an old module");
+}
+
+/// Adds a line to a file, and answers.
+const MARKS: &str = r#"
+#define SAYS "Content-Type: text/plain\n\ncold"
+int run(void) {
+    int fd = open("../marks/ran", O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (write(fd, "x\n", 2) != 2 || write(1, SAYS, sizeof SAYS - 1) < 0)
+        _exit(1);
+    _exit(0);
+}
+"#;
+
+fn runs(server: &crate::harness::Server) -> usize {
+    let ran = std::fs::read_to_string(server.path().join("marks/ran"));
+    ran.unwrap_or_default().lines().count()
+}
+
+/// A program that does not come to its `main` by way of the C library, as those that Go links itself.
+fn what_cannot_be_stopped_runs_for_requests_only() {
+    let source = format!("{}{MARKS}void begin(void) {{ run(); }}\n", super::C);
+    let server = site()
+        .compiled(
+            "cgi-bin/p",
+            &source,
+            &["-nostartfiles", "-Wl,-e,begin", "-w"],
+        )
+        .start();
+    for n in 1..=4 {
+        assert_eq!(server.get("/cgi-bin/p").text(), "cold");
+        assert_eq!(runs(&server), n);
+    }
+    server.says("/p: started cold although `start` is \"warm\": it does not enter its `main` by way of the C library");
+    assert_eq!(runs(&server), 4);
+}
+
+/// Its interpreter is started by a program that hides from it what would stop it: seen when it is too late, once.
+fn what_was_not_stopped_is_not_started_again() {
+    let wrapper = "#!/bin/sh\nexec env -i /usr/bin/perl \"$@\"\n";
+    let site = site().file("perl", wrapper, 0o755);
+    let text = format!(
+        "#!{}/perl\nopen my $f, '>>', '../marks/ran'; print $f \"x\\n\"; print \"Content-Type: text/plain\\n\\ncold\";",
+        site.path().display()
+    );
+    let server = site.file("cgi-bin/p", text, 0o755).start();
+    assert_eq!(server.get("/cgi-bin/p").text(), "cold");
+    server.says(
+        "/p: started cold although `start` is \"warm\": it did not stop before its first line",
+    );
+    let before = runs(&server);
+    assert!(before <= 2, "{before}");
+    // Longer than the pause before one that failed otherwise is loaded again.
+    std::thread::sleep(2 * super::PAUSE);
+    for n in 1..=3 {
+        assert_eq!(server.get("/cgi-bin/p").text(), "cold");
+        assert_eq!(runs(&server), before + n);
+    }
 }

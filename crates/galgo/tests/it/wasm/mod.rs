@@ -56,6 +56,7 @@ mod own {
         variables_are_those_of_every_program_byte_for_byte,
         names_that_proxies_do_not_know_reach_no_module,
         sixty_four_megabytes_pass_through_with_flat_memory,
+        a_slow_reader_holds_no_place,
         a_thousand_at_once,
         a_body_that_is_not_read_is_nobody_elses,
         who_runs_to_completion_sees_the_end_of_a_body_that_was_broken_off,
@@ -86,6 +87,25 @@ mod own {
             assert_eq!(reply.status, status, "{name}");
             assert!(status != 200 || reply.text() == "yes\n", "{name}");
         }
+    }
+
+    fn a_slow_reader_holds_no_place() {
+        use crate::{harness::child::pattern, spool::output::slow_reader};
+        const LARGE: usize = 6_000_000;
+        let site = Site::new()
+            .top("cache = \"cache\"\nmax_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"1h\"");
+        let site = site.file("cgi-bin/echo.wasm", programs::echo(), 0o644);
+        let server = site.start();
+        let mut slow = slow_reader(&server);
+        slow.begin_post("/cgi-bin/echo.wasm", LARGE);
+        let mut writer = slow.stream.try_clone().unwrap();
+        let sending = std::thread::spawn(move || {
+            std::io::Write::write_all(&mut writer, &pattern(0, LARGE)).unwrap();
+        });
+        assert_eq!(server.get("/cgi-bin/echo.wasm").status, 200);
+        sending.join().unwrap();
+        let reply = slow.reply();
+        assert!(reply.body == pattern(0, LARGE));
     }
 
     fn variables_are_those_of_every_program_byte_for_byte() {
@@ -189,8 +209,8 @@ mod own {
             .defaults("run_to_completion = true")
             .start();
         let mut client = server.connect();
-        client.begin_post("/cgi-bin/a.wasm", 10);
-        client.send("12345");
+        client.begin_post("/cgi-bin/a.wasm", 100_000);
+        client.send([b'x'; 70_000]);
         eventually("its first word", || {
             server.errors().contains("begun").then_some(())
         });

@@ -98,6 +98,7 @@ impl Pair {
         let found = found.map_err(|refusal| match refusal {
             Refusal::NotFound => "no request reaches it".into(),
             Refusal::Forbidden(why) => why,
+            Refusal::Busy => "the system has no descriptor or no memory left to look at it".into(),
         })?;
         let route = |start| -> Result<Arc<Route>, String> {
             let options = CgiOptions {

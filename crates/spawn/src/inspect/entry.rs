@@ -1,0 +1,185 @@
+//! Whether a linked program comes to its `main` by way of the C library, where it can be stopped. One that
+//! is linked by Go itself, or brings its own `_start`, would run to its end.
+
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
+
+/// Bytes of names of symbols that are read; a program with more is a large interpreter, not a program of a site.
+const NAMES_MAX: u64 = 16 << 20;
+const SEGMENTS_MAX: u64 = 64;
+
+/// How `_start` of glibc begins (crt1.o), behind the mark of a jump's target.
+#[cfg(target_arch = "x86_64")]
+const START: (&[u8], &[u8], u64) = (
+    b"\xf3\x0f\x1e\xfa",
+    b"\x31\xed\x49\x89\xd1\x5e\x48\x89\xe2\x48\x83\xe4\xf0\x50\x54",
+    62,
+);
+/// How `_start` of glibc begins (crt1.o), behind the mark of a jump's target.
+#[cfg(target_arch = "aarch64")]
+const START: (&[u8], &[u8], u64) = (
+    b"\x5f\x24\x03\xd5",
+    b"\x1d\x00\x80\xd2\x1e\x00\x80\xd2\xe5\x03\x00\xaa\xe1\x03\x40\xf9\xe2\x23\x00\x91\xe6\x03\x00\x91",
+    183,
+);
+
+/// Whether the ELF file at `path` is one of this machine that enters the C library first; `imports`: and asks for
+/// the function that calls `main`.
+///
+/// # Errors
+/// It cannot be read; [`io::ErrorKind::UnexpectedEof`]: it ends before what its headers speak of.
+pub(super) fn is_of_libc(path: &Path, imports: bool) -> io::Result<bool> {
+    let elf = Elf(File::open(path)?);
+    let (mark, start, machine) = START;
+    let wide = elf.number(4, 1)? == 2;
+    if !wide || elf.number(18, 2)? != machine {
+        return Ok(false);
+    }
+    let segments = elf.segments()?;
+    let Some(entry) = segments
+        .iter()
+        .find_map(|s| s.place(elf.number(24, 8).ok()?))
+    else {
+        return Ok(false);
+    };
+    let code = elf.bytes(entry, mark.len() + start.len())?;
+    if !code.strip_prefix(mark).unwrap_or(&code).starts_with(start) {
+        return Ok(false);
+    }
+    Ok(!imports
+        || elf
+            .names(&segments)?
+            .split(|&b| b == 0)
+            .any(|name| name == b"__libc_start_main"))
+}
+
+struct Elf(File);
+
+/// A program header.
+struct Segment {
+    kind: u64,
+    offset: u64,
+    address: u64,
+    size: u64,
+}
+
+impl Segment {
+    const LOAD: u64 = 1;
+    const DYNAMIC: u64 = 2;
+
+    /// Where in the file an address lies.
+    fn place(&self, address: u64) -> Option<u64> {
+        let within = address.checked_sub(self.address)?;
+        (self.kind == Self::LOAD && within < self.size).then(|| self.offset.checked_add(within))?
+    }
+}
+
+impl Elf {
+    fn bytes(&self, at: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.0.read_exact_at(&mut bytes, at)?;
+        Ok(bytes)
+    }
+
+    fn number(&self, at: u64, length: usize) -> io::Result<u64> {
+        let bytes = self.bytes(at, length)?;
+        Ok(bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
+    }
+
+    fn segments(&self) -> io::Result<Vec<Segment>> {
+        let (table, size, count) = (
+            self.number(32, 8)?,
+            self.number(54, 2)?,
+            self.number(56, 2)?,
+        );
+        let segment = |n: u64| {
+            let at = table
+                .checked_add(n * size)
+                .ok_or(io::ErrorKind::UnexpectedEof)?;
+            let field = |offset: u64, length| self.number(at.saturating_add(offset), length);
+            Ok(Segment {
+                kind: field(0, 4)?,
+                offset: field(8, 8)?,
+                address: field(16, 8)?,
+                size: field(32, 8)?,
+            })
+        };
+        (0..count.min(SEGMENTS_MAX)).map(segment).collect()
+    }
+
+    /// The names of all symbols that it shares with libraries (DT_STRTAB).
+    fn names(&self, segments: &[Segment]) -> io::Result<Vec<u8>> {
+        const STRTAB: u64 = 5;
+        const STRSZ: u64 = 10;
+        let (mut address, mut size) = (0, 0);
+        let dynamic = segments.iter().find(|s| s.kind == Segment::DYNAMIC);
+        if let Some(dynamic) = dynamic {
+            let length = usize::try_from(dynamic.size.min(1 << 16)).unwrap_or(0);
+            for pair in self.bytes(dynamic.offset, length)?.chunks_exact(16) {
+                let word = |at: usize| {
+                    pair[at..at + 8]
+                        .iter()
+                        .rev()
+                        .fold(0, |n, b| n << 8 | u64::from(*b))
+                };
+                match word(0) {
+                    STRTAB => address = word(8),
+                    STRSZ => size = word(8),
+                    _ => {}
+                }
+            }
+        }
+        let at = segments.iter().find_map(|s| s.place(address)).unwrap_or(0);
+        self.bytes(at, usize::try_from(size.min(NAMES_MAX)).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn compiled(source: &str, flags: &[&str]) -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("p.c"), folder.path().join("p"));
+        std::fs::write(&from, source).unwrap();
+        let status = Command::new("cc")
+            .arg("-o")
+            .arg(&to)
+            .arg(&from)
+            .args(flags)
+            .status();
+        assert!(status.unwrap().success());
+        is_of_libc(&to, true).unwrap()
+    }
+
+    #[test]
+    fn the_way_to_main_is_known() {
+        let main = "int main(void) { return 0; }";
+        for flags in [
+            &["-pie", "-fPIE"][..],
+            &["-no-pie"],
+            &["-O2", "-s"],
+            &["-pg"],
+        ] {
+            assert!(compiled(main, flags), "{flags:?}");
+        }
+        // It imports the function, but begins elsewhere; and the other way round.
+        let own = "int main(void); extern int __libc_start_main(void *, int, char **); \
+                   void _start(void) { main(); __libc_start_main((void *)main, 0, 0); } int main(void) { return 0; }";
+        assert!(!compiled(own, &["-nostartfiles", "-w"]));
+        let none = "#include <stdlib.h>\nvoid begin(void) { exit(0); }";
+        assert!(!compiled(none, &["-nostartfiles", "-Wl,-e,begin"]));
+        assert!(is_of_libc(&std::env::current_exe().unwrap(), true).unwrap());
+    }
+
+    #[test]
+    fn no_cut_panics() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        for length in (0..4096).step_by(13) {
+            let cut = folder.path().join("cut");
+            std::fs::write(&cut, &own[..length]).unwrap();
+            assert!(!is_of_libc(&cut, true).unwrap_or(false), "{length}");
+        }
+    }
+}
