@@ -128,14 +128,14 @@ impl ErrorLog {
     }
 
     /// Writes one line: time, level, what it is about, message. Control characters and those that change the direction
-    /// of text are escaped. Returns the bytes that the log grows by.
-    pub fn write(&self, level: Level, about: &str, message: &str) -> usize {
+    /// of text are escaped.
+    pub fn write(&self, level: Level, about: &str, message: &str) {
         let level = match level {
             Level::Error => "error",
             Level::Warn => "warn",
             Level::Info => "info",
         };
-        self.line(level, about, message)
+        self.line(level, about, message);
     }
 
     /// Returns the bytes that the log grows by.

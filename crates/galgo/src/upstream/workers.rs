@@ -391,7 +391,10 @@ impl Stamp {
 async fn log_errors(errors: OwnedFd, log: ErrorLog, about: String) {
     let sock = Sock::reader(errors);
     let mut lines = Lines::new(usize::MAX);
-    let mut say = |line: &str| log.write(Level::Warn, &about, line);
+    let mut say = |line: &str| {
+        log.write(Level::Warn, &about, line);
+        line.len()
+    };
     let mut buf = Vec::new();
     while matches!(sock.read_later(&mut buf).await, Ok(n) if n > 0) {
         lines.take(&buf, &mut say);
