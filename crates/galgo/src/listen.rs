@@ -83,7 +83,8 @@ impl Listener {
                 (fd, listen.address.clone(), Some(file))
             }
         };
-        let root = geteuid().is_root() && file.is_none();
+        // Programs of a root that stays root could join, too.
+        let root = geteuid().is_root() && config.identity.is_some() && file.is_none();
         if root {
             // Not before it listens: another server that is about to would join.
             sys::sockopt::set_socket_reuseport(&fd, true)?;

@@ -20,9 +20,16 @@ use super::{
 type Checked<X> = Result<X, ConfigError>;
 type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;
 
+const EMPTY: &str = "the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it";
+
 /// Reads, checks and opens everything that `source`, standing in `file`, says.
 pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
     let text = Text::new(file, source)?;
+    // An editor that writes in place empties the file first: read at that moment it would be a configuration of defaults,
+    // and a reload would close the listeners.
+    if source.trim().is_empty() {
+        return Err(text.error(0..0, EMPTY));
+    }
     let raw: RawConfig = toml::from_str(source).map_err(|e| text.parse_error(&e))?;
     let mut config = Config {
         listen: text.listen(&raw)?,

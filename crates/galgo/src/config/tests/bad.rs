@@ -166,6 +166,10 @@ const BAD: &[(&str, &str)] = &[
         "2:15: max_running: 0 is out of range: 1 to 100000",
     ),
     (
+        " \n",
+        "1:1: the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it",
+    ),
+    (
         "route = []",
         " there is no route: add a [[route]] with `path` and one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`",
     ),

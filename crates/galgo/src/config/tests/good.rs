@@ -266,7 +266,11 @@ fn convention_of_a_folder() {
 fn a_file_without_routes_keeps_those_of_the_folder() {
     let dir = site();
     let convention = Config::convention(dir.path()).unwrap();
-    for source in ["", "max_running = 7\n", "[defaults]\nmax_body = \"1K\"\n"] {
+    for source in [
+        "# words\n",
+        "max_running = 7\n",
+        "[defaults]\nmax_body = \"1K\"\n",
+    ] {
         let config = parse(dir.path(), source).unwrap();
         assert_eq!(handlers(&config), handlers(&convention), "{source}");
         let Handler::Cgi(cgi) = &config.routes[0].handler else {
