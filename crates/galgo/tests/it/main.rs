@@ -40,7 +40,10 @@ fn main() -> ExitCode {
         return harness::child::main();
     }
     harness::raise_descriptors();
-    let args = libtest_mimic::Arguments::from_args();
+    let mut args = libtest_mimic::Arguments::from_args();
+    // Most of a test is waiting: for a clock, a program, a grace.
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    args.test_threads.get_or_insert(2 * processors);
     let tests = [
         harness::tests(),
         authorizer::tests(),

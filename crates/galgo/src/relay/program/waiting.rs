@@ -59,8 +59,8 @@ impl Program {
     fn over(&mut self) {
         // What is in its pipe comes into memory when nobody else is to print there.
         let pipe = self.stdout.as_ref().map_or(0, |_| PIPE_MOST);
-        // Whom it has left running holds the place on.
-        if self.reap().is_some() && !self.process.left_others() && self.spill.reserve(pipe) {
+        // Whom it has left running does not hold the place on: that would be for as long as the client likes.
+        if self.reap().is_some() && self.spill.reserve(pipe) {
             self.permit = None;
         }
     }
