@@ -361,7 +361,9 @@ fn dumb_protocol_serves_plain_files() {
     assert_eq!(head.text(), "ref: refs/heads/main\n");
     assert_eq!(head.field("Content-Type"), "text/plain");
     curl(&[&server.url("/git/loose.git/config")]).is(404);
-    curl(&[&server.url("/git/../error.log")]).is(400);
+    // Answered as /error.log, which no route serves.
+    curl(&[&server.url("/git/../error.log")]).is(404);
+    curl(&[&server.url("/git/../../error.log")]).is(400);
 }
 
 /// A client that is killed while it receives leaves no process behind on the server.

@@ -170,7 +170,6 @@ fn php_answers_for_a_folder() {
             "/app/empty/",
             "/app/empty",
             "/app/sub/none/",
-            "/app/sub//",
         ] {
             curl(&[&server.url(missing)]).is(404);
         }
