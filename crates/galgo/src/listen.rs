@@ -103,7 +103,7 @@ impl Listener {
 
     /// The same address for another event loop, with a queue of its own (SO_REUSEPORT). `None` where a program could
     /// join such queues: the kernel lets every process do so that has the user whom the socket was made by. That of
-    /// root's is nobody else's, also when the server has become another user; of everybody else's there is one.
+    /// a root that becomes another user is nobody else's; of everybody else's there is one.
     ///
     /// # Errors
     /// Whatever the system says.

@@ -137,6 +137,13 @@ impl Spawner {
         }
     }
 
+    /// What it starts from now on enters no Landlock domain: for programs that make one of their own, with the same scopes.
+    pub fn leave_domain_to_programs(&mut self) {
+        match self {
+            Self::Direct(direct) => direct.leave_domain_to_programs(),
+        }
+    }
+
     /// Starts a program in a process group of its own; when this returns, that group exists and the
     /// program has replaced the server's image. Blocks for the time of `execve`.
     pub fn start(&mut self, start: &Start<'_>) -> Result<Child, StartError> {

@@ -101,6 +101,12 @@ impl Direct {
         self.umask = mask;
     }
 
+    /// What it starts from now on enters no domain: for programs that make one of their own, with these scopes. Where another
+    /// domain of a process handles rights to files, one that handles none denies renames from folder to folder.
+    pub fn leave_domain_to_programs(&mut self) {
+        self.ruleset = None;
+    }
+
     /// The signal that a program gets when the *thread* that started it has ended, however that came about, from the next
     /// start on (PR_SET_PDEATHSIG, prctl(2)): for threads that outlive what they start. Children of a template have
     /// it of their template. None by default.

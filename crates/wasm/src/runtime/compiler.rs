@@ -368,6 +368,7 @@ pub(super) fn again(
     stdio: [BorrowedFd<'_>; 3],
 ) -> Result<galgo_spawn::Child, galgo_spawn::StartError> {
     let text = |s: &str| CString::new(s).unwrap_or_default();
+    spawner.leave_domain_to_programs();
     spawner.start(&Start {
         more: &[],
         path: &text("/proc/self/exe"),

@@ -165,12 +165,7 @@ fn php_answers_for_a_folder() {
         assert!(reply.text().starts_with(own));
         let reply = curl(&[&server.url("/app/sub?a=b")]).is(301);
         assert_eq!(reply.field("Location"), "/app/sub/?a=b");
-        for missing in [
-            "/app/",
-            "/app/empty/",
-            "/app/empty",
-            "/app/sub/none/",
-        ] {
+        for missing in ["/app/", "/app/empty/", "/app/empty", "/app/sub/none/"] {
             curl(&[&server.url(missing)]).is(404);
         }
     });
