@@ -1,7 +1,7 @@
 //! Bytes that wait until somebody takes them: request bodies (`body = "file"`), and output of programs whose clients
 //! read slowly.
 //!
-//! No event loop waits for the disk: [`threads`] open, write, read and close the files. A disk that stalls holds up the
+//! No event loop waits for the disk: `threads` open, write, read and close the files. A disk that stalls holds up the
 //! requests whose bytes are there, and no others. Bytes in files and bytes in memory have one bound each, for all requests.
 
 mod charge;

@@ -338,6 +338,20 @@ fn what_is_there_already_goes_out_together() {
     assert_eq!(client.head().status, 200);
     assert_eq!(client.chunk().unwrap(), b"a");
     server.signal(Signal::STOP);
+    // A thread on another processor goes on until it is told.
+    eventually("a server that stands still", || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+        let stopped = |task: &std::path::Path| {
+            let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+            stat.rsplit(") ")
+                .next()
+                .is_some_and(|rest| rest.starts_with('T'))
+        };
+        tasks
+            .flatten()
+            .all(|task| stopped(&task.path()))
+            .then_some(())
+    });
     server.set("go");
     server.wait_for("written");
     server.signal(Signal::CONT);

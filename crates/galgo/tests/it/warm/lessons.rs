@@ -77,7 +77,9 @@ if ($ENV{{QUERY_STRING}} eq 'attack') {{
         open my $out, '>', $file or die;
         print $out "open my \$o, '>>', '{root}/marks/mark'; print \$o __FILE__; 1;";
     }}
-    $INC{{$_}} = 1 for '{root}/x.pm', '../x.pm', 'Planted.pm', 'a b.pm', 'a;b.pm', "Planted.pm\0.pm", 'x' x 9000, 'Text/Wrap.pm';
+    $INC{{$_}} = 1 for '{root}/x.pm', '../x.pm', 'Planted.pm', 'a b.pm', 'a;b.pm', 'x' x 9000, 'Text/Wrap.pm';
+    # What comes behind a NUL is not heard, and the order of a hash is the same in all children of a template.
+    $INC{{"Planted.pm\0.pm"}} = 1 if rand() < .5;
     exit;
 }}
 print exists $INC{{'Text/Wrap.pm'}} ? 'knows' : 'visited';
