@@ -21,7 +21,8 @@ use tokio::io::Interest;
 use super::{
     Setup, Warm,
     live::Room,
-    program::{Order, Program, Work},
+    order::{Order, Work},
+    program::Program,
     watch,
 };
 use crate::{

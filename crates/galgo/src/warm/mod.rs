@@ -11,6 +11,7 @@
 mod keeper;
 mod learned;
 mod live;
+mod order;
 mod program;
 mod take;
 mod watch;

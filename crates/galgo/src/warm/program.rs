@@ -8,14 +8,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{Kind, Loaded, SearchPath, Template, Uses};
+use galgo_spawn::template::{Kind, Loaded, Template, Uses};
 use tokio::sync::Notify;
 
 use super::{
     About,
     learned::Learned,
     live::{Live, Offer, Room},
-    lock, watch,
+    lock,
+    order::{Edition, Order, Work},
+    watch,
 };
 use crate::{
     config::Route,
@@ -45,15 +47,6 @@ pub(super) struct Program {
     used: AtomicU64,
     began: Instant,
     state: Mutex<State>,
-}
-
-/// A program as it is on disk, together with what it loads: what was made of another one is stale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Edition {
-    /// Its own file.
-    version: Version,
-    /// How often any of its files was seen to change.
-    changes: u64,
 }
 
 #[derive(Debug)]
@@ -89,31 +82,6 @@ enum Fit {
     /// It cannot be forked, for it ..., in words.
     Parked(String),
     Cold,
-}
-
-/// A template to be loaded.
-#[derive(Debug)]
-pub(super) struct Order {
-    pub(super) edition: Edition,
-    pub(super) uses: Uses,
-    /// Names of modules that children told, one a line, to be looked for in `search`, as it was before `since`.
-    pub(super) learned: Vec<u8>,
-    pub(super) search: SearchPath,
-    pub(super) since: Duration,
-    /// A template of this edition has stopped where it should.
-    pub(super) proven: bool,
-    /// The first of its kind, of this edition: later ones say nothing new.
-    pub(super) first: bool,
-}
-
-/// What a program's keeper has to do.
-#[derive(Debug)]
-pub(super) enum Work {
-    Load(Order),
-    /// Look again then.
-    Wait(Duration),
-    /// Nobody asks for it any more.
-    Over,
 }
 
 impl Program {
