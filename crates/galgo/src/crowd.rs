@@ -33,8 +33,6 @@ struct State {
     groups: HashMap<Peer, Group>,
     /// Connections, but for those that were asked to close.
     stay: usize,
-    /// Those that were asked to close, and have not yet.
-    leaving: usize,
 }
 
 /// Those of one address.
@@ -122,13 +120,12 @@ impl Crowd {
         {
             group.all.insert(shed.key, one);
             state.stay += 1;
-            state.leaving -= 1;
         }
     }
 
-    /// Connections that were asked to close, and have not yet.
-    pub fn leaving(&self) -> usize {
-        self.lock().leaving
+    /// Connections that have joined, but for those that were asked to close.
+    pub fn staying(&self) -> usize {
+        self.lock().stay
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -183,9 +180,7 @@ impl State {
         let group = self.groups.get_mut(&peer)?;
         let stayed = group.all.remove(&key);
         self.stay -= usize::from(stayed.is_some());
-        let left = group.leave.remove(&key);
-        self.leaving -= usize::from(left.is_some());
-        let one = stayed.or(left);
+        let one = stayed.or_else(|| group.leave.remove(&key));
         if group.all.is_empty() && group.leave.is_empty() {
             self.groups.remove(&peer);
         }
@@ -211,7 +206,6 @@ impl State {
         let at = one.at;
         group.leave.insert(key, one);
         self.stay -= 1;
-        self.leaving += 1;
         Some(Shed {
             at,
             since,

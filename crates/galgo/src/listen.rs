@@ -20,15 +20,16 @@ use crate::{
     log::Level,
     sock::register,
     socket_file::{self, SocketFile},
-    worker::{Handed, Load, Phase, Worker},
+    worker::{Handed, Load, Phase, Server, Worker},
 };
 
 /// Connections the kernel may hold before they are accepted; capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 /// Connections taken in a row before those that are there get their turn.
-const IN_A_ROW: usize = 16;
-/// Connections beyond `max_connections` that are let in while idle ones are closed for them, or are refused.
-const CROWD: usize = 8;
+pub const IN_A_ROW: usize = 16;
+/// Connections beyond `max_connections` that are let in while idle ones are closed for them, or while no event loop has
+/// looked at them; beside those that each takes in a row.
+pub const CROWD: usize = 64;
 /// How long the closing of idle connections is waited for.
 const SHED: Duration = Duration::from_millis(2);
 /// How often listening is tried that fails although the port could be bound.
@@ -287,10 +288,12 @@ async fn accept_all(
     }
 }
 
-/// Whether many connections are open that are to make room for others and have not gone yet. New ones wait in the
-/// kernel meanwhile: for these there might be no descriptor.
+/// Whether many connections are open that are to make room for others and have not gone yet, or that no event loop has
+/// looked at. New ones wait in the kernel meanwhile: for these there might be no descriptor.
 fn is_crowded(worker: &Worker) -> bool {
-    worker.server.crowd.leaving() > CROWD
+    let Server { peers, crowd, .. } = &*worker.server;
+    let open: usize = peers.iter().map(|peer| peer.load.connections()).sum();
+    open.saturating_sub(crowd.staying()) > CROWD + IN_A_ROW * (peers.len() - 1)
 }
 
 /// Has a connection served.

@@ -141,6 +141,7 @@ impl World {
             limits: Limits::default(),
             no_new_privs: true,
             more: Vec::new(),
+            knocks: false,
         };
         let begin = Instant::now();
         let mut template = Template::start(

@@ -75,6 +75,7 @@ fn both_ways_of_starting() {
         limits: Limits::default(),
         no_new_privs: true,
         more: Vec::new(),
+        knocks: false,
     };
     let (program, none) = (launch("/bin/sh"), launch("/no/such"));
     let null = File::open("/dev/null").unwrap();

@@ -35,6 +35,7 @@ fn launch(args: &[&str]) -> Launch {
         limits: Limits::default(),
         no_new_privs: true,
         more: Vec::new(),
+        knocks: true,
     }
 }
 
@@ -94,6 +95,9 @@ impl Field {
             self.spawner.outcome(&launched.child),
             Outcome::Started
         ));
+        let mut knocked = Vec::new();
+        launched.stdout.read_to_end(&mut knocked).unwrap();
+        assert_eq!(knocked, [0]);
         (failed, launched.child.wait().unwrap().status)
     }
 }

@@ -4,7 +4,10 @@ use std::net::IpAddr;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::config::{Address, Config, Handler, Route, StartMode};
+use crate::{
+    config::{Address, Config, Handler, Route, StartMode},
+    listen,
+};
 
 /// Root without a user to become serves this machine only.
 pub(super) fn allowed(config: &Config) -> Result<(), String> {
@@ -51,9 +54,10 @@ pub(super) fn raise_descriptors() -> u64 {
 /// what templates and the connections to instances of modules hold.
 pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
     const PER_PROGRAM: usize = 10;
-    const PER_WORKER: usize = 16 + crate::handler::files::OPEN;
+    const PER_WORKER: usize = 16 + listen::IN_A_ROW + crate::handler::files::OPEN;
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let reserved = 64
+        + listen::CROWD
         + config.workers * (PER_WORKER + 2 * config.listen.len())
         + config.admission.running * PER_PROGRAM
         + config.admission.queue

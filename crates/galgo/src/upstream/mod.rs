@@ -289,7 +289,7 @@ impl Drop for Lease {
         self.listened();
         let permit = self.permit.take();
         if let (Some((slots, slot)), Some(permit)) = (self.place(), permit) {
-            slots.slots[slot].trust(self.answered);
+            slots.judge(slot, self.answered);
             slots.give_back(slot, permit);
         }
     }

@@ -12,7 +12,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
 };
 
@@ -31,7 +31,13 @@ pub(crate) struct Slots {
     folder: PathBuf,
     /// A worker that had answered has ended as it should not: the spare is started.
     pub(super) crashed: watch::Sender<bool>,
+    /// Requests in a row, of all workers, that got no whole answer.
+    lost: AtomicU32,
 }
+
+/// So many requests without an answer, and none between them that has one, are the doing of those requests: a worker
+/// that has ended of one of them has not failed to start.
+const UNLUCKY: u32 = 2;
 
 /// The place of one worker.
 #[derive(Debug)]
@@ -51,8 +57,8 @@ pub(super) struct Slot {
     pub(super) stale: AtomicBool,
     /// Its last request was answered: one that asks need not wait for a worker that is being started.
     trusted: AtomicBool,
-    /// The worker has answered since it was started, or galgo broke off a request that it had: that it ends is no
-    /// sign that it cannot start.
+    /// The worker has answered since it was started, or had a request that galgo broke off, or that others are not
+    /// like: that it ends is no sign that it cannot start.
     proven: watch::Sender<bool>,
 }
 
@@ -142,6 +148,7 @@ impl Slots {
             config: config.clone(),
             folder,
             crashed: watch::Sender::new(false),
+            lost: AtomicU32::new(0),
         })
     }
 
@@ -187,6 +194,20 @@ impl Slots {
         let mut free = lock(&self.free);
         let at = free.iter().position(|&s| s == slot);
         at.is_some_and(|at| free.remove(at).is_some())
+    }
+
+    /// The worker in a slot has answered a request, or not: then it may well have ended of it.
+    pub(super) fn judge(&self, slot: usize, answered: bool) {
+        let slot = &self.slots[slot];
+        slot.trust(answered);
+        if answered {
+            // Written only where it changes: all event loops read it.
+            if self.lost.load(Ordering::Relaxed) > 0 {
+                self.lost.store(0, Ordering::Relaxed);
+            }
+        } else if slot.is_up() && self.lost.fetch_add(1, Ordering::Relaxed) < UNLUCKY {
+            slot.prove();
+        }
     }
 
     /// A request is over: the slot is free again, unless its worker is to be replaced first.

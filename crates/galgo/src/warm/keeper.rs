@@ -184,6 +184,7 @@ async fn stop(
         limits: setup.limits,
         no_new_privs: setup.no_new_privs,
         more: Vec::new(),
+        knocks: false,
     };
     let stdio = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
     let started = {

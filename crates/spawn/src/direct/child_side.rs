@@ -39,6 +39,8 @@ pub(super) struct Context {
     pub(super) reset: u64,
     /// A session of its own, and not a group alone: the server has a terminal.
     pub(super) session: bool,
+    /// A failure is also a byte of standard output.
+    pub(super) knocks: bool,
     /// The child's answer: 0, or stage and errno as `pack` puts them.
     pub(super) failure: AtomicU32,
 }
@@ -73,6 +75,10 @@ pub(super) unsafe extern "C" fn run(context: *const Context) -> ! {
     context
         .failure
         .store(stage << 16 | (errno as u32 & 0xffff), Ordering::Release);
+    // Before that, standard output would be the server's.
+    if context.knocks && !matches!(stage, DOMAIN | DESCRIPTORS) {
+        let _ = call(stage, libc::SYS_write, [1, c"".as_ptr() as usize, 1, 0]);
+    }
     loop {
         // SAFETY: ends this process, which is not the server: only memory is shared.
         unsafe { syscall(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]) };

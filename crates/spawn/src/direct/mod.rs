@@ -167,6 +167,7 @@ impl Direct {
         let context = Context {
             more: numbers.as_ptr(),
             more_len: numbers.len(),
+            knocks: launch.knocks,
             ..self.context(&start, &argv, &envp, ground.slots.numbers())
         };
         if let Err(e) = ground.slots.fill(&stdio) {
@@ -250,6 +251,7 @@ impl Direct {
                 .map(|signal| (signal, rustix::process::getpid().as_raw_pid())),
             reset: self.reset,
             session: self.session,
+            knocks: false,
             failure: AtomicU32::new(0),
         }
     }

@@ -57,6 +57,7 @@ impl Warm {
             limits: Limits::default(),
             no_new_privs: true,
             more: Vec::new(),
+            knocks: false,
         };
         let stdio = [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()];
         let (spawner, modules) = (&mut scene.spawner, modules.as_bytes());

@@ -35,6 +35,9 @@ use crate::{
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 
+/// A child that has failed is looked at again after this, until it has ended.
+const ENDING: std::time::Duration = std::time::Duration::from_millis(1);
+
 /// A process that answers the request.
 struct Running {
     child: Child,
@@ -117,6 +120,7 @@ impl Run<'_, '_, '_> {
             limits: self.cgi.options.limits,
             no_new_privs: self.cgi.options.no_new_privs,
             more: Vec::new(),
+            knocks: true,
         };
         self.cold(pipes, launch, clocks, began).await
     }
@@ -197,6 +201,8 @@ impl Run<'_, '_, '_> {
             if !failed.error.is_busy() || tries >= BUSY_TRIES {
                 return Err(self.not_started(failed.error).await);
             }
+            // What comes in this pipe is the next one's.
+            let _ = pipes.ours.stdout.try_take(&mut [0]);
             tries += 1;
             launch = failed.launch;
             tokio::time::sleep(BUSY_PAUSE).await;
@@ -204,7 +210,7 @@ impl Run<'_, '_, '_> {
     }
 
     /// Feeds the program until it runs, or why it could not be executed is known. Either shows by its first output, or
-    /// at the next beat: to be told sooner would cost each request a wake-up of its own. What was fed stays in the pipe,
+    /// at the next beat: a child that fails says so by a byte, and is still ending then. What was fed stays in the pipe,
     /// whose other end is here, too, for who is started in the place of one that failed.
     async fn begun(
         &mut self,
@@ -228,6 +234,7 @@ impl Run<'_, '_, '_> {
             tokio::select! {
                 biased;
                 _ = stdout.arrives(), if !arrived => arrived = true,
+                () = tokio::time::sleep(ENDING), if arrived => {}
                 () = tick::next() => {}
                 late = clocks.ring() => fault = Some(late),
                 fed = feed(stdin, self.request.input, self.request.body) => match fed {

@@ -5,6 +5,7 @@ use crate::harness::{Server, Site, eventually, list, watch};
 list![
     workers_that_crash_cost_only_the_requests_they_had,
     a_spare_answers_while_a_crashed_worker_is_replaced,
+    workers_that_crash_before_they_have_answered_are_replaced_at_once,
     workers_that_end_behind_their_answers_are_replaced_at_once,
     clients_that_leave_punish_no_worker,
 ];
@@ -116,6 +117,21 @@ fn a_spare_answers_while_a_crashed_worker_is_replaced() {
             (watch::children(server.pid()).len() == 2).then_some(())
         });
     }
+}
+
+/// Two requests in a row crash two workers, the second of them one that is new: the program is still the same, and
+/// starts.
+fn workers_that_crash_before_they_have_answered_are_replaced_at_once() {
+    let server = start(1);
+    answers(&server);
+    for _ in 0..8 {
+        assert_eq!(server.get("/app?crash").status, 502);
+        assert_eq!(server.get("/app?crash").status, 502);
+        answers(&server);
+    }
+    let errors = server.errors();
+    assert_eq!(errors.matches("closed the connection").count(), 16);
+    assert!(!errors.contains("as soon as they are started"), "{errors}");
 }
 
 fn workers_that_end_behind_their_answers_are_replaced_at_once() {
