@@ -22,13 +22,14 @@ pub const GIVES_WAY: ErrorKind = ErrorKind::ResourceBusy;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The allowances of one client in one direction. Only time spent waiting for the client counts.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Pace {
     /// By `min_rate`.
     least: Allowance,
     /// By `busy_rate`.
     busy: Allowance,
-    grace: Duration,
+    /// Of both, at most.
+    grace: u64,
     /// Since when the client is waited for. It outlives a wait that is given up for something more
     /// urgent, so that the clock cannot be reset by causing events elsewhere.
     since: Option<Instant>,
@@ -37,15 +38,18 @@ pub struct Pace {
     reader: Option<Reader>,
 }
 
-/// Time that is left; `None`: it is never used up.
+/// Time that is left, in nanoseconds: every request counts with it.
 #[derive(Debug, Clone, Copy)]
 struct Allowance {
-    left: Option<Duration>,
-    per_byte: Duration,
+    /// [`ENDLESS`]: it is never used up.
+    left: u64,
+    per_byte: u64,
 }
 
+const ENDLESS: u64 = u64::MAX;
+
 /// A client that reads.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Reader {
     sock: Rc<Sock>,
     /// What it had not acknowledged when that was looked at last, in this wait.
@@ -55,24 +59,30 @@ struct Reader {
 }
 
 impl Allowance {
-    fn new(grace: Duration, rate: u64) -> Self {
+    fn new(grace: u64, rate: u64) -> Self {
         Self {
-            left: (rate > 0).then_some(grace),
-            per_byte: Duration::from_secs(1) / clamp(rate.max(1)),
+            left: if rate > 0 { grace } else { ENDLESS },
+            per_byte: 1_000_000_000 / rate.max(1),
         }
     }
 
-    fn spend(&mut self, time: Duration) {
-        self.left = self.left.map(|left| left.saturating_sub(time));
+    fn set(&mut self, left: u64) {
+        if self.left != ENDLESS {
+            self.left = left;
+        }
     }
 
-    fn earn(&mut self, bytes: usize, most: Duration) {
-        let earned = self.per_byte.saturating_mul(clamp(bytes as u64));
-        self.left = self.left.map(|left| left.saturating_add(earned).min(most));
+    fn spend(&mut self, time: u64) {
+        self.set(self.left.saturating_sub(time));
+    }
+
+    fn earn(&mut self, bytes: usize, most: u64) {
+        let earned = self.per_byte.saturating_mul(bytes as u64);
+        self.set(self.left.saturating_add(earned).min(most));
     }
 
     fn is_used_up(self) -> bool {
-        self.left.is_some_and(|left| left.is_zero())
+        self.left == 0
     }
 }
 
@@ -102,6 +112,7 @@ impl Pace {
     /// `grace` of waiting is free, and each byte moved earns `1 / min_rate` seconds more, up to `grace`. With a rate of 0 all
     /// of it is.
     pub fn new(grace: Duration, min_rate: u64) -> Self {
+        let grace = nanos(grace);
         Self {
             least: Allowance::new(grace, min_rate),
             busy: Allowance::new(grace, 0),
@@ -114,15 +125,14 @@ impl Pace {
 
     /// The allowance of a client, as configured.
     pub fn of(http: &Http) -> Self {
-        Self {
-            busy: Allowance::new(http.rate_grace, http.busy_rate),
-            ..Self::new(http.rate_grace, http.min_rate)
-        }
+        let mut pace = Self::new(http.rate_grace, http.min_rate);
+        pace.begin(http);
+        pace
     }
 
     /// The same, for what the client reads from `sock`.
     #[must_use]
-    pub fn reading(&self, sock: &Rc<Sock>) -> Self {
+    pub fn reading(http: &Http, sock: &Rc<Sock>) -> Self {
         let reader = Reader {
             sock: sock.clone(),
             unread: None,
@@ -130,14 +140,26 @@ impl Pace {
         };
         Self {
             reader: Some(reader),
-            ..self.clone()
+            ..Self::of(http)
         }
     }
 
-    /// Begins a new request: the whole grace is there again.
+    /// Begins a new request, as configured now.
+    pub fn begin(&mut self, http: &Http) {
+        self.grace = nanos(http.rate_grace);
+        self.least = Allowance::new(self.grace, http.min_rate);
+        self.busy = Allowance::new(self.grace, http.busy_rate);
+        self.since = None;
+        self.place = Holding::default();
+        if let Some(reader) = &mut self.reader {
+            (reader.unread, reader.ahead) = (None, 0);
+        }
+    }
+
+    /// The whole grace is there again.
     pub fn reset(&mut self) {
         for allowance in [&mut self.least, &mut self.busy] {
-            allowance.left = allowance.left.map(|_| self.grace);
+            allowance.set(self.grace);
         }
         self.since = None;
     }
@@ -188,17 +210,17 @@ impl Pace {
     /// How long until that is looked at.
     fn until_look(&self) -> Duration {
         let step = self.step();
-        self.least.left.map_or(step, |left| left.min(step))
+        step.min(Duration::from_nanos(self.least.left))
     }
 
     fn step(&self) -> Duration {
-        LOOK.min(self.grace / 4)
+        LOOK.min(Duration::from_nanos(self.grace / 4))
     }
 
     /// Whether the client may have to give up its place: it has lost more than one look's time.
     fn is_slow(&self) -> bool {
-        let enough = self.grace.saturating_sub(self.step());
-        self.busy.left.is_some_and(|left| left <= enough) && self.place.is_held()
+        let enough = self.grace.saturating_sub(nanos(self.step()));
+        self.busy.left <= enough && self.place.is_held()
     }
 
     /// Looks at what has become of the allowances.
@@ -234,8 +256,8 @@ impl Pace {
     }
 
     fn spend(&mut self, time: Duration) {
-        self.least.spend(time);
-        self.busy.spend(time);
+        self.least.spend(nanos(time));
+        self.busy.spend(nanos(time));
     }
 
     /// Bytes were moved otherwise than by what [`Pace::wait`] waited for.
@@ -249,8 +271,8 @@ impl Pace {
     }
 }
 
-fn clamp(n: u64) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(ENDLESS)
 }
 
 /// Polls `f` once; `Pending` if it is not ready.
@@ -267,12 +289,12 @@ mod tests {
         let mut p = Pace::new(Duration::from_secs(10), 1000);
         p.spend(Duration::from_secs(20));
         p.earn(2000);
-        assert_eq!(p.least.left, Some(Duration::from_secs(2)));
+        assert_eq!(p.least.left, 2_000_000_000);
         p.earn(1 << 30);
-        assert_eq!(p.least.left, Some(Duration::from_secs(10)));
+        assert_eq!(p.least.left, 10_000_000_000);
         p.spend(Duration::from_secs(20));
         p.reset();
-        assert_eq!(p.least.left, Some(Duration::from_secs(10)));
+        assert_eq!(p.least.left, 10_000_000_000);
     }
 
     #[test]

@@ -59,12 +59,18 @@ impl Target {
         if raw.len() > limit {
             return Err(TargetError::TooLong);
         }
-        let plain = visible(raw)?;
+        let marks = Marks::of(raw)?;
+        let plain = marks.text(raw)?;
         // What had to be encoded has become longer.
         if plain.len() > limit {
             return Err(TargetError::TooLong);
         }
         match raw.first() {
+            Some(b'/') if marks.is_plain() => Ok(Self {
+                query_at: memchr(b'?', raw).map(|at| at + 1),
+                raw: plain.into_owned(),
+                ..Self::default()
+            }),
             Some(b'/') => Self::origin(plain.into_owned(), None, slashes),
             Some(b'*') if raw.len() == 1 => Ok(Self {
                 raw: plain.into_owned(),
@@ -229,24 +235,61 @@ fn raw_path(raw: &str, query_at: Option<usize>) -> &[u8] {
     &raw.as_bytes()[..query_at.map_or(raw.len(), |at| at - 1)]
 }
 
-/// Visible ASCII without `#`. Wider than RFC 3986, which has no place for `|` or `[` in a path or a
-/// query, nor for a `%` without its digits in a query: browsers send them (`?q=100%`), and to us they mean nothing.
-/// A byte above 0x7F, which curl sends, counts as if it were percent-encoded, and is.
-fn visible(raw: &[u8]) -> Result<Cow<'_, str>, TargetError> {
-    let plain = |&b: &u8| b.is_ascii_graphic() && b != b'#';
-    if !raw.iter().all(|b| plain(b) || !b.is_ascii()) {
-        return Err(TargetError::Byte);
-    }
-    match str::from_utf8(raw) {
-        Ok(text) if text.is_ascii() => Ok(text.into()),
-        _ => {
-            let encoded = raw.iter().map(|&b| match b.is_ascii() {
-                true => char::from(b).to_string(),
-                false => format!("%{b:02X}"),
-            });
-            Ok(encoded.collect::<String>().into())
+/// What stands in a target, found in one pass: most hold nothing that needs another.
+#[derive(Debug, Clone, Copy)]
+struct Marks(u8);
+
+impl Marks {
+    /// A byte that may not stand there.
+    const REFUSED: u8 = 1;
+    /// A byte above 0x7F.
+    const HIGH: u8 = 2;
+    /// A `%`, or a slash with a slash or a dot behind it.
+    const UNCLEAN: u8 = 4;
+
+    /// Visible ASCII without `#` is taken. Wider than RFC 3986, which has no place for `|` or `[` in a path or a
+    /// query, nor for a `%` without its digits in a query: browsers send them (`?q=100%`), and to us they mean nothing.
+    /// A byte above 0x7F, which curl sends, counts as if it were percent-encoded.
+    fn of(raw: &[u8]) -> Result<Self, TargetError> {
+        let mut marks = 0;
+        let mut before = 0;
+        for &b in raw {
+            marks |= match b {
+                b'/' | b'.' if before == b'/' => Self::UNCLEAN,
+                b'%' => Self::UNCLEAN,
+                b'#' | ..=b' ' | 0x7f => Self::REFUSED,
+                0x80.. => Self::HIGH,
+                _ => 0,
+            };
+            before = b;
+        }
+        match marks & Self::REFUSED {
+            0 => Ok(Self(marks)),
+            _ => Err(TargetError::Byte),
         }
     }
+
+    /// Nothing has to be encoded or decoded, and the path is clean.
+    fn is_plain(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The target, in which bytes above 0x7F are percent-encoded.
+    fn text(self, raw: &[u8]) -> Result<Cow<'_, str>, TargetError> {
+        if self.0 & Self::HIGH == 0 {
+            let text = str::from_utf8(raw);
+            return text.map(Cow::from).map_err(|_| TargetError::Byte);
+        }
+        let encoded = raw.iter().map(|&b| match b.is_ascii() {
+            true => char::from(b).to_string(),
+            false => format!("%{b:02X}"),
+        });
+        Ok(encoded.collect::<String>().into())
+    }
+}
+
+fn visible(raw: &[u8]) -> Result<Cow<'_, str>, TargetError> {
+    Marks::of(raw)?.text(raw)
 }
 
 /// The longest host, in bytes: a DNS name has at most 253 and a dot.

@@ -133,6 +133,18 @@ pub fn is_computed(name: &str) -> bool {
     name.starts_with("HTTP_") || name == "REMOTE_IDENT" || NAMES.contains(&name)
 }
 
+/// Whether the variable `name` tells of a request, so that one may have another value than the next, or none: what is computed,
+/// but for what [`server`] puts.
+pub fn is_of_request(name: &str) -> bool {
+    let constant = [
+        "GATEWAY_INTERFACE",
+        "PATH",
+        "REDIRECT_STATUS",
+        "SERVER_SOFTWARE",
+    ];
+    is_computed(name) && !constant.contains(&name)
+}
+
 /// GATEWAY_INTERFACE, SERVER_SOFTWARE, PATH, REDIRECT_STATUS.
 pub fn server(s: &Server<'_>, sink: &mut impl Sink) {
     sink.put(b"GATEWAY_INTERFACE", b"CGI/1.1");

@@ -17,6 +17,7 @@
 extern char **environ;
 
 static char early[128]; /* what was done first: "reads QUERY_STRING" */
+static int by_name; /* it was read by name */
 static int stopped;
 
 /* ---- as a whole ---- */
@@ -95,12 +96,15 @@ static int unwatch(void) {
 }
 
 const char *galgo_early(void) {
-    static char words[sizeof early + 160];
+    static char words[2 * sizeof early + 256];
     unwatch();
     if (!early[0])
         return NULL;
-    snprintf(words, sizeof words,
-             "%s while loading, when there is no request yet: leave that until the program runs, or keep it cold", early);
+    int length = snprintf(words, sizeof words, "%s while loading, when there is no request yet: leave that until the "
+                          "program runs, or keep it cold", early);
+    if (by_name)
+        snprintf(words + length, sizeof words - length, "; where it makes no difference then, load_env = { %s = \"\" } "
+                 "in the route says so", early + strlen("reads "));
     return words;
 }
 
@@ -130,7 +134,7 @@ void galgo_asked(const char *name) {
     for (size_t i = 0; i < sizeof REQUEST / sizeof *REQUEST; i++)
         of_request |= strcmp(name, REQUEST[i]) == 0;
     if (of_request && !early[0] && !value_of(watched() ? original : environ, name))
-        snprintf(early, sizeof early, "reads %s", name);
+        by_name = snprintf(early, sizeof early, "reads %s", name);
 }
 
 void galgo_forks_early(void) {

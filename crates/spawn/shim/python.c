@@ -100,9 +100,9 @@ static int flush(const char *name, int report) {
     return 0;
 }
 
-/* Whether a thorough end is due. Python is asked about those of the child's types that have a destructor of some sort:
-   to ask a type by name writes to it, to its bases and to the name. No reference to one is left. */
-static int is_due(void) {
+/* The child's types that have a destructor of some sort: to ask a type by name writes to it, to its bases and to the
+   name. No reference to one is left. */
+static object *finalized(void) {
     enum { PY_TP_FINALIZE = 80 };
     object *kinds = py.Object_CallFunction(ours("kinds"), NULL), *found = py.List_New(0);
     ssize_t count = kinds ? py.Sequence_Size(kinds) : 0;
@@ -115,13 +115,19 @@ static int is_due(void) {
         py.DecRef(kind);
     }
     py.DecRef(kinds);
-    object *due = py.Object_CallFunction(ours("thorough"), "O", found);
-    py.DecRef(found);
-    return called(due) && py.Object_IsTrue(due) > 0;
+    return found;
 }
 
-/* Where destructors written in Python are due, or warnings about what was left open, the interpreter
-   is taken apart after all. */
+/* What the script has left with others, as a cache of a module: taking the interpreter apart would come to it. None is
+   freed, so that nothing is ended twice. */
+static void end_what_is_left(object *kinds) {
+    object *left = py.Object_CallFunction(ours("left"), "O", kinds);
+    ssize_t count = called(left) ? py.Sequence_Size(left) : 0;
+    for (ssize_t i = 0; i < count; i++)
+        py.Object_CallFinalizer(py.Sequence_GetItem(left, i));
+}
+
+/* Where there are daemon threads, or warnings about what was left open, the interpreter is taken apart after all. */
 __attribute__((noreturn)) static void leave(int status, int interrupted, int learn) {
     object *threading = module("threading");
     if (threading && !py.Object_CallMethod(threading, "_shutdown", NULL))
@@ -135,12 +141,16 @@ __attribute__((noreturn)) static void leave(int status, int interrupted, int lea
             galgo_learned(py.Bytes_AsString(names));
     }
     int failed;
-    if (is_due()) {
+    object *kinds = finalized(), *due = py.Object_CallFunction(ours("thorough"), "O", kinds);
+    if (called(due) && py.Object_IsTrue(due) > 0) {
+        py.DecRef(kinds);
         py.Dict_Clear(part); /* holds the standard streams */
         failed = py.FinalizeEx() < 0;
     } else {
         failed = !flush("stdout", 1);
         flush("stderr", 0);
+        called(py.Object_CallFunction(ours("let_go"), NULL));
+        end_what_is_left(kinds);
         called(py.Object_CallFunction(ours("finish"), NULL));
         flush("stdout", 0);
         flush("stderr", 0);

@@ -25,6 +25,7 @@ extern struct python {
     object *(*Object_CallFunction)(object *, const char *, ...);
     object *(*Object_CallMethod)(object *, const char *, const char *, ...);
     int (*Object_IsTrue)(object *);
+    void (*Object_CallFinalizer)(object *);
     int (*Object_IsInstance)(object *, object *);
     object *(*Bytes_FromStringAndSize)(const char *, ssize_t);
     char *(*Bytes_AsString)(object *);

@@ -441,13 +441,21 @@ def spaces():
         yield names_of(sys.modules[name])
 
 
+HAS_GC = 1 << 14  # Py_TPFLAGS_HAVE_GC
+
+
 def thorough(candidates):
-    """Given the child's types that have a destructor of some sort."""
+    """Whether the interpreter has to be taken apart, given the child's types that have a destructor of some sort."""
     threads = sys.modules["_thread"]._count()  # daemons, which end at a moment of their own
-    due = threads or sys.warnoptions or any(map(destructive, candidates))
+    due = threads or sys.warnoptions or any(map(beyond_us, candidates))
     if due:
         gc.unfreeze()
     return due
+
+
+def beyond_us(kind):
+    """What nobody finds (it is in no list of the collector's), or is a file with an end of its own."""
+    return destructive(kind) and (not kind.__flags__ & HAS_GC or issubclass(kind, FILE))
 
 
 def kinds():
@@ -464,9 +472,8 @@ def destructive(kind):
     return destructor is not None and (type(destructor) is not WRAPPER or hasattr(kind, "throw"))
 
 
-def finish():
-    """Lets go of what the script holds, also in circles (a connection of sqlite3 is part of one), for
-    what is written in C may have something to do; and writes out the files that are still open."""
+def let_go():
+    """Lets go of what the script holds."""
     for names in spaces():
         for name in [*names]:
             if name != "__builtins__":
@@ -475,6 +482,17 @@ def finish():
         for name in [*names]:
             if before.get(name) != id(names[name]):
                 names[name] = None
+
+
+def left(candidates):
+    """The child's own objects that are still there and have a destructor."""
+    kinds = {kind for kind in candidates if destructive(kind)}
+    return [it for it in gc.get_objects() if type(it) in kinds] if kinds else []
+
+
+def finish():
+    """Writes out the files that are still open, and ends what holds itself in a circle (a connection of sqlite3 is part
+    of one), for what is written in C may have something to do."""
     for it in reversed([it for it in gc.get_objects() if isinstance(it, FILE)]):
         it.__del__()
     # Behind the files: it changes their order, and a file is written out before what it is made of.

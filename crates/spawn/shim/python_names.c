@@ -26,6 +26,7 @@ static const struct { void *at; const char *name; } NAMES[] = {
     {&py.Object_CallFunction, "PyObject_CallFunction"},
     {&py.Object_CallMethod, "PyObject_CallMethod"},
     {&py.Object_IsTrue, "PyObject_IsTrue"},
+    {&py.Object_CallFinalizer, "PyObject_CallFinalizer"},
     {&py.Object_IsInstance, "PyObject_IsInstance"},
     {&py.Bytes_FromStringAndSize, "PyBytes_FromStringAndSize"},
     {&py.Bytes_AsString, "PyBytes_AsString"},

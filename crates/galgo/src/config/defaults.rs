@@ -147,6 +147,7 @@ impl Cgi {
             root,
             document_root,
             env: Vec::new(),
+            load_env: Vec::new(),
             interpreters: Arc::default(),
             handover: Handover::default(),
             options: CgiOptions::default(),

@@ -43,6 +43,7 @@ impl Text<'_> {
             root,
             document_root,
             env: self.env(route)?,
+            load_env: self.load_env(route)?,
             interpreters: config.interpreters.clone(),
             handover: self.handover(route, config)?,
             options: self.options(&route.options(), &config.options)?,
@@ -94,22 +95,40 @@ impl Text<'_> {
     }
 
     pub(super) fn env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
+        self.variables("env", &route.env, |name| {
+            galgo_proto::vars::is_computed(name)
+                .then_some("is computed for each request and cannot be set: delete it")
+        })
+    }
+
+    /// Only what a template has not got: everything else it may read, for all requests have the same.
+    fn load_env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
+        self.variables("load_env", &route.load_env, |name| {
+            (!galgo_proto::vars::is_of_request(name)).then_some(
+                "is no variable of a request: what is the same for all of them belongs into `env`",
+            )
+        })
+    }
+
+    fn variables(
+        &self,
+        key: &str,
+        map: &Option<Spanned<raw::Map>>,
+        refused: impl Fn(&str) -> Option<&'static str>,
+    ) -> Checked<Vec<(String, String)>> {
         let mut env = Vec::new();
-        for (name, value) in route.env.iter().flat_map(|map| map.get_ref()) {
+        for (name, value) in map.iter().flat_map(|map| map.get_ref()) {
             let text = name.get_ref();
             let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
             let digit_first = text.bytes().next().is_none_or(|b| b.is_ascii_digit());
             if digit_first || !text.bytes().all(letter) {
                 let message = format!(
-                    "env: {text:?} is not the name of a variable: letters, digits and \"_\""
+                    "{key}: {text:?} is not the name of a variable: letters, digits and \"_\""
                 );
                 return Err(self.bare(name.span(), message));
             }
-            if galgo_proto::vars::is_computed(text) {
-                let message = format!(
-                    "env: {text} is computed for each request and cannot be set: delete it"
-                );
-                return Err(self.bare(name.span(), message));
+            if let Some(why) = refused(text) {
+                return Err(self.bare(name.span(), format!("{key}: {text} {why}")));
             }
             env.push((text.clone(), self.no_nul(value)?));
         }
@@ -264,6 +283,7 @@ impl Text<'_> {
     fn only_for_cgi(&self, r: &RawRoute, kind: &str) -> Checked<()> {
         let typed = [
             r.env.as_ref().map(Spanned::span),
+            r.load_env.as_ref().map(Spanned::span),
             r.preopen.as_ref().map(Spanned::span),
             r.preopen_rw.as_ref().map(Spanned::span),
             r.network.as_ref().map(Spanned::span),

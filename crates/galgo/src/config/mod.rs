@@ -265,6 +265,8 @@ pub struct Cgi {
     pub document_root: PathBuf,
     /// Variables set in addition, in the order of their names.
     pub env: Vec<(String, String)>,
+    /// Variables of a request that programs find while they are loaded for warm starts, when there is none yet.
+    pub load_env: Vec<(String, String)>,
     /// Programs that run files by their ending: (".php", "/usr/bin/php-cgi").
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
     /// Files that programs may hand over.

@@ -56,6 +56,7 @@ macro_rules! options {
                 files: String,
                 respond: RawRespond,
                 env: Map,
+                load_env: Map,
                 preopen: Map,
                 preopen_rw: Map,
                 network: bool,

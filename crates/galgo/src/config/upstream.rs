@@ -267,6 +267,7 @@ impl Text<'_> {
         let at = span(&r.query_args)
             .or_else(|| span(&r.run_to_completion))
             .or_else(|| span(&r.start))
+            .or_else(|| span(&r.load_env))
             .or_else(|| span(&r.preopen))
             .or_else(|| span(&r.preopen_rw))
             .or_else(|| span(&r.network));

@@ -120,11 +120,10 @@ impl<'w> Conn<'w> {
         let sock = Rc::new(Sock::new(accepted.fd));
         let site = worker.site();
         let http = &site.config.http;
-        let pace = Pace::of(http);
         let mut input = Input {
             buf: Buf::default(),
             sock: Some(sock.clone()),
-            pace: pace.clone(),
+            pace: Pace::of(http),
             half_closed: false,
             wire: Wire::Http,
         };
@@ -156,7 +155,7 @@ impl<'w> Conn<'w> {
                 }
             }
         }
-        let sender = Sender::new(sock.clone(), pace.reading(&sock));
+        let sender = Sender::new(sock.clone(), Pace::reading(http, &sock));
         Some(Self {
             worker,
             count,
@@ -314,8 +313,8 @@ impl<'w> Conn<'w> {
     async fn request(&mut self) -> After {
         // From its first byte to its last, whatever is read of the configuration meanwhile.
         let site = self.worker.site();
-        self.input.pace = Pace::of(&site.config.http);
-        self.sender.pace = self.input.pace.reading(&self.sock);
+        self.input.pace.begin(&site.config.http);
+        self.sender.pace.begin(&site.config.http);
         let Arrived {
             head,
             link,

@@ -289,6 +289,20 @@ fn https_only_when_true() {
 }
 
 #[test]
+fn what_every_request_has_is_of_none() {
+    let mut constant = Env::default();
+    let server = Server {
+        software: "s",
+        path: "p",
+    };
+    super::server(&server, &mut constant);
+    for name in NAMES {
+        assert_eq!(is_of_request(name), constant.at(name).is_none(), "{name}");
+    }
+    assert!(is_of_request("HTTP_ACCEPT") && !is_of_request("LANG"));
+}
+
+#[test]
 fn computed_variables_are_the_servers_and_the_rest_the_administrators() {
     for name in NAMES
         .iter()

@@ -277,7 +277,27 @@ pub(crate) const SCRIPTS: &[(&str, &str, &str)] = &[
     (
         "destructor",
         "",
-        "class D:\n    def __init__(self, n): self.n = n\n    def __del__(self): print('gone', self.n)\na, b = D('a'), D('b')\ndef f(): yield from ()\nclass E:\n    def __del__(self): 1 / 0\ne = E()\n",
+        "class D:\n    def __init__(self, n): self.n = n\n    def __del__(self): print('gone', self.n)\na, b = D('a'), D('b')\ndef f(): yield from ()\nexec('class E:\\n  def __del__(self): 1 / 0')\ne = E()\n",
+    ),
+    (
+        "destructor of what others hold",
+        "",
+        "import json\nclass D:\n    def __del__(self): print('gone')\njson.JSONDecoder.keep = [D()]\n",
+    ),
+    (
+        "generator that others hold",
+        "",
+        "import json\ndef g():\n    try: yield 1\n    finally: print('finally')\njson.JSONDecoder.keep = [g()]\nnext(json.JSONDecoder.keep[0])\n",
+    ),
+    (
+        "destructor of what nobody lists",
+        "",
+        "import json\nclass D:\n    __slots__ = ()\n    def __del__(self): print('gone')\nd = D()\njson.JSONDecoder.keep = D()\n",
+    ),
+    (
+        "destructor of a file",
+        "",
+        "import io\nclass F(io.FileIO):\n    def __del__(self): print('gone', self.closed)\nio.BytesIO.keep = F('/dev/null') if 0 else None\nf = F('/dev/null')\nl = [f]\nl.append(l)\n",
     ),
     (
         "destructor in a cycle",

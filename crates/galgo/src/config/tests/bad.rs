@@ -286,6 +286,18 @@ const BAD: &[(&str, &str)] = &[
         "4:9: env: PATH_INFO is computed for each request and cannot be set: delete it",
     ),
     (
+        "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nload_env = { LANG = \"C\" }",
+        "4:14: load_env: LANG is no variable of a request: what is the same for all of them belongs into `env`",
+    ),
+    (
+        "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nload_env = { GATEWAY_INTERFACE = \"\" }",
+        "4:14: load_env: GATEWAY_INTERFACE is no variable of a request: what is the same for all of them belongs into `env`",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfastcgi = \"unix:a\"\nload_env = {}",
+        "4:12: load_env: is an option of `cgi` routes, and this is a `fastcgi` route: delete it",
+    ),
+    (
         "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nenv = { \"A-B\" = \"1\" }",
         "4:9: env: \"A-B\" is not the name of a variable: letters, digits and \"_\"",
     ),

@@ -83,6 +83,7 @@ fn the_example_shows_the_defaults() {
         "host ",
         "authorizer ",
         "env ",
+        "load_env ",
         "root ",
         "scripts ",
         "socket_group ",

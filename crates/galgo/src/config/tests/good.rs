@@ -51,6 +51,7 @@ fn values_reach_their_place() {
         path = "/cgi-bin"
         cgi = "./cgi-bin"
         env = { B = "", A = "x" }
+        load_env = { PATH_INFO = "" }
         idle_timeout = 1
         memory = "none"
         body = "file"
@@ -109,6 +110,7 @@ fn values_reach_their_place() {
         cgi.env,
         [("A".into(), "x".into()), ("B".into(), String::new())]
     );
+    assert_eq!(cgi.load_env, [("PATH_INFO".into(), String::new())]);
     assert_eq!(cgi.options.idle_timeout, Duration::from_secs(1));
     assert_eq!(
         (cgi.options.body, cgi.options.max_running),

@@ -159,6 +159,9 @@ impl Run<'_, '_, '_> {
         let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
         let mut env = Env(EnvBlock::default());
         variables::constants(self.request.site, &self.cgi.env, &mut env);
+        for (name, value) in &self.cgi.load_env {
+            env.0.put(name.as_bytes(), value.as_bytes());
+        }
         Setup {
             args: args.to_vec(),
             env: env.0,

@@ -6,6 +6,7 @@ use crate::harness::{Site, eventually, list};
 list![
     what_a_file_shows,
     what_loading_shows,
+    what_a_route_says_may_be_read,
     a_module_that_is_mended,
     a_program_that_cannot_be_loaded,
     warnings_of_loading_are_not_lost,
@@ -120,6 +121,45 @@ fn what_loading_shows() {
             ("perl-socket", "it opens a socket while loading"),
         ],
     );
+}
+
+/// It is there while the program is loaded, and each request has its own, or none.
+fn what_a_route_says_may_be_read() {
+    let early = "our $early; BEGIN { $early = $ENV{PATH_INFO} . defined $ENV{HTTP_X} }";
+    let linked = loading("early = getenv(\"PATH_INFO\");")
+        .replace(
+            "extern char **environ;",
+            "extern char **environ;\nstatic const char *early;",
+        )
+        .replace(
+            "%s\", how())",
+            "%s %s %s\", how(), early, getenv(\"PATH_INFO\"))",
+        );
+    let server = site()
+        .file(
+            "cgi-bin/p",
+            perl(
+                early,
+                "\"$early $ENV{PATH_INFO}\", exists $ENV{HTTP_X} ? 1 : 0",
+            ),
+            0o755,
+        )
+        .compiled("cgi-bin/c", &linked, &[])
+        .table(
+            "[[route]]\npath = \"/told/\"\ncgi = \"cgi-bin\"\n\
+             load_env = { PATH_INFO = \"load\", HTTP_X = \"x\" }\n",
+        )
+        .start();
+    super::becomes(&server, "/told/p/a", "warm");
+    super::becomes(&server, "/told/c/a", "warm");
+    assert_eq!(server.get("/told/p/a").text(), "warm load1 /a0");
+    assert_eq!(server.get("/told/c/b").text(), "warm load /b");
+    // Nobody said so of the other route.
+    for (name, kind) in [("p", "cold"), ("c", "cold")] {
+        let text = server.get(&format!("/cgi-bin/{name}/a")).text();
+        assert!(text.starts_with(kind), "{text}");
+    }
+    server.says("load_env = { PATH_INFO = \"\" }");
 }
 
 /// What stood in the way is gone with the module it came from.

@@ -114,6 +114,7 @@ impl Pair {
                     root,
                     document_root: cgi.document_root.clone(),
                     env: cgi.env.clone(),
+                    load_env: cgi.load_env.clone(),
                     interpreters: cgi.interpreters.clone(),
                     // Modules start as they do, and a file handed over is the server's to send.
                     handover: Handover::default(),

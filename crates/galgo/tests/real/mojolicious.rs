@@ -1,0 +1,51 @@
+//! Mojolicious, cold and warm: docs/recipes/mojolicious.md.
+
+use crate::{
+    curl::curl,
+    recipe::block,
+    site::{Server, Site},
+};
+
+const APP: &str = "/cgi-bin/hello.pl";
+
+fn answers(server: &Server) {
+    for _ in 0..3 {
+        let home = curl(&[&server.url(&format!("{APP}/"))]).ok().text();
+        assert_eq!(
+            home.trim(),
+            format!("<a href=\"{APP}/hello/Zo%C3%AB\">Say hello</a>")
+        );
+        let hello = curl(&[&server.url(&format!("{APP}/hello/Zo%C3%AB"))]).ok();
+        assert_eq!(hello.text(), "Hello, Zoë!");
+    }
+    let none = curl(&[&server.url(&format!("{APP}/none"))]);
+    assert_eq!(none.status, 404);
+}
+
+fn site() -> Site {
+    let site = Site::new();
+    site.program("hello.pl", &block("mojolicious.md", "perl", &[]));
+    site
+}
+
+#[test]
+fn cold() {
+    answers(&site().serve_programs("start = \"cold\""));
+}
+
+#[test]
+fn warm() {
+    let server = site().serve(&block("mojolicious.md", "toml", &[]));
+    answers(&server);
+    let log = server.log();
+    assert!(log.contains("hello.pl: loaded"), "{log}");
+    assert!(!log.contains("started cold"), "{log}");
+}
+
+/// Without the key of the recipe it is cold, and the log proposes it.
+#[test]
+fn the_key_is_proposed() {
+    let server = site().serve_programs("start = \"warm\"");
+    answers(&server);
+    server.wait_for_log("load_env = { PATH_INFO = \"\" }");
+}
