@@ -54,7 +54,7 @@ pub(super) fn raise_descriptors() -> u64 {
 /// what templates and the connections to instances of modules hold.
 pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
     const PER_PROGRAM: usize = 10;
-    const PER_WORKER: usize = 16 + listen::IN_A_ROW + crate::handler::files::OPEN;
+    const PER_WORKER: usize = 28 + listen::IN_A_ROW + crate::handler::files::OPEN;
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let reserved = 64
         + listen::CROWD

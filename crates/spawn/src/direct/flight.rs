@@ -20,7 +20,7 @@ use std::{
 
 /// Starts for which one thread has prepared what they need. Each has three descriptors below all others, which every child
 /// copies. Further ones get theirs as they begin, with the numbers that are free then.
-pub(super) const PREPARED: usize = 4;
+pub(super) const PREPARED: usize = 8;
 /// Failures that nobody has asked for are forgotten beyond these.
 const FAILED_MOST: usize = 64;
 

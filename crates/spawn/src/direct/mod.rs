@@ -65,7 +65,7 @@ impl Direct {
         Self::with(Flights::new(&null), &null, &ruleset()?)
     }
 
-    /// One for each of so many threads, with what four starts need that nobody waits for: 15 descriptors each, and small
+    /// One for each of so many threads, with what eight starts need that nobody waits for: 27 descriptors each, and small
     /// mappings. The first start of each has lower numbers than the second of any.
     pub fn several(threads: usize) -> io::Result<Vec<Self>> {
         let (null, ruleset) = (null()?, ruleset()?);
