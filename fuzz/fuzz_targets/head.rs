@@ -27,7 +27,7 @@ fn written(head: &Head) -> Vec<u8> {
         Version::Http10 => "HTTP/1.0",
         Version::Http11 => "HTTP/1.1",
     };
-    let origin = match &head.target.authority {
+    let origin = match head.target.authority() {
         Some(authority) => format!("http://{authority}"),
         None => String::new(),
     };

@@ -20,16 +20,18 @@ pub struct Target {
     pub raw: String,
     /// Where the query begins in `raw`, after the `?`; `None` where there is no `?`.
     pub query_at: Option<usize>,
-    /// `host[:port]` of an absolute-form target.
-    pub authority: Option<String>,
-    /// The query, where it is not that of `raw`: a server in front of us has rewritten it.
-    pub rewritten: Option<String>,
-    /// The path, decoded and without dot segments, where it is not as it stands in `raw`.
-    pub decoded: Option<Vec<u8>>,
-    /// The same with runs of slashes as one, where there are any.
-    pub merged: Option<Vec<u8>>,
-    /// The [URI](Self::uri), where `raw` holds dot segments.
-    pub without_dots: Option<String>,
+    /// What most targets have nothing of.
+    rare: Option<Box<Rare>>,
+}
+
+/// What of a target is not as it stands in `raw`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Rare {
+    authority: Option<String>,
+    rewritten: Option<String>,
+    decoded: Option<Vec<u8>>,
+    merged: Option<Vec<u8>>,
+    without_dots: Option<String>,
 }
 
 /// Why a target is refused; each is a 400 but for `TooLong`, which is a 414.
@@ -99,7 +101,9 @@ impl Target {
         };
         if path.is_empty() {
             let mut target = Self::parse_with(uri.unwrap_or_default(), limit, slashes)?;
-            target.rewritten = rewritten(&target);
+            if let Some(query) = rewritten(&target) {
+                target.rare_mut().rewritten = Some(query);
+            }
             return Ok(target);
         }
         if !path.starts_with(b"/") || path.iter().any(u8::is_ascii_control) {
@@ -124,22 +128,46 @@ impl Target {
             true => Some(without_dots(asked)?),
             false => None,
         };
-        let mut target = Self {
-            merged: merged(&path),
+        let merged = merged(&path);
+        let mut target = Self::decoded(raw, query_at, path);
+        target.rare_mut().merged = merged;
+        let without_dots = asked.map(|asked| encode(&asked) + target.raw_query());
+        target.rare_mut().without_dots = without_dots;
+        target.rare_mut().rewritten = rewritten(&target);
+        Ok(target)
+    }
+
+    /// A target whose path means that, as it is.
+    pub fn decoded(raw: String, query_at: Option<usize>, path: Vec<u8>) -> Self {
+        let rare = Rare {
             decoded: Some(path),
+            ..Rare::default()
+        };
+        Self {
             raw,
             query_at,
-            ..Self::default()
-        };
-        target.without_dots = asked.map(|asked| encode(&asked) + target.raw_query());
-        target.rewritten = rewritten(&target);
-        Ok(target)
+            rare: Some(Box::new(rare)),
+        }
+    }
+
+    fn rare<T: ?Sized>(&self, what: impl Fn(&Rare) -> Option<&T>) -> Option<&T> {
+        self.rare.as_deref().and_then(what)
+    }
+
+    fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// `host[:port]` of an absolute-form target.
+    pub fn authority(&self) -> Option<&str> {
+        self.rare(|rare| rare.authority.as_deref())
     }
 
     /// The path, percent-decoded exactly once, without dot segments and with runs of slashes as one; begins
     /// with `/`, or is `*`. Holds no NUL and no control byte. Whatever decides about a request looks at this.
     pub fn path(&self) -> &[u8] {
-        self.merged.as_deref().unwrap_or(self.came())
+        self.rare(|rare| rare.merged.as_deref())
+            .unwrap_or(self.came())
     }
 
     /// The path with the slashes that came, too.
@@ -152,16 +180,15 @@ impl Target {
 
     /// The path with the slashes that came.
     fn came(&self) -> &[u8] {
-        match &self.decoded {
-            Some(path) => path,
-            None => raw_path(&self.raw, self.query_at),
-        }
+        self.rare(|rare| rare.decoded.as_deref())
+            .unwrap_or(raw_path(&self.raw, self.query_at))
     }
 
     /// Path and query as they came: REQUEST_URI. Only dot segments are gone from it, since `/admin/../x` is found
     /// as `/x`, and a program that looks at the beginning must not take it for `/admin/`.
     pub fn uri(&self) -> &str {
-        self.without_dots.as_deref().unwrap_or(&self.raw)
+        self.rare(|rare| rare.without_dots.as_deref())
+            .unwrap_or(&self.raw)
     }
 
     /// [Path](Self::path) and query: for those who judge a request by its URI.
@@ -180,10 +207,8 @@ impl Target {
 
     /// The query without its `?`; empty where there is none.
     pub fn query(&self) -> &str {
-        match &self.rewritten {
-            Some(query) => query,
-            None => self.query_at.map_or("", |at| &self.raw[at..]),
-        }
+        self.rare(|rare| rare.rewritten.as_deref())
+            .unwrap_or(self.query_at.map_or("", |at| &self.raw[at..]))
     }
 
     /// absolute-form (RFC 9112, 3.2.2): scheme and authority come off.
@@ -215,16 +240,20 @@ impl Target {
         if dots {
             decoded = Some(without_dots(decoded.as_deref().unwrap_or(plain))?);
         }
-        let mut target = Self {
+        let rare = Rare {
             merged: merged(decoded.as_deref().unwrap_or(plain)),
             decoded,
+            authority,
+            ..Rare::default()
+        };
+        let mut target = Self {
             raw,
             query_at,
-            authority,
-            ..Self::default()
+            rare: (rare != Rare::default()).then(|| Box::new(rare)),
         };
         if dots {
-            target.without_dots = Some(encode(target.came()) + target.raw_query());
+            let uri = encode(target.came()) + target.raw_query();
+            target.rare_mut().without_dots = Some(uri);
         }
         Ok(target)
     }

@@ -103,10 +103,8 @@ fn hosts_lose_their_port_only() {
 
 /// The path that is asked for, as it came; what no target holds is looked at all the same.
 fn asked(path: &str) -> UrlPath<'static> {
-    let target = Target::passed_on(None, path.into(), None, usize::MAX, false).unwrap_or(Target {
-        decoded: Some(path.into()),
-        ..Target::default()
-    });
+    let target = Target::passed_on(None, path.into(), None, usize::MAX, false)
+        .unwrap_or(Target::decoded(String::new(), None, path.into()));
     Box::leak(Box::new(target)).url_path()
 }
 

@@ -122,7 +122,7 @@ impl Head {
         let (method, target, version) = parse_line(line, limits)?;
         let (mut fields, framing) = parse_fields(block, limits)?;
         let Authority { host, port } = authority(&target, version, framing.host, last)?;
-        if let Some(authority) = &target.authority {
+        if let Some(authority) = target.authority() {
             host_of_target(&mut fields, authority);
         }
         let body = BodyLen::of(version, framing.transfer_encoding, framing.content_length)?;
@@ -276,7 +276,7 @@ fn authority(
     field: Once<'_>,
     last: &mut LastHost,
 ) -> Result<Authority, HeadError> {
-    let of_target = target.authority.as_deref().map(str::as_bytes);
+    let of_target = target.authority().map(str::as_bytes);
     let bad = HeadError::new(400, "Host is not a host and a port");
     match (field, of_target) {
         (Once::Several, _) => Err(HeadError::new(400, "several Host")),

@@ -35,12 +35,11 @@ fn head(fields: &[(&str, &str)]) -> Head {
     }
     Head {
         method: Method::Get,
-        target: Target {
-            raw: "/cgi-bin/a.cgi/x%20y?q=1".into(),
-            query_at: Some(21),
-            decoded: Some(b"/cgi-bin/a.cgi/x y".to_vec()),
-            ..Target::default()
-        },
+        target: Target::decoded(
+            "/cgi-bin/a.cgi/x%20y?q=1".into(),
+            Some(21),
+            b"/cgi-bin/a.cgi/x y".to_vec(),
+        ),
         version: Version::Http11,
         fields: list,
         host: "example.org".into(),

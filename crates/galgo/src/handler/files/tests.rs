@@ -114,12 +114,7 @@ fn head(method: Method, raw: &str, pairs: &[(&str, &str)]) -> Head {
     pairs.iter().for_each(|(n, v)| fields.push(n, v));
     Head {
         method,
-        target: Target {
-            raw: raw.into(),
-            query_at,
-            decoded: Some(decode(raw.split('?').next().unwrap())),
-            ..Target::default()
-        },
+        target: Target::decoded(raw.into(), query_at, decode(raw.split('?').next().unwrap())),
         version: Version::Http11,
         fields,
         host: "localhost".into(),
