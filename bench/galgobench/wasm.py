@@ -344,7 +344,7 @@ def verdicts(results, verdict):
 
 
 OWN_KIB = ("front_own_kib", "native_own_kib")
-# Scripts alone differ by 64 KiB from start to start, and modules had 60 to 132 KiB more: docs/performance.md, At rest.
+# Scripts alone differ by 64 KiB from start to start, and modules had 60 to 132 KiB more: bench/notes/wasm.md, At rest.
 FRONT_KIB = 192
 
 

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 /// The size of a buffer: the default capacity of a pipe (pipe(7)), so that one read empties it.
 pub const SIZE: usize = 64 << 10;
 /// The size of a buffer for what turns out to be long: about what a Unix socket holds, so that one read empties it,
-/// and who fills it is woken once for all of that (docs/performance.md, *Larger buffers*).
+/// and who fills it is woken once for all of that (bench/notes/applications.md, *Larger buffers*).
 pub const LARGE: usize = 256 << 10;
 /// The least that is read at once.
 const LEAST: usize = 4 << 10;

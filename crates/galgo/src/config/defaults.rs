@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Programs running at once for each processor. Fewer leave it idle while a finished one is
-/// answered and the next is started; see docs/performance.md.
+/// answered and the next is started; see bench/notes/server.md.
 const RUNNING: usize = 8;
 
 /// Processors this process may use.
