@@ -4,8 +4,9 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use crate::{
     curl::curl,
+    processes::wait_until,
     recipe::block,
-    site::{Server, Site, wait_until},
+    site::{Server, Site},
 };
 
 /// Debian's.
