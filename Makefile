@@ -17,8 +17,7 @@ build:  ## build target/release/galgo, and galgo-wasm beside it
 # whose process id is that of the shell that becomes it.
 demo:  ## serve the demo site at http://127.0.0.1:8080/, and build what runs its WebAssembly meanwhile
 	@scripts/need demo
-	$(cargo) build --profile demo --locked --package galgo
-	@examples/build --modules-follow $(site)
+	@examples/build --modules-follow $(site) & $(cargo) build --profile demo --locked --package galgo && wait
 	@scripts/live $(site)
 	@(scripts/modules $(site) $$$$ &); exec target/demo/galgo serve $(site) --listen $(listen)
 
