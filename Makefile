@@ -2,7 +2,6 @@
 
 site   := .build/demo
 listen ?= 127.0.0.1:8080
-galgo  := target/release/galgo
 cargo  := cargo
 
 .DEFAULT_GOAL := help
@@ -11,24 +10,27 @@ cargo  := cargo
 help:  ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build:  ## build target/release/galgo
+build:  ## build target/release/galgo, and galgo-wasm beside it
 	$(cargo) build --release --locked
 
-demo: build site  ## serve the demo site at http://127.0.0.1:8080/
+# What takes most of the building, wasmtime, comes when the site is up: in the background, for as long as the server runs,
+# whose process id is that of the shell that becomes it.
+demo:  ## serve the demo site at http://127.0.0.1:8080/, and build what runs its WebAssembly meanwhile
+	@scripts/need demo
+	@examples/build --modules-follow $(site) & $(cargo) build --profile demo --locked --package galgo && wait
 	@scripts/live $(site)
-	@exec $(galgo) serve $(site) --listen $(listen)
+	@(scripts/modules $(site) $$$$ &); exec target/demo/galgo serve $(site) --listen $(listen)
 
 site:  # the demo site, with every program this machine can build
-	@scripts/need demo
+	@scripts/need demo modules
 	@examples/build $(site)
 
 test:  ## install what the tests need, and run every test
 	@scripts/need test
 	@examples/build --strict $(site)
 	examples/test-guestbook $(addprefix $(site)/cgi-bin/guestbook,-c -rust -go .py .pl .js .sh)
-	$(cargo) test --workspace --all-features --locked
-	$(cargo) test --package galgo --no-default-features --locked --lib wasm::
-	GALGO_TEST_START=warm $(cargo) test -p galgo --all-features --locked --test it --test real
+	$(cargo) test --workspace --locked
+	GALGO_TEST_START=warm $(cargo) test -p galgo --locked --test it --test real
 
 check:  ## formatting, lints, documentation, licences and sources of dependencies
 	@scripts/need check
@@ -36,10 +38,10 @@ check:  ## formatting, lints, documentation, licences and sources of dependencie
 	$(cargo) fmt --check --manifest-path examples/guestbook/rust/Cargo.toml
 	$(cargo) fmt --check --manifest-path examples/wasm/http/Cargo.toml
 	$(cargo) fmt --check --manifest-path bench/micro/Cargo.toml
-	$(cargo) clippy --workspace --all-targets --all-features --locked -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(cargo) doc --workspace --no-deps --all-features --locked
+	$(cargo) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(cargo) doc --workspace --no-deps --locked
 	bench/run --help >/dev/null
-	.build/cargo/bin/cargo-deny --all-features --locked check --hide-inclusion-graph bans licenses sources
+	.build/cargo/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 
 bench: build  ## measure beside other servers: takes long, wants a quiet machine
 	@scripts/need bench

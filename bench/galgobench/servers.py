@@ -228,6 +228,10 @@ class Galgo(Server):
         # A copy: the server's user may not be allowed to enter the folder it was built in.
         binary = self.run / "galgo"
         shutil.copy(self.binary(), binary)
+        # What runs modules, found beside it.
+        host = Path(self.binary()).with_name("galgo-wasm")
+        if host.exists():
+            shutil.copy(host, self.run)
         return [[binary, "serve", "--config", self.run / self.template]]
 
     def announces(self, command):

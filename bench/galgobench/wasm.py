@@ -128,7 +128,7 @@ class Own:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             for pid in process.descendants(self.child.pid):
-                if process.command(pid).strip().endswith(" wasm-worker"):
+                if process.command(pid).startswith("galgo-wasm worker "):
                     return pid
             time.sleep(0.01)
         raise Wrong("no worker was started")
@@ -137,7 +137,7 @@ class Own:
         return process.memory([pid])[0]
 
     def private(self):
-        """KiB of the front that are its own: not of the program's file, which the worker's pages are of, too."""
+        """KiB of the front that are its own: not of the program's file."""
         with open(f"/proc/{self.child.pid}/smaps_rollup") as rollup:
             return next(int(line.split()[1]) for line in rollup if line.startswith("Anonymous:"))
 
@@ -182,7 +182,7 @@ def first(server):
             draft.write_bytes(module(number))
             with open(draft, "rb") as source, open(at / "code", "wb") as code:
                 began = time.monotonic()
-                subprocess.run([server.run / "galgo", "wasm-compile"], stdin=source, stdout=code, check=True)
+                subprocess.run([server.run / "galgo-wasm", "compile"], stdin=source, stdout=code, check=True)
                 compiled.append(1000 * (time.monotonic() - began))
             # Written anew: as fresh as a file can be when somebody asks for it.
             draft.write_bytes(module(number))

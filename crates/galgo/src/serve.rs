@@ -122,6 +122,8 @@ impl Ready {
             .map_err(|e| format!("preparing to start programs: {e}"))?;
         spawners.iter_mut().for_each(|one| settle(one, &config));
         let workers = spawner(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
+        // Before the server becomes a user that may not enter the folder it lies in.
+        crate::wasm::beside();
         // Before the server becomes a user that may not bind these ports.
         let new = New::bind(&config, &[])?;
         let logs = Logs::open(&config.log, config.identity.as_ref())

@@ -13,7 +13,6 @@ use std::{
 
 use rustix::fs::{Mode, OFlags, openat};
 use sha2::{Digest, Sha256};
-use wasmtime::{Engine, Module, component::Component};
 
 use crate::{module, wire::Key};
 
@@ -23,7 +22,7 @@ const HEAD: usize = 16 + 1 + 32 + 32;
 
 /// What a module is, as read from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// A preview 1 command: exports `_start`.
     Command = 1,
     /// A preview 2 command: a component that exports `wasi:cli/run`.
@@ -33,7 +32,7 @@ pub(crate) enum Kind {
 }
 
 /// The name of a module's code.
-pub(crate) fn key(module: &[u8]) -> Key {
+pub fn key(module: &[u8]) -> Key {
     Sha256::digest(module).into()
 }
 
@@ -50,7 +49,10 @@ fn name(key: &Key, tag: &str) -> String {
 }
 
 /// Writes an entry.
-pub(crate) fn write(mut to: impl Write, kind: Kind, key: &Key, code: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// The system's.
+pub fn write(mut to: impl Write, kind: Kind, key: &Key, code: &[u8]) -> io::Result<()> {
     let mut head = Vec::with_capacity(HEAD);
     head.extend_from_slice(MAGIC);
     head.push(kind as u8);
@@ -65,24 +67,16 @@ fn begun(kind: Kind, key: &Key) -> Sha256 {
     Sha256::new().chain_update([kind as u8]).chain_update(key)
 }
 
-/// Code that is what was put into the cache.
+/// Code that is what was put into the cache: [`read`] alone makes it.
 #[derive(Debug)]
-pub(crate) struct Code {
+pub struct Code {
     kind: Kind,
     bytes: Vec<u8>,
 }
 
-/// Code that can be run.
-#[derive(Debug)]
-pub(crate) enum Loaded {
-    Module(Module),
-    Component(Component),
-    Http(Component),
-}
-
 /// Reads an entry and checks it. `None`: there is none, or it is not what this server, or one of the
 /// same user, put there.
-pub(crate) fn read(cache: &Path, key: &Key, tag: &str) -> Option<Code> {
+pub fn read(cache: &Path, key: &Key, tag: &str) -> Option<Code> {
     let mut bytes = Vec::new();
     let kind = check(cache, key, tag, |code| bytes.extend_from_slice(code))?;
     Some(Code { kind, bytes })
@@ -131,32 +125,15 @@ pub(crate) fn ours(metadata: &std::fs::Metadata) -> Option<()> {
 }
 
 impl Code {
-    /// Makes it ready to run.
-    ///
-    /// # Errors
-    /// It is for another engine.
-    pub(crate) fn load(&self, engine: &Engine) -> wasmtime::Result<Loaded> {
-        Ok(match self.kind {
-            Kind::Command => Loaded::Module(module(engine, self)?),
-            Kind::Component => Loaded::Component(component(engine, self)?),
-            Kind::Http => Loaded::Http(component(engine, self)?),
-        })
+    /// What it is the code of.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
-}
 
-#[allow(unsafe_code)] // the one exception outside crates/spawn: see CONTRIBUTING.md
-fn module(engine: &Engine, code: &Code) -> wasmtime::Result<Module> {
-    // SAFETY: the bytes must be what wasmtime made. `Code` comes from `read` alone, which saw that
-    // folder and file can be written by this user (or root) only, and that the digest stored with
-    // them fits: so they were written by `compile` and are whole. They are in our own memory, where
-    // nobody changes them now. wasmtime itself compares its version and configuration.
-    unsafe { Module::deserialize(engine, &code.bytes) }
-}
-
-#[allow(unsafe_code)] // as above
-fn component(engine: &Engine, code: &Code) -> wasmtime::Result<Component> {
-    // SAFETY: as in `module`.
-    unsafe { Component::deserialize(engine, &code.bytes) }
+    /// The code.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub(crate) fn look(file: impl Read) -> io::Result<Known> {
 const FIRST: usize = 8;
 
 /// What is wrong with the first bytes of a module, in words; `None`: nothing.
-pub(crate) fn complaint(bytes: &[u8]) -> Option<&'static str> {
+pub fn complaint(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [] => Some("the file is empty"),
         b if !b.starts_with(&MAGIC) => {
@@ -85,6 +85,6 @@ pub(crate) fn complaint(bytes: &[u8]) -> Option<&'static str> {
 
 /// Whether the file is a component; otherwise it is a core module (the layer field of the binary
 /// format of the component model).
-pub(crate) fn is_component(bytes: &[u8]) -> bool {
+pub fn is_component(bytes: &[u8]) -> bool {
     bytes.get(6..8) == Some(&[1, 0])
 }

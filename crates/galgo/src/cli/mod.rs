@@ -61,18 +61,6 @@ enum Command {
     Check(Check),
     /// Print the version
     Version,
-    /// Runs instances of modules for a server; started by it alone
-    #[cfg(feature = "wasm")]
-    #[command(hide = true)]
-    WasmWorker,
-    /// Compiles a module for a server; started by it alone
-    #[cfg(feature = "wasm")]
-    #[command(hide = true)]
-    WasmCompile,
-    /// Names what compiles modules, for a server; started by it alone
-    #[cfg(feature = "wasm")]
-    #[command(hide = true)]
-    WasmEngine,
 }
 
 #[derive(Debug, clap::Args)]
@@ -166,12 +154,6 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::serve(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => args.run(),
-        #[cfg(feature = "wasm")]
-        Command::WasmWorker => Ok(galgo_wasm::worker::main()),
-        #[cfg(feature = "wasm")]
-        Command::WasmCompile => Ok(galgo_wasm::compile::main()),
-        #[cfg(feature = "wasm")]
-        Command::WasmEngine => Ok(galgo_wasm::compile::name()),
         Command::Version => {
             println!("galgo {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)
@@ -222,6 +204,8 @@ fn user(typed: &str) -> Result<Identity, String> {
 
 /// Becomes whom the server would become, so that what follows meets the same permissions.
 fn assume(config: &Config) -> Result<(), String> {
+    // That user may not enter the folder this program lies in.
+    crate::wasm::beside();
     match &config.identity {
         Some(identity) if galgo_spawn::identity::effective_uid() == 0 => {
             crate::serve::become_user(identity)

@@ -156,7 +156,7 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
         }
         Err(Refusal::Forbidden(why)) => State::Program(vec![refused(&path, why)]),
         Ok(found) if found.interpreter.is_some() => State::Program(inspect::check_source(&path)),
-        Ok(found) if found.module || begins_as_module(&path) => State::Module,
+        Ok(found) if found.module || begins_as_module(&path) => module(),
         Ok(_) => State::Program(inspect::check(&path, &config.path)),
     };
     Some(Seen {
@@ -165,6 +165,18 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
         interpreter,
         state,
     })
+}
+
+/// A module, which fails where nothing can run it.
+fn module() -> State {
+    match crate::wasm::missing() {
+        None => State::Module,
+        Some(says) => State::Program(vec![Finding {
+            says,
+            mend: String::new(),
+            fails: true,
+        }]),
+    }
 }
 
 /// Why this user finds no program in a folder, or only those whose names are known.

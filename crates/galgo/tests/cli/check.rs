@@ -228,9 +228,9 @@ fn missing_libraries_are_named() {
     );
 }
 
-#[cfg(feature = "wasm")]
 #[test]
 fn modules_are_looked_into() {
+    crate::scene::host();
     let site = Site::new();
     let module = |name: &str, text: &str| {
         let path = site.path("cgi-bin").join(name);

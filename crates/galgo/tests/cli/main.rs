@@ -3,6 +3,7 @@
 
 mod check;
 mod escapes;
+mod modules;
 mod ports;
 mod run;
 mod scene;

@@ -526,9 +526,9 @@ fn a_program_that_is_on_no_site_runs_alone() {
     );
 }
 
-#[cfg(feature = "wasm")]
 #[test]
 fn a_module_is_run_as_a_program_is() {
+    crate::scene::host();
     const SAYS: &str = "Status: 201 Made\\nContent-Type: text/plain\\n\\nmade\\n";
     let site = Site::new();
     // Its parts at 0: where the text is and how long.

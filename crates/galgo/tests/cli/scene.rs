@@ -11,6 +11,14 @@ use std::{
 
 pub(crate) const GALGO: &str = env!("CARGO_BIN_EXE_galgo");
 
+/// What runs modules lies beside galgo, where cargo puts it for the tests of its own package.
+pub(crate) fn host() -> PathBuf {
+    let host = Path::new(GALGO).with_file_name("galgo-wasm");
+    let missing = "is missing: cargo build -p galgo-wasm-host, or test the whole workspace";
+    assert!(host.exists(), "{} {missing}", host.display());
+    host
+}
+
 pub(crate) struct Site(tempfile::TempDir);
 
 impl Site {

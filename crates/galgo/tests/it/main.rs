@@ -30,7 +30,6 @@ mod secrets;
 mod server;
 mod spool;
 mod warm;
-#[cfg(feature = "wasm")]
 mod wasm;
 
 use std::process::ExitCode;
@@ -59,7 +58,6 @@ fn main() -> ExitCode {
         secrets::tests(),
         server::tests(),
         spool::tests(),
-        #[cfg(feature = "wasm")]
         wasm::tests(),
         warm::tests(),
     ]

@@ -26,7 +26,6 @@ mod reload;
 mod repository;
 mod service;
 mod site;
-#[cfg(feature = "wasm")]
 mod wasm;
 
 /// The longest a test waits for something that must happen: a guard, not a measure.

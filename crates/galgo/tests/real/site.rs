@@ -187,6 +187,9 @@ impl Server {
 
     /// Asks for a module of the demo site until it is compiled: on a busy machine that takes longer than the clocks there allow.
     pub(crate) fn compiled(&self, name: &str) {
+        let host = Path::new(env!("CARGO_BIN_EXE_galgo")).with_file_name("galgo-wasm");
+        let missing = "is missing: cargo build -p galgo-wasm-host, or test the whole workspace";
+        assert!(host.exists(), "{} {missing}", host.display());
         let url = self.url(&format!("/cgi-bin/{name}"));
         wait_until("a module is compiled", || curl(&[&url]).status != 504);
     }

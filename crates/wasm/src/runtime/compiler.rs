@@ -3,7 +3,6 @@
 
 use std::{
     collections::VecDeque,
-    ffi::CString,
     fs::{self, File},
     io,
     os::{
@@ -19,7 +18,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use galgo_spawn::{EnvBlock, FileId, Limits, Spawner, Start, Status};
+use galgo_spawn::{FileId, Spawner, Status};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags, fstat},
@@ -28,14 +27,16 @@ use rustix::{
 
 use super::{NoCode, Runtime, is_shortage, lock, prune};
 use crate::{
-    code, compile, module,
+    code,
+    host::{self, Beside, Host, Unfit},
+    module,
     wire::{Key, Message, read_text},
 };
 
 /// Threads that have modules compiled: each process uses all processors for its own.
 const THREADS: usize = 2;
 /// The longest a compilation may take, waiting for its turn on the processors included.
-const PATIENCE: i64 = 2 * compile::CPU.cast_signed();
+const PATIENCE: i64 = 2 * host::CPU.cast_signed();
 /// Bytes of what is wrong with a module.
 const WORDS: u64 = 4 << 10;
 /// A file that changed this recently may change again without its time showing it (the kernel's tick
@@ -114,7 +115,7 @@ fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<Key, Wr
         runtime.tell(&Message::Forget(key));
     }
     if let Err(wrong) = made {
-        (runtime.settings.say)(&format!("{}: {}", file.display(), wrong.words));
+        runtime.say(&format!("{}: {}", file.display(), wrong.words));
     }
     for one in waiting {
         // Who has gone meanwhile need not know.
@@ -137,6 +138,8 @@ enum Whose {
     Ours,
     /// The system is short of something.
     Shortage,
+    /// There is no program to compile and run it, or none that fits.
+    Host,
 }
 
 impl Wrong {
@@ -174,6 +177,7 @@ impl Wrong {
     fn told(&self) -> NoCode {
         match self.whose {
             Whose::Shortage => NoCode::Short,
+            Whose::Host => NoCode::Refused(self.words.clone()),
             Whose::Module | Whose::Ours => NoCode::Bad(self.words.clone()),
         }
     }
@@ -181,7 +185,7 @@ impl Wrong {
 
 /// The code of a file, and the file as it was when that was made.
 fn code_of(
-    runtime: &Runtime,
+    runtime: &Arc<Runtime>,
     job: &Job,
     spawner: &mut Option<Spawner>,
 ) -> (FileId, Result<Key, Wrong>) {
@@ -234,7 +238,7 @@ fn is_still(path: &Path, id: FileId, known: &module::Known) -> bool {
 }
 
 fn made(
-    runtime: &Runtime,
+    runtime: &Arc<Runtime>,
     known: &module::Known,
     file: &File,
     spawner: &mut Option<Spawner>,
@@ -244,7 +248,10 @@ fn made(
     }
     let key = known.key;
     let cache = &runtime.settings.cache;
-    let tag = tag(runtime, spawner)?;
+    let host = found(&runtime.settings.beside, spawner)?;
+    // It is up when there is code. Where there is no thread for it, whoever asks for a run is told.
+    let _ = runtime.start();
+    let tag = host.engine();
     if code::is_there(cache, &key, tag) {
         prune::touch(&code::path(cache, &key, tag));
         return Ok(key);
@@ -252,7 +259,7 @@ fn made(
     let cannot = |e: io::Error| Wrong::io(&format!("the cache {}", cache.display()), &e);
     folder(cache).map_err(cannot)?;
     let (draft, to) = draft(cache).map_err(cannot)?;
-    let done = compiled(file, &to, spawner)
+    let done = compiled(host, file, &to, spawner)
         .and_then(|()| fs::rename(&draft, code::path(cache, &key, tag)).map_err(cannot));
     match done {
         Ok(()) => prune::prune(cache),
@@ -291,31 +298,45 @@ fn draft(cache: &Path) -> io::Result<(PathBuf, File)> {
     Ok((path, file))
 }
 
-/// Names the engine that code is for. Any process that would compile can say it, and the first one is asked.
-fn tag<'a>(runtime: &'a Runtime, spawner: &mut Option<Spawner>) -> Result<&'a str, Wrong> {
-    if let Some(tag) = runtime.tag.get() {
-        return Ok(tag);
-    }
-    let io = |e: io::Error| Wrong::io("asking for the engine's name", &e);
-    let (name, stdout) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
+/// The program that compiles and runs modules. The first one that needs it asks for its version and engine.
+fn found<'b>(beside: &'b Beside, spawner: &mut Option<Spawner>) -> Result<&'b Host, Wrong> {
+    let asked = beside.host(|host| answer(host, spawner));
+    asked.map_err(|unfit| match unfit {
+        Unfit::Failed(wrong) => wrong,
+        Unfit::Refused(words) => Wrong {
+            words,
+            whose: Whose::Host,
+        },
+    })
+}
+
+fn answer(host: &Host, spawner: &mut Option<Spawner>) -> Result<String, Wrong> {
+    let io = |e: io::Error| Wrong::io("asking galgo-wasm for its engine", &e);
+    let (said, stdout) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
     let nothing = File::open("/dev/null").map_err(io)?;
-    let asked = run("wasm-engine", nothing.as_fd(), stdout.as_fd(), spawner);
+    let asked = run(host, host::ENGINE, nothing.as_fd(), stdout.as_fd(), spawner);
     drop(stdout);
     asked.map_err(|wrong| match wrong.whose {
         Whose::Module => Wrong::ours(wrong.words),
         _ => wrong,
     })?;
-    Ok(runtime.tag.get_or_init(|| read_text(name, WORDS)))
+    Ok(read_text(said, WORDS))
 }
 
-fn compiled(module: &File, to: &File, spawner: &mut Option<Spawner>) -> Result<(), Wrong> {
+fn compiled(
+    host: &Host,
+    module: &File,
+    to: &File,
+    spawner: &mut Option<Spawner>,
+) -> Result<(), Wrong> {
     let cannot = |e: rustix::io::Errno| Wrong::ours(format!("it cannot be read: {e}"));
     rustix::fs::seek(module, rustix::fs::SeekFrom::Start(0)).map_err(cannot)?;
-    run("wasm-compile", module.as_fd(), to.as_fd(), spawner)
+    run(host, host::COMPILE, module.as_fd(), to.as_fd(), spawner)
 }
 
 /// Runs a process that compiles, or could, to its end.
 fn run(
+    host: &Host,
     command: &str,
     stdin: BorrowedFd<'_>,
     stdout: BorrowedFd<'_>,
@@ -327,7 +348,7 @@ fn run(
         Some(spawner) => spawner,
         None => spawner.insert(Spawner::direct().map_err(io)?),
     };
-    let child = again(spawner, command, [stdin, stdout, stderr.as_fd()]);
+    let child = host.start(spawner, command, [stdin, stdout, stderr.as_fd()]);
     let mut child = child.map_err(|e| Wrong::io(&e.stage.to_string(), &e.source))?;
     drop(stderr);
     let patience = Timespec {
@@ -345,7 +366,7 @@ fn run(
         Status::Signal(n) => Err(Wrong::module(format!(
             "its compilation was ended by signal {n}: it takes more time or memory than a module may \
              ({} s of processor time, 4 GiB)",
-            compile::CPU
+            host::CPU
         ))),
     }
 }
@@ -354,29 +375,12 @@ fn run(
 ///
 /// # Errors
 /// What is wrong with it, in words.
-pub fn examine(path: &Path) -> Result<(), String> {
+pub fn examine(beside: &Beside, path: &Path) -> Result<(), String> {
     let file = File::open(path).map_err(|e| format!("it cannot be read: {e}"))?;
     let nowhere = File::options().write(true).open("/dev/null");
     let nowhere = nowhere.map_err(|e| format!("/dev/null: {e}"))?;
-    compiled(&file, &nowhere, &mut None).map_err(|wrong| wrong.words)
-}
-
-/// Executes this very program again, with one argument and nothing else of ours.
-pub(super) fn again(
-    spawner: &mut Spawner,
-    command: &str,
-    stdio: [BorrowedFd<'_>; 3],
-) -> Result<galgo_spawn::Child, galgo_spawn::StartError> {
-    let text = |s: &str| CString::new(s).unwrap_or_default();
-    spawner.leave_domain_to_programs();
-    spawner.start(&Start {
-        more: &[],
-        path: &text("/proc/self/exe"),
-        args: &[text("galgo"), text(command)],
-        env: &EnvBlock::default(),
-        dir: &text("/"),
-        stdio,
-        limits: Limits::default(),
-        no_new_privs: true,
-    })
+    let mut spawner = None;
+    let done =
+        found(beside, &mut spawner).and_then(|host| compiled(host, &file, &nowhere, &mut spawner));
+    done.map_err(|wrong| wrong.words)
 }

@@ -13,11 +13,14 @@ use std::{
         unix::{ffi::OsStrExt, fs::MetadataExt},
     },
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::wire::{self, Message, Setup};
 pub use crate::wire::{Key, Profile};
+use crate::{
+    host::Beside,
+    wire::{self, Message, Setup},
+};
 pub use compiler::examine;
 use galgo_spawn::FileId;
 pub use modules::{Found, NoCode, Pending};
@@ -29,6 +32,8 @@ pub use seat::{KILLED, Seat};
 
 /// What a runtime is told.
 pub struct Settings {
+    /// Where the program is that compiles and runs modules.
+    pub beside: Arc<Beside>,
     /// The folder of compiled code, made where it is missing; only this user may write to it.
     pub cache: PathBuf,
     /// Instances at once.
@@ -43,8 +48,6 @@ pub struct Settings {
 /// asked for; dropping it ends the worker.
 pub struct Runtime {
     settings: Settings,
-    /// Names the engine that code is for, once a process has been asked.
-    tag: OnceLock<String>,
     modules: Mutex<modules::Modules>,
     jobs: Mutex<compiler::Jobs>,
     supervision: Mutex<Supervision>,
@@ -133,7 +136,6 @@ impl Runtime {
     /// A runtime that has started nothing yet.
     pub fn new(settings: Settings) -> Arc<Self> {
         Arc::new(Self {
-            tag: OnceLock::new(),
             settings,
             modules: Mutex::default(),
             jobs: Mutex::default(),
@@ -144,6 +146,9 @@ impl Runtime {
     /// The code of a module, as its file is now (`id`): ready, or being compiled. While a replaced
     /// file is compiled the code of the one before serves.
     pub fn find(self: &Arc<Self>, file: &Path, id: FileId) -> Found {
+        if let Some(why) = self.settings.beside.missing() {
+            return Found::Refused(why);
+        }
         let mut modules = lock(&self.modules);
         let (found, begins) = modules.find(file, id);
         let found = found.unwrap_or_else(|| Found::Pending(modules.wait(file)));
@@ -156,15 +161,25 @@ impl Runtime {
     }
 
     /// Has a module compiled that somebody may ask for.
-    pub fn prepare(self: &Arc<Self>, file: &Path, id: FileId) {
+    ///
+    /// # Errors
+    /// Nothing is there to compile it: why.
+    pub fn prepare(self: &Arc<Self>, file: &Path, id: FileId) -> Result<(), String> {
+        if let Some(why) = self.settings.beside.missing() {
+            return Err(why);
+        }
         let (_, begins) = lock(&self.modules).find(file, id);
         self.begin(begins, file, id);
+        Ok(())
+    }
+
+    /// Tells the operator.
+    pub fn say(&self, words: &str) {
+        (self.settings.say)(words);
     }
 
     fn begin(self: &Arc<Self>, begins: bool, file: &Path, id: FileId) {
         if begins {
-            // Where there is no thread for it, whoever asks for a run is told.
-            let _ = self.start();
             let file = file.to_owned();
             compiler::compile(self, compiler::Job { file, id });
         }

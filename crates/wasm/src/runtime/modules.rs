@@ -20,6 +20,8 @@ pub enum Found {
     Pending(Pending),
     /// It is no program: why, in words for the log.
     Bad(String),
+    /// Nothing is there to run it: why, in words for the log.
+    Refused(String),
 }
 
 /// Why a module has no code.
@@ -29,6 +31,8 @@ pub enum NoCode {
     Bad(String),
     /// No thread, process or descriptor is left to compile it: the next request may find one.
     Short,
+    /// Nothing is there to run it: why, in words for the log.
+    Refused(String),
 }
 
 type Verdict = Result<Key, NoCode>;

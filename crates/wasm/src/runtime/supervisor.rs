@@ -14,13 +14,9 @@ use rustix::{
     fs::{Mode, OFlags},
 };
 
-use super::{
-    Link, Runtime,
-    compiler::{self, again},
-    folder, lock,
-};
+use super::{Link, Runtime, compiler, folder, lock};
 use crate::{
-    code,
+    code, host,
     wire::{self, Message},
 };
 
@@ -99,7 +95,11 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let stderr = io::stderr();
     let stdio = [theirs.as_fd(), null.as_fd(), stderr.as_fd()];
-    let child = again(spawner, "wasm-worker", stdio).map_err(io::Error::other)?;
+    let host = runtime.settings.beside.known();
+    let host = host.ok_or_else(|| io::Error::other("galgo-wasm was not asked yet"))?;
+    let child = host
+        .start(spawner, host::WORKER, stdio)
+        .map_err(io::Error::other)?;
     drop(theirs);
     is_ready(&ours)?;
     let process = child.as_fd().try_clone_to_owned()?;
@@ -120,12 +120,14 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
 
 /// Has the worker load the code that is in the cache, before anybody asks; what is not there any more is compiled again.
 fn load(runtime: &Runtime, worker: &OwnedFd) {
-    let Some(tag) = runtime.tag.get() else { return };
+    let Some(host) = runtime.settings.beside.known() else {
+        return;
+    };
     let cache = &runtime.settings.cache;
     let modules = &mut lock(&runtime.modules);
     let keys: Vec<_> = modules.keys().collect();
     for key in keys {
-        match code::path(cache, &key, tag).exists() {
+        match code::path(cache, &key, host.engine()).exists() {
             // What does not fit is loaded when it is asked for.
             true => drop(wire::send_message(
                 worker,

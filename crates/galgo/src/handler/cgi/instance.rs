@@ -44,7 +44,6 @@ impl Run<'_, '_, '_> {
 
     /// An instance that answers. What no worker has read, for the one it was sent to was dying, is sent to the
     /// next.
-    #[cfg_attr(not(feature = "wasm"), allow(unused_mut))] // without the feature no code is ever found
     pub(super) async fn instance(
         &mut self,
         mut file: Option<Stored>,

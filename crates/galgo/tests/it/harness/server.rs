@@ -1,6 +1,7 @@
 //! A folder to serve, and the server that serves it.
 
 use std::{
+    ffi::OsStr,
     fs,
     io::{BufRead, BufReader},
     net::SocketAddr,
@@ -24,6 +25,7 @@ pub struct Site {
     arguments: Vec<String>,
     /// What starts the server, where that is another program.
     through: Vec<String>,
+    galgo: PathBuf,
     waits: bool,
 }
 
@@ -42,6 +44,7 @@ impl Site {
             routes: String::new(),
             arguments: Vec::new(),
             through: Vec::new(),
+            galgo: env!("CARGO_BIN_EXE_galgo").into(),
             waits: true,
         };
         site.program("cgi-bin/t")
@@ -78,6 +81,14 @@ impl Site {
     /// The server is started by another program: its command line, to which the server's is appended.
     pub fn through(mut self, command: &[&str]) -> Self {
         self.through = command.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// The server is a copy of the binary, in a folder of the site.
+    pub fn copied(mut self, path: &str) -> Self {
+        let to = self.dir.path().join(path);
+        copy(&self.galgo, &to);
+        self.galgo = to;
         self
     }
 
@@ -160,6 +171,16 @@ impl Site {
     }
 }
 
+/// Copies a program in one step, by another process: a descriptor open for writing that a test beside this one hands on
+/// to its child would make it busy (ETXTBSY).
+pub fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to.parent().unwrap()).unwrap();
+    let draft = to.with_extension("draft");
+    let mut cp = Command::new("cp");
+    assert!(cp.arg(from).arg(&draft).status().unwrap().success());
+    fs::rename(draft, to).unwrap();
+}
+
 /// Compiles a C program; in another folder, for one that is replaced by it.
 pub fn compile(to: &Path, source: &str, flags: &[&str]) {
     let from = to.with_extension("source.c");
@@ -195,8 +216,8 @@ pub struct Server {
 impl Server {
     fn start(site: Site) -> Self {
         let errors = fs::File::create(site.path().join("stderr")).unwrap();
-        let galgo = env!("CARGO_BIN_EXE_galgo");
-        let mut words = site.through.iter().map(String::as_str).chain([galgo]);
+        let galgo = site.galgo.as_os_str();
+        let mut words = site.through.iter().map(OsStr::new).chain([galgo]);
         let mut command = Command::new(words.next().unwrap_or(galgo));
         command.args(words);
         if let Some(way) = super::output() {

@@ -7,7 +7,6 @@ mod spellings;
 mod variables;
 
 use crate::harness::Test;
-#[cfg(feature = "wasm")]
 pub use variables::POSES;
 
 /// The tests of this module and those below it.

@@ -1,12 +1,16 @@
 //! WebAssembly programs.
 
+mod host;
 mod hostile;
 mod leaving;
 mod life;
 mod programs;
 mod shortage;
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use crate::harness::{Server, Site, Test, list};
 
@@ -14,6 +18,7 @@ use crate::harness::{Server, Site, Test, list};
 pub fn tests() -> Vec<Test> {
     [
         plain(),
+        host::tests(),
         hostile::tests(),
         leaving::tests(),
         life::tests(),
@@ -26,8 +31,17 @@ fn plain() -> Vec<Test> {
     own::tests()
 }
 
+/// What runs modules lies beside galgo, where cargo puts it for the tests of its own package.
+pub fn host() -> PathBuf {
+    let host = Path::new(env!("CARGO_BIN_EXE_galgo")).with_file_name("galgo-wasm");
+    let missing = "is missing: cargo build -p galgo-wasm-host, or test the whole workspace";
+    assert!(host.exists(), "{} {missing}", host.display());
+    host
+}
+
 /// A site with modules in `cgi-bin`, and a cache of its own.
 pub fn site(modules: &[(&str, Vec<u8>)]) -> Site {
+    host();
     let site = Site::new().top("cache = \"cache\"\nmax_running = 16");
     modules.iter().fold(site, |site, (name, bytes)| {
         site.file(&format!("cgi-bin/{name}"), bytes, 0o644)
@@ -49,7 +63,7 @@ pub fn worker(server: &Server) -> u32 {
             .into_iter()
             .find(|pid| {
                 let line = fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline"));
-                line.is_ok_and(|line| line.ends_with(b"wasm-worker\0"))
+                line.is_ok_and(|line| line.starts_with(b"galgo-wasm\0worker\0"))
             })
     })
 }

@@ -2,9 +2,8 @@
 
 use std::{
     fs,
-    io::Write,
     os::unix::{fs::PermissionsExt, process::CommandExt},
-    process::{Command, Stdio},
+    process::Command,
 };
 
 use rustix::process::{Pid, Resource, Signal, geteuid, getrlimit, kill_process};
@@ -16,7 +15,6 @@ list![
     a_cache_that_is_deleted_is_made_again,
     without_threads_the_server_refuses_modules_until_there_are_some,
     without_threads_the_worker_refuses_connections_until_there_are_some,
-    without_threads_a_module_is_compiled_by_one,
 ];
 
 fn a_cache_that_is_deleted_is_made_again() {
@@ -121,26 +119,4 @@ fn without_threads_the_worker_refuses_connections_until_there_are_some() {
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
     assert!(asleep.iter().all(|client| !client.is_closed()));
     assert!(!server.errors().contains("panicked"));
-}
-
-/// The process that compiles, which may have one thread.
-fn without_threads_a_module_is_compiled_by_one() {
-    let mut command = Command::new("prlimit");
-    command
-        .args(["--nproc=1", env!("CARGO_BIN_EXE_galgo"), "wasm-compile"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    if geteuid().is_root() {
-        // Nobody else's.
-        command.uid(1 << 30 | std::process::id()).gid(65534);
-    }
-    let mut process = command.spawn().unwrap();
-    let mut stdin = process.stdin.take().unwrap();
-    stdin.write_all(&programs::hello()).unwrap();
-    drop(stdin);
-    let output = process.wait_with_output().unwrap();
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}");
-    assert!(output.stdout.starts_with(b"galgo wasm code\n"), "{words}");
 }

@@ -7,18 +7,16 @@ use std::{
     process::ExitCode,
 };
 
+use galgo_wasm::{
+    code::{self, Kind},
+    host::{self, CPU},
+    module,
+};
 use rustix::process::Resource;
 use wasmtime::{Engine, Module, component::Component};
 
-use crate::{
-    code::{self, Kind},
-    engine, limits, module,
-    sandbox::Sandbox,
-    worker,
-};
+use crate::{engine, limits, sandbox::Sandbox, worker};
 
-/// Processor time of one compilation, over all its threads, seconds.
-pub(crate) const CPU: u64 = 120;
 /// Address space, bytes.
 const MEMORY: u64 = 4 << 30;
 /// Bytes of code.
@@ -29,19 +27,19 @@ const DESCRIPTORS: u64 = 32;
 const NICE: i32 = 10;
 
 /// Compiles standard input to standard output. Exit code 0: done.
-pub fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     said(run())
 }
 
-/// Writes to standard output what engines are named whose code is interchangeable with what [`main`] makes.
-/// The server asks once, so that no engine is ever made in it. Exit code 0: done.
-pub fn name() -> ExitCode {
+/// Writes to standard output which build this is, and what engines are named whose code is interchangeable with what
+/// [`main`] makes. The server asks once. Exit code 0: done.
+pub(crate) fn name() -> ExitCode {
     let named = || {
         confine()?;
         let engine = engine::compiler(false).map_err(unable)?;
-        let name = engine::tag(&engine);
+        let answer = host::answer(&engine::tag(&engine));
         std::io::stdout()
-            .write_all(name.as_bytes())
+            .write_all(answer.as_bytes())
             .map_err(|e| e.to_string())
     };
     said(named())

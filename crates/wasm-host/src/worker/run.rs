@@ -4,6 +4,7 @@ use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use galgo_proto::fcgi::Kind;
 use galgo_spawn::{Exit, Status};
+use galgo_wasm::wire::Ended;
 use tokio::runtime::Runtime;
 use wasmtime::{Store, Trap};
 use wasmtime_wasi::I32Exit;
@@ -15,7 +16,6 @@ use super::{
     state::{State, Stop, processor},
     stdio::Waiter,
 };
-use crate::wire::Ended;
 
 /// A signal stands for each way to trap: the one that ends a native program of the same fault.
 const SIGILL: i32 = 4;

@@ -17,13 +17,12 @@ use galgo_proto::{
         request::{Event, Requests},
     },
 };
+use galgo_wasm::wire::{Ended, ID, Run};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     net::{RecvFlags, SendFlags, recv, send},
 };
-
-use crate::wire::{Ended, ID, Run};
 
 /// Bytes moved at once.
 pub(super) const PIECE: usize = 64 << 10;
@@ -314,7 +313,6 @@ fn request(params: &[u8]) -> Option<Request> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{self, ENDED};
     use galgo_proto::{
         fcgi::{
             Params, Role,
@@ -322,6 +320,7 @@ mod tests {
         },
         vars::Sink,
     };
+    use galgo_wasm::wire::{self, ENDED};
     use std::{
         io::{Read, Write},
         os::unix::net::UnixStream,

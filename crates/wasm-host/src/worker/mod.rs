@@ -24,16 +24,19 @@ use std::{
     thread,
 };
 
+use galgo_wasm::{
+    code::{self, Kind},
+    wire::{self, Ended, Key, Message, Profile, Setup},
+};
 use rustix::process::Resource;
 use wasmtime::{Engine, InstancePre, Linker, Module, component, component::Component};
 use wasmtime_wasi::{WasiCtxBuilder, p2::bindings::CommandPre};
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
 use crate::{
-    code::{self, Kind, Loaded},
     engine, limits,
+    load::{Loaded, load},
     sandbox::{self, Sandbox},
-    wire::{self, Ended, Key, Message, Profile, Setup},
 };
 use connection::Connection;
 use state::State;
@@ -73,7 +76,7 @@ struct Worker {
 type Slot = Arc<OnceLock<Option<Arc<Program>>>>;
 
 /// Serves the server's socket, standard input, until that is closed.
-pub fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -277,7 +280,7 @@ impl Worker {
         let code = code::read(&self.cache, key, &self.tag);
         let code = code.ok_or("code in the cache is gone or has been changed")?;
         let words = |e: wasmtime::Error| format!("loading code: {e:#}");
-        let loaded = code.load(&self.engine).map_err(words)?;
+        let loaded = load(&code, &self.engine).map_err(words)?;
         let pre = |c: &Component| self.components.instantiate_pre(c);
         Ok(match &loaded {
             Loaded::Module(m) => Program::Command(self.modules.instantiate_pre(m).map_err(words)?),

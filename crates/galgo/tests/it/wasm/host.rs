@@ -1,0 +1,92 @@
+//! What runs modules: a program beside the server's.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use rustix::process::geteuid;
+
+use super::{programs, site};
+use crate::harness::{Server, Site, list, server::copy, skip};
+
+list![
+    modules_are_refused_until_what_runs_them_is_there,
+    one_that_does_not_fit_is_not_used,
+    it_is_found_in_a_folder_that_the_user_may_not_enter,
+    what_is_installed_later_is_the_next_servers,
+];
+
+/// A site with a module, whose server is alone in its folder.
+fn alone() -> Site {
+    site(&[("a.wasm", programs::hello())]).copied("bin/galgo")
+}
+
+fn install(server: &Server) {
+    copy(&super::host(), &server.path().join("bin/galgo-wasm"));
+}
+
+fn modules_are_refused_until_what_runs_them_is_there() {
+    let server = alone().start();
+    for _ in 0..2 {
+        assert_eq!(server.get("/cgi-bin/a.wasm").status, 403);
+    }
+    server.says(
+        "a.wasm: it is a WebAssembly module and needs galgo-wasm, which is not beside galgo (",
+    );
+    install(&server);
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+}
+
+fn one_that_does_not_fit_is_not_used() {
+    let site = alone();
+    let other = "#!/bin/sh\nprintf '9.9.9-0\\nengine\\n'\n";
+    let site = site.file("other", other, 0o755);
+    let at = site.path().join("bin/galgo-wasm");
+    copy(&site.path().join("other"), &at);
+    let server = site.start();
+    let refused = |why: &str| {
+        for _ in 0..2 {
+            assert_eq!(server.get("/cgi-bin/a.wasm").status, 403, "{why}");
+        }
+        server.says(why);
+    };
+    refused("is 9.9.9-0: build and install both together");
+    fs::remove_file(&at).unwrap();
+    install(&server);
+    fs::set_permissions(&at, fs::Permissions::from_mode(0o757)).unwrap();
+    refused("others can change the one beside galgo");
+    fs::set_permissions(&at, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+}
+
+/// It was opened by its folder's descriptor, and is executed by its own.
+fn it_is_found_in_a_folder_that_the_user_may_not_enter() {
+    if !geteuid().is_root() {
+        skip!("it takes root to become another user");
+    }
+    let site = site(&[("a.wasm", programs::hello())]).copied("private/bin/galgo");
+    if !site.is_reachable() {
+        skip!("nobody cannot enter the folders above the test's");
+    }
+    copy(&super::host(), &site.path().join("private/bin/galgo-wasm"));
+    for (folder, mode) in [("", 0o755), ("private", 0o700)] {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(site.path().join(folder), mode).unwrap();
+    }
+    let server = site.top("user = \"nobody\"").start();
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+}
+
+fn what_is_installed_later_is_the_next_servers() {
+    let server = alone().start();
+    install(&server);
+    assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
+    let other = server.path().join("bin/draft");
+    fs::write(&other, "").unwrap();
+    fs::rename(other, server.path().join("bin/galgo-wasm")).unwrap();
+    super::replace(&server, "b.wasm", &programs::prints("b"));
+    assert_eq!(server.get("/cgi-bin/b.wasm").text(), "b");
+    // Neither is it asked for again by another configuration.
+    server.configure("max_running = 16", "max_running = 17");
+    assert!(server.reload());
+    super::replace(&server, "c.wasm", &programs::prints("c"));
+    assert_eq!(server.get("/cgi-bin/c.wasm").text(), "c");
+}

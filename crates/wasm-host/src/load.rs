@@ -1,0 +1,39 @@
+//! Code from the cache, made ready to run.
+
+use galgo_wasm::code::{Code, Kind};
+use wasmtime::{Engine, Module, Result, component::Component};
+
+/// Code that can be run.
+#[derive(Debug)]
+pub(crate) enum Loaded {
+    Module(Module),
+    Component(Component),
+    Http(Component),
+}
+
+/// Makes it ready to run.
+///
+/// # Errors
+/// It is for another engine.
+pub(crate) fn load(code: &Code, engine: &Engine) -> Result<Loaded> {
+    Ok(match code.kind() {
+        Kind::Command => Loaded::Module(module(engine, code)?),
+        Kind::Component => Loaded::Component(component(engine, code)?),
+        Kind::Http => Loaded::Http(component(engine, code)?),
+    })
+}
+
+#[allow(unsafe_code)] // the one exception outside crates/spawn: see CONTRIBUTING.md
+fn module(engine: &Engine, code: &Code) -> Result<Module> {
+    // SAFETY: the bytes must be what wasmtime made. `Code` comes from `galgo_wasm::code::read` alone, which saw that
+    // folder and file can be written by this user (or root) only, and that the digest stored with
+    // them fits: so they were written by `compile` and are whole. They are in our own memory, where
+    // nobody changes them now. wasmtime itself compares its version and configuration.
+    unsafe { Module::deserialize(engine, code.bytes()) }
+}
+
+#[allow(unsafe_code)] // as above
+fn component(engine: &Engine, code: &Code) -> Result<Component> {
+    // SAFETY: as in `module`.
+    unsafe { Component::deserialize(engine, code.bytes()) }
+}

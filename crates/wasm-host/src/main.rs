@@ -1,0 +1,51 @@
+//! `galgo-wasm`: compiles and runs WebAssembly programs for galgo, which finds it beside itself and starts it.
+//!
+//! Its first argument says what to do ([`galgo_wasm::host`]), its second which build the server is of.
+//!
+//! | room | holds |
+//! |---|---|
+//! | [`worker`] | the worker process |
+//! | [`compile`] | the process that compiles one module, and the one that says which engine that is for |
+//! | [`engine`] | how wasmtime is configured, alike in both |
+//! | [`load`] | compiled code from the cache, made ready to run |
+//! | [`limits`], [`sandbox`] | what both may take of the machine, and what they give up |
+
+mod compile;
+mod engine;
+mod limits;
+mod load;
+mod sandbox;
+mod worker;
+
+use std::{io::Write, process::ExitCode};
+
+use galgo_wasm::host::{self, COMPILE, ENGINE, WORKER};
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.into_string().unwrap_or_default());
+    let (command, server) = (arguments.next(), arguments.next());
+    let command = command.as_deref().unwrap_or_default();
+    // It was executed by a descriptor, whose number would be its name.
+    let _ = rustix::thread::set_name(host::NAME);
+    match (command, host::objection(server.as_deref())) {
+        // The server compares what it is told.
+        (ENGINE, _) => compile::name(),
+        (COMPILE | WORKER, Some(why)) => wrong(1, &why),
+        (COMPILE, None) => compile::main(),
+        (WORKER, None) => worker::main(),
+        _ => wrong(
+            2,
+            &format!(
+                "this is galgo-wasm {}: galgo starts it, to compile and run WebAssembly programs, and looks for it beside itself",
+                host::version()
+            ),
+        ),
+    }
+}
+
+fn wrong(status: u8, words: &str) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "{words}");
+    ExitCode::from(status)
+}

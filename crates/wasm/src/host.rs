@@ -1,0 +1,378 @@
+//! The program that compiles and runs modules, `galgo-wasm`: where it is found, whether it fits, how it is started.
+//!
+//! It lies beside the server's own executable. The folder is opened once, at the start, and so is the program when it is
+//! first needed: what is installed there later is the next server's. It is not executed unless everybody who can change it can
+//! change the server's executable, too, and not used unless it was built with it.
+
+use std::{
+    ffi::{CStr, CString},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::{Mutex, OnceLock, PoisonError},
+};
+
+use galgo_spawn::{Child, EnvBlock, FileId, Limits, Spawner, Start, StartError};
+use rustix::{
+    fs::{FileType, Mode, OFlags, Stat, fstat, open, openat},
+    io::Errno,
+};
+
+/// What it is called.
+pub const NAME: &CStr = c"galgo-wasm";
+/// Its first argument: compile standard input to standard output.
+pub const COMPILE: &str = "compile";
+/// Its first argument: run instances.
+pub const WORKER: &str = "worker";
+/// Its first argument: print an [`answer`].
+pub const ENGINE: &str = "engine";
+
+/// Processor time of one compilation, over all its threads, seconds.
+pub const CPU: u64 = 120;
+
+/// How words about a module begin that cannot be run for want of it.
+const NEEDS: &str = "it is a WebAssembly module and needs galgo-wasm";
+
+/// Names the builds that understand each other: the version, and a digest of what both sides must agree on.
+pub fn version() -> String {
+    format!("{}-{PROTOCOL:08x}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Of the sources that say what is exchanged and kept: who changes them need not think of a number.
+const PROTOCOL: u32 = digest(
+    include_bytes!("wire.rs"),
+    digest(include_bytes!("code.rs"), 0x811c_9dc5),
+);
+
+/// FNV-1a.
+const fn digest(bytes: &[u8], mut sum: u32) -> u32 {
+    let mut at = 0;
+    while at < bytes.len() {
+        sum = (sum ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    sum
+}
+
+/// What it says when it is asked for its engine: its [`version`], and a name for engines whose code is
+/// interchangeable.
+pub fn answer(engine: &str) -> String {
+    format!("{}\n{engine}\n", version())
+}
+
+/// The two parts of an [`answer`]; `None`: it is none.
+fn answered(said: &str) -> Option<(&str, &str)> {
+    let (version, engine) = said.strip_suffix('\n')?.split_once('\n')?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+    let word = |text: &str| (1..=64).contains(&text.len()) && text.bytes().all(plain);
+    (word(version) && word(engine)).then_some((version, engine))
+}
+
+/// The folder of the running executable, and what was found in it.
+#[derive(Debug)]
+pub struct Beside {
+    folder: Result<OwnedFd, Errno>,
+    path: PathBuf,
+    /// Who can change the executable.
+    own: Writers,
+    host: OnceLock<Host>,
+    /// One that does not fit, and why: it is not asked again while it is the same file.
+    unfit: Mutex<Option<(FileId, String)>>,
+}
+
+/// A `galgo-wasm` that fits.
+#[derive(Debug)]
+pub struct Host {
+    file: OwnedFd,
+    engine: String,
+}
+
+/// Whom a file can be changed by, beside root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Writers {
+    owner: u32,
+    group: Option<u32>,
+    others: bool,
+}
+
+impl Writers {
+    fn of(stat: &Stat) -> Self {
+        Self {
+            owner: stat.st_uid,
+            group: (stat.st_mode & 0o020 != 0).then_some(stat.st_gid),
+            others: stat.st_mode & 0o002 != 0,
+        }
+    }
+
+    /// Whether all of them are among those of another file.
+    fn are_among(self, other: Self) -> bool {
+        let owner = self.owner == 0 || self.owner == other.owner;
+        let group = self.group.is_none() || self.group == other.group;
+        other.others || owner && group && !self.others
+    }
+}
+
+impl Beside {
+    /// Beside this very program.
+    pub fn own() -> Self {
+        let own = rustix::fs::stat("/proc/self/exe").map(|stat| Writers::of(&stat));
+        // One that is replaced while it runs is shown with more behind its name: its folder is the same.
+        let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+        let folder = exe.parent().unwrap_or(Path::new("/"));
+        // Where nothing is known of it root alone may have put something there.
+        let nobody = Writers {
+            owner: 0,
+            group: None,
+            others: false,
+        };
+        Self::folder(folder, own.unwrap_or(nobody))
+    }
+
+    fn folder(path: &Path, own: Writers) -> Self {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self {
+            folder: open(path, flags, Mode::empty()),
+            path: path.to_owned(),
+            own,
+            host: OnceLock::new(),
+            unfit: Mutex::default(),
+        }
+    }
+
+    /// Why no module can be run at this moment, in words about the module, as far as is known without asking the program.
+    pub fn missing(&self) -> Option<String> {
+        match self.host.get() {
+            Some(_) => None,
+            None => self.look().err(),
+        }
+    }
+
+    /// The program that was found, once it has been.
+    pub(crate) fn known(&self) -> Option<&Host> {
+        self.host.get()
+    }
+
+    /// The program beside ours, before anybody has asked it anything.
+    fn look(&self) -> Result<(OwnedFd, FileId), String> {
+        let at = self.path.display();
+        let cannot =
+            |e: &Errno| format!("{NEEDS}, which cannot be looked at beside galgo ({at}): {e}");
+        let folder = self.folder.as_ref().map_err(cannot)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(folder, NAME, flags, Mode::empty()).map_err(|e| match e {
+            Errno::NOENT => format!("{NEEDS}, which is not beside galgo ({at})"),
+            e => cannot(&e),
+        })?;
+        let stat = fstat(&file).map_err(|e| cannot(&e))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(format!(
+                "{NEEDS}, and what is called so beside galgo ({at}) is no file"
+            ));
+        }
+        if !Writers::of(&stat).are_among(self.own) {
+            return Err(format!(
+                "{NEEDS}, and others can change the one beside galgo ({at}) who cannot change galgo: give both the same \
+                 owner and mode"
+            ));
+        }
+        let id = FileId::of(&stat);
+        let unfit = self.unfit.lock().unwrap_or_else(PoisonError::into_inner);
+        match unfit.as_ref().filter(|(of, _)| *of == id) {
+            Some((_, why)) => Err(why.clone()),
+            None => Ok((file, id)),
+        }
+    }
+
+    /// The program, which is asked for its version and engine by `ask` where that has not been done.
+    ///
+    /// # Errors
+    /// That of `ask`; or [`Unfit::Refused`], in words about the module.
+    pub(crate) fn host<E>(
+        &self,
+        ask: impl FnOnce(&Host) -> Result<String, E>,
+    ) -> Result<&Host, Unfit<E>> {
+        if let Some(host) = self.host.get() {
+            return Ok(host);
+        }
+        let (file, id) = self.look().map_err(Unfit::Refused)?;
+        let engine = String::new();
+        let asked = Host { file, engine };
+        let said = ask(&asked).map_err(Unfit::Failed)?;
+        match answered(&said) {
+            Some((its, engine)) if its == version() => Ok(self.host.get_or_init(|| Host {
+                engine: engine.to_owned(),
+                ..asked
+            })),
+            other => {
+                let why = self.stranger(other.map(|(its, _)| its));
+                let mut unfit = self.unfit.lock().unwrap_or_else(PoisonError::into_inner);
+                *unfit = Some((id, why.clone()));
+                Err(Unfit::Refused(why))
+            }
+        }
+    }
+
+    /// What is said of one of another build.
+    fn stranger(&self, its: Option<&str>) -> String {
+        let (at, own) = (self.path.display(), version());
+        match its {
+            Some(its) => format!(
+                "{NEEDS} {own}, and the one beside galgo ({at}) is {its}: build and install both together"
+            ),
+            None => format!(
+                "{NEEDS} {own}, and what is called so beside galgo ({at}) is another program"
+            ),
+        }
+    }
+}
+
+/// Why there is no program that fits.
+pub(crate) enum Unfit<E> {
+    Refused(String),
+    Failed(E),
+}
+
+impl Host {
+    /// Names the engine that code is for.
+    pub(crate) fn engine(&self) -> &str {
+        &self.engine
+    }
+
+    /// Executes it, with one of its commands and nothing else of ours.
+    pub(crate) fn start(
+        &self,
+        spawner: &mut Spawner,
+        command: &str,
+        stdio: [BorrowedFd<'_>; 3],
+    ) -> Result<Child, StartError> {
+        let text = |s: &str| CString::new(s).unwrap_or_default();
+        spawner.leave_domain_to_programs();
+        spawner.start(&Start {
+            // Its first descriptor behind the standard ones: the file that was looked at, whatever has its name by now.
+            more: &[self.file.as_fd()],
+            path: &text("/proc/self/fd/3"),
+            args: &[NAME.to_owned(), text(command), text(&version())],
+            env: &EnvBlock::default(),
+            dir: &text("/"),
+            stdio,
+            limits: Limits::default(),
+            no_new_privs: true,
+        })
+    }
+}
+
+/// What is wrong with being started by a server of the version that the arguments name; for the program itself.
+pub fn objection(server: Option<&str>) -> Option<String> {
+    let (server, own) = (server?, version());
+    (server != own).then(|| {
+        format!("this is galgo-wasm {own}, and galgo is {server}: build and install both together")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        convert::Infallible,
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
+
+    fn writers(mode: u32, owner: u32, group: u32) -> Writers {
+        Writers {
+            owner,
+            group: (mode & 0o020 != 0).then_some(group),
+            others: mode & 0o002 != 0,
+        }
+    }
+
+    #[test]
+    fn only_those_who_can_change_the_server_may_change_it() {
+        let root = writers(0o755, 0, 0);
+        let ada = writers(0o755, 7, 7);
+        let shared = writers(0o775, 7, 8);
+        let everybody = writers(0o777, 0, 0);
+        for (host, own, fine) in [
+            (root, root, true),
+            (root, ada, true),
+            (ada, root, false),
+            (ada, ada, true),
+            (writers(0o755, 9, 9), ada, false),
+            (shared, shared, true),
+            (ada, shared, true),
+            (shared, ada, false),
+            (writers(0o775, 7, 9), shared, false),
+            (everybody, root, false),
+            (ada, everybody, true),
+        ] {
+            assert_eq!(host.are_among(own), fine, "{host:?} {own:?}");
+        }
+    }
+
+    fn refused(beside: &Beside, says: &str) -> String {
+        let asked = beside.host(|_| Ok::<_, Infallible>(says.to_owned()));
+        match asked {
+            Err(Unfit::Refused(why)) => why,
+            Ok(_) => panic!("{says:?} fits"),
+        }
+    }
+
+    fn beside(folder: &Path) -> Beside {
+        let mine = Writers {
+            owner: rustix::process::geteuid().as_raw(),
+            group: None,
+            others: false,
+        };
+        Beside::folder(folder, mine)
+    }
+
+    #[test]
+    fn it_is_found_once_it_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let beside = beside(folder.path());
+        let why = beside.missing().unwrap();
+        let at = folder.path().display();
+        let want = format!(
+            "it is a WebAssembly module and needs galgo-wasm, which is not beside galgo ({at})"
+        );
+        assert_eq!(why, want);
+        let program = folder.path().join("galgo-wasm");
+        symlink("/bin/true", &program).unwrap();
+        assert!(beside.missing().unwrap().ends_with("is no file"));
+        fs::remove_file(&program).unwrap();
+        fs::write(&program, "").unwrap();
+        let mode = |mode| fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o777);
+        assert!(beside.missing().unwrap().contains("others can change"));
+        mode(0o755);
+        assert_eq!(beside.missing(), None);
+        let asked = beside.host(|_| Ok::<_, Infallible>(answer("engine-1")));
+        assert!(asked.is_ok_and(|host| host.engine() == "engine-1"));
+        // What comes into its place is another server's.
+        fs::remove_file(&program).unwrap();
+        assert_eq!(beside.missing(), None);
+        assert!(beside.known().is_some());
+    }
+
+    #[test]
+    fn one_of_another_build_is_refused_until_another_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("galgo-wasm");
+        fs::write(&program, "a").unwrap();
+        let beside = beside(folder.path());
+        assert!(refused(&beside, "9.9.9-0\nengine\n").contains("is 9.9.9-0: build"));
+        assert!(beside.missing().unwrap().contains("9.9.9-0"));
+        fs::write(&program, "another").unwrap();
+        assert_eq!(beside.missing(), None);
+        for says in ["", "usage", "1\n2\n3\n", "1\n\n", "a b\nc\n", "1\n2"] {
+            assert!(
+                refused(&beside, says).ends_with("is another program"),
+                "{says}"
+            );
+            fs::remove_file(&program).unwrap();
+            fs::write(&program, says.repeat(2)).unwrap();
+        }
+        assert!(objection(Some("9")).is_some_and(|words| words.contains(&version())));
+        assert_eq!(objection(Some(&version())), None);
+        assert_eq!(objection(None), None);
+    }
+}
