@@ -30,7 +30,7 @@ test:  ## install what the tests need, and run every test
 	@examples/build --strict $(site)
 	examples/test-guestbook $(addprefix $(site)/cgi-bin/guestbook,-c -rust -go .py .pl .js .sh)
 	$(cargo) test --workspace --locked
-	GALGO_TEST_START=warm $(cargo) test -p galgo --locked --test it --test real
+	GALGO_TEST_START=warm $(cargo) test --workspace --locked --test it --test real
 
 check:  ## formatting, lints, documentation, licences and sources of dependencies
 	@scripts/need check
