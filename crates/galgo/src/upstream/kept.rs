@@ -14,8 +14,8 @@ use super::lock;
 use crate::sock::Sock;
 
 /// A connection that nobody has used for this long is closed, so that it does not hold a process of the
-/// application for nothing: as long as nginx's `keepalive_timeout` of an upstream. A request on a new
-/// connection that hears nothing for long has all of them closed sooner.
+/// application for nothing: as long as nginx's `keepalive_timeout` of an upstream. Whoever needs such a process is
+/// seen sooner (`STARVED`).
 const IDLE: Duration = Duration::from_secs(60);
 
 /// One that the application has closed is let go of within this.

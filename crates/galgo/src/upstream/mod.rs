@@ -23,9 +23,9 @@ use std::{
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::watch;
@@ -49,6 +49,9 @@ use slots::Slots;
 /// connection which is kept holds.
 const PATIENCE: usize = 2;
 
+/// How long no connection is kept after that.
+const STARVED: Duration = Duration::from_secs(5);
+
 /// Who answers the requests of one route, shared by all workers of the server.
 #[derive(Debug)]
 pub struct Upstream {
@@ -57,6 +60,10 @@ pub struct Upstream {
     connect_timeout: Duration,
     keep: usize,
     kept: Arc<Kept>,
+    /// Requests on connections of their own that have no byte of a response yet.
+    unheard: AtomicUsize,
+    /// When one of them waited so long that it may have wanted a process that a kept connection held.
+    starved: Mutex<Option<Instant>>,
     /// Its last answer did not fit into a buffer of the usual size.
     long: AtomicBool,
 }
@@ -94,6 +101,8 @@ impl Upstream {
             connect_timeout: config.connect_timeout,
             keep: config.keep,
             kept: Arc::default(),
+            unheard: AtomicUsize::new(0),
+            starved: Mutex::default(),
             long: false.into(),
         })
     }
@@ -152,6 +161,13 @@ impl Upstream {
     pub fn keeps(&self) -> bool {
         self.keep > 0
     }
+
+    /// Whether who waits for an answer on a new connection may be waiting for the process behind one that is
+    /// kept: closing them all the time would cost more than keeping them spares.
+    fn wanted(&self) -> bool {
+        self.unheard.load(Ordering::Relaxed) > 0
+            && lock(&self.starved).is_some_and(|at| at.elapsed() < STARVED)
+    }
 }
 
 /// A place of one request at an upstream; given back when dropped.
@@ -197,6 +213,7 @@ impl Lease {
             }
         };
         if self.unheard.is_none() {
+            up.unheard.fetch_add(1, Ordering::Relaxed);
             let unheard = Arc::new(AtomicBool::new(true));
             if self.slot.is_none() && up.keeps() {
                 tokio::task::spawn_local(listen(up.clone(), unheard.clone()));
@@ -237,6 +254,7 @@ impl Lease {
     fn listened(&mut self) {
         if let Some(unheard) = self.unheard.take() {
             unheard.store(false, Ordering::Relaxed);
+            self.upstream.unheard.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -259,7 +277,8 @@ impl Lease {
     pub fn give_back(mut self, conn: Sock) {
         self.listened();
         let up = &self.upstream;
-        if up.keeps() {
+        let wanted = self.slot.is_none() && up.wanted();
+        if !wanted && up.keeps() {
             up.kept.put(conn, self.home, self.slot, up.keep);
         }
     }
@@ -284,6 +303,7 @@ async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
             return;
         }
     }
+    *lock(&up.starved) = Some(Instant::now());
     up.kept.close();
 }
 
