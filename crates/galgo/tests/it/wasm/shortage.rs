@@ -83,8 +83,23 @@ fn allow(process: u32, threads: Option<u64>) {
     assert!(command.status().unwrap().success());
 }
 
+/// The last of its threads is there: it says that it listens before it has all.
+fn has_its_threads(server: &Server) {
+    let tasks = format!("/proc/{}/task", server.pid());
+    let loops = std::thread::available_parallelism().unwrap();
+    let last = format!("worker-{}\n", loops.get() - 1);
+    eventually("all event loops", || {
+        let names = fs::read_dir(&tasks).unwrap().flatten();
+        let mut names = names.map(|task| fs::read_to_string(task.path().join("comm")));
+        names
+            .any(|name| name.is_ok_and(|n| n == last))
+            .then_some(())
+    });
+}
+
 fn without_threads_the_server_refuses_modules_until_there_are_some() {
     let server = limited(site(&[]));
+    has_its_threads(&server);
     allow(server.pid(), Some(1));
     replace(&server, "a.wasm", &programs::hello());
     for _ in 0..3 {
@@ -103,6 +118,10 @@ fn without_threads_the_worker_refuses_connections_until_there_are_some() {
     let server = limited(site(&modules).defaults("first_byte_timeout = \"10m\""));
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
     let worker = worker(&server);
+    eventually("its connection, kept", || {
+        // It is logged when its connection has been given back.
+        (server.access().len() == 1).then_some(())
+    });
     // These take the connection that was kept, and need others.
     let mut asleep: Vec<_> = (0..3).map(|_| server.connect()).collect();
     asleep
