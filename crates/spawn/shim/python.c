@@ -127,7 +127,8 @@ static void end_what_is_left(object *kinds) {
         py.Object_CallFinalizer(py.Sequence_GetItem(left, i));
 }
 
-/* Where there are daemon threads, or warnings about what was left open, the interpreter is taken apart after all. */
+/* Where there are daemon threads, warnings about what was left open, or destructors of objects that the collector does not
+   list, the interpreter is taken apart after all. */
 __attribute__((noreturn)) static void leave(int status, int interrupted, int learn) {
     object *threading = module("threading");
     if (threading && !py.Object_CallMethod(threading, "_shutdown", NULL))

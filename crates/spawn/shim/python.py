@@ -454,7 +454,8 @@ def thorough(candidates):
 
 
 def beyond_us(kind):
-    """What nobody finds (it is in no list of the collector's), or is a file with an end of its own."""
+    """Whether left() cannot find objects of this type, which the collector does not list, or finish() would end them
+    again: files with a destructor of their own."""
     return destructive(kind) and (not kind.__flags__ & HAS_GC or issubclass(kind, FILE))
 
 
