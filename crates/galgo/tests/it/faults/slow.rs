@@ -61,10 +61,16 @@ fn a_bad_chunk_in_the_middle_of_an_exchange() {
              10000\r\n",
         );
         // So much that its program starts.
-        client.send([b'a'; 1 << 16]);
+        let body = [b'a'; 1 << 16];
+        client.send(body);
         client.send("\r\n");
         assert_eq!(client.head().status, 200);
-        assert_eq!(client.chunk().unwrap()[0], b'a');
+        // What the program echoes comes in as many pieces as it likes.
+        let mut echoed = Vec::new();
+        while echoed.len() < body.len() {
+            echoed.extend(client.chunk().unwrap());
+        }
+        assert_eq!(echoed, body);
         client.send("0x1\r\nb\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(client.chunk(), None, "not cut");
     });
