@@ -81,6 +81,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub(super) struct Flights {
     null: Arc<OwnedFd>,
+    /// What no child uses, that with the lowest numbers last.
     free: Vec<Ground>,
     under_way: Vec<Flight>,
     failed: VecDeque<(u64, Box<Failed>)>,
@@ -135,7 +136,7 @@ impl Flights {
         let mut all: Vec<Self> = (0..threads).map(|_| Self::new(null)).collect();
         for _ in 0..PREPARED {
             for own in &mut all {
-                own.free.push(Ground::new(null)?);
+                own.free.insert(0, Ground::new(null)?);
             }
         }
         Ok(all)
@@ -146,18 +147,26 @@ impl Flights {
     /// Where as many are under way as were prepared for, it is made: none of those is waited for, for they may hang.
     pub(super) fn ground(&mut self) -> io::Result<Ground> {
         self.land();
-        let number = |at: &usize| self.free[*at].slots.numbers();
-        match (0..self.free.len()).min_by_key(number) {
-            Some(lowest) => Ok(self.free.swap_remove(lowest)),
+        match self.free.pop() {
+            Some(lowest) => Ok(lowest),
             None => Ground::new(&self.null),
         }
     }
 
-    /// Gives back ground that no child has used.
+    /// Gives back ground that no child uses any longer.
+    ///
+    /// Where many starts at once have made more of it than was prepared, that with the highest numbers goes: the low ones,
+    /// once free, would be a connection's, and every later start would copy all that lies between.
     pub(super) fn give_back(&mut self, mut ground: Ground) {
-        // What stays in a slot would keep a pipe open: such a ground is given up, as are those that many starts at once have taken.
-        if self.free.len() < PREPARED && ground.slots.clear().is_ok() {
-            self.free.push(ground);
+        // What stays in a slot would keep a pipe open.
+        if ground.slots.clear().is_err() {
+            return;
+        }
+        let is_higher = |free: &Ground| free.slots.numbers() > ground.slots.numbers();
+        let at = self.free.partition_point(is_higher);
+        self.free.insert(at, ground);
+        if self.free.len() > PREPARED {
+            self.free.remove(0);
         }
     }
 
@@ -232,9 +241,24 @@ mod tests {
         }
         let lowest = own.ground().unwrap().slots.numbers();
         assert_eq!(lowest, numbers[0]);
-        // More than are prepared: they are there, and do not stay.
-        let many: Vec<_> = (0..3 * PREPARED).map(|_| own.ground().unwrap()).collect();
+    }
+
+    /// In whatever order they come back.
+    #[test]
+    fn of_more_than_are_prepared_the_lowest_numbers_stay() {
+        let mut own = Flights::several(1, &null().unwrap()).unwrap().remove(0);
+        let taken =
+            |own: &mut Flights, n| -> Vec<_> { (0..n).map(|_| own.ground().unwrap()).collect() };
+        let numbers = |many: &[Ground]| many.iter().map(|g| g.slots.numbers()).collect::<Vec<_>>();
+        let mut many = taken(&mut own, 3 * PREPARED);
+        // Not always those of `several`: other threads of this process free numbers, too.
+        let mut lowest = numbers(&many);
+        lowest.sort();
+        lowest.truncate(PREPARED);
+        many.reverse();
         many.into_iter().for_each(|ground| own.give_back(ground));
-        assert_eq!(own.free.len(), PREPARED);
+        let kept = taken(&mut own, PREPARED);
+        assert!(own.free.is_empty());
+        assert_eq!(numbers(&kept), lowest);
     }
 }
