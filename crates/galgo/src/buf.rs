@@ -1,6 +1,9 @@
 //! Bytes received and not yet used.
 
-use std::io;
+use std::{
+    io,
+    task::{Context, Poll},
+};
 
 use crate::sock::Sock;
 
@@ -64,6 +67,17 @@ impl Buf {
     /// Whether the last read left room: there was no more to read.
     pub fn has_room(&self) -> bool {
         self.bytes.len() < self.bytes.capacity()
+    }
+
+    /// As [`Buf::fill`], polled. `waits`: it was tried at once already, and is awaited.
+    pub fn poll_fill(
+        &mut self,
+        sock: &Sock,
+        want: usize,
+        waits: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        sock.poll_read(self.room(want.max(READ)), waits, cx)
     }
 
     /// Reads once from `sock`; 0 is end of file.

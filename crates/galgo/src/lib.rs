@@ -8,6 +8,7 @@ pub mod beneath;
 pub mod body;
 pub mod buf;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod conn;
 pub mod crowd;

@@ -5,14 +5,15 @@
 //! room for more seconds later, however steadily they are read.
 
 use std::{
+    future::poll_fn,
     io::{self, ErrorKind},
     pin::{Pin, pin},
     rc::Rc,
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{admission::Holding, config::Http, sock::Sock, tick};
 
@@ -33,6 +34,10 @@ pub struct Pace {
     /// Since when the client is waited for. It outlives a wait that is given up for something more
     /// urgent, so that the clock cannot be reset by causing events elsewhere.
     since: Option<Instant>,
+    /// Wakes the task when it is time to look at that.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// When it is asked whether the place is wanted.
+    beat: tick::Wait,
     /// The place it may have to give up.
     place: Holding,
     reader: Option<Reader>,
@@ -118,6 +123,8 @@ impl Pace {
             busy: Allowance::new(grace, 0),
             grace,
             since: None,
+            timer: None,
+            beat: tick::Wait::default(),
             place: Holding::default(),
             reader: None,
         }
@@ -174,37 +181,53 @@ impl Pace {
     /// here, and not two.
     pub async fn wait(&mut self, io: impl Future<Output = io::Result<usize>>) -> io::Result<usize> {
         let mut io = pin!(io);
+        poll_fn(|cx| self.poll_wait(cx, |cx| io.as_mut().poll(cx))).await
+    }
+
+    /// As [`Pace::wait`], polled.
+    pub fn poll_wait(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         // Most calls are ready at once: no clock is read for them.
-        let done = match poll_once(io.as_mut()).await {
-            Poll::Ready(done) => done,
-            Poll::Pending => self.wait_long(io).await?,
+        let Poll::Ready(done) = io(cx) else {
+            return self.poll_slow(cx).map(Err);
         };
         if let Some(since) = self.since.take() {
             self.spend(since.elapsed());
+            self.timer = None;
         }
-        done.inspect(|&n| self.earn(n))
+        Poll::Ready(done.inspect(|&n| self.earn(n)))
     }
 
-    async fn wait_long(
-        &mut self,
-        mut io: Pin<&mut impl Future<Output = io::Result<usize>>>,
-    ) -> io::Result<io::Result<usize>> {
+    /// Ready once the client has been waited for too long.
+    fn poll_slow(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if let Some(reader) = self.reader.as_mut().filter(|r| r.unread.is_none()) {
             reader.read();
         }
         loop {
             let since = *self.since.get_or_insert_with(Instant::now);
-            tokio::select! {
-                biased;
-                done = &mut io => return Ok(done),
-                () = sleep_until(since + self.until_look()) => self.look()?,
-                () = tick::next(), if self.is_slow() => {
-                    if self.place.gives_way(self.busy.is_used_up()) {
-                        return Err(GIVES_WAY.into());
-                    }
-                }
+            let look = since + self.until_look();
+            let timer = self
+                .timer
+                .get_or_insert_with(|| Box::pin(sleep_until(look)));
+            if timer.deadline() != look {
+                timer.as_mut().reset(look);
+            }
+            if timer.as_mut().poll(cx).is_pending() {
+                break;
+            }
+            if let Err(e) = self.look() {
+                return Poll::Ready(e);
             }
         }
+        while self.is_slow() && self.beat.poll(cx).is_ready() {
+            if self.place.gives_way(self.busy.is_used_up()) {
+                return Poll::Ready(GIVES_WAY.into());
+            }
+        }
+        Poll::Pending
     }
 
     /// How long until that is looked at.
@@ -214,7 +237,8 @@ impl Pace {
     }
 
     fn step(&self) -> Duration {
-        LOOK.min(Duration::from_nanos(self.grace / 4))
+        let quarter = Duration::from_nanos(self.grace / 4);
+        quarter.clamp(Duration::from_millis(1), LOOK)
     }
 
     /// Whether the client may have to give up its place: it has lost more than one look's time.

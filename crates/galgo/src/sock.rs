@@ -209,22 +209,31 @@ impl Sock {
         mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
     ) -> impl Future<Output = io::Result<T>> {
         let mut waits = false;
-        poll_fn(move |cx| {
-            if !std::mem::replace(&mut waits, true) {
-                match call(self.fd.as_fd()) {
-                    Err(Errno::AGAIN | Errno::INTR) => {}
-                    done => return Poll::Ready(done.map_err(Into::into)),
-                }
+        poll_fn(move |cx| self.poll_run(to, &mut waits, cx, &mut call))
+    }
+
+    /// The same, polled. `waits`: the call has been made at once.
+    fn poll_run<T>(
+        &self,
+        to: Direction,
+        waits: &mut bool,
+        cx: &mut Context<'_>,
+        mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
+    ) -> Poll<io::Result<T>> {
+        if !std::mem::replace(waits, true) {
+            match call(self.fd.as_fd()) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                done => return Poll::Ready(done.map_err(Into::into)),
             }
-            loop {
-                let mut guard = ready!(self.poll_ready(to, cx))?;
-                match guard.try_io(|_| call(self.fd.as_fd()).map_err(Into::into)) {
-                    Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
-                    Ok(done) => return Poll::Ready(done),
-                    Err(_would_block) => {}
-                }
+        }
+        loop {
+            let mut guard = ready!(self.poll_ready(to, cx))?;
+            match guard.try_io(|_| call(self.fd.as_fd()).map_err(Into::into)) {
+                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(done) => return Poll::Ready(done),
+                Err(_would_block) => {}
             }
-        })
+        }
     }
 
     /// Appends what can be read to `buf`, within its spare capacity; 0 is end of file.
@@ -232,6 +241,20 @@ impl Sock {
         self.run(Direction::In, move |fd| {
             rustix::io::read(fd, spare_capacity(buf))
         })
+    }
+
+    /// As [`Sock::read`], polled. `waits`: it was tried at once already, and is awaited.
+    pub fn poll_read(
+        &self,
+        buf: &mut Vec<u8>,
+        waits: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let read = self.poll_run(Direction::In, waits, cx, |fd| {
+            rustix::io::read(fd, spare_capacity(&mut *buf))
+        });
+        *waits = read.is_pending();
+        read
     }
 
     /// As [`Sock::read`], where data is not expected to be there yet: waits first, and takes a
@@ -279,6 +302,16 @@ impl Sock {
         self.run(Direction::Out, move |fd| rustix::io::writev(fd, bufs))
     }
 
+    /// As [`Sock::write`], polled. `waits`: it was tried at once already, and is awaited.
+    pub fn poll_write(
+        &self,
+        bufs: &[IoSlice<'_>],
+        waits: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_run(Direction::Out, waits, cx, |fd| rustix::io::writev(fd, bufs))
+    }
+
     /// As [`Sock::write`], and lets what does not fill a segment wait for more, or for the end of the
     /// connection (`MSG_MORE`).
     pub fn write_more(&self, bufs: &[IoSlice<'_>]) -> impl Future<Output = io::Result<usize>> {
@@ -307,26 +340,35 @@ impl Sock {
     }
 
     /// Waits until something is there to be read, or nothing more will come; reads nothing, so 0.
-    pub async fn readable(&self) -> io::Result<usize> {
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.passed_over.set(true);
         while rustix::io::ioctl_fionread(&self.fd)? == 0 {
-            let mut guard = self.ready(Direction::In).await?;
+            let mut guard = ready!(self.poll_ready(Direction::In, cx))?;
             if guard.ready().is_read_closed() {
                 break;
             }
             guard.clear_ready_matching(Ready::READABLE);
         }
-        Ok(0)
+        Poll::Ready(Ok(0))
     }
 
     /// Moves what fits of `len` bytes from `from` to this descriptor without copying them through this process
     /// (splice(2)); one of the two is a pipe. Something is there in `from`, so a wait is for this one.
     pub async fn splice(&self, from: impl AsFd, len: usize) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_splice(&from, len, cx)).await
+    }
+
+    /// As [`Sock::splice`], polled.
+    pub fn poll_splice(
+        &self,
+        from: impl AsFd,
+        len: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        self.run(Direction::Out, |fd| {
+        self.poll_run(Direction::Out, &mut false, cx, |fd| {
             splice(from.as_fd(), None, fd, None, len, flags)
         })
-        .await
     }
 
     /// Waits until `take` finds something to take from this socket; `None`: nothing is there.
@@ -386,18 +428,23 @@ impl Sock {
 
     /// Waits for the next request; holds no memory while there is none.
     pub async fn read_idle(&self, buf: &mut Buf) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_read_idle(buf, cx)).await
+    }
+
+    /// As [`Sock::read_idle`], polled.
+    pub fn poll_read_idle(&self, buf: &mut Buf, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.passed_over.get() {
             match rustix::io::read(&self.fd, spare_capacity(buf.room(HEAD_READ))) {
                 Err(Errno::AGAIN | Errno::INTR) => buf.shrink(),
                 done => {
                     self.passed_over.set(!buf.has_room());
-                    return done.map_err(Into::into);
+                    return Poll::Ready(done.map_err(Into::into));
                 }
             }
             self.passed_over.set(false);
         }
         loop {
-            let mut guard = self.ready(Direction::In).await?;
+            let mut guard = ready!(self.poll_ready(Direction::In, cx))?;
             let read = rustix::io::read(&self.fd, spare_capacity(buf.room(HEAD_READ)));
             match read {
                 Err(Errno::INTR) => {}
@@ -408,27 +455,39 @@ impl Sock {
                 // All that was there: whatever comes now is a new event (epoll(7), edge-triggered).
                 Ok(n) if n > 0 && buf.has_room() => {
                     guard.clear_ready_matching(Ready::READABLE);
-                    return Ok(n);
+                    return Poll::Ready(Ok(n));
                 }
-                done => return done.map_err(Into::into),
+                done => return Poll::Ready(done.map_err(Into::into)),
             }
+        }
+    }
+
+    /// As [`Sock::poll_ready`]; where the kernel lacks room to watch it, it is asked again with the next beat. `None`: it
+    /// cannot be watched.
+    fn poll_watched(
+        &self,
+        to: Direction,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<AsyncFdReadyGuard<'_, RawFd>>> {
+        match ready!(self.poll_ready(to, cx)) {
+            Ok(guard) => Poll::Ready(Some(guard)),
+            Err(e) if is_short(&e) => {
+                tick::wake(cx);
+                Poll::Pending
+            }
+            Err(_) => Poll::Ready(None),
         }
     }
 
     /// Waits until the peer has shut down its sending side or is gone, whatever is still unread. What breaks a stream
     /// socket closes it, so an error is not asked for by itself (EPOLLHUP comes with EPOLLERR).
-    pub async fn read_closed(&self) {
+    pub fn poll_read_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let mut guard = match self.ready(Direction::In).await {
-                Ok(guard) => guard,
-                Err(e) if is_short(&e) => {
-                    tick::next().await;
-                    continue;
-                }
-                Err(_) => return,
+            let Some(mut guard) = ready!(self.poll_watched(Direction::In, cx)) else {
+                return Poll::Ready(());
             };
             if guard.ready().is_read_closed() {
-                return;
+                return Poll::Ready(());
             }
             self.passed_over.set(true);
             guard.clear_ready_matching(Ready::READABLE);
@@ -437,18 +496,13 @@ impl Sock {
 
     /// Waits until the connection is broken in both directions (RST, or a Unix peer that closed).
     /// A half-close is not enough.
-    pub async fn gone(&self) {
+    pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let mut guard = match self.ready(Direction::Out).await {
-                Ok(guard) => guard,
-                Err(e) if is_short(&e) => {
-                    tick::next().await;
-                    continue;
-                }
-                Err(_) => return,
+            let Some(mut guard) = ready!(self.poll_watched(Direction::Out, cx)) else {
+                return Poll::Ready(());
             };
             if guard.ready().is_write_closed() {
-                return;
+                return Poll::Ready(());
             }
             guard.clear_ready_matching(Ready::WRITABLE);
         }

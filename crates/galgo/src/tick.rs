@@ -4,7 +4,12 @@
 //! makes the event loop wake itself up. So all requests of a worker share one beat: it is there
 //! only while somebody waits for it, and limits of time are looked at when it comes.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use tokio::sync::Notify;
 
@@ -20,20 +25,71 @@ struct Tick {
     running: Cell<bool>,
     waited: Cell<bool>,
     beats: Cell<u64>,
+    /// Tasks that wait by polling.
+    tasks: RefCell<Vec<Waker>>,
 }
 
 thread_local! {
     static TICK: Rc<Tick> = Rc::default();
 }
 
+impl Tick {
+    /// Somebody waits for the next beat.
+    fn is_wanted(&self) {
+        self.waited.set(true);
+        if !self.running.replace(true) {
+            self.start.notify_one();
+        }
+    }
+
+    fn beat(&self) {
+        self.beats.set(self.beats.get() + 1);
+        self.beat.notify_waiters();
+        let mut tasks = self.tasks.take();
+        tasks.drain(..).for_each(Waker::wake);
+        // Its room, for those who wait for the next one.
+        self.tasks.replace(tasks);
+    }
+}
+
 /// Waits for the next beat, 0 to [`BEAT`] from now.
 pub async fn next() {
     let tick = TICK.with(Rc::clone);
-    tick.waited.set(true);
-    if !tick.running.replace(true) {
-        tick.start.notify_one();
-    }
+    tick.is_wanted();
     tick.beat.notified().await;
+}
+
+/// Has the task polled again with the next beat.
+pub fn wake(cx: &Context<'_>) {
+    TICK.with(|tick| {
+        tick.is_wanted();
+        tick.tasks.borrow_mut().push(cx.waker().clone());
+    });
+}
+
+/// A wait for the next beat that goes on where the one before was given up. It is polled by one task.
+#[derive(Debug, Default)]
+pub struct Wait {
+    since: Option<u64>,
+}
+
+impl Wait {
+    /// Ready once a beat has come since it was polled first; what is polled then is another wait.
+    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let now = beats();
+        match self.since {
+            Some(since) if since < now => {
+                self.since = None;
+                return Poll::Ready(());
+            }
+            Some(_) => {}
+            None => {
+                self.since = Some(now);
+                wake(cx);
+            }
+        }
+        Poll::Pending
+    }
 }
 
 /// Beats so far. Without anybody waiting there may be none.
@@ -54,8 +110,7 @@ pub async fn run() {
             } else {
                 idle + 1
             };
-            tick.beats.set(tick.beats.get() + 1);
-            tick.beat.notify_waiters();
+            tick.beat();
         }
         tick.running.set(false);
     }

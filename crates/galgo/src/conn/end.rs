@@ -5,12 +5,8 @@ use std::{os::fd::AsFd, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 
-use super::{
-    Conn,
-    input::{self, RequestBody},
-    send::After,
-};
-use crate::{buf::Buf, sock::Sock};
+use super::{Conn, body::RequestBody, send::After};
+use crate::{buf::Buf, client::Next, sock::Sock};
 
 /// A request body that nobody read is taken in up to this size, so that the connection can go on.
 pub(super) const DRAIN: u64 = 256 << 10;
@@ -23,17 +19,17 @@ impl Conn<'_> {
         let start = body.taken();
         loop {
             match body.next(&mut self.input.buf) {
-                Ok(input::Next::End) => {
+                Ok(Next::End) => {
                     let owed = body.owed();
                     return match owed.is_empty() || self.sock.try_write(&owed).is_ok() {
                         true => After::KeepAlive,
                         false => After::Reset,
                     };
                 }
-                Ok(input::Next::Data(n)) if body.taken() - start <= DRAIN => {
+                Ok(Next::Data(n)) if body.taken() - start <= DRAIN => {
                     body.take(&mut self.input.buf, n);
                 }
-                Ok(input::Next::More) => {
+                Ok(Next::More) => {
                     // The response is whole: a reset might overtake it.
                     if self.input.fill_body().await.is_err() {
                         return After::Close;

@@ -41,7 +41,7 @@ pub(super) fn program_framing(request: &Request<'_>, status: u16, output: &Outpu
         Framing::Length(n)
     } else if program.output_ended() {
         Framing::Length(program.ready() as u64)
-    } else if request.head.version == Version::Http11 && request.input.wire.is_http() {
+    } else if request.head.version == Version::Http11 && request.client.speaks_http() {
         Framing::Chunked
     } else {
         Framing::UntilClose
@@ -52,11 +52,11 @@ pub(super) fn keeps_alive(worker: &Worker, request: &Request<'_>, framing: Frami
     request.head.keep_alive
         && !request.last
         && (!matches!(framing, Framing::UntilClose | Framing::Raw)
-            || !request.input.wire.is_http())
+            || !request.client.speaks_http())
         && !worker.server.draining()
-        && request.body.left().is_none_or(|n| n <= DRAIN)
+        && request.client.left().is_none_or(|n| n <= DRAIN)
         // Nobody asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
-        && (!request.owes_continue || request.body.is_over())
+        && (!request.client.owes_continue() || request.client.is_over())
 }
 
 /// The head of a response whose body is not a program's: HEAD gets the length the body would have.
@@ -66,6 +66,7 @@ pub(super) fn static_head(
     response: &Response,
     body: &Body,
     framing: Framing,
+    wire: Wire,
     keep_alive: bool,
 ) -> Vec<u8> {
     let head_only = framing == Framing::Bodiless && !matches!(response.status, 204 | 304);
@@ -75,14 +76,7 @@ pub(super) fn static_head(
         framing
     };
     let version = request.head.version;
-    head(
-        worker,
-        response,
-        framing,
-        request.input.wire,
-        version,
-        keep_alive,
-    )
+    head(worker, response, framing, wire, version, keep_alive)
 }
 
 /// What a program says of the length of a body that is not sent, to HEAD or beside 304, is passed on

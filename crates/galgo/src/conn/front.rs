@@ -15,12 +15,13 @@ use galgo_proto::{
 
 use super::{
     Link,
-    input::{Input, Next, RequestBody},
+    body::RequestBody,
+    input::Input,
     wire::{self, Wire},
 };
 use crate::{
-    buf::Buf, config::Speaks, fault::Fault, log::Level, route::Named, serve::loopback, site::Site,
-    worker::Worker,
+    buf::Buf, client::Next, config::Speaks, fault::Fault, log::Level, route::Named,
+    serve::loopback, site::Site, worker::Worker,
 };
 
 /// FCGI_KEEP_CONN (FastCGI, 5.1).
@@ -237,10 +238,8 @@ async fn whole(input: &mut Input) -> Result<Option<(Header, Vec<u8>)>, Fault> {
 
 /// Answers between requests, when nothing else is being written.
 fn say(input: &Input, bytes: &[u8]) {
-    if let Some(sock) = &input.sock {
-        // A front that does not read its answers does without them.
-        let _ = sock.try_write(bytes);
-    }
+    // A front that does not read its answers does without them.
+    let _ = input.sock.try_write(bytes);
 }
 
 fn begin(input: &Input, id: u16, content: &[u8]) -> Result<Option<Begun>, Fault> {

@@ -2,9 +2,11 @@
 //!
 //! 1. wait for a request  2. read its head  3. dispatch  4. send  5. log  6. the rest of its body
 
+mod body;
 mod end;
 pub mod framing;
 pub mod front;
+pub mod incoming;
 pub mod input;
 pub mod link;
 mod request;
@@ -24,7 +26,6 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     balance::{Asked, Count},
-    buf::Buf,
     config::{Http, Speaks},
     crowd::Member,
     fault::Fault,
@@ -39,9 +40,11 @@ use crate::{
     sock::Sock,
     worker::Worker,
 };
+use body::RequestBody;
 use end::reset;
 use front::Arrived;
-use input::{Input, RequestBody};
+use incoming::Incoming;
+use input::Input;
 pub use link::Link;
 pub use request::Request;
 use room::{has_room, is_front, joins, refuse};
@@ -120,13 +123,7 @@ impl<'w> Conn<'w> {
         let sock = Rc::new(Sock::new(accepted.fd));
         let site = worker.site();
         let http = &site.config.http;
-        let mut input = Input {
-            buf: Buf::default(),
-            sock: Some(sock.clone()),
-            pace: Pace::of(http),
-            half_closed: false,
-            wire: Wire::Http,
-        };
+        let mut input = Input::new(sock.clone(), Pace::of(http));
         let mut link = Link::of(&*sock, accepted.remote, accepted.local);
         if !front::may_speak(worker, &site, accepted.speaks, &link) {
             return None;
@@ -313,12 +310,12 @@ impl<'w> Conn<'w> {
     async fn request(&mut self) -> After {
         // From its first byte to its last, whatever is read of the configuration meanwhile.
         let site = self.worker.site();
-        self.input.pace.begin(&site.config.http);
+        self.input.begin(&site.config.http);
         self.sender.pace.begin(&site.config.http);
         let Arrived {
             head,
             link,
-            mut body,
+            body,
             named,
         } = match self.arrive(&site).await {
             Ok(None) => return After::Close,
@@ -330,11 +327,12 @@ impl<'w> Conn<'w> {
         let said_all = !head.keep_alive && head.body == BodyLen::None;
         let entry = Rc::new(RefCell::new(self.entry(Some(head.clone()), link)));
         let owes_continue = head.expects_continue && head.body != BodyLen::None;
+        let mut client = Incoming::new(&mut self.input, body, head.version);
+        client.owes_continue = owes_continue;
         let mut request = Request {
-            owes_continue,
             named,
             count: Some(&self.count),
-            ..Request::new(head, &site, link, &mut self.input, &mut body, entry)
+            ..Request::new(head, &site, link, &mut client, entry)
         };
         let began = request.began;
         let mut unfinished = Unfinished {
@@ -362,6 +360,7 @@ impl<'w> Conn<'w> {
         };
         let after = self.sender.send(self.worker, &mut request, response).await;
         unfinished.over = true;
+        let mut body = client.body;
         match after {
             After::KeepAlive if body.is_over() && self.input.wire.is_http() => after,
             After::KeepAlive => Box::pin(self.rest_of_body(&mut body)).await,

@@ -147,7 +147,9 @@ impl Sender {
         };
         let keep_alive = keeps_alive(worker, request, framing);
         self.closing = !keep_alive;
-        let head = static_head(worker, request, &response, &body, framing, keep_alive);
+        let head = static_head(
+            worker, request, &response, &body, framing, self.wire, keep_alive,
+        );
         let sent = self.whole(&head, body, framing).await;
         let mut entry = request.entry.borrow_mut();
         entry.first_byte = worker.taken(request.began);

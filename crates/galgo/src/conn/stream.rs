@@ -71,8 +71,8 @@ impl Stream<'_, '_, '_> {
             if last || self.output.excess || self.dropped > MOST_DROPPED {
                 return self.ended();
             }
-            let (input, body) = (&mut *self.request.input, &mut *self.request.body);
-            match self.output.program.turn(input, body).await? {
+            let client = &mut *self.request.client;
+            match self.output.program.turn(client).await? {
                 // What is there already goes out together, and with the end if that is there.
                 Turn::Output => self.output.program.drain_ready(pool::SIZE),
                 Turn::Waiting(n) => {
@@ -150,12 +150,11 @@ impl Stream<'_, '_, '_> {
                 &many.collect::<Vec<_>>()
             }
         };
-        let (input, request_body) = (&mut *self.request.input, &mut *self.request.body);
+        let client = &mut *self.request.client;
         let program = &mut self.output.program;
         program
             .during(
-                input,
-                request_body,
+                client,
                 pin!(wire.write(sock, pace, parts, status, *closing)),
             )
             .await?;
@@ -183,16 +182,16 @@ impl Stream<'_, '_, '_> {
         let Sender {
             sock, pace, wire, ..
         } = &mut *self.sender;
-        let (input, body) = (&mut *self.request.input, &mut *self.request.body);
+        let client = &mut *self.request.client;
         let program = &mut self.output.program;
         let len = match len {
             0 => 0,
             _ => {
                 let announced = pin!(wire.announce(sock, pace, len));
-                program.during(input, body, announced).await?
+                program.during(client, announced).await?
             }
         };
-        let moved = program.pass_on(input, body, sock, pace, len).await?;
+        let moved = program.pass_on(client, sock, pace, len).await?;
         self.follow(len - moved).await?;
         self.sent += len as u64;
         self.output.excess |= len == left && n > left;
@@ -206,12 +205,12 @@ impl Stream<'_, '_, '_> {
     async fn follow(&mut self, mut left: usize) -> Result<(), Fault> {
         while left > 0 {
             let Sender { sock, pace, .. } = &mut *self.sender;
-            let (input, body) = (&mut *self.request.input, &mut *self.request.body);
+            let client = &mut *self.request.client;
             let program = &mut self.output.program;
-            let turn = program.turn(input, body).await?;
+            let turn = program.turn(client).await?;
             if let Turn::Waiting(n) = turn {
                 let most = left.min(n);
-                left -= program.pass_on(input, body, sock, pace, most).await?;
+                left -= program.pass_on(client, sock, pace, most).await?;
                 continue;
             }
             let mut out = std::mem::take(program.out());
@@ -223,7 +222,7 @@ impl Stream<'_, '_, '_> {
             {
                 let mut parts: Vec<_> = first(out.parts(), n).map(IoSlice::new).collect();
                 let write = pin!(write_all(sock, pace, &mut parts, false));
-                program.during(input, body, write).await?;
+                program.during(client, write).await?;
             }
             left -= n;
             out.consume(n);
@@ -241,8 +240,8 @@ impl Stream<'_, '_, '_> {
                 false => write_all(sock, pace, &mut [IoSlice::new(bytes)], false).await,
             }
         });
-        let (input, body) = (&mut *self.request.input, &mut *self.request.body);
-        self.output.program.during(input, body, write).await
+        let client = &mut *self.request.client;
+        self.output.program.during(client, write).await
     }
 
     /// The output has ended: was it what the head promised?

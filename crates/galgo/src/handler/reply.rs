@@ -17,7 +17,7 @@ use super::{Answer, handover, status};
 use crate::{
     body::{Body, Output, Response},
     config::{CgiOptions, Handover},
-    conn::{Request, input::watch_unread},
+    conn::Request,
     fault::Fault,
     log::{Level, Source},
     pace::poll_once,
@@ -62,17 +62,10 @@ pub(super) async fn wait_for<T>(
 
 async fn wait_long<T>(
     request: &mut Request<'_>,
-    mut place: Pin<&mut impl Future<Output = Result<T, Fault>>>,
+    place: Pin<&mut impl Future<Output = Result<T, Fault>>>,
 ) -> Result<T, Fault> {
     let began = Instant::now();
-    let found = loop {
-        let input = &mut *request.input;
-        tokio::select! {
-            biased;
-            found = &mut place => break found?,
-            left = watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => left?,
-        }
-    };
+    let found = request.client.waits_for(place).await??;
     request.entry.borrow_mut().queue += began.elapsed();
     Ok(found)
 }
@@ -91,8 +84,8 @@ pub(super) async fn heard(
     mut exchange: Box<Exchange>,
 ) -> Result<Option<Box<Exchange>>, Fault> {
     while exchange.may_be_stale() {
-        match exchange.turn(request.input, request.body).await {
-            Ok(Turn::HalfClosed) => request.probe(),
+        match exchange.turn(request.client).await {
+            Ok(Turn::HalfClosed) => request.client.probe(),
             Ok(_) => {}
             Err(fault) => {
                 request.stderr = exchange.stderr_tail();
@@ -107,9 +100,9 @@ pub(super) async fn heard(
 impl Answering<'_, '_, '_> {
     /// Reads the response head, and decides what becomes of the rest.
     pub(super) async fn reply(mut self, mut program: Speaker) -> Result<Answer, Fault> {
-        self.request.send_continue();
-        if self.request.input.half_closed {
-            self.request.probe();
+        self.request.client.send_continue();
+        if self.request.client.has_half_closed() {
+            self.request.client.probe();
         }
         let reply = match self.nph {
             true => self.own_words(&mut program).await,
@@ -216,8 +209,8 @@ impl Answering<'_, '_, '_> {
 
     /// One turn of the program.
     pub(super) async fn turn(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
-        if program.turn(self.request.input, self.request.body).await? == Turn::HalfClosed {
-            self.request.probe();
+        if program.turn(self.request.client).await? == Turn::HalfClosed {
+            self.request.client.probe();
         }
         Ok(())
     }

@@ -3,10 +3,8 @@
 use std::{pin::pin, time::Duration};
 
 use crate::{
-    conn::{
-        Request,
-        input::{Next, watch_unread},
-    },
+    client::Next,
+    conn::Request,
     fault::Fault,
     pool,
     spool::{Full, Stored, within},
@@ -14,19 +12,19 @@ use crate::{
 
 /// Receives the rest of the body. `patience`: how long one piece of it may take on its way to the disk.
 pub async fn spool(request: &mut Request<'_>, patience: Duration) -> Result<Stored, Fault> {
-    let declared = request.body.declared();
+    let declared = request.client.declared();
     let site = request.site;
     let mut stored = kept(request, patience, site.spool.for_body(declared)).await?;
-    request.send_continue();
+    request.client.send_continue();
     let mut piece = pool::take();
     loop {
-        match request.body.next(&mut request.input.buf)? {
+        match request.client.next()? {
             Next::Data(n) => {
                 let n = n.min(pool::SIZE - piece.len());
-                piece.extend_from_slice(&request.input.buf.bytes()[..n]);
-                request.body.take(&mut request.input.buf, n);
+                piece.extend_from_slice(&request.client.data()[..n]);
+                request.client.take(n);
             }
-            Next::More => request.input.fill_body().await?,
+            Next::More => request.client.more().await?,
             Next::End => break,
         }
         if piece.len() == pool::SIZE {
@@ -46,13 +44,6 @@ async fn kept<T>(
     patience: Duration,
     disk: impl Future<Output = Result<T, Full>>,
 ) -> Result<T, Fault> {
-    let mut disk = pin!(within(patience, disk));
-    loop {
-        let input = &mut *request.input;
-        tokio::select! {
-            biased;
-            done = &mut disk => return done,
-            left = watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => left?,
-        }
-    }
+    let disk = pin!(within(patience, disk));
+    request.client.waits_for(disk).await?
 }

@@ -47,7 +47,7 @@ pub async fn answer(
         route::Asked::Script(script) => script,
         route::Asked::Folder => return Ok(Answer::Response(files::to_slash(head))),
     };
-    request.body.limit(config.options.max_body)?;
+    request.client.limit(config.options.max_body)?;
     let ask = Ask::new(worker, request, head, found.route, config, script)?;
     let (answering, speaker) = ask.asked().await?;
     answering.reply(speaker).await
@@ -163,10 +163,12 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
                 let length = file.len();
                 Ok((Some(file), Some(length)))
             }
-            BodyLen::Length(n) => self.request.body_ahead().await.map(|()| (None, Some(n))),
-            BodyLen::None | BodyLen::Chunked => {
-                self.request.body_ahead().await.map(|()| (None, None))
-            }
+            BodyLen::Length(n) => Box::pin(self.request.client.ahead())
+                .await
+                .map(|()| (None, Some(n))),
+            BodyLen::None | BodyLen::Chunked => Box::pin(self.request.client.ahead())
+                .await
+                .map(|()| (None, None)),
         }
     }
 

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     admission::Permit,
-    conn::input::{Input, RequestBody},
+    client::Client,
     fault::{Fault, SHORT},
     log::{Level, Source},
     off_loop::off_loop,
@@ -158,9 +158,9 @@ impl Program {
     }
 
     /// Waits for output while everything else goes on.
-    pub async fn turn(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
+    pub async fn turn(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
         if !self.spill.is_empty() {
-            return self.pull(input, body).await;
+            return self.pull(client).await;
         }
         if self.stdout.is_some() && self.process.is_over(EXIT_GRACE) {
             // What it printed itself is in the pipe, in front of what others print there for ever.
@@ -183,7 +183,7 @@ impl Program {
         let Some(sock) = stdout else {
             return Ok(Turn::End);
         };
-        let tend = tend(stdin, errors, process, clocks, input, body);
+        let tend = tend(stdin, errors, process, clocks, client);
         let turn = tokio::select! {
             biased;
             came = come(sock, *bulk && !spill.is_slow(), out) => match came.map_err(|e| unreadable(&e))? {

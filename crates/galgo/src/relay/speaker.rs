@@ -10,11 +10,7 @@ use super::{
     program::{Program, Turn},
 };
 use crate::{
-    conn::input::{Input, RequestBody},
-    fault::Fault,
-    pace::Pace,
-    sock::Sock,
-    spool::Spool,
+    client::Client, fault::Fault, pace::Pace, sock::Sock, spool::Spool,
     upstream::exchange::Exchange,
 };
 
@@ -69,10 +65,10 @@ impl Speaker {
     }
 
     /// Waits for output while everything else goes on.
-    pub async fn turn(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
+    pub async fn turn(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
         match self {
-            Self::Program(p) => p.turn(input, body).await,
-            Self::Exchange(e) => e.turn(input, body).await,
+            Self::Program(p) => p.turn(client).await,
+            Self::Exchange(e) => e.turn(client).await,
         }
     }
 
@@ -96,15 +92,14 @@ impl Speaker {
     /// client takes them slowly. Says how many.
     pub async fn pass_on(
         &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
+        client: &mut dyn Client,
         to: &Sock,
         pace: &mut Pace,
         len: usize,
     ) -> Result<usize, Fault> {
         match self {
-            Self::Program(p) => p.pass_on(input, body, to, pace, len).await,
-            Self::Exchange(e) => e.pass_on(input, body, to, pace, len).await,
+            Self::Program(p) => p.pass_on(client, to, pace, len).await,
+            Self::Exchange(e) => e.pass_on(client, to, pace, len).await,
         }
     }
 
@@ -120,13 +115,12 @@ impl Speaker {
     /// Does `io` (sending to the client) while everything but output is tended to.
     pub async fn during<T>(
         &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
+        client: &mut dyn Client,
         io: impl Future<Output = std::io::Result<T>>,
     ) -> Result<T, Fault> {
         match self {
-            Self::Program(p) => p.during(input, body, io).await,
-            Self::Exchange(e) => e.during(input, body, io).await,
+            Self::Program(p) => p.during(client, io).await,
+            Self::Exchange(e) => e.during(client, io).await,
         }
     }
 

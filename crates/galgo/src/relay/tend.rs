@@ -1,7 +1,10 @@
 //! What must be tended to while a program's output is awaited or sent: its input, its standard error, the
 //! client, the process itself and the clocks.
 
-use std::io::{self, IoSlice};
+use std::{
+    io::{self, IoSlice},
+    task::Context,
+};
 
 use super::{
     clock::Clocks,
@@ -10,7 +13,7 @@ use super::{
     program::{EXIT_GRACE, PIPE_MOST, Way, way},
 };
 use crate::{
-    conn::input::{Input, Next, RequestBody, Spliced, watch_unread},
+    client::{Client, Next, Spliced},
     fault::{Fault, SHORT},
     sock::{Sock, is_short},
 };
@@ -29,12 +32,11 @@ pub(super) async fn tend(
     errors: &mut Errors,
     process: &mut Process,
     clocks: &mut Clocks,
-    input: &mut Input,
-    body: &mut RequestBody,
+    client: &mut dyn Client,
 ) -> Result<Tended, Fault> {
     loop {
         tokio::select! {
-            fed = feed(stdin, input, body) => match fed? {
+            fed = feed(stdin, client) => match fed? {
                 Fed::Moved => clocks.body_moved(),
                 Fed::HalfClosed => return Ok(Tended::HalfClosed),
             },
@@ -50,24 +52,20 @@ pub(super) async fn tend(
 const SPLICE_BODY: usize = 64 << 10;
 
 /// Takes in more of a body: into the buffer, or into the program's pipe at once.
-async fn more(
-    stdin: &mut Option<Sock>,
-    input: &mut Input,
-    body: &mut RequestBody,
-) -> Result<Fed, Fault> {
+async fn more(stdin: &mut Option<Sock>, client: &mut dyn Client) -> Result<Fed, Fault> {
     let least = match way() {
         Way::Cheapest => SPLICE_BODY,
         Way::Spliced => 1,
         Way::Copied => usize::MAX,
     };
-    let len = input.spliceable(body);
+    let len = client.spliceable();
     let Some(pipe) = stdin.as_ref().filter(|_| len >= least) else {
-        return input.fill_body().await.map(|()| Fed::Moved);
+        return client.more().await.map(|()| Fed::Moved);
     };
     if len >= PIPE_MOST {
         pipe.widen(PIPE_MOST);
     }
-    match input.splice_body(body, pipe, len.min(PIPE_MOST)).await? {
+    match client.splice(pipe, len.min(PIPE_MOST)).await? {
         Spliced::Moved => {}
         Spliced::HalfClosed => return Ok(Fed::HalfClosed),
         Spliced::Unread => *stdin = None,
@@ -92,33 +90,28 @@ pub(crate) fn unfed(e: &io::Error) -> Fault {
 }
 
 /// Moves a piece of the request body to standard input; without one to move, watches the client.
-pub(crate) async fn feed(
-    stdin: &mut Option<Sock>,
-    input: &mut Input,
-    body: &mut RequestBody,
-) -> Result<Fed, Fault> {
-    match body.next(&mut input.buf)? {
-        Next::More => more(stdin, input, body).await,
+pub(crate) async fn feed(stdin: &mut Option<Sock>, client: &mut dyn Client) -> Result<Fed, Fault> {
+    match client.next()? {
+        Next::More => more(stdin, client).await,
         Next::End => {
             *stdin = None;
-            input.watch(body).await.map(|()| Fed::HalfClosed)
+            client.watch().await.map(|()| Fed::HalfClosed)
         }
         Next::Data(n) => {
             let Some(pipe) = stdin else {
                 // The program reads no more: what still comes is taken and dropped.
-                body.take(&mut input.buf, n);
+                client.take(n);
                 return Ok(Fed::Moved);
             };
-            let data = [IoSlice::new(&input.buf.bytes()[..n])];
-            let written = tokio::select! {
-                biased;
-                written = pipe.write(&data) => written,
-                closed = watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
-                    return closed.map(|()| Fed::HalfClosed);
-                }
+            let mut waits = false;
+            let write = |data: &[u8], cx: &mut Context<'_>| {
+                pipe.poll_write(&[IoSlice::new(&data[..n])], &mut waits, cx)
+            };
+            let Some(written) = client.during(write).await? else {
+                return Ok(Fed::HalfClosed);
             };
             match written {
-                Ok(n) => body.take(&mut input.buf, n),
+                Ok(n) => client.take(n),
                 // The program closed its standard input.
                 Err(e) if e.kind() == io::ErrorKind::BrokenPipe => *stdin = None,
                 Err(e) => return Err(unfed(&e)),

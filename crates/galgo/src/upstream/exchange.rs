@@ -21,7 +21,7 @@ use super::{
     sending::{Fed, ID, Sending},
 };
 use crate::{
-    conn::input::{Input, RequestBody},
+    client::Client,
     fault::Fault,
     log::Source,
     relay::{
@@ -245,13 +245,13 @@ impl Exchange {
     }
 
     /// Waits for output while everything else goes on.
-    pub async fn turn(&mut self, input: &mut Input, body: &mut RequestBody) -> Result<Turn, Fault> {
+    pub async fn turn(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
         loop {
             if self.aside.as_ref().is_none_or(|aside| aside.held() == 0) && !self.spill.is_empty() {
-                return self.pull(input, body).await;
+                return self.pull(client).await;
             }
             if self.goes_aside() {
-                return self.gather(input, body).await;
+                return self.gather(client).await;
             }
             let Some(link) = &self.link else {
                 return Ok(Turn::End);
@@ -264,7 +264,7 @@ impl Exchange {
             let read = tokio::select! {
                 biased;
                 read = link.conn.read_later(raw) => read,
-                tended = tend(sending, clocks, &link.conn, input, body) => {
+                tended = tend(sending, clocks, &link.conn, client) => {
                     return tended.map(|()| Turn::HalfClosed);
                 }
             };
@@ -362,12 +362,11 @@ async fn tend(
     sending: &mut Sending,
     clocks: &mut Clocks,
     conn: &Sock,
-    input: &mut Input,
-    body: &mut RequestBody,
+    client: &mut dyn Client,
 ) -> Result<(), Fault> {
     loop {
         tokio::select! {
-            fed = sending.feed(conn, input, body) => match fed? {
+            fed = sending.feed(conn, client) => match fed? {
                 Fed::Moved => clocks.body_moved(),
                 Fed::HalfClosed => return Ok(()),
             },

@@ -3,12 +3,13 @@
 use std::{
     io::{self, IoSlice},
     rc::Rc,
+    task::Context,
 };
 
 use galgo_proto::fcgi::{self, Header, Kind};
 
 use crate::{
-    conn::input::{Input, Next, RequestBody, watch_unread},
+    client::{Client, Next},
     fault::Fault,
     pool,
     relay::tend::unfed,
@@ -130,18 +131,17 @@ impl Sending {
     pub(super) async fn feed(
         &mut self,
         conn: &Sock,
-        input: &mut Input,
-        body: &mut RequestBody,
+        client: &mut dyn Client,
     ) -> Result<Fed, Fault> {
         let next = match &mut self.file {
             Some(file) => file.next().await?,
             None if self.bodiless => Next::End,
-            None => body.next(&mut input.buf)?,
+            None => client.next()?,
         };
         match next {
             // The application reads no more: what still comes is taken and dropped.
             Next::Data(n) if self.closed => {
-                self.take(input, body, n);
+                self.take(client, n);
                 return Ok(Fed::Moved);
             }
             Next::Data(n) => self.begin(n),
@@ -150,40 +150,39 @@ impl Sending {
         }
         if self.closed || (self.queue.is_empty() && self.open == 0) {
             return match next {
-                Next::More => input.fill_body().await.map(|()| Fed::Moved),
-                _ => input.watch(body).await.map(|()| Fed::HalfClosed),
+                Next::More => client.more().await.map(|()| Fed::Moved),
+                _ => client.watch().await.map(|()| Fed::HalfClosed),
             };
         }
-        self.write(conn, input, body, next).await
+        self.write(conn, client, next).await
     }
 
     async fn write(
         &mut self,
         conn: &Sock,
-        input: &mut Input,
-        body: &mut RequestBody,
+        client: &mut dyn Client,
         next: Next,
     ) -> Result<Fed, Fault> {
-        let data = match (next, &self.file) {
-            (Next::Data(n), Some(file)) => &file.piece[file.at..][..n.min(self.open)],
-            (Next::Data(n), None) => &input.buf.bytes()[..n.min(self.open)],
-            _ => &[],
+        let data_len = match next {
+            Next::Data(n) => n.min(self.open),
+            Next::More | Next::End => 0,
         };
-        let data_len = data.len();
         // The end of the body goes with its last piece: who is asked is woken once.
-        let last = self.framed && data.len() == self.open && self.is_last(body, data.len());
+        let last = self.framed && data_len == self.open && self.is_last(client, data_len);
         let end = Header::new(Kind::Stdin, ID, 0).bytes();
         let (pad, end): (&[u8], &[u8]) = match last {
             true => (self.header.pad(), &end),
             false => (&[], &[]),
         };
-        let parts = [&self.queue[..], data, pad, end].map(IoSlice::new);
-        let written = tokio::select! {
-            biased;
-            written = conn.write(&parts) => written,
-            closed = watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
-                return closed.map(|()| Fed::HalfClosed);
-            }
+        let mut waits = false;
+        let (queue, file) = (&self.queue, self.file.as_ref());
+        let write = |data: &[u8], cx: &mut Context<'_>| {
+            let data = file.map_or(data, |file| &file.piece[file.at..]);
+            let parts = [queue, &data[..data_len], pad, end].map(IoSlice::new);
+            conn.poll_write(&parts, &mut waits, cx)
+        };
+        let Some(written) = client.during(write).await? else {
+            return Ok(Fed::HalfClosed);
         };
         match written {
             Ok(n) => {
@@ -191,7 +190,7 @@ impl Sending {
                 let ours = n.min(self.queue.len());
                 self.sent(ours);
                 let theirs = (n - ours).min(data_len);
-                self.took(input, body, theirs);
+                self.took(client, theirs);
                 if last && theirs == data_len {
                     self.end();
                     self.sent(n - ours - theirs);
@@ -213,8 +212,8 @@ impl Sending {
     }
 
     /// Whether these many bytes are the last of a body whose length is known.
-    fn is_last(&self, body: &RequestBody, n: usize) -> bool {
-        self.file.is_none() && n > 0 && body.left() == Some(n as u64)
+    fn is_last(&self, client: &dyn Client, n: usize) -> bool {
+        self.file.is_none() && n > 0 && client.left() == Some(n as u64)
     }
 
     /// Begins a record for `n` bytes of data, unless one is open.
@@ -231,21 +230,21 @@ impl Sending {
     }
 
     /// `n` bytes of data are on their way.
-    fn took(&mut self, input: &mut Input, body: &mut RequestBody, n: usize) {
+    fn took(&mut self, client: &mut dyn Client, n: usize) {
         if n == 0 {
             return;
         }
-        self.take(input, body, n);
+        self.take(client, n);
         self.open -= n;
         if self.open == 0 && self.framed {
             self.queue.extend_from_slice(self.header.pad());
         }
     }
 
-    fn take(&mut self, input: &mut Input, body: &mut RequestBody, n: usize) {
+    fn take(&mut self, client: &mut dyn Client, n: usize) {
         match &mut self.file {
             Some(file) => file.at += n,
-            None => body.take(&mut input.buf, n),
+            None => client.take(n),
         }
     }
 

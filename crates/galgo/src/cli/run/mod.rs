@@ -20,11 +20,9 @@ use tokio::{
 
 use super::screen::lines;
 use crate::{
+    client::Whole,
     config::{Config, LogTo},
-    conn::{
-        Request,
-        input::{Input, RequestBody},
-    },
+    conn::Request,
     handler::{self, Answer, cgi, status},
     log::{Logs, access::Entry},
     site::Site,
@@ -191,13 +189,12 @@ async fn exchange(
 ) -> u8 {
     let request::Made { head, body, link } = made;
     let site = worker.site();
-    let mut input = Input::whole(body, &site.config.http);
-    let mut body = RequestBody::new(head.body);
+    let mut client = Whole::new(body);
     let entry = Entry::new(worker.ids.next(), link.remote.clone(), Some(head.clone()));
     let entry = Rc::new(RefCell::new(entry));
     let mut request = Request {
         last: true,
-        ..Request::new(head.clone(), &site, &link, &mut input, &mut body, entry)
+        ..Request::new(head.clone(), &site, &link, &mut client, entry)
     };
     let Some(cgi) = route.cgi() else {
         return 1; // INVARIANT: only `cgi` routes own programs

@@ -152,10 +152,10 @@ impl Printer {
             });
             output.excess |= out.len() > left && !output.discard;
             let piece = &out.front()[..out.len().min(left)];
-            let (input, body) = (&mut *request.input, &mut *request.body);
+            let client = &mut *request.client;
             let text = self.screen.take(piece);
             let printing = async { Ok(put(&text)) };
-            output.program.during(input, body, printing).await??;
+            output.program.during(client, printing).await??;
             sent += piece.len() as u64;
             drop(out);
             if let Some(fault) = killed {
@@ -165,8 +165,8 @@ impl Printer {
                 put(&self.screen.end())?;
                 return Ok(sent);
             }
-            let (input, body) = (&mut *request.input, &mut *request.body);
-            output.program.turn(input, body).await?;
+            let client = &mut *request.client;
+            output.program.turn(client).await?;
         }
     }
 

@@ -26,20 +26,10 @@ impl Run<'_, '_, '_> {
         }
         let longest = self.cgi.options.first_byte_timeout;
         let code = tokio::time::timeout(longest, wasm.code(&self.script));
-        let mut code = std::pin::pin!(code);
-        loop {
-            let input = &mut *self.request.input;
-            tokio::select! {
-                biased;
-                code = &mut code => {
-                    let late = |_| Fault::Late("the module was not compiled within first_byte_timeout".into());
-                    return code.map_err(late)?.map(Some);
-                }
-                left = crate::conn::input::watch_unread(input.sock.as_deref(), &mut input.half_closed, input.wire) => {
-                    left?;
-                }
-            }
-        }
+        let code = std::pin::pin!(code);
+        let late = |_| Fault::Late("the module was not compiled within first_byte_timeout".into());
+        let code = self.request.client.waits_for(code).await?;
+        code.map_err(late)?.map(Some)
     }
 
     /// An instance that answers. What no worker has read, for the one it was sent to was dying, is sent to the

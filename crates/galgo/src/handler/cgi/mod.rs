@@ -36,13 +36,13 @@ pub async fn answer(
     cgi: &Cgi,
     script: Found<'_>,
 ) -> Result<Answer, Fault> {
-    if script.nph && !request.input.wire.is_http() {
+    if script.nph && !request.client.speaks_http() {
         return Err(Fault::Refused(
             "an nph- program speaks HTTP to its client, and there is a front server between them"
                 .into(),
         ));
     }
-    request.body.limit(cgi.options.max_body)?;
+    request.client.limit(cgi.options.max_body)?;
     if let Some(count) = request.count {
         count.starts_program();
     }
@@ -62,7 +62,7 @@ pub async fn answer(
         }
         _ if head.body == BodyLen::None => None,
         _ => {
-            run.request.body_ahead().await?;
+            run.request.client.ahead().await?;
             None
         }
     };

@@ -221,7 +221,7 @@ impl Run<'_, '_, '_> {
         pipes: &mut Pipes,
         clocks: &mut Clocks,
     ) -> Result<Begun, Fault> {
-        self.request.send_continue();
+        self.request.client.send_continue();
         let Ends { stdin, stdout, .. } = &mut pipes.ours;
         let mut arrived = false;
         let mut fault = None;
@@ -240,9 +240,9 @@ impl Run<'_, '_, '_> {
                 () = tokio::time::sleep(ENDING), if arrived => {}
                 () = tick::next() => {}
                 late = clocks.ring() => fault = Some(late),
-                fed = feed(stdin, self.request.input, self.request.body) => match fed {
+                fed = feed(stdin, self.request.client) => match fed {
                     Ok(Fed::Moved) => clocks.body_moved(),
-                    Ok(Fed::HalfClosed) => self.request.probe(),
+                    Ok(Fed::HalfClosed) => self.request.client.probe(),
                     Err(e) => fault = Some(e),
                 },
             }

@@ -15,7 +15,7 @@ use super::{
     PIPE_MOST, Program, Turn, send_failed,
 };
 use crate::{
-    conn::input::{Input, RequestBody},
+    client::Client,
     fault::Fault,
     pace::{Pace, poll_once},
     sock::Sock,
@@ -29,11 +29,7 @@ impl Program {
     }
 
     /// The next output that waits becomes that which is sent.
-    pub(super) async fn pull(
-        &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
-    ) -> Result<Turn, Fault> {
+    pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
         let Self {
             process,
             stdin,
@@ -43,7 +39,7 @@ impl Program {
             spill,
             ..
         } = self;
-        let tend = tend(stdin, errors, process, clocks, input, body);
+        let tend = tend(stdin, errors, process, clocks, client);
         tokio::select! {
             biased;
             pulled = spill.pull(out) => return pulled.map(|()| Turn::Output),
@@ -69,8 +65,7 @@ impl Program {
     /// takes them slowly. Says how many.
     pub async fn pass_on(
         &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
+        client: &mut dyn Client,
         to: &Sock,
         pace: &mut Pace,
         len: usize,
@@ -91,7 +86,7 @@ impl Program {
                 () = spill::slow() => Ok(true),
             }
         };
-        let slow = self.during(input, body, pin!(moved)).await?;
+        let slow = self.during(client, pin!(moved)).await?;
         self.stdout = Some(stdout);
         self.spill.sent_at_once(!slow);
         Ok(len - left)
@@ -101,8 +96,7 @@ impl Program {
     /// client is not known to be slow.
     pub async fn during<T>(
         &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
+        client: &mut dyn Client,
         io: impl Future<Output = io::Result<T>>,
     ) -> Result<T, Fault> {
         let mut io = pin!(io);
@@ -111,7 +105,7 @@ impl Program {
                 self.spill.sent_at_once(true);
                 done
             }
-            Poll::Pending => self.while_waiting(input, body, io).await?,
+            Poll::Pending => self.while_waiting(client, io).await?,
         };
         self.clocks.moved();
         done.map_err(|e| Fault::Gone(send_failed(&e)))
@@ -120,8 +114,7 @@ impl Program {
     /// As [`Program::during`], for a client that did not take everything at once.
     async fn while_waiting<T>(
         &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
+        client: &mut dyn Client,
         mut io: Pin<&mut impl Future<Output = io::Result<T>>>,
     ) -> Result<io::Result<T>, Fault> {
         loop {
@@ -134,7 +127,7 @@ impl Program {
                 spill,
                 ..
             } = self;
-            let tend = tend(stdin, errors, process, clocks, input, body);
+            let tend = tend(stdin, errors, process, clocks, client);
             tokio::select! {
                 biased;
                 done = &mut io => return Ok(done),

@@ -8,7 +8,7 @@ use super::{
     tend,
 };
 use crate::{
-    conn::input::{Input, RequestBody},
+    client::Client,
     fault::Fault,
     pace::Pace,
     relay::{
@@ -40,11 +40,7 @@ impl Exchange {
     }
 
     /// As [`Exchange::turn`], once output goes another way.
-    pub(super) async fn gather(
-        &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
-    ) -> Result<Turn, Fault> {
+    pub(super) async fn gather(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
         let Self {
             link,
             aside,
@@ -56,7 +52,7 @@ impl Exchange {
             return Ok(self.gathered());
         };
         let mut take = |conn: &Sock| take(conn, wire, errors, aside);
-        let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
+        let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, client);
         let end = tokio::select! {
             biased;
             end = link.conn.taken(&mut take) => end,
@@ -82,8 +78,7 @@ impl Exchange {
     /// Moves `len` bytes that [`Turn::Waiting`] announced to `to`, while everything else is tended to.
     pub async fn pass_on(
         &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
+        client: &mut dyn Client,
         to: &Sock,
         pace: &mut Pace,
         len: usize,
@@ -92,7 +87,7 @@ impl Exchange {
             return Ok(0);
         };
         let moved = pace.move_all(len, async |left| aside.empty(to, left).await);
-        self.during(input, body, std::pin::pin!(moved)).await?;
+        self.during(client, std::pin::pin!(moved)).await?;
         self.aside = Some(aside);
         Ok(len)
     }

@@ -4,7 +4,7 @@ use std::{io, pin::Pin, task::Poll};
 
 use super::{Exchange, tend};
 use crate::{
-    conn::input::{Input, RequestBody},
+    client::Client,
     fault::Fault,
     pace::poll_once,
     relay::program::{Turn, send_failed},
@@ -15,8 +15,7 @@ impl Exchange {
     /// client is not known to be slow.
     pub async fn during<T>(
         &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
+        client: &mut dyn Client,
         io: impl Future<Output = io::Result<T>>,
     ) -> Result<T, Fault> {
         let mut io = std::pin::pin!(io);
@@ -25,7 +24,7 @@ impl Exchange {
                 self.spill.sent_at_once(true);
                 done
             }
-            Poll::Pending => self.while_waiting(input, body, io).await?,
+            Poll::Pending => self.while_waiting(client, io).await?,
         };
         self.clocks.moved();
         done.map_err(|e| Fault::Gone(send_failed(&e)))
@@ -33,12 +32,11 @@ impl Exchange {
 
     async fn while_waiting<T>(
         &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
+        client: &mut dyn Client,
         mut io: Pin<&mut impl Future<Output = io::Result<T>>>,
     ) -> Result<io::Result<T>, Fault> {
         while let Some(link) = &self.link {
-            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
+            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, client);
             let (spill, raw) = (&mut self.spill, self.out.buffer());
             let gathered = async { spill.begin(Some(&link.conn)).await.read_later(raw).await };
             let read = tokio::select! {
@@ -79,13 +77,9 @@ impl Exchange {
     }
 
     /// The next output that waits becomes that which is sent.
-    pub(super) async fn pull(
-        &mut self,
-        input: &mut Input,
-        body: &mut RequestBody,
-    ) -> Result<Turn, Fault> {
+    pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
         if let Some(link) = &self.link {
-            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, input, body);
+            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, client);
             return tokio::select! {
                 biased;
                 pulled = self.spill.pull(&mut self.out) => pulled.map(|()| Turn::Output),

@@ -20,11 +20,9 @@ use super::{
 };
 use crate::{
     body::{Body, Response},
+    client::Whole,
     config::{Cgi, CgiOptions, CgiRoot, Handler, Handover, Route, Sight, StartMode},
-    conn::{
-        Request,
-        input::{Input, RequestBody},
-    },
+    conn::Request,
     handler::{self, Answer, cgi},
     log::access::Entry,
     relay::process::how,
@@ -253,13 +251,12 @@ impl Pair {
         let site = worker.site();
         let request::Made { head, body, link } =
             request::plain(&site.config, route, &self.url, method, body)?;
-        let mut input = Input::whole(body, &site.config.http);
-        let mut body = RequestBody::new(head.body);
+        let mut client = Whole::new(body);
         let entry = Entry::new(worker.ids.next(), link.remote.clone(), Some(head.clone()));
         let entry = Rc::new(RefCell::new(entry));
         let mut request = Request {
             last: true,
-            ..Request::new(head.clone(), &site, &link, &mut input, &mut body, entry)
+            ..Request::new(head.clone(), &site, &link, &mut client, entry)
         };
         let Handler::Cgi(cgi) = &route.handler else {
             return Err("no program".into());
@@ -300,7 +297,7 @@ async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered
     let mut program = output.program;
     // All of it is kept, in the buffer that the head was read into.
     while !program.output_ended() {
-        let turn = program.turn(request.input, request.body).await;
+        let turn = program.turn(request.client).await;
         turn.map_err(|fault| fault.to_string())?;
     }
     program.out().join();

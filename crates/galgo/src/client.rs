@@ -1,0 +1,258 @@
+//! Who sent a request, as those who answer it have it: its body, and whether somebody still waits for the response.
+//!
+//! Each front makes one of what it has: a connection, one stream of many, or a file. Nobody who answers a request reads from
+//! a socket, or writes to one.
+
+use std::{
+    fmt::Debug,
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use crate::{admission::Holding, fault::Fault, sock::Sock};
+
+/// What comes next of a request body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// This many bytes at the front of [`Client::data`] are data.
+    Data(usize),
+    /// More must be awaited first.
+    More,
+    /// The body is over.
+    End,
+}
+
+/// What became of a piece of a body on its way into a pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spliced {
+    /// It is in the pipe.
+    Moved,
+    /// The client has shut down its sending side meanwhile.
+    HalfClosed,
+    /// Nobody reads from the pipe any more.
+    Unread,
+}
+
+/// What the client of one request sends, and whether it is there.
+///
+/// What is polled here is polled by one task, and may be given up and begun again at any time.
+pub trait Client: Debug {
+    /// What comes next of the body.
+    ///
+    /// # Errors
+    /// The body breaks its framing, or is larger than the limit.
+    fn next(&mut self) -> Result<Next, Fault>;
+
+    /// What has come; the number of bytes that [`Client::next`] said is body.
+    fn data(&self) -> &[u8];
+
+    /// Takes `n` bytes of the data that [`Client::next`] announced.
+    fn take(&mut self, n: usize);
+
+    /// Sets the most that the body may hold, in bytes.
+    ///
+    /// # Errors
+    /// A declared length is beyond it.
+    fn limit(&mut self, most: u64) -> Result<(), Fault>;
+
+    /// The length of the body, where it was declared.
+    fn declared(&self) -> Option<u64>;
+
+    /// What is left of a declared length.
+    fn left(&self) -> Option<u64>;
+
+    /// Whether all of the body has been taken.
+    fn is_over(&self) -> bool;
+
+    /// Whether the body is whole, or so much of it is here that who is to read it has something to do, as far as that is seen
+    /// without looking into its framing.
+    fn is_here(&self) -> bool;
+
+    /// Awaits more of the body.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
+
+    /// Awaits that the body is whole, or that much of it is here; that is all in [`Client::data`] then.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
+
+    /// How much of the body can go into a pipe without being read: 0 where nothing can.
+    fn spliceable(&self) -> usize {
+        0
+    }
+
+    /// Moves what is there of `len` bytes of the body into `pipe` (splice(2)).
+    fn poll_splice(
+        &mut self,
+        _pipe: &Sock,
+        _len: usize,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Result<Spliced, Fault>> {
+        Poll::Ready(Ok(Spliced::Moved))
+    }
+
+    /// Watches a client whose body is over. Ready once when it half-closes, and with [`Fault::Gone`] when it is gone.
+    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
+
+    /// As [`Client::poll_watch`], where nothing may be read.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
+
+    /// Whether the client has shut down its sending side.
+    fn has_half_closed(&self) -> bool {
+        false
+    }
+
+    /// Somebody wants the body: sends the `100 Continue` that is owed, once, unless the body has begun to come anyway
+    /// (RFC 9110, 10.1.1).
+    fn send_continue(&mut self) {}
+
+    /// Whether a `100 Continue` is still owed.
+    fn owes_continue(&self) -> bool {
+        false
+    }
+
+    /// Finds out whether a client that has shut down its sending side, while no response has begun, is still there.
+    fn probe(&self) {}
+
+    /// Whether the client itself speaks HTTP, and not a server in front of this one.
+    fn speaks_http(&self) -> bool {
+        true
+    }
+
+    /// The request has a place that others may wait for: from now on the client may be waited for less long.
+    fn has_place(&mut self, _place: Holding) {}
+}
+
+impl dyn Client + '_ {
+    /// See [`Client::poll_more`].
+    pub async fn more(&mut self) -> Result<(), Fault> {
+        poll_fn(|cx| self.poll_more(cx)).await
+    }
+
+    /// See [`Client::poll_ahead`]. A `100 Continue` that is owed is sent first.
+    pub async fn ahead(&mut self) -> Result<(), Fault> {
+        if self.is_here() {
+            return Ok(());
+        }
+        self.send_continue();
+        poll_fn(|cx| self.poll_ahead(cx)).await
+    }
+
+    /// See [`Client::poll_splice`].
+    pub async fn splice(&mut self, pipe: &Sock, len: usize) -> Result<Spliced, Fault> {
+        poll_fn(|cx| self.poll_splice(pipe, len, cx)).await
+    }
+
+    /// See [`Client::poll_watch`].
+    pub async fn watch(&mut self) -> Result<(), Fault> {
+        poll_fn(|cx| self.poll_watch(cx)).await
+    }
+
+    /// Polls `io`, which is given [`Client::data`], until it is ready; `None`: the client has shut down its sending side
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub async fn during<T>(
+        &mut self,
+        mut io: impl FnMut(&[u8], &mut Context<'_>) -> Poll<T>,
+    ) -> Result<Option<T>, Fault> {
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = io(self.data(), cx) {
+                return Poll::Ready(Ok(Some(done)));
+            }
+            self.poll_gone(cx).map_ok(|()| None)
+        })
+        .await
+    }
+
+    /// Waits for `io`; a client that leaves meanwhile is noticed.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub async fn waits_for<T>(
+        &mut self,
+        mut io: Pin<&mut impl Future<Output = T>>,
+    ) -> Result<T, Fault> {
+        loop {
+            if let Some(done) = self.during(|_, cx| io.as_mut().poll(cx)).await? {
+                return Ok(done);
+            }
+        }
+    }
+}
+
+/// A client that has sent all of its body, and waits for ever.
+#[derive(Debug)]
+pub struct Whole {
+    body: Vec<u8>,
+    taken: usize,
+}
+
+impl Whole {
+    /// The client of a request with this body.
+    pub fn new(body: Vec<u8>) -> Self {
+        Self { body, taken: 0 }
+    }
+}
+
+impl Client for Whole {
+    fn next(&mut self) -> Result<Next, Fault> {
+        Ok(match self.data().len() {
+            0 => Next::End,
+            n => Next::Data(n),
+        })
+    }
+
+    fn data(&self) -> &[u8] {
+        &self.body[self.taken..]
+    }
+
+    fn take(&mut self, n: usize) {
+        self.taken = (self.taken + n).min(self.body.len());
+    }
+
+    fn limit(&mut self, most: u64) -> Result<(), Fault> {
+        match self.body.len() as u64 > most {
+            true => Err(TOO_LARGE),
+            false => Ok(()),
+        }
+    }
+
+    fn declared(&self) -> Option<u64> {
+        Some(self.body.len() as u64)
+    }
+
+    fn left(&self) -> Option<u64> {
+        Some(self.data().len() as u64)
+    }
+
+    fn is_over(&self) -> bool {
+        self.data().is_empty()
+    }
+
+    fn is_here(&self) -> bool {
+        true
+    }
+
+    fn poll_more(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_ahead(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_watch(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        Poll::Pending
+    }
+
+    fn poll_gone(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        Poll::Pending
+    }
+}
+
+/// The body is beyond its limit.
+pub const TOO_LARGE: Fault = Fault::Client(
+    413,
+    "the request body is larger than this route takes (max_body)",
+);

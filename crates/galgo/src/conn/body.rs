@@ -1,0 +1,228 @@
+//! How far the body of one request has been taken in: its framing, without a socket.
+
+use galgo_proto::{
+    Parsed,
+    h1::{BodyLen, Chunk, Chunked},
+};
+
+use super::front::Stdin;
+use crate::{
+    buf::Buf,
+    client::{Next, TOO_LARGE},
+    fault::Fault,
+};
+
+/// So much of a body is read before it takes a place and a process: as much as a pipe holds.
+pub(super) const AHEAD: usize = 64 << 10;
+
+/// How far a request body has been taken in.
+#[derive(Debug)]
+pub struct RequestBody {
+    pub(super) frame: Frame,
+    /// Bytes of data at the front of the buffer that were looked at before anybody wanted them: `frame` has given them.
+    ahead: usize,
+    /// Bytes of data that stand at the front of the buffer.
+    ready: usize,
+    /// Bytes of data taken so far.
+    taken: u64,
+    /// 413 beyond.
+    limit: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Frame {
+    Length(u64),
+    Chunked(Box<Chunked>),
+    Records(Box<Stdin>),
+    Ended,
+}
+
+impl RequestBody {
+    /// The body of a request framed as `len`.
+    pub fn new(len: BodyLen) -> Self {
+        let frame = match len {
+            BodyLen::None | BodyLen::Length(0) => Frame::Ended,
+            BodyLen::Length(n) => Frame::Length(n),
+            BodyLen::Chunked => Frame::Chunked(Box::default()),
+        };
+        Self {
+            frame,
+            ahead: 0,
+            ready: 0,
+            taken: 0,
+            limit: u64::MAX,
+        }
+    }
+
+    /// The body of a request that comes in FastCGI records.
+    pub fn records(stdin: Stdin) -> Self {
+        Self {
+            frame: Frame::Records(Box::new(stdin)),
+            ahead: 0,
+            ready: 0,
+            taken: 0,
+            limit: u64::MAX,
+        }
+    }
+
+    /// What is owed to the front server for records that came meanwhile.
+    pub fn owed(&mut self) -> Vec<u8> {
+        match &mut self.frame {
+            Frame::Records(stdin) => std::mem::take(&mut stdin.owed),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Looks at what comes behind the body: a front server may abort the request (FastCGI, 5.4).
+    pub(super) fn overhear(&mut self, buf: &mut Buf) -> Result<(), Fault> {
+        match self.frame {
+            Frame::Records(_) => self.next(buf).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets the most it may hold; a declared length beyond it is refused at once.
+    pub fn limit(&mut self, limit: u64) -> Result<(), Fault> {
+        self.limit = limit;
+        match self.left() {
+            Some(n) if n > limit => Err(TOO_LARGE),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether all of it has been taken.
+    pub fn is_over(&self) -> bool {
+        self.ahead + self.ready == 0
+            && match &self.frame {
+                Frame::Ended => true,
+                Frame::Records(stdin) => stdin.is_over(),
+                Frame::Length(_) | Frame::Chunked(_) => false,
+            }
+    }
+
+    /// The length, where it was declared.
+    pub fn declared(&self) -> Option<u64> {
+        self.left().map(|n| n + self.taken)
+    }
+
+    /// What is left of a declared length.
+    pub fn left(&self) -> Option<u64> {
+        let left = match &self.frame {
+            Frame::Length(n) => *n,
+            Frame::Records(stdin) => stdin.left?,
+            Frame::Ended if self.ahead > 0 => 0,
+            Frame::Chunked(_) | Frame::Ended => return None,
+        };
+        Some(left + self.ahead as u64)
+    }
+
+    /// Bytes of data taken so far.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Whether it is whole, or much of it is here, as far as that is seen without looking into framing.
+    pub fn is_here(&self, buf: &Buf) -> bool {
+        match &self.frame {
+            Frame::Length(left) => buf.len() as u64 >= (*left).min(AHEAD as u64),
+            Frame::Chunked(_) | Frame::Records(_) => false,
+            Frame::Ended => true,
+        }
+    }
+
+    /// Looks at the front of `buf`, past any chunk framing.
+    pub fn next(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
+        if self.ahead + self.ready > 0 {
+            return Ok(Next::Data(self.ahead.max(self.ready)));
+        }
+        let mut announced = 0;
+        match &mut self.frame {
+            Frame::Ended => return Ok(Next::End),
+            Frame::Records(stdin) => match stdin.step(buf)? {
+                Next::Data(n) => self.ready = n,
+                other => return Ok(other),
+            },
+            _ if buf.is_empty() => return Ok(Next::More),
+            Frame::Length(left) => {
+                self.ready = usize::try_from(*left).map_or(buf.len(), |left| left.min(buf.len()));
+            }
+            Frame::Chunked(chunked) => {
+                match chunked
+                    .step(buf.bytes())
+                    .map_err(|e| Fault::Client(400, e.0))?
+                {
+                    Parsed::Partial => {
+                        let all = buf.len();
+                        buf.consume(all);
+                        let announced = chunked.announced();
+                        return self.within(announced).map(|()| Next::More);
+                    }
+                    Parsed::Complete(Chunk::End, used) => {
+                        buf.consume(used);
+                        self.frame = Frame::Ended;
+                        return Ok(Next::End);
+                    }
+                    Parsed::Complete(Chunk::Data(n), used) => {
+                        buf.consume(used);
+                        self.ready = n;
+                        announced = chunked.announced();
+                    }
+                }
+            }
+        }
+        self.within(announced)?;
+        Ok(Next::Data(self.ready))
+    }
+
+    /// Whether the limit has room for what is ready, and for `announced` bytes behind it: a chunk that
+    /// is too large is refused by its size, before its data is here.
+    fn within(&self, announced: u64) -> Result<(), Fault> {
+        let here = self.taken.saturating_add((self.ahead + self.ready) as u64);
+        match here.saturating_add(announced) > self.limit {
+            true => Err(TOO_LARGE),
+            false => Ok(()),
+        }
+    }
+
+    /// `n` bytes of a body of known length went another way than through the buffer.
+    pub fn pass(&mut self, n: usize) {
+        self.taken += n as u64;
+        if let Frame::Length(left) = &mut self.frame {
+            *left = left.saturating_sub(n as u64);
+            if *left == 0 {
+                self.frame = Frame::Ended;
+            }
+        }
+    }
+
+    /// `n` bytes of data that were taken stand at the front of the buffer again, without framing.
+    pub(super) fn looked_at(&mut self, n: usize) {
+        self.taken -= n as u64;
+        self.ahead = n;
+    }
+
+    /// Takes `n` bytes of the data that [`RequestBody::next`] announced.
+    pub fn take(&mut self, buf: &mut Buf, n: usize) {
+        if self.ahead > 0 {
+            let n = n.min(self.ahead);
+            buf.consume(n);
+            self.ahead -= n;
+            self.taken += n as u64;
+            return;
+        }
+        let n = n.min(self.ready);
+        buf.consume(n);
+        self.ready -= n;
+        self.taken += n as u64;
+        match &mut self.frame {
+            Frame::Length(left) => {
+                *left -= n as u64;
+                if *left == 0 {
+                    self.frame = Frame::Ended;
+                }
+            }
+            Frame::Records(stdin) => stdin.take(n),
+            Frame::Chunked(_) | Frame::Ended => {}
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The client of one request on a connection.
+
+use std::task::{Context, Poll, ready};
+
+use galgo_proto::h1::Version;
+
+use super::{
+    body::{AHEAD, Frame, RequestBody},
+    input::{BODY_READ, GONE, Input, LEFT, slow},
+};
+use crate::{
+    admission::Holding,
+    buf::Buf,
+    client::{Client, Next, Spliced},
+    fault::Fault,
+    sock::{Sock, is_short},
+};
+
+/// The most that is read ahead of a running request: pipelined requests beyond it wait in the kernel.
+const READ_AHEAD: usize = 64 << 10;
+
+/// The client of one request on a connection.
+#[derive(Debug)]
+pub struct Incoming<'c> {
+    /// The connection.
+    pub input: &'c mut Input,
+    /// How far its body has been taken in.
+    pub body: RequestBody,
+    /// Data that was looked at ahead, without framing; it goes back to the front of the buffer.
+    ahead: Vec<u8>,
+    /// A `100 Continue` is owed before the body is read.
+    pub owes_continue: bool,
+    /// What the client understands.
+    pub version: Version,
+}
+
+impl<'c> Incoming<'c> {
+    /// The client of the request that has just come over `input`.
+    pub fn new(input: &'c mut Input, body: RequestBody, version: Version) -> Self {
+        Self {
+            input,
+            body,
+            ahead: Vec::new(),
+            owes_continue: false,
+            version,
+        }
+    }
+
+    fn interim(&self, head: &[u8]) {
+        if self.input.wire.is_http() {
+            // Nothing has been sent yet that could fill the socket's buffer; what fails here fails again.
+            let _ = self.input.sock.try_write(head);
+        }
+    }
+
+    /// Reads a body of unknown length until it is whole, or much of it is in `ahead`.
+    fn poll_unframed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        while self.ahead.len() < AHEAD {
+            match self.body.next(&mut self.input.buf)? {
+                Next::Data(n) => {
+                    self.ahead.extend_from_slice(&self.input.buf.bytes()[..n]);
+                    self.body.take(&mut self.input.buf, n);
+                }
+                // No more room than as much again as has come: who sends little must not take much.
+                Next::More => {
+                    let want = self.ahead.len().min(BODY_READ);
+                    ready!(self.input.poll_fill_body(want, cx))?;
+                }
+                Next::End => break,
+            }
+        }
+        let mut data = std::mem::take(&mut self.ahead);
+        self.body.looked_at(data.len());
+        data.extend_from_slice(self.input.buf.bytes());
+        self.input.buf = Buf::from(data);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Client for Incoming<'_> {
+    fn next(&mut self) -> Result<Next, Fault> {
+        self.body.next(&mut self.input.buf)
+    }
+
+    fn data(&self) -> &[u8] {
+        self.input.buf.bytes()
+    }
+
+    fn take(&mut self, n: usize) {
+        self.body.take(&mut self.input.buf, n);
+    }
+
+    fn limit(&mut self, most: u64) -> Result<(), Fault> {
+        self.body.limit(most)
+    }
+
+    fn declared(&self) -> Option<u64> {
+        self.body.declared()
+    }
+
+    fn left(&self) -> Option<u64> {
+        self.body.left()
+    }
+
+    fn is_over(&self) -> bool {
+        self.body.is_over()
+    }
+
+    fn is_here(&self) -> bool {
+        self.body.is_here(&self.input.buf)
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.input.poll_fill_body(BODY_READ, cx)
+    }
+
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        while let Frame::Length(_) = self.body.frame {
+            if self.is_here() {
+                return Poll::Ready(Ok(()));
+            }
+            let want = self.input.buf.len().min(BODY_READ);
+            ready!(self.input.poll_fill_body(want, cx))?;
+        }
+        self.poll_unframed(cx)
+    }
+
+    fn spliceable(&self) -> usize {
+        match &self.body.frame {
+            Frame::Length(left) if self.input.buf.is_empty() => {
+                usize::try_from(*left).unwrap_or(usize::MAX)
+            }
+            _ => 0,
+        }
+    }
+
+    fn poll_splice(
+        &mut self,
+        pipe: &Sock,
+        len: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Spliced, Fault>> {
+        let input = &mut *self.input;
+        let sock = input.sock.clone();
+        let readable = input.pace.poll_wait(cx, |cx| sock.poll_readable(cx));
+        ready!(readable).map_err(slow)?;
+        let Poll::Ready(moved) = pipe.poll_splice(&*sock, len, cx) else {
+            ready!(input.poll_gone(cx))?;
+            return Poll::Ready(Ok(Spliced::HalfClosed));
+        };
+        Poll::Ready(match moved {
+            Ok(0) => {
+                input.half_closed = true;
+                Err(LEFT)
+            }
+            Ok(n) => {
+                input.pace.earn(n);
+                self.body.pass(n);
+                Ok(Spliced::Moved)
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(Spliced::Unread),
+            Err(e) => Err(slow(e)),
+        })
+    }
+
+    /// Takes in what the client pipelines meanwhile, up to a bound.
+    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let input = &mut *self.input;
+        if !input.sock.is_watched() && input.wire.is_http() {
+            // Most answers come before the next beat, and the event loop need not hear of the connection at all. What a
+            // front server says meanwhile, as ABORT, is about the request.
+            ready!(input.beat.poll(cx));
+        }
+        while !input.half_closed && input.buf.len() < READ_AHEAD {
+            match ready!(input.sock.poll_read_idle(&mut input.buf, cx)) {
+                Ok(0) => return Poll::Ready(input.half_close()),
+                Ok(_) => self.body.overhear(&mut input.buf)?,
+                // It is asked again with the next beat.
+                Err(e) if is_short(&e) => ready!(input.beat.poll(cx)),
+                Err(_) => return Poll::Ready(Err(GONE)),
+            }
+        }
+        input.poll_gone(cx)
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.input.poll_gone(cx)
+    }
+
+    fn has_half_closed(&self) -> bool {
+        self.input.half_closed
+    }
+
+    fn send_continue(&mut self) {
+        if std::mem::take(&mut self.owes_continue) && self.input.buf.is_empty() {
+            self.interim(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+    }
+
+    fn owes_continue(&self) -> bool {
+        self.owes_continue
+    }
+
+    /// An interim response means nothing to a client that is still there (RFC 9110, 15.2), and makes the kernel of one that
+    /// is gone send a reset.
+    fn probe(&self) {
+        if self.version == Version::Http11 {
+            self.interim(b"HTTP/1.1 102 Processing\r\n\r\n");
+        }
+    }
+
+    fn speaks_http(&self) -> bool {
+        self.input.wire.is_http()
+    }
+
+    fn has_place(&mut self, place: Holding) {
+        self.input.pace.has_place(place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        os::unix::net::UnixStream,
+        rc::Rc,
+        time::Duration,
+    };
+
+    use galgo_proto::h1::BodyLen;
+
+    use super::*;
+    use crate::pace::Pace;
+
+    /// A connection on which the client has sent `said`, and closed its side if it `ends`.
+    fn input(said: &[u8], ends: bool) -> (UnixStream, Input) {
+        let (mut client, ours) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        client.write_all(said).unwrap();
+        if ends {
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        let pace = Pace::new(Duration::from_millis(200), 1);
+        (client, Input::new(Rc::new(Sock::new(ours.into())), pace))
+    }
+
+    /// Splices a body of 10 bytes: what came, and why there was no more.
+    async fn spliced(incoming: &mut Incoming<'_>) -> (Vec<u8>, Fault) {
+        let client: &mut dyn Client = incoming;
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let pipe = Sock::writer(writer.into());
+        let mut fault = LEFT;
+        while let len @ 1.. = client.spliceable() {
+            match client.splice(&pipe, len).await {
+                Ok(done) => assert_eq!(done, Spliced::Moved),
+                Err(e) => {
+                    fault = e;
+                    break;
+                }
+            }
+        }
+        drop(pipe);
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        (got, fault)
+    }
+
+    fn ten_bytes() -> RequestBody {
+        RequestBody::new(BodyLen::Length(10))
+    }
+
+    fn on_a_loop<T>(run: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(run)
+    }
+
+    #[test]
+    fn a_body_is_spliced_and_the_next_request_stays() {
+        on_a_loop(async {
+            let (_client, mut input) = input(b"0123456789GET", false);
+            let mut incoming = Incoming::new(&mut input, ten_bytes(), Version::Http11);
+            let (got, _) = spliced(&mut incoming).await;
+            assert!(incoming.is_over() && got == b"0123456789");
+            assert_eq!(incoming.body.taken(), 10);
+            let sock = input.sock.clone();
+            assert_eq!(sock.read_idle(&mut input.buf).await.unwrap(), 3);
+            assert_eq!(input.buf.bytes(), b"GET");
+        });
+    }
+
+    #[test]
+    fn a_client_that_leaves_or_stalls_in_a_spliced_body_is_noticed() {
+        on_a_loop(async {
+            for ends in [true, false] {
+                let (_client, mut input) = input(b"01234", ends);
+                let mut incoming = Incoming::new(&mut input, ten_bytes(), Version::Http11);
+                let (got, fault) = spliced(&mut incoming).await;
+                assert!(!incoming.is_over() && got == b"01234");
+                assert_eq!(incoming.has_half_closed(), ends);
+                match ends {
+                    true => assert!(matches!(fault, Fault::Gone(_)), "{fault:?}"),
+                    false => assert!(matches!(fault, Fault::Client(408, _)), "{fault:?}"),
+                }
+            }
+        });
+    }
+}
