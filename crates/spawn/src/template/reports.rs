@@ -42,9 +42,15 @@ impl Reports {
     /// Reads what is there. Whether the template has stopped.
     pub(super) fn read(&mut self, control: &OwnedFd) -> io::Result<bool> {
         let mut message = vec![0u8; 64 << 10];
+        let mut reset = false;
         loop {
             let length = match recv(control, &mut message[..], RecvFlags::DONTWAIT) {
-                // Reset: it ended before it had read what it was sent.
+                // It ended before it had read what it was sent. The kernel says that first, once: what it has told comes
+                // behind.
+                Err(Errno::CONNRESET) if !reset => {
+                    reset = true;
+                    continue;
+                }
                 Ok((0, _)) | Err(Errno::CONNRESET) => {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
@@ -98,6 +104,19 @@ impl Reports {
 mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+
+    #[test]
+    fn what_was_told_counts_though_the_rest_was_not_read() {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, theirs) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        send(&ours, b"M", SendFlags::NOSIGNAL).unwrap();
+        send(&theirs, b"B", SendFlags::NOSIGNAL).unwrap();
+        drop(theirs);
+        let mut reports = Reports::default();
+        let ended = reports.read(&ours).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::UnexpectedEof);
+        assert!(reports.holds());
+    }
 
     #[test]
     fn a_template_that_never_stops_telling_is_heard_out_for_a_while_only() {
