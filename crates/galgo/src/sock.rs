@@ -371,20 +371,6 @@ impl Sock {
         })
     }
 
-    /// Waits until `take` finds something to take from this socket; `None`: nothing is there.
-    pub async fn taken<T>(
-        &self,
-        mut take: impl FnMut(&Self) -> io::Result<Option<T>>,
-    ) -> io::Result<T> {
-        loop {
-            let mut guard = self.ready(Direction::In).await?;
-            match take(self)? {
-                Some(taken) => return Ok(taken),
-                None => guard.clear_ready(),
-            }
-        }
-    }
-
     /// Gives the pipe room for `bytes`, where the user's share of pipe memory allows (pipe(7)).
     pub fn widen(&self, bytes: usize) {
         if rustix::pipe::fcntl_getpipe_size(&self.fd).is_ok_and(|size| size >= bytes) {

@@ -1,7 +1,6 @@
 //! One request and its response on one connection to an application, with everything that must be watched
 //! at once: both directions, the client, the clocks.
 
-mod gather;
 mod over;
 mod seat;
 mod waiting;
@@ -16,21 +15,12 @@ use galgo_spawn::Exit;
 
 use over::{End, broken, ended};
 
-use super::{
-    aside::Aside,
-    sending::{Fed, ID, Sending},
-};
+use super::sending::{Fed, ID, Sending};
 use crate::{
     client::Client,
     fault::Fault,
     log::Source,
-    relay::{
-        clock::Clocks,
-        out::Out,
-        program::{SPLICE_LEAST, Turn, Way, way},
-        spill::Spill,
-        stderr::Lines,
-    },
+    relay::{clock::Clocks, out::Out, program::Turn, spill::Spill, stderr::Lines},
     sock::Sock,
     spool::{Spool, Stored},
 };
@@ -54,11 +44,8 @@ pub struct Exchange {
     clocks: Clocks,
     /// Output received and not yet sent on.
     pub out: Out,
-    /// Output that waits for a slow client; it comes behind what is in `out` and in `aside`.
+    /// Output that waits for a slow client; it comes behind what is in `out`.
     spill: Spill,
-    splices: bool,
-    /// Large output goes this way; it comes behind what is in `out`.
-    aside: Option<Aside>,
     /// Bytes that were received.
     heard: usize,
     /// Who does not answer it may be asked again.
@@ -86,18 +73,6 @@ enum Wire {
     Fastcgi(reply::Reply),
     /// It ends with the connection.
     Scgi,
-}
-
-impl Wire {
-    /// Whether output comes in pieces so large that splicing them, with a read for each header, costs less than
-    /// copying many at once.
-    fn is_large(&self) -> bool {
-        match self {
-            Self::Scgi => true,
-            Self::Fastcgi(_) if way() == Way::Spliced => true,
-            Self::Fastcgi(reply) => reply.record() >= SPLICE_LEAST,
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -195,8 +170,6 @@ impl Exchange {
             clocks: begun.clocks,
             out: Out::default(),
             spill: Spill::default(),
-            splices: false,
-            aside: None,
             heard: 0,
             again: begun.again,
             unread: false,
@@ -225,8 +198,7 @@ impl Exchange {
 
     /// Whether the response has ended.
     pub fn output_ended(&self) -> bool {
-        let held = |aside: &Aside| aside.held() > 0;
-        self.link.is_none() && !self.aside.as_ref().is_some_and(held) && self.spill.is_empty()
+        self.link.is_none() && self.spill.is_empty()
     }
 
     /// From now on output may wait for a client that reads slowly.
@@ -247,11 +219,8 @@ impl Exchange {
     /// Waits for output while everything else goes on.
     pub async fn turn(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
         loop {
-            if self.aside.as_ref().is_none_or(|aside| aside.held() == 0) && !self.spill.is_empty() {
+            if !self.spill.is_empty() {
                 return self.pull(client).await;
-            }
-            if self.goes_aside() {
-                return self.gather(client).await;
             }
             let Some(link) = &self.link else {
                 return Ok(Turn::End);
@@ -270,11 +239,7 @@ impl Exchange {
             };
             self.clocks.moved();
             let before = self.out.len();
-            let full = self.out.is_full();
             self.receive(read);
-            if self.splices && full && self.aside.is_none() && self.wire.is_large() {
-                self.aside = Aside::take();
-            }
             if self.out.len() > before {
                 return Ok(Turn::Output);
             }
@@ -285,7 +250,6 @@ impl Exchange {
     pub fn drain_ready(&mut self) {
         while let Some(link) = &self.link
             && !self.out.is_full()
-            && !self.goes_aside()
             && self.spill.is_empty()
         {
             match link.conn.try_read(self.out.buffer()) {

@@ -6,11 +6,9 @@
 //! | `connect` | making a connection, within its clock |
 //! | `kept` | connections that wait for their next request |
 //! | `sending` | the request on its way: variables, body, framing |
-//! | `aside` | the pipe through which large output goes from connection to client |
 //! | `exchange` | one request and its response on one connection |
 //! | `slots`, `workers`, `crew` | processes that galgo starts itself, who watches them, and on which thread |
 
-mod aside;
 mod connect;
 mod crew;
 pub mod exchange;

@@ -64,32 +64,6 @@ impl Records {
         !matches!(self.state, State::Header(_, 0))
     }
 
-    /// The record whose content comes next, and how much of that is still to come; `None` where something else
-    /// comes next.
-    pub fn content(&self) -> Option<(Header, usize)> {
-        match self.state {
-            State::Content(header, left) if left > 0 => Some((header, left)),
-            _ => None,
-        }
-    }
-
-    /// `n` bytes of [`Records::content`] went another way, and will not be part of any input.
-    pub fn pass(&mut self, n: usize) {
-        if let State::Content(_, left) = &mut self.state {
-            *left = left.saturating_sub(n);
-        }
-    }
-
-    /// How many bytes come before any content can: what is left of padding and header.
-    pub fn framing(&self) -> usize {
-        match self.state {
-            State::Header(_, have) => HEADER - have,
-            State::Content(_, left) if left > 0 => 0,
-            State::Content(header, _) => usize::from(header.padding) + HEADER,
-            State::Padding(_, left) => left + HEADER,
-        }
-    }
-
     /// The next piece of `input`. [`Parsed::Partial`] has used all of it. [`Piece::Content`] stands
     /// behind what was used, and is not given again: the next call begins behind it.
     ///

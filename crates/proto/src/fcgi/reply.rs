@@ -28,8 +28,6 @@ pub struct Reply {
     end: [u8; 8 + MORE],
     have: usize,
     ends_in: u16,
-    /// Content of the record of output that came last.
-    record: u16,
     /// The output stream has been ended.
     stdout_over: bool,
     over: bool,
@@ -51,7 +49,6 @@ impl Reply {
             end: [0; 8 + MORE],
             have: 0,
             ends_in: 8,
-            record: 0,
             stdout_over: false,
             over: false,
         }
@@ -93,9 +90,6 @@ impl Reply {
             match piece {
                 Piece::Begin(header) => {
                     self.expected(header)?;
-                    if header.kind == Kind::Stdout {
-                        self.record = header.content;
-                    }
                 }
                 Piece::Content(header, n) => match header.kind {
                     Kind::Stdout => return Ok(Parsed::Complete(Event::Stdout(n), at)),
@@ -114,34 +108,6 @@ impl Reply {
             }
         }
         Err(misplaced("there is more behind the end of the request"))
-    }
-
-    /// How much output comes next that need not be part of any input: whoever moves it another way says so with
-    /// [`Reply::pass`].
-    pub fn stdout(&self) -> usize {
-        match self.records.content() {
-            Some((header, left)) if header.kind == Kind::Stdout && !self.over => left,
-            _ => 0,
-        }
-    }
-
-    /// How much output the record held that came last: applications fill all of theirs alike.
-    pub fn record(&self) -> usize {
-        self.record.into()
-    }
-
-    /// `n` bytes of [`Reply::stdout`] went another way.
-    pub fn pass(&mut self, n: usize) {
-        self.records.pass(n);
-    }
-
-    /// The most that may be read without reading output, at least one; 0 while output comes next.
-    pub fn framing(&self) -> usize {
-        match self.records.content() {
-            Some((header, _)) if header.kind == Kind::Stdout => 0,
-            Some((_, left)) => left,
-            None => self.records.framing(),
-        }
     }
 
     fn expected(&self, header: Header) -> Result<(), RecordError> {

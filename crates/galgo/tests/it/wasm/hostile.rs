@@ -1,7 +1,9 @@
 //! Modules that are none, trap, loop, or want everything.
 
 use super::{programs, site, worker};
-use crate::harness::{End, eventually, list, watch};
+use std::time::Duration;
+
+use crate::harness::{Client, End, Server, eventually, list, watch};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 list![
