@@ -7,7 +7,7 @@ use galgo_proto::Fields;
 use crate::{
     fault::Fault,
     log::{Level, Source},
-    relay::speaker::Speaker,
+    producer::Producer,
 };
 
 /// An answer, not yet on its way.
@@ -36,15 +36,15 @@ pub enum Body {
     File(FilePart),
     /// Pieces in a row: multipart/byteranges.
     Parts(Vec<Part>),
-    /// What a program prints.
-    Program(Box<Output>),
+    /// What somebody produces while it is sent.
+    Stream(Box<Output>),
 }
 
-/// The output of a running program, behind its response head.
+/// A body that is produced while it is sent, behind its response head.
 #[derive(Debug)]
 pub struct Output {
-    /// Who prints it.
-    pub program: Speaker,
+    /// Who produces it.
+    pub producer: Box<dyn Producer>,
     /// The Content-Length it gave.
     pub content_length: Option<u64>,
     /// It speaks to the client itself (`nph-`): its bytes are not touched.
@@ -122,7 +122,7 @@ impl Body {
     pub fn len(&self) -> u64 {
         match self {
             // A program's length is not known here; its sender asks for `content_length`.
-            Self::Empty | Self::Program(_) => 0,
+            Self::Empty | Self::Stream(_) => 0,
             Self::Bytes(b) => b.len() as u64,
             Self::Shared(b) => b.len() as u64,
             Self::File(f) => f.len,

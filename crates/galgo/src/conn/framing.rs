@@ -30,7 +30,7 @@ pub(crate) fn bodiless(request: &Request<'_>, status: u16) -> bool {
 }
 
 pub(super) fn program_framing(request: &Request<'_>, status: u16, output: &Output) -> Framing {
-    let program = &output.program;
+    let producer = &output.producer;
     if output.nph {
         Framing::Raw
     } else if bodiless(request, status) {
@@ -39,8 +39,8 @@ pub(super) fn program_framing(request: &Request<'_>, status: u16, output: &Outpu
         Framing::Length(0)
     } else if let Some(n) = output.content_length {
         Framing::Length(n)
-    } else if program.output_ended() {
-        Framing::Length(program.ready() as u64)
+    } else if producer.output_ended() {
+        Framing::Length(producer.ready() as u64)
     } else if request.head.version == Version::Http11 && request.client.speaks_http() {
         Framing::Chunked
     } else {

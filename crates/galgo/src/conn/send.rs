@@ -136,7 +136,7 @@ impl Sender {
         self.pace.reset();
         request.entry.borrow_mut().status = response.status;
         let body = std::mem::replace(&mut response.body, Body::Empty);
-        if let Body::Program(output) = body {
+        if let Body::Stream(output) = body {
             self.pace.has_place(request.place.clone());
             // Boxed, so that other responses need no room for it.
             return Box::pin(self.program(worker, request, response, output)).await;
@@ -188,7 +188,7 @@ impl Sender {
                 self.end().await.map(|()| len)
             }
             Body::Parts(parts) => Box::pin(self.parts(head, parts)).await.map(|()| len),
-            Body::Empty | Body::Program(_) => {
+            Body::Empty | Body::Stream(_) => {
                 self.write([head, b"", b"", b""], true).await.map(|()| 0)
             }
         }
@@ -281,14 +281,14 @@ impl Sender {
         let logged = move |exit| line.end(exit);
         let Err(fault) = result else {
             // One whose output nobody reads to its end may fail for that.
-            let whole = output.program.output_ended();
+            let whole = output.producer.output_ended();
             let source = output.source;
-            output.program.finish(move |exit| {
+            output.producer.finish(Box::new(move |exit| {
                 if whole {
                     failed_behind(&source, exit);
                 }
                 logged(exit);
-            });
+            }));
             return match keep_alive {
                 true => After::KeepAlive,
                 false => After::Close,
@@ -297,7 +297,7 @@ impl Sender {
         status::report(worker, request, &fault);
         request.entry.borrow_mut().status = response.status;
         let gone = matches!(fault, Fault::Gone(_));
-        output.program.abandon(gone, logged);
+        output.producer.abandon(gone, Box::new(logged));
         cut(framing, gone)
     }
 }

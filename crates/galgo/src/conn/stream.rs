@@ -5,6 +5,8 @@ use std::{
     pin::pin,
 };
 
+use galgo_spawn::Status;
+
 use super::{
     Request,
     framing::Framing,
@@ -13,9 +15,13 @@ use super::{
 };
 use crate::{
     body::Output,
+    client::Client,
     fault::Fault,
+    out::Out,
+    pace::Pace,
     pool,
-    relay::{out::Out, program::Turn},
+    producer::{Producer, Turn, slow},
+    sock::Sock,
 };
 
 /// A body that is not sent (HEAD, 204, 304) is read so that its program is not blocked by us; one that
@@ -36,8 +42,7 @@ impl Stream<'_, '_, '_> {
     /// Returns the body bytes sent, and how it ended.
     pub(super) async fn run(mut self, head: Vec<u8>) -> (u64, Result<(), Fault>) {
         if self.framing != Framing::Bodiless && !self.output.discard {
-            self.output.program.may_splice();
-            self.output.program.may_spill(&self.request.site.spool);
+            self.output.producer.streams(&self.request.site.spool);
         }
         let result = self.stream(head).await;
         (self.sent, result)
@@ -46,19 +51,19 @@ impl Stream<'_, '_, '_> {
     async fn stream(&mut self, mut head: Vec<u8>) -> Result<(), Fault> {
         let mut probed = false;
         loop {
-            let mut last = self.output.program.output_ended();
+            let mut last = self.output.producer.output_ended();
             let killed = match self.framing {
                 // Here the end of output alone would make a whole response of what is a piece of one.
                 Framing::Chunked | Framing::UntilClose | Framing::Raw if last => {
-                    self.output.program.cut().await
+                    self.output.producer.cut().await
                 }
                 _ => None,
             };
             last &= killed.is_none();
             if last && matches!(self.sender.wire, Wire::FastCgi { .. }) {
-                self.sender.status = self.output.program.exit_status().await;
+                self.sender.status = exit_status(&mut *self.output.producer).await;
             }
-            let out = std::mem::take(self.output.program.out());
+            let out = std::mem::take(self.output.producer.out());
             if !out.is_empty() || !head.is_empty() || last {
                 self.piece(&std::mem::take(&mut head), &out, last, probed)
                     .await?;
@@ -72,9 +77,9 @@ impl Stream<'_, '_, '_> {
                 return self.ended();
             }
             let client = &mut *self.request.client;
-            match self.output.program.turn(client).await? {
+            match self.output.producer.turn(client).await? {
                 // What is there already goes out together, and with the end if that is there.
-                Turn::Output => self.output.program.drain_ready(pool::SIZE),
+                Turn::Output => self.output.producer.drain_ready(pool::SIZE),
                 Turn::Waiting(n) => {
                     // Boxed: so much at once comes of long answers only, and others need no room for it.
                     Box::pin(self.pass_on(n)).await?;
@@ -151,8 +156,8 @@ impl Stream<'_, '_, '_> {
             }
         };
         let client = &mut *self.request.client;
-        let program = &mut self.output.program;
-        program
+        let producer = &mut *self.output.producer;
+        producer
             .during(
                 client,
                 pin!(wire.write(sock, pace, parts, status, *closing)),
@@ -183,15 +188,15 @@ impl Stream<'_, '_, '_> {
             sock, pace, wire, ..
         } = &mut *self.sender;
         let client = &mut *self.request.client;
-        let program = &mut self.output.program;
+        let producer = &mut *self.output.producer;
         let len = match len {
             0 => 0,
             _ => {
                 let announced = pin!(wire.announce(sock, pace, len));
-                program.during(client, announced).await?
+                producer.during(client, announced).await?
             }
         };
-        let moved = program.pass_on(client, sock, pace, len).await?;
+        let moved = splice(producer, client, sock, pace, len).await?;
         self.follow(len - moved).await?;
         self.sent += len as u64;
         self.output.excess |= len == left && n > left;
@@ -206,14 +211,14 @@ impl Stream<'_, '_, '_> {
         while left > 0 {
             let Sender { sock, pace, .. } = &mut *self.sender;
             let client = &mut *self.request.client;
-            let program = &mut self.output.program;
-            let turn = program.turn(client).await?;
+            let producer = &mut *self.output.producer;
+            let turn = producer.turn(client).await?;
             if let Turn::Waiting(n) = turn {
                 let most = left.min(n);
-                left -= program.pass_on(client, sock, pace, most).await?;
+                left -= splice(producer, client, sock, pace, most).await?;
                 continue;
             }
-            let mut out = std::mem::take(program.out());
+            let mut out = std::mem::take(producer.out());
             let n = left.min(out.len());
             if n == 0 && turn == Turn::End {
                 let words = "output that was announced to the client did not come";
@@ -222,11 +227,11 @@ impl Stream<'_, '_, '_> {
             {
                 let mut parts: Vec<_> = first(out.parts(), n).map(IoSlice::new).collect();
                 let write = pin!(write_all(sock, pace, &mut parts, false));
-                program.during(client, write).await?;
+                producer.during(client, write).await?;
             }
             left -= n;
             out.consume(n);
-            *program.out() = out;
+            *producer.out() = out;
         }
         Ok(())
     }
@@ -241,7 +246,7 @@ impl Stream<'_, '_, '_> {
             }
         });
         let client = &mut *self.request.client;
-        self.output.program.during(client, write).await
+        self.output.producer.during(client, write).await
     }
 
     /// The output has ended: was it what the head promised?
@@ -250,6 +255,45 @@ impl Stream<'_, '_, '_> {
             Framing::Length(n) => self.output.ended(n, self.sent),
             _ => Ok(()),
         }
+    }
+}
+
+/// Moves `len` bytes that [`Turn::Waiting`] announced to `to`: fewer, where the client takes them slowly. Says how many.
+async fn splice(
+    producer: &mut dyn Producer,
+    client: &mut dyn Client,
+    to: &Sock,
+    pace: &mut Pace,
+    len: usize,
+) -> Result<usize, Fault> {
+    let Some(pipe) = producer.take_pipe() else {
+        return Ok(0);
+    };
+    let mut left = len;
+    let moved = async {
+        let moved = pace.move_all(len, async |most| {
+            let n = to.splice(&pipe, most).await?;
+            left -= n;
+            Ok(n)
+        });
+        tokio::select! {
+            biased;
+            moved = moved => moved.map(|()| true),
+            () = slow() => Ok(false),
+        }
+    };
+    let keeps_up = producer.during(client, pin!(moved)).await?;
+    producer.give_pipe(pipe);
+    producer.client_keeps_up(keeps_up);
+    Ok(len - left)
+}
+
+/// The exit status of the process, if it exits soon; 128 and the signal where one ended it. 0 is said of others.
+async fn exit_status(producer: &mut dyn Producer) -> u32 {
+    match producer.exit().await.map(|exit| exit.status) {
+        Some(Status::Code(code)) => code.unsigned_abs(),
+        Some(Status::Signal(signal)) => 128 + signal.unsigned_abs(),
+        None => 0,
     }
 }
 

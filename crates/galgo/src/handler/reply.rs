@@ -22,11 +22,8 @@ use crate::{
     log::{Level, Source},
     pace::poll_once,
     pool,
-    relay::{
-        process::how,
-        program::{LINGER, Turn},
-        speaker::Speaker,
-    },
+    producer::Turn,
+    relay::{process::how, program::LINGER, speaker::Speaker},
     upstream::exchange::Exchange,
 };
 
@@ -247,7 +244,7 @@ impl Answering<'_, '_, '_> {
             return Err(fault);
         }
         let output = Output {
-            program,
+            producer: program.producer(),
             content_length: reply.content_length,
             nph: self.nph,
             discard: !self.nph && reply.body() == ReplyBody::Discard,
@@ -258,7 +255,7 @@ impl Answering<'_, '_, '_> {
             status: reply.status,
             reason: reply.reason,
             fields: reply.fields,
-            body: Body::Program(Box::new(output)),
+            body: Body::Stream(Box::new(output)),
         }))
     }
 

@@ -2,7 +2,6 @@
 
 pub mod clock;
 mod errors;
-pub mod out;
 pub mod process;
 pub mod program;
 pub mod speaker;

@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use super::{
     clock::Clocks,
     errors::Errors,
-    out::Out,
     process::{Process, unfinished},
     spill::Spill,
     tend::{Tended, tend},
@@ -22,8 +21,9 @@ use crate::{
     fault::{Fault, SHORT},
     log::{Level, Source},
     off_loop::off_loop,
-    pace::GIVES_WAY,
+    out::Out,
     pool,
+    producer::Turn,
     sock::{Came, Sock, is_short},
     spool::Stored,
     tick,
@@ -107,19 +107,6 @@ pub struct Started {
     pub source: Source,
     /// Its place among the programs running.
     pub permit: Permit,
-}
-
-/// What happened while output was awaited.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// `out` holds more.
-    Output,
-    /// This many bytes of output wait in the pipe, to be moved on by [`Program::pass_on`].
-    Waiting(usize),
-    /// There will be no more output.
-    End,
-    /// The client has shut down its sending side: it may be gone, or still be reading.
-    HalfClosed,
 }
 
 impl Program {
@@ -471,13 +458,5 @@ pub(crate) fn unreadable(e: &io::Error) -> Fault {
     match is_short(e) {
         true => SHORT,
         false => Fault::Internal(format!("a program's output could not be read: {e}")),
-    }
-}
-
-pub(crate) fn send_failed(e: &io::Error) -> &'static str {
-    match e.kind() {
-        io::ErrorKind::TimedOut => "the client reads slower than min_rate",
-        GIVES_WAY => "the client reads slower than busy_rate, and others wait for a place",
-        _ => "the client closed the connection while the response was sent",
     }
 }

@@ -1,16 +1,14 @@
 //! Who is answering a request: a process of its own, or an application that stays, or an instance of a module. What sends the response
 //! on does not care which.
 
-use std::sync::Arc;
+use galgo_spawn::Exit;
 
-use galgo_spawn::{Exit, Status};
-
-use super::{
-    out::Out,
-    program::{Program, Turn},
-};
+use super::program::Program;
 use crate::{
-    client::Client, fault::Fault, pace::Pace, sock::Sock, spool::Spool,
+    client::Client,
+    fault::Fault,
+    out::Out,
+    producer::{Producer, Turn},
     upstream::exchange::Exchange,
 };
 
@@ -72,55 +70,12 @@ impl Speaker {
         }
     }
 
-    /// From now on output may wait for a client that reads slowly, so that who prints it is done.
-    pub fn may_spill(&mut self, spool: &Arc<Spool>) {
-        match self {
-            Self::Program(p) => p.may_spill(spool),
-            Self::Exchange(e) => e.may_spill(spool),
-        }
-    }
-
-    /// From now on large output may be left where it is, for [`Speaker::pass_on`].
-    pub fn may_splice(&mut self) {
-        match self {
-            Self::Program(p) => p.may_splice(),
-            Self::Exchange(_) => {}
-        }
-    }
-
-    /// Moves `len` bytes that [`Turn::Waiting`] announced to `to`, while everything else is tended to: fewer, where the
-    /// client takes them slowly. Says how many.
-    pub async fn pass_on(
-        &mut self,
-        client: &mut dyn Client,
-        to: &Sock,
-        pace: &mut Pace,
-        len: usize,
-    ) -> Result<usize, Fault> {
-        match self {
-            Self::Program(p) => p.pass_on(client, to, pace, len).await,
-            Self::Exchange(_) => Ok(0),
-        }
-    }
-
     /// Takes what output is there already, without waiting, until it ends, or there are `most` bytes
     /// of a process, or as many as are read at once of an application.
     pub fn drain_ready(&mut self, most: usize) {
         match self {
             Self::Program(p) => p.drain_ready(most),
             Self::Exchange(e) => e.drain_ready(),
-        }
-    }
-
-    /// Does `io` (sending to the client) while everything but output is tended to.
-    pub async fn during<T>(
-        &mut self,
-        client: &mut dyn Client,
-        io: impl Future<Output = std::io::Result<T>>,
-    ) -> Result<T, Fault> {
-        match self {
-            Self::Program(p) => p.during(client, io).await,
-            Self::Exchange(e) => e.during(client, io).await,
         }
     }
 
@@ -132,16 +87,6 @@ impl Speaker {
         }
     }
 
-    /// Output has ended: the exit status of the process, if it exits soon; 128 and the signal where one ended it. 0 is said of
-    /// others.
-    pub async fn exit_status(&mut self) -> u32 {
-        match self.exit().await.map(|exit| exit.status) {
-            Some(Status::Code(code)) => code.unsigned_abs(),
-            Some(Status::Signal(signal)) => 128 + signal.unsigned_abs(),
-            None => 0,
-        }
-    }
-
     /// Output has ended: how the process did, if it exits soon.
     pub async fn exit(&mut self) -> Option<Exit> {
         match self {
@@ -150,19 +95,27 @@ impl Speaker {
         }
     }
 
+    /// From now on it produces a body.
+    pub fn producer(self) -> Box<dyn Producer> {
+        match self {
+            Self::Program(p) => p,
+            Self::Exchange(e) => e,
+        }
+    }
+
     /// The response is over; `done` is told how the process ended.
     pub fn finish(self, done: impl FnOnce(Option<Exit>) + 'static) {
         match self {
-            Self::Program(p) => p.finish(done),
-            Self::Exchange(e) => e.finish(done),
+            Self::Program(p) => Program::finish(*p, done),
+            Self::Exchange(e) => Exchange::finish(e, done),
         }
     }
 
     /// The request has failed or the client is gone.
     pub fn abandon(self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
         match self {
-            Self::Program(p) => p.abandon(client_left, done),
-            Self::Exchange(e) => e.abandon(client_left, done),
+            Self::Program(p) => Program::abandon(*p, client_left, done),
+            Self::Exchange(e) => Exchange::abandon(e, client_left, done),
         }
     }
 

@@ -3,13 +3,13 @@
 
 use std::{collections::VecDeque, io, sync::Arc};
 
-use super::out::Out;
 use crate::{
     fault::Fault,
+    out::Out,
     pool,
+    producer::slow,
     sock::Sock,
     spool::{Charge, Full, Spool, Stored, Task},
-    tick,
 };
 
 /// Of one response so much waits in a file; more stays with its program.
@@ -18,16 +18,6 @@ const MOST: u64 = 4 << 20;
 const HELD: usize = 2;
 /// What one response takes in memory: these, one that is written, and one that is sent.
 const MEMORY: u64 = (HELD as u64 + 2) * pool::SIZE as u64;
-/// A client that has let a write wait for so many beats reads slower than its program prints.
-const BEATS: u32 = 2;
-
-/// Waits until a client that is being written to has shown itself to be slow.
-pub(super) async fn slow() {
-    for _ in 0..BEATS {
-        tick::next().await;
-    }
-}
-
 /// Output between a program and its client. The oldest is in `front`, the next in the file, the rest in `back`.
 #[derive(Debug, Default)]
 pub struct Spill {

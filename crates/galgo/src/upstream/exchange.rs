@@ -5,7 +5,7 @@ mod over;
 mod seat;
 mod waiting;
 
-use std::{io, sync::Arc};
+use std::io;
 
 use galgo_proto::{
     Parsed,
@@ -20,9 +20,11 @@ use crate::{
     client::Client,
     fault::Fault,
     log::Source,
-    relay::{clock::Clocks, out::Out, program::Turn, spill::Spill, stderr::Lines},
+    out::Out,
+    producer::Turn,
+    relay::{clock::Clocks, spill::Spill, stderr::Lines},
     sock::Sock,
-    spool::{Spool, Stored},
+    spool::Stored,
 };
 
 pub use seat::Seat;
@@ -199,11 +201,6 @@ impl Exchange {
     /// Whether the response has ended.
     pub fn output_ended(&self) -> bool {
         self.link.is_none() && self.spill.is_empty()
-    }
-
-    /// From now on output may wait for a client that reads slowly.
-    pub fn may_spill(&mut self, spool: &Arc<Spool>) {
-        self.spill.enable(spool);
     }
 
     /// What is wrong with how the response ended.

@@ -75,7 +75,7 @@ impl Printer {
         request: &mut Request<'_>,
         mut response: Response,
     ) -> Result<(), Trouble> {
-        let Body::Program(output) = std::mem::replace(&mut response.body, Body::Empty) else {
+        let Body::Stream(output) = std::mem::replace(&mut response.body, Body::Empty) else {
             return Ok(self.head(&response, None)?); // INVARIANT: programs answer with a program's body
         };
         let mut output = *output;
@@ -101,9 +101,9 @@ impl Printer {
             let _ = tell.send(exit);
         };
         match &printed {
-            Ok(()) => output.program.finish(done),
-            Err(Trouble::Fault(_)) => output.program.abandon(false, done),
-            Err(Trouble::Output(_)) => output.program.abandon(true, done),
+            Ok(()) => output.producer.finish(Box::new(done)),
+            Err(Trouble::Fault(_)) => output.producer.abandon(false, Box::new(done)),
+            Err(Trouble::Output(_)) => output.producer.abandon(true, Box::new(done)),
         }
         let exit = told.await.ok().flatten();
         request.entry.borrow_mut().exit = exit;
@@ -140,12 +140,12 @@ impl Printer {
     ) -> Result<u64, Trouble> {
         let mut sent = 0;
         loop {
-            let last = output.program.output_ended();
+            let last = output.producer.output_ended();
             let killed = match room {
-                None if last => output.program.cut().await,
+                None if last => output.producer.cut().await,
                 _ => None,
             };
-            let mut out = std::mem::take(output.program.out());
+            let mut out = std::mem::take(output.producer.out());
             out.join();
             let left = room.map_or(usize::MAX, |n| {
                 usize::try_from(n - sent).unwrap_or(usize::MAX)
@@ -155,7 +155,7 @@ impl Printer {
             let client = &mut *request.client;
             let text = self.screen.take(piece);
             let printing = async { Ok(put(&text)) };
-            output.program.during(client, printing).await??;
+            output.producer.during(client, printing).await??;
             sent += piece.len() as u64;
             drop(out);
             if let Some(fault) = killed {
@@ -166,7 +166,7 @@ impl Printer {
                 return Ok(sent);
             }
             let client = &mut *request.client;
-            output.program.turn(client).await?;
+            output.producer.turn(client).await?;
         }
     }
 

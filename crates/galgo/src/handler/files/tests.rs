@@ -153,7 +153,7 @@ fn bytes(body: &Body) -> Vec<u8> {
     };
     match body {
         Body::Empty => Vec::new(),
-        Body::Program(_) => unreachable!("files are no programs"),
+        Body::Stream(_) => unreachable!("files are no programs"),
         Body::Bytes(b) => b.clone(),
         Body::Shared(b) => b.to_vec(),
         Body::File(p) => piece(p),

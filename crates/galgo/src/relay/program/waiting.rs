@@ -1,33 +1,23 @@
 //! What goes on while a client lets a write wait.
 
-use std::{
-    io,
-    pin::{Pin, pin},
-    sync::Arc,
-    task::Poll,
-};
+use std::{pin::Pin, sync::Arc};
+
+use galgo_spawn::Exit;
 
 use super::{
-    super::{
-        spill,
-        tend::{Tended, tend},
-    },
-    PIPE_MOST, Program, Turn, send_failed,
+    super::tend::{Tended, tend},
+    PIPE_MOST, Program,
 };
 use crate::{
     client::Client,
     fault::Fault,
-    pace::{Pace, poll_once},
+    out::Out,
+    producer::{Boxed, Done, Producer, Turn},
     sock::Sock,
     spool::Spool,
 };
 
 impl Program {
-    /// From now on output may wait for a client that reads slowly, and the program need not.
-    pub fn may_spill(&mut self, spool: &Arc<Spool>) {
-        self.spill.enable(spool);
-    }
-
     /// The next output that waits becomes that which is sent.
     pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
         let Self {
@@ -61,62 +51,12 @@ impl Program {
         }
     }
 
-    /// Moves `len` bytes that wait in the pipe to `to`, while everything else is tended to: fewer, where the client
-    /// takes them slowly. Says how many.
-    pub async fn pass_on(
+    /// Goes on while `io` waits for a client that did not take everything at once.
+    async fn while_waiting(
         &mut self,
         client: &mut dyn Client,
-        to: &Sock,
-        pace: &mut Pace,
-        len: usize,
-    ) -> Result<usize, Fault> {
-        let Some(stdout) = self.stdout.take() else {
-            return Ok(0);
-        };
-        let mut left = len;
-        let moved = async {
-            let moved = pace.move_all(len, async |most| {
-                let n = to.splice(&stdout, most).await?;
-                left -= n;
-                Ok(n)
-            });
-            tokio::select! {
-                biased;
-                moved = moved => moved.map(|()| false),
-                () = spill::slow() => Ok(true),
-            }
-        };
-        let slow = self.during(client, pin!(moved)).await?;
-        self.stdout = Some(stdout);
-        self.spill.sent_at_once(!slow);
-        Ok(len - left)
-    }
-
-    /// Does `io` (sending to the client) while everything else is tended to. Output waits in its pipe as long as the
-    /// client is not known to be slow.
-    pub async fn during<T>(
-        &mut self,
-        client: &mut dyn Client,
-        io: impl Future<Output = io::Result<T>>,
-    ) -> Result<T, Fault> {
-        let mut io = pin!(io);
-        let done = match poll_once(io.as_mut()).await {
-            Poll::Ready(done) => {
-                self.spill.sent_at_once(true);
-                done
-            }
-            Poll::Pending => self.while_waiting(client, io).await?,
-        };
-        self.clocks.moved();
-        done.map_err(|e| Fault::Gone(send_failed(&e)))
-    }
-
-    /// As [`Program::during`], for a client that did not take everything at once.
-    async fn while_waiting<T>(
-        &mut self,
-        client: &mut dyn Client,
-        mut io: Pin<&mut impl Future<Output = io::Result<T>>>,
-    ) -> Result<io::Result<T>, Fault> {
+        mut io: Pin<&mut dyn Future<Output = ()>>,
+    ) -> Result<(), Fault> {
         loop {
             let Self {
                 process,
@@ -130,14 +70,15 @@ impl Program {
             let tend = tend(stdin, errors, process, clocks, client);
             tokio::select! {
                 biased;
-                done = &mut io => return Ok(done),
+                () = &mut io => return Ok(()),
                 tended = tend => match tended? {
                     // The write itself will show whether anybody still reads.
                     Tended::HalfClosed => {}
                     // Nothing is left to tend to but what is being sent.
                     Tended::Exited => {
                         self.over();
-                        return Ok(io.await);
+                        io.await;
+                        return Ok(());
                     }
                 },
                 read = spill.gather(stdout.as_ref()) => match read {
@@ -148,5 +89,76 @@ impl Program {
                 },
             }
         }
+    }
+}
+
+impl Producer for Program {
+    fn out(&mut self) -> &mut Out {
+        &mut self.out
+    }
+
+    fn ready(&self) -> usize {
+        self.out.len()
+    }
+
+    fn output_ended(&self) -> bool {
+        Self::output_ended(self)
+    }
+
+    fn streams(&mut self, spool: &Arc<Spool>) {
+        self.may_splice();
+        self.spill.enable(spool);
+    }
+
+    fn drain_ready(&mut self, most: usize) {
+        Self::drain_ready(self, most);
+    }
+
+    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<Turn, Fault>> {
+        Box::pin(Self::turn(self, client))
+    }
+
+    fn take_pipe(&mut self) -> Option<Sock> {
+        self.stdout.take()
+    }
+
+    fn give_pipe(&mut self, pipe: Sock) {
+        self.stdout = Some(pipe);
+    }
+
+    fn sent(&mut self) {
+        self.clocks.moved();
+    }
+
+    fn client_keeps_up(&mut self, whether: bool) {
+        self.spill.sent_at_once(whether);
+    }
+
+    fn while_sending<'a>(
+        &'a mut self,
+        client: &'a mut dyn Client,
+        io: Pin<&'a mut dyn Future<Output = ()>>,
+    ) -> Boxed<'a, Result<(), Fault>> {
+        Box::pin(self.while_waiting(client, io))
+    }
+
+    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
+        Box::pin(self.killed())
+    }
+
+    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
+        Box::pin(Self::exit(self))
+    }
+
+    fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)> {
+        Box::pin(Self::post_mortem(self, end))
+    }
+
+    fn finish(self: Box<Self>, done: Done) {
+        Self::finish(*self, done);
+    }
+
+    fn abandon(self: Box<Self>, client_left: bool, done: Done) {
+        Self::abandon(*self, client_left, done);
     }
 }

@@ -1,47 +1,32 @@
 //! What goes on while a client lets a write wait.
 
-use std::{io, pin::Pin, task::Poll};
+use std::{pin::Pin, sync::Arc};
+
+use galgo_spawn::Exit;
 
 use super::{Exchange, tend};
 use crate::{
     client::Client,
     fault::Fault,
-    pace::poll_once,
-    relay::program::{Turn, send_failed},
+    out::Out,
+    producer::{Boxed, Done, Producer, Turn},
+    spool::Spool,
 };
 
 impl Exchange {
-    /// Does `io` (sending to the client) while everything else is tended to. Output waits where it is as long as the
-    /// client is not known to be slow.
-    pub async fn during<T>(
+    /// Goes on while `io` waits for a client that did not take everything at once.
+    async fn while_waiting(
         &mut self,
         client: &mut dyn Client,
-        io: impl Future<Output = io::Result<T>>,
-    ) -> Result<T, Fault> {
-        let mut io = std::pin::pin!(io);
-        let done = match poll_once(io.as_mut()).await {
-            Poll::Ready(done) => {
-                self.spill.sent_at_once(true);
-                done
-            }
-            Poll::Pending => self.while_waiting(client, io).await?,
-        };
-        self.clocks.moved();
-        done.map_err(|e| Fault::Gone(send_failed(&e)))
-    }
-
-    async fn while_waiting<T>(
-        &mut self,
-        client: &mut dyn Client,
-        mut io: Pin<&mut impl Future<Output = io::Result<T>>>,
-    ) -> Result<io::Result<T>, Fault> {
+        mut io: Pin<&mut dyn Future<Output = ()>>,
+    ) -> Result<(), Fault> {
         while let Some(link) = &self.link {
             let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, client);
             let (spill, raw) = (&mut self.spill, self.out.buffer());
             let gathered = async { spill.begin(Some(&link.conn)).await.read_later(raw).await };
             let read = tokio::select! {
                 biased;
-                done = &mut io => return Ok(done),
+                () = &mut io => return Ok(()),
                 tended = tend => {
                     // A half-close: the write itself will show whether anybody still reads.
                     tended?;
@@ -60,7 +45,8 @@ impl Exchange {
         {
             link.seat.give_back(link.conn);
         }
-        Ok(io.await)
+        io.await;
+        Ok(())
     }
 
     /// What was received waits.
@@ -87,5 +73,67 @@ impl Exchange {
             };
         }
         self.spill.pull(&mut self.out).await.map(|()| Turn::Output)
+    }
+}
+
+impl Producer for Exchange {
+    fn out(&mut self) -> &mut Out {
+        &mut self.out
+    }
+
+    fn ready(&self) -> usize {
+        self.out.len()
+    }
+
+    fn output_ended(&self) -> bool {
+        Self::output_ended(self)
+    }
+
+    fn streams(&mut self, spool: &Arc<Spool>) {
+        self.spill.enable(spool);
+    }
+
+    fn drain_ready(&mut self, _most: usize) {
+        Self::drain_ready(self);
+    }
+
+    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<Turn, Fault>> {
+        Box::pin(Self::turn(self, client))
+    }
+
+    fn sent(&mut self) {
+        self.clocks.moved();
+    }
+
+    fn client_keeps_up(&mut self, whether: bool) {
+        self.spill.sent_at_once(whether);
+    }
+
+    fn while_sending<'a>(
+        &'a mut self,
+        client: &'a mut dyn Client,
+        io: Pin<&'a mut dyn Future<Output = ()>>,
+    ) -> Boxed<'a, Result<(), Fault>> {
+        Box::pin(self.while_waiting(client, io))
+    }
+
+    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
+        Box::pin(std::future::ready(Self::cut(self)))
+    }
+
+    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
+        Box::pin(std::future::ready(Self::exit(self)))
+    }
+
+    fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)> {
+        Box::pin(Self::post_mortem(self, end))
+    }
+
+    fn finish(self: Box<Self>, done: Done) {
+        Self::finish(self, done);
+    }
+
+    fn abandon(self: Box<Self>, client_left: bool, done: Done) {
+        Self::abandon(self, client_left, done);
     }
 }

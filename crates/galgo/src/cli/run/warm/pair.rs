@@ -291,19 +291,19 @@ impl Pair {
 
 /// Reads a response to its end.
 async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered, String> {
-    let Body::Program(output) = response.body else {
+    let Body::Stream(output) = response.body else {
         return Err("no program's answer".into()); // INVARIANT: programs answer so
     };
-    let mut program = output.program;
+    let mut producer = output.producer;
     // All of it is kept, in the buffer that the head was read into.
-    while !program.output_ended() {
-        let turn = program.turn(request.client).await;
+    while !producer.output_ended() {
+        let turn = producer.turn(request.client).await;
         turn.map_err(|fault| fault.to_string())?;
     }
-    program.out().join();
-    let text = program.out().front().to_vec();
+    producer.out().join();
+    let text = producer.out().front().to_vec();
     let took = request.began.elapsed();
-    let (exit, stderr) = program.post_mortem(false).await;
+    let (exit, stderr) = producer.post_mortem(false).await;
     let parts = [
         response.status.to_string().into_bytes(),
         field_lines(&response.fields),
