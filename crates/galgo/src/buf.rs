@@ -1,21 +1,11 @@
 //! Bytes received and not yet used.
 
-use std::{
-    io,
-    task::{Context, Poll},
-};
-
-use crate::sock::Sock;
-
 /// A buffer that is filled at its end and used up from its front.
 #[derive(Debug, Default)]
 pub struct Buf {
     bytes: Vec<u8>,
     start: usize,
 }
-
-/// What one read asks for at least.
-const READ: usize = 4 << 10;
 
 impl Buf {
     /// A buffer that already holds `bytes`.
@@ -67,22 +57,6 @@ impl Buf {
     /// Whether the last read left room: there was no more to read.
     pub fn has_room(&self) -> bool {
         self.bytes.len() < self.bytes.capacity()
-    }
-
-    /// As [`Buf::fill`], polled. `waits`: it was tried at once already, and is awaited.
-    pub fn poll_fill(
-        &mut self,
-        sock: &Sock,
-        want: usize,
-        waits: &mut bool,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<usize>> {
-        sock.poll_read(self.room(want.max(READ)), waits, cx)
-    }
-
-    /// Reads once from `sock`; 0 is end of file.
-    pub fn fill(&mut self, sock: &Sock, want: usize) -> impl Future<Output = io::Result<usize>> {
-        sock.read(self.room(want.max(READ)))
     }
 }
 

@@ -5,22 +5,64 @@
 //! room for more seconds later, however steadily they are read.
 
 use std::{
+    fmt::Debug,
     future::poll_fn,
     io::{self, ErrorKind},
     pin::{Pin, pin},
     rc::Rc,
+    sync::{Arc, Weak},
     task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::{admission::Holding, config::Http, sock::Sock, tick};
+use crate::{sock::Sock, tick};
 
 /// What a wait ends with when the client is slower than `busy_rate` and others wait for its place.
 pub const GIVES_WAY: ErrorKind = ErrorKind::ResourceBusy;
 /// How often it is looked at what a client has read, at most.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How slow a client may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rates {
+    /// Slowest acceptable client, bytes a second, measured over `grace`; 0: any.
+    pub least: u64,
+    /// The slowest client that keeps its place while others wait for one, likewise.
+    pub busy: u64,
+    /// How long a client may be slower.
+    pub grace: Duration,
+}
+
+/// A place that others may wait for.
+pub trait Place: Debug + Send + Sync {
+    /// Whether its holder, whose client is slow, must give way to somebody who waits. Asked again and again.
+    fn gives_way(&self, slow_for_long: bool) -> bool;
+}
+
+/// The place that a request may have, for who waits for its client.
+#[derive(Debug, Clone, Default)]
+pub struct Holding(Option<Weak<dyn Place>>);
+
+impl Holding {
+    /// That place, for as long as it is held.
+    pub fn of<P: Place + 'static>(place: &Arc<P>) -> Self {
+        let place: Weak<P> = Arc::downgrade(place);
+        Self(Some(place))
+    }
+
+    /// Whether there is a place.
+    pub fn is_held(&self) -> bool {
+        self.0.as_ref().is_some_and(|p| p.strong_count() > 0)
+    }
+
+    /// Whether there is one, and its holder must give way.
+    pub fn gives_way(&self, slow_for_long: bool) -> bool {
+        let place = self.0.as_ref().and_then(Weak::upgrade);
+        place.is_some_and(|place| place.gives_way(slow_for_long))
+    }
+}
 
 /// The allowances of one client in one direction. Only time spent waiting for the client counts.
 #[derive(Debug)]
@@ -131,15 +173,15 @@ impl Pace {
     }
 
     /// The allowance of a client, as configured.
-    pub fn of(http: &Http) -> Self {
-        let mut pace = Self::new(http.rate_grace, http.min_rate);
-        pace.begin(http);
+    pub fn of(rates: &Rates) -> Self {
+        let mut pace = Self::new(rates.grace, rates.least);
+        pace.begin(rates);
         pace
     }
 
     /// The same, for what the client reads from `sock`.
     #[must_use]
-    pub fn reading(http: &Http, sock: &Rc<Sock>) -> Self {
+    pub fn reading(rates: &Rates, sock: &Rc<Sock>) -> Self {
         let reader = Reader {
             sock: sock.clone(),
             unread: None,
@@ -147,15 +189,15 @@ impl Pace {
         };
         Self {
             reader: Some(reader),
-            ..Self::of(http)
+            ..Self::of(rates)
         }
     }
 
     /// Begins a new request, as configured now.
-    pub fn begin(&mut self, http: &Http) {
-        self.grace = nanos(http.rate_grace);
-        self.least = Allowance::new(self.grace, http.min_rate);
-        self.busy = Allowance::new(self.grace, http.busy_rate);
+    pub fn begin(&mut self, rates: &Rates) {
+        self.grace = nanos(rates.grace);
+        self.least = Allowance::new(self.grace, rates.least);
+        self.busy = Allowance::new(self.grace, rates.busy);
         self.since = None;
         self.place = Holding::default();
         if let Some(reader) = &mut self.reader {

@@ -39,6 +39,8 @@ enum Direction {
     Out,
 }
 
+/// What one read into a [`Buf`] asks for at least.
+const READ: usize = 4 << 10;
 /// What the first read of a request asks for: most heads are smaller.
 const HEAD_READ: usize = 4 << 10;
 
@@ -243,18 +245,26 @@ impl Sock {
         })
     }
 
-    /// As [`Sock::read`], polled. `waits`: it was tried at once already, and is awaited.
-    pub fn poll_read(
+    /// Reads `want` bytes or so into `buf`; 0 is end of file. `waits`: it was tried at once already, and is awaited.
+    pub fn poll_fill(
         &self,
-        buf: &mut Vec<u8>,
+        buf: &mut Buf,
+        want: usize,
         waits: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
+        let buf = buf.room(want.max(READ));
         let read = self.poll_run(Direction::In, waits, cx, |fd| {
             rustix::io::read(fd, spare_capacity(&mut *buf))
         });
         *waits = read.is_pending();
         read
+    }
+
+    /// As [`Sock::poll_fill`], awaited.
+    pub async fn fill(&self, buf: &mut Buf, want: usize) -> io::Result<usize> {
+        let mut waits = false;
+        poll_fn(|cx| self.poll_fill(buf, want, &mut waits, cx)).await
     }
 
     /// As [`Sock::read`], where data is not expected to be there yet: waits first, and takes a

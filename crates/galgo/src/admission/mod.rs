@@ -5,7 +5,7 @@ mod line;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -16,7 +16,12 @@ use tokio::sync::oneshot;
 pub use line::Gauge;
 use line::{Came, Line};
 
-use crate::{config, fault::Fault, peer::Peer};
+use crate::{
+    config,
+    fault::Fault,
+    pace::{self, Holding},
+    peer::Peer,
+};
 
 /// The places for running programs, of the server and of one route.
 #[derive(Debug)]
@@ -47,10 +52,6 @@ struct Place {
     /// Its holder was told to give way.
     ending: AtomicBool,
 }
-
-/// The place that a request may have, for who waits for its client.
-#[derive(Debug, Clone, Default)]
-pub struct Holding(Weak<Place>);
 
 impl Admission {
     /// Places as configured.
@@ -184,7 +185,7 @@ impl Places {
 impl Permit {
     /// For those who wait for the client of its holder.
     pub fn holding(&self) -> Holding {
-        Holding(Arc::downgrade(&self.0))
+        Holding::of(&self.0)
     }
 }
 
@@ -199,27 +200,18 @@ impl Drop for Place {
     }
 }
 
-impl Holding {
-    /// Whether there is a place.
-    pub fn is_held(&self) -> bool {
-        self.0.strong_count() > 0
-    }
-
-    /// Whether the holder of the place, whose client is slow, must give way to somebody who waits. Asked again and again: it
-    /// costs a look at two numbers as long as nobody waits.
-    pub fn gives_way(&self, slow_for_long: bool) -> bool {
-        let Some(place) = self.0.upgrade() else {
-            return false;
-        };
-        let route = place.route.as_ref();
-        let wanted = place.places.server.is_wanted() || route.is_some_and(|r| r.is_wanted());
-        if !wanted || place.ending.load(Ordering::Relaxed) {
+impl pace::Place for Place {
+    /// Costs a look at two numbers as long as nobody waits.
+    fn gives_way(&self, slow_for_long: bool) -> bool {
+        let route = self.route.as_ref();
+        let wanted = self.places.server.is_wanted() || route.is_some_and(|r| r.is_wanted());
+        if !wanted || self.ending.load(Ordering::Relaxed) {
             return false;
         }
-        let mut line = place.places.lock();
-        let ends = line.gives_way(place.peer, route, slow_for_long);
+        let mut line = self.places.lock();
+        let ends = line.gives_way(self.peer, route, slow_for_long);
         drop(line);
-        place.ending.fetch_or(ends, Ordering::Relaxed);
+        self.ending.fetch_or(ends, Ordering::Relaxed);
         ends
     }
 }

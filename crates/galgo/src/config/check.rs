@@ -16,6 +16,7 @@ use super::{
     routes,
     units::{Count, G, K, M, OrNone, Size, T, Time, Value},
 };
+use crate::pace::Rates;
 
 type Checked<X> = Result<X, ConfigError>;
 type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;
@@ -207,9 +208,11 @@ impl Text<'_> {
         let http = Http {
             head_timeout: self.time(&raw.head_timeout, d.head_timeout, 1000, 3_600_000)?,
             keep_alive: self.time(&raw.keep_alive, d.keep_alive, 0, 3_600_000)?,
-            min_rate: self.size(&raw.min_rate, d.min_rate, 0, G)?,
-            rate_grace: self.time(&raw.rate_grace, d.rate_grace, 1000, 3_600_000)?,
-            busy_rate: self.size(&raw.busy_rate, d.busy_rate, 0, G)?,
+            rates: Rates {
+                least: self.size(&raw.min_rate, d.rates.least, 0, G)?,
+                busy: self.size(&raw.busy_rate, d.rates.busy, 0, G)?,
+                grace: self.time(&raw.rate_grace, d.rates.grace, 1000, 3_600_000)?,
+            },
             max_connections: self.count(&raw.max_connections, d.max_connections, 0, 1_000_000)?,
             max_connections_per_client: self.count(
                 &raw.max_connections_per_client,

@@ -9,6 +9,7 @@ use super::{
     Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, DevErrors, Handover, Http,
     Listen, Log, LogFormat, LogTo, Sight, Speaks, Spool, StartMode, Templates,
 };
+use crate::pace::Rates;
 
 /// Programs running at once for each processor. Fewer leave it idle while a finished one is
 /// answered and the next is started; see bench/notes/server.md.
@@ -70,9 +71,11 @@ impl Default for Http {
         Self {
             head_timeout: Duration::from_secs(10),
             keep_alive: Duration::from_secs(75),
-            min_rate: 1024,
-            rate_grace: Duration::from_secs(10),
-            busy_rate: 16 << 10,
+            rates: Rates {
+                least: 1024,
+                busy: 16 << 10,
+                grace: Duration::from_secs(10),
+            },
             max_connections: 0,
             max_connections_per_client: 0,
             max_head: 64 << 10,

@@ -42,6 +42,8 @@ pub use identity::{Identity, identity};
 use galgo_proto::{fcgi::Role, forwarded::Trusted, h1::HeadLimits};
 use galgo_spawn::Limits;
 
+use crate::pace::Rates;
+
 /// Everything the server was told.
 #[derive(Debug)]
 pub struct Config {
@@ -154,12 +156,8 @@ pub struct Http {
     pub head_timeout: Duration,
     /// An idle kept-alive connection is closed after this.
     pub keep_alive: Duration,
-    /// Slowest acceptable client, bytes a second, measured over `rate_grace`; 0: any.
-    pub min_rate: u64,
-    /// How long a client may be slower than `min_rate`.
-    pub rate_grace: Duration,
-    /// The slowest client that keeps its place while others wait for one, likewise.
-    pub busy_rate: u64,
+    /// How slow a client may be: `min_rate`, `busy_rate`, `rate_grace`.
+    pub rates: Rates,
     /// Connections at once; the oldest without a request makes room.
     pub max_connections: usize,
     /// Connections of one address; 0: half of all.

@@ -53,7 +53,7 @@ impl Conn<'_> {
         }
         let until = Instant::now() + LINGER;
         let mut last = Buf::default();
-        while matches!(timeout_at(until, last.fill(&self.sock, 64 << 10)).await, Ok(Ok(n)) if n > 0)
+        while matches!(timeout_at(until, self.sock.fill(&mut last, 64 << 10)).await, Ok(Ok(n)) if n > 0)
         {
             let all = last.len();
             last.consume(all);

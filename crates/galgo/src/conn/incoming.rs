@@ -9,10 +9,10 @@ use super::{
     input::{BODY_READ, GONE, Input, LEFT, slow},
 };
 use crate::{
-    admission::Holding,
     buf::Buf,
     client::{Client, Next, Spliced},
     fault::Fault,
+    pace::Holding,
     sock::{Sock, is_short},
 };
 

@@ -69,7 +69,7 @@ impl Input {
 
     /// A request is awaited, and answered within this allowance.
     pub fn begin(&mut self, http: &Http) {
-        self.pace.begin(http);
+        self.pace.begin(&http.rates);
         self.beat = tick::Wait::default();
     }
 
@@ -86,7 +86,7 @@ impl Input {
             waits,
             ..
         } = self;
-        let filled = ready!(pace.poll_wait(cx, |cx| buf.poll_fill(sock, want, waits, cx)));
+        let filled = ready!(pace.poll_wait(cx, |cx| sock.poll_fill(buf, want, waits, cx)));
         self.half_closed |= matches!(filled, Ok(0));
         Poll::Ready(filled.map_err(slow))
     }

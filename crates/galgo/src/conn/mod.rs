@@ -123,7 +123,7 @@ impl<'w> Conn<'w> {
         let sock = Rc::new(Sock::new(accepted.fd));
         let site = worker.site();
         let http = &site.config.http;
-        let mut input = Input::new(sock.clone(), Pace::of(http));
+        let mut input = Input::new(sock.clone(), Pace::of(&http.rates));
         let mut link = Link::of(&*sock, accepted.remote, accepted.local);
         if !front::may_speak(worker, &site, accepted.speaks, &link) {
             return None;
@@ -152,7 +152,7 @@ impl<'w> Conn<'w> {
                 }
             }
         }
-        let sender = Sender::new(sock.clone(), Pace::reading(http, &sock));
+        let sender = Sender::new(sock.clone(), Pace::reading(&http.rates, &sock));
         Some(Self {
             worker,
             count,
@@ -311,7 +311,7 @@ impl<'w> Conn<'w> {
         // From its first byte to its last, whatever is read of the configuration meanwhile.
         let site = self.worker.site();
         self.input.begin(&site.config.http);
-        self.sender.pace.begin(&site.config.http);
+        self.sender.pace.begin(&site.config.http.rates);
         let Arrived {
             head,
             link,

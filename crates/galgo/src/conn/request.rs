@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Link;
 use crate::{
-    admission::Holding, balance::Count, client::Client, id::Id, log::access::Entry, peer::Peer,
+    balance::Count, client::Client, id::Id, log::access::Entry, pace::Holding, peer::Peer,
     route::Named, site::Site,
 };
 

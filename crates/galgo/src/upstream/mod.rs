@@ -32,9 +32,10 @@ pub use connect::{Unreachable, probe};
 pub use crew::{Crew, Watch};
 
 use crate::{
-    admission::{Admission, Holding, Permit},
+    admission::{Admission, Permit},
     config::{self, To},
     fault::Fault,
+    pace::Holding,
     peer::Peer,
     pool,
     sock::Sock,

@@ -82,7 +82,7 @@ fn values_reach_their_place() {
     );
     assert_eq!(
         (
-            http.min_rate,
+            http.rates.least,
             http.max_head,
             http.max_target,
             http.encoded_slash
