@@ -1,0 +1,12 @@
+//! What the descriptors of one event loop need: sockets and pipes, buffers and their pool, a coarse clock, and the time that a
+//! client may take.
+//!
+//! Only this crate calls splice(2) and sendfile(2). It knows no protocol, no configuration and no request.
+
+pub mod buf;
+pub mod off_loop;
+pub mod out;
+pub mod pace;
+pub mod pool;
+pub mod sock;
+pub mod tick;
