@@ -129,13 +129,19 @@ static void share_memory(void) {
         fclose(maps);
 }
 
+/* Until no other thread is at work; beside busy neighbours that takes long. No request waits for a template. */
+static void settle(void) {
+    int busy = 1;
+    for (int i = 0; i < 5000 && (galgo_node_threads(&busy), busy); i++)
+        usleep(1000);
+}
+
 /* Makes a process that has no threads at work, and memory that its children share. */
 static void prepare_forks(void) {
-    int busy = 1;
-    for (int i = 0; i < 1000 && (galgo_node_threads(&busy), busy); i++)
-        usleep(1000); /* no request waits for a template */
+    settle();
     galgo_node_parts();
     galgo_node_park();
+    settle(); /* a thread that has said that it parks has a system call more to go */
     share_memory();
 }
 

@@ -200,7 +200,7 @@ void galgo_node_park(void) {
     int busy, parked = 0;
     sigaction(PARK, &parks, &before);
     look(&busy, 1);
-    for (int i = 0; i < 1000 && parked < asked_count; i++) {
+    for (int i = 0; i < 5000 && parked < asked_count; i++) {
         parked = 0;
         for (int t = 0; t < sleepers_count; t++)
             parked += __atomic_load_n(&sleepers[t].parked, __ATOMIC_SEQ_CST);
