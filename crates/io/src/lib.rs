@@ -10,3 +10,4 @@ pub mod pace;
 pub mod pool;
 pub mod sock;
 pub mod tick;
+pub mod trusted_path;

@@ -7,13 +7,9 @@ use galgo_spawn::Limits;
 
 use super::{
     Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, DevErrors, Handover, Http,
-    Listen, Log, LogFormat, LogTo, Sight, Speaks, Spool, StartMode, Templates,
+    Listen, Log, Sight, Speaks, Spool, StartMode, Templates,
 };
 use crate::pace::Rates;
-
-/// Programs running at once for each processor. Fewer leave it idle while a finished one is
-/// answered and the next is started; see bench/notes/server.md.
-const RUNNING: usize = 8;
 
 /// Processors this process may use.
 fn cores() -> usize {
@@ -56,16 +52,6 @@ impl Default for Config {
     }
 }
 
-impl Default for Log {
-    fn default() -> Self {
-        Self {
-            access: Some(LogTo::Stdout),
-            format: LogFormat::Combined,
-            error: LogTo::Stderr,
-        }
-    }
-}
-
 impl Default for Http {
     fn default() -> Self {
         Self {
@@ -82,26 +68,6 @@ impl Default for Http {
             max_fields: 256,
             max_target: 16 << 10,
             encoded_slash: false,
-        }
-    }
-}
-
-impl Default for Spool {
-    fn default() -> Self {
-        Self {
-            folder: None,
-            limit: 4 << 30,
-            memory: 64 << 20,
-        }
-    }
-}
-
-impl Default for Admission {
-    fn default() -> Self {
-        Self {
-            running: RUNNING * cores(),
-            queue: 512,
-            wait: Duration::from_secs(10),
         }
     }
 }

@@ -43,6 +43,11 @@ use galgo_proto::{fcgi::Role, forwarded::Trusted, h1::HeadLimits};
 use galgo_spawn::Limits;
 
 use crate::pace::Rates;
+pub use crate::{
+    admission::Settings as Admission,
+    log::{LogFormat, LogTo, Settings as Log},
+    spool::Settings as Spool,
+};
 
 /// Everything the server was told.
 #[derive(Debug)]
@@ -121,34 +126,6 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
-    /// Access log; `None`: off.
-    pub access: Option<LogTo>,
-    /// Format of the access log.
-    pub format: LogFormat,
-    /// Error log.
-    pub error: LogTo,
-}
-
-/// Where a log goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum LogTo {
-    Stdout,
-    Stderr,
-    File(PathBuf),
-}
-
-/// Format of the access log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum LogFormat {
-    Combined,
-    Json,
-}
-
 /// Connection limits and clocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Http {
@@ -182,28 +159,6 @@ impl Http {
             encoded_slash: self.encoded_slash,
         }
     }
-}
-
-/// How many programs may run, and how requests wait for their turn.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admission {
-    /// Programs at once.
-    pub running: usize,
-    /// Requests that may wait.
-    pub queue: usize,
-    /// How long one may wait.
-    pub wait: Duration,
-}
-
-/// Where bytes wait that nobody takes yet: request bodies, and output of programs whose clients read slowly.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spool {
-    /// The folder of files without a name; `None`: the system's for temporary files that are large.
-    pub folder: Option<PathBuf>,
-    /// Bytes in files, over all requests.
-    pub limit: u64,
-    /// Bytes of small request bodies and of output in memory, over all requests.
-    pub memory: u64,
 }
 
 /// Programs kept loaded for warm starts.

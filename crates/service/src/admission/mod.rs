@@ -17,11 +17,35 @@ pub use line::Gauge;
 use line::{Came, Line};
 
 use crate::{
-    config,
     fault::Fault,
     pace::{self, Holding},
     peer::Peer,
 };
+
+/// Programs running at once for each processor. Fewer leave it idle while a finished one is
+/// answered and the next is started; see bench/notes/server.md.
+const RUNNING: usize = 8;
+
+/// How many programs may run, and how requests wait for their turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Programs at once.
+    pub running: usize,
+    /// Requests that may wait.
+    pub queue: usize,
+    /// How long one may wait.
+    pub wait: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            running: RUNNING * std::thread::available_parallelism().map_or(1, usize::from),
+            queue: 512,
+            wait: Duration::from_secs(10),
+        }
+    }
+}
 
 /// The places for running programs, of the server and of one route.
 #[derive(Debug)]
@@ -55,7 +79,7 @@ struct Place {
 
 impl Admission {
     /// Places as configured.
-    pub fn new(c: &config::Admission) -> Self {
+    pub fn new(c: &Settings) -> Self {
         let server = Arc::new(Gauge::new(c.running));
         Self {
             places: Arc::new(Places {
@@ -70,7 +94,7 @@ impl Admission {
 
     /// The same places, as many as `c` says once [`Admission::settle`] is called. Whoever has one or waits for
     /// one goes on as before.
-    pub fn next(&self, c: &config::Admission) -> Self {
+    pub fn next(&self, c: &Settings) -> Self {
         Self {
             places: self.places.clone(),
             running: c.running,
@@ -87,7 +111,7 @@ impl Admission {
     }
 
     /// Whether requests wait as `c` says.
-    pub fn waits_as(&self, c: &config::Admission) -> bool {
+    pub fn waits_as(&self, c: &Settings) -> bool {
         (self.queue, self.longest) == (c.queue, c.wait)
     }
 
@@ -233,10 +257,10 @@ impl Drop for Waiting<'_> {
 mod tests {
     use super::*;
 
-    fn config(running: usize) -> config::Admission {
-        config::Admission {
+    fn config(running: usize) -> Settings {
+        Settings {
             running,
-            ..config::Config::default().admission
+            ..Settings::default()
         }
     }
 

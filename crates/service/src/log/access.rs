@@ -10,8 +10,8 @@ use galgo_proto::h1::{Head, Version};
 use galgo_spawn::{Exit, Status, words::is_hidden};
 use tokio::time::Instant;
 
-use super::time;
-use crate::{config::LogFormat, id::Id};
+use super::{LogFormat, time};
+use crate::id::Id;
 
 /// What is known of a request when it is over.
 #[derive(Debug, Clone)]

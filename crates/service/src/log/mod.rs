@@ -8,6 +8,7 @@ mod writer;
 
 use std::{
     io,
+    path::PathBuf,
     sync::{Arc, OnceLock},
     time::SystemTime,
 };
@@ -18,7 +19,45 @@ pub use writer::Writer;
 
 use galgo_spawn::words::escape;
 
-use crate::{config, id::Id};
+use crate::id::Id;
+
+/// Logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Access log; `None`: off.
+    pub access: Option<LogTo>,
+    /// Format of the access log.
+    pub format: LogFormat,
+    /// Error log.
+    pub error: LogTo,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            access: Some(LogTo::Stdout),
+            format: LogFormat::Combined,
+            error: LogTo::Stderr,
+        }
+    }
+}
+
+/// Where a log goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LogTo {
+    Stdout,
+    Stderr,
+    File(PathBuf),
+}
+
+/// Format of the access log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LogFormat {
+    Combined,
+    Json,
+}
 
 /// Both logs, shared by all workers. Where they go may change, they stay.
 #[derive(Debug, Clone)]
@@ -50,7 +89,7 @@ pub enum Level {
 
 impl Logs {
     /// Opens both logs, as a server does that is still root and becomes `user`.
-    pub fn open(c: &config::Log, user: Option<&Identity>) -> io::Result<Self> {
+    pub fn open(c: &Settings, user: Option<&Identity>) -> io::Result<Self> {
         let error = Target::open(&c.error, user)?;
         let access = c.access.as_ref().map(|to| Target::open(to, user));
         let access = access.transpose()?;
@@ -73,7 +112,7 @@ impl Logs {
     ///
     /// # Errors
     /// One cannot be opened.
-    pub fn prepare(&self, before: &config::Log, next: &config::Log) -> io::Result<Turn> {
+    pub fn prepare(&self, before: &Settings, next: &Settings) -> io::Result<Turn> {
         let access = match &next.access {
             to if *to == before.access => None,
             None => Some(Target::nowhere()),
@@ -123,7 +162,7 @@ impl Logs {
 impl ErrorLog {
     /// A log that writes to standard error.
     pub fn to_stderr() -> io::Result<Self> {
-        let stderr = Target::open(&config::LogTo::Stderr, None)?;
+        let stderr = Target::open(&LogTo::Stderr, None)?;
         Ok(Self(Arc::new(Writer::start(stderr, None)?)))
     }
 

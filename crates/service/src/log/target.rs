@@ -20,10 +20,8 @@ use rustix::{
     process::geteuid,
 };
 
-use crate::{
-    config::LogTo,
-    trusted_path::{self, Place},
-};
+use super::LogTo;
+use crate::trusted_path::{self, Place};
 
 /// How long a log that takes nothing in is waited for before lines are given up.
 const PATIENCE: Timespec = Timespec {

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{config, fault::Fault};
+use crate::fault::Fault;
 pub use charge::Charge;
 use charge::Used;
 pub use stored::Stored;
@@ -28,6 +28,27 @@ use threads::Threads;
 pub const IN_MEMORY: u64 = 1 << 20;
 /// Where large temporary files belong (file-hierarchy(7)): /tmp may be memory.
 const FOLDER: &str = "/var/tmp";
+
+/// Where bytes wait that nobody takes yet: request bodies, and output of programs whose clients read slowly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The folder of files without a name; `None`: the system's for temporary files that are large.
+    pub folder: Option<PathBuf>,
+    /// Bytes in files, over all requests.
+    pub limit: u64,
+    /// Bytes of small request bodies and of output in memory, over all requests.
+    pub memory: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            folder: None,
+            limit: 4 << 30,
+            memory: 64 << 20,
+        }
+    }
+}
 
 /// Where bytes wait, and how many do.
 #[derive(Debug)]
@@ -54,8 +75,8 @@ impl From<io::Error> for Full {
 }
 
 impl Spool {
-    /// As configured. What waits in the one `before` counts.
-    pub fn new(config: &config::Spool, before: Option<&Self>) -> Self {
+    /// As set. What waits in the one `before` counts.
+    pub fn new(config: &Settings, before: Option<&Self>) -> Self {
         Self {
             folder: folder(config),
             disk: Used::most(config.limit, before.map(|before| &*before.disk)),
@@ -109,7 +130,7 @@ pub async fn within<T>(
 }
 
 /// The folder that `config` means.
-pub fn folder(config: &config::Spool) -> PathBuf {
+pub fn folder(config: &Settings) -> PathBuf {
     let named = config.folder.clone();
     named.unwrap_or_else(|| match std::env::var_os("TMPDIR") {
         Some(folder) if Path::new(&folder).is_absolute() => folder.into(),
@@ -121,6 +142,6 @@ pub fn folder(config: &config::Spool) -> PathBuf {
 ///
 /// # Errors
 /// Why not.
-pub fn probe(config: &config::Spool) -> io::Result<()> {
+pub fn probe(config: &Settings) -> io::Result<()> {
     folder::nameless(&folder(config)).map(drop)
 }

@@ -1,0 +1,24 @@
+//! The waist: what those who speak with clients and those who answer requests share, and neither knows of the other.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`client`] | who sent a request: its body, and whether it is still there |
+//! | [`body`] | what answers it: status, fields, and a body |
+//! | [`producer`] | who produces a body while it is sent |
+//! | [`fault`] | what went wrong, and who is to blame: that decides status, log level and the word in the access log |
+//! | [`admission`] | places for running programs, and the queue for them |
+//! | [`spool`] | bytes that wait, in memory and in files without a name |
+//! | [`log`] | the access log and the error log |
+//! | [`peer`], [`id`] | the address that limits count by; ids of requests |
+
+pub mod admission;
+pub mod body;
+pub mod client;
+pub mod fault;
+pub mod id;
+pub mod log;
+pub mod peer;
+pub mod producer;
+pub mod spool;
+
+use galgo_io::{out, pace, sock, tick, trusted_path};
