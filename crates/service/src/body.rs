@@ -8,6 +8,7 @@ use crate::{
     fault::Fault,
     log::{Level, Source},
     producer::Producer,
+    spool::Spool,
 };
 
 /// An answer, not yet on its way.
@@ -55,6 +56,8 @@ pub struct Output {
     pub excess: bool,
     /// Names it in the log.
     pub source: Source,
+    /// Where it may wait for its client.
+    pub spool: Arc<Spool>,
 }
 
 /// A piece of an open file.

@@ -29,7 +29,7 @@ use crate::{
     config::{Http, Speaks},
     crowd::Member,
     fault::Fault,
-    handler,
+    handler::{self, Context},
     idle::Seat,
     listen::Accepted,
     log::{Level, access::Entry},
@@ -332,7 +332,7 @@ impl<'w> Conn<'w> {
         let mut request = Request {
             named,
             count: Some(&self.count),
-            ..Request::new(head, &site, link, &mut client, entry)
+            ..Request::new(head, link, &mut client, entry)
         };
         let began = request.began;
         let mut unfinished = Unfinished {
@@ -342,7 +342,11 @@ impl<'w> Conn<'w> {
             began,
             over: false,
         };
-        let response = match handler::dispatch(self.worker, &mut request).await {
+        let cx = Context {
+            worker: self.worker,
+            site: &site,
+        };
+        let response = match handler::dispatch(cx, &mut request).await {
             Ok(response) => response,
             Err(fault) => {
                 handler::status::report(self.worker, &request, &fault);
@@ -355,7 +359,7 @@ impl<'w> Conn<'w> {
                 request.last = matches!(fault, Fault::Client(..));
                 // Over a front's connection others ask, too.
                 self.refused = matches!(fault, Fault::Busy(_)) && !link.passed_on;
-                handler::status::failed(&request, &fault)
+                handler::status::failed(&site, &request, &fault)
             }
         };
         let after = self.sender.send(self.worker, &mut request, response).await;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::Link;
 use crate::{
     balance::Count, client::Client, id::Id, log::access::Entry, pace::Holding, peer::Peer,
-    route::Named, site::Site,
+    route::Named,
 };
 
 /// A request that is being answered.
@@ -16,8 +16,6 @@ use crate::{
 pub struct Request<'a> {
     /// Its head.
     pub head: Rc<Head>,
-    /// What answers it, and how.
-    pub site: &'a Site,
     /// Its connection.
     pub link: &'a Link,
     /// Who sent it: its body comes from there.
@@ -44,7 +42,6 @@ impl<'a> Request<'a> {
     /// A request that has just come and owes nothing to anybody.
     pub fn new(
         head: Rc<Head>,
-        site: &'a Site,
         link: &'a Link,
         client: &'a mut dyn Client,
         entry: Rc<RefCell<Entry>>,
@@ -52,7 +49,6 @@ impl<'a> Request<'a> {
         let began = entry.borrow().began;
         Self {
             head,
-            site,
             link,
             client,
             entry,

@@ -42,7 +42,7 @@ impl Stream<'_, '_, '_> {
     /// Returns the body bytes sent, and how it ended.
     pub(super) async fn run(mut self, head: Vec<u8>) -> (u64, Result<(), Fault>) {
         if self.framing != Framing::Bodiless && !self.output.discard {
-            self.output.producer.streams(&self.request.site.spool);
+            self.output.producer.streams(&self.output.spool);
         }
         let result = self.stream(head).await;
         (self.sent, result)

@@ -12,18 +12,19 @@ use crate::{
     },
     config::{Config, Handler, Route},
     conn::Request,
+    site::Site,
 };
 
 /// Programs shown, over all routes. Looking at one takes a millisecond or so.
 const SHOWN: usize = 50;
 
 /// The page, where no route answers; `None`: who asks is told that there is none.
-pub(super) async fn answer(request: &Request<'_>, head: &Head) -> Option<Response> {
+pub(super) async fn answer(site: &Site, request: &Request<'_>, head: &Head) -> Option<Response> {
     let asks = head.target.path() == b"/" && matches!(head.method, Method::Get | Method::Head);
-    if !asks || !status::shows_cause(request) {
+    if !asks || !status::shows_cause(site, request) {
         return None;
     }
-    let html = document(&request.site.config, head).await;
+    let html = document(&site.config, head).await;
     let mut response = Response::new(200)
         .with("Content-Type", "text/html; charset=utf-8")
         .with("Cache-Control", "no-store")

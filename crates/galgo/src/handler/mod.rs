@@ -26,11 +26,21 @@ use crate::{
     conn::Request,
     fault::Fault,
     route::{self, Refusal},
+    site::Site,
     worker::Worker,
 };
 
 /// Loop guard; RFC 3875, 6.2.2 sets none.
 const MAX_LOCAL_REDIRECTS: usize = 10;
+
+/// What every handler may use: what its event loop has, and the site that the request began with.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The event loop.
+    pub worker: &'a Rc<Worker>,
+    /// What answers requests, and how.
+    pub site: &'a Site,
+}
 
 /// What a program wants to be done.
 #[derive(Debug)]
@@ -42,19 +52,19 @@ pub enum Answer {
 }
 
 /// Finds what answers a request and has it answered, over local redirects if need be.
-pub async fn dispatch(worker: &Rc<Worker>, request: &mut Request<'_>) -> Result<Response, Fault> {
+pub async fn dispatch(cx: Context<'_>, request: &mut Request<'_>) -> Result<Response, Fault> {
     if request.head.target.path() == b"*" {
         // OPTIONS: the server as a whole is asked (RFC 9110, 9.3.7).
         return Ok(Response::new(204).with("Allow", ALLOW));
     }
     let mut head = request.head.clone();
-    let mut answered = first(worker, request, &head).await?;
+    let mut answered = first(cx, request, &head).await?;
     for _ in 0..MAX_LOCAL_REDIRECTS {
         match answered {
             Answer::Response(response) => return Ok(response),
             Answer::Local(location) => head = Rc::new(redirected(&head, &location)?),
         }
-        answered = answer(worker, request, &head).await?;
+        answered = answer(cx, request, &head).await?;
     }
     if let Answer::Response(response) = answered {
         return Ok(response);
@@ -66,26 +76,24 @@ pub async fn dispatch(worker: &Rc<Worker>, request: &mut Request<'_>) -> Result<
 
 /// Answers the request as it came: where a front server names the program's file, by that.
 async fn first(
-    worker: &Rc<Worker>,
+    cx: Context<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
 ) -> Result<Answer, Fault> {
     let Some(named) = request.named.take() else {
-        return answer(worker, request, head).await;
+        return answer(cx, request, head).await;
     };
-    let site = request.site;
+    let site = cx.site;
     if let Some((route, found)) = route::named(&site.config.routes, &head.host, &named) {
         if let Some(authorizer) = &route.authorizer
-            && let Some(denied) = Box::pin(upstream::authorize(
-                worker, request, head, route, authorizer,
-            ))
-            .await?
+            && let Some(denied) =
+                Box::pin(upstream::authorize(cx, request, head, route, authorizer)).await?
         {
             return Ok(denied);
         }
         site.admission.refuse_if_full(request.peer())?;
         let (cgi, script) = found.map_err(refused)?;
-        return Box::pin(cgi::answer(worker, request, head, route, cgi, script)).await;
+        return Box::pin(cgi::answer(cx, request, head, route, cgi, script)).await;
     }
     let found = route::find(&site.config.routes, &head.host, head.target.path());
     let programs = found.is_some_and(|f| matches!(f.route.handler, Handler::Cgi(_)));
@@ -93,7 +101,7 @@ async fn first(
         Answer::Response(r) => r.status == 404 && !programs,
         Answer::Local(_) => false,
     };
-    match (answer(worker, request, head).await, named.file) {
+    match (answer(cx, request, head).await, named.file) {
         (Err(Fault::NotFound), Some(file)) if !programs => Err(outside(&file)),
         (Ok(answer), Some(file)) if missing(&answer) => Err(outside(&file)),
         (answered, _) => answered,
@@ -109,15 +117,15 @@ fn outside(file: &[u8]) -> Fault {
 }
 
 async fn answer(
-    worker: &Rc<Worker>,
+    cx: Context<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
 ) -> Result<Answer, Fault> {
     let path = head.target.path();
-    let site = request.site;
+    let site = cx.site;
     let found = route::find(&site.config.routes, &head.host, path);
     let Some(found) = found else {
-        let page = Box::pin(live::answer(request, head)).await;
+        let page = Box::pin(live::answer(site, request, head)).await;
         return page.map(Answer::Response).ok_or(Fault::NotFound);
     };
     // What was granted before a local redirect was for another path.
@@ -126,7 +134,7 @@ async fn answer(
     // routes need no room for it.
     if let Some(authorizer) = &found.route.authorizer
         && let Some(denied) = Box::pin(upstream::authorize(
-            worker,
+            cx,
             request,
             head,
             found.route,
@@ -149,14 +157,12 @@ async fn answer(
             let path = head.target.url_path();
             let script = route::program(cgi, &found.route.path, path).map_err(refused)?;
             // Boxed, as below: a file's request need not make room for what a program's keeps.
-            Box::pin(cgi::answer(worker, request, head, found.route, cgi, script)).await
+            Box::pin(cgi::answer(cx, request, head, found.route, cgi, script)).await
         }
-        Handler::Upstream(up) => {
-            Box::pin(upstream::answer(worker, request, head, &found, up)).await
-        }
+        Handler::Upstream(up) => Box::pin(upstream::answer(cx, request, head, &found, up)).await,
         Handler::Files(files) => {
             let (response, cause) = files::answer(files, head, found.rest).response().await;
-            let mut response = status::dress(worker, request, response, cause);
+            let mut response = status::dress(cx, request, response, cause);
             files::add_to_error(files, &mut response);
             Ok(Answer::Response(response))
         }

@@ -13,7 +13,7 @@ use galgo_proto::{
 use galgo_spawn::{Exit, Status};
 use tokio::time::{Instant, timeout};
 
-use super::{Answer, handover, status};
+use super::{Answer, Context, handover, status};
 use crate::{
     body::{Body, Output, Response},
     config::{CgiOptions, Handover},
@@ -32,6 +32,7 @@ const UNTYPED: &str = "the response has a document and no Content-Type, so its r
 
 /// A request that somebody is answering.
 pub(super) struct Answering<'a, 'r, 'c> {
+    pub(super) cx: Context<'a>,
     pub(super) request: &'a mut Request<'r>,
     pub(super) options: &'c CgiOptions,
     /// Files it may hand over.
@@ -172,7 +173,7 @@ impl Answering<'_, '_, '_> {
     ) -> Result<Reply, Trouble> {
         if reply.body() == ReplyBody::SendUntyped && !handover::asked(self.handover, &reply) {
             self.some_output(program).await?;
-            if program.ready() > 0 && self.request.site.untyped.is_new(self.source.script()) {
+            if program.ready() > 0 && self.cx.site.untyped.is_new(self.source.script()) {
                 self.source.write(Level::Warn, UNTYPED);
             }
         }
@@ -250,6 +251,7 @@ impl Answering<'_, '_, '_> {
             discard: !self.nph && reply.body() == ReplyBody::Discard,
             excess: false,
             source: self.source.clone(),
+            spool: self.cx.site.spool.clone(),
         };
         Ok(Answer::Response(Response {
             status: reply.status,
@@ -263,7 +265,7 @@ impl Answering<'_, '_, '_> {
     /// moment to print something; everybody else is sent the head as it comes.
     async fn blank(&mut self, program: &mut Speaker, reply: &Reply) -> Option<Fault> {
         let empty = self.nph || reply.status != 200 || self.head.method == Method::Head;
-        if empty || !status::shows_cause(self.request) {
+        if empty || !status::shows_cause(self.cx.site, self.request) {
             return None;
         }
         let output = timeout(LINGER, self.some_output(program)).await;

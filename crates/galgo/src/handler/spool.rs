@@ -7,14 +7,17 @@ use crate::{
     conn::Request,
     fault::Fault,
     pool,
-    spool::{Full, Stored, within},
+    spool::{Full, Spool, Stored, within},
 };
 
 /// Receives the rest of the body. `patience`: how long one piece of it may take on its way to the disk.
-pub async fn spool(request: &mut Request<'_>, patience: Duration) -> Result<Stored, Fault> {
+pub async fn spool(
+    spool: &Spool,
+    request: &mut Request<'_>,
+    patience: Duration,
+) -> Result<Stored, Fault> {
     let declared = request.client.declared();
-    let site = request.site;
-    let mut stored = kept(request, patience, site.spool.for_body(declared)).await?;
+    let mut stored = kept(request, patience, spool.for_body(declared)).await?;
     request.client.send_continue();
     let mut piece = pool::take();
     loop {

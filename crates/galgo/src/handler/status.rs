@@ -3,7 +3,7 @@
 
 use galgo_proto::h1::Version;
 
-use super::reasons;
+use super::{Context, reasons};
 use crate::{
     body::{Body, Response},
     conn::{Link, Request},
@@ -45,8 +45,8 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
 }
 
 /// The response to a failed request.
-pub fn failed(request: &Request<'_>, fault: &Fault) -> Response {
-    let shows = shows_cause(request);
+pub fn failed(site: &Site, request: &Request<'_>, fault: &Fault) -> Response {
+    let shows = shows_cause(site, request);
     let program = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
     let dev = program || matches!(fault, Fault::Client(..));
     let cause = (shows && dev).then(|| Cause {
@@ -78,8 +78,8 @@ pub fn unread(site: &Site, link: &Link, fault: &Fault, id: &str) -> Response {
 }
 
 /// Whether who asks is shown the cause of a failure.
-pub fn shows_cause(request: &Request<'_>) -> bool {
-    request.site.config.shows_causes() && is_developer(request)
+pub fn shows_cause(site: &Site, request: &Request<'_>) -> bool {
+    site.config.shows_causes() && is_developer(request)
 }
 
 /// Whether the request was made by a browser on this machine, of this machine. What came over a Unix socket or by the
@@ -141,7 +141,7 @@ pub fn hint(fault: &Fault) -> &'static str {
 /// Gives an error without a body its page, and the access log its word; `cause`: why it is refused, for the error log
 /// and a developer.
 pub fn dress(
-    worker: &Worker,
+    cx: Context<'_>,
     request: &Request<'_>,
     mut response: Response,
     cause: Option<&'static str>,
@@ -158,8 +158,8 @@ pub fn dress(
     };
     let mut said = None;
     if let Some(fault) = fault {
-        report(worker, request, &fault);
-        said = Some(failed(request, &fault));
+        report(cx.worker, request, &fault);
+        said = Some(failed(cx.site, request, &fault));
     }
     request.entry.borrow_mut().outcome = match response.status {
         403 => Fault::Refused(String::new()).outcome(),

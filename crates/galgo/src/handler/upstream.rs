@@ -13,7 +13,7 @@ use galgo_proto::{
 };
 
 use super::{
-    Answer, files,
+    Answer, Context, files,
     reply::{Answering, heard, may_repeat, wait_for},
     spool,
     variables::{self, Known},
@@ -31,12 +31,11 @@ use crate::{
         Lease, Unreachable, Upstream,
         exchange::{Begun, Exchange, Seat},
     },
-    worker::Worker,
 };
 
 /// Answers a request by asking the application of its route.
 pub async fn answer(
-    worker: &Rc<Worker>,
+    cx: Context<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     found: &Match<'_, '_>,
@@ -48,7 +47,7 @@ pub async fn answer(
         route::Asked::Folder => return Ok(Answer::Response(files::to_slash(head))),
     };
     request.client.limit(config.options.max_body)?;
-    let ask = Ask::new(worker, request, head, found.route, config, script)?;
+    let ask = Ask::new(cx, request, head, found.route, config, script)?;
     let (answering, speaker) = ask.asked().await?;
     answering.reply(speaker).await
 }
@@ -58,20 +57,20 @@ pub async fn answer(
 /// # Errors
 /// It could not be asked, or has not answered as it should: nobody comes in then.
 pub(super) async fn authorize(
-    worker: &Rc<Worker>,
+    cx: Context<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     route: &std::sync::Arc<Route>,
     authorizer: &config::Upstream,
 ) -> Result<Option<Answer>, Fault> {
-    let ask = Ask::new(worker, request, head, route, authorizer, Script::default())?;
+    let ask = Ask::new(cx, request, head, route, authorizer, Script::default())?;
     let (answering, speaker) = ask.asked().await?;
     answering.judgment(speaker).await
 }
 
 /// One request about to be passed on.
 struct Ask<'a, 'r, 'c> {
-    worker: &'a Rc<Worker>,
+    cx: Context<'a>,
     request: &'a mut Request<'r>,
     head: &'a Rc<Head>,
     config: &'c config::Upstream,
@@ -83,7 +82,7 @@ struct Ask<'a, 'r, 'c> {
 
 impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     fn new(
-        worker: &'a Rc<Worker>,
+        cx: Context<'a>,
         request: &'a mut Request<'r>,
         head: &'a Rc<Head>,
         route: &std::sync::Arc<Route>,
@@ -93,15 +92,15 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     where
         'a: 'c,
     {
-        let upstream = request.site.upstream(route, config.role);
+        let upstream = cx.site.upstream(route, config.role);
         let upstream = upstream.ok_or_else(|| Fault::Internal("a route has no upstream".into()))?;
         let name = match config.role {
             Role::Authorizer => "authorizer".into(),
             _ => String::from_utf8_lossy(&script.script_name),
         };
-        let source = Source::new(worker.server.logs.error.clone(), request.id(), &name);
+        let source = Source::new(cx.worker.server.logs.error.clone(), request.id(), &name);
         Ok(Self {
-            worker,
+            cx,
             request,
             head,
             config,
@@ -136,6 +135,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             }
         };
         let answering = Answering {
+            cx: self.cx,
             source: self.source,
             nph: false,
             options: &self.config.options,
@@ -159,7 +159,8 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             _ if self.bodiless() => Ok((None, None)),
             _ if wanted => {
                 let patience = self.config.options.idle_timeout;
-                let file = Box::pin(spool::spool(self.request, patience)).await?;
+                let file =
+                    Box::pin(spool::spool(&self.cx.site.spool, self.request, patience)).await?;
                 let length = file.len();
                 Ok((Some(file), Some(length)))
             }
@@ -180,7 +181,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     /// Waits for a place.
     async fn lease(&mut self) -> Result<Lease, Fault> {
         let peer = self.request.peer();
-        let lease = self.upstream.lease(self.worker.index, peer);
+        let lease = self.upstream.lease(self.cx.worker.index, peer);
         let lease = wait_for(self.request, lease).await?;
         self.request.has_place(lease.holding());
         Ok(lease)
@@ -233,6 +234,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     fn variables(&self, length: Option<u64>, sink: &mut impl Sink) -> Result<(), Fault> {
         let folder = self.config.document_root.as_ref();
         let known = Known {
+            site: self.cx.site,
             script_name: &self.script.script_name,
             path_info: self.script.path_info,
             path_translated: self.script.path_translated.as_deref(),

@@ -15,6 +15,7 @@ use crate::{
 
 /// What routing and the route's configuration say.
 pub(super) struct Known<'a> {
+    pub(super) site: &'a Site,
     pub(super) script_name: &'a [u8],
     pub(super) path_info: &'a [u8],
     pub(super) path_translated: Option<&'a [u8]>,
@@ -55,7 +56,7 @@ pub(super) fn put(
     known: &Known<'_>,
     sink: &mut impl Sink,
 ) -> Result<Dropped, Fault> {
-    server(request.site, sink);
+    server(known.site, sink);
     let granted = &request.granted;
     let is_granted = |name: &str| granted.iter().any(|(n, _)| n == name);
     for (name, value) in known.env.iter().filter(|(name, _)| !is_granted(name)) {

@@ -23,7 +23,7 @@ use crate::{
     client::Whole,
     config::{Config, LogTo},
     conn::Request,
-    handler::{self, Answer, cgi, status},
+    handler::{self, Answer, Context, cgi, status},
     log::{Logs, access::Entry},
     site::Site,
     tick,
@@ -194,7 +194,11 @@ async fn exchange(
     let entry = Rc::new(RefCell::new(entry));
     let mut request = Request {
         last: true,
-        ..Request::new(head.clone(), &site, &link, &mut client, entry)
+        ..Request::new(head.clone(), &link, &mut client, entry)
+    };
+    let cx = Context {
+        worker,
+        site: &site,
     };
     let Some(cgi) = route.cgi() else {
         return 1; // INVARIANT: only `cgi` routes own programs
@@ -204,11 +208,11 @@ async fn exchange(
         Ok(script) => {
             let began = Instant::now();
             let named = script.clone();
-            if cgi::load(worker, &mut request, &head, route, cgi, named).await {
+            if cgi::load(cx, &mut request, &head, route, cgi, named).await {
                 printer.loaded(began.elapsed());
             }
             request.begin();
-            cgi::answer(worker, &mut request, &head, route, cgi, script).await
+            cgi::answer(cx, &mut request, &head, route, cgi, script).await
         }
         Err(refusal) => Err(handler::refused(refusal)),
     };

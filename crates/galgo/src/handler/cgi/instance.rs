@@ -19,7 +19,7 @@ const TRIES: u32 = 4;
 impl Run<'_, '_, '_> {
     /// The code of a module, compiled now where that has not been done; `None`: it is no module.
     pub(super) async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
-        let wasm = &self.request.site.wasm;
+        let wasm = &self.cx.site.wasm;
         if !self.script.module && (self.script.interpreter.is_some() || !wasm.begins(&self.script))
         {
             return Ok(None);
@@ -53,7 +53,7 @@ impl Run<'_, '_, '_> {
                 return Ok(exchange);
             }
             let replaced = async {
-                self.request.site.wasm.replaced(worker).await;
+                self.cx.site.wasm.replaced(worker).await;
                 Ok(())
             };
             reply::wait_for(self.request, replaced).await?;
@@ -73,8 +73,8 @@ impl Run<'_, '_, '_> {
         let length = self.length(file.as_ref());
         let options = &self.cgi.options;
         let clocks = Clocks::start(options, AFTER);
-        let site = self.request.site;
-        let (home, wait) = (self.worker.index, site.config.admission.wait);
+        let site = self.cx.site;
+        let (home, wait) = (self.cx.worker.index, site.config.admission.wait);
         let conn = site.wasm.connect(code, permit, home, wait);
         let Some((conn, seat)) = reply::wait_for(self.request, conn).await? else {
             return Ok(None);

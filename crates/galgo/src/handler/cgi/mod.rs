@@ -12,7 +12,7 @@ use std::{rc::Rc, sync::Arc};
 use galgo_proto::h1::{BodyLen, Head};
 
 use super::{
-    Answer,
+    Answer, Context,
     reply::{self, Answering},
     spool,
 };
@@ -24,12 +24,11 @@ use crate::{
     log::Source,
     relay::speaker::Speaker,
     route::Found,
-    worker::Worker,
 };
 
 /// Answers a request by running `script`, of `route`.
 pub async fn answer(
-    worker: &Rc<Worker>,
+    cx: Context<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     route: &Arc<Route>,
@@ -48,7 +47,7 @@ pub async fn answer(
     }
     // A local redirect's request has no body, whatever the one before it had.
     let mut run = Run {
-        worker,
+        cx,
         request,
         head,
         route,
@@ -58,7 +57,7 @@ pub async fn answer(
     let file = match cgi.options.body {
         BodyMode::File if head.body != BodyLen::None => {
             let patience = cgi.options.idle_timeout;
-            Some(spool::spool(run.request, patience).await?)
+            Some(spool::spool(&cx.site.spool, run.request, patience).await?)
         }
         _ if head.body == BodyLen::None => None,
         _ => {
@@ -75,6 +74,7 @@ pub async fn answer(
         }
     };
     let answering = Answering {
+        cx,
         source: run.source(),
         nph: run.script.nph,
         options: &cgi.options,
@@ -87,7 +87,7 @@ pub async fn answer(
 
 /// Loads a program's template ahead of a request, where it is to start warm, and waits for it. Whether there is one.
 pub async fn load(
-    worker: &Rc<Worker>,
+    cx: Context<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     route: &Arc<Route>,
@@ -98,7 +98,7 @@ pub async fn load(
         return false;
     }
     let run = Run {
-        worker,
+        cx,
         request,
         head,
         route,
@@ -110,7 +110,7 @@ pub async fn load(
 
 /// One program about to answer one request.
 struct Run<'a, 'r, 'c> {
-    worker: &'a Rc<Worker>,
+    cx: Context<'a>,
     request: &'a mut Request<'r>,
     head: &'a Rc<Head>,
     route: &'c Arc<Route>,
@@ -121,7 +121,7 @@ struct Run<'a, 'r, 'c> {
 impl Run<'_, '_, '_> {
     /// Waits for a place among the running programs; a client that leaves meanwhile is noticed.
     async fn place(&mut self) -> Result<Permit, Fault> {
-        let site = self.request.site;
+        let site = self.cx.site;
         let admit = site
             .admission
             .admit(self.request.peer(), site.places(self.route));
@@ -133,7 +133,7 @@ impl Run<'_, '_, '_> {
     fn source(&self) -> Source {
         let name = String::from_utf8_lossy(self.script.script_name);
         Source::new(
-            self.worker.server.logs.error.clone(),
+            self.cx.worker.server.logs.error.clone(),
             self.request.id(),
             &name,
         )

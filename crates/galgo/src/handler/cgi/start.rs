@@ -138,7 +138,7 @@ impl Run<'_, '_, '_> {
     async fn warm(&self, pipes: &Pipes, args: &[CString], env: &EnvBlock) -> Option<(Child, Born)> {
         let ready = self.ready(args).await?;
         let cpu = self.cgi.options.limits.cpu;
-        let stdio = pipes.stdio(&self.worker.null);
+        let stdio = pipes.stdio(&self.cx.worker.null);
         ready.start(env, stdio, cpu).await.ok()
     }
 
@@ -150,15 +150,15 @@ impl Run<'_, '_, '_> {
             return None;
         }
         let setup = || self.setup(args);
-        let limits = &self.request.site.config.templates;
-        warm::child(self.worker, limits, self.route, &self.script, setup).await
+        let limits = &self.cx.site.config.templates;
+        warm::child(self.cx.worker, limits, self.route, &self.script, setup).await
     }
 
     /// How a template of the program is started.
     fn setup(&self, args: &[CString]) -> Setup {
         let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
         let mut env = Env(EnvBlock::default());
-        variables::constants(self.request.site, &self.cgi.env, &mut env);
+        variables::constants(self.cx.site, &self.cgi.env, &mut env);
         for (name, value) in &self.cgi.load_env {
             env.0.put(name.as_bytes(), value.as_bytes());
         }
@@ -184,8 +184,8 @@ impl Run<'_, '_, '_> {
     ) -> Result<Running, Fault> {
         let mut tries = 0;
         loop {
-            let stdio = pipes.stdio(&self.worker.null);
-            let started = self.worker.spawner.borrow_mut().launch(launch, stdio);
+            let stdio = pipes.stdio(&self.cx.worker.null);
+            let started = self.cx.worker.spawner.borrow_mut().launch(launch, stdio);
             let took = began.elapsed();
             let failed = match started {
                 Ok(child) => match self.begun(&child, pipes, clocks).await? {
@@ -226,7 +226,7 @@ impl Run<'_, '_, '_> {
         let mut arrived = false;
         let mut fault = None;
         loop {
-            match self.worker.spawner.borrow_mut().outcome(child) {
+            match self.cx.worker.spawner.borrow_mut().outcome(child) {
                 Outcome::Started => return Ok(Begun::Runs(fault)),
                 Outcome::Failed(failed) => return fault.map_or(Ok(Begun::Failed(failed)), Err),
                 Outcome::UnderWay => {}
@@ -281,6 +281,7 @@ impl Run<'_, '_, '_> {
         sink: &mut impl Sink,
     ) -> Result<(), Fault> {
         let known = Known {
+            site: self.cx.site,
             script_name: self.script.script_name,
             path_info: self.script.path_info,
             path_translated: self.script.path_translated.as_deref(),
@@ -318,7 +319,7 @@ impl Run<'_, '_, '_> {
         let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
         let interpreter = self.script.interpreter.as_deref();
         let executed = interpreter.unwrap_or(file.as_ref()).to_owned();
-        let path = self.request.site.config.path.clone();
+        let path = self.cx.site.config.path.clone();
         let bare = e.to_string();
         // It reads the file, which may take as long as to execute it.
         let diagnosed = off_loop("diagnose", move || inspect::diagnose(&executed, &path, &e));

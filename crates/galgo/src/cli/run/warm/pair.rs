@@ -23,7 +23,7 @@ use crate::{
     client::Whole,
     config::{Cgi, CgiOptions, CgiRoot, Handler, Handover, Route, Sight, StartMode},
     conn::Request,
-    handler::{self, Answer, cgi},
+    handler::{self, Answer, Context, cgi},
     log::access::Entry,
     relay::process::how,
     route::{self, Refusal},
@@ -256,7 +256,11 @@ impl Pair {
         let entry = Rc::new(RefCell::new(entry));
         let mut request = Request {
             last: true,
-            ..Request::new(head.clone(), &site, &link, &mut client, entry)
+            ..Request::new(head.clone(), &link, &mut client, entry)
+        };
+        let cx = Context {
+            worker,
+            site: &site,
         };
         let Handler::Cgi(cgi) = &route.handler else {
             return Err("no program".into());
@@ -264,11 +268,11 @@ impl Pair {
         let script = route::program(cgi, &route.path, head.target.url_path());
         let answer = match (script.map_err(handler::refused), what) {
             (Ok(script), What::Load) => {
-                cgi::load(worker, &mut request, &head, route, cgi, script).await;
+                cgi::load(cx, &mut request, &head, route, cgi, script).await;
                 return Err("nothing was asked".into());
             }
             (Ok(script), What::Answer) => {
-                cgi::answer(worker, &mut request, &head, route, cgi, script).await
+                cgi::answer(cx, &mut request, &head, route, cgi, script).await
             }
             (Err(fault), _) => Err(fault),
         };
