@@ -24,4 +24,6 @@ pub mod wasm;
 pub mod worker;
 
 use galgo_io::{buf, off_loop, out, pace, pool, sock, tick, trusted_path};
-use galgo_service::{admission, body, client, fault, id, log, peer, producer, spool};
+use galgo_service::{
+    admission, body, client, fault, id, link, log, peer, producer, request, spool,
+};

@@ -5,12 +5,7 @@ use galgo_proto::{
     proxy::{Ends, parse},
 };
 
-use crate::{
-    conn::{input::Input, link::Link},
-    fault::Fault,
-    log::Level,
-    worker::Worker,
-};
+use crate::{conn::input::Input, fault::Fault, link::Link, log::Level, worker::Worker};
 
 /// Reads the header; what follows it stays in the buffer.
 pub async fn read(input: &mut Input) -> Result<Ends, Fault> {

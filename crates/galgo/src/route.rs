@@ -9,7 +9,7 @@ mod program;
 use std::sync::Arc;
 
 pub(crate) use program::instead;
-pub use program::{Asked, Found, Named, Owned, Refusal, Script, Version, named, program, script};
+pub use program::{Asked, Found, Owned, Refusal, Script, Version, named, program, script};
 
 use crate::config::{Handler, Route};
 

@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`request`], [`link`] | what is asked, and both ends of the connection that it came by |
 //! | [`client`] | who sent a request: its body, and whether it is still there |
 //! | [`body`] | what answers it: status, fields, and a body |
 //! | [`producer`] | who produces a body while it is sent |
@@ -16,9 +17,11 @@ pub mod body;
 pub mod client;
 pub mod fault;
 pub mod id;
+pub mod link;
 pub mod log;
 pub mod peer;
 pub mod producer;
+pub mod request;
 pub mod spool;
 
 use galgo_io::{out, pace, sock, tick, trusted_path};

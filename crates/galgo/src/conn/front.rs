@@ -20,7 +20,7 @@ use super::{
     wire::{self, Wire},
 };
 use crate::{
-    buf::Buf, client::Next, config::Speaks, fault::Fault, log::Level, route::Named,
+    buf::Buf, client::Next, config::Speaks, fault::Fault, log::Level, request::Named,
     serve::loopback, site::Site, worker::Worker,
 };
 

@@ -9,6 +9,7 @@ use super::{
     input::{BODY_READ, GONE, Input, LEFT, slow},
 };
 use crate::{
+    balance::Count,
     buf::Buf,
     client::{Client, Next, Spliced},
     fault::Fault,
@@ -32,6 +33,8 @@ pub struct Incoming<'c> {
     pub owes_continue: bool,
     /// What the client understands.
     pub version: Version,
+    /// The connection among those of its event loop.
+    pub count: Option<&'c Count<'c>>,
 }
 
 impl<'c> Incoming<'c> {
@@ -43,6 +46,7 @@ impl<'c> Incoming<'c> {
             ahead: Vec::new(),
             owes_continue: false,
             version,
+            count: None,
         }
     }
 
@@ -211,6 +215,12 @@ impl Client for Incoming<'_> {
 
     fn speaks_http(&self) -> bool {
         self.input.wire.is_http()
+    }
+
+    fn starts_program(&mut self) {
+        if let Some(count) = self.count {
+            count.starts_program();
+        }
     }
 
     fn has_place(&mut self, place: Holding) {

@@ -8,8 +8,6 @@ pub mod framing;
 pub mod front;
 pub mod incoming;
 pub mod input;
-pub mod link;
-mod request;
 mod room;
 pub mod send;
 mod stream;
@@ -31,11 +29,13 @@ use crate::{
     fault::Fault,
     handler::{self, Context},
     idle::Seat,
+    link::Link,
     listen::Accepted,
     log::{Level, access::Entry},
     pace::Pace,
     peer::Peer,
     proxy,
+    request::Request,
     site::Site,
     sock::Sock,
     worker::Worker,
@@ -45,8 +45,6 @@ use end::reset;
 use front::Arrived;
 use incoming::Incoming;
 use input::Input;
-pub use link::Link;
-pub use request::Request;
 use room::{has_room, is_front, joins, refuse};
 use send::{After, Sender};
 use wire::Wire;
@@ -329,9 +327,9 @@ impl<'w> Conn<'w> {
         let owes_continue = head.expects_continue && head.body != BodyLen::None;
         let mut client = Incoming::new(&mut self.input, body, head.version);
         client.owes_continue = owes_continue;
+        client.count = Some(&self.count);
         let mut request = Request {
             named,
-            count: Some(&self.count),
             ..Request::new(head, link, &mut client, entry)
         };
         let began = request.began;

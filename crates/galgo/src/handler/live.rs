@@ -11,7 +11,7 @@ use crate::{
         programs::{self, Seen, State, Verdict},
     },
     config::{Config, Handler, Route},
-    conn::Request,
+    request::Request,
     site::Site,
 };
 

@@ -23,8 +23,8 @@ use galgo_proto::{
 use crate::{
     body::Response,
     config::Handler,
-    conn::Request,
     fault::Fault,
+    request::Request,
     route::{self, Refusal},
     site::Site,
     worker::Worker,

@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use crate::{conn::Link, fault::Fault, id::Id, log::Level, worker::Worker};
+use crate::{fault::Fault, id::Id, link::Link, log::Level, worker::Worker};
 
 /// Addresses of which something is said in one second of one event loop.
 const MOST: usize = 100;

@@ -17,13 +17,13 @@ use super::{Answer, Context, handover, status};
 use crate::{
     body::{Body, Output, Response},
     config::{CgiOptions, Handover},
-    conn::Request,
     fault::Fault,
     log::{Level, Source},
     pace::poll_once,
     pool,
     producer::Turn,
     relay::{process::how, program::LINGER, speaker::Speaker},
+    request::Request,
     upstream::exchange::Exchange,
 };
 

@@ -4,9 +4,9 @@ use std::{pin::pin, time::Duration};
 
 use crate::{
     client::Next,
-    conn::Request,
     fault::Fault,
     pool,
+    request::Request,
     spool::{Full, Spool, Stored, within},
 };
 

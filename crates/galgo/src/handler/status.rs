@@ -6,9 +6,10 @@ use galgo_proto::h1::Version;
 use super::{Context, reasons};
 use crate::{
     body::{Body, Response},
-    conn::{Link, Request},
     fault::Fault,
+    link::Link,
     log::Level,
+    request::Request,
     serve::loopback,
     site::Site,
     worker::Worker,

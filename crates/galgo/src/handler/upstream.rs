@@ -20,10 +20,10 @@ use super::{
 };
 use crate::{
     config::{self, BodyMode, Protocol, Route},
-    conn::Request,
     fault::Fault,
     log::Source,
     relay::{clock::Clocks, speaker::Speaker},
+    request::Request,
     route::{self, Match, Script},
     sock::Sock,
     spool::Stored,

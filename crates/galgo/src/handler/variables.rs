@@ -7,9 +7,9 @@ use galgo_proto::{
 
 use crate::{
     config::CgiOptions,
-    conn::Request,
     fault::Fault,
     log::{Level, Source},
+    request::Request,
     site::Site,
 };
 

@@ -21,6 +21,7 @@ use rustix::{
 use crate::{
     config::{Cgi, CgiRoot, Handler, Route, Upstream},
     fault::is_shortage,
+    request::Named,
 };
 
 /// A program and how the path falls apart.
@@ -210,19 +211,6 @@ fn locate(
             Ok((file, stat, base + 1 + length))
         }
     }
-}
-
-/// What a front server says of the program it means (fcgiwrap's contract).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Named {
-    /// SCRIPT_FILENAME.
-    pub file: Option<Vec<u8>>,
-    /// DOCUMENT_ROOT, in front of SCRIPT_NAME where there is no SCRIPT_FILENAME.
-    pub document_root: Option<Vec<u8>>,
-    /// SCRIPT_NAME.
-    pub script_name: Vec<u8>,
-    /// PATH_INFO.
-    pub path_info: Vec<u8>,
 }
 
 /// A route, and the program in its folder.

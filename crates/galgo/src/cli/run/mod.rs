@@ -22,9 +22,9 @@ use super::screen::lines;
 use crate::{
     client::Whole,
     config::{Config, LogTo},
-    conn::Request,
     handler::{self, Answer, Context, cgi, status},
     log::{Logs, access::Entry},
+    request::Request,
     site::Site,
     tick,
     worker::{Peer, Phase, Server, Worker},

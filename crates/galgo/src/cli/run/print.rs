@@ -11,11 +11,12 @@ use tokio::sync::oneshot;
 use crate::{
     body::{Body, Output, Response},
     cli::screen::{Screen, lines},
-    conn::{Request, framing},
+    conn::framing,
     fault::Fault,
     handler::status::reason,
     log::access::Entry,
     relay::process::how,
+    request::Request,
 };
 
 /// Prints one response.

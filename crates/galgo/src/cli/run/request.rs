@@ -9,7 +9,7 @@ use super::{Run, site::Place};
 use crate::{
     cli::programs,
     config::{Address, Config, Route},
-    conn::Link,
+    link::Link,
 };
 
 /// A header field, as typed.

@@ -19,10 +19,10 @@ use super::{
 use crate::{
     admission::Permit,
     config::{BodyMode, Cgi, Route},
-    conn::Request,
     fault::Fault,
     log::Source,
     relay::speaker::Speaker,
+    request::Request,
     route::Found,
 };
 
@@ -42,9 +42,7 @@ pub async fn answer(
         ));
     }
     request.client.limit(cgi.options.max_body)?;
-    if let Some(count) = request.count {
-        count.starts_program();
-    }
+    request.client.starts_program();
     // A local redirect's request has no body, whatever the one before it had.
     let mut run = Run {
         cx,

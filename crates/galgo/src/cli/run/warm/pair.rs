@@ -22,10 +22,10 @@ use crate::{
     body::{Body, Response},
     client::Whole,
     config::{Cgi, CgiOptions, CgiRoot, Handler, Handover, Route, Sight, StartMode},
-    conn::Request,
     handler::{self, Answer, Context, cgi},
     log::access::Entry,
     relay::process::how,
+    request::Request,
     route::{self, Refusal},
     worker::Worker,
 };

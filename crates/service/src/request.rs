@@ -5,11 +5,20 @@ use std::{cell::RefCell, rc::Rc};
 use galgo_proto::h1::Head;
 use tokio::time::Instant;
 
-use super::Link;
-use crate::{
-    balance::Count, client::Client, id::Id, log::access::Entry, pace::Holding, peer::Peer,
-    route::Named,
-};
+use crate::{client::Client, id::Id, link::Link, log::access::Entry, pace::Holding, peer::Peer};
+
+/// What a front server says of the program it means (fcgiwrap's contract).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Named {
+    /// SCRIPT_FILENAME.
+    pub file: Option<Vec<u8>>,
+    /// DOCUMENT_ROOT, in front of SCRIPT_NAME where there is no SCRIPT_FILENAME.
+    pub document_root: Option<Vec<u8>>,
+    /// SCRIPT_NAME.
+    pub script_name: Vec<u8>,
+    /// PATH_INFO.
+    pub path_info: Vec<u8>,
+}
 
 /// A request that is being answered.
 #[derive(Debug)]
@@ -30,8 +39,6 @@ pub struct Request<'a> {
     pub named: Option<Named>,
     /// Variables that the route's authorizer has given.
     pub granted: Vec<(String, Vec<u8>)>,
-    /// Its connection among those of its worker; `galgo run` has none.
-    pub count: Option<&'a Count<'a>>,
     /// Nothing behind this request can be trusted to be a request: the connection ends with its response.
     pub last: bool,
     /// Its place among the programs running, once it has one.
@@ -56,7 +63,6 @@ impl<'a> Request<'a> {
             stderr: String::new(),
             named: None,
             granted: Vec::new(),
-            count: None,
             last: false,
             place: Holding::default(),
         }
