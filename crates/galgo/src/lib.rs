@@ -25,5 +25,5 @@ pub mod worker;
 
 use galgo_io::{buf, off_loop, out, pace, pool, sock, tick, trusted_path};
 use galgo_service::{
-    admission, body, client, fault, id, link, log, peer, producer, request, spool,
+    admission, body, client, fault, id, link, log, peer, producer, request, service, spool,
 };

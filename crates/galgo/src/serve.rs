@@ -22,7 +22,6 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-pub use limits::loopback;
 pub use sockets::Bound;
 
 use crate::{

@@ -13,6 +13,7 @@ pub mod h1;
 pub mod proxy;
 pub mod range;
 pub mod scgi;
+pub mod status;
 pub mod target;
 pub mod vars;
 

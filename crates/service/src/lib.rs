@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`service`] | what answers requests, for who speaks with clients |
 //! | [`request`], [`link`] | what is asked, and both ends of the connection that it came by |
 //! | [`client`] | who sent a request: its body, and whether it is still there |
 //! | [`body`] | what answers it: status, fields, and a body |
@@ -22,6 +23,7 @@ pub mod log;
 pub mod peer;
 pub mod producer;
 pub mod request;
+pub mod service;
 pub mod spool;
 
 use galgo_io::{out, pace, sock, tick, trusted_path};

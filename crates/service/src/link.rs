@@ -122,6 +122,11 @@ impl Link {
     }
 }
 
+/// Whether only this machine reaches `ip`.
+pub fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
 /// An address as text. Made for every connection, where `Display` has a tenth of all instructions.
 fn text(ip: IpAddr) -> Rc<str> {
     let IpAddr::V4(ip) = ip else {

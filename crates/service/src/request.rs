@@ -41,6 +41,8 @@ pub struct Request<'a> {
     pub granted: Vec<(String, Vec<u8>)>,
     /// Nothing behind this request can be trusted to be a request: the connection ends with its response.
     pub last: bool,
+    /// It was refused for want of capacity.
+    pub refused: bool,
     /// Its place among the programs running, once it has one.
     pub place: Holding,
 }
@@ -64,6 +66,7 @@ impl<'a> Request<'a> {
             named: None,
             granted: Vec::new(),
             last: false,
+            refused: false,
             place: Holding::default(),
         }
     }

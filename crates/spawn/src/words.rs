@@ -2,6 +2,8 @@
 
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
+use crate::child::Status;
+
 /// Whether a character is escaped: control characters, line separators, and what changes the direction of text, by
 /// which one name looks like another (Unicode Standard Annex 9, 2).
 pub fn is_hidden(c: char) -> bool {
@@ -72,6 +74,31 @@ pub fn argument(path: &Path) -> String {
 fn octal(out: &mut String, bytes: &[u8]) {
     for b in bytes {
         out.push_str(&format!("\\{b:03o}"));
+    }
+}
+
+/// How a process ended, in words: "with status 3", "by signal 11 (SIGSEGV)".
+pub fn how(status: Status) -> String {
+    match status {
+        Status::Code(code) => format!("with status {code}"),
+        Status::Signal(n) => format!("by signal {n}{}", signal_name(n)),
+    }
+}
+
+/// The names of the signals that programs usually die of (signal(7)).
+fn signal_name(n: i32) -> &'static str {
+    match n {
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL: a limit, or the system ran out of memory)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        24 => " (SIGXCPU: its limit of CPU time)",
+        25 => " (SIGXFSZ: its limit of file size)",
+        31 => " (SIGSYS)",
+        _ => "",
     }
 }
 

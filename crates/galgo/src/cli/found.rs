@@ -11,10 +11,8 @@ use super::{
     programs::{self, Seen, State, Verdict},
     screen::lines,
 };
-use crate::{
-    config::{Address, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route, To, Upstream},
-    handler::status::reason,
-};
+use crate::config::{Address, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route, To, Upstream};
+use galgo_proto::status::reason;
 use galgo_spawn::words;
 
 /// Programs shown, over all routes. Looking at one takes a millisecond or so, and nobody is served

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use super::{Address, Config, Speaks, units::Switch};
-use crate::serve::loopback;
+use crate::link::is_loopback;
 
 /// `dev_errors`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Config {
     /// Nothing says that others are served here: no address that they can reach, no front server, no user to become.
     fn is_desk(&self) -> bool {
         let near = |address: &Address| match address {
-            Address::Tcp(at) => loopback(at.ip()),
+            Address::Tcp(at) => is_loopback(at.ip()),
             Address::Unix(_) => false,
         };
         let mut listeners = self.listen.iter();

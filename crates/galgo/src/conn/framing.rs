@@ -3,12 +3,12 @@
 use galgo_proto::{
     fields::lists,
     h1::{Method, Version},
+    status::reason,
 };
 
 use super::{Request, end::DRAIN, wire::Wire};
 use crate::{
     body::{Body, Output, Response},
-    handler::status,
     worker::Worker,
 };
 
@@ -105,7 +105,7 @@ pub(super) fn head(
     let reason = response
         .reason
         .as_deref()
-        .unwrap_or_else(|| status::reason(response.status));
+        .unwrap_or_else(|| reason(response.status));
     let mut put = |parts: &[&[u8]]| parts.iter().for_each(|p| out.extend_from_slice(p));
     let mut digits = [0; DIGITS];
     let status = decimal(response.status.into(), &mut digits);

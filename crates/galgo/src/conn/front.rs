@@ -20,8 +20,8 @@ use super::{
     wire::{self, Wire},
 };
 use crate::{
-    buf::Buf, client::Next, config::Speaks, fault::Fault, log::Level, request::Named,
-    serve::loopback, site::Site, worker::Worker,
+    buf::Buf, client::Next, config::Speaks, fault::Fault, link::is_loopback, log::Level,
+    request::Named, site::Site, worker::Worker,
 };
 
 /// FCGI_KEEP_CONN (FastCGI, 5.1).
@@ -298,7 +298,7 @@ pub(super) fn may_speak(worker: &Worker, site: &Site, speaks: Speaks, link: &Lin
     let known = link.remote_ip.is_none_or(|ip| match speaks {
         Speaks::Http => true,
         Speaks::Proxied if !trusted.blocks.is_empty() => listed(ip),
-        Speaks::Proxied | Speaks::FastCgi | Speaks::Scgi => loopback(ip) || listed(ip),
+        Speaks::Proxied | Speaks::FastCgi | Speaks::Scgi => is_loopback(ip) || listed(ip),
     });
     if !known && worker.says_unannounced() {
         let words = match speaks {

@@ -17,7 +17,7 @@ use std::{cell::RefCell, rc::Rc};
 
 use galgo_proto::{
     forwarded::{Trusted, Unreadable},
-    h1::{ALLOW, BodyLen, Head, HeadError, HeadScan},
+    h1::{BodyLen, Head, HeadError, HeadScan},
     target::{Authority, LastHost},
 };
 use tokio::time::{Instant, timeout_at};
@@ -27,7 +27,7 @@ use crate::{
     config::{Http, Speaks},
     crowd::Member,
     fault::Fault,
-    handler::{self, Context},
+    handler::Context,
     idle::Seat,
     link::Link,
     listen::Accepted,
@@ -36,6 +36,7 @@ use crate::{
     peer::Peer,
     proxy,
     request::Request,
+    service::Service,
     site::Site,
     sock::Sock,
     worker::Worker,
@@ -340,27 +341,21 @@ impl<'w> Conn<'w> {
             began,
             over: false,
         };
-        let cx = Context {
+        let service = Context {
             worker: self.worker,
             site: &site,
         };
-        let response = match handler::dispatch(cx, &mut request).await {
-            Ok(response) => response,
-            Err(fault) => {
-                handler::status::report(self.worker, &request, &fault);
-                if let Fault::Gone(_) = fault {
-                    request.entry.borrow_mut().total = self.worker.taken(began);
-                    self.worker.log(&request.entry.borrow());
-                    unfinished.over = true;
-                    return After::Reset;
-                }
-                request.last = matches!(fault, Fault::Client(..));
-                // Over a front's connection others ask, too.
-                self.refused = matches!(fault, Fault::Busy(_)) && !link.passed_on;
-                handler::status::failed(&site, &request, &fault)
-            }
+        let Ok(response) = service.call(&mut request).await else {
+            request.entry.borrow_mut().total = self.worker.taken(began);
+            self.worker.log(&request.entry.borrow());
+            unfinished.over = true;
+            return After::Reset;
         };
-        let after = self.sender.send(self.worker, &mut request, response).await;
+        // Over a front's connection others ask, too.
+        self.refused = request.refused && !link.passed_on;
+        let sender = &mut self.sender;
+        let after = sender.send(self.worker, &service, &mut request, response);
+        let after = after.await;
         unfinished.over = true;
         let mut body = client.body;
         match after {
@@ -421,16 +416,15 @@ impl<'w> Conn<'w> {
         let mut entry = self.entry(None, &self.link);
         entry.status = fault.status();
         entry.outcome = fault.outcome();
-        if !gone {
-            handler::reasons::note(self.worker, &self.link, entry.id, b"", fault);
-        }
+        let service = Context {
+            worker: self.worker,
+            site,
+        };
+        let response = (!gone).then(|| service.refuse(&self.link, entry.id, fault));
         // Without the id of a request there is nothing to answer in.
-        if !gone && self.sender.wire != (Wire::FastCgi { id: 0 }) {
-            let id = entry.id.text();
-            let mut response = handler::status::unread(site, &self.link, fault, &id);
-            if response.status == 405 {
-                response.fields.push("Allow", ALLOW);
-            }
+        if let Some(response) = response
+            && self.sender.wire != (Wire::FastCgi { id: 0 })
+        {
             let sent = self.sender.send_simple(self.worker, response).await;
             entry.bytes = sent.unwrap_or(0);
         }

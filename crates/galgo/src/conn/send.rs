@@ -8,7 +8,7 @@ use std::{
 };
 
 use galgo_proto::h1::Version;
-use galgo_spawn::{Exit, Status};
+use galgo_spawn::{Exit, Status, words::how};
 
 use super::{
     Request,
@@ -19,10 +19,9 @@ use super::{
 use crate::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
-    handler::status,
     log::{Level, Source, access::Entry},
     pace::Pace,
-    relay::process::how,
+    service::Service,
     sock::Sock,
     worker::Worker,
 };
@@ -130,6 +129,7 @@ impl Sender {
     pub async fn send(
         &mut self,
         worker: &Rc<Worker>,
+        service: &impl Service,
         request: &mut Request<'_>,
         mut response: Response,
     ) -> After {
@@ -139,7 +139,7 @@ impl Sender {
         if let Body::Stream(output) = body {
             self.pace.has_place(request.place.clone());
             // Boxed, so that other responses need no room for it.
-            return Box::pin(self.program(worker, request, response, output)).await;
+            return Box::pin(self.program(worker, service, request, response, output)).await;
         }
         let framing = match bodiless(request, response.status) {
             true => Framing::Bodiless,
@@ -242,6 +242,7 @@ impl Sender {
     async fn program(
         &mut self,
         worker: &Rc<Worker>,
+        service: &impl Service,
         request: &mut Request<'_>,
         mut response: Response,
         mut output: Box<Output>,
@@ -294,7 +295,7 @@ impl Sender {
                 false => After::Close,
             };
         };
-        status::report(worker, request, &fault);
+        service.cut(request, &fault);
         request.entry.borrow_mut().status = response.status;
         let gone = matches!(fault, Fault::Gone(_));
         output.producer.abandon(gone, Box::new(logged));

@@ -24,8 +24,11 @@ use crate::{
     body::Response,
     config::Handler,
     fault::Fault,
+    id::Id,
+    link::Link,
     request::Request,
     route::{self, Refusal},
+    service::{Left, Service},
     site::Site,
     worker::Worker,
 };
@@ -42,6 +45,35 @@ pub struct Context<'a> {
     pub site: &'a Site,
 }
 
+impl Service for Context<'_> {
+    async fn call(&self, request: &mut Request<'_>) -> Result<Response, Left> {
+        let fault = match dispatch(*self, request).await {
+            Ok(response) => return Ok(response),
+            Err(fault) => fault,
+        };
+        status::report(self.worker, request, &fault);
+        if let Fault::Gone(_) = fault {
+            return Err(Left);
+        }
+        request.last = matches!(fault, Fault::Client(..));
+        request.refused = matches!(fault, Fault::Busy(_));
+        Ok(status::failed(self.site, request, &fault))
+    }
+
+    fn cut(&self, request: &Request<'_>, fault: &Fault) {
+        status::report(self.worker, request, fault);
+    }
+
+    fn refuse(&self, link: &Link, id: Id, fault: &Fault) -> Response {
+        reasons::note(self.worker, link, id, b"", fault);
+        let mut response = status::unread(self.site, link, fault, &id.text());
+        if response.status == 405 {
+            response.fields.push("Allow", ALLOW);
+        }
+        response
+    }
+}
+
 /// What a program wants to be done.
 #[derive(Debug)]
 pub enum Answer {
@@ -52,7 +84,7 @@ pub enum Answer {
 }
 
 /// Finds what answers a request and has it answered, over local redirects if need be.
-pub async fn dispatch(cx: Context<'_>, request: &mut Request<'_>) -> Result<Response, Fault> {
+async fn dispatch(cx: Context<'_>, request: &mut Request<'_>) -> Result<Response, Fault> {
     if request.head.target.path() == b"*" {
         // OPTIONS: the server as a whole is asked (RFC 9110, 9.3.7).
         return Ok(Response::new(204).with("Allow", ALLOW));

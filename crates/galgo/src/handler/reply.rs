@@ -10,7 +10,7 @@ use galgo_proto::{
     cond::{self, Outcome, Validators},
     h1::{Head, Method},
 };
-use galgo_spawn::{Exit, Status};
+use galgo_spawn::{Exit, Status, words::how};
 use tokio::time::{Instant, timeout};
 
 use super::{Answer, Context, handover, status};
@@ -22,7 +22,7 @@ use crate::{
     pace::poll_once,
     pool,
     producer::Turn,
-    relay::{process::how, program::LINGER, speaker::Speaker},
+    relay::{program::LINGER, speaker::Speaker},
     request::Request,
     upstream::exchange::Exchange,
 };

@@ -7,10 +7,9 @@ use super::{Context, reasons};
 use crate::{
     body::{Body, Response},
     fault::Fault,
-    link::Link,
+    link::{Link, is_loopback},
     log::Level,
     request::Request,
-    serve::loopback,
     site::Site,
     worker::Worker,
 };
@@ -68,7 +67,7 @@ pub fn failed(site: &Site, request: &Request<'_>, fault: &Fault) -> Response {
 /// and name nothing of the server.
 pub fn unread(site: &Site, link: &Link, fault: &Fault, id: &str) -> Response {
     let near =
-        link.remote_ip.is_some_and(loopback) && link.announced_by.is_none() && !link.passed_on;
+        link.remote_ip.is_some_and(is_loopback) && link.announced_by.is_none() && !link.passed_on;
     let cause = (site.config.shows_causes() && near).then(|| Cause {
         words: fault.to_string(),
         program: false,
@@ -89,7 +88,7 @@ pub fn shows_cause(site: &Site, request: &Request<'_>) -> bool {
 /// name lead here (DNS rebinding), or of a site.
 fn is_developer(request: &Request<'_>) -> bool {
     let (head, link) = (&request.head, request.link);
-    let near = link.remote_ip.is_some_and(loopback) && link.announced_by.is_none();
+    let near = link.remote_ip.is_some_and(is_loopback) && link.announced_by.is_none();
     let direct = !link.passed_on && !head.fields.iter().any(|(name, _)| passes_on(name));
     near && direct && head.version == Version::Http11 && is_here(&head.host)
 }
@@ -115,7 +114,7 @@ fn passes_on(name: &[u8]) -> bool {
 fn is_here(host: &str) -> bool {
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     let ip = bare.unwrap_or(host).parse();
-    host == "localhost" || ip.is_ok_and(loopback)
+    host == "localhost" || ip.is_ok_and(is_loopback)
 }
 
 /// What to do about a failure, where its words do not say so themselves.
@@ -202,7 +201,7 @@ font-size:.85rem;opacity:.7}";
 
 /// The page of a status: nothing of the request is in it but its id.
 pub fn page(status: u16, id: &str, cause: Option<Cause<'_>>) -> Response {
-    let reason = reason(status);
+    let reason = galgo_proto::status::reason(status);
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>{status} {reason}</title>\n\
@@ -265,61 +264,6 @@ pub fn escape(html: &mut String, text: &str) {
             '\'' => html.push_str("&#39;"),
             c => html.push(c),
         }
-    }
-}
-
-/// The reason phrase of a status (RFC 9110, 15 and the IANA registry).
-pub fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        201 => "Created",
-        202 => "Accepted",
-        203 => "Non-Authoritative Information",
-        204 => "No Content",
-        205 => "Reset Content",
-        206 => "Partial Content",
-        207 => "Multi-Status",
-        300 => "Multiple Choices",
-        301 => "Moved Permanently",
-        302 => "Found",
-        303 => "See Other",
-        304 => "Not Modified",
-        307 => "Temporary Redirect",
-        308 => "Permanent Redirect",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        402 => "Payment Required",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        406 => "Not Acceptable",
-        408 => "Request Timeout",
-        409 => "Conflict",
-        410 => "Gone",
-        411 => "Length Required",
-        412 => "Precondition Failed",
-        413 => "Content Too Large",
-        414 => "URI Too Long",
-        415 => "Unsupported Media Type",
-        416 => "Range Not Satisfiable",
-        417 => "Expectation Failed",
-        421 => "Misdirected Request",
-        422 => "Unprocessable Content",
-        423 => "Locked",
-        425 => "Too Early",
-        426 => "Upgrade Required",
-        428 => "Precondition Required",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        451 => "Unavailable For Legal Reasons",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        505 => "HTTP Version Not Supported",
-        507 => "Insufficient Storage",
-        _ => "",
     }
 }
 

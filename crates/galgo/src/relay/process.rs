@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::{Child, Exit, Status};
+use galgo_spawn::{Child, Exit, Status, words::how};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     time::{Instant, sleep_until},
@@ -153,30 +153,5 @@ pub fn unfinished(exit: Exit) -> Option<Fault> {
             "the program did not finish its response: it was ended {}",
             how(status)
         ))),
-    }
-}
-
-/// How a process ended, in words: "with status 3", "by signal 11 (SIGSEGV)".
-pub fn how(status: Status) -> String {
-    match status {
-        Status::Code(code) => format!("with status {code}"),
-        Status::Signal(n) => format!("by signal {n}{}", signal_name(n)),
-    }
-}
-
-/// The names of the signals that programs usually die of (signal(7)).
-fn signal_name(n: i32) -> &'static str {
-    match n {
-        4 => " (SIGILL)",
-        6 => " (SIGABRT)",
-        7 => " (SIGBUS)",
-        8 => " (SIGFPE)",
-        9 => " (SIGKILL: a limit, or the system ran out of memory)",
-        11 => " (SIGSEGV)",
-        15 => " (SIGTERM)",
-        24 => " (SIGXCPU: its limit of CPU time)",
-        25 => " (SIGXFSZ: its limit of file size)",
-        31 => " (SIGSYS)",
-        _ => "",
     }
 }

@@ -1,11 +1,10 @@
 //! What this machine and this user allow.
 
-use std::net::IpAddr;
-
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
     config::{Address, Config, Handler, Route, StartMode},
+    link::is_loopback,
     listen,
 };
 
@@ -15,7 +14,7 @@ pub(super) fn allowed(config: &Config) -> Result<(), String> {
         return Ok(());
     }
     let open = config.listen.iter().find(|l| match &l.address {
-        Address::Tcp(at) => !loopback(at.ip()),
+        Address::Tcp(at) => !is_loopback(at.ip()),
         Address::Unix(_) => false,
     });
     match open {
@@ -25,11 +24,6 @@ pub(super) fn allowed(config: &Config) -> Result<(), String> {
         )),
         None => Ok(()),
     }
-}
-
-/// Whether only this machine reaches `ip`.
-pub fn loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
 }
 
 /// The most descriptors worth having.

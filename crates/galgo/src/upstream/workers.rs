@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::{Child, Direct, EnvBlock, Exit, Start, inspect};
+use galgo_spawn::{Child, Direct, EnvBlock, Exit, Start, inspect, words::how};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -29,7 +29,7 @@ use crate::{
     config,
     log::{ErrorLog, Level},
     pool,
-    relay::{process::how, stderr::Lines},
+    relay::stderr::Lines,
     sock::{Sock, register},
 };
 

@@ -5,7 +5,8 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::Exit;
+use galgo_proto::status::reason;
+use galgo_spawn::{Exit, words::how};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -13,9 +14,7 @@ use crate::{
     cli::screen::{Screen, lines},
     conn::framing,
     fault::Fault,
-    handler::status::reason,
     log::access::Entry,
-    relay::process::how,
     request::Request,
 };
 

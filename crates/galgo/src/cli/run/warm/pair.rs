@@ -11,7 +11,7 @@ use std::{
 };
 
 use galgo_proto::{Fields, target::UrlPath};
-use galgo_spawn::{Exit, inspect, template::Unfit};
+use galgo_spawn::{Exit, inspect, template::Unfit, words::how};
 use tokio::time::Instant;
 
 use super::{
@@ -24,7 +24,6 @@ use crate::{
     config::{Cgi, CgiOptions, CgiRoot, Handler, Handover, Route, Sight, StartMode},
     handler::{self, Answer, Context, cgi},
     log::access::Entry,
-    relay::process::how,
     request::Request,
     route::{self, Refusal},
     worker::Worker,

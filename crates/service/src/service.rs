@@ -1,0 +1,22 @@
+//! What answers requests, as those who speak with clients have it.
+
+use crate::{body::Response, fault::Fault, id::Id, link::Link, request::Request};
+
+/// The client has left, and nobody is to be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left;
+
+/// What answers requests: one site, in one event loop.
+pub trait Service {
+    /// Answers a request; a failure is a response, too, and is logged.
+    ///
+    /// # Errors
+    /// The client has left.
+    fn call(&self, request: &mut Request<'_>) -> impl Future<Output = Result<Response, Left>>;
+
+    /// A response was cut: for the logs.
+    fn cut(&self, request: &Request<'_>, fault: &Fault);
+
+    /// The response to what is no request: nothing but its sender is known.
+    fn refuse(&self, link: &Link, id: Id, fault: &Fault) -> Response;
+}
