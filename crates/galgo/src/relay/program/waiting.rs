@@ -118,8 +118,12 @@ impl Producer for Program {
         Box::pin(Self::turn(self, client))
     }
 
+    /// None where output waits already: it was in the pipe before what is there now, and comes first.
     fn take_pipe(&mut self) -> Option<Sock> {
-        self.stdout.take()
+        match self.spill.is_empty() {
+            true => self.stdout.take(),
+            false => None,
+        }
     }
 
     fn give_pipe(&mut self, pipe: Sock) {

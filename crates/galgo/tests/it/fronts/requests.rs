@@ -10,6 +10,7 @@ list![
     a_program_named_by_its_file_is_guarded,
     everything_else_on_a_kept_connection,
     bodies_stream_in_both_directions,
+    what_was_announced_comes_first,
     scgi,
 ];
 
@@ -381,6 +382,33 @@ fn bodies_stream_in_both_directions() {
     server.set("go");
     assert_eq!(front.reply(1).end, DONE);
     watch.after(&["ok", "ok", "ok", "ok"]);
+}
+
+/// The front stops reading where it has been told how long the next piece is, and has been sent none of it yet: what waits
+/// from then on comes behind that piece. Where it stops is for the kernel's buffers to say, so there are several.
+fn what_was_announced_comes_first() {
+    const PIECES: usize = 150;
+    let (server, fcgi, _) = serve(Site::new().top("rate_grace = \"1h\""));
+    let watch = server.watch();
+    let slow: Vec<_> = (0..16)
+        .map(|i| {
+            let size = 20_003 + 577 * i;
+            let pieces = format!("&fill={size}&pause=1").repeat(PIECES);
+            let url = format!("/cgi-bin/t?head{pieces}&touch=over{i}");
+            let mut front = Front::connect(&fcgi);
+            front.send(request(1, false, &params("GET", &url, &[]), b""));
+            (front, size)
+        })
+        .collect();
+    for (i, (mut front, size)) in slow.into_iter().enumerate() {
+        server.wait_for(&format!("over{i}"));
+        let reply = front.reply(1);
+        let wanted = pattern(0, size).repeat(PIECES);
+        assert_eq!((reply.end, reply.body.len()), (DONE, wanted.len()));
+        let at = reply.body.iter().zip(&wanted).position(|(a, b)| a != b);
+        assert_eq!(at, None, "pieces of {size} bytes");
+    }
+    watch.after(&["ok"; 16]);
 }
 
 fn scgi() {
