@@ -1,5 +1,6 @@
 //! The request target (RFC 9112, 3.2): origin-form, absolute-form and `*`.
 
+mod error;
 mod path;
 
 use std::{
@@ -9,6 +10,7 @@ use std::{
 
 use memchr::memchr;
 
+pub use error::TargetError;
 pub use path::UrlPath;
 use path::{decode, encode, has_dots, merged, without_dots};
 
@@ -32,21 +34,6 @@ struct Rare {
     decoded: Option<Vec<u8>>,
     merged: Option<Vec<u8>>,
     without_dots: Option<String>,
-}
-
-/// Why a target is refused; each is a 400 but for `TooLong`, which is a 414.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TargetError {
-    /// Longer than the limit.
-    TooLong,
-    /// A byte that may not stand in a target: space, control, `#`.
-    Byte,
-    /// Neither origin-form, absolute-form of http or https, nor `*`.
-    Form,
-    /// `%` without two hexadecimal digits, or one that hides `/`, NUL or a control byte.
-    Percent,
-    /// A segment `..` that leads above the root; in a path that somebody else has decoded, any segment `.` or `..`.
-    DotSegment,
 }
 
 impl Target {

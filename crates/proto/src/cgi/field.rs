@@ -1,6 +1,6 @@
 //! One header field of a response head (RFC 3875, 6.3).
 
-use super::Fault;
+use super::error::Fault;
 use crate::fields::is_token;
 
 /// A line that is a header field. The value has lost the white space around it.

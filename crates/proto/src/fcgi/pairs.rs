@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{HEADER, Header, Kind, MOST};
+use super::header::{HEADER, Header, Kind, MOST};
 use crate::vars::Sink;
 
 /// The most that a length of four bytes says.

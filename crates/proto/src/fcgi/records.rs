@@ -1,8 +1,9 @@
 //! The framing that both sides share: a stream of records, taken apart as it arrives.
 
-use std::fmt;
-
-use super::{HEADER, Header};
+use super::{
+    error::RecordError,
+    header::{HEADER, Header},
+};
 use crate::Parsed;
 
 /// What comes next in a stream of records.
@@ -15,26 +16,6 @@ pub enum Piece {
     /// The record is over, its padding included.
     End(Header),
 }
-
-/// The bytes are no FastCGI: nothing behind them can be framed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordError {
-    /// A record of this version.
-    Version(u8),
-    /// A record that has no place here: what is wrong with it.
-    Misplaced(&'static str),
-}
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Version(v) => write!(f, "a record says it is of version {v}, not 1"),
-            Self::Misplaced(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for RecordError {}
 
 /// Takes a stream of records apart. Holds no content.
 #[derive(Debug, Clone, Default)]

@@ -3,7 +3,12 @@
 //! Strict: another id, a type that has no place, output behind its end, and management records that
 //! nobody asked for are errors. After one nothing on the connection can be trusted to belong to a request.
 
-use super::{Header, Kind, Outcome, Piece, RecordError, Records};
+use super::{
+    Outcome,
+    error::RecordError,
+    header::{Header, Kind},
+    records::{Piece, Records},
+};
 use crate::Parsed;
 
 /// What comes next.

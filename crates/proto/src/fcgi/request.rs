@@ -1,7 +1,12 @@
 //! What a web server sends, as the application reads it: requests, perhaps several at once, each with
 //! an id of its own. Who keeps count of them is the caller: this only says what the records mean.
 
-use super::{Kind, MANAGEMENT, Piece, RecordError, Records, Role};
+use super::{
+    MANAGEMENT, Role,
+    error::RecordError,
+    header::Kind,
+    records::{Piece, Records},
+};
 use crate::Parsed;
 
 /// What comes next.

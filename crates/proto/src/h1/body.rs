@@ -1,6 +1,6 @@
 //! How a request body is framed (RFC 9112, 6).
 
-use super::{HeadError, Version, head::Once};
+use super::{error::HeadError, method::Version, once::Once};
 use crate::fields::is_token;
 
 /// How a request body is framed, decided once (RFC 9112, 6.3).

@@ -3,15 +3,17 @@
 use httparse::{EMPTY_HEADER, Header};
 use memchr::memchr;
 
-use super::{BodyLen, HeadLimits, Method, Version};
+use super::{
+    body::BodyLen,
+    error::HeadError,
+    method::{Method, Version},
+    once::Once,
+    scan::HeadLimits,
+};
 use crate::{
     Fields,
-    target::{Authority, LastHost, Target, TargetError},
+    target::{Authority, LastHost, Target},
 };
-
-/// The Allow field of a 405 (RFC 9110, 15.5.6): programs take any method but TRACE and CONNECT,
-/// these are the ones worth naming.
-pub const ALLOW: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
 
 /// A request head that passed every check of RFC 9112.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,55 +37,6 @@ pub struct Head {
     pub expects_continue: bool,
     /// Whether the connection may carry another request after this one.
     pub keep_alive: bool,
-}
-
-/// Why a head is refused: the status to answer with before the connection is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeadError {
-    /// 400, 405 (to be sent with [`ALLOW`]), 414, 417, 431, 501 or 505.
-    pub status: u16,
-    /// What was wrong, in words for the log.
-    pub why: &'static str,
-}
-
-impl HeadError {
-    pub(crate) const fn new(status: u16, why: &'static str) -> Self {
-        Self { status, why }
-    }
-}
-
-impl From<TargetError> for HeadError {
-    fn from(e: TargetError) -> Self {
-        match e {
-            TargetError::TooLong => {
-                Self::new(414, "the target is longer than is taken (max_target)")
-            }
-            TargetError::Byte => Self::new(400, "a byte that no target may hold"),
-            TargetError::Form => Self::new(400, "target is neither a path nor an http URI"),
-            TargetError::Percent => {
-                Self::new(400, "bad or dangerous percent-encoding in the target")
-            }
-            TargetError::DotSegment => Self::new(400, "the target leads above the root"),
-        }
-    }
-}
-
-/// A field that may come once.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) enum Once<'b> {
-    #[default]
-    Absent,
-    One(&'b [u8]),
-    Several,
-}
-
-impl<'b> Once<'b> {
-    fn add(&mut self, value: &'b [u8]) {
-        *self = match self {
-            Self::Absent => Self::One(value),
-            _ => Self::Several,
-        };
-    }
 }
 
 /// What the fields say about the message and the connection, picked out while they are copied.

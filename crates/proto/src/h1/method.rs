@@ -1,6 +1,6 @@
 //! The method and the version of a request line (RFC 9112, 3.1 and 2.3).
 
-use super::HeadError;
+use super::error::HeadError;
 use crate::fields::is_token;
 
 /// The longest method taken, in bytes; those that are registered have at most 17.

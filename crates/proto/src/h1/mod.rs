@@ -5,13 +5,16 @@
 
 mod body;
 mod chunked;
+mod error;
 mod head;
 mod method;
+mod once;
 mod scan;
 
 pub use body::BodyLen;
 pub(crate) use body::content_length;
 pub use chunked::{Chunk, ChunkError, Chunked};
-pub use head::{ALLOW, Head, HeadError};
+pub use error::{ALLOW, HeadError};
+pub use head::Head;
 pub use method::{Method, Version};
 pub use scan::{HeadLimits, HeadScan};

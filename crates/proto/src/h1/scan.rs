@@ -2,7 +2,10 @@
 
 use memchr::{memchr2, memrchr};
 
-use super::{HeadError, Version, method::LONGEST_METHOD};
+use super::{
+    error::HeadError,
+    method::{LONGEST_METHOD, Version},
+};
 use crate::fields::is_token;
 
 /// How large a request head may be.

@@ -5,7 +5,7 @@
 
 use memchr::{memchr, memmem, memrchr};
 
-use super::TargetError;
+use super::error::TargetError;
 
 /// A decoded path without dot segments, twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

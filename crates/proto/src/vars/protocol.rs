@@ -1,9 +1,31 @@
 //! Protocol-specific meta-variables (RFC 3875, 4.1.18): a request's fields as HTTP_*, and CONTENT_TYPE.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, fmt};
 
-use super::{Ambiguous, Dropped, Script, Sink};
+use super::given::{Script, Sink};
 use crate::Fields;
+
+/// What was left out of the variables, for the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Fields with anything but letters, digits and `-` in their name.
+    pub names: u32,
+    /// Values that begin with `() {`.
+    pub shellshock: u32,
+}
+
+/// The request gives this variable more than one reading: 400. A field that holds one value came
+/// twice, or its value holds NUL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ambiguous(pub String);
+
+impl fmt::Display for Ambiguous {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the request gives {} more than one reading", self.0)
+    }
+}
+
+impl std::error::Error for Ambiguous {}
 
 /// Variables (without `HTTP_`) that no field sets.
 const WITHHELD: &[&[u8]] = &[

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::h1::HeadScan;
+use crate::h1::{ALLOW, HeadScan};
 
 mod framing;
 

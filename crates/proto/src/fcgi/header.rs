@@ -1,0 +1,132 @@
+//! The header of a record (3.3), and the types of records.
+
+use super::error::RecordError;
+
+/// Bytes of a record's header (3.3).
+pub const HEADER: usize = 8;
+/// The most content that is put into one record: the largest multiple of eight below 2^16, which
+/// needs no padding.
+pub const MOST: usize = 65_528;
+
+/// The types of records (8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Begin,
+    Abort,
+    End,
+    Params,
+    Stdin,
+    Stdout,
+    Stderr,
+    Data,
+    GetValues,
+    GetValuesResult,
+    UnknownType,
+    /// A type that the specification does not know.
+    Other(u8),
+}
+
+impl Kind {
+    /// The type with this number.
+    pub fn of(number: u8) -> Self {
+        match number {
+            1 => Self::Begin,
+            2 => Self::Abort,
+            3 => Self::End,
+            4 => Self::Params,
+            5 => Self::Stdin,
+            6 => Self::Stdout,
+            7 => Self::Stderr,
+            8 => Self::Data,
+            9 => Self::GetValues,
+            10 => Self::GetValuesResult,
+            11 => Self::UnknownType,
+            other => Self::Other(other),
+        }
+    }
+
+    /// Its number.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Begin => 1,
+            Self::Abort => 2,
+            Self::End => 3,
+            Self::Params => 4,
+            Self::Stdin => 5,
+            Self::Stdout => 6,
+            Self::Stderr => 7,
+            Self::Data => 8,
+            Self::GetValues => 9,
+            Self::GetValuesResult => 10,
+            Self::UnknownType => 11,
+            Self::Other(number) => number,
+        }
+    }
+}
+
+/// The header of a record (3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// What the record is.
+    pub kind: Kind,
+    /// The request it belongs to; [`MANAGEMENT`]: none.
+    pub id: u16,
+    /// Bytes of content.
+    pub content: u16,
+    /// Bytes of padding behind the content.
+    pub padding: u8,
+}
+
+impl Header {
+    /// The header of a record with `content` bytes, padded to a multiple of eight. More than
+    /// [`MOST`] bytes are counted as that many: the rest belongs into another record.
+    pub fn new(kind: Kind, id: u16, content: usize) -> Self {
+        let content = u16::try_from(content.min(MOST)).unwrap_or(0);
+        Self {
+            kind,
+            id,
+            content,
+            padding: (8 - (content % 8) as u8) % 8,
+        }
+    }
+
+    /// As it is sent.
+    pub fn bytes(self) -> [u8; HEADER] {
+        let [id_high, id] = self.id.to_be_bytes();
+        let [high, low] = self.content.to_be_bytes();
+        let number = self.kind.number();
+        [1, number, id_high, id, high, low, self.padding, 0]
+    }
+
+    /// Reads one from the front of `buf`; `None`: it is not whole.
+    ///
+    /// # Errors
+    /// Its version is not 1.
+    pub fn parse(buf: &[u8]) -> Result<Option<Self>, RecordError> {
+        match (buf.first(), buf.first_chunk()) {
+            (Some(&version), _) if version != 1 => Err(RecordError::Version(version)),
+            (_, Some(header)) => Self::of(*header).map(Some),
+            (_, None) => Ok(None),
+        }
+    }
+
+    /// Reads one; `Err`: its version is not 1.
+    pub(super) fn of(b: [u8; HEADER]) -> Result<Self, RecordError> {
+        if b[0] != 1 {
+            return Err(RecordError::Version(b[0]));
+        }
+        Ok(Self {
+            kind: Kind::of(b[1]),
+            id: u16::from_be_bytes([b[2], b[3]]),
+            content: u16::from_be_bytes([b[4], b[5]]),
+            padding: b[6],
+        })
+    }
+
+    /// The padding that belongs behind its content.
+    pub fn pad(self) -> &'static [u8] {
+        const ZEROS: [u8; 255] = [0; 255];
+        &ZEROS[..usize::from(self.padding)]
+    }
+}

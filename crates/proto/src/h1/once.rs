@@ -1,0 +1,19 @@
+//! Fields that a head may hold once.
+
+/// A field that may come once.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum Once<'b> {
+    #[default]
+    Absent,
+    One(&'b [u8]),
+    Several,
+}
+
+impl<'b> Once<'b> {
+    pub(super) fn add(&mut self, value: &'b [u8]) {
+        *self = match self {
+            Self::Absent => Self::One(value),
+            _ => Self::Several,
+        };
+    }
+}

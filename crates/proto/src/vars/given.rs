@@ -1,0 +1,56 @@
+//! What the variables are made from, and what takes them.
+
+/// Takes variables. The environment of a process is one sink, FastCGI params are another.
+pub trait Sink {
+    /// Takes one variable. `name` holds no `=` and no NUL, `value` no NUL.
+    fn put(&mut self, name: &[u8], value: &[u8]);
+}
+
+/// What does not change while the server runs.
+#[derive(Debug, Clone)]
+pub struct Server<'a> {
+    /// SERVER_SOFTWARE, `galgo/0.1.0`.
+    pub software: &'a str,
+    /// PATH of programs.
+    pub path: &'a str,
+}
+
+/// What does not change during a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Connection<'a> {
+    /// REMOTE_ADDR; empty for a Unix socket.
+    pub remote_addr: &'a str,
+    /// REMOTE_PORT; `None` for a Unix socket.
+    pub remote_port: Option<u16>,
+    /// SERVER_ADDR, without brackets; empty for a Unix socket.
+    pub server_addr: &'a str,
+    /// SERVER_PORT, the port listened on; 0 for a Unix socket.
+    pub server_port: u16,
+    /// Whether the client spoke TLS: HTTPS=on, REQUEST_SCHEME=https.
+    pub https: bool,
+}
+
+/// What routing found.
+#[derive(Debug, Clone, Copy)]
+pub struct Script<'a> {
+    /// SCRIPT_NAME, the clean path up to and including the program (`/cgi-bin/a.cgi`).
+    pub script_name: &'a [u8],
+    /// PATH_INFO, decoded, with the slashes that came; empty where there is none.
+    pub path_info: &'a [u8],
+    /// PATH_TRANSLATED; set only where there is a PATH_INFO.
+    pub path_translated: Option<&'a [u8]>,
+    /// SCRIPT_FILENAME, absolute; empty where no file is meant.
+    pub script_filename: &'a [u8],
+    /// DOCUMENT_ROOT, absolute; empty where there is none.
+    pub document_root: &'a [u8],
+    /// UNIQUE_ID, the request id.
+    pub unique_id: &'a str,
+    /// CONTENT_LENGTH: what is known of the body's length, never an invented 0.
+    pub content_length: Option<u64>,
+    /// (REMOTE_USER, AUTH_TYPE) from verified authentication, in this order.
+    pub user: Option<(&'a str, &'a str)>,
+    /// Pass the Authorization field as HTTP_AUTHORIZATION (`pass_authorization`).
+    pub pass_authorization: bool,
+    /// Drop values that begin with `() {` (CVE-2014-6271).
+    pub drop_shellshock: bool,
+}
