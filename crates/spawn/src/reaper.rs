@@ -1,7 +1,7 @@
 //! Waits for processes that were killed, or left to run, but are not gone yet, so that nobody else
 //! has to.
 
-use crate::{child, claims, template};
+use crate::{claims, exit::reap};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::{read, write},
@@ -27,8 +27,9 @@ const WALL: u32 = libc::__WALL.cast_unsigned();
 enum Waiting {
     /// A process, by its pidfd.
     Process(OwnedFd),
-    /// A template's child that is still on its way, by the socket it will report on.
-    Unborn(OwnedFd),
+    /// A template's child that is still on its way, by the socket it will report on, and what looks there whether
+    /// nothing is left to wait for. A child that is there is killed and reaped by that.
+    Unborn(OwnedFd, fn(&OwnedFd) -> bool),
 }
 
 /// What arrived since the thread last looked.
@@ -44,9 +45,10 @@ pub(crate) fn adopt(pidfd: OwnedFd) {
     wait_for(Waiting::Process(pidfd));
 }
 
-/// Takes over a child that nobody needs any more, before it is known which process it is.
-pub(crate) fn adopt_unborn(socket: OwnedFd) {
-    wait_for(Waiting::Unborn(socket));
+/// Takes over a child that nobody needs any more, before it is known which process it is: `is_over` is asked when
+/// `socket` is ready.
+pub(crate) fn adopt_unborn(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
+    wait_for(Waiting::Unborn(socket, is_over));
 }
 
 /// From now on zombies are reaped that became this process's children without being started here
@@ -152,18 +154,15 @@ fn children() -> Vec<Pid> {
 impl Waiting {
     fn fd(&self) -> &OwnedFd {
         match self {
-            Self::Process(fd) | Self::Unborn(fd) => fd,
+            Self::Process(fd) | Self::Unborn(fd, _) => fd,
         }
     }
 
     /// Reaps it where it is ready; whether nothing is left to wait for.
     fn is_over(&self) -> bool {
         match self {
-            Self::Process(fd) => {
-                child::reap(fd.as_fd(), libc::WNOHANG).map_or(true, |r| r.is_some())
-            }
-            // A child that is there is killed and reaped as it is dropped.
-            Self::Unborn(socket) => !matches!(template::hello(socket), Ok(None)),
+            Self::Process(fd) => reap(fd.as_fd(), libc::WNOHANG).map_or(true, |r| r.is_some()),
+            Self::Unborn(socket, is_over) => is_over(socket),
         }
     }
 }

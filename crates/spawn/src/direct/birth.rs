@@ -9,7 +9,10 @@ use super::{
     signals,
     stack::Stack,
 };
-use crate::{Stage, StartError, raw};
+use crate::{
+    error::{Stage, StartError},
+    raw,
+};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 /// `CLONE_CLEAR_SIGHAND`: Linux 5.5.

@@ -5,7 +5,7 @@
 //! the child leaves this memory, by `execve` or by its end. The program has its descriptors by then.
 
 use super::{child_side::Context, slots::Slots, stack::Stack};
-use crate::{Launch, StartError};
+use crate::{error::StartError, start::Launch};
 use std::{
     collections::VecDeque,
     ffi::c_char,

@@ -10,8 +10,11 @@ mod slots;
 mod stack;
 
 use crate::{
-    Child, Launch, Limits, MORE_MAX, Stage, Start, StartError, domain,
+    child::Child,
+    domain,
     env::{STRING_MAX, TooLong},
+    error::{Stage, StartError},
+    start::{Launch, Limits, MORE_MAX, Start},
 };
 use birth::Birth;
 use child_side::Context;

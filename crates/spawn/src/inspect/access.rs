@@ -1,6 +1,6 @@
 //! Whether a file is there, may be executed, and by whom it may be replaced.
 
-use super::{Finding, Subject, chmod};
+use super::finding::{Finding, Subject, chmod};
 use crate::words;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::{fs, io, os::unix::fs::MetadataExt, path::Path};

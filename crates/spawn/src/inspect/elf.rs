@@ -1,6 +1,10 @@
 //! The header of an ELF file, as far as `execve` depends on it (elf(5)).
 
-use super::{Finding, Subject, access};
+use super::{
+    access,
+    finding::{Finding, Subject},
+    format::other_formats,
+};
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 pub(super) const MAGIC: &[u8] = b"\x7fELF";
@@ -96,7 +100,7 @@ pub(super) fn check(subject: Subject<'_>, path: &Path, head: &[u8]) -> Option<Fi
         let says = format!("is built for {has}, and this machine is {here}");
         let finding = subject.fails(says, "build it here");
         return Some(Finding {
-            fails: !super::other_formats(),
+            fails: !other_formats(),
             ..finding
         });
     }

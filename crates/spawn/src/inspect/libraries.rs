@@ -1,6 +1,6 @@
 //! Shared libraries a program needs and the system has not.
 
-use super::{Finding, elf::Header, head};
+use super::{elf::Header, finding::Finding, format::head};
 use crate::words::escape;
 use std::{
     ffi::OsStr,

@@ -1,6 +1,6 @@
 //! Which kind of template a program can be.
 
-use super::{elf, entry, head, script::Line};
+use super::{elf, entry, format::head, script::Line};
 use crate::{
     template::{Kind, Unfit},
     words::escape,
@@ -94,15 +94,15 @@ fn interpreter_fits(interpreter: &Path) -> Result<(), Unfit> {
 
 fn script(head: &[u8], fits: impl Fn(&Path) -> Result<(), Unfit>) -> Result<Kind, Unfit> {
     let line = Line::parse(head).map_err(|_| unfit("has a `#!` line that names no interpreter"))?;
-    let mut name = base(line.interpreter());
-    let mut options = line.argument();
+    let mut name = base(line.interpreter);
+    let mut options = line.argument;
     if name == b"env" {
         let (program, rest) = line.program().unwrap_or((b"env", b""));
         (name, options) = (base(program), rest);
     }
     let kind = language(name)?;
-    if base(line.interpreter()) == name {
-        fits(Path::new(OsStr::from_bytes(line.interpreter())))?;
+    if base(line.interpreter) == name {
+        fits(Path::new(OsStr::from_bytes(line.interpreter)))?;
     }
     let taints = |word: &[u8]| word.starts_with(b"-") && word.iter().any(|b| b"tT".contains(b));
     if kind == Kind::Perl && options.split(|&b| b == b' ').any(taints) {

@@ -3,7 +3,10 @@
 //! Node has three threads more, which wait for work and hold nothing, and what its event loops are
 //! made of; its children replace those descriptors (node_loop.c). Ruby may have one, and does so itself.
 
-use super::{Kind, Loaded, Uses};
+use super::{
+    kind::{Kind, Uses},
+    reports::Loaded,
+};
 use std::{
     fs,
     io::{self, ErrorKind},

@@ -1,6 +1,5 @@
-//! Which programs can be templates, and how each language is told to stop.
+//! Which programs can be templates, for how many requests, and how each language is told to stop.
 
-use super::Uses;
 use crate::EnvBlock;
 
 /// Where a program stops.
@@ -16,6 +15,15 @@ pub enum Kind {
     Ruby,
     /// Node: before its source is read.
     Node,
+}
+
+/// How many requests a template is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uses {
+    /// All that it is asked for: each has a fork of it.
+    Many,
+    /// One, which it takes itself: it is parked, and need not be fit to be forked.
+    Once,
 }
 
 /// Why a program is started cold: it "is linked statically: …".

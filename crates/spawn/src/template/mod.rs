@@ -15,10 +15,9 @@ mod search;
 mod shim;
 mod spare;
 
-pub use kind::{Kind, Unfit};
+pub use kind::{Kind, Unfit, Uses};
 pub use reports::Loaded;
 pub use search::SearchPath;
-pub(crate) use spare::hello;
 pub use spare::{Lesson, Request, Running, Spare};
 
 use crate::{Child, Launch, Outcome, Spawner, StartError};
@@ -36,15 +35,6 @@ use std::{
 /// The longest list of learned modules a template is given, bytes; what is beyond is left for the
 /// children to load.
 const MODULES_MAX: usize = 96 << 10;
-
-/// How many requests a template is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Uses {
-    /// All that it is asked for: each has a fork of it.
-    Many,
-    /// One, which it takes itself: it is parked, and need not be fit to be forked.
-    Once,
-}
 
 /// A program, loaded and stopped, or on its way there. Dropping it kills it; its children live on.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! A child that tells what it loaded has served a request: hostile code may have written every byte of
 //! that. What is no name is dropped here, before anything else is done with it.
 
-use super::Kind;
+use super::kind::Kind;
 
 /// A path has so many bytes at most, another name less (PATH_MAX, NAME_MAX).
 const PATH_LONGEST: usize = 4095;

@@ -1,6 +1,6 @@
 //! What a template tells until it has stopped.
 
-use super::SearchPath;
+use super::search::SearchPath;
 use rustix::{
     io::Errno,
     net::{RecvFlags, recv},

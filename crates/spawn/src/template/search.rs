@@ -9,7 +9,7 @@
 //! 1. `SearchPath`: as told by a template  2. `files`: the files that a name stands for, as its language
 //!    finds them  3. `Place`: who can change a file, decided on descriptors
 
-use super::Kind;
+use super::kind::Kind;
 use rustix::{
     fs::{
         Access, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fstat, openat, readlinkat,

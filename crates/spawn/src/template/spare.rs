@@ -1,6 +1,6 @@
 //! A child of a template, or a parked process, that waits for its request.
 
-use crate::{Child, EnvBlock, child::reap, claims, reaper};
+use crate::{Child, EnvBlock, claims, exit::reap, reaper};
 use rustix::{
     fs::{MemfdFlags, ftruncate, memfd_create},
     io::{Errno, pread},
@@ -156,7 +156,8 @@ impl Drop for Spare {
         // The child, if it is there, is killed with its `Child`. One that is still on its way reads
         // the end of its socket and exits; somebody has to reap it.
         if let (Some(socket), None) = (self.socket.take(), &self.child) {
-            reaper::adopt_unborn(socket);
+            // A child that is there is killed and reaped as it is dropped.
+            reaper::adopt_unborn(socket, |socket| !matches!(hello(socket), Ok(None)));
         }
     }
 }
@@ -182,7 +183,7 @@ impl Lesson {
 }
 
 /// The child that says hello on `socket`; `None` where nothing has arrived yet.
-pub(crate) fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
+fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
     let mut byte = [0u8];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,0 +1,63 @@
+//! One thing that is wrong with a program.
+
+use crate::words;
+use std::{fmt, path::Path};
+
+/// One thing that is wrong with a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What, as a sentence without its full stop: "the program is not executable".
+    pub says: String,
+    /// What to do about it, most often a command; empty where that is plain.
+    pub mend: String,
+    /// The program cannot run like this; otherwise it is a warning.
+    pub fails: bool,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.says)?;
+        if self.mend.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " (try: {})", self.mend)
+        }
+    }
+}
+
+/// Whose fault a finding is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Subject<'a> {
+    Program,
+    /// As named in the `#!` line or the ELF header.
+    Interpreter(&'a [u8]),
+}
+
+impl Subject<'_> {
+    pub(super) fn fails(self, says: impl fmt::Display, mend: impl Into<String>) -> Finding {
+        Finding {
+            says: format!("{self} {says}"),
+            mend: mend.into(),
+            fails: true,
+        }
+    }
+    pub(super) fn warns(self, says: impl fmt::Display, mend: impl Into<String>) -> Finding {
+        Finding {
+            fails: false,
+            ..self.fails(says, mend)
+        }
+    }
+}
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Program => f.write_str("the program"),
+            Self::Interpreter(name) => write!(f, "interpreter `{}`", words::escape(name)),
+        }
+    }
+}
+
+pub(super) fn chmod(mode: &str, path: &Path) -> String {
+    format!("chmod {mode} {}", words::argument(path))
+}
