@@ -10,7 +10,7 @@ use galgo_proto::h1::{Head, Version};
 use galgo_spawn::{Exit, Status, words::is_hidden};
 use tokio::time::Instant;
 
-use super::{LogFormat, time};
+use super::{settings::LogFormat, time};
 use crate::id::Id;
 
 /// What is known of a request when it is over.

@@ -2,62 +2,25 @@
 //! their own, and what it cannot keep up with is dropped, counted and reported.
 
 pub mod access;
+mod settings;
 mod target;
 pub mod time;
 mod writer;
 
 use std::{
     io,
-    path::PathBuf,
     sync::{Arc, OnceLock},
     time::SystemTime,
 };
 
 use galgo_spawn::identity::Identity;
+pub use settings::{LogFormat, LogTo, Settings};
 use target::Target;
 pub use writer::Writer;
 
 use galgo_spawn::words::escape;
 
 use crate::id::Id;
-
-/// Logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Access log; `None`: off.
-    pub access: Option<LogTo>,
-    /// Format of the access log.
-    pub format: LogFormat,
-    /// Error log.
-    pub error: LogTo,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            access: Some(LogTo::Stdout),
-            format: LogFormat::Combined,
-            error: LogTo::Stderr,
-        }
-    }
-}
-
-/// Where a log goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum LogTo {
-    Stdout,
-    Stderr,
-    File(PathBuf),
-}
-
-/// Format of the access log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum LogFormat {
-    Combined,
-    Json,
-}
 
 /// Both logs, shared by all workers. Where they go may change, they stay.
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@ use rustix::{
     process::geteuid,
 };
 
-use super::LogTo;
+use super::settings::LogTo;
 use crate::trusted_path::{self, Place};
 
 /// How long a log that takes nothing in is waited for before lines are given up.

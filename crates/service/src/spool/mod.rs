@@ -6,6 +6,7 @@
 
 mod charge;
 mod folder;
+mod full;
 mod stored;
 mod task;
 mod threads;
@@ -20,6 +21,7 @@ use std::{
 use crate::fault::Fault;
 pub use charge::Charge;
 use charge::Used;
+pub use full::Full;
 pub use stored::Stored;
 pub use task::Task;
 use threads::Threads;
@@ -59,21 +61,6 @@ pub struct Spool {
     threads: Arc<Threads>,
 }
 
-/// Why bytes cannot wait here.
-#[derive(Debug)]
-pub enum Full {
-    /// All requests together have as many here as they may.
-    Limit,
-    /// The file system does not take them.
-    Disk(io::Error),
-}
-
-impl From<io::Error> for Full {
-    fn from(e: io::Error) -> Self {
-        Self::Disk(e)
-    }
-}
-
 impl Spool {
     /// As set. What waits in the one `before` counts.
     pub fn new(config: &Settings, before: Option<&Self>) -> Self {
@@ -104,18 +91,6 @@ impl Spool {
     /// A place in a file.
     pub async fn file(&self) -> Result<Stored, Full> {
         Stored::on_disk(self.folder.clone(), self.disk.charge(), &self.threads).await
-    }
-}
-
-impl Full {
-    /// What becomes of a request whose body finds no place.
-    pub fn fault(self) -> Fault {
-        match self {
-            Self::Limit => Fault::Busy("request bodies and output that wait are at spool_limit"),
-            Self::Disk(e) => Fault::Storage(format!(
-                "the request body could not be kept in a file: {e} (make room in the folder that `spool` names, or name another)"
-            )),
-        }
     }
 }
 

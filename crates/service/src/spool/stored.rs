@@ -13,7 +13,7 @@ use std::{
 
 use rustix::fs::MemfdFlags;
 
-use super::{Full, charge::Charge, folder, threads::Threads};
+use super::{charge::Charge, folder, full::Full, threads::Threads};
 
 /// A file without a name, in memory or on disk. It is written and read by offsets: who is given the descriptor finds it
 /// at its beginning.

@@ -1,0 +1,41 @@
+//! What the logs are told.
+
+use std::path::PathBuf;
+
+/// Logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Access log; `None`: off.
+    pub access: Option<LogTo>,
+    /// Format of the access log.
+    pub format: LogFormat,
+    /// Error log.
+    pub error: LogTo,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            access: Some(LogTo::Stdout),
+            format: LogFormat::Combined,
+            error: LogTo::Stderr,
+        }
+    }
+}
+
+/// Where a log goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LogTo {
+    Stdout,
+    Stderr,
+    File(PathBuf),
+}
+
+/// Format of the access log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LogFormat {
+    Combined,
+    Json,
+}

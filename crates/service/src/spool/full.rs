@@ -1,0 +1,32 @@
+//! Why bytes cannot wait.
+
+use std::io;
+
+use crate::fault::Fault;
+
+/// Why bytes cannot wait here.
+#[derive(Debug)]
+pub enum Full {
+    /// All requests together have as many here as they may.
+    Limit,
+    /// The file system does not take them.
+    Disk(io::Error),
+}
+
+impl From<io::Error> for Full {
+    fn from(e: io::Error) -> Self {
+        Self::Disk(e)
+    }
+}
+
+impl Full {
+    /// What becomes of a request whose body finds no place.
+    pub fn fault(self) -> Fault {
+        match self {
+            Self::Limit => Fault::Busy("request bodies and output that wait are at spool_limit"),
+            Self::Disk(e) => Fault::Storage(format!(
+                "the request body could not be kept in a file: {e} (make room in the folder that `spool` names, or name another)"
+            )),
+        }
+    }
+}
