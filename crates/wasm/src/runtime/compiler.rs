@@ -2,12 +2,11 @@
 //! standard input and can do nothing but answer.
 
 use std::{
-    collections::VecDeque,
     fs::{self, File},
     io,
     os::{
         fd::{AsFd, BorrowedFd},
-        unix::fs::{DirBuilderExt, OpenOptionsExt},
+        unix::fs::OpenOptionsExt,
     },
     path::{Path, PathBuf},
     sync::{
@@ -25,7 +24,13 @@ use rustix::{
     pipe::{PipeFlags, pipe_with},
 };
 
-use super::{NoCode, Runtime, is_shortage, lock, prune};
+use super::{
+    cache::folder,
+    jobs::Job,
+    prune,
+    shared::{Runtime, lock},
+    wrong::{Whose, Wrong},
+};
 use crate::{
     code,
     host::{self, Beside, Host, Unfit},
@@ -42,19 +47,6 @@ const WORDS: u64 = 4 << 10;
 /// A file that changed this recently may change again without its time showing it (the kernel's tick
 /// is 4 ms at most).
 const SETTLE: Duration = Duration::from_millis(8);
-
-/// A module to compile.
-pub(super) struct Job {
-    pub(super) file: PathBuf,
-    pub(super) id: FileId,
-}
-
-/// Modules that wait to be compiled, and who has that done.
-#[derive(Default)]
-pub(super) struct Jobs {
-    waiting: VecDeque<Job>,
-    threads: usize,
-}
 
 /// Has a module that waits compiled next: somebody waits for it, which nobody does for those that were only found.
 pub(super) fn hurry(runtime: &Runtime, file: &Path) {
@@ -120,66 +112,6 @@ fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<Key, Wr
     for one in waiting {
         // Who has gone meanwhile need not know.
         let _ = one.send(made.as_ref().map_err(Wrong::told).copied());
-    }
-}
-
-/// Why there is no code.
-#[derive(Debug)]
-pub(super) struct Wrong {
-    words: String,
-    whose: Whose,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    /// The module's, and will be while the file is the same.
-    Module,
-    /// Ours: the next request may find that it works.
-    Ours,
-    /// The system is short of something.
-    Shortage,
-    /// There is no program to compile and run it, or none that fits.
-    Host,
-}
-
-impl Wrong {
-    pub(super) fn module(words: impl Into<String>) -> Self {
-        Self {
-            words: words.into(),
-            whose: Whose::Module,
-        }
-    }
-
-    fn ours(words: impl Into<String>) -> Self {
-        Self {
-            words: words.into(),
-            whose: Whose::Ours,
-        }
-    }
-
-    /// An error of the system while we did `what`.
-    fn io(what: &str, e: &io::Error) -> Self {
-        Self {
-            words: format!("{what}: {e}"),
-            whose: match is_shortage(e) {
-                true => Whose::Shortage,
-                false => Whose::Ours,
-            },
-        }
-    }
-
-    /// What is to be said whenever the same file is asked for.
-    pub(super) fn lasting(&self) -> Option<&str> {
-        (self.whose == Whose::Module).then_some(&self.words)
-    }
-
-    /// What a request that waits is told.
-    fn told(&self) -> NoCode {
-        match self.whose {
-            Whose::Shortage => NoCode::Short,
-            Whose::Host => NoCode::Refused(self.words.clone()),
-            Whose::Module | Whose::Ours => NoCode::Bad(self.words.clone()),
-        }
     }
 }
 
@@ -270,17 +202,6 @@ fn made(
     done.and_then(|()| match code::is_there(cache, &key, tag) {
         true => Ok(key),
         false => Err(Wrong::ours("it changed while it was compiled")),
-    })
-}
-
-/// Makes the cache, or sees that nobody else can write to it.
-pub(super) fn folder(cache: &Path) -> io::Result<()> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(cache)?;
-    code::ours(&cache.symlink_metadata()?).ok_or_else(|| {
-        io::Error::other("others can write to it: give it to the server's user alone (chmod 700)")
     })
 }
 

@@ -8,7 +8,7 @@ use std::{
 use galgo_spawn::FileId;
 use tokio::sync::oneshot;
 
-use super::compiler::Wrong;
+use super::wrong::{NoCode, Wrong};
 use crate::wire::Key;
 
 /// The code of a file.
@@ -20,17 +20,6 @@ pub enum Found {
     Pending(Pending),
     /// It is no program: why, in words for the log.
     Bad(String),
-    /// Nothing is there to run it: why, in words for the log.
-    Refused(String),
-}
-
-/// Why a module has no code.
-#[derive(Debug, Clone)]
-pub enum NoCode {
-    /// It is no program, or cannot be compiled here: why, in words for the log.
-    Bad(String),
-    /// No thread, process or descriptor is left to compile it: the next request may find one.
-    Short,
     /// Nothing is there to run it: why, in words for the log.
     Refused(String),
 }

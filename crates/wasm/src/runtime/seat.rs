@@ -9,7 +9,10 @@ use std::{
 
 use galgo_spawn::{Exit, Status};
 
-use super::{Link, Runtime, StartFault};
+use super::{
+    fault::StartFault,
+    shared::{Link, Runtime},
+};
 use crate::wire::{self, Ended, Key, Message};
 
 const SIGKILL: i32 = 9;

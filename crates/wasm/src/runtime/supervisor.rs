@@ -14,7 +14,10 @@ use rustix::{
     fs::{Mode, OFlags},
 };
 
-use super::{Link, Runtime, compiler, folder, lock};
+use super::{
+    cache,
+    shared::{Link, Runtime, folder, lock},
+};
 use crate::{
     code, host,
     wire::{self, Message},
@@ -31,8 +34,35 @@ const READY: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+impl Runtime {
+    /// Sees that somebody keeps a worker up.
+    pub(super) fn start(self: &Arc<Self>) -> io::Result<()> {
+        let mut supervision = lock(&self.supervision);
+        if supervision.supervisor.is_none() {
+            let own = supervision.supervisors;
+            start(self, own)?;
+            supervision.supervisors += 1;
+            supervision.supervisor = Some(own);
+        }
+        Ok(())
+    }
+
+    /// A module's code is in the cache: where that is another folder than the worker may read, another worker takes
+    /// its place, which ends with its last request.
+    pub(super) fn has_cache(self: &Arc<Self>) {
+        let now = folder(&self.settings.cache);
+        let mut supervision = lock(&self.supervision);
+        if supervision.link.take_if(|link| link.cache != now).is_some() {
+            supervision.supervisor = None;
+            drop(supervision);
+            // Where there is no thread for it, whoever asks for a run is told.
+            let _ = self.start();
+        }
+    }
+}
+
 /// Starts the supervisor with this number. Called with the supervision locked.
-pub(super) fn start(runtime: &Arc<Runtime>, own: usize) -> io::Result<()> {
+fn start(runtime: &Arc<Runtime>, own: usize) -> io::Result<()> {
     let theirs = Arc::downgrade(runtime);
     let thread = thread::Builder::new().name("wasm".into());
     let started = thread.spawn(move || keep_up(&theirs, own)).map(drop);
@@ -83,7 +113,7 @@ fn obituary(exit: io::Result<Exit>) -> String {
 /// Starts a worker, and lets requests go to it once it takes connections.
 fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     // It must be there when the worker confines itself to it; what is wrong with it is said to whoever needs it.
-    let _ = compiler::folder(&runtime.settings.cache);
+    let _ = cache::folder(&runtime.settings.cache);
     let cache = folder(&runtime.settings.cache);
     // Made anew for each: what it holds would be held for as long as a worker lives.
     let spawner = &mut Spawner::direct()?;

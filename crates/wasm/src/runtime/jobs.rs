@@ -1,0 +1,18 @@
+//! Modules that wait to be compiled.
+
+use std::{collections::VecDeque, path::PathBuf};
+
+use galgo_spawn::FileId;
+
+/// A module to compile.
+pub(super) struct Job {
+    pub(super) file: PathBuf,
+    pub(super) id: FileId,
+}
+
+/// Modules that wait to be compiled, and who has that done.
+#[derive(Default)]
+pub(super) struct Jobs {
+    pub(super) waiting: VecDeque<Job>,
+    pub(super) threads: usize,
+}

@@ -1,0 +1,146 @@
+//! What requests, the supervisor and the threads that have modules compiled share.
+
+use std::{
+    fmt,
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, fs::MetadataExt},
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::{jobs::Jobs, modules::Modules};
+use crate::{
+    host::Beside,
+    wire::{self, Key, Message, Profile, Setup},
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// What a runtime is told.
+pub struct Settings {
+    /// Where the program is that compiles and runs modules.
+    pub beside: Arc<Beside>,
+    /// The folder of compiled code, made where it is missing; only this user may write to it.
+    pub cache: PathBuf,
+    /// Instances at once.
+    pub instances: usize,
+    /// What instances may see; a [`wire::Run`] names one by its place.
+    pub profiles: Vec<Profile>,
+    /// Where the operator is told of what happens to the worker.
+    pub say: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Runs WebAssembly programs in a process of its own. Nothing is started before the first program is
+/// asked for; dropping it ends the worker.
+pub struct Runtime {
+    pub(super) settings: Settings,
+    pub(super) modules: Mutex<Modules>,
+    pub(super) jobs: Mutex<Jobs>,
+    pub(super) supervision: Mutex<Supervision>,
+}
+
+/// Who keeps a worker up.
+#[derive(Debug, Default)]
+pub(super) struct Supervision {
+    /// The way to the worker, while there is one that works.
+    pub(super) link: Option<Arc<Link>>,
+    /// The supervisor, by its number; `None`: the next request starts one.
+    pub(super) supervisor: Option<usize>,
+    /// Supervisors and workers so far.
+    pub(super) supervisors: usize,
+    pub(super) workers: usize,
+}
+
+/// The way to a worker.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) socket: OwnedFd,
+    /// The process (pidfd_open(2)): it alone says whether the worker has ended.
+    pub(super) process: OwnedFd,
+    /// Workers before it.
+    pub(super) number: usize,
+    /// The folder of compiled code that it may read: one that takes its place is another.
+    pub(super) cache: Option<Folder>,
+}
+
+/// A folder, whatever its name is: device and inode.
+pub(super) type Folder = (u64, u64);
+
+impl Link {
+    /// Whether the worker has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::new(&self.process, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(n) if n > 0)
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cache = &self.settings.cache;
+        f.debug_struct("Runtime")
+            .field("cache", cache)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cache = &self.cache;
+        f.debug_struct("Settings")
+            .field("cache", cache)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    /// Tells the operator.
+    pub fn say(&self, words: &str) {
+        (self.settings.say)(words);
+    }
+
+    pub(super) fn link(&self) -> Option<Arc<Link>> {
+        lock(&self.supervision).link.clone()
+    }
+
+    /// Whether the supervisor with this number keeps the worker up.
+    pub(super) fn is_kept_by(&self, supervisor: usize) -> bool {
+        lock(&self.supervision).supervisor == Some(supervisor)
+    }
+
+    /// Tells the worker something that is no run; where it is not up it learns it later, or need not.
+    pub(super) fn tell(&self, message: &Message) {
+        if let Some(link) = self.link() {
+            let _ = wire::send_message(&link.socket, &message.encode(), &[]);
+        }
+    }
+
+    pub(super) fn setup(&self) -> Setup {
+        Setup {
+            cache: self.settings.cache.as_os_str().as_bytes().to_vec(),
+            instances: self.settings.instances as u64,
+            profiles: self.settings.profiles.clone(),
+        }
+    }
+
+    /// A worker is gone: nothing more is sent to it, even before that is known otherwise.
+    pub(super) fn died(&self, worker: &Link) {
+        let link = &mut lock(&self.supervision).link;
+        link.take_if(|link| link.number == worker.number);
+    }
+
+    /// The worker has no code of this name: it is compiled again for the next request.
+    pub(super) fn lost(&self, key: &Key) {
+        lock(&self.modules).lost(key);
+    }
+}
+
+/// The folder that has this name now.
+pub(super) fn folder(cache: &Path) -> Option<Folder> {
+    let metadata = cache.metadata().ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
