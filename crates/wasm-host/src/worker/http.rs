@@ -19,7 +19,7 @@ use hyper::{
 use rustix::io::Errno;
 use wasmtime::{Error, Result, Store};
 use wasmtime_wasi_http::{
-    Error as HttpError, RequestOptions, WasiBody, WasiHttpHooks, WasiHttpView,
+    Error as HttpError, WasiHttpView,
     p2::{
         bindings::{ProxyPre, http::types::Scheme},
         body::HyperOutgoingBody,
@@ -161,26 +161,5 @@ impl Body for Stdin {
             Ok(piece) => Some(Ok(Frame::data(piece))),
             Err(_) => None,
         })
-    }
-}
-
-/// What a component may do over HTTP by itself: nothing. It reaches others, where its route allows the
-/// network, by sockets.
-#[derive(Debug)]
-pub(super) struct Hooks;
-
-type Answer = (
-    Response<WasiBody>,
-    Box<dyn Future<Output = Result<(), HttpError>> + Send>,
-);
-
-impl WasiHttpHooks for Hooks {
-    fn send_request(
-        &mut self,
-        _request: Request<WasiBody>,
-        _options: Option<RequestOptions>,
-        _done: Box<dyn Future<Output = Result<(), HttpError>> + Send>,
-    ) -> Box<dyn Future<Output = Result<Answer, HttpError>> + Send> {
-        Box::new(std::future::ready(Err(HttpError::HttpRequestDenied)))
     }
 }

@@ -10,9 +10,9 @@ use wasmtime::{Store, Trap};
 use wasmtime_wasi::I32Exit;
 
 use super::{
-    Program, Worker,
     connection::{Awaited, Connection, Request},
     http,
+    shared::{Program, Worker},
     state::{State, Stop, processor},
     stdio::Waiter,
 };
@@ -38,7 +38,13 @@ pub(super) fn run(
 ) -> bool {
     let began = processor();
     let component = !matches!(program, Program::Command(_));
-    let state = State::new(component, worker, request, connection);
+    let state = State::new(
+        component,
+        worker.profile(&request.run),
+        worker.resources,
+        request,
+        connection,
+    );
     let (status, memory, _store) = match state {
         Ok(state) => {
             let mut store = Store::new(&worker.engine, state);

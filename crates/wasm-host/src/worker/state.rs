@@ -3,14 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use galgo_proto::fcgi::Kind;
+use galgo_wasm::wire::Profile;
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{ResourceLimiter, Result, UpdateDeadline};
 use wasmtime_wasi::{WasiCtxBuilder, WasiCtxView, WasiView, filesystem::FsPerms, p1::WasiP1Ctx};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::{
-    Worker,
     connection::{Awaited, Connection, Request},
+    hooks::Hooks,
     stdio::{Output, Stdin},
 };
 use crate::engine::MEMORY_MOST;
@@ -23,7 +24,7 @@ const RANDOM_MOST: u64 = 64 << 10;
 pub(super) struct State {
     preview1: WasiP1Ctx,
     http: WasiHttpCtx,
-    hooks: super::http::Hooks,
+    hooks: Hooks,
     pub(super) connection: Arc<Connection>,
     /// `NAME=value\0` one behind the other.
     pub(super) env: Vec<u8>,
@@ -61,13 +62,15 @@ pub(super) struct Memory {
 }
 
 impl State {
-    /// A `component` asks wasmtime-wasi for its variables, a module asks `environ`.
+    /// A `component` asks wasmtime-wasi for its variables, a module asks `environ`. It may see what its `profile` has, and
+    /// hold so many `resources`: files, folders, sockets and others.
     ///
     /// # Errors
     /// A folder cannot be opened.
     pub(super) fn new(
         component: bool,
-        worker: &Worker,
+        profile: Option<&Profile>,
+        resources: usize,
         request: &Request,
         connection: &Arc<Connection>,
     ) -> Result<Self, String> {
@@ -91,7 +94,7 @@ impl State {
                 builder.env(name, value);
             }
         }
-        let profile = worker.profile(run).cloned().unwrap_or_default();
+        let profile = profile.cloned().unwrap_or_default();
         if profile.network {
             builder.inherit_network();
         }
@@ -111,11 +114,11 @@ impl State {
             }
         }
         let mut preview1 = builder.build_p1();
-        preview1.ctx().table.set_max_capacity(worker.resources);
+        preview1.ctx().table.set_max_capacity(resources);
         Ok(Self {
             preview1,
             http: WasiHttpCtx::new(),
-            hooks: super::http::Hooks,
+            hooks: Hooks,
             connection: connection.clone(),
             env: env.clone(),
             memory: Memory {

@@ -11,6 +11,8 @@ use std::{
 
 use wasmtime::Engine;
 
+use super::say::say;
+
 /// A guest that loops notices its end within this.
 const BEAT: Duration = Duration::from_millis(10);
 /// Beats without a guest before the thread rests, so that a worker at rest wakes nobody.
@@ -38,7 +40,7 @@ impl Ticker {
         let shared = self.0.clone();
         let thread = thread::Builder::new().name("ticker".into());
         if thread.spawn(move || shared.beat(&engine)).is_err() {
-            super::say("no thread for the clock: a guest that loops would not end");
+            say("no thread for the clock: a guest that loops would not end");
             std::process::exit(1);
         }
     }

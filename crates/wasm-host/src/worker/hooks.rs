@@ -1,0 +1,25 @@
+//! What a component asks of the host over HTTP.
+
+use hyper::{Request, Response};
+use wasmtime_wasi_http::{Error as HttpError, RequestOptions, WasiBody, WasiHttpHooks};
+
+/// What a component may do over HTTP by itself: nothing. It reaches others, where its route allows the
+/// network, by sockets.
+#[derive(Debug)]
+pub(super) struct Hooks;
+
+type Answer = (
+    Response<WasiBody>,
+    Box<dyn Future<Output = Result<(), HttpError>> + Send>,
+);
+
+impl WasiHttpHooks for Hooks {
+    fn send_request(
+        &mut self,
+        _request: Request<WasiBody>,
+        _options: Option<RequestOptions>,
+        _done: Box<dyn Future<Output = Result<(), HttpError>> + Send>,
+    ) -> Box<dyn Future<Output = Result<Answer, HttpError>> + Send> {
+        Box::new(std::future::ready(Err(HttpError::HttpRequestDenied)))
+    }
+}

@@ -1,0 +1,63 @@
+//! What programs are offered, and whether one imports no more.
+
+use galgo_wasm::code::Kind;
+use wasmtime::{
+    Engine, Linker, Module,
+    component::{self, Component},
+};
+use wasmtime_wasi::{WasiCtxBuilder, p2::bindings::CommandPre};
+use wasmtime_wasi_http::p2::bindings::ProxyPre;
+
+use super::{environ, state::State};
+
+pub(super) fn module_linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p1::add_to_linker_async(&mut linker, State::preview1)?;
+    environ::add_to_linker(&mut linker)?;
+    Ok(linker)
+}
+
+pub(super) fn component_linker(engine: &Engine) -> wasmtime::Result<component::Linker<State>> {
+    let mut linker = component::Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    Ok(linker)
+}
+
+/// Whether a module is a command and everything it imports is there.
+pub(crate) fn check_module(engine: &Engine, module: &Module) -> wasmtime::Result<()> {
+    if module.get_export("_start").is_none() {
+        return Err(wasmtime::Error::msg(
+            "it exports no `_start`, so it is no program: build it as a command, not as a library (reactor)",
+        ));
+    }
+    let mut offered = Linker::new(engine);
+    wasmtime_wasi::p1::add_to_linker_async(&mut offered, |context| context)?;
+    let mut store = wasmtime::Store::new(engine, WasiCtxBuilder::new().build_p1());
+    let unknown: Vec<_> = module
+        .imports()
+        .filter(|import| offered.get_by_import(&mut store, import).is_none())
+        .map(|import| format!("{}.{}", import.module(), import.name()))
+        .collect();
+    if !unknown.is_empty() {
+        let list = unknown.join(", ");
+        return Err(wasmtime::Error::msg(format!(
+            "it imports what galgo does not offer: {list}"
+        )));
+    }
+    let linker = module_linker(engine)?;
+    linker.instantiate_pre(module).map(drop)
+}
+
+/// What a component is; everything it imports is there.
+pub(crate) fn component_kind(engine: &Engine, component: &Component) -> wasmtime::Result<Kind> {
+    let pre = component_linker(engine)?.instantiate_pre(component)?;
+    if ProxyPre::new(pre.clone()).is_ok() {
+        return Ok(Kind::Http);
+    }
+    CommandPre::new(pre).map(|_| Kind::Component).map_err(|_| {
+        wasmtime::Error::msg(
+            "this component exports neither wasi:cli/run nor wasi:http/incoming-handler, so it is no program",
+        )
+    })
+}

@@ -1,0 +1,123 @@
+//! What the threads share: the programs, and what they are run with.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicUsize},
+};
+
+use galgo_wasm::{
+    code,
+    wire::{self, Key, Profile, Setup},
+};
+use wasmtime::{
+    Engine, InstancePre, Linker,
+    component::{self, Component},
+};
+use wasmtime_wasi::p2::bindings::CommandPre;
+use wasmtime_wasi_http::p2::bindings::ProxyPre;
+
+use super::{
+    linker::{component_linker, module_linker},
+    say::say,
+    state::State,
+    ticker::Ticker,
+};
+use crate::{
+    engine, limits,
+    load::{Loaded, load},
+};
+
+/// Instances at once, whatever the server says: each has 6 GiB of address space set aside.
+const INSTANCES_MOST: u64 = 4096;
+
+/// A program that needs only its memory.
+pub(super) enum Program {
+    Command(InstancePre<State>),
+    Component(CommandPre<State>),
+    Http(ProxyPre<State>),
+}
+
+/// What the threads share.
+pub(super) struct Worker {
+    pub(super) engine: Engine,
+    tag: String,
+    cache: PathBuf,
+    profiles: Vec<Profile>,
+    modules: Linker<State>,
+    components: component::Linker<State>,
+    programs: Mutex<HashMap<Key, Slot>>,
+    /// Threads that wait for a connection, threads altogether, and how many there may be.
+    pub(super) waiting: AtomicUsize,
+    pub(super) threads: AtomicUsize,
+    pub(super) most: usize,
+    /// Files, folders, sockets and other resources that one instance may hold.
+    pub(super) resources: usize,
+    pub(super) ticker: Ticker,
+}
+
+type Slot = Arc<OnceLock<Option<Arc<Program>>>>;
+
+impl Worker {
+    pub(super) fn new(setup: &Setup) -> Result<Self, String> {
+        use std::os::unix::ffi::OsStrExt;
+        let instances = setup.instances.clamp(1, INSTANCES_MOST);
+        let words = |e: wasmtime::Error| format!("starting wasmtime: {e:#}");
+        let engine = engine::pooled(u32::try_from(instances).unwrap_or(1)).map_err(words)?;
+        Ok(Self {
+            tag: engine::tag(&engine),
+            cache: std::ffi::OsStr::from_bytes(&setup.cache).into(),
+            profiles: setup.profiles.clone(),
+            modules: module_linker(&engine).map_err(words)?,
+            components: component_linker(&engine).map_err(words)?,
+            programs: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            threads: AtomicUsize::new(0),
+            most: usize::try_from(instances).unwrap_or(1),
+            resources: limits::descriptors(instances),
+            ticker: Ticker::default(),
+            engine,
+        })
+    }
+
+    /// What the instances of a run may see.
+    pub(super) fn profile(&self, run: &wire::Run) -> Option<&Profile> {
+        self.profiles.get(usize::try_from(run.profile).ok()?)
+    }
+
+    /// A program by its name: loaded by whoever asks first, while others who ask wait.
+    pub(super) fn program(&self, key: &Key) -> Option<Arc<Program>> {
+        let slot = self.slots().entry(*key).or_default().clone();
+        let found = slot.get_or_init(|| {
+            let loaded = self.load(key);
+            loaded.map_err(|why| say(&why)).ok().map(Arc::new)
+        });
+        if found.is_none() {
+            self.forget(key); // it may be there the next time
+        }
+        found.clone()
+    }
+
+    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Slot>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn forget(&self, key: &Key) {
+        self.slots().remove(key);
+    }
+
+    fn load(&self, key: &Key) -> Result<Program, String> {
+        let code = code::read(&self.cache, key, &self.tag);
+        let code = code.ok_or("code in the cache is gone or has been changed")?;
+        let words = |e: wasmtime::Error| format!("loading code: {e:#}");
+        let loaded = load(&code, &self.engine).map_err(words)?;
+        let pre = |c: &Component| self.components.instantiate_pre(c);
+        Ok(match &loaded {
+            Loaded::Module(m) => Program::Command(self.modules.instantiate_pre(m).map_err(words)?),
+            Loaded::Component(c) => {
+                Program::Component(pre(c).and_then(CommandPre::new).map_err(words)?)
+            }
+            Loaded::Http(c) => Program::Http(pre(c).and_then(ProxyPre::new).map_err(words)?),
+        })
+    }
+}
