@@ -5,7 +5,6 @@
 mod cache;
 
 use std::{
-    collections::HashMap,
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -14,11 +13,10 @@ use std::{
 };
 
 use galgo_proto::target::UrlPath;
-use galgo_spawn::{Exit, FileId, words};
+use galgo_spawn::{Exit, words};
 use galgo_wasm::{
     Beside, Found as Module, KILLED, NoCode, Profile, Runtime, Settings, StartFault, runtime, wire,
 };
-use rustix::fs::{Mode, OFlags, open};
 
 use crate::{
     admission::Permit,
@@ -43,8 +41,6 @@ const SPARE: usize = 16;
 const PAUSE: Duration = Duration::from_millis(2);
 /// What it takes to start one is waited for even where requests are not to wait in a queue.
 const STARTS: Duration = Duration::from_secs(1);
-/// Executable files whose first bytes are remembered.
-const REMEMBERED: usize = 10_000;
 
 /// What a module takes is not there; the next request may find it.
 const SHORT: Fault =
@@ -84,8 +80,6 @@ pub struct Wasm {
     runtime: OnceLock<Result<Arc<Runtime>, String>>,
     settings: Mutex<Option<Box<Settings>>>,
     needs: Needs,
-    /// Which executable files begin as modules.
-    begins: Mutex<HashMap<FileId, bool>>,
     /// Connections to the worker that wait for their next request.
     kept: Arc<Kept>,
 }
@@ -140,7 +134,6 @@ impl Wasm {
             runtime: OnceLock::new(),
             settings: Mutex::new(Some(Box::new(settings))),
             needs,
-            begins: Mutex::default(),
             kept: Arc::default(),
         })
     }
@@ -156,26 +149,6 @@ impl Wasm {
             Ok(Runtime::new(*settings))
         });
         made.as_ref().map_err(|why| Fault::Internal(why.clone()))
-    }
-
-    /// Whether an executable file that is not named as a module is one all the same. The first bytes of
-    /// each are looked at once.
-    pub fn begins(&self, script: &Found<'_>) -> bool {
-        let mut known = self.begins.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(begins) = known.get(&script.id) {
-            return *begins;
-        }
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // One that could not be looked at, for want of descriptors say, is looked at again.
-        let Ok(file) = open(&script.script_filename, flags, Mode::empty()) else {
-            return false;
-        };
-        let begins = galgo_wasm::module::is_module(file);
-        if known.len() >= REMEMBERED {
-            known.clear();
-        }
-        known.insert(script.id, begins);
-        begins
     }
 
     /// The code of a module; waits where it has to be compiled first.
@@ -304,8 +277,7 @@ impl Wasm {
                 let Ok(script) = route::program(cgi, &route.path, UrlPath::plain(&url)) else {
                     continue;
                 };
-                let module = script.module || script.interpreter.is_none() && self.begins(&script);
-                let (true, Ok(runtime)) = (module, self.runtime()) else {
+                let (true, Ok(runtime)) = (script.module, self.runtime()) else {
                     continue;
                 };
                 if let Err(why) = runtime.prepare(&file, script.id) {

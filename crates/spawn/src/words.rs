@@ -2,7 +2,7 @@
 
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
-use crate::child::Status;
+use crate::exit::Status;
 
 /// Whether a character is escaped: control characters, line separators, and what changes the direction of text, by
 /// which one name looks like another (Unicode Standard Annex 9, 2).

@@ -81,7 +81,7 @@ fn what_the_kernel_refuses_is_named() {
         .unwrap();
     let mut lost = ok;
     lost[linker..linker + 4].copy_from_slice(b"/lob");
-    let table: [(&str, u32, &[u8], &str); 15] = [
+    let table: [(&str, u32, &[u8], &str); 16] = [
         (
             "plain",
             0o644,
@@ -100,6 +100,12 @@ fn what_the_kernel_refuses_is_named() {
             0o755,
             b"\0\x01\x02\x03",
             "the program is neither a script nor a program for",
+        ),
+        (
+            "module",
+            0o755,
+            b"\0asm\x01\0\0\0",
+            "the program is a WebAssembly module: its name has to end in .wasm (try: mv ",
         ),
         (
             "bare",

@@ -1,9 +1,6 @@
 //! What a file says about itself.
 
-use std::{
-    io::{self, Read},
-    os::fd::AsFd,
-};
+use std::io::{self, Read};
 
 use sha2::{Digest, Sha256};
 
@@ -11,12 +8,6 @@ use crate::wire::Key;
 
 /// The first bytes of every binary WebAssembly file.
 pub const MAGIC: [u8; 4] = *b"\0asm";
-
-/// Whether an open file begins as a module does; its offset stays.
-pub fn is_module(file: impl AsFd) -> bool {
-    let mut head = [0; MAGIC.len()];
-    matches!(rustix::io::pread(file, &mut head, 0), Ok(4)) && head == MAGIC
-}
 
 /// Largest file that is compiled.
 pub const MAX_BYTES: u64 = 256 << 20;

@@ -156,7 +156,7 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
         }
         Err(Refusal::Forbidden(why)) => State::Program(vec![refused(&path, why)]),
         Ok(found) if found.interpreter.is_some() => State::Program(inspect::check_source(&path)),
-        Ok(found) if found.module || begins_as_module(&path) => module(),
+        Ok(found) if found.module => module(),
         Ok(_) => State::Program(inspect::check(&path, &config.path)),
     };
     Some(Seen {
@@ -200,6 +200,9 @@ fn dangling(path: &Path) -> Option<Finding> {
 
 /// What the server says of a file it does not run; the inspection's words where it has any.
 fn refused(path: &Path, why: String) -> Finding {
+    if let Some(finding) = inspect::misnamed(path) {
+        return finding;
+    }
     let of_mode = path
         .metadata()
         .is_ok_and(|m| m.permissions().mode() & 0o111 == 0);
@@ -216,13 +219,6 @@ fn refused(path: &Path, why: String) -> Finding {
         },
         fails: true,
     }
-}
-
-fn begins_as_module(path: &Path) -> bool {
-    let mut head = Vec::new();
-    let file = File::options().read(true).custom_flags(NONBLOCK).open(path);
-    let read = file.and_then(|f| f.take(4).read_to_end(&mut head));
-    read.is_ok() && head == b"\0asm"
 }
 
 /// O_NONBLOCK: should a pipe stand there, nobody waits for its writer.

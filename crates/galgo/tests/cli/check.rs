@@ -241,12 +241,16 @@ fn modules_are_looked_into() {
         (func (export \"_start\")))";
     module("asks.wasm", imports);
     site.file("cgi-bin/cut.wasm", "\0asm");
+    site.program("executable", "\0asm");
+    site.file("cgi-bin/plain", "\0asm");
     let done = site.galgo(&["check"]);
     for line in [
         "FAIL  cgi-bin/asks.wasm: it imports what galgo does not offer: env.one, env.two\n",
         "FAIL  cgi-bin/cut.wasm: the file is cut off within its first 8 bytes\n",
         "ok    cgi-bin/good.wasm\n",
-        "3 programs: 1 ok, 0 warnings, 2 would fail\n",
+        "FAIL  cgi-bin/executable: the program is a WebAssembly module: its name has to end in .wasm (try: mv ",
+        "FAIL  cgi-bin/plain: the program is a WebAssembly module: its name has to end in .wasm (try: mv ",
+        "5 programs: 1 ok, 0 warnings, 4 would fail\n",
     ] {
         assert!(done.out.contains(line), "{line} in {}", done.out);
     }

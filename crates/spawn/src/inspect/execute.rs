@@ -47,6 +47,23 @@ pub(super) fn executable(
     vec![unknown(subject, path, &head)]
 }
 
+/// What is wrong with a WebAssembly module whose name does not say that it is one; `None`: it is none, or it says so.
+pub fn misnamed(path: &Path) -> Option<Finding> {
+    let named = path
+        .extension()
+        .is_some_and(|ending| ending == "wasm" || ending == "wcgi");
+    if named || !head(path).is_ok_and(|head| head.starts_with(MODULE)) {
+        return None;
+    }
+    let named = path.with_added_extension("wasm");
+    let mend = format!("mv {} {}", words::argument(path), words::argument(&named));
+    let says = "is a WebAssembly module: its name has to end in .wasm";
+    Some(Subject::Program.fails(says, mend))
+}
+
+/// The first bytes of every WebAssembly module.
+const MODULE: &[u8] = b"\0asm";
+
 /// Neither a script nor an ELF file.
 fn unknown(subject: Subject<'_>, path: &Path, head: &[u8]) -> Finding {
     const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -61,7 +78,12 @@ fn unknown(subject: Subject<'_>, path: &Path, head: &[u8]) -> Finding {
         );
     }
     if head.contains(&0) {
-        let finding = subject.fails("is neither a script nor a program for Linux", "");
+        let module = match subject {
+            Subject::Program => misnamed(path),
+            Subject::Interpreter(_) => None,
+        };
+        let finding = module
+            .unwrap_or_else(|| subject.fails("is neither a script nor a program for Linux", ""));
         // Java archives, programs for Windows and the like may have been registered with the
         // kernel.
         return Finding {

@@ -16,6 +16,7 @@ pub use warm::{kind, kind_by_interpreter};
 
 use crate::{Stage, StartError};
 use execute::executable;
+pub use execute::misnamed;
 use finding::{Subject, chmod};
 use format::head;
 use std::path::Path;
@@ -83,7 +84,10 @@ pub fn diagnose(path: &Path, path_env: &str, error: &StartError) -> String {
                                or a security module forbids it"
                 .into()
         }
-        Some(libc::ENOEXEC) => "the program has a format the kernel does not know".into(),
+        Some(libc::ENOEXEC) => misnamed(path).map_or_else(
+            || "the program has a format the kernel does not know".into(),
+            |finding| finding.to_string(),
+        ),
         Some(libc::ELOOP) => "too many symbolic links, or scripts that interpret scripts".into(),
         _ => error.to_string(),
     }

@@ -20,8 +20,7 @@ impl Run<'_, '_, '_> {
     /// The code of a module, compiled now where that has not been done; `None`: it is no module.
     pub(super) async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
         let wasm = &self.cx.site.wasm;
-        if !self.script.module && (self.script.interpreter.is_some() || !wasm.begins(&self.script))
-        {
+        if !self.script.module {
             return Ok(None);
         }
         let longest = self.cgi.options.first_byte_timeout;
