@@ -34,7 +34,7 @@ class Server:
     template = None  # file in bench/peers/
     lacks = "its program is missing"  # said when binary() is None
     keeps = False  # programs, ready for requests to come
-    ballast = None  # environment variable that makes it hold memory, if it can
+    ballast = False  # measured with memory that it would not hold by itself, too
     asks = ()  # FastCGI programs that are started beside it: "document", "php"
 
     def __init__(self, site):
@@ -214,7 +214,7 @@ class Galgo(Server):
     template = "galgo.toml"
     serves = Server.serves | {"wasm", "documents", "php"}
     asks = ("document", "php")
-    ballast = "GALGO_BENCH_BALLAST"
+    ballast = True
     lacks = "its binary is missing: cargo build --release, or --galgo FILE"
     path = None  # set from the command line
 
@@ -256,7 +256,7 @@ class GalgoWarm(Galgo):
     serves = {"warm"}
     keeps = True
     asks = ()
-    ballast = None
+    ballast = False
 
 
 def drain(pipe):

@@ -62,7 +62,7 @@ def build():
     compile_c("line")
     compile_c("bytes", "-static")
     install("debug", PROGRAMS / "debug.pl")
-    for tool in ("floor", "drain"):
+    for tool in ("floor", "drain", "ballast.so"):
         shutil.copy(TOOLS / tool, WORK / tool)
     absent = {}
     for language in LANGUAGES:

@@ -18,6 +18,7 @@ pub mod route;
 pub mod serve;
 pub mod site;
 pub mod socket_file;
+mod trial;
 pub mod upstream;
 pub mod warm;
 pub mod wasm;

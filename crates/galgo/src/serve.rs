@@ -172,7 +172,6 @@ impl Ready {
             signals,
         } = self;
         let io = |e: io::Error| e.to_string();
-        let _ballast = ballast();
         let (phase, watch) = watch::channel(Phase::Serving);
         let (peers, given): (Vec<_>, Vec<_>) = spawners.iter().map(|_| Peer::new()).unzip();
         let site = Arc::new(site);
@@ -358,13 +357,4 @@ pub(crate) fn become_user(identity: &config::Identity) -> Result<(), String> {
     identity
         .assume()
         .map_err(|e| format!("cannot become the configured user: {e}"))
-}
-
-/// Memory that a benchmark wants the server to hold, to show that starting programs does not depend on it:
-/// GALGO_BENCH_BALLAST, bytes.
-fn ballast() -> Vec<u8> {
-    let wanted = std::env::var("GALGO_BENCH_BALLAST").ok();
-    let bytes = wanted.and_then(|b| b.parse().ok()).unwrap_or(0);
-    // Not zeros: those would be pages that are not there.
-    vec![1; bytes]
 }

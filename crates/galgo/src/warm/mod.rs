@@ -31,7 +31,10 @@ use std::{
 
 use galgo_spawn::{EnvBlock, Limits};
 
-use crate::config::{Route, Templates};
+use crate::{
+    config::{Route, Templates},
+    trial,
+};
 use program::Program;
 use watch::Watch;
 
@@ -93,7 +96,7 @@ pub struct Warm {
 impl Warm {
     /// No templates yet.
     pub fn new(waits: bool) -> Self {
-        let test = std::env::var_os("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
+        let test = trial::asked("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
         Self {
             programs: Mutex::default(),
             watch: Watch::new().ok(),

@@ -11,12 +11,12 @@ mod libraries;
 mod script;
 mod warm;
 
+pub use execute::misnamed;
 pub use finding::Finding;
 pub use warm::{kind, kind_by_interpreter};
 
 use crate::{Stage, StartError};
 use execute::executable;
-pub use execute::misnamed;
 use finding::{Subject, chmod};
 use format::head;
 use std::path::Path;
