@@ -208,7 +208,7 @@ async fn stop(
         }
     };
     // Also of one that is unfit: with another module it may not be.
-    unchanged(warm, program, setup, &loaded, since)?;
+    let loaded = unchanged(warm, program, setup, loaded, since).await?;
     if let Some(obstacle) = &loaded.obstacle {
         return Err(Failure::Unfit(obstacle.clone()));
     }
@@ -294,24 +294,28 @@ fn escape_lines(bytes: &[u8]) -> String {
     lines.join("\n")
 }
 
-/// Watches the files that were loaded, and makes sure that none changed before it was watched.
-fn unchanged(
-    warm: &Warm,
+/// Watches the files that were loaded, and makes sure that none changed before it was watched: off the event loop, for they
+/// may be many, and on any file system.
+async fn unchanged(
+    warm: &Arc<Warm>,
     program: &Arc<Program>,
     setup: &Setup,
-    loaded: &Loaded,
+    loaded: Loaded,
     since: Duration,
-) -> Result<(), Failure> {
-    if let Some(watch) = &warm.watch {
-        let unwatched =
-            |e: io::Error| Failure::NotNow(format!("it cannot be watched for changes: {e}"));
-        watch.add(&loaded.files, program).map_err(unwatched)?;
-    }
-    match watch::newer(&loaded.files, &setup.file, since) {
-        Some(file) => Err(Failure::Changed(format!(
-            "{} changed while it was loaded",
-            Path::display(file)
-        ))),
-        None => Ok(()),
-    }
+) -> Result<Loaded, Failure> {
+    let (warm, program, own) = (warm.clone(), program.clone(), setup.file.clone());
+    let looks = off_loop("watch", move || {
+        let unwatched = |e| Failure::NotNow(format!("it cannot be watched for changes: {e}"));
+        if let Some(watch) = &warm.watch {
+            watch.add(&loaded.files, &program).map_err(unwatched)?;
+        }
+        match watch::newer(&loaded.files, &own, since) {
+            Some(file) => Err(Failure::Changed(format!(
+                "{} changed while it was loaded",
+                Path::display(file)
+            ))),
+            None => Ok(loaded),
+        }
+    });
+    looks.await.map_err(|e| Failure::NotNow(e.to_string()))?
 }

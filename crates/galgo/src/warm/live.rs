@@ -21,8 +21,11 @@ const LIVES: Duration = Duration::from_secs(3600);
 /// A loaded template, or a parked process.
 #[derive(Debug)]
 pub(super) struct Live {
-    pub(super) template: Template,
+    /// Shared for as long as it is asked something, which takes system calls: not under the program's lock.
+    pub(super) template: Arc<Template>,
     spares: VecDeque<Spare>,
+    /// Children that it is being asked for ahead of their requests.
+    asked: usize,
     served: u64,
     since: Instant,
     /// How much of what was learned it was loaded with, bytes.
@@ -42,6 +45,14 @@ pub(super) struct Offer {
     pub(super) teach: bool,
 }
 
+/// What a request is given: a template's next child, which may have to be asked for, or a parked process.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) template: Arc<Template>,
+    spare: Option<Spare>,
+    teach: bool,
+}
+
 /// A template's share of what is bounded; given back when dropped.
 #[derive(Debug)]
 pub(super) struct Room {
@@ -52,8 +63,9 @@ pub(super) struct Room {
 impl Live {
     pub(super) fn new(template: Template, room: Room, knows: usize) -> Self {
         Self {
-            template,
+            template: Arc::new(template),
             spares: VecDeque::new(),
+            asked: 0,
             served: 0,
             since: Instant::now(),
             knows,
@@ -61,30 +73,22 @@ impl Live {
         }
     }
 
-    /// A child.
-    pub(super) fn child(&mut self) -> io::Result<Offer> {
-        let spare = match self.spares.pop_front() {
-            Some(spare) => spare,
-            None => self.template.spare()?,
-        };
+    /// The next child.
+    pub(super) fn child(&mut self) -> Turn {
         self.served += 1;
-        Ok(Offer {
-            spare,
-            template: self.template.pid(),
-            uses: Uses::Many,
-            kind: self.template.kind(),
+        Turn {
+            template: self.template.clone(),
+            spare: self.spares.pop_front(),
             teach: self.template.teaches() && teaches(self.served),
-        })
+        }
     }
 
     /// The parked process; `served` with it.
-    pub(super) fn itself(self, served: u64) -> Offer {
-        Offer {
-            template: self.template.pid(),
-            uses: Uses::Once,
-            kind: self.template.kind(),
+    pub(super) fn itself(self, served: u64) -> Turn {
+        Turn {
             teach: self.template.teaches() && teaches(served),
-            spare: self.template.itself(),
+            template: self.template,
+            spare: None,
         }
     }
 
@@ -92,13 +96,18 @@ impl Live {
         self.template.uses() == Uses::Once
     }
 
-    /// Has a child forked ahead of its request.
-    pub(super) fn refill(&mut self) {
-        if self.spares.len() < AHEAD
-            && let Ok(spare) = self.template.spare()
-        {
-            self.spares.push_back(spare);
-        }
+    /// The template, where it is to fork a child ahead of its request: the child has to be [put by](Self::put_by).
+    pub(super) fn wants(&mut self) -> Option<Arc<Template>> {
+        (self.spares.len() + self.asked < AHEAD).then(|| {
+            self.asked += 1;
+            self.template.clone()
+        })
+    }
+
+    /// Keeps the child that it was asked for; `None`: there is none.
+    pub(super) fn put_by(&mut self, spare: Option<Spare>) {
+        self.asked -= 1;
+        self.spares.extend(spare);
     }
 
     /// Knows less than was `learned` by now, bytes, or is worn.
@@ -106,6 +115,33 @@ impl Live {
         self.knows < learned
             || self.served >= SERVES
             || now.saturating_duration_since(self.since) >= LIVES
+    }
+}
+
+impl Turn {
+    /// The process.
+    ///
+    /// # Errors
+    /// The template gives none.
+    pub(super) fn process(self) -> io::Result<Offer> {
+        let (template, uses) = (self.template.pid(), self.template.uses());
+        let kind = self.template.kind();
+        let spare = match (self.spare, uses) {
+            (Some(spare), _) => spare,
+            (None, Uses::Many) => self.template.spare()?,
+            (None, Uses::Once) => match Arc::into_inner(self.template) {
+                Some(template) => template.itself(),
+                // Its keeper is looking whether it lives, and has the last of it.
+                None => return Err(io::ErrorKind::ResourceBusy.into()),
+            },
+        };
+        Ok(Offer {
+            spare,
+            template,
+            uses,
+            kind,
+            teach: self.teach,
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 //! parked, for one request each.
 //!
 //! 1. `take`: a child for this request, or none: then the program is started cold, at once
-//! 2. `program`: what is known of one program, and which of its templates is next
+//! 2. `program`: one program, and which of its templates is next; `state`: what is known of it, under its lock
 //! 3. `live`: a loaded template or a parked process, its share of what is bounded
 //! 4. `keeper`: loads, replaces and lets go of a program's templates, off the path of requests
 //! 5. `learned`: the modules that children say they loaded
@@ -13,6 +13,7 @@ mod learned;
 mod live;
 mod order;
 mod program;
+mod state;
 mod take;
 mod watch;
 
@@ -23,7 +24,7 @@ use std::{
     ffi::{CStr, CString},
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -79,7 +80,8 @@ pub struct About {
 #[derive(Debug)]
 pub struct Warm {
     /// By route and file. A program holds on to its route's address, so that no other route gets it.
-    programs: Mutex<HashMap<(usize, CString), Arc<Program>>>,
+    /// Written to with the first request for a program, and when routes are gone.
+    programs: RwLock<Programs>,
     /// `None` where the system gives no inotify: then every start is cold.
     watch: Option<Watch>,
     /// Templates that are loaded or being loaded.
@@ -93,12 +95,14 @@ pub struct Warm {
     stretch: u32,
 }
 
+type Programs = HashMap<(usize, CString), Arc<Program>>;
+
 impl Warm {
     /// No templates yet.
     pub fn new(waits: bool) -> Self {
         let test = trial::asked("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
         Self {
-            programs: Mutex::default(),
+            programs: RwLock::default(),
             watch: Watch::new().ok(),
             count: AtomicUsize::new(0),
             memory: AtomicU64::new(0),
@@ -115,24 +119,34 @@ impl Warm {
     /// How a program stands; `None` where it was not asked for.
     pub fn about(&self, route: &Arc<Route>, file: &CStr) -> Option<About> {
         let key = (Arc::as_ptr(route) as usize, file.to_owned());
-        Some(lock(&self.programs).get(&key)?.about())
+        let program = self.known().get(&key)?.clone();
+        Some(program.about())
     }
 
     /// Forgets the programs of routes that are gone; who keeps their templates does so, too.
     pub fn forget_gone(&self) {
-        let gone: Vec<_> = lock(&self.programs)
+        let mut programs = self
+            .programs
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<_> = programs
             .extract_if(|_, program| program.is_gone())
             .collect();
+        drop(programs);
         gone.iter()
             .for_each(|(_, program)| program.wake.notify_one());
     }
 
     /// Lets go of templates whose files have changed since this was last asked. The kernel notes a
-    /// change before the call that makes it returns, so what is read here is up to date.
-    fn look(&self) {
-        for stale in self.watch.iter().flat_map(Watch::changed) {
-            stale.retire_changed();
-        }
+    /// change before the call that makes it returns, so what is read here is up to date. False where it cannot be said at
+    /// this moment what has changed, or never can.
+    fn look(&self) -> bool {
+        let watch = self.watch.as_ref();
+        watch.is_some_and(|watch| watch.look(Program::retire_changed))
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Programs> {
+        self.programs.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is bounded, and how near it is to its bounds, in words.
@@ -157,7 +171,7 @@ impl Warm {
             if program.has_templates() {
                 return false;
             }
-            let programs = lock(&self.programs);
+            let programs = self.known();
             let others = programs.values().filter(|p| !Arc::ptr_eq(p, program));
             let oldest = others
                 .filter(|p| p.has_templates())

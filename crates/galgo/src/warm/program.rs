@@ -8,31 +8,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{Kind, Loaded, Template, Uses};
+use galgo_spawn::template::{Kind, Loaded, Template};
 use tokio::sync::Notify;
 
 use super::{
     About,
-    learned::Learned,
-    live::{Live, Offer, Room},
+    live::{Live, Offer, Room, Turn},
     lock,
-    order::{Edition, Order, Work},
-    watch,
+    order::{Order, Work},
+    state::{Fit, PAUSE, PAUSE_MOST, State, TWINS},
 };
 use crate::{
     config::Route,
     log::{ErrorLog, Level},
     route::Version,
 };
-
-/// Templates of one program: requests go to them in turn, so that what one child learns of its
-/// addresses does not hold for the next. Of parked processes there are as many.
-pub(super) const TWINS: usize = 2;
-/// After a crash or a failure the program stays cold for this long, doubled each time up to the
-/// most; a quiet [`CALM`] forgets them.
-const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MOST: Duration = Duration::from_secs(60);
-const CALM: Duration = Duration::from_secs(600);
 
 /// A program.
 #[derive(Debug)]
@@ -46,42 +36,8 @@ pub(super) struct Program {
     /// When it was asked for, milliseconds since `began`.
     used: AtomicU64,
     began: Instant,
+    /// Every request that starts the program takes this lock: for a moment, so nothing is asked of the system under it.
     state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    edition: Edition,
-    /// When the last change was seen.
-    changed: Option<Instant>,
-    live: Vec<Live>,
-    next: usize,
-    /// When this edition was first asked for, as the file system's clock has it: no request has had a hand in what
-    /// changed before.
-    since: Duration,
-    /// Modules that children loaded: the next template loads them.
-    learned: Learned,
-    fit: Fit,
-    /// Why it was not loaded, in words.
-    obstacle: Option<String>,
-    /// Parked processes that were used, in this edition.
-    unparked: u64,
-    not_before: Instant,
-    failures: u32,
-    failed: Instant,
-    /// It has given up its templates for another program, and was not asked for since.
-    displaced: bool,
-    /// Somebody loads and watches its templates.
-    kept: bool,
-}
-
-/// The best that an edition of a program was found fit for.
-#[derive(Debug, PartialEq, Eq)]
-enum Fit {
-    Forked,
-    /// It cannot be forked, for it ..., in words.
-    Parked(String),
-    Cold,
 }
 
 impl Program {
@@ -94,25 +50,7 @@ impl Program {
             route: Arc::downgrade(route),
             used: AtomicU64::new(0),
             began: now,
-            state: Mutex::new(State {
-                edition: Edition {
-                    version,
-                    changes: 0,
-                },
-                changed: None,
-                live: Vec::new(),
-                next: 0,
-                since: watch::now(),
-                learned: Learned::default(),
-                fit: Fit::Forked,
-                obstacle: None,
-                unparked: 0,
-                not_before: now,
-                failures: 0,
-                failed: now,
-                displaced: false,
-                kept: false,
-            }),
+            state: Mutex::new(State::new(version, now)),
         }
     }
 
@@ -121,35 +59,40 @@ impl Program {
     pub(super) fn child(&self, version: &Version) -> (Option<Offer>, bool) {
         let now = Instant::now();
         self.touch(now);
-        let mut gone = Vec::new();
         let mut state = lock(&self.state);
         state.displaced = false;
-        if state.edition.version != *version {
-            gone = state.renew(version, now);
-            self.wake.notify_one();
-        }
-        let mut found = None;
-        while found.is_none() && !state.live.is_empty() {
-            let at = state.next % state.live.len();
-            if state.live[at].is_parked() {
-                state.unparked += 1;
-                found = Some(state.live.remove(at).itself(state.unparked));
-                break;
-            }
-            match state.live[at].child() {
-                Ok(child) => found = Some(child),
-                Err(_) => {
-                    gone.push(state.live.remove(at));
-                    self.wake.notify_one();
-                }
-            }
-            state.next = state.next.wrapping_add(1);
-        }
+        let renewed = state.edition.version != *version;
+        let gone = match renewed {
+            true => state.renew(version, now),
+            false => Vec::new(),
+        };
+        let mut turn = state.turn();
         let keeper = !state.kept && state.fit != Fit::Cold && now >= state.not_before;
         state.kept |= keeper;
         drop(state);
-        drop(gone); // ends processes: not under the lock
-        (found, keeper)
+        if renewed {
+            self.wake.notify_one();
+        }
+        drop(gone);
+        while let Some(next) = turn {
+            let template = next.template.pid();
+            match next.process() {
+                Ok(child) => return (Some(child), keeper),
+                Err(_) => turn = self.instead(template),
+            }
+        }
+        (None, keeper)
+    }
+
+    /// Whose turn it is in the place of a template that gives no child.
+    fn instead(&self, template: i32) -> Option<Turn> {
+        let mut state = lock(&self.state);
+        let gone = state.remove(template);
+        let turn = state.turn();
+        drop(state);
+        drop(gone);
+        self.wake.notify_one();
+        turn
     }
 
     /// As [`child`](Self::child), where somebody is loading a template: waits for that.
@@ -174,10 +117,13 @@ impl Program {
 
     /// Has the template fork ahead of the next request.
     pub(super) fn refill(&self, template: i32) {
-        let mut state = lock(&self.state);
-        let live = state.live.iter_mut().find(|l| l.template.pid() == template);
-        if let Some(live) = live {
-            live.refill();
+        let wants = lock(&self.state).of(template).and_then(Live::wants);
+        let Some(asked) = wants else {
+            return;
+        };
+        let mut spare = asked.spare().ok();
+        if let Some(live) = lock(&self.state).same(&asked) {
+            live.put_by(spare.take());
         }
     }
 
@@ -190,10 +136,21 @@ impl Program {
     pub(super) fn work(&self, long: Duration) -> Work {
         let now = Instant::now();
         let idle = now.saturating_duration_since(self.used());
-        let mut state = lock(&self.state);
-        let dead: Vec<Live> = state
+        let all: Vec<_> = lock(&self.state)
             .live
-            .extract_if(.., |l| !l.template.is_alive())
+            .iter()
+            .map(|l| l.template.clone())
+            .collect();
+        let dead: Vec<i32> = all
+            .iter()
+            .filter(|t| !t.is_alive())
+            .map(|t| t.pid())
+            .collect();
+        drop(all);
+        let mut state = lock(&self.state);
+        let dead: Vec<_> = dead
+            .into_iter()
+            .filter_map(|pid| state.remove(pid))
             .collect();
         let long = if self.is_gone() { Duration::ZERO } else { long };
         let work = state.work(now, idle, long);
@@ -310,8 +267,7 @@ impl Program {
     /// A child did not come: its template is gone, or stuck.
     pub(super) fn lost(&self, template: i32, why: &std::io::Error) {
         let mut state = lock(&self.state);
-        let at = state.live.iter().position(|l| l.template.pid() == template);
-        let gone = at.map(|at| state.live.remove(at));
+        let gone = state.remove(template);
         drop(state);
         if gone.is_some() {
             let words = format!("its template gave no child ({why}): it is replaced");
@@ -334,11 +290,9 @@ impl Program {
     /// A child of this template was ended by a signal.
     pub(super) fn retire_crashed(&self, template: i32) {
         let mut state = lock(&self.state);
-        let at = state.live.iter().position(|l| l.template.pid() == template);
-        let Some(at) = at else {
+        let Some(gone) = state.remove(template) else {
             return;
         };
-        let gone = state.live.remove(at);
         state.failed(Instant::now());
         drop(state);
         drop(gone);
@@ -404,69 +358,5 @@ fn some(names: &[String]) -> String {
     match names.len().saturating_sub(SHOWN) {
         0 => shown,
         more => format!("{shown} and {more} more"),
-    }
-}
-
-impl State {
-    /// Begins anew with another version of the file, or of what it loads. Where that changes all
-    /// the time, as a file does that each request writes to, it is not loaded each time.
-    fn renew(&mut self, version: &Version, now: Instant) -> Vec<Live> {
-        let restless = |at| now.saturating_duration_since(at) < PAUSE;
-        self.not_before = match self.changed {
-            Some(at) if restless(at) => now + PAUSE,
-            _ => now,
-        };
-        self.changed = Some(now);
-        self.edition = Edition {
-            version: *version,
-            changes: self.edition.changes + 1,
-        };
-        self.since = watch::now();
-        self.learned = Learned::default();
-        self.fit = Fit::Forked;
-        self.obstacle = None;
-        self.unparked = 0;
-        std::mem::take(&mut self.live)
-    }
-
-    fn failed(&mut self, now: Instant) -> Duration {
-        if now.saturating_duration_since(self.failed) > CALM {
-            self.failures = 0;
-        }
-        let pause = (PAUSE * 2u32.saturating_pow(self.failures)).min(PAUSE_MOST);
-        self.failures = (self.failures + 1).min(10);
-        self.failed = now;
-        self.not_before = now + pause;
-        pause
-    }
-
-    fn order(&self) -> Order {
-        let uses = match self.fit {
-            Fit::Parked(_) => Uses::Once,
-            Fit::Forked | Fit::Cold => Uses::Many,
-        };
-        Order {
-            edition: self.edition,
-            uses,
-            learned: self.learned.names().to_vec(),
-            search: self.learned.search().clone(),
-            since: self.since,
-            proven: self.learned.is_proven(),
-            first: uses == Uses::Many || self.unparked == 0 && self.live.is_empty(),
-        }
-    }
-
-    fn work(&mut self, now: Instant, idle: Duration, longest: Duration) -> Work {
-        let known = self.learned.names().len();
-        if idle >= longest || self.fit == Fit::Cold || self.displaced {
-            self.kept = false;
-            return Work::Over;
-        }
-        let wanting = self.live.len() < TWINS || self.live.iter().any(|l| l.is_old(known, now));
-        match (wanting, now < self.not_before) {
-            (true, false) => Work::Load(self.order()),
-            (true, true) => Work::Wait(self.not_before - now),
-            (false, _) => Work::Wait((longest - idle).min(PAUSE)),
-        }
     }
 }

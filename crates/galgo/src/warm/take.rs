@@ -4,7 +4,7 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use galgo_spawn::{
 };
 use tokio::io::Interest;
 
-use super::{Setup, Warm, keeper, live::Offer, lock, program::Program};
+use super::{Setup, Warm, keeper, live::Offer, program::Program};
 use crate::{
     config::{Route, Templates},
     route::Found,
@@ -25,6 +25,9 @@ use crate::{
 /// A child that is asked for is there within some milliseconds. One that takes longer stands in a
 /// queue, or its template has been stopped: a cold start will not be later.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What has changed is known after this, where requests are to wait for templates.
+const BUSY: Duration = Duration::from_millis(1);
 
 /// A child that waits for this request.
 #[derive(Debug)]
@@ -57,7 +60,12 @@ pub async fn child(
     if limits.count == 0 || warm.watch.is_none() {
         return None;
     }
-    warm.look();
+    while !warm.look() {
+        if !warm.waits {
+            return None;
+        }
+        tokio::time::sleep(BUSY).await;
+    }
     let program = warm.program(worker, route, script);
     let (found, keeper) = program.child(&script.version);
     if keeper {
@@ -117,12 +125,18 @@ impl Warm {
     /// What is known of a program.
     fn program(&self, worker: &Worker, route: &Arc<Route>, script: &Found<'_>) -> Arc<Program> {
         let key = (Arc::as_ptr(route) as usize, script.script_filename.clone());
-        let mut programs = lock(&self.programs);
+        if let Some(known) = self.known().get(&key) {
+            return known.clone();
+        }
         let make = || {
             let name = script.script_filename.to_string_lossy().into_owned();
             let log = worker.server.logs.error.clone();
             Arc::new(Program::new(route, name, script.version, log))
         };
+        let mut programs = self
+            .programs
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         programs.entry(key).or_insert_with(make).clone()
     }
 }

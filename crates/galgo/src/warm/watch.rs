@@ -6,7 +6,10 @@ use std::{
     mem::MaybeUninit,
     os::{fd::OwnedFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, Weak},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -15,7 +18,7 @@ use rustix::{
         inotify::{self, CreateFlags, ReadFlags, WatchFlags},
         stat,
     },
-    io::Errno,
+    io::{Errno, ioctl_fionread},
 };
 
 use super::{lock, program::Program};
@@ -36,7 +39,10 @@ const MOVES: WatchFlags = WatchFlags::MOVE_SELF
 #[derive(Debug)]
 pub(super) struct Watch {
     inotify: OwnedFd,
+    /// No request waits for this lock: whoever has it asks the system about many files.
     watched: Mutex<Watched>,
+    /// Somebody has read which files have changed, and still lets go of what was made of them.
+    reading: AtomicBool,
 }
 
 type Watched = HashMap<i32, Vec<Watcher>>;
@@ -54,10 +60,11 @@ impl Watch {
         Ok(Self {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
             watched: Mutex::default(),
+            reading: AtomicBool::new(false),
         })
     }
 
-    /// Watches files on behalf of a program.
+    /// Watches files on behalf of a program. Takes as long as looking at all of them does.
     ///
     /// # Errors
     /// One cannot be watched: it is gone, or `fs.inotify.max_user_watches` is reached.
@@ -80,11 +87,25 @@ impl Watch {
         Ok(())
     }
 
-    /// Programs with a file that has changed since this was last asked.
-    pub(super) fn changed(&self) -> Vec<Arc<Program>> {
+    /// Has each program `retire` with a file that has changed since this was last asked. False where another thread has
+    /// that in hand: what it finds is not known yet.
+    pub(super) fn look(&self, retire: impl Fn(&Program)) -> bool {
+        if matches!(ioctl_fionread(&self.inotify), Ok(0)) {
+            // Asked in this order: who empties the queue has said so before.
+            return !self.reading.load(Ordering::SeqCst);
+        }
+        let Ok(mut watched) = self.watched.try_lock() else {
+            return false;
+        };
+        self.reading.store(true, Ordering::SeqCst);
+        self.changed(&mut watched).iter().for_each(|p| retire(p));
+        self.reading.store(false, Ordering::SeqCst);
+        true
+    }
+
+    fn changed(&self, watched: &mut Watched) -> Vec<Arc<Program>> {
         let mut found = Vec::new();
         let mut space = [MaybeUninit::uninit(); 4096];
-        let mut watched = lock(&self.watched);
         let mut events = inotify::Reader::new(&self.inotify, &mut space);
         while let Ok(event) = events.next() {
             let what = event.events();
@@ -160,4 +181,30 @@ pub(super) fn now() -> Duration {
 fn at(seconds: i64, nanoseconds: i64) -> Duration {
     let nanoseconds = u32::try_from(nanoseconds).unwrap_or(0);
     Duration::new(seconds.max(0).unsigned_abs(), nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody waits for who looks, and nothing that has changed is lost to who could not.
+    #[test]
+    fn what_has_changed_is_known_or_it_is_said_that_it_is_not() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let watch = Watch::new().unwrap();
+        inotify::add_watch(&watch.inotify, file.path(), CHANGES).unwrap();
+        let look = || watch.look(Program::retire_changed);
+        assert!(look());
+        watch.reading.store(true, Ordering::SeqCst);
+        assert!(!look());
+        watch.reading.store(false, Ordering::SeqCst);
+        fs::write(file.path(), "changed").unwrap();
+        let busy = watch.watched.lock().unwrap();
+        assert!(!look());
+        drop(busy);
+        assert_ne!(ioctl_fionread(&watch.inotify).unwrap(), 0);
+        assert!(look());
+        assert_eq!(ioctl_fionread(&watch.inotify).unwrap(), 0);
+        assert!(look());
+    }
 }
