@@ -24,16 +24,19 @@ const LOOK: Duration = Duration::from_secs(5);
 /// A connection that waits for its next request.
 #[derive(Debug)]
 struct Idle {
-    sock: Sock,
+    /// Away while who sweeps looks at it: at one at a time, and it is for nobody meanwhile.
+    sock: Option<Sock>,
     /// The worker whose event loop knows it.
     home: usize,
     since: Instant,
     slot: Option<usize>,
 }
 
-/// The connections of one application, or of the worker that runs modules, that are kept.
+/// The connections of one application, or of the worker that runs modules, that are kept: of all event loops, for each
+/// may hold the one process that another needs.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
+    /// Every request takes this lock, for a moment: nothing is looked at or closed under it.
     list: Mutex<Waiting>,
     /// Nobody asks again: none is kept any more.
     ended: watch::Sender<bool>,
@@ -51,18 +54,19 @@ impl Kept {
     /// are closed. Another worker's only where there is none of its own.
     pub(crate) fn take(&self, home: usize, slot: Option<usize>) -> Option<Sock> {
         loop {
-            // Looked at without the lock, which everybody wants.
-            let found = {
+            let (sock, at) = {
                 let idle = &mut self.list().idle;
-                let own = idle.iter().rposition(|i| i.slot == slot && i.home == home);
-                let at = own.or_else(|| idle.iter().rposition(|i| i.slot == slot))?;
-                idle.remove(at)?
+                let fits = |i: &Idle| i.slot == slot && i.sock.is_some();
+                let own = idle.iter().rposition(|i| fits(i) && i.home == home);
+                let at = own.or_else(|| idle.iter().rposition(fits))?;
+                let found = idle.remove(at)?;
+                (found.sock?, found.home)
             };
             // How old it is does not matter: who sweeps closes those that nobody needed.
-            if is_silent(&found.sock) {
-                return Some(match found.home == home {
-                    true => found.sock,
-                    false => found.sock.moved(),
+            if is_silent(&sock) {
+                return Some(match at == home {
+                    true => sock,
+                    false => sock.moved(),
                 });
             }
         }
@@ -81,20 +85,29 @@ impl Kept {
         }
         sock.rest();
         let one = Idle {
-            sock,
+            sock: Some(sock),
             home,
             since: Instant::now(),
             slot,
         };
-        let mut list = self.list();
-        if list.idle.len() >= most {
+        let Some(sweeps) = self.add(one, most) else {
             return;
-        }
-        list.idle.push_back(one);
-        if !std::mem::replace(&mut list.swept, true) {
+        };
+        if sweeps {
             let sweep = sweep_all(Arc::downgrade(self), self.ended.subscribe());
             tokio::task::spawn_local(sweep);
         }
+    }
+
+    /// Whether somebody has to begin to sweep now; `None`: there are as many as may be kept.
+    fn add(&self, one: Idle, most: usize) -> Option<bool> {
+        let mut list = self.list();
+        if list.idle.len() >= most {
+            // Closed when the caller no longer has the lock: `one` goes after `list`.
+            return None;
+        }
+        list.idle.push_back(one);
+        Some(!std::mem::replace(&mut list.swept, true))
     }
 
     /// Closes the one that has waited longest.
@@ -105,7 +118,13 @@ impl Kept {
 
     /// Closes those of one slot.
     pub(crate) fn close_slot(&self, slot: usize) {
-        self.list().idle.retain(|i| i.slot != Some(slot));
+        let mut its = Vec::new();
+        let mut list = self.list();
+        while let Some(at) = list.idle.iter().position(|i| i.slot == Some(slot)) {
+            its.extend(list.idle.remove(at));
+        }
+        drop(list);
+        drop(its);
     }
 
     /// Closes all.
@@ -123,12 +142,39 @@ impl Kept {
     /// Closes what nobody has used for long, and what is good for nobody any more. Returns when to look again; `None`:
     /// nothing is left.
     fn sweep(&self) -> Option<Instant> {
+        let mut at = 0;
+        while let Some((sock, since)) = self.lend(at) {
+            let good = since.elapsed() < IDLE && is_silent(&sock);
+            at = self.take_back(sock, good);
+        }
         let mut list = self.list();
-        let good = |i: &Idle| i.since.elapsed() < IDLE && is_silent(&i.sock);
-        list.idle.retain(good);
         let oldest = list.idle.front().map(|i| i.since + IDLE);
         list.swept = oldest.is_some();
         Some(oldest?.min(Instant::now() + LOOK))
+    }
+
+    /// The connection in that place of the list, and since when it waits.
+    fn lend(&self, at: usize) -> Option<(Sock, Instant)> {
+        let idle = &mut self.list().idle;
+        let one = idle.get_mut(at)?;
+        Some((one.sock.take()?, one.since))
+    }
+
+    /// Puts the connection that was lent back, unless it is to be closed now: because it is not `good`, or for what happened
+    /// meanwhile. The place of the next one.
+    fn take_back(&self, sock: Sock, good: bool) -> usize {
+        let mut list = self.list();
+        let Some(at) = list.idle.iter().position(|i| i.sock.is_none()) else {
+            drop(list);
+            return 0;
+        };
+        if good {
+            list.idle[at].sock = Some(sock);
+            return at + 1;
+        }
+        list.idle.remove(at);
+        drop(list);
+        at
     }
 
     fn list(&self) -> MutexGuard<'_, Waiting> {
@@ -200,6 +246,24 @@ mod tests {
         assert_eq!(kept.list().idle.len(), 1);
         drop(open);
         assert_eq!(kept.sweep(), None);
+    }
+
+    #[tokio::test]
+    async fn one_that_is_looked_at_is_for_nobody_and_stays_closed() {
+        use std::io::Read;
+        let local = LocalSet::new();
+        let kept = Arc::new(Kept::default());
+        let mut theirs = local.run_until(async { one(&kept) }).await;
+        let (sock, _) = kept.lend(0).unwrap();
+        assert!(kept.take(0, None).is_none());
+        kept.take_back(sock, true);
+        let sock = kept.take(0, None).unwrap();
+        kept.put(sock, 0, None, 8);
+        let (sock, _) = kept.lend(0).unwrap();
+        kept.close();
+        kept.take_back(sock, true);
+        assert!(kept.list().idle.is_empty());
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
     }
 
     #[tokio::test]
