@@ -51,7 +51,7 @@ extern struct python {
     void (*Err_WriteUnraisable)(object *);
     void (*OS_BeforeFork)(void);
     void (*OS_AfterFork_Child)(void);
-    object *None, *True, **SystemExit, **KeyboardInterrupt, *Int;
+    object *None, **SystemExit, **KeyboardInterrupt, *Int;
 } py;
 
 /* Whether all of them are there. */

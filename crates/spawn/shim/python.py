@@ -188,9 +188,6 @@ def load(names, path, env):
     known = len(sys.modules)
     own.extend(namespaces())
     ready(dict(variables(env, b"\x1e")))
-    unmarshal(left)
-    if sys.version_info >= (3, 11):  # each name in it is written to when it goes; before, to clear it changed types
-        (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()
     rehearse()
     told = [os.fsencode("\n".join(lines)) for lines in (sources(), search(), sorted(left))]
     gc.collect()
@@ -201,43 +198,10 @@ def load(names, path, env):
 
 def search():
     """Where modules are looked for, what their files end in, and those that need no file."""
+    bootstrap = sys.modules["_frozen_importlib_external"]
     folders = [os.path.abspath(folder) for folder in sys.path if isinstance(folder, str)]
     endings = bootstrap._imp.extension_suffixes() + bootstrap.SOURCE_SUFFIXES + bootstrap.BYTECODE_SUFFIXES
     return [line for line in (*folders, *endings, *sys.builtin_module_names) if "\n" not in line]
-
-
-bootstrap = sys.modules["_frozen_importlib_external"]
-unmarshalled = {}  # names of modules that children load: the file that holds the code, the source's name, the code
-
-
-def unmarshal(names):
-    """The code of modules that each child loads for itself: it still looks for them, and reads the file."""
-    modules = sys.modules
-    for name in names:
-        parent, _, last = name.rpartition(".")
-        path = names_of(modules[parent]).get("__path__") if parent in modules else None
-        if name in modules or parent and not path:
-            continue
-        try:
-            loader = bootstrap.PathFinder.find_spec(name, path).loader
-            if type(loader) is bootstrap.SourceFileLoader:
-                data = loader.get_data(bootstrap.cache_from_source(loader.path))
-                code = as_loaded(memoryview(data)[16:], name, None, loader.path)
-                unmarshalled[name] = data, loader.path, code
-        except Exception:
-            pass
-    if unmarshalled:
-        bootstrap._compile_bytecode = code_of
-
-
-def code_of(data, name=None, bytecode_path=None, source_path=None):
-    file, source, code = unmarshalled.pop(name, (None, None, None))
-    if file is not None and data.obj == file and source == source_path:
-        return code
-    return as_loaded(data, name, bytecode_path, source_path)
-
-
-as_loaded = bootstrap._compile_bytecode
 
 
 def compiled(path):

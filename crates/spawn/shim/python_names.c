@@ -53,7 +53,6 @@ static const struct { void *at; const char *name; } NAMES[] = {
     {&py.OS_BeforeFork, "PyOS_BeforeFork"},
     {&py.OS_AfterFork_Child, "PyOS_AfterFork_Child"},
     {&py.None, "_Py_NoneStruct"},
-    {&py.True, "_Py_TrueStruct"},
     {&py.SystemExit, "PyExc_SystemExit"},
     {&py.KeyboardInterrupt, "PyExc_KeyboardInterrupt"},
     {&py.Int, "PyLong_Type"},

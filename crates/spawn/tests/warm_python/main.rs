@@ -2,7 +2,6 @@
 //! start.
 #![allow(clippy::unwrap_used)]
 
-mod code;
 #[path = "../scene/mod.rs"]
 mod scene;
 mod scripts;
