@@ -1,44 +1,59 @@
-//! Compiles the shim that is preloaded into templates; the library holds its bytes.
+//! Compiles the shims that are preloaded into templates, one for each kind; the library holds their bytes.
 
-use std::{env, error::Error, path::PathBuf};
+use std::{env, error::Error, path::Path};
+
+/// A kind's name (`template::Kind`) and its sources beside what all have: a preloaded name stands before the program's own, so a program
+/// has none that its kind does not need.
+const SHIMS: [(&str, &[&str]); 5] = [
+    ("elf", &[]),
+    ("perl", &["heap", "pages", "perl"]),
+    (
+        "python",
+        &["heap", "pages", "python", "python_arenas", "python_names"],
+    ),
+    ("ruby", &["ruby"]),
+    ("node", &["node", "node_end", "node_loop", "node_threads"]),
+];
+const SHARED: [&str; 2] = ["early", "template"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=shim");
-    let out = PathBuf::from(env::var("OUT_DIR")?).join("shim.so");
-    let mut sources: Vec<PathBuf> = std::fs::read_dir("shim")?
-        .map(|entry| entry.map(|e| e.path()))
-        .collect::<Result<_, _>>()?;
-    sources.retain(|path| path.extension().is_some_and(|e| e == "c"));
-    sources.sort();
+    let out = env::var("OUT_DIR")?;
     let compiler = cc::Build::new()
         .opt_level(2)
         .pic(true)
         .debug(false)
         .try_get_compiler()?;
-    let status = compiler
-        .to_command()
-        .args([
-            "-shared",
-            "-fvisibility=hidden",
-            "-std=gnu11",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-        ])
-        // Nothing of the shim is bound lazily in a child, and nothing of it can be written to.
-        .args([
-            "-Wl,-z,now",
-            "-Wl,-z,relro",
-            "-Wl,-soname,galgo-shim.so",
-            "-s",
-            "-o",
-        ])
-        .arg(&out)
-        .args(&sources)
-        .arg("-ldl")
-        .status()?;
-    if !status.success() {
-        return Err("the shim for templates (crates/spawn/shim) did not compile".into());
+    for (kind, own) in SHIMS {
+        let sources = SHARED.iter().chain(own);
+        let status = compiler
+            .to_command()
+            .args([
+                "-shared",
+                "-fvisibility=hidden",
+                "-std=gnu11",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+            ])
+            // Nothing of the shim is bound lazily in a child, and nothing of it can be written to.
+            .args([
+                "-Wl,-z,now",
+                "-Wl,-z,relro",
+                "-Wl,-soname,galgo-shim.so",
+                "-s",
+                "-o",
+            ])
+            .arg(Path::new(&out).join(format!("{kind}.so")))
+            .args(sources.map(|name| format!("shim/{name}.c")))
+            .arg("-ldl")
+            .status()?;
+        if !status.success() {
+            return Err(format!(
+                "the shim for templates of {kind} (crates/spawn/shim) did not compile"
+            )
+            .into());
+        }
     }
     Ok(())
 }

@@ -20,10 +20,14 @@ typedef void *realloc_fn(void *, size_t);
 static free_fn *next_free;
 static realloc_fn *next_realloc;
 
-/* Behind this library may stand another allocator than the C library's. */
+/* Behind this library may stand another allocator than the C library's. dlsym(3) itself frees the words of an earlier
+   failure: those stay. */
 static void find_next(void) {
-    next_realloc = (realloc_fn *)dlsym(RTLD_NEXT, "realloc");
+    static int finding;
+    if (finding++)
+        return;
     next_free = (free_fn *)dlsym(RTLD_NEXT, "free");
+    next_realloc = (realloc_fn *)dlsym(RTLD_NEXT, "realloc");
 }
 
 static int is_settled(const void *piece) {
@@ -35,7 +39,8 @@ GALGO_EXPORT void free(void *piece) {
         return;
     if (!next_free)
         find_next();
-    next_free(piece);
+    if (next_free)
+        next_free(piece);
 }
 
 /* One that is too small is left where it is, and its content copied. */
@@ -52,7 +57,6 @@ GALGO_EXPORT void *realloc(void *piece, size_t size) {
 }
 
 __attribute__((constructor)) static void begin(void) {
-    find_next();
     bottom = (uintptr_t)sbrk(0);
 }
 

@@ -149,8 +149,6 @@ void galgo_gather(void) {
 
 /* The heap begins with a large page. What constructors have taken of it stays before that. */
 __attribute__((constructor)) static void begin(void) {
-    if (!galgo_is("perl") && !galgo_is("python"))
-        return;
     uintptr_t end = (uintptr_t)sbrk(0);
     sbrk((intptr_t)(upwards(end) - end));
 }

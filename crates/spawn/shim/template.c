@@ -512,9 +512,7 @@ static char **as_executed(int argc, char **argv) {
 
 static int stopped(int argc, char **argv, char **envp) {
     (void)envp;
-    const char *obstacle = galgo_early();
-    galgo_settle();
-    galgo_stop(NULL, obstacle);
+    galgo_stop(NULL, galgo_early());
     argv = as_executed(argc, argv);
     return program(argc, argv, environ);
 }

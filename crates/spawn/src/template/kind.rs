@@ -49,6 +49,17 @@ impl Kind {
         }
     }
 
+    /// The shim itself (`build.rs`).
+    pub(super) fn library(self) -> &'static [u8] {
+        match self {
+            Self::Elf => include_bytes!(concat!(env!("OUT_DIR"), "/elf.so")),
+            Self::Perl => include_bytes!(concat!(env!("OUT_DIR"), "/perl.so")),
+            Self::Python => include_bytes!(concat!(env!("OUT_DIR"), "/python.so")),
+            Self::Ruby => include_bytes!(concat!(env!("OUT_DIR"), "/ruby.so")),
+            Self::Node => include_bytes!(concat!(env!("OUT_DIR"), "/node.so")),
+        }
+    }
+
     /// The language's part of the shim that is not C.
     pub(super) fn source(self) -> Option<&'static [u8]> {
         match self {

@@ -12,15 +12,14 @@ use std::{
     sync::OnceLock,
 };
 
-static SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
-
-/// The shim, and the language's own source: descriptors 4 and 5 of the template. Made once each.
+/// The shim, and the language's own source: descriptors 4 and 5 of the template. Made once for each kind.
 pub(super) fn files(kind: Kind) -> io::Result<Vec<&'static OwnedFd>> {
-    static LIBRARY: OnceLock<OwnedFd> = OnceLock::new();
+    static LIBRARIES: [OnceLock<OwnedFd>; Kind::ALL.len()] =
+        [const { OnceLock::new() }; Kind::ALL.len()];
     static SOURCES: [OnceLock<OwnedFd>; Kind::ALL.len()] =
         [const { OnceLock::new() }; Kind::ALL.len()];
 
-    let library = once(&LIBRARY, "galgo-shim", SHIM)?;
+    let library = once(&LIBRARIES[kind as usize], "galgo-shim", kind.library())?;
     // Both numbers are always taken: the shim closes them, and no file of the program's own.
     let source = match kind.source() {
         Some(source) => once(&SOURCES[kind as usize], kind.name(), source)?,

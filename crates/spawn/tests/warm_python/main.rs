@@ -251,6 +251,43 @@ fn what_fails_alone_may_load_with_another() {
     assert_eq!(warm.get(&VARS).out, "True\n");
 }
 
+/// A module that leaves something on the heap, and what becomes of that in a child.
+const HEAP: [&str; 2] = [
+    "import ctypes\n\
+     libc = ctypes.CDLL(None)\n\
+     for name in 'malloc', 'realloc', 'sbrk': getattr(libc, name).restype = ctypes.c_void_p\n\
+     def malloc(size): return libc.malloc(ctypes.c_size_t(size))\n\
+     def realloc(at, size): return libc.realloc(ctypes.c_void_p(at), ctypes.c_size_t(size))\n\
+     def free(at): libc.free(ctypes.c_void_p(at))\n\
+     kept, grows, shrinks = malloc(3000), malloc(1000), malloc(5000)\n\
+     ctypes.memset(grows, 103, 1000)\n\
+     ctypes.memset(shrinks, 115, 5000)\n",
+    "from heap import *\n\
+     def end(): return libc.sbrk(0)\n\
+     free(kept)\n\
+     taken = sum(malloc(3000) == kept for _ in range(50))\n\
+     grows, shrinks = realloc(grows, 100000), realloc(shrinks, 10)\n\
+     lost = ctypes.string_at(grows, 1000) != b'g' * 1000 or ctypes.string_at(shrinks, 10) != b's' * 10\n\
+     free(malloc(20000))\n\
+     before = end()\n\
+     for _ in range(10000): free(realloc(malloc(10000), 20000))\n\
+     print('taken', taken, 'lost', lost, 'reused', end() - before < 100000)\n",
+];
+
+#[test]
+fn a_child_leaves_the_heap_of_its_template_alone_and_reuses_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("heap.py"), HEAP[0]).unwrap();
+    let warm = with_modules(folder.path(), HEAP[1], "heap\n");
+    assert_eq!(warm.loaded.obstacle, None);
+    let path = folder.path().join("program.py");
+    assert_eq!(
+        cold(&path, &VARS, b"").0,
+        "taken 1 lost False reused True\n"
+    );
+    assert_eq!(warm.get(&VARS).out, "taken 0 lost False reused True\n");
+}
+
 #[test]
 fn what_a_module_does_to_the_environment_while_it_loads_is_kept() {
     let folder = tempfile::tempdir().unwrap();
