@@ -7,10 +7,7 @@ use std::{env, error::Error, path::Path};
 const SHIMS: [(&str, &[&str]); 5] = [
     ("elf", &[]),
     ("perl", &["heap", "pages", "perl"]),
-    (
-        "python",
-        &["heap", "pages", "python", "python_arenas", "python_names"],
-    ),
+    ("python", &["heap", "pages", "python", "python_names"]),
     ("ruby", &["ruby"]),
     ("node", &["node", "node_end", "node_loop", "node_threads"]),
 ];

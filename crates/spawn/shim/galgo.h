@@ -42,11 +42,6 @@ void galgo_settle(void);
    before the stop. */
 void galgo_gather(void);
 
-/* A large page, in bytes, where the processor has small ones of 4 KiB; and memory that begins with one, NULL
-   where there is none. */
-enum { GALGO_LARGE = 2 << 20 };
-char *galgo_aligned(size_t length);
-
 /* Called in each child before it waits for its request, where it is set. */
 extern void (*galgo_waits)(void);
 

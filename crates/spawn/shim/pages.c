@@ -18,7 +18,7 @@
 #endif
 
 enum {
-    LARGE = GALGO_LARGE,
+    LARGE = 2 << 20,
     SMALL = 4 << 10,
     CODE_LEAST = 256 << 10, /* less has few faults */
     CODE_MOST = 8 << 20,    /* of a template, which has this to itself */
@@ -74,7 +74,8 @@ static size_t choose(struct mapping *list, size_t *count) {
     return total;
 }
 
-char *galgo_aligned(size_t length) {
+/* Memory that begins with a large page. */
+static char *aligned(size_t length) {
     char *all = mmap(NULL, length + LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED)
         return NULL;
@@ -90,7 +91,7 @@ char *galgo_aligned(size_t length) {
    lie one behind the other, so the processor has them as small pages, but a fork has them as one. */
 static void move_code(struct mapping *list, size_t count) {
     size_t total = upwards(choose(list, &count));
-    char *copy = total ? galgo_aligned(total) : NULL, *at = copy;
+    char *copy = total ? aligned(total) : NULL, *at = copy;
     if (!copy)
         return;
     for (size_t i = 0; i < count; at += length_of(&list[i++]))

@@ -457,6 +457,4 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     if (obstacle)
         galgo_stop(NULL, obstacle);
     recording = !obstacle;
-    if (recording)
-        python_arenas();
 }

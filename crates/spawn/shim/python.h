@@ -57,7 +57,4 @@ extern struct python {
 /* Whether all of them are there. */
 int python_resolve(void);
 
-/* Has the interpreter take memory for its objects in pieces that can become large pages. */
-void python_arenas(void);
-
 #endif
