@@ -25,8 +25,7 @@ enum {
     MAPPINGS = 512,
 };
 
-enum backing { NOTHING, FILE_OF_DISK, SPECIAL };
-struct mapping { uintptr_t from, to; int protection; enum backing backing; };
+struct mapping { uintptr_t from, to; int is_code; };
 
 static uintptr_t upwards(uintptr_t at) {
     return (at + LARGE - 1) & -(uintptr_t)LARGE;
@@ -36,7 +35,7 @@ static size_t length_of(const struct mapping *it) {
     return it->to - it->from;
 }
 
-/* The private mappings of this process, those of the heap as nothing special. */
+/* The private mappings of this process that are code of a file, or data of none. */
 static size_t mappings(struct mapping *list) {
     FILE *file = fopen("/proc/self/maps", "re");
     char line[4400];
@@ -45,12 +44,10 @@ static size_t mappings(struct mapping *list) {
         struct mapping *it = &list[count];
         char rights[5] = "";
         const char *name = strpbrk(line, "/[");
-        if (sscanf(line, "%lx-%lx %4s", &it->from, &it->to, rights) != 3 || rights[3] != 'p')
+        if (sscanf(line, "%lx-%lx %4s", &it->from, &it->to, rights) != 3)
             continue;
-        it->protection = (rights[0] == 'r' ? PROT_READ : 0) | (rights[1] == 'w' ? PROT_WRITE : 0) |
-                         (rights[2] == 'x' ? PROT_EXEC : 0);
-        it->backing = !name || !strncmp(name, "[heap]", 6) ? NOTHING : *name == '/' ? FILE_OF_DISK : SPECIAL;
-        count++;
+        it->is_code = name && *name == '/' && strcmp(rights, "r-xp") == 0;
+        count += it->is_code || ((!name || !strncmp(name, "[heap]", 6)) && strcmp(rights, "rw-p") == 0);
     }
     if (file)
         fclose(file);
@@ -64,8 +61,7 @@ static size_t choose(struct mapping *list, size_t *count) {
     size_t total = 0, chosen = 0;
     for (size_t i = 0; i < *count; i++) {
         size_t length = length_of(&list[i]);
-        if (list[i].backing != FILE_OF_DISK || list[i].protection != (PROT_READ | PROT_EXEC) ||
-            length < CODE_LEAST || total + length > CODE_MOST)
+        if (!list[i].is_code || length < CODE_LEAST || total + length > CODE_MOST)
             continue;
         total += length;
         list[chosen++] = list[i];
@@ -74,40 +70,29 @@ static size_t choose(struct mapping *list, size_t *count) {
     return total;
 }
 
-/* Memory that begins with a large page. */
-static char *aligned(size_t length) {
-    char *all = mmap(NULL, length + LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (all == MAP_FAILED)
-        return NULL;
-    char *at = (char *)upwards((uintptr_t)all);
-    if (at > all)
-        munmap(all, (size_t)(at - all));
-    if (at < all + LARGE)
-        munmap(at + length, (size_t)(all + LARGE - at));
-    return at;
-}
-
 /* Puts a copy in large pages in the place of code, with the rights it has: it is never writable there. The copies
    lie one behind the other, so the processor has them as small pages, but a fork has them as one. */
 static void move_code(struct mapping *list, size_t count) {
-    size_t total = upwards(choose(list, &count));
-    char *copy = total ? aligned(total) : NULL, *at = copy;
-    if (!copy)
+    size_t total = upwards(choose(list, &count)), room = total + LARGE;
+    char *all = total ? mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    if (all == MAP_FAILED)
         return;
+    char *copy = (char *)upwards((uintptr_t)all), *at = copy;
     for (size_t i = 0; i < count; at += length_of(&list[i++]))
         memcpy(at, (const void *)list[i].from, length_of(&list[i]));
-    char *end = copy + total;
     at = copy;
     if (madvise(copy, total, MADV_COLLAPSE) == 0)
         for (size_t i = 0; i < count; at += length_of(&list[i++])) {
             size_t length = length_of(&list[i]);
             /* A policy (SELinux, PR_SET_MDWE) may not have it. */
-            if (mprotect(at, length, list[i].protection) != 0 ||
+            if (mprotect(at, length, PROT_READ | PROT_EXEC) != 0 ||
                 mremap(at, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)list[i].from) == MAP_FAILED)
                 break;
         }
-    if (at < end)
-        munmap(at, (size_t)(end - at));
+    if (copy > all)
+        munmap(all, (size_t)(copy - all));
+    if (at < all + room)
+        munmap(at, (size_t)(all + room - at));
 }
 
 /* ---- data ---- */
@@ -132,7 +117,7 @@ static int is_used(uintptr_t at) {
 
 static void collapse_data(const struct mapping *list, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        if (list[i].backing != NOTHING || list[i].protection != (PROT_READ | PROT_WRITE))
+        if (list[i].is_code)
             continue;
         for (uintptr_t at = upwards(list[i].from); at + LARGE <= list[i].to; at += LARGE)
             if (is_used(at))
