@@ -7,6 +7,8 @@ pub const HEADER: usize = 8;
 /// The most content that is put into one record: the largest multiple of eight below 2^16, which
 /// needs no padding.
 pub const MOST: usize = 65_528;
+/// FCGI_NULL_REQUEST_ID: the record is about the connection, not about a request.
+pub const MANAGEMENT: u16 = 0;
 
 /// The types of records (8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,12 +17,9 @@ pub mod request;
 mod tests;
 
 pub use error::RecordError;
-pub use header::{HEADER, Header, Kind, MOST};
+pub use header::{HEADER, Header, Kind, MANAGEMENT, MOST};
 pub use pairs::{BadPairs, Pairs, Params};
 pub use records::{Piece, Records};
-
-/// FCGI_NULL_REQUEST_ID: the record is about the connection, not about a request.
-pub const MANAGEMENT: u16 = 0;
 
 /// What an application is asked to be (6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 //! an id of its own. Who keeps count of them is the caller: this only says what the records mean.
 
 use super::{
-    MANAGEMENT, Role,
+    Role,
     error::RecordError,
-    header::Kind,
+    header::{Kind, MANAGEMENT},
     records::{Piece, Records},
 };
 use crate::Parsed;
