@@ -13,7 +13,7 @@ use rustix::{io::Errno, net as sys, process::geteuid};
 use tokio::{io::Interest, sync::oneshot};
 
 use crate::{
-    balance::{self, Asked},
+    balance,
     config::{Address, Config, Listen, Speaks},
     conn,
     fault::is_shortage,
@@ -63,8 +63,6 @@ pub struct Accepted {
     pub local: Option<SocketAddr>,
     /// What is spoken on it.
     pub speaks: Speaks,
-    /// What it was asked for until now.
-    pub asked: Asked,
 }
 
 impl Listener {
@@ -308,7 +306,6 @@ fn placed(
         remote,
         local: listener.only_address(),
         speaks: speaks.get(),
-        asked: Asked::Nothing,
     };
     balance::place(worker, accepted, listener.hands_over);
 }

@@ -185,12 +185,6 @@ impl Sock {
             .ok_or_else(|| io::ErrorKind::Other.into())
     }
 
-    /// The descriptor, no longer registered.
-    pub fn into_fd(self) -> OwnedFd {
-        drop((self.watched, self.room));
-        self.fd
-    }
-
     /// Waits until the socket may be written to: that a connection has been made, or has failed.
     pub async fn writable(&self) -> io::Result<()> {
         self.ready(Direction::Out).await?.retain_ready();

@@ -118,9 +118,6 @@ pub trait Client: Debug {
         true
     }
 
-    /// A program is started for the request.
-    fn starts_program(&mut self) {}
-
     /// The request has a place that others may wait for: from now on the client may be waited for less long.
     fn has_place(&mut self, _place: Holding) {}
 }

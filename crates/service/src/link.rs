@@ -55,11 +55,6 @@ impl Link {
         Self::between(remote, local.or_else(own))
     }
 
-    /// The address of the client's socket.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        Some(SocketAddr::new(self.remote_ip?, self.remote_port?))
-    }
-
     /// The link of a client that the peer names by the PROXY protocol; `None`: it speaks for itself.
     #[must_use]
     pub fn announced(self, ends: galgo_proto::proxy::Ends) -> Self {

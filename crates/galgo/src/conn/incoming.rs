@@ -9,7 +9,6 @@ use super::{
     input::{BODY_READ, GONE, Input, LEFT, slow},
 };
 use crate::{
-    balance::Count,
     buf::Buf,
     client::{Client, Next, Spliced},
     fault::Fault,
@@ -33,8 +32,6 @@ pub struct Incoming<'c> {
     pub owes_continue: bool,
     /// What the client understands.
     pub version: Version,
-    /// The connection among those of its event loop.
-    pub count: Option<&'c Count<'c>>,
 }
 
 impl<'c> Incoming<'c> {
@@ -46,7 +43,6 @@ impl<'c> Incoming<'c> {
             ahead: Vec::new(),
             owes_continue: false,
             version,
-            count: None,
         }
     }
 
@@ -215,12 +211,6 @@ impl Client for Incoming<'_> {
 
     fn speaks_http(&self) -> bool {
         self.input.wire.is_http()
-    }
-
-    fn starts_program(&mut self) {
-        if let Some(count) = self.count {
-            count.starts_program();
-        }
     }
 
     fn has_place(&mut self, place: Holding) {

@@ -23,7 +23,7 @@ use galgo_proto::{
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    balance::{Asked, Count},
+    balance::Count,
     config::{Http, Speaks},
     crowd::Member,
     fault::Fault,
@@ -53,18 +53,14 @@ use wire::Wire;
 /// Serves a connection in a task of its own.
 pub fn start(worker: Rc<Worker>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
-        let count = Count::new(&worker, accepted.asked);
+        let _count = Count::new(&worker);
         let seat = worker.idle.seat();
         let member = joins(&worker, &seat, &accepted);
-        let new = accepted.asked == Asked::Nothing;
-        if new && !has_room(&worker, &member) {
+        if !has_room(&worker, &member) {
             return refuse(accepted);
         }
-        let Some(mut conn) = Conn::open(&worker, count, seat, member, accepted).await else {
-            return;
-        };
-        if let Some(to) = conn.serve().await {
-            conn.hand_on(to);
+        if let Some(mut conn) = Conn::open(&worker, seat, member, accepted).await {
+            conn.serve().await;
         }
     });
 }
@@ -97,9 +93,8 @@ impl Drop for Unfinished<'_> {
 
 struct Conn<'w> {
     worker: &'w Rc<Worker>,
-    count: Count<'w>,
     /// Leaves before its seat is another's.
-    member: Member<'w>,
+    _member: Member<'w>,
     seat: Seat<'w>,
     sock: Rc<Sock>,
     speaks: Speaks,
@@ -114,7 +109,6 @@ struct Conn<'w> {
 impl<'w> Conn<'w> {
     async fn open(
         worker: &'w Rc<Worker>,
-        count: Count<'w>,
         seat: Seat<'w>,
         mut member: Member<'w>,
         accepted: Accepted,
@@ -154,8 +148,7 @@ impl<'w> Conn<'w> {
         let sender = Sender::new(sock.clone(), Pace::reading(&http.rates, &sock));
         Some(Self {
             worker,
-            count,
-            member,
+            _member: member,
             seat,
             sock,
             speaks: accepted.speaks,
@@ -167,8 +160,8 @@ impl<'w> Conn<'w> {
         })
     }
 
-    /// Serves until the connection is over, or better served by the worker with that number.
-    async fn serve(&mut self) -> Option<usize> {
+    /// Serves until the connection is over.
+    async fn serve(&mut self) {
         while self.await_request().await {
             // Boxed, so that an idle connection is small.
             match Box::pin(self.request()).await {
@@ -176,10 +169,6 @@ impl<'w> Conn<'w> {
                     if std::mem::take(&mut self.refused) {
                         let draining = || self.worker.server.draining();
                         self.worker.refused.pause(draining).await;
-                    }
-                    let elsewhere = self.elsewhere();
-                    if elsewhere.is_some() {
-                        return elsewhere;
                     }
                 }
                 After::Over if self.is_drained() => break,
@@ -192,38 +181,6 @@ impl<'w> Conn<'w> {
                     break;
                 }
             }
-        }
-        None
-    }
-
-    /// A worker that should go on with this connection: only where nothing but its socket would have to move.
-    fn elsewhere(&self) -> Option<usize> {
-        let bare = self.input.buf.is_empty() && self.speaks != Speaks::Proxied;
-        bare.then(|| self.count.elsewhere()).flatten()
-    }
-
-    fn hand_on(self, to: usize) {
-        let Self {
-            count,
-            member,
-            sock,
-            input,
-            sender,
-            link,
-            speaks,
-            ..
-        } = self;
-        drop((member, input, sender));
-        // INVARIANT: with its input and its sender the last others that share it are gone.
-        if let Some(sock) = Rc::into_inner(sock) {
-            let accepted = Accepted {
-                fd: sock.into_fd(),
-                remote: link.peer(),
-                local: None,
-                speaks,
-                asked: Asked::Other,
-            };
-            count.hand_on(to, accepted);
         }
     }
 
@@ -328,7 +285,6 @@ impl<'w> Conn<'w> {
         let owes_continue = head.expects_continue && head.body != BodyLen::None;
         let mut client = Incoming::new(&mut self.input, body, head.version);
         client.owes_continue = owes_continue;
-        client.count = Some(&self.count);
         let mut request = Request {
             named,
             ..Request::new(head, link, &mut client, entry)

@@ -42,7 +42,6 @@ pub async fn answer(
         ));
     }
     request.client.limit(cgi.options.max_body)?;
-    request.client.starts_program();
     // A local redirect's request has no body, whatever the one before it had.
     let mut run = Run {
         cx,
