@@ -199,7 +199,7 @@ impl Program {
         Ok(turn)
     }
 
-    /// From now on large output may be left in its pipe, for [`Program::pass_on`].
+    /// From now on large output may be left in its pipe, for who sends it to splice (`Producer::take_pipe`).
     pub fn may_splice(&mut self) {
         self.splices = way() != Way::Copied;
         if way() == Way::Spliced
