@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use tokio::time::Instant;
 
-use super::{program::PIPE_MOST, stderr::Lines};
+use super::{stderr::Lines, way::PIPE_MOST};
 use crate::{log::Source, pool, sock::Sock, tick};
 
 #[derive(Debug)]

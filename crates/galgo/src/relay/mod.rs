@@ -8,3 +8,4 @@ pub mod speaker;
 pub mod spill;
 pub mod stderr;
 pub mod tend;
+mod way;

@@ -14,6 +14,7 @@ use super::{
     process::{Process, unfinished},
     spill::Spill,
     tend::{Tended, tend},
+    way::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Way, way},
 };
 use crate::{
     admission::Permit,
@@ -33,15 +34,9 @@ use crate::{
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
-/// After the process has exited, how long a background child may keep standard output open.
-pub(super) const EXIT_GRACE: Duration = Duration::from_millis(250);
-/// The most that a pipe holds without privileges (pipe(7)).
-pub(super) const PIPE_MOST: usize = 1 << 20;
 /// Who has printed as much as a pipe holds without being widened has more to say than most: from then on
 /// it is left in the pipe, whatever the pieces it is written in.
 const BULK: usize = pool::SIZE;
-/// Less than this is read and written: splicing has to look how much is there, and to frame it apart.
-pub(crate) const SPLICE_LEAST: usize = 16 << 10;
 /// Who dies of a signal closes its output on the way: the signal is known within this, or the process is seen to be
 /// on its way out, or there is none.
 const VERDICT: Duration = Duration::from_millis(20);
@@ -406,29 +401,6 @@ impl Program {
     pub async fn killed(&mut self) -> Option<Fault> {
         unfinished(self.exit().await?)
     }
-}
-
-/// How output goes from a pipe, or a socket, to a socket, and a body of known length to a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// By whichever costs less.
-    Cheapest,
-    /// Never spliced.
-    Copied,
-    /// Spliced wherever that is possible.
-    Spliced,
-}
-
-/// GALGO_TEST_OUTPUT, `copied` or `spliced`: so that tests see both ways, however little they print.
-pub(crate) fn way() -> Way {
-    static WAY: std::sync::OnceLock<Way> = std::sync::OnceLock::new();
-    *WAY.get_or_init(
-        || match crate::trial::asked("GALGO_TEST_OUTPUT").as_deref() {
-            Some("copied") => Way::Copied,
-            Some("spliced") => Way::Spliced,
-            _ => Way::Cheapest,
-        },
-    )
 }
 
 /// Processes for the log: some of their names and ids.

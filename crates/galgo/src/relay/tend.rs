@@ -10,7 +10,7 @@ use super::{
     clock::Clocks,
     errors::Errors,
     process::Process,
-    program::{EXIT_GRACE, PIPE_MOST, Way, way},
+    way::{EXIT_GRACE, PIPE_MOST, Way, way},
 };
 use crate::{
     client::{Client, Next, Spliced},

@@ -1,6 +1,7 @@
 //! One request and its response on one connection to an application, with everything that must be watched
 //! at once: both directions, the client, the clocks.
 
+mod end;
 mod over;
 mod seat;
 mod waiting;
@@ -13,7 +14,7 @@ use galgo_proto::{
 };
 use galgo_spawn::Exit;
 
-use over::{End, broken, ended};
+use end::{End, broken, ended};
 
 use super::sending::{Fed, ID, Sending};
 use crate::{

@@ -4,6 +4,7 @@
 //!    routes that differ in `start` alone  4. compare the answers; what varies from one cold start to the next is no
 //!    difference
 
+mod answered;
 mod findings;
 mod pair;
 mod progress;

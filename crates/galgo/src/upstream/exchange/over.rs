@@ -1,12 +1,12 @@
 //! How an exchange ends: what that means for the response, and what becomes of the connection and of an
 //! instance at its other side.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
-use galgo_proto::fcgi::{self, Outcome};
+use galgo_proto::fcgi;
 use galgo_spawn::Exit;
 
-use super::{Exchange, ID, Wire};
+use super::{Exchange, ID, Wire, end::End};
 use crate::{
     fault::Fault,
     relay::{process::unfinished, program::LINGER},
@@ -134,42 +134,6 @@ impl Exchange {
             self.out.clear();
             let read = link.conn.read_later(self.out.buffer()).await;
             self.receive(read);
-        }
-    }
-}
-
-/// How a response ended.
-pub(super) enum End {
-    /// As it should.
-    Whole { reusable: bool },
-    /// With this.
-    Broken(Fault),
-}
-
-pub(super) fn broken(e: &io::Error) -> End {
-    End::Broken(Fault::Script(format!(
-        "the connection to the application broke: {e}"
-    )))
-}
-
-pub(super) fn ended(outcome: Outcome, rest: &[u8]) -> End {
-    let script = |words: &str| End::Broken(Fault::Script(words.into()));
-    match outcome {
-        // Bytes behind the end are nobody's answer.
-        Outcome::Complete => End::Whole {
-            reusable: rest.is_empty(),
-        },
-        Outcome::Overloaded => {
-            End::Broken(Fault::Busy("the application says that it is overloaded"))
-        }
-        Outcome::CannotMultiplex => {
-            script("the application says that it is busy with another request on this connection")
-        }
-        Outcome::UnknownRole => script(
-            "the application says that it does not do what it is asked for (FCGI_UNKNOWN_ROLE)",
-        ),
-        Outcome::Other(_) => {
-            script("the application ended the request with a status that FastCGI does not know")
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What differs between cold and warm answers, in words.
 
-use super::pair::{Answered, PARTS};
+use super::answered::{Answered, PARTS};
 
 /// Answers to the same request, cold and warm in turn.
 #[derive(Debug, Default)]

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{request, site::Owner},
+    answered::Answered,
     findings::Rounds,
 };
 use crate::{
@@ -71,18 +72,6 @@ pub(super) struct Pair {
     /// It starts warm already.
     pub(super) is_set: bool,
 }
-
-/// An answer, taken apart.
-#[derive(Debug, Clone)]
-pub(super) struct Answered {
-    /// Status, headers, body, stderr, exit status: named in [`PARTS`].
-    pub(super) parts: [Vec<u8>; 5],
-    pub(super) took: Duration,
-    /// What is wrong with it, in the server's words.
-    pub(super) fault: Option<String>,
-}
-
-pub(super) const PARTS: [&str; 5] = ["status", "headers", "body", "stderr", "exit status"];
 
 impl Pair {
     /// A program on a cold and on a warm route.

@@ -1,0 +1,33 @@
+//! Which way bytes go between a program's pipes and its client: copied or spliced, and how much at once.
+
+use std::time::Duration;
+
+/// After the process has exited, how long a background child may keep standard output open.
+pub(super) const EXIT_GRACE: Duration = Duration::from_millis(250);
+/// The most that a pipe holds without privileges (pipe(7)).
+pub(super) const PIPE_MOST: usize = 1 << 20;
+/// Less than this is read and written: splicing has to look how much is there, and to frame it apart.
+pub(super) const SPLICE_LEAST: usize = 16 << 10;
+
+/// How output goes from a pipe, or a socket, to a socket, and a body of known length to a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By whichever costs less.
+    Cheapest,
+    /// Never spliced.
+    Copied,
+    /// Spliced wherever that is possible.
+    Spliced,
+}
+
+/// GALGO_TEST_OUTPUT, `copied` or `spliced`: so that tests see both ways, however little they print.
+pub(super) fn way() -> Way {
+    static WAY: std::sync::OnceLock<Way> = std::sync::OnceLock::new();
+    *WAY.get_or_init(
+        || match crate::trial::asked("GALGO_TEST_OUTPUT").as_deref() {
+            Some("copied") => Way::Copied,
+            Some("spliced") => Way::Spliced,
+            _ => Way::Cheapest,
+        },
+    )
+}

@@ -1,0 +1,43 @@
+//! How a response ended.
+
+use std::io;
+
+use galgo_proto::fcgi::Outcome;
+
+use crate::fault::Fault;
+
+/// How a response ended.
+pub(super) enum End {
+    /// As it should.
+    Whole { reusable: bool },
+    /// With this.
+    Broken(Fault),
+}
+
+pub(super) fn broken(e: &io::Error) -> End {
+    End::Broken(Fault::Script(format!(
+        "the connection to the application broke: {e}"
+    )))
+}
+
+pub(super) fn ended(outcome: Outcome, rest: &[u8]) -> End {
+    let script = |words: &str| End::Broken(Fault::Script(words.into()));
+    match outcome {
+        // Bytes behind the end are nobody's answer.
+        Outcome::Complete => End::Whole {
+            reusable: rest.is_empty(),
+        },
+        Outcome::Overloaded => {
+            End::Broken(Fault::Busy("the application says that it is overloaded"))
+        }
+        Outcome::CannotMultiplex => {
+            script("the application says that it is busy with another request on this connection")
+        }
+        Outcome::UnknownRole => script(
+            "the application says that it does not do what it is asked for (FCGI_UNKNOWN_ROLE)",
+        ),
+        Outcome::Other(_) => {
+            script("the application ended the request with a status that FastCGI does not know")
+        }
+    }
+}
