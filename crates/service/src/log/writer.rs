@@ -27,16 +27,27 @@ const RETRY: Duration = Duration::from_millis(10);
 pub struct Writer {
     to_thread: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
-    turn: Arc<Mutex<Option<Turn>>>,
+    turn: Arc<Mutex<Turn>>,
 }
 
 /// What the thread does before it writes anything more.
-#[derive(Debug)]
-enum Turn {
-    /// Opens its file again.
-    Reopen,
+#[derive(Debug, Default)]
+struct Turn {
     /// Goes on there.
-    To(Target),
+    to: Option<Target>,
+    /// Then opens its file again.
+    reopens: bool,
+}
+
+impl Turn {
+    /// Goes on there; `None`: opens the file again, also one that was opened for a turn that is still to come. It may have been
+    /// moved away since.
+    fn next(&mut self, to: Option<Target>) {
+        self.reopens = to.is_none();
+        if to.is_some() {
+            self.to = to;
+        }
+    }
 }
 
 enum Message {
@@ -52,7 +63,7 @@ struct Output {
     /// Lines that the system did not take, and why.
     failed: Option<(u64, io::Error)>,
     reported: Option<Instant>,
-    turn: Arc<Mutex<Option<Turn>>>,
+    turn: Arc<Mutex<Turn>>,
     errors: Option<Arc<Writer>>,
 }
 
@@ -90,14 +101,8 @@ impl Writer {
 
     /// Goes on there; `None`: opens the file again.
     pub(super) fn turn(&self, to: Option<Target>) {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        match (to, &*turn) {
-            (Some(to), _) => *turn = Some(Turn::To(to)),
-            // What was opened a moment before is as good.
-            (None, Some(Turn::To(_))) => {}
-            (None, _) => *turn = Some(Turn::Reopen),
-        }
-        drop(turn);
+        let turn = self.turn.lock();
+        turn.unwrap_or_else(PoisonError::into_inner).next(to);
         // Where no message fits the thread is busy, and sees it with the next one.
         let _ = self.to_thread.try_send(Message::Turn);
     }
@@ -123,17 +128,15 @@ impl Writer {
 
 impl Output {
     fn turn(&mut self) -> io::Result<()> {
-        let turn = self
-            .turn
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        match turn {
-            Some(Turn::To(target)) => self.target.become_other(target),
-            Some(Turn::Reopen) => self.target.reopen()?,
-            None => {}
+        let turn = self.turn.lock();
+        let turn = std::mem::take(&mut *turn.unwrap_or_else(PoisonError::into_inner));
+        if let Some(target) = turn.to {
+            self.target.become_other(target);
         }
-        Ok(())
+        match turn.reopens {
+            true => self.target.reopen(),
+            false => Ok(()),
+        }
     }
 
     fn run(mut self, messages: &Receiver<Message>) {
@@ -198,5 +201,33 @@ impl Output {
                 let _ = io::stderr().lock().write_all(line.as_bytes());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::LogTo, *};
+
+    /// A log that goes to another file, which is moved away while the thread is still busy.
+    #[test]
+    fn a_file_is_opened_again_though_it_was_opened_for_the_turn_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let turn = Arc::<Mutex<Turn>>::default();
+        let mut output = Output {
+            target: Target::nowhere(),
+            dropped: Arc::default(),
+            failed: None,
+            reported: None,
+            turn: turn.clone(),
+            errors: None,
+        };
+        let target = Target::open(&LogTo::File(path.clone()), None).unwrap();
+        turn.lock().unwrap().next(Some(target));
+        std::fs::rename(&path, folder.path().join("log.1")).unwrap();
+        turn.lock().unwrap().next(None);
+        output.turn().unwrap();
+        output.write(b"a line\n");
+        assert_eq!(std::fs::read(&path).unwrap(), b"a line\n");
     }
 }
