@@ -18,9 +18,10 @@ use crate::{
     conn,
     fault::is_shortage,
     log::Level,
+    phase::Phase,
     sock::register,
     socket_file::{self, SocketFile},
-    worker::{Handed, Load, Phase, Server, Worker},
+    worker::{Handed, Load, Server, Worker},
 };
 
 /// Connections the kernel may hold before they are accepted; capped by `net.core.somaxconn`.

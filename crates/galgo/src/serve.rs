@@ -28,9 +28,10 @@ use crate::{
     config::{self, Config},
     listen,
     log::{Level, Logs},
+    phase::Phase,
     site::Site,
     upstream::Watch,
-    worker::{self, Handed, Peer, Phase, Server, Worker},
+    worker::{self, Handed, Peer, Server, Worker},
 };
 use running::{Running, Taken};
 use sockets::New;

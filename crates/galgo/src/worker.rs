@@ -4,17 +4,13 @@
 use std::{
     cell::{Cell, RefCell},
     io,
-    os::fd::OwnedFd,
     rc::Rc,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, UNIX_EPOCH},
 };
 
 use galgo_spawn::Spawner;
-use rustix::{
-    fs::{Mode, OFlags},
-    time::{ClockId, clock_gettime},
-};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::{
     sync::{Notify, mpsc, oneshot, watch},
     time::Instant,
@@ -24,12 +20,14 @@ use crate::{
     balance::Load as Connections,
     config::LogFormat,
     crowd::{Crowd, Shed},
-    handler::{files, reasons::Reasons},
+    handler::files,
     id::Ids,
     idle::Idle,
     listen::{Accepted, Listener},
     log::{Logs, access::Entry},
+    phase::Phase,
     refused::Refused,
+    resources::{Resources, first_of_second},
     site::{Held, Site},
     tick,
     warm::Warm,
@@ -93,17 +91,6 @@ impl Peer {
     }
 }
 
-/// The life of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Phase {
-    Serving,
-    /// No new connections; running requests may finish.
-    Draining,
-    /// Whatever still runs is ended.
-    Ending,
-}
-
 impl Server {
     /// Nothing has been asked for; `site` is the first.
     pub fn new(site: &Site, logs: Logs, peers: Vec<Peer>, phase: watch::Receiver<Phase>) -> Self {
@@ -139,22 +126,16 @@ pub struct Worker {
     reloaded: Notify,
     /// Its number, and place in `server.peers`.
     pub index: usize,
-    /// Starts programs.
-    pub spawner: RefCell<Spawner>,
+    /// What those who answer its requests have of it.
+    pub resources: Rc<Resources>,
     /// Makes request ids.
     pub ids: Ids,
     /// Connections waiting for a request.
     pub idle: Idle,
     /// Connections on which a request was refused for want of capacity.
     pub refused: Refused,
-    /// Clients of which the error log has said why they were refused.
-    pub reasons: Reasons,
-    /// /dev/null, the standard input of programs that get no body.
-    pub null: OwnedFd,
     date: RefCell<(u64, Rc<str>)>,
-    /// In which second since the epoch it was last logged that there is no capacity.
-    busy: Cell<u64>,
-    /// The same of a connection without the PROXY header that its listener wants, or from who may not send one.
+    /// In which second since the epoch it was last logged that a connection came without the PROXY header that its listener wants, or from who may not send one.
     unannounced: Cell<u64>,
     ending: Cell<bool>,
     lines: RefCell<Vec<u8>>,
@@ -172,20 +153,24 @@ impl Worker {
         index: usize,
         spawner: Spawner,
     ) -> io::Result<Rc<Self>> {
-        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let resources = Resources::new(
+            index,
+            spawner,
+            server.logs.error.clone(),
+            server.warm.clone(),
+            site.config.templates.clone(),
+            server.phase.clone(),
+        )?;
         Ok(Rc::new(Self {
-            null,
+            resources,
             server,
             site: RefCell::new(Held::new(site)),
             reloaded: Notify::new(),
             index,
-            spawner: RefCell::new(spawner),
             ids: Ids::new(),
             idle: Idle::default(),
             refused: Refused::default(),
-            reasons: Reasons::default(),
             date: RefCell::new((0, "".into())),
-            busy: Cell::new(0),
             unannounced: Cell::new(0),
             ending: Cell::new(false),
             lines: RefCell::default(),
@@ -201,7 +186,7 @@ impl Worker {
     pub fn load(&self, site: Arc<Site>) {
         // What was logged before goes where that says.
         self.flush_log();
-        self.spawner.borrow_mut().set_umask(site.config.umask);
+        self.resources.configure(&site.config);
         files::forget();
         let before = self.site.replace(Held::new(site));
         self.reloaded.notify_one();
@@ -219,12 +204,6 @@ impl Worker {
             *date = (second, httpdate::fmt_http_date(now).into());
         }
         date.1.clone()
-    }
-
-    /// Whether a 503 goes into the error log: the first of each second. Overload must not be made worse by
-    /// a line for each request; the access log has them all.
-    pub fn says_busy(&self) -> bool {
-        first_of_second(&self.busy)
     }
 
     /// Whether a connection that a listener for proxies closed at once goes into the error log: likewise.
@@ -278,12 +257,6 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.flush_log();
     }
-}
-
-fn first_of_second(last: &Cell<u64>) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let second = now.unwrap_or_default().as_secs();
-    last.replace(second) != second
 }
 
 /// Runs a worker on this thread until the server drains and its last request is over, or until

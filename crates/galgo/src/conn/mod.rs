@@ -298,7 +298,7 @@ impl<'w> Conn<'w> {
             over: false,
         };
         let service = Context {
-            worker: self.worker,
+            resources: &self.worker.resources,
             site: &site,
         };
         let Ok(response) = service.call(&mut request).await else {
@@ -373,7 +373,7 @@ impl<'w> Conn<'w> {
         entry.status = fault.status();
         entry.outcome = fault.outcome();
         let service = Context {
-            worker: self.worker,
+            resources: &self.worker.resources,
             site,
         };
         let response = (!gone).then(|| service.refuse(&self.link, entry.id, fault));

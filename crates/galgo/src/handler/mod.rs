@@ -27,10 +27,10 @@ use crate::{
     id::Id,
     link::Link,
     request::Request,
+    resources::Resources,
     route::{self, Refusal},
     service::{Left, Service},
     site::Site,
-    worker::Worker,
 };
 
 /// Loop guard; RFC 3875, 6.2.2 sets none.
@@ -39,8 +39,8 @@ const MAX_LOCAL_REDIRECTS: usize = 10;
 /// What every handler may use: what its event loop has, and the site that the request began with.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
-    /// The event loop.
-    pub worker: &'a Rc<Worker>,
+    /// What its event loop has.
+    pub resources: &'a Rc<Resources>,
     /// What answers requests, and how.
     pub site: &'a Site,
 }
@@ -51,7 +51,7 @@ impl Service for Context<'_> {
             Ok(response) => return Ok(response),
             Err(fault) => fault,
         };
-        status::report(self.worker, request, &fault);
+        status::report(self.resources, request, &fault);
         if let Fault::Gone(_) = fault {
             return Err(Left);
         }
@@ -61,11 +61,11 @@ impl Service for Context<'_> {
     }
 
     fn cut(&self, request: &Request<'_>, fault: &Fault) {
-        status::report(self.worker, request, fault);
+        status::report(self.resources, request, fault);
     }
 
     fn refuse(&self, link: &Link, id: Id, fault: &Fault) -> Response {
-        reasons::note(self.worker, link, id, b"", fault);
+        self.resources.note(link, id, b"", fault);
         let mut response = status::unread(self.site, link, fault, &id.text());
         if response.status == 405 {
             response.fields.push("Allow", ALLOW);

@@ -9,7 +9,12 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use crate::{fault::Fault, id::Id, link::Link, log::Level, worker::Worker};
+use crate::{
+    fault::Fault,
+    id::Id,
+    link::Link,
+    log::{ErrorLog, Level},
+};
 
 /// Addresses of which something is said in one second of one event loop.
 const MOST: usize = 100;
@@ -38,6 +43,20 @@ impl Reasons {
         }
         first
     }
+
+    /// Says in `errors` why `fault` is the client's. `path` is empty where it is not known.
+    pub fn note(&self, errors: &ErrorLog, link: &Link, id: Id, path: &[u8], fault: &Fault) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let second = now.unwrap_or_default().as_secs();
+        if !self.is_first(second, link.remote_ip) {
+            return;
+        }
+        let space = if path.is_empty() { "" } else { " " };
+        let path = String::from_utf8_lossy(path);
+        let about = format!("[{}]{space}{path}", &*id.text());
+        let words = format!("{} for {}: {fault}", fault.status(), link.remote);
+        errors.write(Level::Info, &about, &words);
+    }
 }
 
 /// An IPv6 client has a /64 to itself, and would be a new one with each request.
@@ -46,20 +65,6 @@ fn network(client: IpAddr) -> IpAddr {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !0 << 64).into(),
         v4 => v4,
     }
-}
-
-/// Says why `fault` is the client's. `path` is empty where it is not known.
-pub fn note(worker: &Worker, link: &Link, id: Id, path: &[u8], fault: &Fault) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let second = now.unwrap_or_default().as_secs();
-    if !worker.reasons.is_first(second, link.remote_ip) {
-        return;
-    }
-    let space = if path.is_empty() { "" } else { " " };
-    let path = String::from_utf8_lossy(path);
-    let about = format!("[{}]{space}{path}", &*id.text());
-    let words = format!("{} for {}: {fault}", fault.status(), link.remote);
-    worker.server.logs.error.write(Level::Info, &about, &words);
 }
 
 #[cfg(test)]

@@ -3,32 +3,32 @@
 
 use galgo_proto::h1::Version;
 
-use super::{Context, reasons};
+use super::Context;
 use crate::{
     body::{Body, Response},
     fault::Fault,
     link::{Link, is_loopback},
     log::Level,
     request::Request,
+    resources::Resources,
     site::Site,
-    worker::Worker,
 };
 
 /// Notes a failed request in its access log entry and, where somebody can act on it, in the error log.
-pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
+pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
     let id = {
         let mut entry = request.entry.borrow_mut();
         entry.outcome = fault.outcome();
         entry.status = fault.status();
         entry.id
     };
-    if matches!(fault, Fault::Busy(_)) && !worker.says_busy() {
+    if matches!(fault, Fault::Busy(_)) && !resources.says_busy() {
         return;
     }
     let level = match fault {
         Fault::Client(..) => {
             let path = request.head.target.path();
-            return reasons::note(worker, request.link, id, path, fault);
+            return resources.note(request.link, id, path, fault);
         }
         Fault::Gone(_) | Fault::NotFound => return,
         Fault::Refused(_) | Fault::Busy(_) => Level::Warn,
@@ -37,11 +37,7 @@ pub fn report(worker: &Worker, request: &Request<'_>, fault: &Fault) {
     // The decoded path: escaped by the log, as everything is.
     let path = String::from_utf8_lossy(request.head.target.path());
     let about = format!("[{}] {path}", &*id.text());
-    worker
-        .server
-        .logs
-        .error
-        .write(level, &about, &fault.to_string());
+    resources.errors.write(level, &about, &fault.to_string());
 }
 
 /// The response to a failed request.
@@ -158,7 +154,7 @@ pub fn dress(
     };
     let mut said = None;
     if let Some(fault) = fault {
-        report(cx.worker, request, &fault);
+        report(cx.resources, request, &fault);
         said = Some(failed(cx.site, request, &fault));
     }
     request.entry.borrow_mut().outcome = match response.status {

@@ -98,7 +98,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             Role::Authorizer => "authorizer".into(),
             _ => String::from_utf8_lossy(&script.script_name),
         };
-        let source = Source::new(cx.worker.server.logs.error.clone(), request.id(), &name);
+        let source = Source::new(cx.resources.errors.clone(), request.id(), &name);
         Ok(Self {
             cx,
             request,
@@ -181,7 +181,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     /// Waits for a place.
     async fn lease(&mut self) -> Result<Lease, Fault> {
         let peer = self.request.peer();
-        let lease = self.upstream.lease(self.cx.worker.index, peer);
+        let lease = self.upstream.lease(self.cx.resources.index, peer);
         let lease = wait_for(self.request, lease).await?;
         self.request.has_place(lease.holding());
         Ok(lease)

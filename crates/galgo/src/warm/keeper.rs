@@ -26,11 +26,7 @@ use super::{
     watch,
 };
 use crate::{
-    log::Level,
-    off_loop::off_loop,
-    sock::register,
-    tick,
-    worker::{Phase, Worker},
+    log::Level, off_loop::off_loop, phase::Phase, resources::Resources, sock::register, tick,
 };
 
 /// What a program says on standard error while it is loaded: this much goes to the log.
@@ -55,14 +51,19 @@ const UNPROVEN: &str = "did not stop before its first line, and may have run to 
 const SETTLED: Duration = Duration::from_millis(20);
 
 /// Looks after the templates of `program` from now on, until nobody asks for it.
-pub(super) fn start(worker: &Rc<Worker>, warm: &Arc<Warm>, program: &Arc<Program>, setup: Setup) {
-    let (worker, warm, program) = (worker.clone(), warm.clone(), program.clone());
+pub(super) fn start(
+    resources: &Rc<Resources>,
+    warm: &Arc<Warm>,
+    program: &Arc<Program>,
+    setup: Setup,
+) {
+    let (resources, warm, program) = (resources.clone(), warm.clone(), program.clone());
     tokio::task::spawn_local(async move {
-        let mut phase = worker.server.phase.clone();
+        let mut phase = resources.phase.clone();
         let keeps = async {
             loop {
-                match program.work(worker.site().config.templates.idle) {
-                    Work::Load(order) => load(&worker, &warm, &program, &setup, &order).await,
+                match program.work(resources.templates().idle) {
+                    Work::Load(order) => load(&resources, &warm, &program, &setup, &order).await,
                     Work::Wait(pause) => {
                         // Woken early or not: `work` looks at everything again.
                         let _ = tokio::time::timeout(pause, program.wake.notified()).await;
@@ -80,14 +81,14 @@ pub(super) fn start(worker: &Rc<Worker>, warm: &Arc<Warm>, program: &Arc<Program
 }
 
 async fn load(
-    worker: &Rc<Worker>,
+    resources: &Rc<Resources>,
     warm: &Arc<Warm>,
     program: &Arc<Program>,
     setup: &Setup,
     order: &Order,
 ) {
     let began = Instant::now();
-    let room = Room::take(warm, program, &worker.site().config.templates);
+    let room = Room::take(warm, program, &resources.templates());
     let Some(mut room) = room else {
         return program.crowded();
     };
@@ -98,11 +99,11 @@ async fn load(
             return program.failed(&why);
         }
     };
-    let loaded = match stop(worker, warm, program, setup, kind, order).await {
+    let loaded = match stop(resources, warm, program, setup, kind, order).await {
         // What was written a moment before looks the same: the second try tells.
         Err(Failure::Changed(_)) => {
             tokio::time::sleep(SETTLED).await;
-            stop(worker, warm, program, setup, kind, order).await
+            stop(resources, warm, program, setup, kind, order).await
         }
         stopped => stopped,
     };
@@ -116,7 +117,7 @@ async fn load(
                     done(order.uses),
                     began.elapsed().as_millis(),
                     memory >> 10,
-                    warm.held(&worker.site().config.templates)
+                    warm.held(&resources.templates())
                 );
                 program.log.write(Level::Info, &program.name, &words);
             }
@@ -164,7 +165,7 @@ async fn kind(setup: &Setup) -> Result<Kind, Failure> {
 
 /// Starts a template and waits until it has stopped: that, and what it holds in memory, bytes.
 async fn stop(
-    worker: &Rc<Worker>,
+    resources: &Rc<Resources>,
     warm: &Arc<Warm>,
     program: &Arc<Program>,
     setup: &Setup,
@@ -188,12 +189,12 @@ async fn stop(
     };
     let stdio = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
     let started = {
-        let spawner = &mut worker.spawner.borrow_mut();
+        let spawner = &mut resources.spawner.borrow_mut();
         Template::start(spawner, launch, stdio, kind, order.uses, &modules)
     };
     let mut template = started.map_err(|e| Failure::NotNow(e.to_string()))?;
     drop((stdin, stdout, stderr));
-    let loaded = tokio::time::timeout(setup.patience, stopped(worker, &mut template)).await;
+    let loaded = tokio::time::timeout(setup.patience, stopped(resources, &mut template)).await;
     let held = order.proven || template.holds();
     let loaded = match loaded {
         Ok(Ok(loaded)) => loaded,
@@ -216,7 +217,7 @@ async fn stop(
         return Err(Failure::Unfit("prints while loading".into()));
     }
     if order.first {
-        warn(worker, program, &said(&mut err));
+        warn(resources, program, &said(&mut err));
     }
     Ok((template, loaded))
 }
@@ -232,15 +233,15 @@ async fn trusted(kind: Kind, order: &Order) -> io::Result<Vec<u8>> {
 }
 
 /// Logs what a program wrote to its standard error while it was loaded.
-fn warn(worker: &Worker, program: &Program, warnings: &str) {
-    let log = &worker.server.logs.error;
+fn warn(resources: &Resources, program: &Program, warnings: &str) {
+    let log = &resources.errors;
     for line in warnings.lines().filter(|l| !l.trim().is_empty()) {
         let words = format!("said while it was loaded: {line}");
         log.write(Level::Warn, &program.name, &words);
     }
 }
 
-async fn stopped(worker: &Worker, template: &mut Template) -> io::Result<Loaded> {
+async fn stopped(resources: &Resources, template: &mut Template) -> io::Result<Loaded> {
     let raw = template.as_fd().as_raw_fd();
     let watched = register(raw, Interest::READABLE)?;
     let mut begun = false;
@@ -249,12 +250,12 @@ async fn stopped(worker: &Worker, template: &mut Template) -> io::Result<Loaded>
             guard = watched.readable() => guard?,
             // That it could not be executed is told by nothing else.
             () = tick::next(), if !begun => {
-                begun = has_begun(worker, template)?;
+                begun = has_begun(resources, template)?;
                 continue;
             }
         };
         // What it says shows that it has; to ask is to let go of its ends of the pipes.
-        begun = begun || has_begun(worker, template)?;
+        begun = begun || has_begun(resources, template)?;
         if let Some(loaded) = template.loaded()? {
             return Ok(loaded);
         }
@@ -262,8 +263,8 @@ async fn stopped(worker: &Worker, template: &mut Template) -> io::Result<Loaded>
     }
 }
 
-fn has_begun(worker: &Worker, template: &Template) -> io::Result<bool> {
-    let begun = template.begun(&mut worker.spawner.borrow_mut());
+fn has_begun(resources: &Resources, template: &Template) -> io::Result<bool> {
+    let begun = template.begun(&mut resources.spawner.borrow_mut());
     begun.map_err(io::Error::other)
 }
 

@@ -17,9 +17,9 @@ use tokio::io::Interest;
 use super::{Setup, Warm, keeper, live::Offer, program::Program};
 use crate::{
     config::{Route, Templates},
+    resources::Resources,
     route::Found,
     sock::register,
-    worker::Worker,
 };
 
 /// A child that is asked for is there within some milliseconds. One that takes longer stands in a
@@ -50,13 +50,13 @@ pub struct Born {
 /// A child of `script`'s template; `None`: start it cold. Where there is no template yet, one is
 /// loaded for the requests to come, as `setup` says.
 pub async fn child(
-    worker: &Rc<Worker>,
+    resources: &Rc<Resources>,
     limits: &Templates,
     route: &Arc<Route>,
     script: &Found<'_>,
     setup: impl FnOnce() -> Setup,
 ) -> Option<Ready> {
-    let warm = &worker.server.warm;
+    let warm = &resources.warm;
     if limits.count == 0 || warm.watch.is_none() {
         return None;
     }
@@ -66,10 +66,10 @@ pub async fn child(
         }
         tokio::time::sleep(BUSY).await;
     }
-    let program = warm.program(worker, route, script);
+    let program = warm.program(resources, route, script);
     let (found, keeper) = program.child(&script.version);
     if keeper {
-        keeper::start(worker, warm, &program, setup());
+        keeper::start(resources, warm, &program, setup());
     }
     let found = match found {
         None if warm.waits => program.awaited(&script.version).await,
@@ -123,14 +123,19 @@ async fn until<T: AsFd>(
 
 impl Warm {
     /// What is known of a program.
-    fn program(&self, worker: &Worker, route: &Arc<Route>, script: &Found<'_>) -> Arc<Program> {
+    fn program(
+        &self,
+        resources: &Resources,
+        route: &Arc<Route>,
+        script: &Found<'_>,
+    ) -> Arc<Program> {
         let key = (Arc::as_ptr(route) as usize, script.script_filename.clone());
         if let Some(known) = self.known().get(&key) {
             return known.clone();
         }
         let make = || {
             let name = script.script_filename.to_string_lossy().into_owned();
-            let log = worker.server.logs.error.clone();
+            let log = resources.errors.clone();
             Arc::new(Program::new(route, name, script.version, log))
         };
         let mut programs = self

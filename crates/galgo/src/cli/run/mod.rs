@@ -24,10 +24,11 @@ use crate::{
     config::{Config, LogTo},
     handler::{self, Answer, Context, cgi, status},
     log::{Logs, access::Entry},
+    phase::Phase,
     request::Request,
     site::Site,
     tick,
-    worker::{Peer, Phase, Server, Worker},
+    worker::{Peer, Server, Worker},
 };
 use print::Printer;
 use site::Place;
@@ -197,7 +198,7 @@ async fn exchange(
         ..Request::new(head.clone(), &link, &mut client, entry)
     };
     let cx = Context {
-        worker,
+        resources: &worker.resources,
         site: &site,
     };
     let Some(cgi) = route.cgi() else {

@@ -73,7 +73,7 @@ impl Run<'_, '_, '_> {
         let options = &self.cgi.options;
         let clocks = Clocks::start(options, AFTER);
         let site = self.cx.site;
-        let (home, wait) = (self.cx.worker.index, site.config.admission.wait);
+        let (home, wait) = (self.cx.resources.index, site.config.admission.wait);
         let conn = site.wasm.connect(code, permit, home, wait);
         let Some((conn, seat)) = reply::wait_for(self.request, conn).await? else {
             return Ok(None);

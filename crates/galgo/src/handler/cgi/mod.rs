@@ -129,10 +129,6 @@ impl Run<'_, '_, '_> {
 
     fn source(&self) -> Source {
         let name = String::from_utf8_lossy(self.script.script_name);
-        Source::new(
-            self.cx.worker.server.logs.error.clone(),
-            self.request.id(),
-            &name,
-        )
+        Source::new(self.cx.resources.errors.clone(), self.request.id(), &name)
     }
 }

@@ -138,7 +138,7 @@ impl Run<'_, '_, '_> {
     async fn warm(&self, pipes: &Pipes, args: &[CString], env: &EnvBlock) -> Option<(Child, Born)> {
         let ready = self.ready(args).await?;
         let cpu = self.cgi.options.limits.cpu;
-        let stdio = pipes.stdio(&self.cx.worker.null);
+        let stdio = pipes.stdio(&self.cx.resources.null);
         ready.start(env, stdio, cpu).await.ok()
     }
 
@@ -151,7 +151,7 @@ impl Run<'_, '_, '_> {
         }
         let setup = || self.setup(args);
         let limits = &self.cx.site.config.templates;
-        warm::child(self.cx.worker, limits, self.route, &self.script, setup).await
+        warm::child(self.cx.resources, limits, self.route, &self.script, setup).await
     }
 
     /// How a template of the program is started.
@@ -184,8 +184,8 @@ impl Run<'_, '_, '_> {
     ) -> Result<Running, Fault> {
         let mut tries = 0;
         loop {
-            let stdio = pipes.stdio(&self.cx.worker.null);
-            let started = self.cx.worker.spawner.borrow_mut().launch(launch, stdio);
+            let stdio = pipes.stdio(&self.cx.resources.null);
+            let started = self.cx.resources.spawner.borrow_mut().launch(launch, stdio);
             let took = began.elapsed();
             let failed = match started {
                 Ok(child) => match self.begun(&child, pipes, clocks).await? {
@@ -226,7 +226,7 @@ impl Run<'_, '_, '_> {
         let mut arrived = false;
         let mut fault = None;
         loop {
-            match self.cx.worker.spawner.borrow_mut().outcome(child) {
+            match self.cx.resources.spawner.borrow_mut().outcome(child) {
                 Outcome::Started => return Ok(Begun::Runs(fault)),
                 Outcome::Failed(failed) => return fault.map_or(Ok(Begun::Failed(failed)), Err),
                 Outcome::UnderWay => {}

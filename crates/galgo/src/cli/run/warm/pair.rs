@@ -247,7 +247,7 @@ impl Pair {
             ..Request::new(head.clone(), &link, &mut client, entry)
         };
         let cx = Context {
-            worker,
+            resources: &worker.resources,
             site: &site,
         };
         let Handler::Cgi(cgi) = &route.handler else {
