@@ -232,13 +232,6 @@ impl Sock {
         }
     }
 
-    /// Appends what can be read to `buf`, within its spare capacity; 0 is end of file.
-    pub fn read(&self, buf: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>> {
-        self.run(Direction::In, move |fd| {
-            rustix::io::read(fd, spare_capacity(buf))
-        })
-    }
-
     /// Reads `want` bytes or so into `buf`; 0 is end of file. `waits`: it was tried at once already, and is awaited.
     pub fn poll_fill(
         &self,
@@ -261,8 +254,8 @@ impl Sock {
         poll_fn(|cx| self.poll_fill(buf, want, &mut waits, cx)).await
     }
 
-    /// As [`Sock::read`], where data is not expected to be there yet: waits first, and takes a
-    /// buffer only then.
+    /// Appends what can be read to `buf`, within its spare capacity; 0 is end of file. Data is not expected to be there
+    /// yet: waits first, and takes a buffer only then.
     pub async fn read_later(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             let mut guard = self.ready(Direction::In).await?;
@@ -284,7 +277,7 @@ impl Sock {
         }
     }
 
-    /// As [`Sock::read`], but never waits: `None` when nothing is there.
+    /// As [`Sock::read_later`], but never waits: `None` when nothing is there.
     pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         pool::room(buf);
         match rustix::io::read(&self.fd, spare_capacity(buf)) {
