@@ -12,14 +12,14 @@ use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     rc::Rc,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use galgo_proto::{Fields, h1::Head};
-use rustix::fs::{AtFlags, Stat, statat};
+use rustix::fs::{AtFlags, statat};
 use tokio::sync::Notify;
 
-use super::send::SMALL;
+use super::{identity::Identity, send::SMALL};
 use crate::{
     body::{Body, FilePart, Response},
     config,
@@ -33,8 +33,6 @@ pub(crate) const OPEN: usize = 16;
 /// All are closed after this, so that a file that was removed does not fill its disk, and its disk can be
 /// unmounted.
 const OPEN_FOR: Duration = Duration::from_secs(5);
-/// A change within the same tick of the clock would leave no trace in the times (seconds).
-const SETTLED: i64 = 2;
 
 thread_local! {
     static CACHE: RefCell<Cache> = RefCell::default();
@@ -61,15 +59,6 @@ struct Kept {
 enum Content {
     Bytes(Arc<[u8]>),
     Open(Arc<OwnedFd>, u64),
-}
-
-/// What changes when a file does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
-    file: (u64, u64),
-    size: i64,
-    modified: (i64, i64),
-    changed: (i64, i64),
 }
 
 /// Whether the answer to `head` is the whole file, whatever the client said of itself.
@@ -140,9 +129,8 @@ pub(super) fn keep(
 }
 
 /// Forgets everything: a route may be gone, and its number become that of another.
-pub(crate) fn forget() {
+pub(super) fn forget() {
     CACHE.with_borrow_mut(|cache| *cache = Cache::default());
-    super::listing::forget();
 }
 
 /// Closes what is open after a while; never ends.
@@ -215,31 +203,6 @@ impl Content {
     /// Descriptors.
     fn open(&self) -> usize {
         usize::from(matches!(self, Self::Open(..)))
-    }
-}
-
-impl Identity {
-    pub(super) fn of(stat: &Stat) -> Self {
-        Self {
-            file: (stat.st_dev, stat.st_ino),
-            size: stat.st_size,
-            modified: (
-                stat.st_mtime,
-                i64::try_from(stat.st_mtime_nsec).unwrap_or(0),
-            ),
-            changed: (
-                stat.st_ctime,
-                i64::try_from(stat.st_ctime_nsec).unwrap_or(0),
-            ),
-        }
-    }
-
-    fn has_settled(&self) -> bool {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        self.changed.0.max(self.modified.0) + SETTLED <= now
     }
 }
 

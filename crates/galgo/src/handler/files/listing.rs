@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeSet, VecDeque},
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     rc::Rc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use galgo_proto::h1::Head;
@@ -17,7 +17,8 @@ use rustix::{
 use tokio::{sync::Mutex, time::Instant};
 
 use super::{
-    cache::Identity,
+    entries::{Column, Entry, Listed, MAX_ENTRIES, Order, PAGE},
+    identity::Identity,
     open::{self, Refused},
     page,
 };
@@ -27,10 +28,6 @@ use crate::{
     config,
 };
 
-/// Entries that are listed; the page says so where there are more. Each costs a stat on the event loop.
-pub(super) const MAX_ENTRIES: usize = 10_000;
-/// Entries on one page.
-pub(super) const PAGE: usize = 1000;
 /// Entries that are looked at before the event loop goes on: some tenths of a millisecond.
 const PIECE: usize = 64;
 /// What was listed a moment ago is listed again, unless the folder itself has changed: sizes and times of files
@@ -38,31 +35,6 @@ const PIECE: usize = 64;
 const FRESH: Duration = Duration::from_secs(1);
 /// Lists that each thread keeps for that long, of up to 3 MB.
 const FOLDERS: usize = 4;
-
-/// A name in a folder that would be answered if it were asked for.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) name: Vec<u8>,
-    pub(super) folder: bool,
-    /// Bytes; of no meaning for a folder.
-    pub(super) size: u64,
-    pub(super) modified: Option<SystemTime>,
-}
-
-/// What a list is sorted by: `?C=N|M|S&O=A|D`, as Apache has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Order {
-    pub(super) column: Column,
-    pub(super) descending: bool,
-}
-
-/// A column of the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Column {
-    Name,
-    Modified,
-    Size,
-}
 
 /// A folder that is to be listed.
 #[derive(Debug)]
@@ -106,16 +78,6 @@ impl List<'_> {
         response.body = Body::Bytes(html.into_bytes());
         Ok(response)
     }
-}
-
-/// What is in a folder.
-#[derive(Debug)]
-pub(super) struct Listed {
-    /// Folders first, each part by name.
-    pub(super) entries: Vec<Entry>,
-    pub(super) folders: usize,
-    /// It holds more.
-    pub(super) more: bool,
 }
 
 /// What tells one state of one folder from another. A link's target is looked for beneath the route, so the same

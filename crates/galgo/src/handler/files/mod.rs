@@ -5,6 +5,8 @@
 //! stay the same; replacing one takes effect at once.
 
 mod cache;
+mod entries;
+mod identity;
 mod listing;
 mod open;
 mod page;
@@ -25,9 +27,15 @@ use self::{
 };
 use crate::{body::Response, config};
 
-pub(crate) use self::cache::{OPEN, close_open, forget};
+pub(crate) use self::cache::{OPEN, close_open};
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
+/// Forgets what is kept of all folders: a route may be gone, and its number become that of another.
+pub(crate) fn forget() {
+    cache::forget();
+    listing::forget();
+}
+
 /// Methods that mean something to HTTP and WebDAV (RFC 9110, 9.3; RFC 5789; RFC 4918), and nothing to a file.
 const NOT_ALLOWED: [&str; 10] = [
     "PUT",

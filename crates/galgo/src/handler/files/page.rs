@@ -5,7 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use super::listing::{Column, Entry, Listed, MAX_ENTRIES, Order, PAGE};
+use super::entries::{Column, Entry, Listed, MAX_ENTRIES, Order, PAGE};
 
 const STYLE: &str = include_str!("listing.css");
 

@@ -103,7 +103,7 @@ fn a_listing_is_bounded_and_says_so() {
 fn a_long_listing_has_pages() {
     let mut site = site();
     site.files.listing = true;
-    for n in 0..2 * listing::PAGE + 5 {
+    for n in 0..2 * entries::PAGE + 5 {
         site.put(format!("d/f{n:04}"), "");
     }
     let rows = |html: &str| -> Vec<String> {
@@ -131,7 +131,7 @@ fn a_long_listing_has_pages() {
         "page=3",
     ] {
         let html = listing(&site, &format!("/d/?{query}"));
-        assert!(rows(&html).len() <= listing::PAGE, "{query}");
+        assert!(rows(&html).len() <= entries::PAGE, "{query}");
         assert!(!html.contains("99999"));
     }
 }

@@ -1,0 +1,43 @@
+//! The entries of a folder, and the order that they are listed in.
+
+use std::time::SystemTime;
+
+/// Entries that are listed; the page says so where there are more. Each costs a stat on the event loop.
+pub(super) const MAX_ENTRIES: usize = 10_000;
+/// Entries on one page.
+pub(super) const PAGE: usize = 1000;
+
+/// A name in a folder that would be answered if it were asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) name: Vec<u8>,
+    pub(super) folder: bool,
+    /// Bytes; of no meaning for a folder.
+    pub(super) size: u64,
+    pub(super) modified: Option<SystemTime>,
+}
+
+/// What a list is sorted by: `?C=N|M|S&O=A|D`, as Apache has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Order {
+    pub(super) column: Column,
+    pub(super) descending: bool,
+}
+
+/// A column of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Column {
+    Name,
+    Modified,
+    Size,
+}
+
+/// What is in a folder.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// Folders first, each part by name.
+    pub(super) entries: Vec<Entry>,
+    pub(super) folders: usize,
+    /// It holds more.
+    pub(super) more: bool,
+}
