@@ -241,10 +241,15 @@ impl Sock {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let buf = buf.room(want.max(READ));
+        // The event loop may not say again what it has told somebody else, who read nothing.
+        *waits &= !self.passed_over.get();
         let read = self.poll_run(Direction::In, waits, cx, |fd| {
             rustix::io::read(fd, spare_capacity(&mut *buf))
         });
         *waits = read.is_pending();
+        if read.is_pending() {
+            self.passed_over.set(false);
+        }
         read
     }
 
@@ -495,5 +500,35 @@ impl Sock {
 impl AsFd for Sock {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, os::unix::net::UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn what_was_passed_over_is_read_by_who_waited_before() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build();
+        runtime.unwrap().block_on(async {
+            let (mut client, ours) = UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let sock = Sock::new(ours.into());
+            let (mut buf, mut waits) = (Buf::default(), false);
+            // It is awaited, and the wait is given up.
+            let first = poll_fn(|cx| Poll::Ready(sock.poll_fill(&mut buf, 1, &mut waits, cx)));
+            assert!(first.await.is_pending());
+            client.write_all(b"x").unwrap();
+            // Who looks whether the client is gone has the event, and reads nothing.
+            sock.arrives().await.unwrap();
+            let closed = poll_fn(|cx| Poll::Ready(sock.poll_read_closed(cx)));
+            assert!(closed.await.is_pending());
+            let again = poll_fn(|cx| Poll::Ready(sock.poll_fill(&mut buf, 1, &mut waits, cx)));
+            assert!(matches!(again.await, Poll::Ready(Ok(1))));
+        });
     }
 }
