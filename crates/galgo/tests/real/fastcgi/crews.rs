@@ -50,9 +50,10 @@ fn a_worker_that_dies_is_followed_by_another() {
     let first = curl(&[&server.url(WORKED)]).ok().text();
     let pid = Pid::from_raw(first.parse().unwrap()).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
+    // Until it has ended it may still accept a request, and take that with it.
+    server.wait_for_log("it ended by signal 9");
     let second = curl(&[&server.url(WORKED)]).ok().text();
     assert_ne!(first, second);
-    server.wait_for_log("it ended by signal 9");
 }
 
 /// The program is a script here, which an upgrade replaces.
