@@ -48,13 +48,10 @@ fn what_is_no_program_is_a_502_with_words() {
         .map(|(n, bytes, _)| (*n, bytes.clone()))
         .collect();
     let server = site(&modules).start();
-    for (name, bytes, says) in rows {
+    for (name, _, says) in rows {
         let reply = server.get(&format!("/cgi-bin/{name}"));
         assert_eq!(reply.status, 502, "{name}");
-        assert!(
-            bytes.is_empty() || !reply.text().contains("asm"),
-            "{name}: shown"
-        );
+        assert!(!reply.text().contains("\0asm"), "{name}: shown");
         server.says(says);
     }
     assert_eq!(server.get("/health").status, 200);
