@@ -11,3 +11,4 @@ pub mod pool;
 pub mod sock;
 pub mod tick;
 pub mod trusted_path;
+pub mod watch;

@@ -199,6 +199,7 @@ impl Pace {
         self.least = Allowance::new(self.grace, rates.least);
         self.busy = Allowance::new(self.grace, rates.busy);
         self.since = None;
+        self.timer = None;
         self.place = Holding::default();
         if let Some(reader) = &mut self.reader {
             (reader.unread, reader.ahead) = (None, 0);

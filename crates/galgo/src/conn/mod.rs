@@ -297,10 +297,7 @@ impl<'w> Conn<'w> {
             began,
             over: false,
         };
-        let service = Context {
-            resources: &self.worker.resources,
-            site: &site,
-        };
+        let service = service(self.worker, &site);
         let Ok(response) = service.call(&mut request).await else {
             request.entry.borrow_mut().total = self.worker.taken(began);
             self.worker.log(&request.entry.borrow());
@@ -372,10 +369,7 @@ impl<'w> Conn<'w> {
         let mut entry = self.entry(None, &self.link);
         entry.status = fault.status();
         entry.outcome = fault.outcome();
-        let service = Context {
-            resources: &self.worker.resources,
-            site,
-        };
+        let service = service(self.worker, site);
         let response = (!gone).then(|| service.refuse(&self.link, entry.id, fault));
         // Without the id of a request there is nothing to answer in.
         if let Some(response) = response
@@ -387,6 +381,14 @@ impl<'w> Conn<'w> {
         entry.total = self.worker.taken(entry.began);
         self.worker.log(&entry);
         if gone { After::Reset } else { After::Close }
+    }
+}
+
+/// What answers requests by `site`: the one place here that knows handlers.
+fn service<'a>(worker: &'a Worker, site: &'a Site) -> Context<'a> {
+    Context {
+        resources: &worker.resources,
+        site,
     }
 }
 

@@ -270,16 +270,7 @@ impl Sender {
         if result.is_ok() {
             result = self.end().await.map_err(|_| Fault::Gone(GONE));
         }
-        {
-            let mut entry = request.entry.borrow_mut();
-            entry.bytes = sent;
-            entry.total = worker.taken(request.began);
-        }
-        let line = Line {
-            worker: worker.clone(),
-            entry: request.entry.clone(),
-        };
-        let logged = move |exit| line.end(exit);
+        let logged = over(worker, request, sent);
         let Err(fault) = result else {
             // One whose output nobody reads to its end may fail for that.
             let whole = output.producer.output_ended();
@@ -301,6 +292,22 @@ impl Sender {
         output.producer.abandon(gone, Box::new(logged));
         cut(framing, gone)
     }
+}
+
+/// The response is over, with so many bytes of body: what writes its log line, once it is told how the program ended.
+fn over(
+    worker: &Rc<Worker>,
+    request: &Request<'_>,
+    sent: u64,
+) -> impl FnOnce(Option<Exit>) + use<> {
+    let mut entry = request.entry.borrow_mut();
+    entry.bytes = sent;
+    entry.total = worker.taken(request.began);
+    let line = Line {
+        worker: worker.clone(),
+        entry: request.entry.clone(),
+    };
+    move |exit| line.end(exit)
 }
 
 /// A program whose response was sent as it should be, and which failed all the same: an exception behind the head, most
