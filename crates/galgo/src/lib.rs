@@ -11,7 +11,6 @@ pub mod crowd;
 pub mod handler;
 pub mod idle;
 pub mod listen;
-pub mod phase;
 pub mod proxy;
 pub mod refused;
 pub mod relay;
@@ -26,7 +25,7 @@ pub mod warm;
 pub mod wasm;
 pub mod worker;
 
-use galgo_io::{buf, off_loop, out, pace, pool, sock, tick, trusted_path};
+use galgo_io::{address, buf, off_loop, out, pace, pool, sock, tick, trusted_path};
 use galgo_service::{
-    admission, body, client, fault, id, link, log, peer, producer, request, service, spool,
+    admission, body, client, fault, id, link, log, peer, phase, producer, request, service, spool,
 };

@@ -1,8 +1,9 @@
-//! What the descriptors of one event loop need: sockets and pipes, buffers and their pool, a coarse clock, and the time that a
+//! What the descriptors of one event loop need: addresses, sockets and pipes, buffers and their pool, a coarse clock, and the time that a
 //! client may take.
 //!
 //! Only this crate calls splice(2) and sendfile(2). It knows no protocol, no configuration and no request.
 
+pub mod address;
 pub mod buf;
 pub mod off_loop;
 pub mod out;

@@ -11,6 +11,7 @@
 //! | [`admission`] | places for running programs, and the queue for them |
 //! | [`spool`] | bytes that wait, in memory and in files without a name |
 //! | [`log`] | the access log and the error log |
+//! | [`phase`] | whether the server takes requests, or is about to end |
 //! | [`peer`], [`id`] | the address that limits count by; ids of requests |
 
 pub mod admission;
@@ -21,6 +22,7 @@ pub mod id;
 pub mod link;
 pub mod log;
 pub mod peer;
+pub mod phase;
 pub mod producer;
 pub mod request;
 pub mod service;

@@ -11,12 +11,11 @@ use super::{
     error::Text,
     folder,
     identity::identity,
-    listen,
     raw::{self, RawConfig, RawOptions, Typed},
     routes,
     units::{Count, G, K, M, OrNone, Size, T, Time, Value},
 };
-use crate::pace::Rates;
+use crate::{address::fits, pace::Rates};
 
 type Checked<X> = Result<X, ConfigError>;
 type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;
@@ -79,7 +78,7 @@ impl Text<'_> {
             let mut one: Listen = text.get_ref().parse().map_err(fail)?;
             if let Address::Unix(path) = &mut one.address {
                 *path = self.folder.join(&path);
-                listen::fits(path).map_err(fail)?;
+                fits(path).map_err(fail)?;
             }
             if listeners
                 .iter()

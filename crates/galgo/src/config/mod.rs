@@ -32,7 +32,7 @@ mod units;
 mod upstream;
 mod userdir;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 pub use desk::DevErrors;
 pub use error::ConfigError;
@@ -44,6 +44,7 @@ use galgo_spawn::Limits;
 
 use crate::pace::Rates;
 pub use crate::{
+    address::Address,
     admission::Settings as Admission,
     log::{LogFormat, LogTo, Settings as Log},
     spool::Settings as Spool,
@@ -116,14 +117,6 @@ pub enum Speaks {
     FastCgi,
     /// SCGI, by a web server in front of us (`scgi+unix:/path`).
     Scgi,
-}
-
-/// The address of a listener.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Address {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
 }
 
 /// Connection limits and clocks.

@@ -20,6 +20,7 @@ use super::{
     raw::{self, RawRoute, RawWorkers, Typed},
     routes::Raw,
 };
+use crate::address::fits;
 
 type Checked<X> = Result<X, ConfigError>;
 
@@ -218,7 +219,7 @@ impl Text<'_> {
             }
             Address::Unix(path) => {
                 let path = folder::absolute(&self.folder, &path.to_string_lossy());
-                super::listen::fits(&path).map_err(|e| self.error(typed.span(), e))?;
+                fits(&path).map_err(|e| self.error(typed.span(), e))?;
                 Ok(Address::Unix(path))
             }
             tcp @ Address::Tcp(_) => Ok(tcp),

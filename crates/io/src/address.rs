@@ -1,0 +1,88 @@
+//! The address of a socket: `127.0.0.1:8080`, `[::1]:8080`, `unix:/path`.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+/// Bytes of a path in `sockaddr_un`, without the closing NUL (unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
+
+/// Where a socket listens, or connects to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    /// Reads an address. A host name is refused, because it may mean several addresses or, tomorrow, another one; so is
+    /// a lone port, which does not say who can reach it.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("unix:") {
+            Some(path) => unix(path),
+            None => tcp(text).map(Self::Tcp),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+fn unix(path: &str) -> Result<Address, String> {
+    if path.is_empty() || path.contains('\0') {
+        return Err("a Unix socket needs a path: \"unix:/run/galgo.sock\"".to_owned());
+    }
+    let path = PathBuf::from(path);
+    fits(&path)?;
+    Ok(Address::Unix(path))
+}
+
+/// Whether the kernel takes a path of this length for a socket.
+///
+/// # Errors
+/// It does not; in words.
+pub fn fits(path: &Path) -> Result<(), String> {
+    let length = path.as_os_str().as_bytes().len();
+    if length > MAX_SOCKET_PATH {
+        return Err(format!(
+            "the socket's path has {length} bytes, the kernel takes {MAX_SOCKET_PATH}: choose a shorter one"
+        ));
+    }
+    Ok(())
+}
+
+fn tcp(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let port = text.rsplit(':').next().unwrap_or(text);
+    let lone = text
+        .strip_suffix(port)
+        .filter(|_| port.parse::<u16>().is_ok());
+    let wrong = match lone {
+        Some("" | ":" | "*:") => format!(
+            "names no address: write \"127.0.0.1:{port}\" for this machine only, or \"[::]:{port}\" for every address"
+        ),
+        Some("localhost:") => format!("is a name: write \"127.0.0.1:{port}\" or \"[::1]:{port}\""),
+        _ if text.starts_with("http://") || text.starts_with("https://") => {
+            "is a URL: write only address and port, \"127.0.0.1:8080\"".into()
+        }
+        _ if text.starts_with('/') => format!("is a path: write \"unix:{text}\" for a socket"),
+        _ if text.parse::<std::net::IpAddr>().is_ok() => "names no port: write it behind, as in \"127.0.0.1:8080\" or \"[::1]:8080\"".into(),
+        _ => "is not an address: write IP and port (\"127.0.0.1:8080\", \"[::1]:8080\") or \"unix:/path\"".into(),
+    };
+    Err(format!("{text:?} {wrong}"))
+}
