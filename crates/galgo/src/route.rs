@@ -1,17 +1,51 @@
-//! From host and path to a route, and from a `cgi` route to the program.
-//!
-//! The decision is made on the file that openat2(2) found below the route's folder, never on the path
-//! as a string: no link, dot segment or race leads out of the folder.
+//! From host and path to a route, and from the file that a front server names to a program.
 
-mod links;
-mod program;
+use std::{os::unix::ffi::OsStrExt, sync::Arc};
 
-use std::sync::Arc;
+use galgo_handlers::{
+    files::Files,
+    program::Cgi,
+    respond::Respond,
+    root::CgiRoot,
+    script::{self, Found, Refusal},
+    upstream::Application,
+};
 
-pub(crate) use program::instead;
-pub use program::{Asked, Found, Owned, Refusal, Script, Version, named, program, script};
+use crate::request::Named;
 
-use crate::config::{Handler, Route};
+/// A route: what answers under a path.
+#[derive(Debug, PartialEq)]
+pub struct Route {
+    /// Host it is limited to, lower case, no port.
+    pub host: Option<String>,
+    /// Path it answers: a prefix where it ends in `/`, otherwise this path and what is below it (`/path/…`).
+    pub path: String,
+    /// Who is asked first whether the request may be answered; `None`: nobody.
+    pub authorizer: Option<Application>,
+    /// What answers.
+    pub handler: Handler,
+}
+
+/// What answers the requests of a route.
+#[derive(Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Handler {
+    Cgi(Arc<Cgi>),
+    Upstream(Arc<Application>),
+    Files(Files),
+    Respond(Respond),
+}
+
+impl Route {
+    /// The applications that it asks.
+    pub fn upstreams(&self) -> impl Iterator<Item = &Application> {
+        let handler = match &self.handler {
+            Handler::Upstream(up) => Some(&**up),
+            Handler::Cgi(_) | Handler::Files(_) | Handler::Respond(_) => None,
+        };
+        self.authorizer.iter().chain(handler)
+    }
+}
 
 /// The route that answers a request.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +87,7 @@ pub(crate) enum Kind {
     Slashless,
 }
 
-/// The index of the route that answers; `routes` come in the order of [`crate::config::Config::routes`].
+/// The index of the route that answers; `routes` come in the order of the configuration.
 pub(crate) fn first<'c>(
     routes: impl IntoIterator<Item = &'c Route>,
     host: &str,
@@ -103,6 +137,47 @@ fn name(host: &str) -> &str {
         _ => host,
     };
     bare.strip_suffix('.').unwrap_or(bare)
+}
+
+/// A route, and the program in its folder.
+pub type Owned<'c, 'p> = (&'c Arc<Route>, Result<(&'c Arc<Cgi>, Found<'p>), Refusal>);
+
+/// Finds the program that a front server names by its file, in a folder of a `cgi` route of this host, or as its one
+/// program: the innermost folder counts. `None`: no route has such a folder.
+pub fn named<'c, 'p>(
+    routes: &'c [Arc<Route>],
+    host: &str,
+    named: &'p Named,
+) -> Option<Owned<'c, 'p>> {
+    let file = match (&named.file, &named.document_root) {
+        (Some(file), _) => file.clone(),
+        (None, Some(root)) if !named.script_name.is_empty() => [
+            root.strip_suffix(b"/").unwrap_or(root),
+            &named.script_name[..],
+        ]
+        .concat(),
+        _ => return None,
+    };
+    let owns = |route: &'c Arc<Route>| {
+        let Handler::Cgi(cgi) = &route.handler else {
+            return None;
+        };
+        let own = cgi.root.path().as_os_str().as_bytes();
+        let below = file.strip_prefix(own)?;
+        let inside = match cgi.root {
+            CgiRoot::Folder { .. } => below.strip_prefix(b"/")?,
+            CgiRoot::Program { .. } if below.is_empty() || below.starts_with(b"/") => below,
+            CgiRoot::Program { .. } => return None,
+        };
+        answers(route, host).then_some((own.len(), route, cgi, inside))
+    };
+    let (_, route, cgi, below) = routes
+        .iter()
+        .filter_map(owns)
+        // Of equal folders the route that is tried first.
+        .reduce(|a, b| if b.0 > a.0 { b } else { a })?;
+    let found = script::inside(cgi, &route.path, below, named);
+    Some((route, found.map(|found| (cgi, found))))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use galgo_handlers::{upstream::Watch, wasm};
 use galgo_spawn::{Direct, Spawner};
 use rustix::{
     fs::{Mode, OFlags},
@@ -30,7 +31,6 @@ use crate::{
     log::{Level, Logs},
     phase::Phase,
     site::Site,
-    upstream::Watch,
     worker::{self, Handed, Peer, Server, Worker},
 };
 use running::{Running, Taken};
@@ -123,12 +123,14 @@ impl Ready {
         spawners.iter_mut().for_each(|one| settle(one, &config));
         let workers = spawner(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
         // Before the server becomes a user that may not enter the folder it lies in.
-        crate::wasm::beside();
+        wasm::beside();
         // Before the server becomes a user that may not bind these ports.
         let new = New::bind(&config, &[])?;
         let logs = Logs::open(&config.log, config.identity.as_ref())
             .map_err(|e| format!("cannot open a log: {e}"))?;
-        crate::wasm::prepare_cache(&config);
+        let becomes = config.identity.as_ref();
+        let cache = wasm::cache_folder(config.cache.as_deref(), becomes);
+        wasm::prepare_cache(&cache, becomes);
         if let Some(identity) = &config.identity {
             become_user(identity)?;
             // With the user the kernel sets it anew, to `fs.suid_dumpable`.
@@ -176,7 +178,7 @@ impl Ready {
         let (phase, watch) = watch::channel(Phase::Serving);
         let (peers, given): (Vec<_>, Vec<_>) = spawners.iter().map(|_| Peer::new()).unzip();
         let site = Arc::new(site);
-        let server = Arc::new(Server::new(&site, logs.clone(), peers, watch));
+        let server = Arc::new(Server::new(logs.clone(), peers, watch));
         let mut running = Running {
             server: server.clone(),
             site: site.clone(),

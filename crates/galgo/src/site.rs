@@ -1,23 +1,22 @@
 //! What one reading of the configuration made. Requests that began with it end with it, while others begin
 //! with the next; with the last of them it is dropped, and with it the programs that only it asked for.
 
-use std::{
-    collections::BTreeSet,
-    io,
-    ops::Deref,
-    rc::Rc,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{io, ops::Deref, rc::Rc, sync::Arc};
 
+use galgo_handlers::{
+    shared::{Once, Shared},
+    upstream::{Application, Upstream, WorkerPool},
+    warm::Warm,
+    wasm::{self, Needs, Sight, Wasm},
+};
 use galgo_proto::fcgi::Role;
 
 use crate::{
     admission::{Admission, Gauge},
-    config::{self, Config, Handler, Route},
+    config::{Config, Handler, Route},
+    fault::Fault,
     log::{ErrorLog, Logs},
     spool::Spool,
-    upstream::{Crew, Upstream},
-    wasm::Wasm,
 };
 
 /// A configuration, and what was opened and started for it.
@@ -25,35 +24,14 @@ use crate::{
 pub struct Site {
     /// The configuration.
     pub config: Config,
-    /// Places for running programs.
-    pub admission: Admission,
-    /// Where bytes wait that nobody takes yet.
-    pub spool: Arc<Spool>,
-    /// WebAssembly programs.
-    pub wasm: Arc<Wasm>,
+    /// What the handlers of all event loops share.
+    pub shared: Shared,
     /// Connections at once, of all and of one address.
     pub max_connections: (usize, usize),
-    /// Programs whose documents have no type.
-    pub untyped: Once,
     /// Places of routes with a limit of their own.
     route_places: Vec<(Arc<Route>, Arc<Gauge>)>,
     /// Programs that stay.
     upstreams: Vec<Asked>,
-}
-
-/// Programs of which something has been said.
-#[derive(Debug, Default)]
-pub struct Once(Mutex<BTreeSet<String>>);
-
-impl Once {
-    /// As many programs are remembered; of others nothing is said. A folder of links to itself has endless names.
-    const MOST: usize = 1000;
-
-    /// Whether nothing has been said of `script` yet.
-    pub fn is_new(&self, script: &str) -> bool {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        !said.contains(script) && said.len() < Self::MOST && said.insert(script.to_owned())
-    }
 }
 
 /// A program that stays, and what it is asked for.
@@ -68,7 +46,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn config(&self) -> Option<&config::Upstream> {
+    fn config(&self) -> Option<&Application> {
         self.route.upstreams().find(|up| up.role == self.role)
     }
 }
@@ -110,17 +88,8 @@ impl Site {
             _ => None,
         };
         Self {
-            untyped: Once::default(),
             route_places: config.routes.iter().filter_map(places).collect(),
-            admission: match before {
-                Some(before) => before.admission.next(&config.admission),
-                None => Admission::new(&config.admission),
-            },
-            spool: Arc::new(Spool::new(
-                &config.spool,
-                before.map(|before| &*before.spool),
-            )),
-            wasm: Wasm::next(&config, logs, before.map(|before| &before.wasm)),
+            shared: shared(&config, before.map(|before| &before.shared), logs),
             max_connections: (0, 0),
             upstreams: Vec::new(),
             config,
@@ -133,10 +102,10 @@ impl Site {
     /// The sockets of workers could not be made.
     pub fn with_upstreams(mut self, before: Option<&Self>) -> io::Result<Self> {
         let queue = &self.config.admission;
-        let before = before.filter(|before| before.admission.waits_as(queue));
+        let before = before.filter(|before| before.shared.admission.waits_as(queue));
         for route in &self.config.routes {
             for up in route.upstreams() {
-                let kept = before.and_then(|before| before.upstream(route, up.role));
+                let kept = before.and_then(|before| before.asked(route, up.role));
                 self.upstreams.push(Asked {
                     route: route.clone(),
                     role: up.role,
@@ -151,11 +120,18 @@ impl Site {
     }
 
     /// The workers that `before` has not started.
-    pub fn crews(&self, before: Option<&Self>, log: &ErrorLog) -> Vec<Crew> {
+    pub fn worker_pools(&self, before: Option<&Self>, log: &ErrorLog) -> Vec<WorkerPool> {
         let new = |asked: &&Asked| before.is_none_or(|before| !before.asks(&asked.upstream));
         let new = self.upstreams.iter().filter(new);
-        new.filter_map(|asked| Crew::of(&asked.upstream, asked.config()?, &self.config, log))
-            .collect()
+        new.filter_map(|asked| {
+            WorkerPool::of(
+                &asked.upstream,
+                asked.config()?,
+                (&self.config.path, self.config.umask),
+                log,
+            )
+        })
+        .collect()
     }
 
     /// Whether it has workers of its own to start.
@@ -179,7 +155,7 @@ impl Site {
     /// No more requests come: no connection is kept for one.
     pub fn close(&self) {
         self.upstreams.iter().for_each(|a| a.upstream.close());
-        self.wasm.close();
+        self.shared.wasm.close();
     }
 
     fn asks(&self, upstream: &Arc<Upstream>) -> bool {
@@ -196,10 +172,55 @@ impl Site {
             .map(|(_, places)| places)
     }
 
-    /// The program that stays and is asked for a route in this role.
-    pub fn upstream(&self, route: &Arc<Route>, role: Role) -> Option<&Arc<Upstream>> {
+    /// The application that is asked for a route in this role.
+    ///
+    /// # Errors
+    /// There is none: a fault of ours.
+    pub fn upstream(&self, route: &Arc<Route>, role: Role) -> Result<&Arc<Upstream>, Fault> {
+        let asked = self.asked(route, role);
+        asked.ok_or_else(|| Fault::Internal("a route has no upstream".into()))
+    }
+
+    fn asked(&self, route: &Arc<Route>, role: Role) -> Option<&Arc<Upstream>> {
         let is = |asked: &&Asked| Arc::ptr_eq(&asked.route, route) && asked.role == role;
         self.upstreams.iter().find(is).map(|asked| &asked.upstream)
+    }
+}
+
+/// What handlers share by this configuration; what is the same as `before` goes on.
+pub fn shared(config: &Config, before: Option<&Shared>, logs: &Logs) -> Shared {
+    let warm = before.map(|before| before.warm.clone());
+    let spool = Spool::new(&config.spool, before.map(|before| &*before.spool));
+    let needs = modules(config);
+    Shared {
+        path: config.path.clone(),
+        shows_causes: config.shows_causes(),
+        queue_wait: config.admission.wait,
+        admission: match before {
+            Some(before) => before.admission.next(&config.admission),
+            None => Admission::new(&config.admission),
+        },
+        spool: Arc::new(spool),
+        warm: warm.unwrap_or_else(|| Arc::new(Warm::new(config.templates.wait))),
+        wasm: Wasm::next(needs, &logs.error, before.map(|before| &before.wasm)),
+        untyped: Once::default(),
+    }
+}
+
+/// What runs modules by this configuration.
+fn modules(config: &Config) -> Needs {
+    let mut profiles: Vec<Sight> = Vec::new();
+    for route in &config.routes {
+        if let Handler::Cgi(cgi) = &route.handler
+            && !profiles.contains(&cgi.sight)
+        {
+            profiles.push(cgi.sight.clone());
+        }
+    }
+    Needs {
+        cache: wasm::cache_folder(config.cache.as_deref(), config.identity.as_ref()),
+        running: config.admission.running,
+        profiles,
     }
 }
 

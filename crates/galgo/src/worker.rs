@@ -9,6 +9,10 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use galgo_handlers::{
+    files,
+    resources::{Resources, first_of_second},
+};
 use galgo_spawn::Spawner;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{
@@ -20,17 +24,14 @@ use crate::{
     balance::Load as Connections,
     config::LogFormat,
     crowd::{Crowd, Shed},
-    handler::files,
     id::Ids,
     idle::Idle,
     listen::{Accepted, Listener},
     log::{Logs, access::Entry},
     phase::Phase,
     refused::Refused,
-    resources::{Resources, first_of_second},
     site::{Held, Site},
     tick,
-    warm::Warm,
 };
 
 /// What all workers share, whatever is configured.
@@ -38,8 +39,6 @@ use crate::{
 pub struct Server {
     /// The logs.
     pub logs: Logs,
-    /// Programs that are kept loaded.
-    pub warm: Arc<Warm>,
     /// Connections of each worker, and the way to hand it another.
     pub peers: Vec<Peer>,
     /// Whose connections there are.
@@ -92,11 +91,10 @@ impl Peer {
 }
 
 impl Server {
-    /// Nothing has been asked for; `site` is the first.
-    pub fn new(site: &Site, logs: Logs, peers: Vec<Peer>, phase: watch::Receiver<Phase>) -> Self {
+    /// Nothing has been asked for.
+    pub fn new(logs: Logs, peers: Vec<Peer>, phase: watch::Receiver<Phase>) -> Self {
         Self {
             logs,
-            warm: Arc::new(Warm::new(site.config.templates.wait)),
             peers,
             crowd: Crowd::default(),
             phase,
@@ -157,7 +155,6 @@ impl Worker {
             index,
             spawner,
             server.logs.error.clone(),
-            server.warm.clone(),
             site.config.templates.clone(),
             server.phase.clone(),
         )?;
@@ -186,7 +183,8 @@ impl Worker {
     pub fn load(&self, site: Arc<Site>) {
         // What was logged before goes where that says.
         self.flush_log();
-        self.resources.configure(&site.config);
+        self.resources
+            .configure(site.config.umask, site.config.templates.clone());
         files::forget();
         let before = self.site.replace(Held::new(site));
         self.reloaded.notify_one();

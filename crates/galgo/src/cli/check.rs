@@ -15,9 +15,8 @@ use super::{
     programs::{self, Seen, State, Verdict},
     screen::lines,
 };
-use crate::{
-    config::{BodyMode, Cgi, Config, Files, Handler, Protocol, Route, StartMode, To, Upstream},
-    upstream,
+use crate::config::{
+    Application, BodyMode, Cgi, Config, Files, Handler, Protocol, Route, StartMode, To,
 };
 
 /// Looks at the configuration and at all programs.
@@ -117,14 +116,14 @@ impl<W: Write> Report<W> {
     }
 
     /// Whether somebody takes connections there.
-    fn upstream(&mut self, up: &Upstream) -> io::Result<()> {
+    fn upstream(&mut self, up: &Application) -> io::Result<()> {
         let kind = match up.role {
             Role::Authorizer => "authorizer",
             _ => up.protocol.name(),
         };
         match &up.to {
             To::Workers(_) => Ok(()),
-            To::Address(address) => match upstream::probe(address) {
+            To::Address(address) => match galgo_handlers::upstream::probe(address) {
                 Ok(()) => self.line(Verdict::Fine, &format!("{kind} {address}"), ""),
                 Err(words) => {
                     self.counts.fails += 1;

@@ -11,7 +11,9 @@ use super::{
     programs::{self, Seen, State, Verdict},
     screen::lines,
 };
-use crate::config::{Address, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route, To, Upstream};
+use crate::config::{
+    Address, Application, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route, To,
+};
 use galgo_proto::status::reason;
 use galgo_spawn::words;
 
@@ -78,7 +80,7 @@ pub(crate) fn describe(config: &Config, route: &Route) -> String {
     }
 }
 
-fn asked(up: &Upstream) -> String {
+fn asked(up: &Application) -> String {
     let scripts = match &up.scripts {
         Some(root) => format!("scripts in {}, ", near(root.path())),
         None => String::new(),
@@ -192,7 +194,7 @@ mod tests {
             host: host.map(str::to_owned),
             path: path.to_owned(),
             authorizer: None,
-            handler: Handler::Cgi(cgi),
+            handler: Handler::Cgi(Arc::new(cgi)),
         })
     }
 

@@ -205,7 +205,7 @@ fn user(typed: &str) -> Result<Identity, String> {
 /// Becomes whom the server would become, so that what follows meets the same permissions.
 fn assume(config: &Config) -> Result<(), String> {
     // That user may not enter the folder this program lies in.
-    crate::wasm::beside();
+    galgo_handlers::wasm::beside();
     match &config.identity {
         Some(identity) if galgo_spawn::identity::effective_uid() == 0 => {
             crate::serve::become_user(identity)

@@ -10,16 +10,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use galgo_handlers::{
+    script::{self, Refusal},
+    wasm,
+};
 use galgo_proto::target::UrlPath;
 use galgo_spawn::{
     inspect::{self, Finding},
     words,
 };
 
-use crate::{
-    config::{Cgi, CgiRoot, Config, Route},
-    route::{self, Refusal},
-};
+use crate::config::{Cgi, CgiRoot, Config, Route};
 
 /// How deep below a program folder programs are looked for, and how many entries are looked at.
 const DEPTH: usize = 16;
@@ -74,7 +75,7 @@ impl Seen {
         let State::Module = self.state else {
             return self;
         };
-        let wrong = crate::wasm::examine(&self.path).err();
+        let wrong = wasm::examine(&self.path).err();
         let finding = wrong.map(|says| Finding {
             says,
             mend: String::new(),
@@ -147,12 +148,12 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
             state: State::Program(vec![finding]),
         });
     }
-    let found = route::program(cgi, &route.path, UrlPath::plain(&url));
+    let found = script::program(cgi, &route.path, UrlPath::plain(&url));
     let interpreter = found.as_ref().ok().and_then(|f| f.interpreter.clone());
     let state = match found {
         Err(Refusal::NotFound | Refusal::Busy) => State::Program(vec![dangling(&path)?]),
         Err(Refusal::Forbidden(_)) if !claims_to_run(&path) => {
-            State::Other(route::instead(url.as_slice()))
+            State::Other(script::instead(url.as_slice()))
         }
         Err(Refusal::Forbidden(why)) => State::Program(vec![refused(&path, why)]),
         Ok(found) if found.interpreter.is_some() => State::Program(inspect::check_source(&path)),
@@ -169,7 +170,7 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
 
 /// A module, which fails where nothing can run it.
 fn module() -> State {
-    match crate::wasm::missing() {
+    match wasm::missing() {
         None => State::Module,
         Some(says) => State::Program(vec![Finding {
             says,

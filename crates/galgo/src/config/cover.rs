@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{CgiRoot, ConfigError, Files, Handler, Route, Upstream, error::Text, routes::Placed};
+use super::{CgiRoot, ConfigError, Files, Handler, Route, error::Text, routes::Placed};
 
 pub(super) fn check(text: &Text<'_>, routes: &[Placed]) -> Result<(), ConfigError> {
     for (files_route, at) in routes {
@@ -20,12 +20,12 @@ pub(super) fn check(text: &Text<'_>, routes: &[Placed]) -> Result<(), ConfigErro
         let base = real(files);
         for (cgi_route, _) in routes {
             let programs = match &cgi_route.handler {
-                Handler::Cgi(cgi) => &cgi.root,
-                Handler::Upstream(Upstream {
-                    scripts: Some(scripts),
-                    ..
-                }) => scripts,
-                _ => continue,
+                Handler::Cgi(cgi) => Some(&cgi.root),
+                Handler::Upstream(up) => up.scripts.as_ref(),
+                Handler::Files(_) | Handler::Respond(_) => None,
+            };
+            let Some(programs) = programs else {
+                continue;
             };
             let Ok(root) = fs::canonicalize(programs.path()) else {
                 continue;

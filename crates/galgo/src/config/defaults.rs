@@ -1,13 +1,11 @@
 //! What holds where nothing is typed. `galgo.example.toml` shows the same values; a test compares.
 
-use std::{path::PathBuf, sync::Arc, thread, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
 use galgo_proto::forwarded::{Field, Trusted};
-use galgo_spawn::Limits;
 
 use super::{
-    Address, Admission, BodyMode, Cgi, CgiOptions, CgiRoot, Config, DevErrors, Handover, Http,
-    Listen, Log, Sight, Speaks, Spool, StartMode, Templates,
+    Address, Admission, CgiOptions, Config, DevErrors, Http, Listen, Log, Speaks, Spool, Templates,
 };
 use crate::pace::Rates;
 
@@ -68,59 +66,6 @@ impl Default for Http {
             max_fields: 256,
             max_target: 16 << 10,
             encoded_slash: false,
-        }
-    }
-}
-
-impl Default for Templates {
-    fn default() -> Self {
-        Self {
-            count: 64,
-            memory: 1 << 30,
-            idle: Duration::from_secs(600),
-            wait: false,
-        }
-    }
-}
-
-impl Default for CgiOptions {
-    fn default() -> Self {
-        Self {
-            start: StartMode::Cold,
-            pass_authorization: false,
-            body: BodyMode::Stream,
-            run_to_completion: false,
-            query_args: false,
-            drop_shellshock: true,
-            first_byte_timeout: Duration::from_secs(60),
-            idle_timeout: Duration::from_secs(60),
-            total_timeout: Duration::from_secs(3600),
-            kill_grace: Duration::from_secs(2),
-            max_body: 1 << 30,
-            max_reply_head: 64 << 10,
-            max_stderr: 1 << 20,
-            limits: Limits {
-                open_files: Some(1024),
-                ..Limits::default()
-            },
-            no_new_privs: true,
-            max_running: None,
-        }
-    }
-}
-
-impl Cgi {
-    /// Programs with default options, no variables of their own and no interpreters.
-    pub fn new(root: CgiRoot, document_root: PathBuf) -> Self {
-        Self {
-            root,
-            document_root,
-            env: Vec::new(),
-            load_env: Vec::new(),
-            interpreters: Arc::default(),
-            handover: Handover::default(),
-            options: CgiOptions::default(),
-            sight: Sight::default(),
         }
     }
 }

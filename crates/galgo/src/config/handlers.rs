@@ -66,7 +66,7 @@ impl Text<'_> {
                     return fail("is opened twice: keep one of `preopen` and `preopen_rw`");
                 }
                 let path = self.path(host)?;
-                folder::open(&path).map_err(|e| self.unopened(host, &path, &e))?;
+                galgo_handlers::root::open(&path).map_err(|e| self.unopened(host, &path, &e))?;
                 folders.push((name, path, write));
             }
         }

@@ -130,13 +130,16 @@ impl Text<'_> {
         let upstream = |protocol, to| self.upstream(route, protocol, to, all, config);
         let mut handlers = Vec::new();
         if let Some(cgi) = &route.cgi {
-            handlers.push(Handler::Cgi(self.cgi(route, cgi, all, config)?));
+            handlers.push(Handler::Cgi(Arc::new(self.cgi(route, cgi, all, config)?)));
         }
         if let Some(to) = &route.fastcgi {
-            handlers.push(Handler::Upstream(upstream(Protocol::Fastcgi, to)?));
+            handlers.push(Handler::Upstream(Arc::new(upstream(
+                Protocol::Fastcgi,
+                to,
+            )?)));
         }
         if let Some(to) = &route.scgi {
-            handlers.push(Handler::Upstream(upstream(Protocol::Scgi, to)?));
+            handlers.push(Handler::Upstream(Arc::new(upstream(Protocol::Scgi, to)?)));
         }
         if let Some(files) = &route.files {
             handlers.push(Handler::Files(self.files(route, files, config)?));

@@ -75,7 +75,7 @@ impl Config {
             let document_root = if has_public { &public } else { &programs };
             add(
                 "/cgi-bin/",
-                Handler::Cgi(Cgi::new(root, document_root.clone())),
+                Handler::Cgi(Arc::new(Cgi::new(root, document_root.clone()))),
             );
         }
         if has_public {
@@ -105,25 +105,5 @@ impl Config {
             None if own.symlink_metadata().is_ok() => Self::load(&own),
             None => Self::convention(dir),
         }
-    }
-}
-
-impl Files {
-    /// Whether a file of this name is the source of a program, for an interpreter runs its ending, in
-    /// any letter case, or a copy of one that an editor left. A `files` route answers 403 for such a
-    /// file instead of showing it.
-    pub fn is_source(&self, path: &[u8]) -> bool {
-        const COPIES: [&[u8]; 6] = [b"~", b".bak", b".old", b".orig", b".save", b".swp"];
-        let ends = |path: &[u8], ending: &[u8]| {
-            let at = path.len().checked_sub(ending.len());
-            at.is_some_and(|at| path[at..].eq_ignore_ascii_case(ending))
-        };
-        let copy = COPIES.iter().find(|copy| ends(path, copy));
-        let original = &path[..path.len() - copy.map_or(0, |copy| copy.len())];
-        // A `.wasm` file may be meant for browsers, a `.wcgi` file is a program and nothing else.
-        let endings = self.interpreters.iter().map(|(ending, _)| ending.as_str());
-        endings
-            .chain([".wcgi"])
-            .any(|ending| ends(original, ending.as_bytes()))
     }
 }

@@ -1,9 +1,6 @@
 //! Routes that programs answer which stay: FastCGI and SCGI.
 
-use std::{
-    path::{Component, PathBuf},
-    time::Duration,
-};
+use std::{path::Component, time::Duration};
 
 use galgo_proto::fcgi::Role;
 use serde::{
@@ -13,8 +10,8 @@ use serde::{
 use toml::Spanned;
 
 use super::{
-    Address, CgiOptions, CgiRoot, Config, ConfigError, Handover, Listen, Protocol, Speaks, To,
-    Upstream, Workers,
+    Address, Application, CgiOptions, CgiRoot, Config, ConfigError, Listen, Protocol, Speaks, To,
+    Workers,
     error::Text,
     folder,
     raw::{self, RawRoute, RawWorkers, Typed},
@@ -54,8 +51,6 @@ impl<'de> Deserialize<'de> for RawTo {
     }
 }
 
-/// Connections to an address at once, where the route does not say.
-const RUNNING: usize = 64;
 /// Workers where the route does not say.
 const WORKERS: usize = 4;
 /// Requests that a worker answers before it is replaced, where the route does not say.
@@ -80,7 +75,7 @@ impl Text<'_> {
         typed: &Spanned<RawTo>,
         all: &[Raw],
         config: &Config,
-    ) -> Checked<Upstream> {
+    ) -> Checked<Application> {
         let kind = protocol.name();
         self.only_for_files(route, kind)?;
         self.never_for_upstreams(route, kind)?;
@@ -93,10 +88,10 @@ impl Text<'_> {
             }
             (To::Workers(_), None) => {}
         }
-        let fresh = Upstream::new(protocol, to, options);
+        let fresh = Application::new(protocol, to, options);
         let scripts = self.scripts(route)?;
         let endings = self.script_endings(route, scripts.as_ref())?;
-        Ok(Upstream {
+        Ok(Application {
             document_root: match self.document_root(route, all)? {
                 Some(folder) => Some(folder),
                 None => scripts.as_ref().map(|s| s.folder().to_owned()),
@@ -118,16 +113,20 @@ impl Text<'_> {
     }
 
     /// Who is asked first, whatever answers then. The options of the route are about that.
-    pub(super) fn authorizer(&self, typed: &Spanned<RawTo>, config: &Config) -> Checked<Upstream> {
+    pub(super) fn authorizer(
+        &self,
+        typed: &Spanned<RawTo>,
+        config: &Config,
+    ) -> Checked<Application> {
         let to = self.to(Protocol::Fastcgi, typed)?;
         let options = CgiOptions {
             // It is there to judge them.
             pass_authorization: true,
             ..config.options.clone()
         };
-        Ok(Upstream {
+        Ok(Application {
             role: Role::Authorizer,
-            ..Upstream::new(Protocol::Fastcgi, to, options)
+            ..Application::new(Protocol::Fastcgi, to, options)
         })
     }
 
@@ -296,44 +295,4 @@ impl Text<'_> {
 
 fn span<T>(typed: &Typed<T>) -> Option<std::ops::Range<usize>> {
     typed.as_ref().map(Spanned::span)
-}
-
-impl Protocol {
-    /// The key of its routes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fastcgi => "fastcgi",
-            Self::Scgi => "scgi",
-        }
-    }
-}
-
-impl Upstream {
-    /// The folder of scripts, or one of them.
-    pub fn folder(&self) -> Option<PathBuf> {
-        self.scripts.as_ref().map(|root| root.path().to_owned())
-    }
-
-    /// A responder with these options and nothing of its own.
-    pub fn new(protocol: Protocol, to: To, options: CgiOptions) -> Self {
-        let running = match &to {
-            To::Address(_) => options.max_running.unwrap_or(RUNNING),
-            To::Workers(workers) => workers.count,
-        };
-        Self {
-            protocol,
-            role: Role::Responder,
-            to,
-            scripts: None,
-            endings: Vec::new(),
-            index: Vec::new(),
-            document_root: None,
-            env: Vec::new(),
-            handover: Handover::default(),
-            options,
-            running,
-            connect_timeout: CONNECT,
-            keep: 0,
-        }
-    }
 }

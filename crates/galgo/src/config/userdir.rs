@@ -4,6 +4,7 @@ use std::{
     io,
     ops::Range,
     path::{Component, Path, PathBuf},
+    sync::Arc,
 };
 
 use toml::Spanned;
@@ -11,7 +12,7 @@ use toml::Spanned;
 use super::{
     Cgi, CgiRoot, Config, ConfigError, Files, Handler, Route, UserDir,
     error::Text,
-    folder::{self, unopened},
+    folder::unopened,
     identity,
     raw::{self, RawUserDir},
     routes::Placed,
@@ -57,7 +58,7 @@ pub(super) fn route(
     config: &Config,
 ) -> io::Result<Route> {
     // The user owns what is below the home and nothing else, whatever links are laid there.
-    let fd = folder::open_below(folder::open(home)?, name)?;
+    let fd = galgo_handlers::root::open_below(galgo_handlers::root::open(home)?, name)?;
     let path = home.join(name);
     let (url, handler) = match kind {
         Kind::Files => {
@@ -75,7 +76,7 @@ pub(super) fn route(
                 options: config.options.clone(),
                 ..Cgi::new(root, document_root)
             };
-            (format!("/~{user}/cgi-bin/"), Handler::Cgi(cgi))
+            (format!("/~{user}/cgi-bin/"), Handler::Cgi(Arc::new(cgi)))
         }
     };
     Ok(Route {

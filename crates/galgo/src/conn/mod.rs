@@ -26,8 +26,8 @@ use crate::{
     balance::Count,
     config::{Http, Speaks},
     crowd::Member,
+    dispatch::Dispatch,
     fault::Fault,
-    handler::Context,
     idle::Seat,
     link::Link,
     listen::Accepted,
@@ -385,8 +385,8 @@ impl<'w> Conn<'w> {
 }
 
 /// What answers requests by `site`: the one place here that knows handlers.
-fn service<'a>(worker: &'a Worker, site: &'a Site) -> Context<'a> {
-    Context {
+fn service<'a>(worker: &'a Worker, site: &'a Site) -> Dispatch<'a> {
+    Dispatch {
         resources: &worker.resources,
         site,
     }

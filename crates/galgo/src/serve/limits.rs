@@ -48,7 +48,7 @@ pub(super) fn raise_descriptors() -> u64 {
 /// what templates and the connections to instances of modules hold.
 pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
     const PER_PROGRAM: usize = 10;
-    const PER_WORKER: usize = 28 + listen::IN_A_ROW + crate::handler::files::OPEN;
+    const PER_WORKER: usize = 28 + listen::IN_A_ROW + galgo_handlers::files::OPEN;
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let reserved = 64
         + listen::CROWD
@@ -56,7 +56,7 @@ pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize
         + config.admission.running * PER_PROGRAM
         + config.admission.queue
         + templates(config)
-        + crate::wasm::descriptors(config)
+        + modules(config)
         + config.routes.iter().map(|r| of_upstream(r)).sum::<usize>();
     let possible = descriptors.saturating_sub(reserved) / 2;
     let wanted = config.http.max_connections;
@@ -77,6 +77,15 @@ fn templates(config: &Config) -> usize {
     let warm = |route: &Route| matches!(&route.handler, Handler::Cgi(cgi) if cgi.options.start == StartMode::Warm);
     match config.routes.iter().any(|route| warm(route)) {
         true => config.templates.count * PER_TEMPLATE,
+        false => 0,
+    }
+}
+
+/// Descriptors that modules may take, wherever programs may be.
+fn modules(config: &Config) -> usize {
+    let programs = |route: &Route| matches!(route.handler, Handler::Cgi(_));
+    match config.routes.iter().any(|route| programs(route)) {
+        true => galgo_handlers::wasm::descriptors(config.admission.running),
         false => 0,
     }
 }

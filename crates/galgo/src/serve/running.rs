@@ -3,8 +3,11 @@
 //! 1. bind and open what is new: what fails leaves everything as it is  2. make a site of it
 //! 3. hand it to the event loops, each of which answers its next request by it
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
+use galgo_handlers::{script, upstream::Watch};
+use galgo_proto::target::UrlPath;
+use galgo_spawn::FileId;
 use tokio::sync::oneshot;
 
 use super::{
@@ -12,10 +15,10 @@ use super::{
     sockets::{Bound, New},
 };
 use crate::{
-    config::{Address, Config},
+    cli::programs,
+    config::{Address, Config, Handler, Route},
     log::{Level, Logs},
     site::Site,
-    upstream::Watch,
     worker::{Handed, Load, Server},
 };
 
@@ -81,7 +84,7 @@ impl Running {
         self.prepare(&site)?;
         let before = std::mem::replace(&mut self.site, Arc::new(site));
         logs.turn(turn);
-        self.site.admission.settle();
+        self.site.shared.admission.settle();
         let taken = self.hand_out(new, Some(&before));
         before.succeeded_by(&self.site);
         for setting in fixed {
@@ -120,8 +123,8 @@ impl Running {
         // First of all, so that nobody comes by it while it is closed.
         removed.for_each(|one| one.remove());
         self.bound.extend(bound);
-        for crew in self.site.crews(before, &self.server.logs.error) {
-            self.workers.start(crew);
+        for pool in self.site.worker_pools(before, &self.server.logs.error) {
+            self.workers.start(pool);
         }
         let (all, taken) = oneshot::channel();
         let all = Arc::new(all);
@@ -137,16 +140,33 @@ impl Running {
         let ahead = self.site.clone();
         let compile = std::thread::Builder::new().name("modules".into());
         // Without the thread each is compiled when it is asked for.
-        let _ = compile.spawn(move || ahead.wasm.prepare(&ahead.config));
+        let _ = compile.spawn(move || ahead.shared.wasm.prepare(modules(&ahead.config)));
         taken
     }
 
     /// All event loops answer by the site.
     pub(super) fn taken(&self) {
-        self.server.warm.forget_gone();
+        self.site.shared.warm.forget_gone();
         let words = "the configuration was read again: requests are answered by it from now on";
         self.server.logs.error.write(Level::Info, "reload", words);
     }
+}
+
+/// The modules in the folders of programs. Takes as long as looking at the folders does.
+fn modules(config: &Config) -> impl Iterator<Item = (PathBuf, FileId)> {
+    let of_route = |route: &'_ Arc<Route>| match &route.handler {
+        Handler::Cgi(cgi) => Some((route.clone(), cgi.clone())),
+        _ => None,
+    };
+    let routes = config.routes.iter().filter_map(of_route);
+    routes.flat_map(|(route, cgi)| {
+        let files = programs::files(&cgi.root).into_iter();
+        files.filter_map(move |file: PathBuf| {
+            let url = programs::url(&route, &cgi, &file)?;
+            let found = script::program(&cgi, &route.path, UrlPath::plain(&url)).ok()?;
+            found.module.then_some((file, found.id))
+        })
+    })
 }
 
 /// Puts what cannot change while the server runs back as it was; returns the settings that would have.

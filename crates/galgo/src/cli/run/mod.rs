@@ -3,33 +3,24 @@
 //! 1. find the site and the route the program belongs to  2. make the request  3. have it answered
 //! 4. print the response as it comes  5. say what was wrong
 
+mod caller;
 mod print;
 mod request;
 mod site;
 pub(super) mod warm;
 
-use std::{cell::RefCell, ffi::OsString, path::PathBuf, process::ExitCode, rc::Rc, sync::Arc};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::ValueEnum;
-use galgo_spawn::Spawner;
+use galgo_handlers::{context::Answer, program, script, status};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
     time::Instant,
 };
 
 use super::screen::lines;
-use crate::{
-    client::Whole,
-    config::{Config, LogTo},
-    handler::{self, Answer, Context, cgi, status},
-    log::{Logs, access::Entry},
-    phase::Phase,
-    request::Request,
-    site::Site,
-    tick,
-    worker::{Peer, Server, Worker},
-};
+use crate::{client::Whole, config::LogTo, dispatch::redirected, phase::Phase, tick};
+use caller::Caller;
 use print::Printer;
 use site::Place;
 
@@ -143,89 +134,53 @@ async fn once(
     let Place { mut config, route } = place;
     // On a warm route the program is asked when it is loaded, as most requests to a server find it.
     config.templates.wait = true;
-    let (phase, worker) = worker_in_phase(config, LogTo::Stderr)?;
+    let caller = Caller::new(config, LogTo::Stderr)?;
     let printer = Printer::new(args.output == Show::Body, args.time);
     let code = tokio::select! {
-        code = exchange(&worker, &route, made, printer) => code,
+        code = exchange(&caller, &route, made, printer) => code,
         () = tick::run() => INTERRUPTED, // never: it drives the clocks
         () = signals.any() => INTERRUPTED,
     };
     // Templates are not kept for a request that does not come.
-    let _ = phase.send(Phase::Draining);
-    worker.server.logs.flush();
+    let _ = caller.phase.send(Phase::Draining);
+    caller.logs.flush();
     Ok(code)
-}
-
-/// A worker of a server that listens nowhere.
-fn worker(config: Config, errors: LogTo) -> Result<Rc<Worker>, String> {
-    worker_in_phase(config, errors).map(|(_phase, worker)| worker)
-}
-
-/// The same, and what ends it.
-fn worker_in_phase(
-    mut config: Config,
-    errors: LogTo,
-) -> Result<(watch::Sender<Phase>, Rc<Worker>), String> {
-    config.log.access = None;
-    config.log.error = errors;
-    let logs = Logs::open(&config.log, None).map_err(|e| format!("cannot write a log: {e}"))?;
-    let spawner =
-        crate::serve::spawner(&config).map_err(|e| format!("preparing to start programs: {e}"))?;
-    let (phase, serving) = watch::channel(Phase::Serving);
-    // Nobody hands it a connection.
-    let (peer, _given) = Peer::new();
-    let site = Arc::new(Site::new(config, None, &logs));
-    let server = Arc::new(Server::new(&site, logs, vec![peer], serving));
-    let worker = Worker::new(server, site, 0, Spawner::Direct(spawner));
-    let worker = worker.map_err(|e| format!("starting the worker: {e}"))?;
-    Ok((phase, worker))
 }
 
 /// The exit code.
 async fn exchange(
-    worker: &Rc<Worker>,
-    route: &site::Owner,
+    caller: &Caller,
+    owner: &site::Owner,
     made: request::Made,
     mut printer: Printer,
 ) -> u8 {
     let request::Made { head, body, link } = made;
-    let site = worker.site();
     let mut client = Whole::new(body);
-    let entry = Entry::new(worker.ids.next(), link.remote.clone(), Some(head.clone()));
-    let entry = Rc::new(RefCell::new(entry));
-    let mut request = Request {
-        last: true,
-        ..Request::new(head.clone(), &link, &mut client, entry)
-    };
-    let cx = Context {
-        resources: &worker.resources,
-        site: &site,
-    };
-    let Some(cgi) = route.cgi() else {
+    let mut request = caller.request(head.clone(), &link, &mut client);
+    let cx = caller.context();
+    let Some(cgi) = owner.cgi() else {
         return 1; // INVARIANT: only `cgi` routes own programs
     };
-    let (path, route) = (&route.route.path, &route.route);
-    let answer = match crate::route::program(cgi, path, head.target.url_path()) {
+    let answer = match script::program(cgi, &owner.route.path, head.target.url_path()) {
         Ok(script) => {
             let began = Instant::now();
-            let named = script.clone();
-            if cgi::load(cx, &mut request, &head, route, cgi, named).await {
+            if program::load(cx, &mut request, &head, cgi, script.clone()).await {
                 printer.loaded(began.elapsed());
             }
             request.begin();
-            cgi::answer(cx, &mut request, &head, route, cgi, script).await
+            program::answer(cx, &mut request, &head, cgi, None, script).await
         }
-        Err(refusal) => Err(handler::refused(refusal)),
+        Err(refusal) => Err(refusal.into()),
     };
     request.entry.borrow_mut().first_byte = request.began.elapsed();
     let done = match answer {
         Ok(Answer::Response(response)) => printer.response(&mut request, response).await,
-        Ok(Answer::Local(location)) => match handler::redirected(&head, &location) {
+        Ok(Answer::Local(location)) => match redirected(&head, &location) {
             Ok(_) => printer.local_redirect(&location),
             Err(fault) => Err(fault.into()),
         },
         Err(fault) => Err(fault.into()),
     };
-    worker.server.logs.flush();
+    caller.logs.flush();
     printer.verdict(&request, done, status::hint)
 }

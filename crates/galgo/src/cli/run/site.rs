@@ -24,7 +24,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    pub(super) fn cgi(&self) -> Option<&Cgi> {
+    pub(super) fn cgi(&self) -> Option<&Arc<Cgi>> {
         match &self.route.handler {
             Handler::Cgi(cgi) => Some(cgi),
             _ => None,
@@ -129,7 +129,7 @@ fn alone(file: &Path) -> Result<Place, String> {
         host: None,
         path,
         authorizer: None,
-        handler: Handler::Cgi(Cgi::new(root, folder)),
+        handler: Handler::Cgi(Arc::new(Cgi::new(root, folder))),
     });
     let config = Config {
         routes: vec![route.clone()],

@@ -106,7 +106,7 @@ fn the_example_shows_the_defaults() {
                 assert_eq!(shown(files), shown(&untouched));
             }
             Handler::Upstream(up) => {
-                let mut untouched = crate::config::Upstream::new(
+                let mut untouched = crate::config::Application::new(
                     up.protocol,
                     up.to.clone(),
                     default.options.clone(),

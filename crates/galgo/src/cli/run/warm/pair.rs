@@ -1,33 +1,33 @@
 //! One program on two routes that differ in `start` alone, and what it answers on each.
 
 use std::{
-    cell::RefCell,
     ffi::{CString, OsStr},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    rc::Rc,
     sync::Arc,
     time::Duration,
 };
 
+use galgo_handlers::{
+    context::Answer,
+    program,
+    script::{self, Refusal},
+};
 use galgo_proto::{Fields, target::UrlPath};
 use galgo_spawn::{Exit, inspect, template::Unfit, words::how};
 use tokio::time::Instant;
 
 use super::{
-    super::{request, site::Owner},
+    super::{caller::Caller, request, site::Owner},
     answered::Answered,
     findings::Rounds,
 };
 use crate::{
     body::{Body, Response},
     client::Whole,
-    config::{Cgi, CgiOptions, CgiRoot, Handler, Handover, Route, Sight, StartMode},
-    handler::{self, Answer, Context, cgi},
-    log::access::Entry,
+    config::{Cgi, CgiOptions, CgiRoot, Handover, Route, Sight, StartMode},
+    fault::Fault,
     request::Request,
-    route::{self, Refusal},
-    worker::Worker,
 };
 
 /// How long one request may take; one that streams without end is given up then.
@@ -60,10 +60,11 @@ enum What {
     Answer,
 }
 
-/// A program on two routes.
+/// A program with two ways to start.
 pub(super) struct Pair {
-    pub(super) cold: Arc<Route>,
-    pub(super) warm: Arc<Route>,
+    route: Arc<Route>,
+    pub(super) cold: Arc<Cgi>,
+    pub(super) warm: Arc<Cgi>,
     url: Vec<u8>,
     /// SCRIPT_FILENAME.
     pub(super) file: CString,
@@ -74,44 +75,40 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// A program on a cold and on a warm route.
+    /// A program that starts cold, and warm.
     ///
     /// # Errors
     /// Why it fails without being run, in words.
     pub(super) fn of(owner: &Owner) -> Result<Self, String> {
         let cgi = owner.cgi().ok_or("it is no program")?; // INVARIANT: owners are of `cgi` routes
-        let found = route::program(cgi, &owner.route.path, UrlPath::plain(&owner.url));
+        let found = script::program(cgi, &owner.route.path, UrlPath::plain(&owner.url));
         let found = found.map_err(|refusal| match refusal {
             Refusal::NotFound => "no request reaches it".into(),
             Refusal::Forbidden(why) => why,
             Refusal::Busy => "the system has no descriptor or no memory left to look at it".into(),
         })?;
-        let route = |start| -> Result<Arc<Route>, String> {
+        let started = |start| -> Result<Arc<Cgi>, String> {
             let options = CgiOptions {
                 start,
                 ..cgi.options.clone()
             };
             let root = CgiRoot::open(cgi.root.path()).map_err(|e| format!("its folder {e}"))?;
-            Ok(Arc::new(Route {
-                host: owner.route.host.clone(),
-                path: owner.route.path.clone(),
-                authorizer: None,
-                handler: Handler::Cgi(Cgi {
-                    root,
-                    document_root: cgi.document_root.clone(),
-                    env: cgi.env.clone(),
-                    load_env: cgi.load_env.clone(),
-                    interpreters: cgi.interpreters.clone(),
-                    // Modules start as they do, and a file handed over is the server's to send.
-                    handover: Handover::default(),
-                    sight: Sight::default(),
-                    options,
-                }),
+            Ok(Arc::new(Cgi {
+                root,
+                document_root: cgi.document_root.clone(),
+                env: cgi.env.clone(),
+                load_env: cgi.load_env.clone(),
+                interpreters: cgi.interpreters.clone(),
+                // Modules start as they do, and a file handed over is the server's to send.
+                handover: Handover::default(),
+                sight: Sight::default(),
+                options,
             }))
         };
         Ok(Self {
-            cold: route(StartMode::Cold)?,
-            warm: route(StartMode::Warm)?,
+            route: owner.route.clone(),
+            cold: started(StartMode::Cold)?,
+            warm: started(StartMode::Warm)?,
             url: owner.url.clone(),
             file: found.script_filename,
             interpreter: found.interpreter,
@@ -127,15 +124,15 @@ impl Pair {
     ///
     /// # Errors
     /// Why it is not warm.
-    pub(super) async fn load(&self, worker: &Rc<Worker>) -> Result<(), Cold> {
+    pub(super) async fn load(&self, caller: &Caller) -> Result<(), Cold> {
         let kind = match &self.interpreter {
             Some(interpreter) => inspect::kind_by_interpreter(interpreter),
             None => inspect::kind(self.path()),
         };
         kind.map_err(|Unfit { why, .. }| Cold::Unfit(format!("it {why}")))?;
-        let warm = &worker.server.warm;
+        let warm = &caller.shared.warm;
         let longest = warm.patience(TRIAL);
-        let load = self.exchange(worker, &self.warm, "GET", What::Load);
+        let load = self.exchange(caller, &self.warm, "GET", What::Load);
         let loaded = tokio::time::timeout(longest, load).await;
         let about = warm.about(&self.warm, &self.file);
         let about = about.ok_or_else(|| Cold::Unfit(SWITCHED_OFF.into()))?;
@@ -153,12 +150,12 @@ impl Pair {
     /// Why it is not warm; or a request has no end.
     pub(super) async fn settle(
         &self,
-        worker: &Rc<Worker>,
+        caller: &Caller,
     ) -> Result<Result<Option<String>, String>, Endless> {
         let began = Instant::now();
-        let longest = worker.server.warm.patience(SETTLES);
+        let longest = caller.shared.warm.patience(SETTLES);
         loop {
-            let warm = &worker.server.warm;
+            let warm = &caller.shared.warm;
             let Some(about) = warm.about(&self.warm, &self.file) else {
                 return Ok(Err(SWITCHED_OFF.into()));
             };
@@ -170,22 +167,22 @@ impl Pair {
             }
             // A process that is parked would be gone with the answer.
             if about.parked.is_none() {
-                self.ask(worker, &self.warm, "GET").await?;
+                self.ask(caller, &self.warm, "GET").await?;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
     /// Asks the warm one, when all its processes are there.
-    async fn ask_ready(&self, worker: &Rc<Worker>, method: &str) -> Result<Answered, Endless> {
-        let _ = self.settle(worker).await?; // it is no other by now
-        self.ask(worker, &self.warm, method).await
+    async fn ask_ready(&self, caller: &Caller, method: &str) -> Result<Answered, Endless> {
+        let _ = self.settle(caller).await?; // it is no other by now
+        self.ask(caller, &self.warm, method).await
     }
 
     /// Asks cold and warm in turn; `step` is told each time.
     pub(super) async fn rounds(
         &self,
-        worker: &Rc<Worker>,
+        caller: &Caller,
         method: &str,
         times: usize,
         step: &mut dyn FnMut(&str),
@@ -193,9 +190,9 @@ impl Pair {
         let mut rounds = Rounds::default();
         for at in 1..=times {
             step(&format!("{method} {at} of {times}"));
-            let cold = self.ask(worker, &self.cold, method).await?;
+            let cold = self.ask(caller, &self.cold, method).await?;
             rounds.cold.push(cold);
-            rounds.warm.push(self.ask_ready(worker, method).await?);
+            rounds.warm.push(self.ask_ready(caller, method).await?);
         }
         Ok(rounds)
     }
@@ -203,13 +200,13 @@ impl Pair {
     /// One request; dropped, and its program ended, where that takes too long.
     pub(super) async fn ask(
         &self,
-        worker: &Rc<Worker>,
-        route: &Arc<Route>,
+        caller: &Caller,
+        cgi: &Arc<Cgi>,
         method: &str,
     ) -> Result<Answered, Endless> {
         let began = Instant::now();
-        let longest = worker.server.warm.patience(TRIAL);
-        let answer = self.exchange(worker, route, method, What::Answer);
+        let longest = caller.shared.warm.patience(TRIAL);
+        let answer = self.exchange(caller, cgi, method, What::Answer);
         let answer = tokio::time::timeout(longest, answer).await;
         let mut answered = answer.map_err(|_| Endless)?.unwrap_or_else(|why| Answered {
             parts: [
@@ -230,37 +227,25 @@ impl Pair {
 
     async fn exchange(
         &self,
-        worker: &Rc<Worker>,
-        route: &Arc<Route>,
+        caller: &Caller,
+        cgi: &Arc<Cgi>,
         method: &str,
         what: What,
     ) -> Result<Answered, String> {
         let body = if method == "POST" { FORM } else { b"" };
-        let site = worker.site();
         let request::Made { head, body, link } =
-            request::plain(&site.config, route, &self.url, method, body)?;
+            request::plain(&caller.config, &self.route, &self.url, method, body)?;
         let mut client = Whole::new(body);
-        let entry = Entry::new(worker.ids.next(), link.remote.clone(), Some(head.clone()));
-        let entry = Rc::new(RefCell::new(entry));
-        let mut request = Request {
-            last: true,
-            ..Request::new(head.clone(), &link, &mut client, entry)
-        };
-        let cx = Context {
-            resources: &worker.resources,
-            site: &site,
-        };
-        let Handler::Cgi(cgi) = &route.handler else {
-            return Err("no program".into());
-        };
-        let script = route::program(cgi, &route.path, head.target.url_path());
-        let answer = match (script.map_err(handler::refused), what) {
+        let mut request = caller.request(head.clone(), &link, &mut client);
+        let cx = caller.context();
+        let script = script::program(cgi, &self.route.path, head.target.url_path());
+        let answer = match (script.map_err(Fault::from), what) {
             (Ok(script), What::Load) => {
-                cgi::load(cx, &mut request, &head, route, cgi, script).await;
+                program::load(cx, &mut request, &head, cgi, script).await;
                 return Err("nothing was asked".into());
             }
             (Ok(script), What::Answer) => {
-                cgi::answer(cx, &mut request, &head, route, cgi, script).await
+                program::answer(cx, &mut request, &head, cgi, None, script).await
             }
             (Err(fault), _) => Err(fault),
         };

@@ -1,0 +1,72 @@
+//! Who has requests answered without a server.
+
+use std::{cell::RefCell, rc::Rc};
+
+use galgo_handlers::{context::Context, resources::Resources, shared::Shared};
+use galgo_proto::h1::Head;
+use galgo_spawn::Spawner;
+use tokio::sync::watch;
+
+use crate::{
+    client::Client,
+    config::{Config, LogTo},
+    id::Ids,
+    link::Link,
+    log::{Logs, access::Entry},
+    phase::Phase,
+    request::Request,
+    site,
+};
+
+/// Calls handlers with requests of its own making.
+pub(super) struct Caller {
+    pub(super) config: Config,
+    pub(super) shared: Shared,
+    resources: Rc<Resources>,
+    ids: Ids,
+    pub(super) logs: Logs,
+    /// Templates are let go of once this says that no more is asked.
+    pub(super) phase: watch::Sender<Phase>,
+}
+
+impl Caller {
+    /// Its handlers log to `errors`, and keep no access log.
+    pub(super) fn new(mut config: Config, errors: LogTo) -> Result<Self, String> {
+        config.log.access = None;
+        config.log.error = errors;
+        let logs = Logs::open(&config.log, None).map_err(|e| format!("cannot write a log: {e}"))?;
+        let preparing = |e| format!("preparing to start programs: {e}");
+        let spawner = Spawner::Direct(crate::serve::spawner(&config).map_err(preparing)?);
+        let (phase, serving) = watch::channel(Phase::Serving);
+        let errors = logs.error.clone();
+        let resources = Resources::new(0, spawner, errors, config.templates.clone(), serving);
+        Ok(Self {
+            shared: site::shared(&config, None, &logs),
+            resources: resources.map_err(preparing)?,
+            ids: Ids::new(),
+            logs,
+            phase,
+            config,
+        })
+    }
+
+    pub(super) fn context(&self) -> Context<'_> {
+        Context {
+            resources: &self.resources,
+            shared: &self.shared,
+        }
+    }
+
+    pub(super) fn request<'r>(
+        &self,
+        head: Rc<Head>,
+        link: &'r Link,
+        client: &'r mut dyn Client,
+    ) -> Request<'r> {
+        let entry = Entry::new(self.ids.next(), link.remote.clone(), Some(head.clone()));
+        Request {
+            last: true,
+            ..Request::new(head, link, client, Rc::new(RefCell::new(entry)))
+        }
+    }
+}

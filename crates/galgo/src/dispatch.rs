@@ -1,0 +1,245 @@
+//! What answers a request: steps in one order, each of which may answer.
+//!
+//! 1. route  2. authorizer  3. a folder's missing slash  4. handler; a local redirect begins anew with its own path
+
+use std::{rc::Rc, sync::Arc};
+
+use galgo_handlers::{
+    application,
+    context::{Answer, Context},
+    files, program,
+    resources::Resources,
+    respond, script, status,
+};
+use galgo_proto::{
+    fcgi::Role,
+    h1::{ALLOW, Head, Method},
+    target::Target,
+};
+
+use crate::{
+    body::Response,
+    fault::Fault,
+    id::Id,
+    link::Link,
+    live,
+    request::Request,
+    route::{self, Handler, Match, Route},
+    service::{Left, Service},
+    site::Site,
+};
+
+/// Loop guard; RFC 3875, 6.2.2 sets none.
+const MAX_LOCAL_REDIRECTS: usize = 10;
+
+/// Answers the requests of one event loop by one site.
+#[derive(Debug, Clone, Copy)]
+pub struct Dispatch<'a> {
+    /// What its event loop has.
+    pub resources: &'a Rc<Resources>,
+    /// What answers requests, and how.
+    pub site: &'a Site,
+}
+
+impl<'a> Dispatch<'a> {
+    fn context(self) -> Context<'a> {
+        Context {
+            resources: self.resources,
+            shared: &self.site.shared,
+        }
+    }
+}
+
+impl Service for Dispatch<'_> {
+    async fn call(&self, request: &mut Request<'_>) -> Result<Response, Left> {
+        let fault = match dispatch(*self, request).await {
+            Ok(response) => return Ok(response),
+            Err(fault) => fault,
+        };
+        status::report(self.resources, request, &fault);
+        if let Fault::Gone(_) = fault {
+            return Err(Left);
+        }
+        request.last = matches!(fault, Fault::Client(..));
+        request.refused = matches!(fault, Fault::Busy(_));
+        Ok(status::failed(&self.site.shared, request, &fault))
+    }
+
+    fn cut(&self, request: &Request<'_>, fault: &Fault) {
+        status::report(self.resources, request, fault);
+    }
+
+    fn refuse(&self, link: &Link, id: Id, fault: &Fault) -> Response {
+        self.resources.note(link, id, b"", fault);
+        let mut response = status::unread(&self.site.shared, link, fault, &id.text());
+        if response.status == 405 {
+            response.fields.push("Allow", ALLOW);
+        }
+        response
+    }
+}
+
+/// Finds what answers a request and has it answered, over local redirects if need be.
+async fn dispatch(cx: Dispatch<'_>, request: &mut Request<'_>) -> Result<Response, Fault> {
+    if request.head.target.path() == b"*" {
+        // OPTIONS: the server as a whole is asked (RFC 9110, 9.3.7).
+        return Ok(Response::new(204).with("Allow", ALLOW));
+    }
+    let mut head = request.head.clone();
+    let mut answered = first(cx, request, &head).await?;
+    for _ in 0..MAX_LOCAL_REDIRECTS {
+        match answered {
+            Answer::Response(response) => return Ok(response),
+            Answer::Local(location) => head = Rc::new(redirected(&head, &location)?),
+        }
+        answered = answer(cx, request, &head).await?;
+    }
+    if let Answer::Response(response) = answered {
+        return Ok(response);
+    }
+    Err(Fault::Script(format!(
+        "more than {MAX_LOCAL_REDIRECTS} local redirects in a row: the programs redirect to each other"
+    )))
+}
+
+/// Answers the request as it came: where a front server names the program's file, by that.
+async fn first(
+    cx: Dispatch<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+) -> Result<Answer, Fault> {
+    let Some(named) = request.named.take() else {
+        return answer(cx, request, head).await;
+    };
+    let site = cx.site;
+    if let Some((route, found)) = route::named(&site.config.routes, &head.host, &named) {
+        if let Some(denied) = authorize(cx, request, head, route).await? {
+            return Ok(denied);
+        }
+        site.shared.admission.refuse_if_full(request.peer())?;
+        let (cgi, script) = found?;
+        let places = site.places(route);
+        let answer = program::answer(cx.context(), request, head, cgi, places, script);
+        return Box::pin(answer).await;
+    }
+    let found = route::find(&site.config.routes, &head.host, head.target.path());
+    let programs = found.is_some_and(|f| matches!(f.route.handler, Handler::Cgi(_)));
+    let missing = |answer: &Answer| match answer {
+        Answer::Response(r) => r.status == 404 && !programs,
+        Answer::Local(_) => false,
+    };
+    match (answer(cx, request, head).await, named.file) {
+        (Err(Fault::NotFound), Some(file)) if !programs => Err(outside(&file)),
+        (Ok(answer), Some(file)) if missing(&answer) => Err(outside(&file)),
+        (answered, _) => answered,
+    }
+}
+
+/// Nothing answers, and the front server had named a file.
+fn outside(file: &[u8]) -> Fault {
+    Fault::Refused(format!(
+        "the front server means the file {:?}, which lies in no folder of a `cgi` route",
+        String::from_utf8_lossy(file)
+    ))
+}
+
+async fn answer(
+    cx: Dispatch<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+) -> Result<Answer, Fault> {
+    let path = head.target.path();
+    let site = cx.site;
+    let found = route::find(&site.config.routes, &head.host, path);
+    let Some(found) = found else {
+        let page = Box::pin(live::answer(site, request, head)).await;
+        return page.map(Answer::Response).ok_or(Fault::NotFound);
+    };
+    // What was granted before a local redirect was for another path.
+    request.granted.clear();
+    // Before anything is looked for, so that nothing is told of what is there.
+    if let Some(denied) = authorize(cx, request, head, found.route).await? {
+        return Ok(denied);
+    }
+    if found.slash_missing {
+        return Ok(Answer::Response(match &found.route.handler {
+            Handler::Files(files) => files::slash_missing(files, head),
+            _ => files::to_slash(head),
+        }));
+    }
+    handle(cx, request, head, &found).await
+}
+
+/// Asks the authorizer of a route, where it has one. `Ok(None)`: the request may be answered.
+async fn authorize(
+    cx: Dispatch<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    route: &Arc<Route>,
+) -> Result<Option<Answer>, Fault> {
+    let Some(authorizer) = &route.authorizer else {
+        return Ok(None);
+    };
+    let asked = (authorizer, cx.site.upstream(route, Role::Authorizer)?);
+    // Boxed: requests of other routes need no room for it.
+    Box::pin(application::authorize(cx.context(), request, head, asked)).await
+}
+
+/// The last step: the handler of the route. What is larger than a file's request is boxed.
+async fn handle(
+    cx: Dispatch<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    found: &Match<'_, '_>,
+) -> Result<Answer, Fault> {
+    let Match { route, rest, .. } = *found;
+    match &route.handler {
+        Handler::Cgi(cgi) => {
+            // Whoever is turned away must not cost those who are served: no program is looked for.
+            cx.site.shared.admission.refuse_if_full(request.peer())?;
+            let script = script::program(cgi, &route.path, head.target.url_path())?;
+            let places = cx.site.places(route);
+            let answer = program::answer(cx.context(), request, head, cgi, places, script);
+            Box::pin(answer).await
+        }
+        Handler::Upstream(up) => {
+            let asked = (&**up, cx.site.upstream(route, up.role)?);
+            let answer = application::answer(cx.context(), request, head, &route.path, asked);
+            Box::pin(answer).await
+        }
+        Handler::Files(files) => {
+            let (response, cause) = files::answer(files, head, rest).response().await;
+            let mut response = status::dress(cx.context(), request, response, cause);
+            files::add_to_error(files, &mut response);
+            Ok(Answer::Response(response))
+        }
+        Handler::Respond(respond) => Ok(Answer::Response(respond::answer(respond))),
+    }
+}
+
+/// The request that a local redirect stands for: GET (or HEAD) of its path, without a body.
+pub(crate) fn redirected(head: &Head, location: &str) -> Result<Head, Fault> {
+    let target = Target::parse(location.as_bytes(), 16 << 10).map_err(|_| {
+        Fault::Script("its local redirect (Location: /…) is not a valid path".into())
+    })?;
+    let method = match head.method {
+        Method::Head => Method::Head,
+        _ => Method::Get,
+    };
+    let mut head = Head {
+        method,
+        target,
+        ..head.clone()
+    };
+    head.fields.retain(|name, _| {
+        ![
+            &b"content-type"[..],
+            b"content-length",
+            b"transfer-encoding",
+        ]
+        .iter()
+        .any(|n| name.eq_ignore_ascii_case(n))
+    });
+    head.body = galgo_proto::h1::BodyLen::None;
+    Ok(head)
+}

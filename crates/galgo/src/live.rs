@@ -1,0 +1,136 @@
+//! The page at `/` of a developer's site that has none of its own: what is live, and what is wrong with the rest.
+
+use galgo_handlers::status::{self, STYLE, escape};
+use galgo_proto::h1::{Head, Method};
+use galgo_spawn::words;
+
+use crate::{
+    body::{Body, Response},
+    cli::{
+        found::describe,
+        programs::{self, Seen, State, Verdict},
+    },
+    config::{Config, Handler, Route},
+    request::Request,
+    site::Site,
+};
+
+/// Programs shown, over all routes. Looking at one takes a millisecond or so.
+const SHOWN: usize = 50;
+
+/// The page, where no route answers; `None`: who asks is told that there is none.
+pub(super) async fn answer(site: &Site, request: &Request<'_>, head: &Head) -> Option<Response> {
+    let asks = head.target.path() == b"/" && matches!(head.method, Method::Get | Method::Head);
+    if !asks || !status::shows_cause(&site.shared, request) {
+        return None;
+    }
+    let html = document(&site.config, head).await;
+    let mut response = Response::new(200)
+        .with("Content-Type", "text/html; charset=utf-8")
+        .with("Cache-Control", "no-store")
+        .with(
+            "Content-Security-Policy",
+            "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+        );
+    response.body = Body::Bytes(html.into_bytes());
+    Some(response)
+}
+
+async fn document(config: &Config, head: &Head) -> String {
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>What is live</title>\n\
+         <style>{STYLE}</style></head>\n<body><h1>What is live</h1>\n"
+    );
+    let mut room = SHOWN;
+    for route in &config.routes {
+        let here = route.host.as_deref().is_none_or(|host| host == head.host);
+        html.push_str("<h2>");
+        // A folder of programs is no page.
+        let leads = here && !matches!(route.handler, Handler::Cgi(_));
+        link(&mut html, route.path.as_bytes(), leads, &name(route));
+        html.push_str("</h2>\n<p>");
+        text(&mut html, &describe(config, route));
+        html.push_str("</p>\n");
+        list(&mut html, config, route, here, &mut room).await;
+    }
+    html.push_str(
+        "<footer>No route answers at <code>/</code>: files in <code>public/</code> would.<br>\
+         Only browsers on this machine see this page (<code>dev_errors</code>).</footer></body></html>\n",
+    );
+    html
+}
+
+/// The programs of a route. Other requests of the event loop go on between two of them.
+async fn list(html: &mut String, config: &Config, route: &Route, here: bool, room: &mut usize) {
+    let Handler::Cgi(cgi) = &route.handler else {
+        return;
+    };
+    let mut none = true;
+    html.push_str("<ul>\n");
+    for file in programs::files(&cgi.root) {
+        tokio::task::yield_now().await;
+        let Some(seen) = programs::look(config, route, cgi, file) else {
+            continue;
+        };
+        if seen.verdict() == Verdict::Note {
+            continue;
+        }
+        none = false;
+        if *room == 0 {
+            html.push_str("<li>and more: <code>galgo check</code> looks at all</li>\n");
+            break;
+        }
+        *room -= 1;
+        program(html, &seen, here);
+    }
+    if none {
+        html.push_str("<li>no program yet: copy one in, and it is served at once</li>\n");
+    }
+    html.push_str("</ul>\n");
+}
+
+fn program(html: &mut String, seen: &Seen, here: bool) {
+    html.push_str("<li>");
+    let fails = seen.verdict() == Verdict::Fails;
+    link(html, &seen.url, here && !fails, &words::escape(&seen.url));
+    if let State::Program(found) = &seen.state {
+        for finding in found {
+            html.push_str(if finding.fails {
+                "<p class=\"cause\">fails: "
+            } else {
+                "<p class=\"cause\">warning: "
+            });
+            text(html, &finding.says);
+            if !finding.mend.is_empty() {
+                html.push_str("<br>try: <code>");
+                text(html, &finding.mend);
+                html.push_str("</code>");
+            }
+            html.push_str("</p>");
+        }
+    }
+    html.push_str("</li>\n");
+}
+
+fn name(route: &Route) -> String {
+    let host = route.host.as_deref().unwrap_or_default();
+    format!("{host}{}", route.path)
+}
+
+/// A link to a decoded path; words alone where it leads nowhere.
+fn link(html: &mut String, path: &[u8], leads: bool, says: &str) {
+    if !leads {
+        return text(html, says);
+    }
+    // It begins with one slash: routes do.
+    html.push_str("<a href=\"");
+    html.push_str(&programs::encoded(path));
+    html.push_str("\">");
+    text(html, says);
+    html.push_str("</a>");
+}
+
+fn text(html: &mut String, says: &str) {
+    escape(html, &words::escape(says.as_bytes()));
+}

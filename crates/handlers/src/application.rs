@@ -1,0 +1,276 @@
+//! Programs that stay: FastCGI and SCGI, as responders and as authorizers.
+//!
+//! 1. find the script, if one answers  2. take in the body where its length must be known first, else its beginning
+//! 3. wait for a place  4. connect, or take a connection that was kept  5. its response: see `reply`
+
+use std::{os::unix::ffi::OsStrExt, rc::Rc, sync::Arc};
+
+use galgo_proto::{
+    fcgi::Role,
+    h1::{BodyLen, Head},
+    scgi,
+    vars::Sink,
+};
+
+use crate::{
+    body_spool,
+    context::{Answer, Context},
+    fault::Fault,
+    files,
+    log::Source,
+    program::settings::BodyMode,
+    relay::{clock::Clocks, speaker::Speaker},
+    reply::{Answering, heard, may_repeat, wait_for},
+    request::Request,
+    script::{self, Script},
+    sock::Sock,
+    spool::Stored,
+    upstream::{
+        Application, Lease, Protocol, Unreachable, Upstream,
+        exchange::{Begun, Exchange, Seat},
+    },
+    variables::{self, Known},
+};
+
+/// Answers a request by asking the application of its route.
+pub async fn answer(
+    cx: Context<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    route_path: &str,
+    (config, upstream): (&Application, &Arc<Upstream>),
+) -> Result<Answer, Fault> {
+    let path = head.target.url_path();
+    let script = match script::script(config, route_path, path).map_err(Fault::from)? {
+        script::Asked::Script(script) => script,
+        script::Asked::Folder => return Ok(Answer::Response(files::to_slash(head))),
+    };
+    request.client.limit(config.options.max_body)?;
+    let ask = Ask::new(cx, request, head, (config, upstream), script);
+    let (answering, speaker) = ask.asked().await?;
+    answering.reply(speaker).await
+}
+
+/// Asks the authorizer of a route. `Ok(None)`: the request may be answered.
+///
+/// # Errors
+/// It could not be asked, or has not answered as it should: nobody comes in then.
+pub async fn authorize(
+    cx: Context<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    (authorizer, upstream): (&Application, &Arc<Upstream>),
+) -> Result<Option<Answer>, Fault> {
+    let ask = Ask::new(cx, request, head, (authorizer, upstream), Script::default());
+    let (answering, speaker) = ask.asked().await?;
+    answering.judgment(speaker).await
+}
+
+/// One request about to be passed on.
+struct Ask<'a, 'r, 'c> {
+    cx: Context<'a>,
+    request: &'a mut Request<'r>,
+    head: &'a Rc<Head>,
+    config: &'c Application,
+    upstream: &'c Arc<Upstream>,
+    script: Script<'a>,
+    /// Names it in the log.
+    source: Source,
+}
+
+impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
+    fn new(
+        cx: Context<'a>,
+        request: &'a mut Request<'r>,
+        head: &'a Rc<Head>,
+        (config, upstream): (&'c Application, &'c Arc<Upstream>),
+        script: Script<'a>,
+    ) -> Self
+    where
+        'a: 'c,
+    {
+        let name = match config.role {
+            Role::Authorizer => "authorizer".into(),
+            _ => String::from_utf8_lossy(&script.script_name),
+        };
+        let source = Source::new(cx.resources.errors.clone(), request.id(), &name);
+        Self {
+            cx,
+            request,
+            head,
+            config,
+            upstream,
+            script,
+            source,
+        }
+    }
+
+    /// Asks, and says who will answer.
+    async fn asked(mut self) -> Result<(Answering<'a, 'r, 'c>, Speaker), Fault>
+    where
+        'a: 'c,
+    {
+        let (file, length) = self.body().await?;
+        let lease = self.lease().await?;
+        // What may be said twice is worth trying on a connection that was kept: it may be closed by now.
+        let kept = match self.may_repeat() {
+            true => lease.kept(),
+            false => None,
+        };
+        let exchange = match kept {
+            Some(conn) => self.begin(conn, true, lease, length)?,
+            // Boxed, here and below: nearly every request finds a connection, and needs no room for making one.
+            None => Box::pin(self.connect(lease, length)).await?.with_file(file),
+        };
+        let exchange = match heard(self.request, exchange).await? {
+            Some(exchange) => exchange,
+            None => {
+                let lease = self.lease().await?;
+                Box::pin(self.connect(lease, length)).await?
+            }
+        };
+        let answering = Answering {
+            cx: self.cx,
+            source: self.source,
+            nph: false,
+            options: &self.config.options,
+            handover: &self.config.handover,
+            head: self.head,
+            request: self.request,
+        };
+        Ok((answering, Speaker::Exchange(exchange)))
+    }
+
+    /// The body is for who answers, and a local redirect's request has none, whatever the one before it had.
+    fn bodiless(&self) -> bool {
+        self.config.role == Role::Authorizer || self.head.body.is_empty()
+    }
+
+    /// Takes in the body where its length must be known before anything is sent: the file, and the length.
+    async fn body(&mut self) -> Result<(Option<Stored>, Option<u64>), Fault> {
+        let unknown = self.config.protocol == Protocol::Scgi && self.head.body == BodyLen::Chunked;
+        let wanted = self.config.options.body == BodyMode::File || unknown;
+        match self.head.body {
+            _ if self.bodiless() => Ok((None, None)),
+            _ if wanted => {
+                let patience = self.config.options.idle_timeout;
+                let file = Box::pin(body_spool::store(
+                    &self.cx.shared.spool,
+                    self.request,
+                    patience,
+                ))
+                .await?;
+                let length = file.len();
+                Ok((Some(file), Some(length)))
+            }
+            BodyLen::Length(n) => Box::pin(self.request.client.ahead())
+                .await
+                .map(|()| (None, Some(n))),
+            BodyLen::None | BodyLen::Chunked => Box::pin(self.request.client.ahead())
+                .await
+                .map(|()| (None, None)),
+        }
+    }
+
+    /// Whether the request may be sent again, as nothing of its body is used up.
+    fn may_repeat(&self) -> bool {
+        may_repeat(self.head) && self.bodiless() && self.config.protocol == Protocol::Fastcgi
+    }
+
+    /// Waits for a place.
+    async fn lease(&mut self) -> Result<Lease, Fault> {
+        let peer = self.request.peer();
+        let lease = self.upstream.lease(self.cx.resources.index, peer);
+        let lease = wait_for(self.request, lease).await?;
+        self.request.has_place(lease.holding());
+        Ok(lease)
+    }
+
+    /// Asks on a new connection.
+    async fn connect(
+        &mut self,
+        mut lease: Lease,
+        length: Option<u64>,
+    ) -> Result<Box<Exchange>, Fault> {
+        let connected = async { lease.connect().await.map_err(Unreachable::fault) };
+        let conn = wait_for(self.request, connected).await?;
+        self.begin(conn, false, lease, length)
+    }
+
+    fn begin(
+        &self,
+        conn: Sock,
+        kept: bool,
+        lease: Lease,
+        length: Option<u64>,
+    ) -> Result<Box<Exchange>, Fault> {
+        let options = &self.config.options;
+        let begun = Begun {
+            conn,
+            again: kept,
+            seat: Seat::Application(lease),
+            clocks: Clocks::start(options, "the connection to the application was closed"),
+            max_stderr: options.max_stderr,
+            source: self.source.clone(),
+        };
+        let exchange = match self.config.protocol {
+            Protocol::Fastcgi => {
+                let (role, keep) = (self.config.role, self.upstream.keeps());
+                Exchange::fastcgi(begun, role, keep, |params| self.variables(length, params))?
+            }
+            Protocol::Scgi => {
+                let mut request = scgi::Request::new(length.unwrap_or(0));
+                self.variables(length, &mut request)?;
+                Exchange::scgi(begun, request.finish())
+            }
+        };
+        Ok(match self.bodiless() {
+            true => exchange.without_body(),
+            false => exchange,
+        })
+    }
+
+    fn variables(&self, length: Option<u64>, sink: &mut impl Sink) -> Result<(), Fault> {
+        let folder = self.config.document_root.as_ref();
+        let known = Known {
+            shared: self.cx.shared,
+            script_name: &self.script.script_name,
+            path_info: self.script.path_info,
+            path_translated: self.script.path_translated.as_deref(),
+            script_filename: &self.script.script_filename,
+            document_root: folder.map_or(b"", |folder| folder.as_os_str().as_bytes()),
+            env: &self.config.env,
+            options: &self.config.options,
+            content_length: length,
+        };
+        let request = &*self.request;
+        let dropped = match self.config.role {
+            Role::Authorizer => {
+                let uri = self.head.target.canonical();
+                variables::put(request, self.head, &known, &mut Judged { sink, uri })
+            }
+            _ => variables::put(request, self.head, &known, sink),
+        };
+        if dropped?.shellshock > 0 {
+            variables::warn_shellshock(&self.source);
+        }
+        Ok(())
+    }
+}
+
+/// An authorizer is told of no script (FastCGI, 6.3), and judges by the path that the route was found by, however the
+/// client spelled it.
+struct Judged<'s, S> {
+    sink: &'s mut S,
+    uri: String,
+}
+
+impl<S: Sink> Sink for Judged<'_, S> {
+    fn put(&mut self, name: &[u8], value: &[u8]) {
+        match name {
+            b"SCRIPT_NAME" => {}
+            b"REQUEST_URI" => self.sink.put(name, self.uri.as_bytes()),
+            _ => self.sink.put(name, value),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What an authorizer says of a request (FastCGI, 6.3): who may be answered, and variables of who is.
+//!
+//! The role is asked over `upstream`; here its answer is judged. Nobody comes in but by a whole answer
+//! with the status 200: whatever is wrong with one is a failure of the request.
+
+use galgo_proto::{
+    Fields,
+    cgi::{Kind, Reply},
+    vars,
+};
+
+use crate::{
+    context::Answer,
+    fault::Fault,
+    relay::speaker::Speaker,
+    reply::{Answering, Trouble},
+    variables::USER,
+};
+
+/// What a field begins with that sets a variable.
+const VARIABLE: &[u8] = b"variable-";
+/// What an authorizer may print behind the head that lets a request in. It means nothing.
+const MOST_IGNORED: usize = 1 << 20;
+
+impl Answering<'_, '_, '_> {
+    /// Reads what an authorizer answers. `Ok(None)`: the request may be answered.
+    pub(super) async fn judgment(mut self, mut speaker: Speaker) -> Result<Option<Answer>, Fault> {
+        let judged = match self.scan(&mut speaker).await {
+            Ok(reply) if is_granted(&reply) => match self.granted(&mut speaker, &reply).await {
+                Ok(granted) => {
+                    self.request.granted = granted;
+                    self.end(speaker);
+                    return Ok(None);
+                }
+                Err(trouble) => Err(trouble),
+            },
+            Ok(mut denied) => {
+                denied.fields.retain(|name, _| variable(name).is_none());
+                self.typed(&mut speaker, denied).await
+            }
+            Err(trouble) => Err(trouble),
+        };
+        self.answered(speaker, judged).await.map(Some)
+    }
+
+    /// Hears a request's grant out: what is cut short is none.
+    async fn granted(
+        &mut self,
+        speaker: &mut Speaker,
+        reply: &Reply,
+    ) -> Result<Vec<(String, Vec<u8>)>, Trouble> {
+        let mut ignored = 0;
+        while !speaker.output_ended() {
+            ignored += speaker.ready();
+            speaker.out().clear();
+            if ignored > MOST_IGNORED {
+                let words =
+                    "the authorizer lets the request in and prints more than 1M behind that";
+                return Err(Fault::Script(words.into()).into());
+            }
+            self.turn(speaker).await?;
+        }
+        match speaker.verdict() {
+            Some(fault) => Err(fault.into()),
+            None => Ok(variables(&reply.fields)?),
+        }
+    }
+}
+
+fn is_granted(reply: &Reply) -> bool {
+    matches!(reply.kind, Kind::Document) && reply.status == 200
+}
+
+/// The name of the variable that a field sets.
+fn variable(field: &[u8]) -> Option<&[u8]> {
+    let (start, name) = field.split_at_checked(VARIABLE.len())?;
+    start.eq_ignore_ascii_case(VARIABLE).then_some(name)
+}
+
+/// The variables that a grant sets. Every other field of it is ignored.
+fn variables(fields: &Fields) -> Result<Vec<(String, Vec<u8>)>, Fault> {
+    let mut found: Vec<(String, Vec<u8>)> = Vec::new();
+    for (name, value) in fields.iter() {
+        let Some(name) = variable(name) else { continue };
+        let text = String::from_utf8_lossy(name).into_owned();
+        let good = name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
+            && !name.first().is_none_or(u8::is_ascii_digit);
+        let why = if !good {
+            "which is no name of a variable: letters, digits and \"_\""
+        } else if found.iter().any(|(n, _)| *n == text) {
+            "twice"
+        } else if vars::is_computed(&text) && !USER.contains(&text.as_str()) {
+            "which is computed for each request and not for it to set"
+        } else {
+            found.push((text, value.to_vec()));
+            continue;
+        };
+        return Err(Fault::Script(format!(
+            "the authorizer sets the variable {text:?}, {why}"
+        )));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_sets_variables_that_are_its_to_set() {
+        let said = |lines: &[(&str, &str)]| {
+            let mut fields = Fields::new();
+            for (name, value) in lines {
+                fields.push(name, value);
+            }
+            variables(&fields).map_err(|f| f.to_string())
+        };
+        let found = said(&[
+            ("Variable-REMOTE_USER", "ada"),
+            ("Content-Type", "a/b"),
+            ("vArIaBlE-colour_2", "red, or blue"),
+            ("Variables-X", "1"),
+        ]);
+        let wanted = [("REMOTE_USER", "ada"), ("colour_2", "red, or blue")];
+        let wanted = wanted.map(|(n, v)| (n.to_owned(), v.as_bytes().to_vec()));
+        assert_eq!(found.unwrap(), wanted);
+        for (name, why) in [
+            ("Variable-", "no name"),
+            ("Variable-2A", "no name"),
+            ("Variable-A-B", "no name"),
+            ("Variable-PATH", "computed"),
+            ("Variable-SCRIPT_FILENAME", "computed"),
+            ("Variable-HTTP_PROXY", "computed"),
+            ("Variable-REMOTE_IDENT", "computed"),
+            ("Variable-REMOTE_ADDR", "computed"),
+        ] {
+            let words = said(&[(name, "x")]).unwrap_err();
+            assert!(words.contains(why), "{name}: {words}");
+        }
+        let twice = said(&[("Variable-A", "1"), ("Variable-A", "2")]);
+        assert!(twice.unwrap_err().contains("twice"));
+    }
+}

@@ -1,0 +1,156 @@
+//! Files beneath a folder and nowhere else, found by a name that a client chose.
+//!
+//! openat2(RESOLVE_BENEATH) refuses each link with an absolute target, those too that lead back into the folder. Where
+//! it refuses one, that link alone is followed, and what comes of it must be in the folder; the file itself is then
+//! opened beneath the folder again, so that what is decided on is what was opened. What lies outside shows in no answer.
+
+use std::{
+    borrow::Cow,
+    ffi::CString,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, openat2, readlinkat},
+    io::Errno,
+};
+
+/// openat2 says EAGAIN when the tree was renamed under it, and when a lease is being broken.
+const ATTEMPTS: usize = 8;
+/// Links on one path that lead back into the folder.
+const LINKS: usize = 8;
+
+/// Opens `path` beneath `folder`. An empty path is the folder itself.
+///
+/// # Errors
+/// Those of openat2(2): EXDEV where the path leads out of the folder.
+pub(crate) fn open(folder: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let mut path = Cow::Borrowed(if path.is_empty() { &b"."[..] } else { path });
+    for _ in 0..LINKS {
+        match strictly(&folder, &path, flags) {
+            Err(Errno::XDEV) => path = led_back(&folder, &path)?.into(),
+            opened => return opened,
+        }
+    }
+    Err(Errno::LOOP)
+}
+
+fn strictly(folder: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let mut tried = 1;
+    loop {
+        match openat2(&folder, path, flags, Mode::empty(), beneath) {
+            Err(Errno::AGAIN | Errno::INTR) if tried < ATTEMPTS => tried += 1,
+            result => return result,
+        }
+    }
+}
+
+/// The path without the first link in it that openat2 refuses, which must lead back into the folder.
+fn led_back(folder: impl AsFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
+    const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+    let ends = (1..=path.len()).filter(|&at| path.get(at).is_none_or(|&b| b == b'/'));
+    for end in ends {
+        let (link, behind) = path.split_at(end);
+        match strictly(&folder, link, NAME) {
+            Ok(_) => {}
+            Err(Errno::XDEV) => {
+                let magic = ResolveFlags::NO_MAGICLINKS;
+                // A link that leads to nothing tells no more than one that leads out.
+                let target = openat2(&folder, link, NAME, Mode::empty(), magic);
+                let inside = inside(&folder, target.map_err(|_| Errno::XDEV)?)?;
+                return Ok([&inside, behind].concat());
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Err(Errno::XDEV)
+}
+
+/// Where in the folder `target` is.
+fn inside(folder: impl AsFd, target: OwnedFd) -> Result<Vec<u8>, Errno> {
+    let (folder, target) = (name(folder)?, name(target)?);
+    let folder = folder.as_bytes();
+    let below = target.as_bytes().strip_prefix(folder);
+    match below.ok_or(Errno::XDEV)? {
+        [] => Ok(b".".to_vec()),
+        [b'/', below @ ..] => Ok(below.to_vec()),
+        below if folder == b"/" => Ok(below.to_vec()),
+        _ => Err(Errno::XDEV),
+    }
+}
+
+/// The name that the kernel has for a descriptor's file.
+fn name(fd: impl AsFd) -> Result<CString, Errno> {
+    let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    readlinkat(CWD, link, Vec::new()).map_err(|_| Errno::XDEV)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn absolute_links_lead_into_the_folder_and_not_out() {
+        let top = tempfile::tempdir().unwrap();
+        let at = |name: &str| top.path().join(name);
+        fs::create_dir_all(at("in/dir/sub")).unwrap();
+        fs::create_dir(at("in-side")).unwrap();
+        for file in ["in/dir/file", "in/dir/sub/file", "in-side/file", "file"] {
+            fs::write(at(file), file).unwrap();
+        }
+        let link = |to: &Path, name: &str| symlink(to, at(&format!("in/{name}"))).unwrap();
+        link(&at("in/dir/file"), "file");
+        link(&at("in/dir"), "folder");
+        link(&at("in/chain2"), "chain1");
+        link(&at("in/folder/sub"), "chain2");
+        link(&at("in"), "itself");
+        link(Path::new("../in/dir/file"), "round");
+        link(&at("file"), "out");
+        link(&at("in-side/file"), "beside");
+        link(&at("in-side"), "beside-folder");
+        link(&at("none"), "none");
+        link(&at("in/none"), "none-inside");
+        link(&at("in/loop"), "loop");
+        link(Path::new("/"), "root");
+        link(Path::new("/proc/self/fd/0"), "magic");
+        let root = fs::File::open(at("in")).unwrap();
+        let read = |path: &str| {
+            let fd = open(&root, path.as_bytes(), OFlags::RDONLY | OFlags::CLOEXEC)?;
+            Ok(std::io::read_to_string(fs::File::from(fd)).unwrap())
+        };
+        for (path, want) in [
+            ("dir/file", "in/dir/file"),
+            ("file", "in/dir/file"),
+            ("folder/file", "in/dir/file"),
+            ("folder/sub/file", "in/dir/sub/file"),
+            ("chain1/file", "in/dir/sub/file"),
+            ("itself/itself/folder/file", "in/dir/file"),
+            ("round", "in/dir/file"),
+        ] {
+            assert_eq!(read(path).as_deref(), Ok(want), "{path}");
+        }
+        for (path, errno) in [
+            ("out", Errno::XDEV),
+            ("beside", Errno::XDEV),
+            ("beside-folder/file", Errno::XDEV),
+            // Nothing is told of what is there outside.
+            ("beside-folder/none", Errno::XDEV),
+            ("none", Errno::XDEV),
+            ("none-inside", Errno::XDEV),
+            ("root", Errno::XDEV),
+            ("root/etc/passwd", Errno::XDEV),
+            ("root/none", Errno::XDEV),
+            ("magic", Errno::XDEV),
+            ("loop", Errno::XDEV),
+            ("..", Errno::XDEV),
+            ("/etc/passwd", Errno::XDEV),
+            ("folder/none", Errno::NOENT),
+            ("file/more", Errno::NOTDIR),
+        ] {
+            assert_eq!(read(path), Err(errno), "{path}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! A whole request body, taken in before anybody is asked to answer (`body = "file"`).
+
+use std::{pin::pin, time::Duration};
+
+use crate::{
+    client::Next,
+    fault::Fault,
+    pool,
+    request::Request,
+    spool::{Full, Spool, Stored, within},
+};
+
+/// Receives the rest of the body. `patience`: how long one piece of it may take on its way to the disk.
+pub(crate) async fn store(
+    spool: &Spool,
+    request: &mut Request<'_>,
+    patience: Duration,
+) -> Result<Stored, Fault> {
+    let declared = request.client.declared();
+    let mut stored = kept(request, patience, spool.for_body(declared)).await?;
+    request.client.send_continue();
+    let mut piece = pool::take();
+    loop {
+        match request.client.next()? {
+            Next::Data(n) => {
+                let n = n.min(pool::SIZE - piece.len());
+                piece.extend_from_slice(&request.client.data()[..n]);
+                request.client.take(n);
+            }
+            Next::More => request.client.more().await?,
+            Next::End => break,
+        }
+        if piece.len() == pool::SIZE {
+            piece = kept(request, patience, stored.append(piece)).await?;
+        }
+    }
+    if !piece.is_empty() {
+        piece = kept(request, patience, stored.append(piece)).await?;
+    }
+    pool::give(piece);
+    Ok(stored)
+}
+
+/// Waits for the disk; a client that leaves meanwhile is noticed.
+async fn kept<T>(
+    request: &mut Request<'_>,
+    patience: Duration,
+    disk: impl Future<Output = Result<T, Full>>,
+) -> Result<T, Fault> {
+    let disk = pin!(within(patience, disk));
+    request.client.waits_for(disk).await?
+}

@@ -1,0 +1,260 @@
+//! Files of this thread, answered without being opened again: small ones from memory, a few large ones
+//! from the descriptor that is open.
+//!
+//! Each answer is revalidated with one fstatat(2): the file under that path must have the inode, size and
+//! times it had. Its path was resolved beneath the route when it was read, and an equal file is
+//! the same wherever the path leads now. Whatever differs, and whatever is young enough to
+//! change within the same tick of the file system's clock, is opened.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use galgo_proto::{Fields, h1::Head};
+use rustix::fs::{AtFlags, statat};
+use tokio::sync::Notify;
+
+use super::settings::Files;
+use super::{identity::Identity, send::SMALL};
+use crate::body::{Body, FilePart, Response};
+
+/// Files kept for each thread, and their bytes together: past either all are dropped.
+const FILES: usize = 1024;
+const BYTES: usize = 16 << 20;
+/// Large files kept open for each thread: `max_connections` leaves these descriptors free.
+pub const OPEN: usize = 16;
+/// All are closed after this, so that a file that was removed does not fill its disk, and its disk can be
+/// unmounted.
+const OPEN_FOR: Duration = Duration::from_secs(5);
+
+thread_local! {
+    static CACHE: RefCell<Cache> = RefCell::default();
+    static OPENED: Rc<Notify> = Rc::default();
+}
+
+#[derive(Default)]
+struct Cache {
+    /// By route, then by path.
+    routes: HashMap<RawFd, HashMap<Vec<u8>, Kept>>,
+    files: usize,
+    bytes: usize,
+    open: usize,
+}
+
+struct Kept {
+    /// The file below the route, an index included.
+    path: Vec<u8>,
+    identity: Identity,
+    fields: Fields,
+    content: Content,
+}
+
+enum Content {
+    Bytes(Arc<[u8]>),
+    Open(Arc<OwnedFd>, u64),
+}
+
+/// Whether the answer to `head` is the whole file, whatever the client said of itself.
+pub(super) fn applies(files: &Files, head: &Head) -> bool {
+    const ASKS: [&[u8]; 6] = [
+        b"range",
+        b"if-match",
+        b"if-none-match",
+        b"if-modified-since",
+        b"if-unmodified-since",
+        b"if-range",
+    ];
+    let asks = |name: &[u8]| ASKS.iter().any(|ask| name.eq_ignore_ascii_case(ask));
+    !files.precompressed && !head.fields.iter().any(|(name, _)| asks(name))
+}
+
+/// The identity of the file at `path` now.
+pub(super) fn identity(files: &Files, path: &[u8]) -> Option<Identity> {
+    statat(&files.fd, path, AtFlags::empty())
+        .ok()
+        .map(|stat| Identity::of(&stat))
+}
+
+/// The answer for `rest`, if its file is still the one that was read.
+pub(super) fn answer(files: &Files, rest: &[u8]) -> Option<Response> {
+    CACHE.with_borrow(|cache| {
+        let kept = cache.routes.get(&files.fd.as_fd().as_raw_fd())?.get(rest)?;
+        (identity(files, &kept.path)? == kept.identity).then(|| Response {
+            status: 200,
+            reason: None,
+            fields: kept.fields.clone(),
+            body: kept.content.body(),
+        })
+    })
+}
+
+/// Keeps the answer for `rest`, read from `path`, whose identity was `before` it was opened.
+pub(super) fn keep(
+    files: &Files,
+    rest: &[u8],
+    path: Vec<u8>,
+    before: Identity,
+    response: &Response,
+) {
+    let content = match &response.body {
+        Body::Bytes(bytes) => Content::Bytes(bytes.as_slice().into()),
+        Body::File(part) if part.len > SMALL => Content::Open(part.file.clone(), part.len),
+        _ => return,
+    };
+    let same = identity(files, &path) == Some(before);
+    if response.status != 200
+        || !same
+        || !before.has_settled()
+        || before.size != length(&response.body)
+    {
+        return;
+    }
+    let kept = Kept {
+        path,
+        identity: before,
+        fields: response.fields.clone(),
+        content,
+    };
+    if matches!(kept.content, Content::Open(..)) {
+        OPENED.with(|opened| opened.notify_one());
+    }
+    CACHE.with_borrow_mut(|cache| cache.insert(files.fd.as_fd().as_raw_fd(), rest, kept));
+}
+
+/// Forgets everything: a route may be gone, and its number become that of another.
+pub(super) fn forget() {
+    CACHE.with_borrow_mut(|cache| *cache = Cache::default());
+}
+
+/// Closes what is open after a while; never ends.
+pub async fn close_open() {
+    let opened = OPENED.with(Rc::clone);
+    loop {
+        opened.notified().await;
+        tokio::time::sleep(OPEN_FOR).await;
+        CACHE.with_borrow_mut(Cache::close_open);
+    }
+}
+
+fn length(body: &Body) -> i64 {
+    i64::try_from(body.len()).unwrap_or(i64::MAX)
+}
+
+impl Cache {
+    fn insert(&mut self, route: RawFd, rest: &[u8], kept: Kept) {
+        let bytes = kept.content.bytes();
+        if self.files >= FILES || self.bytes + bytes > BYTES {
+            *self = Self::default();
+        }
+        if self.open + kept.content.open() > OPEN {
+            self.close_open();
+        }
+        self.files += 1;
+        self.bytes += bytes;
+        self.open += kept.content.open();
+        let old = self
+            .routes
+            .entry(route)
+            .or_default()
+            .insert(rest.to_vec(), kept);
+        if let Some(old) = old {
+            self.files -= 1;
+            self.bytes -= old.content.bytes();
+            self.open -= old.content.open();
+        }
+    }
+
+    fn close_open(&mut self) {
+        for files in self.routes.values_mut() {
+            files.retain(|_, kept| kept.content.open() == 0);
+        }
+        self.files -= self.open;
+        self.open = 0;
+    }
+}
+
+impl Content {
+    fn body(&self) -> Body {
+        match self {
+            Self::Bytes(bytes) => Body::Shared(bytes.clone()),
+            Self::Open(file, len) => Body::File(FilePart {
+                file: file.clone(),
+                offset: 0,
+                len: *len,
+            }),
+        }
+    }
+
+    /// Bytes in memory.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Open(..) => 0,
+        }
+    }
+
+    /// Descriptors.
+    fn open(&self) -> usize {
+        usize::from(matches!(self, Self::Open(..)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_bounded() {
+        let mut cache = Cache::default();
+        let stat = rustix::fs::stat("/").unwrap();
+        let file: Arc<OwnedFd> = Arc::new(std::fs::File::open("/etc/passwd").unwrap().into());
+        for n in 0..3 * FILES {
+            let kept = Kept {
+                path: Vec::new(),
+                identity: Identity::of(&stat),
+                fields: Fields::new(),
+                content: match n % 5 {
+                    0 => Content::Open(file.clone(), 100 << 10),
+                    _ => Content::Bytes(vec![0; 20 << 10].into()),
+                },
+            };
+            cache.insert(3, n.to_string().as_bytes(), kept);
+            let there: usize = cache.routes.values().map(HashMap::len).sum();
+            assert!(cache.files == there && there <= FILES && cache.bytes <= BYTES);
+            assert_eq!(cache.open, Arc::strong_count(&file) - 1);
+            assert!(cache.open <= OPEN);
+        }
+        cache.close_open();
+        assert_eq!((cache.open, Arc::strong_count(&file)), (0, 1));
+    }
+
+    #[test]
+    fn nothing_is_kept_for_another_configuration() {
+        let kept = Kept {
+            path: Vec::new(),
+            identity: Identity::of(&rustix::fs::stat("/").unwrap()),
+            fields: Fields::new(),
+            content: Content::Bytes(vec![0].into()),
+        };
+        CACHE.with_borrow_mut(|cache| cache.insert(3, b"a", kept));
+        forget();
+        CACHE.with_borrow(|cache| {
+            assert!(cache.routes.is_empty());
+            assert_eq!((cache.files, cache.bytes, cache.open), (0, 0, 0));
+        });
+    }
+
+    #[test]
+    fn a_young_file_is_not_settled() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, "x").unwrap();
+        assert!(!Identity::of(&rustix::fs::stat(&path).unwrap()).has_settled());
+        assert!(Identity::of(&rustix::fs::stat("/etc/passwd").unwrap()).has_settled());
+    }
+}

@@ -1,0 +1,325 @@
+//! What is in a folder, in the order asked for.
+
+use std::{
+    cell::RefCell,
+    cmp::Ordering,
+    collections::{BTreeSet, VecDeque},
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    rc::Rc,
+    time::Duration,
+};
+
+use galgo_proto::h1::Head;
+use rustix::{
+    fs::{AtFlags, Dir, FileType, OFlags, Stat, fstat, statat},
+    io::Errno,
+};
+use tokio::{sync::Mutex, time::Instant};
+
+use super::settings::Files;
+use super::{
+    entries::{Column, Entry, Listed, MAX_ENTRIES, Order, PAGE},
+    identity::Identity,
+    open::{self, Refused},
+    page,
+};
+use crate::{
+    beneath,
+    body::{Body, Response},
+};
+
+/// Entries that are looked at before the event loop goes on: some tenths of a millisecond.
+const PIECE: usize = 64;
+/// What was listed a moment ago is listed again, unless the folder itself has changed: sizes and times of files
+/// may be this much older than they are.
+const FRESH: Duration = Duration::from_secs(1);
+/// Lists that each thread keeps for that long, of up to 3 MB.
+const FOLDERS: usize = 4;
+
+/// A folder that is to be listed.
+#[derive(Debug)]
+pub struct List<'a> {
+    pub(super) files: &'a Files,
+    pub(super) head: &'a Head,
+    /// The folder below the route, empty or with its slash.
+    pub(super) path: Vec<u8>,
+    /// The folder.
+    pub(super) fd: OwnedFd,
+}
+
+impl List<'_> {
+    /// Lists the folder, or says why that cannot be.
+    pub(super) async fn page(self) -> Result<Response, Refused> {
+        let query = self.head.target.query();
+        let order = Order::of(query);
+        let listed = listed(self.files, &self.path, self.fd).await?;
+        let all = listed.ordered(order);
+        let number = number(query).min(all.len().div_ceil(PAGE)).max(1);
+        let entries: Vec<_> = all
+            .into_iter()
+            .skip((number - 1) * PAGE)
+            .take(PAGE)
+            .collect();
+        let html = page::html(&page::Page {
+            path: self.head.target.path(),
+            is_root: self.path.is_empty(),
+            entries: &entries,
+            folder: &listed,
+            number,
+            order,
+        });
+        let mut response = Response::new(200)
+            .with("Content-Type", "text/html; charset=utf-8")
+            // Names are chosen by whoever may write here; should one ever get through, it runs nothing.
+            .with(
+                "Content-Security-Policy",
+                "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+            );
+        response.body = Body::Bytes(html.into_bytes());
+        Ok(response)
+    }
+}
+
+/// What tells one state of one folder from another. A link's target is looked for beneath the route, so the same
+/// folder has another list on another route.
+#[derive(Debug, PartialEq, Eq)]
+struct Key {
+    route: RawFd,
+    path: Vec<u8>,
+    folder: Identity,
+}
+
+thread_local! {
+    static KEPT: RefCell<VecDeque<(Key, Instant, Rc<Listed>)>> = RefCell::default();
+    /// One folder is read at a time: who waits for the same one finds it kept.
+    static READING: Rc<Mutex<()>> = Rc::default();
+}
+
+/// What is in the folder, as it was [`FRESH`] ago at most.
+async fn listed(files: &Files, path: &[u8], fd: OwnedFd) -> Result<Rc<Listed>, Refused> {
+    let key = || -> Result<Key, Refused> {
+        Ok(Key {
+            route: files.fd.as_fd().as_raw_fd(),
+            path: path.to_vec(),
+            folder: Identity::of(&fstat(&fd)?),
+        })
+    };
+    if let Some(listed) = kept(&key()?, Instant::now()) {
+        return Ok(listed);
+    }
+    let reading = READING.with(Rc::clone);
+    let _one = reading.lock().await;
+    // Before it is read: a change meanwhile is another state.
+    let key = key()?;
+    if let Some(listed) = kept(&key, Instant::now()) {
+        return Ok(listed);
+    }
+    let listed = Rc::new(read(files, path, fd, MAX_ENTRIES).await?);
+    keep(key, Instant::now(), listed.clone());
+    Ok(listed)
+}
+
+fn keep(key: Key, now: Instant, listed: Rc<Listed>) {
+    KEPT.with_borrow_mut(|kept| {
+        kept.truncate(FOLDERS - 1);
+        kept.push_front((key, now, listed));
+    });
+}
+
+fn kept(key: &Key, now: Instant) -> Option<Rc<Listed>> {
+    KEPT.with_borrow_mut(|kept| {
+        kept.retain(|(_, since, _)| now.saturating_duration_since(*since) < FRESH);
+        let found = kept.iter().find(|(k, ..)| k == key);
+        found.map(|(.., listed)| listed.clone())
+    })
+}
+
+/// Forgets what is kept: a route may be gone, and its number become that of another.
+pub(super) fn forget() {
+    KEPT.take();
+}
+
+/// The entries that can be served, at most `max`. The event loop goes on between pieces.
+pub(super) async fn read(
+    files: &Files,
+    path: &[u8],
+    fd: OwnedFd,
+    max: usize,
+) -> Result<Listed, Refused> {
+    let mut all = BTreeSet::new();
+    let mut more = false;
+    let mut folder = Dir::new(fd)?;
+    let mut looked: usize = 0;
+    while let Some(next) = folder.read() {
+        looked += 1;
+        if looked.is_multiple_of(PIECE) {
+            tokio::task::yield_now().await;
+        }
+        let Some(entry) = entry(files, path, &folder, next?.file_name().to_bytes()) else {
+            continue;
+        };
+        if all.len() == max {
+            more = true;
+            break;
+        }
+        all.insert(ByName(entry));
+    }
+    Ok(Listed {
+        folders: all.iter().take_while(|e| e.0.folder).count(),
+        entries: all.into_iter().map(|ByName(entry)| entry).collect(),
+        more,
+    })
+}
+
+/// What is told of a name; `None`: nothing.
+fn entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Option<Entry> {
+    // Dotfiles, `.` and `..`; `.well-known` is there to be known, not to be listed.
+    if name.starts_with(b".") {
+        return None;
+    }
+    let stat = stat(files, path, folder, name).ok()?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let size = match kind {
+        FileType::RegularFile => u64::try_from(stat.st_size).unwrap_or(0),
+        FileType::Directory => 0,
+        _ => return None,
+    };
+    Some(Entry {
+        name: name.to_vec(),
+        folder: kind == FileType::Directory,
+        size,
+        modified: open::modified(&stat),
+    })
+}
+
+/// What `name` is; what a link leads to is looked at as a request would, so that nothing is told
+/// of a file outside.
+fn stat(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Result<Stat, Errno> {
+    let stat = statat(folder.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+        return Ok(stat);
+    }
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    fstat(beneath::open(&files.fd, &[path, name].concat(), flags)?)
+}
+
+impl Column {
+    pub(super) fn key(self) -> char {
+        match self {
+            Self::Name => 'N',
+            Self::Modified => 'M',
+            Self::Size => 'S',
+        }
+    }
+}
+
+impl Order {
+    pub(super) fn direction(self) -> char {
+        if self.descending { 'D' } else { 'A' }
+    }
+
+    /// Reads a query; what is not understood is ignored.
+    fn of(query: &str) -> Self {
+        let mut order = Self {
+            column: Column::Name,
+            descending: false,
+        };
+        for pair in query.split(['&', ';']) {
+            match pair {
+                "C=N" => order.column = Column::Name,
+                "C=M" => order.column = Column::Modified,
+                "C=S" => order.column = Column::Size,
+                "O=A" => order.descending = false,
+                "O=D" => order.descending = true,
+                _ => {}
+            }
+        }
+        order
+    }
+}
+
+impl Listed {
+    /// Folders first, then by column; names decide between equals.
+    fn ordered(&self, order: Order) -> Vec<&Entry> {
+        let mut all: Vec<_> = self.entries.iter().collect();
+        let (folders, files) = all.split_at_mut(self.folders);
+        for part in [folders, files] {
+            // Stable, and they come by name.
+            match order.column {
+                Column::Name => {}
+                Column::Modified => part.sort_by_key(|e| e.modified),
+                Column::Size => part.sort_by_key(|e| e.size),
+            }
+            if order.descending {
+                part.reverse();
+            }
+        }
+        all
+    }
+}
+
+/// The page that a query asks for; the first where that is no number.
+fn number(query: &str) -> usize {
+    let asked = query
+        .split(['&', ';'])
+        .filter_map(|p| p.strip_prefix("page="));
+    let digits = |n: &&str| n.bytes().all(|b| b.is_ascii_digit());
+    asked
+        .filter(digits)
+        .find_map(|n| n.parse().ok())
+        .unwrap_or(1)
+}
+
+/// Entries in the order of their names: folders first, small letters as large ones.
+#[derive(PartialEq, Eq)]
+struct ByName(Entry);
+
+impl Ord for ByName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (Self(a), Self(b)) = (self, other);
+        let by_name = || lower_cmp(&a.name, &b.name).then_with(|| a.name.cmp(&b.name));
+        b.folder.cmp(&a.folder).then_with(by_name)
+    }
+}
+
+impl PartialOrd for ByName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Compares letters without their case, where that is ASCII.
+fn lower_cmp(a: &[u8], b: &[u8]) -> Ordering {
+    let lower = u8::to_ascii_lowercase;
+    a.iter().map(lower).cmp(b.iter().map(lower))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_kept_for_a_second_and_few_are() {
+        let key = |route| Key {
+            route,
+            path: Vec::new(),
+            folder: Identity::of(&rustix::fs::stat("/").unwrap()),
+        };
+        let now = Instant::now();
+        let listed = || Listed {
+            entries: Vec::new(),
+            folders: 0,
+            more: false,
+        };
+        for route in 0..10 {
+            keep(key(route), now, Rc::new(listed()));
+        }
+        assert_eq!(KEPT.with_borrow(VecDeque::len), FOLDERS);
+        assert!(kept(&key(9), now + FRESH / 2).is_some());
+        assert!(kept(&key(5), now + FRESH / 2).is_none());
+        assert!(kept(&key(9), now + FRESH).is_none());
+        keep(key(9), now, Rc::new(listed()));
+        forget();
+        assert!(kept(&key(9), now).is_none());
+    }
+}

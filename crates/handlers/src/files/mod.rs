@@ -1,0 +1,250 @@
+//! Static files: 1. method 2. open 3. conditional 4. range 5. body.
+//!
+//! Everything is decided on the file that was opened, never on its name: openat2, fstat, read, close. A
+//! small file is remembered, and a few large ones stay open for a moment: they cost one fstatat while they
+//! stay the same; replacing one takes effect at once.
+
+mod cache;
+mod entries;
+mod identity;
+mod listing;
+mod open;
+mod page;
+mod send;
+mod settings;
+mod types;
+mod variant;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::SystemTime;
+
+use galgo_proto::h1::{Head, Method};
+
+pub use self::{
+    cache::{OPEN, close_open},
+    settings::Files,
+};
+use self::{
+    listing::List,
+    open::{Found, Refused},
+};
+use crate::body::Response;
+
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+/// Forgets what is kept of all folders: a route may be gone, and its number become that of another.
+pub fn forget() {
+    cache::forget();
+    listing::forget();
+}
+
+/// Methods that mean something to HTTP and WebDAV (RFC 9110, 9.3; RFC 5789; RFC 4918), and nothing to a file.
+const NOT_ALLOWED: [&str; 10] = [
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "LOCK",
+    "UNLOCK",
+];
+
+const SOURCE: &str = "its name is that of a program's source ([interpreters]), which is not shown";
+const NO_INDEX: &str = "the folder has no index, and is not listed: add one of the files that `index` names, or set `listing`";
+
+/// Answers a request for the file at `rest`, the decoded path below the route, without a leading slash.
+///
+/// Whether a folder was asked for with its slash is read from the target, since `rest` is empty for
+/// the route's own folder either way.
+pub fn answer<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Answered<'a> {
+    match head.method {
+        Method::Get | Method::Head => {}
+        Method::Other(ref m) if m == "OPTIONS" => {
+            return now(files, Response::new(204).with("Allow", ALLOW));
+        }
+        Method::Other(ref m) if !NOT_ALLOWED.contains(&m.as_str()) => {
+            return now(files, Response::new(501));
+        }
+        _ => return now(files, Response::new(405).with("Allow", ALLOW)),
+    }
+    if !cache::applies(files, head) {
+        return fresh(files, head, rest);
+    }
+    match cache::answer(files, rest) {
+        Some(response) => Answered::Now(response, None),
+        None => kept(files, head, rest),
+    }
+}
+
+/// An answer, or what takes its time.
+#[derive(Debug)]
+pub enum Answered<'a> {
+    /// This; and why it is refused, where the log is to say it.
+    Now(Response, Option<&'static str>),
+    /// The list of a folder.
+    List(List<'a>),
+}
+
+impl Answered<'_> {
+    /// The answer, and why it is a refusal.
+    pub async fn response(self) -> (Response, Option<&'static str>) {
+        match self {
+            Self::Now(response, cause) => (response, cause),
+            Self::List(list) => {
+                let files = list.files;
+                finished(files, Box::pin(list.page()).await)
+            }
+        }
+    }
+}
+
+/// As [`fresh`], and keeps the answer for the next request where the cache takes such.
+fn kept<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Answered<'a> {
+    let mut path = rest.to_vec();
+    if head.target.path().ends_with(b"/") {
+        // Only the first index: an earlier one may appear at any time.
+        path.extend_from_slice(files.index.first().map_or("", String::as_str).as_bytes());
+    }
+    let before = match open::may_be_seen(rest) && !path.is_empty() && !path.ends_with(b"/") {
+        true => cache::identity(files, &path),
+        false => None,
+    };
+    let answered = fresh(files, head, rest);
+    if let (Some(before), Answered::Now(response, _)) = (before, &answered) {
+        cache::keep(files, rest, path, before, response);
+    }
+    answered
+}
+
+/// Answers with the file at `rest` that a program hands over, of `media_type` where the program gave
+/// one. `None`: there is no such file, or it is not for anybody to see.
+pub fn hand_over(
+    files: &Files,
+    head: &Head,
+    rest: &[u8],
+    media_type: Option<String>,
+) -> Option<Response> {
+    if !open::may_be_seen(rest) || files.is_source(rest) {
+        return None;
+    }
+    match open::open(&files.fd, rest) {
+        Ok(Found::File(file)) => {
+            send::file(files, head, rest, file, media_type, SystemTime::now()).ok()
+        }
+        Ok(Found::Folder(_)) | Err(_) => None,
+    }
+}
+
+fn fresh<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Answered<'a> {
+    match found(files, head, rest) {
+        Ok(Answered::List(list)) => Answered::List(list),
+        Ok(Answered::Now(response, _)) => now(files, response),
+        Err(refused) => Answered::Now(refused.response(), refused.cause()),
+    }
+}
+
+fn now<'a>(files: &Files, response: Response) -> Answered<'a> {
+    let (response, cause) = finished(files, Ok(response));
+    Answered::Now(response, cause)
+}
+
+/// A response with what the configuration adds. Errors get it with their page: [`add_to_error`].
+fn finished(files: &Files, found: Result<Response, Refused>) -> (Response, Option<&'static str>) {
+    let cause = found.as_ref().err().and_then(|refused| refused.cause());
+    let mut response = found.unwrap_or_else(Refused::response);
+    if response.status < 400 {
+        for (name, value) in &files.headers {
+            response.fields.push(name, value);
+        }
+    }
+    (response, cause)
+}
+
+/// Adds what the configuration adds to an error that has its page. What that says itself stays: a lifetime meant for
+/// files must not keep an error alive.
+pub fn add_to_error(files: &Files, response: &mut Response) {
+    if response.status < 400 {
+        return;
+    }
+    for (name, value) in &files.headers {
+        if !response.fields.has(name) {
+            response.fields.push(name, value);
+        }
+    }
+}
+
+/// The redirect to a folder with its slash, in answer to a request for the route itself.
+pub fn slash_missing(files: &Files, head: &Head) -> Response {
+    finished(files, Ok(to_slash(head))).0
+}
+
+fn found<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<Answered<'a>, Refused> {
+    if !open::may_be_seen(rest) {
+        return Err(Refused::NotFound);
+    }
+    if head.target.path().ends_with(b"/") {
+        return folder(files, head, rest);
+    }
+    match open::open(&files.fd, rest)? {
+        Found::File(_) if files.is_source(rest) => Err(Refused::Forbidden(SOURCE)),
+        Found::File(file) => whole(files, head, rest, file),
+        Found::Folder(_) => Ok(Answered::Now(to_slash(head), None)),
+    }
+}
+
+/// The first index that is a file, else a list of what is there. The folder itself is opened only
+/// for the list: the usual folder costs as much as a file, and may be one that cannot be read.
+fn folder<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<Answered<'a>, Refused> {
+    let mut path = Vec::with_capacity(rest.len() + 16);
+    path.extend_from_slice(rest);
+    if !rest.is_empty() && !rest.ends_with(b"/") {
+        path.push(b'/');
+    }
+    let base = path.len();
+    for name in &files.index {
+        path.truncate(base);
+        path.extend_from_slice(name.as_bytes());
+        match open::open(&files.fd, &path) {
+            Ok(Found::File(_)) if files.is_source(&path) => return Err(Refused::Forbidden(SOURCE)),
+            Ok(Found::File(file)) => return whole(files, head, &path, file),
+            Ok(Found::Folder(_)) | Err(Refused::NotFound) => {}
+            Err(refused) => return Err(refused),
+        }
+    }
+    path.truncate(base);
+    match open::open(&files.fd, &path)? {
+        Found::Folder(fd) if files.listing => Ok(Answered::List(List {
+            files,
+            head,
+            path,
+            fd,
+        })),
+        Found::Folder(_) => Err(Refused::Forbidden(NO_INDEX)),
+        Found::File(_) => Err(Refused::NotFound),
+    }
+}
+
+fn whole<'a>(
+    files: &Files,
+    head: &Head,
+    path: &[u8],
+    file: open::File,
+) -> Result<Answered<'a>, Refused> {
+    let response = send::file(files, head, path, file, None, SystemTime::now())?;
+    Ok(Answered::Now(response, None))
+}
+
+/// The same target with a slash at its end, as it came but for dot segments.
+///
+/// One slash in front and no backslash: `//evil.example/` and `/\evil.example/` are other sites to
+/// a browser.
+pub fn to_slash(head: &Head) -> Response {
+    let raw = head.target.uri();
+    let (path, query) = raw.split_at(raw.find('?').unwrap_or(raw.len()));
+    let path = path.trim_start_matches('/').replace('\\', "%5C");
+    Response::new(301).with("Location", format!("/{path}/{query}"))
+}

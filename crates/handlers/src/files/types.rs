@@ -1,0 +1,71 @@
+//! Media types by the ending of a name.
+
+use super::settings::Files;
+use std::{borrow::Cow, path::Path};
+
+/// Types outside `text/` that are text all the same, or that shrink as text does.
+const COMPRESSIBLE: &[&str] = &[
+    "application/javascript",
+    "application/json",
+    "application/manifest+json",
+    "application/vnd.ms-fontobject",
+    "application/wasm",
+    "application/x-javascript",
+    "application/xml",
+    "font/otf",
+    "font/ttf",
+    "image/bmp",
+    "image/vnd.microsoft.icon",
+    "image/x-icon",
+];
+
+/// The media type of the file called `name`: what the route says of its ending, else the built-in
+/// table, else the route's default. Text of the built-in table is declared to be UTF-8; what the route
+/// says is sent as it says it, since its files may be in another charset, and name that themselves.
+pub(super) fn media_type<'a>(files: &'a Files, name: &[u8]) -> Cow<'a, str> {
+    if let Some(typed) = overridden(files, name) {
+        return typed.into();
+    }
+    match built_in(name) {
+        Some(text) if is_text(text) && !text.contains(';') => {
+            format!("{text}; charset=utf-8").into()
+        }
+        Some(found) => found.into(),
+        None => files.default_type.as_str().into(),
+    }
+}
+
+fn overridden<'a>(files: &'a Files, name: &[u8]) -> Option<&'a str> {
+    let (_, found) = files.types.iter().find(|(ending, _)| {
+        let Some(dot) = name.len().checked_sub(ending.len() + 1) else {
+            return false;
+        };
+        name[dot] == b'.' && name[dot + 1..].eq_ignore_ascii_case(ending.as_bytes())
+    })?;
+    Some(found)
+}
+
+fn built_in(name: &[u8]) -> Option<&'static str> {
+    let name = name.rsplit(|&b| b == b'/').next()?;
+    let dot = name.iter().rposition(|&b| b == b'.')?;
+    let ending = std::str::from_utf8(&name[dot + 1..]).ok()?;
+    mime_guess::from_path(Path::new("x").with_extension(ending)).first_raw()
+}
+
+/// The type without its parameters.
+fn essence(media_type: &str) -> &str {
+    media_type.split(';').next().unwrap_or_default().trim_end()
+}
+
+fn is_text(media_type: &str) -> bool {
+    media_type.starts_with("text/") || essence(media_type) == "application/javascript"
+}
+
+/// Whether bytes of this type are worth compressing, so that a compressed sibling may be there.
+pub(super) fn is_compressible(media_type: &str) -> bool {
+    let essence = essence(media_type);
+    essence.starts_with("text/")
+        || essence.ends_with("+xml")
+        || essence.ends_with("+json")
+        || COMPRESSIBLE.contains(&essence)
+}

@@ -1,0 +1,95 @@
+//! The representation of a file that a client gets: the file, or a compressed one beside it.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    time::{Duration, SystemTime},
+};
+
+use galgo_proto::{Fields, coding::Accepted, coding::Coding};
+
+use super::open::{self, File, Found};
+use super::settings::Files;
+
+/// A file younger than this may change again without its mtime telling.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// The representation selected (RFC 9110, 3.2), with its validators.
+#[derive(Debug)]
+pub(super) struct Variant {
+    pub(super) file: File,
+    pub(super) coding: Coding,
+    pub(super) etag: String,
+    /// Last-Modified, never later than now (8.8.2.1).
+    pub(super) modified: Option<SystemTime>,
+}
+
+impl Variant {
+    /// `file` as it is.
+    pub(super) fn identity(file: File, now: SystemTime) -> Self {
+        Self::of(file, Coding::Identity, now)
+    }
+
+    /// The best of `file` and its siblings that the client accepts. Where it accepts none of those
+    /// that are there it gets the file itself, which 12.5.3 allows and which is more use than a 406.
+    pub(super) fn negotiated(
+        files: &Files,
+        request: &Fields,
+        path: &[u8],
+        file: File,
+        now: SystemTime,
+    ) -> Self {
+        for coding in Accepted::of(request).ranked() {
+            if coding == Coding::Identity {
+                break;
+            }
+            if let Some(sibling) = sibling(files, path, &file, coding) {
+                return Self::of(sibling, coding, now);
+            }
+        }
+        Self::identity(file, now)
+    }
+
+    fn of(file: File, coding: Coding, now: SystemTime) -> Self {
+        Self {
+            etag: etag(&file, coding, now),
+            modified: file.modified().map(|m| m.min(now)),
+            file,
+            coding,
+        }
+    }
+}
+
+/// The file beside `path` in `coding`, unless it is older: then it was made from something else.
+fn sibling(files: &Files, path: &[u8], file: &File, coding: Coding) -> Option<File> {
+    let ending = match coding {
+        Coding::Brotli => ".br",
+        Coding::Zstd => ".zst",
+        Coding::Gzip => ".gz",
+        Coding::Identity => return None,
+    };
+    match open::open(&files.fd, &[path, ending.as_bytes()].concat()) {
+        Ok(Found::File(found)) if found.modified() >= file.modified() && found.size() > 0 => {
+            Some(found)
+        }
+        _ => None,
+    }
+}
+
+/// An entity tag (8.8.3) of inode, size and mtime, hashed so that it tells no inode numbers, and of
+/// the coding (8.8.3.3). It is weak while the file is younger than [`SETTLED`], or from the future:
+/// a second write within one tick of the clock would leave all three as they are (8.8.1).
+fn etag(file: &File, coding: Coding, now: SystemTime) -> String {
+    let mut hasher = DefaultHasher::new();
+    let s = &file.stat;
+    (s.st_ino, s.st_size, s.st_mtime, s.st_mtime_nsec).hash(&mut hasher);
+    let settled = match file.modified() {
+        Some(m) => now.duration_since(m).is_ok_and(|age| age >= SETTLED),
+        None => true,
+    };
+    let weak = if settled { "" } else { "W/" };
+    let hash = hasher.finish();
+    match coding {
+        Coding::Identity => format!("{weak}\"{hash:016x}\""),
+        coded => format!("{weak}\"{hash:016x}-{}\"", coded.name()),
+    }
+}

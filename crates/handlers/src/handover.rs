@@ -1,0 +1,219 @@
+//! Files that programs hand over in place of a body: X-Sendfile and X-Accel-Redirect.
+//!
+//! 1. take the fields out of the response 2. find the folder 3. have the file answered 4. put the program's
+//!    own fields around it
+
+use std::os::unix::ffi::OsStrExt;
+
+use galgo_proto::{
+    Fields,
+    cgi::{Reply, ReplyBody},
+    h1::{Head, Method},
+    target::Target,
+};
+
+use crate::{
+    body::Response,
+    fault::Fault,
+    files::{self, Files},
+};
+
+/// The folders out of which programs may have files sent in place of a body of their own.
+#[derive(Debug, Default, PartialEq)]
+pub struct Handover {
+    /// For `X-Sendfile`, which names a file by its path.
+    pub folders: Vec<Files>,
+    /// For `X-Accel-Redirect`, which names it by a path of its own: (`/protected/`, folder), the longest first.
+    pub paths: Vec<(String, Files)>,
+}
+
+const FIELDS: [&str; 2] = ["X-Sendfile", "X-Accel-Redirect"];
+/// What the file says better than the program.
+const REPLACED: [&str; 5] = [
+    "content-length",
+    "etag",
+    "last-modified",
+    "accept-ranges",
+    "content-range",
+];
+/// A path in X-Accel-Redirect is no longer than a head may be.
+const LONGEST: usize = 64 << 10;
+
+/// Which of the fields this route listens to.
+fn listens(handover: &Handover) -> [bool; 2] {
+    [!handover.folders.is_empty(), !handover.paths.is_empty()]
+}
+
+/// Whether the response asks for a file, so that no body of its own is waited for.
+pub(super) fn asked(handover: &Handover, reply: &Reply) -> bool {
+    let mut fields = FIELDS.iter().zip(listens(handover));
+    reply.body() != ReplyBody::Discard && fields.any(|(name, on)| on && reply.fields.has(name))
+}
+
+/// Answers with the file that `reply` asks for; `Ok(None)` where it asks for none. The fields go no further, unless
+/// a server in front of us may be meant: `passed_on`.
+///
+/// # Errors
+/// What is asked for is not for this program to give, or is not there.
+pub(super) fn answer(
+    handover: &Handover,
+    head: &Head,
+    reply: &mut Reply,
+    passed_on: bool,
+) -> Result<Option<Response>, Fault> {
+    let asked = asked(handover, reply);
+    let found = match asked {
+        true => Some(found(handover, &reply.fields)?),
+        false => None,
+    };
+    for (name, on) in FIELDS.iter().zip(listens(handover)) {
+        if on || !passed_on {
+            let is = |n: &[u8]| n.eq_ignore_ascii_case(name.as_bytes());
+            reply.fields.retain(|n, _| !is(n));
+        }
+    }
+    let Some((files, rest)) = found else {
+        return Ok(None);
+    };
+    let plain = reply.status != 200 || !matches!(head.method, Method::Get | Method::Head);
+    let media = reply.fields.first("content-type").map(<[u8]>::to_vec);
+    let media = media.and_then(|m| String::from_utf8(m).ok());
+    let file = match plain {
+        true => files::hand_over(files, &unconditional(head), &rest, media),
+        false => files::hand_over(files, head, &rest, media),
+    };
+    let file = file.ok_or_else(|| refused("is not a file that can be read"))?;
+    Ok(Some(dressed(file, reply, plain)))
+}
+
+/// The same request without what chooses a part of a file or none of it: that is for GET and HEAD, and for 200.
+fn unconditional(head: &Head) -> Head {
+    let method = match head.method {
+        Method::Head => Method::Head,
+        _ => Method::Get,
+    };
+    Head {
+        method,
+        fields: Fields::new(),
+        ..head.clone()
+    }
+}
+
+/// The folder, and the path below it. The longest folder wins.
+fn found<'h>(handover: &'h Handover, fields: &Fields) -> Result<(&'h Files, Vec<u8>), Fault> {
+    let mut said = FIELDS.iter().zip(listens(handover)).filter(|(_, on)| *on);
+    let mut said = said
+        .by_ref()
+        .flat_map(|(name, _)| fields.all(name).map(move |v| (*name, v)));
+    let (Some((name, value)), None) = (said.next(), said.next()) else {
+        return Err(refused("is named more than once"));
+    };
+    let found = match name {
+        "X-Sendfile" => by_folder(handover, value),
+        _ => by_path(handover, value),
+    };
+    found.ok_or_else(|| refused("is in no folder that its route lists (sendfile, accel_redirect)"))
+}
+
+fn by_folder<'h>(handover: &'h Handover, path: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
+    let below = |files: &'h Files| {
+        let folder = files.path.as_os_str().as_bytes();
+        let rest = path.strip_prefix(folder)?.strip_prefix(b"/")?;
+        Some((folder.len(), (files, rest.to_vec())))
+    };
+    let found = handover.folders.iter().filter_map(below);
+    found
+        .max_by_key(|(depth, _)| *depth)
+        .map(|(_, found)| found)
+}
+
+fn by_path<'h>(handover: &'h Handover, uri: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
+    let target = Target::parse(uri, LONGEST).ok()?;
+    handover.paths.iter().find_map(|(prefix, files)| {
+        let rest = target.path().strip_prefix(prefix.as_bytes())?;
+        Some((files, rest.to_vec()))
+    })
+}
+
+/// The file's answer with the program's fields. A partial answer of several parts keeps its own type.
+fn dressed(mut file: Response, reply: &mut Reply, plain: bool) -> Response {
+    let own = std::mem::take(&mut reply.fields);
+    let failed = file.status >= 400;
+    if plain {
+        file.status = reply.status;
+        file.reason = reply.reason.take();
+    }
+    for (name, value) in own.iter() {
+        let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
+        // Where there is a type of the program's, the file's answer was made with it.
+        let typed = is(&"content-type");
+        let about_body = typed || is(&"content-encoding") || is(&"content-disposition");
+        let dropped = typed || (failed && about_body) || REPLACED.iter().any(is);
+        if !dropped {
+            file.fields.push(name, value);
+        }
+    }
+    file
+}
+
+/// No path is named: the program's author knows which it was, and a log is read by others.
+fn refused(why: &str) -> Fault {
+    Fault::Script(format!(
+        "the file that the program handed over (X-Sendfile, X-Accel-Redirect) {why}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_folder_is_meant() {
+        let outer = tempfile::tempdir().unwrap();
+        let inner = outer.path().join("in");
+        std::fs::create_dir(&inner).unwrap();
+        let open = |path: &std::path::Path| Files::open(path).unwrap();
+        let handover = Handover {
+            folders: vec![open(outer.path()), open(&inner)],
+            paths: vec![
+                ("/p/in/".into(), open(&inner)),
+                ("/p/".into(), open(outer.path())),
+            ],
+        };
+        let file = inner.join("a b");
+        let (files, rest) = by_folder(&handover, file.as_os_str().as_bytes()).unwrap();
+        assert_eq!(
+            (files.path.as_path(), &rest[..]),
+            (inner.as_path(), &b"a b"[..])
+        );
+        let (files, rest) = by_path(&handover, b"/p/in/a%20b").unwrap();
+        assert_eq!(
+            (files.path.as_path(), &rest[..]),
+            (inner.as_path(), &b"a b"[..])
+        );
+        let beside = format!("{}x/a", outer.path().display());
+        for other in [
+            beside.as_bytes(),
+            b"/etc/passwd",
+            b"a",
+            b"",
+            inner.as_os_str().as_bytes(),
+        ] {
+            let found = by_folder(&handover, other);
+            assert!(
+                found.is_none_or(|(f, _)| f.path == outer.path()),
+                "{other:?}"
+            );
+        }
+        for other in [
+            &b"/p/../etc"[..],
+            b"/p/%2e%2e/a",
+            b"/px/a",
+            b"p/a",
+            b"/p/a%2fb",
+            b"/p/a\0",
+        ] {
+            assert!(by_path(&handover, other).is_none(), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What answers requests: programs, applications that stay, files, constant answers.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`program`], [`relay`] | a process for each request, and what is done while it runs |
+//! | [`warm`] | programs kept loaded, and forked for each request |
+//! | [`wasm`] | programs that are WebAssembly modules |
+//! | [`application`], [`upstream`] | FastCGI and SCGI: asking an application, its connections and worker processes |
+//! | [`files`], [`respond`] | files, constant answers |
+//! | [`script`], [`root`], [`beneath`] | the file that a path names, found in a folder and nowhere else |
+//! | [`reply`], [`authorizer`], [`handover`], [`variables`] | what CGI programs are told, and what is made of their answers |
+//! | [`status`], [`reasons`] | what becomes of a failed request |
+//! | [`context`], [`resources`], [`shared`] | what all of them may use |
+
+pub mod application;
+mod authorizer;
+mod beneath;
+mod body_spool;
+pub mod context;
+pub mod files;
+pub mod handover;
+mod links;
+mod lock;
+pub mod program;
+mod reasons;
+mod relay;
+mod reply;
+pub mod resources;
+pub mod respond;
+pub mod root;
+pub mod script;
+pub mod shared;
+pub mod status;
+mod trial;
+pub mod upstream;
+mod variables;
+pub mod warm;
+pub mod wasm;
+
+use galgo_io::{address, off_loop, out, pace, pool, sock, tick, trusted_path};
+use galgo_service::{
+    admission, body, client, fault, id, link, log, peer, phase, producer, request, spool,
+};

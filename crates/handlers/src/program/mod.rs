@@ -1,0 +1,131 @@
+//! Programs: a process, or an instance of a module, for each request.
+//!
+//! 1. take in the body, where it goes to a file, else what comes first of it  2. wait for a place  3. start
+//! 4. its response: see `reply`
+
+mod instance;
+mod pipes;
+pub mod settings;
+mod start;
+
+use std::{rc::Rc, sync::Arc};
+
+use galgo_proto::h1::{BodyLen, Head};
+
+pub use settings::{BodyMode, Cgi, CgiOptions, StartMode};
+
+use crate::{
+    admission::{Gauge, Permit},
+    body_spool,
+    context::{Answer, Context},
+    fault::Fault,
+    log::Source,
+    relay::speaker::Speaker,
+    reply::{self, Answering},
+    request::Request,
+    script::Found,
+};
+
+/// Answers a request by running `script`; `places` are those of its route, where that has a limit of its own.
+pub async fn answer(
+    cx: Context<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    cgi: &Arc<Cgi>,
+    places: Option<&Arc<Gauge>>,
+    script: Found<'_>,
+) -> Result<Answer, Fault> {
+    if script.nph && !request.client.speaks_http() {
+        return Err(Fault::Refused(
+            "an nph- program speaks HTTP to its client, and there is a front server between them"
+                .into(),
+        ));
+    }
+    request.client.limit(cgi.options.max_body)?;
+    // A local redirect's request has no body, whatever the one before it had.
+    let mut run = Run {
+        cx,
+        request,
+        head,
+        cgi,
+        places,
+        script,
+    };
+    let file = match cgi.options.body {
+        BodyMode::File if head.body != BodyLen::None => {
+            let patience = cgi.options.idle_timeout;
+            Some(body_spool::store(&cx.shared.spool, run.request, patience).await?)
+        }
+        _ if head.body == BodyLen::None => None,
+        _ => {
+            run.request.client.ahead().await?;
+            None
+        }
+    };
+    let module = run.module().await?;
+    let speaker = match module {
+        Some(code) => Speaker::Exchange(run.instance(file, code).await?),
+        None => {
+            let permit = run.place().await?;
+            Speaker::Program(Box::new(run.start(file, permit).await?))
+        }
+    };
+    let answering = Answering {
+        cx,
+        source: run.source(),
+        nph: run.script.nph,
+        options: &cgi.options,
+        handover: &cgi.handover,
+        head,
+        request: run.request,
+    };
+    answering.reply(speaker).await
+}
+
+/// Loads a program's template ahead of a request, where it is to start warm, and waits for it. Whether there is one.
+pub async fn load(
+    cx: Context<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    cgi: &Arc<Cgi>,
+    script: Found<'_>,
+) -> bool {
+    if script.module {
+        return false;
+    }
+    let run = Run {
+        cx,
+        request,
+        head,
+        cgi,
+        places: None,
+        script,
+    };
+    run.template().await
+}
+
+/// One program about to answer one request.
+struct Run<'a, 'r, 'c> {
+    cx: Context<'a>,
+    request: &'a mut Request<'r>,
+    head: &'a Rc<Head>,
+    cgi: &'c Arc<Cgi>,
+    places: Option<&'c Arc<Gauge>>,
+    script: Found<'a>,
+}
+
+impl Run<'_, '_, '_> {
+    /// Waits for a place among the running programs; a client that leaves meanwhile is noticed.
+    async fn place(&mut self) -> Result<Permit, Fault> {
+        let admission = &self.cx.shared.admission;
+        let admit = admission.admit(self.request.peer(), self.places);
+        let permit = reply::wait_for(self.request, admit).await?;
+        self.request.has_place(permit.holding());
+        Ok(permit)
+    }
+
+    fn source(&self) -> Source {
+        let name = String::from_utf8_lossy(self.script.script_name);
+        Source::new(self.cx.resources.errors.clone(), self.request.id(), &name)
+    }
+}

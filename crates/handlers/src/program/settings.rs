@@ -1,0 +1,124 @@
+//! How programs are run.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use galgo_spawn::Limits;
+
+use crate::{handover::Handover, root::CgiRoot, wasm::sight::Sight};
+
+/// Programs.
+#[derive(Debug, PartialEq)]
+pub struct Cgi {
+    /// Where they are.
+    pub root: CgiRoot,
+    /// DOCUMENT_ROOT and the base of PATH_TRANSLATED: the folder of the `/` files route of the same
+    /// host, else the program folder.
+    pub document_root: PathBuf,
+    /// Variables set in addition, in the order of their names.
+    pub env: Vec<(String, String)>,
+    /// Variables of a request that programs find while they are loaded for warm starts, when there is none yet.
+    pub load_env: Vec<(String, String)>,
+    /// Programs that run files by their ending: (".php", "/usr/bin/php-cgi").
+    pub interpreters: Arc<Vec<(String, PathBuf)>>,
+    /// Files that programs may hand over.
+    pub handover: Handover,
+    /// How programs are run.
+    pub options: CgiOptions,
+    /// What WebAssembly programs see of this machine.
+    pub sight: Sight,
+}
+
+impl Cgi {
+    /// Programs with default options, no variables of their own and no interpreters.
+    pub fn new(root: CgiRoot, document_root: PathBuf) -> Self {
+        Self {
+            root,
+            document_root,
+            env: Vec::new(),
+            load_env: Vec::new(),
+            interpreters: Arc::default(),
+            handover: Handover::default(),
+            options: CgiOptions::default(),
+            sight: Sight::default(),
+        }
+    }
+}
+
+/// How programs of a route are run. Everything here may be set per route and under `[defaults]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CgiOptions {
+    /// Start a program anew for each request, or fork it when it has been loaded.
+    pub start: StartMode,
+    /// Pass the Authorization field to the program.
+    pub pass_authorization: bool,
+    /// Hand the body over as a pipe or as a file.
+    pub body: BodyMode,
+    /// Let the program finish when the client has gone.
+    pub run_to_completion: bool,
+    /// Words of a query without `=` become arguments (RFC 3875, 4.4).
+    pub query_args: bool,
+    /// Drop field values that begin with `() {`.
+    pub drop_shellshock: bool,
+    /// Until the response head is whole.
+    pub first_byte_timeout: Duration,
+    /// Without a byte in either direction.
+    pub idle_timeout: Duration,
+    /// For the whole request.
+    pub total_timeout: Duration,
+    /// Between TERM and KILL.
+    pub kill_grace: Duration,
+    /// Bytes of a request body: 413 beyond.
+    pub max_body: u64,
+    /// Bytes of the response head.
+    pub max_reply_head: usize,
+    /// Bytes of standard error that go to the log, per request.
+    pub max_stderr: usize,
+    /// Resource limits.
+    pub limits: Limits,
+    /// PR_SET_NO_NEW_PRIVS.
+    pub no_new_privs: bool,
+    /// Programs of this route at once; `None`: only the server's limit.
+    pub max_running: Option<usize>,
+}
+
+impl Default for CgiOptions {
+    fn default() -> Self {
+        Self {
+            start: StartMode::Cold,
+            pass_authorization: false,
+            body: BodyMode::Stream,
+            run_to_completion: false,
+            query_args: false,
+            drop_shellshock: true,
+            first_byte_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(60),
+            total_timeout: Duration::from_secs(3600),
+            kill_grace: Duration::from_secs(2),
+            max_body: 1 << 30,
+            max_reply_head: 64 << 10,
+            max_stderr: 1 << 20,
+            limits: Limits {
+                open_files: Some(1024),
+                ..Limits::default()
+            },
+            no_new_privs: true,
+            max_running: None,
+        }
+    }
+}
+
+/// `start = "cold" | "warm"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum StartMode {
+    Cold,
+    Warm,
+}
+
+/// `body = "stream" | "file"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum BodyMode {
+    Stream,
+    File,
+}

@@ -1,0 +1,344 @@
+//! A process for the request: its arguments and environment, from a template or executed.
+
+use std::{
+    ffi::{CString, OsStr},
+    io,
+    os::unix::ffi::OsStrExt,
+};
+
+use galgo_proto::{cgi::search, h1::BodyLen, vars::Sink};
+use galgo_spawn::{Child, EnvBlock, Failed, Launch, Outcome, Stage, StartError, inspect};
+use tokio::time::Instant;
+
+use super::{
+    Run,
+    pipes::{Ends, Pipes},
+    settings::StartMode,
+};
+use crate::{
+    admission::Permit,
+    fault::{Fault, is_shortage},
+    off_loop::off_loop,
+    relay::{
+        clock::Clocks,
+        program::{Program, Started},
+        tend::{Fed, feed},
+    },
+    spool::Stored,
+    tick,
+    variables::{self, Known},
+    warm::{self, Born, Ready, Setup},
+};
+
+/// A program's file that is being written cannot be executed (ETXTBSY): tried again this often,
+/// this far apart.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
+
+/// A child that has failed is looked at again after this, until it has ended.
+const ENDING: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// A process that answers the request.
+struct Running {
+    child: Child,
+    /// The template it was forked from; `None` where it was executed.
+    born: Option<Born>,
+    /// Why the request must end before it is answered: the process ends as all do, it has begun.
+    fault: Option<Fault>,
+}
+
+/// What has become of a start.
+enum Begun {
+    /// The program runs; what went wrong meanwhile.
+    Runs(Option<Fault>),
+    Failed(Box<Failed>),
+}
+
+/// What has become of who was too late.
+pub(super) const AFTER: &str = "the program was ended";
+
+impl Run<'_, '_, '_> {
+    /// Starts the process.
+    pub(super) async fn start(
+        &mut self,
+        file: Option<Stored>,
+        permit: Permit,
+    ) -> Result<Program, Fault> {
+        let began = Instant::now();
+        let mut env = Env(EnvBlock::default());
+        self.variables(self.length(file.as_ref()), &mut env)?;
+        let mut clocks = Clocks::start(&self.cgi.options, AFTER);
+        let mut pipes = Pipes::new(file, self.head.body).map_err(|e| capacity(&e))?;
+        let running = self.process(&mut pipes, env.0, &mut clocks, began).await?;
+        // From here on only the program has its ends.
+        let (ours, file) = pipes.ours();
+        let options = &self.cgi.options;
+        let program = Program::new(Started {
+            child: running.child,
+            born: running.born,
+            stdin: ours.stdin,
+            file,
+            stdout: ours.stdout,
+            stderr: ours.stderr,
+            clocks,
+            kill_grace: options.kill_grace,
+            run_to_completion: options.run_to_completion,
+            max_stderr: options.max_stderr,
+            source: self.source(),
+            permit,
+        });
+        match running.fault {
+            None => Ok(program),
+            Some(fault) => {
+                program.abandon(matches!(fault, Fault::Gone(_)), |_exit| {});
+                Err(fault)
+            }
+        }
+    }
+
+    /// A process: forked from a template, or executed.
+    async fn process(
+        &mut self,
+        pipes: &mut Pipes,
+        env: EnvBlock,
+        clocks: &mut Clocks,
+        began: Instant,
+    ) -> Result<Running, Fault> {
+        let args = self.arguments()?;
+        if let Some((child, born)) = self.warm(pipes, &args, &env).await {
+            self.request.entry.borrow_mut().start = began.elapsed();
+            return Ok(Running {
+                child,
+                born: Some(born),
+                fault: None,
+            });
+        }
+        let launch = Launch {
+            args,
+            env,
+            dir: self.script.dir.clone(),
+            limits: self.cgi.options.limits,
+            no_new_privs: self.cgi.options.no_new_privs,
+            more: Vec::new(),
+            knocks: true,
+        };
+        self.cold(pipes, launch, clocks, began).await
+    }
+
+    /// Whether a template is there, or was loaded.
+    pub(super) async fn template(&self) -> bool {
+        match self.arguments() {
+            // The child ends unused.
+            Ok(args) => self.ready(&args).await.is_some(),
+            Err(_) => false,
+        }
+    }
+
+    /// A child of the program's template, where it has one.
+    async fn warm(&self, pipes: &Pipes, args: &[CString], env: &EnvBlock) -> Option<(Child, Born)> {
+        let ready = self.ready(args).await?;
+        let cpu = self.cgi.options.limits.cpu;
+        let stdio = pipes.stdio(&self.cx.resources.null);
+        ready.start(env, stdio, cpu).await.ok()
+    }
+
+    /// A child that waits for a request.
+    async fn ready(&self, args: &[CString]) -> Option<Ready> {
+        // Words of the query are arguments of one request, and a template has its own.
+        let wordless = args.len() == 1 + usize::from(self.script.interpreter.is_some());
+        if self.cgi.options.start == StartMode::Cold || !wordless {
+            return None;
+        }
+        let setup = || self.setup(args);
+        warm::child(self.cx, self.cgi, &self.script, setup).await
+    }
+
+    /// How a template of the program is started.
+    fn setup(&self, args: &[CString]) -> Setup {
+        let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
+        let mut env = Env(EnvBlock::default());
+        variables::constants(self.cx.shared, &self.cgi.env, &mut env);
+        for (name, value) in &self.cgi.load_env {
+            env.0.put(name.as_bytes(), value.as_bytes());
+        }
+        Setup {
+            args: args.to_vec(),
+            env: env.0,
+            dir: self.script.dir.clone(),
+            file: file.into(),
+            interpreter: self.script.interpreter.clone(),
+            limits: self.cgi.options.limits,
+            no_new_privs: self.cgi.options.no_new_privs,
+            patience: self.cgi.options.first_byte_timeout,
+        }
+    }
+
+    /// Executes the program.
+    async fn cold(
+        &mut self,
+        pipes: &mut Pipes,
+        mut launch: Launch,
+        clocks: &mut Clocks,
+        began: Instant,
+    ) -> Result<Running, Fault> {
+        let mut tries = 0;
+        loop {
+            let stdio = pipes.stdio(&self.cx.resources.null);
+            let started = self.cx.resources.spawner.borrow_mut().launch(launch, stdio);
+            let took = began.elapsed();
+            let failed = match started {
+                Ok(child) => match self.begun(&child, pipes, clocks).await? {
+                    Begun::Runs(fault) => {
+                        self.request.entry.borrow_mut().start = took;
+                        return Ok(Running {
+                            child,
+                            born: None,
+                            fault,
+                        });
+                    }
+                    Begun::Failed(failed) => failed,
+                },
+                Err(failed) => failed,
+            };
+            if !failed.error.is_busy() || tries >= BUSY_TRIES {
+                return Err(self.not_started(failed.error).await);
+            }
+            // What comes in this pipe is the next one's.
+            let _ = pipes.ours.stdout.try_take(&mut [0]);
+            tries += 1;
+            launch = failed.launch;
+            tokio::time::sleep(BUSY_PAUSE).await;
+        }
+    }
+
+    /// Feeds the program until it runs, or why it could not be executed is known. Either shows by its first output, or
+    /// at the next beat: a child that fails says so by a byte, and is still ending then. What was fed stays in the pipe,
+    /// whose other end is here, too, for who is started in the place of one that failed.
+    async fn begun(
+        &mut self,
+        child: &Child,
+        pipes: &mut Pipes,
+        clocks: &mut Clocks,
+    ) -> Result<Begun, Fault> {
+        self.request.client.send_continue();
+        let Ends { stdin, stdout, .. } = &mut pipes.ours;
+        let mut arrived = false;
+        let mut fault = None;
+        loop {
+            match self.cx.resources.spawner.borrow_mut().outcome(child) {
+                Outcome::Started => return Ok(Begun::Runs(fault)),
+                Outcome::Failed(failed) => return fault.map_or(Ok(Begun::Failed(failed)), Err),
+                Outcome::UnderWay => {}
+            }
+            if let Some(fault) = fault {
+                return Err(fault);
+            }
+            tokio::select! {
+                biased;
+                _ = stdout.arrives(), if !arrived => arrived = true,
+                () = tokio::time::sleep(ENDING), if arrived => {}
+                () = tick::next() => {}
+                late = clocks.ring() => fault = Some(late),
+                fed = feed(stdin, self.request.client) => match fed {
+                    Ok(Fed::Moved) => clocks.body_moved(),
+                    Ok(Fed::HalfClosed) => self.request.client.probe(),
+                    Err(e) => fault = Some(e),
+                },
+            }
+        }
+    }
+
+    /// argv: the program as named; an interpreter gets the script as its argument.
+    fn arguments(&self) -> Result<Vec<CString>, Fault> {
+        let script = self.script.script_filename.clone();
+        if let Some(interpreter) = &self.script.interpreter {
+            let interpreter = CString::new(interpreter.as_os_str().as_bytes())
+                .map_err(|_| Fault::Internal("an interpreter's path holds a NUL".into()))?;
+            return Ok(vec![interpreter, script]);
+        }
+        let mut args = vec![script];
+        if self.cgi.options.query_args {
+            let words = search::words(&self.head.method, self.head.target.query());
+            args.extend(words.into_iter().filter_map(|w| CString::new(w).ok()));
+        }
+        Ok(args)
+    }
+
+    /// What is known of the body's length; `file`: it was taken in.
+    pub(super) fn length(&self, file: Option<&Stored>) -> Option<u64> {
+        match (file, self.head.body) {
+            (Some(file), _) => Some(file.len()),
+            (None, BodyLen::Length(n)) => Some(n),
+            (None, BodyLen::None | BodyLen::Chunked) => None,
+        }
+    }
+
+    /// The whole environment: nothing of the server's own is in it.
+    pub(super) fn variables(
+        &self,
+        content_length: Option<u64>,
+        sink: &mut impl Sink,
+    ) -> Result<(), Fault> {
+        let known = Known {
+            shared: self.cx.shared,
+            script_name: self.script.script_name,
+            path_info: self.script.path_info,
+            path_translated: self.script.path_translated.as_deref(),
+            script_filename: self.script.script_filename.as_bytes(),
+            document_root: self.cgi.document_root.as_os_str().as_bytes(),
+            env: &self.cgi.env,
+            options: &self.cgi.options,
+            content_length,
+        };
+        if variables::put(self.request, self.head, &known, sink)?.shellshock > 0 {
+            variables::warn_shellshock(&self.source());
+        }
+        Ok(())
+    }
+
+    async fn not_started(&self, e: StartError) -> Fault {
+        match e.stage {
+            Stage::Environment => {
+                return Fault::Client(
+                    431,
+                    "a header field is longer than any variable of a program may be",
+                );
+            }
+            Stage::Clone => return Fault::Busy("the system could not create another process"),
+            Stage::Descriptors => return capacity(&e.source),
+            // Of memory `execve` also has too little where the route's own limit is too low.
+            stage
+                if is_shortage(&e.source)
+                    && (stage != Stage::Exec || e.source.kind() != io::ErrorKind::OutOfMemory) =>
+            {
+                return capacity(&e.source);
+            }
+            _ => {}
+        }
+        let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
+        let interpreter = self.script.interpreter.as_deref();
+        let executed = interpreter.unwrap_or(file.as_ref()).to_owned();
+        let path = self.cx.shared.path.clone();
+        let bare = e.to_string();
+        // It reads the file, which may take as long as to execute it.
+        let diagnosed = off_loop("diagnose", move || inspect::diagnose(&executed, &path, &e));
+        let words = diagnosed.await.unwrap_or(bare);
+        Fault::Script(match interpreter {
+            Some(interpreter) => format!("its interpreter {}: {words}", interpreter.display()),
+            None => words,
+        })
+    }
+}
+
+/// An environment as a sink of variables.
+struct Env(EnvBlock);
+
+impl Sink for Env {
+    fn put(&mut self, name: &[u8], value: &[u8]) {
+        self.0.put(name, value);
+    }
+}
+
+fn capacity(_e: &io::Error) -> Fault {
+    Fault::Busy("no descriptors are left for another program")
+}

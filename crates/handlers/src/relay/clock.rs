@@ -1,0 +1,123 @@
+//! The three clocks of a program: first byte, idle, total.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{fault::Fault, program::settings::CgiOptions, tick};
+
+/// The clocks of one request, looked at with every [`tick`].
+#[derive(Debug)]
+pub struct Clocks {
+    first: Option<Instant>,
+    total: Instant,
+    moved: Instant,
+    idle: Duration,
+    lengths: [Duration; 3],
+    /// What has moved since the clocks were looked at.
+    since: Moved,
+    /// The beat at which they were.
+    looked: u64,
+    /// What has become of who was too late.
+    after: &'static str,
+}
+
+/// Whether anything has moved. When is asked with the next beat: reading a clock for each piece would cost more than
+/// the rest of this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Moved {
+    Nothing,
+    Something,
+    /// A piece of the request body, among others.
+    Body,
+}
+
+impl Clocks {
+    /// Starts all clocks now.
+    pub fn start(options: &CgiOptions, after: &'static str) -> Self {
+        let now = Instant::now();
+        Self {
+            first: Some(now + options.first_byte_timeout),
+            total: now + options.total_timeout,
+            moved: now,
+            idle: options.idle_timeout,
+            lengths: [
+                options.first_byte_timeout,
+                options.idle_timeout,
+                options.total_timeout,
+            ],
+            since: Moved::Nothing,
+            looked: tick::beats(),
+            after,
+        }
+    }
+
+    /// The response head is whole: the first clock stops.
+    pub fn first_byte(&mut self) {
+        self.first = None;
+    }
+
+    /// A byte moved, in either direction.
+    pub fn moved(&mut self) {
+        self.since = self.since.max(Moved::Something);
+    }
+
+    /// A byte of the request body moved: the first clock begins again, for a slow upload is not the
+    /// program's fault.
+    pub fn body_moved(&mut self) {
+        self.since = Moved::Body;
+    }
+
+    /// How long who is no longer listened to may go on: what is left of the total time, where it `finishes`.
+    pub fn patience(&self, finishes: bool, otherwise: Duration) -> Duration {
+        match finishes {
+            true => self.total.saturating_duration_since(Instant::now()),
+            false => otherwise,
+        }
+    }
+
+    /// Waits until one of the clocks has run out, and says which.
+    pub async fn ring(&mut self) -> Fault {
+        loop {
+            // Whoever waits here may give up and begin again many times between two beats.
+            let beat = tick::beats();
+            if std::mem::replace(&mut self.looked, beat) != beat
+                && let Some(fault) = self.look(Instant::now())
+            {
+                return fault;
+            }
+            tick::next().await;
+        }
+    }
+
+    /// Which clock has run out.
+    fn look(&mut self, now: Instant) -> Option<Fault> {
+        let [first, idle, total] = self.lengths;
+        let since = std::mem::replace(&mut self.since, Moved::Nothing);
+        if since >= Moved::Something {
+            self.moved = now;
+        }
+        if since == Moved::Body {
+            self.first = self.first.map(|_| now + first);
+        }
+        let late = |clock, length, what| Some(late(clock, length, what, self.after));
+        if self.total <= now {
+            return late("total_timeout", total, "the request was not finished");
+        }
+        if self.first.is_some_and(|at| at <= now) {
+            return late(
+                "first_byte_timeout",
+                first,
+                "no complete response head came",
+            );
+        }
+        if self.moved + self.idle <= now && self.first.is_none() {
+            return late("idle_timeout", idle, "no byte moved in either direction");
+        }
+        None
+    }
+}
+
+fn late(clock: &str, length: Duration, what: &str, after: &str) -> Fault {
+    Fault::Late(format!("{what} within {length:?} ({clock}); {after}"))
+}

@@ -1,0 +1,157 @@
+//! A process, watched without being waited for.
+
+use std::{
+    os::fd::{AsRawFd, RawFd},
+    time::Duration,
+};
+
+use galgo_spawn::{Child, Exit, Status, words::how};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::{Instant, sleep_until},
+};
+
+use crate::{fault::Fault, sock::register, tick};
+
+/// A process, registered with the event loop only when somebody has to wait for it.
+#[derive(Debug)]
+pub(super) struct Process {
+    state: State,
+    /// When it was started, or somebody last looked whether it has exited.
+    looked: Instant,
+    /// Since when it is known to have exited.
+    exited: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle(Child),
+    /// The number of its descriptor, before it: the event loop must forget it before that is closed.
+    Watched(AsyncFd<RawFd>, Child),
+    /// It was reaped, and has left others of its group behind.
+    Left(Child),
+    Gone,
+}
+
+impl Process {
+    pub(super) fn new(child: Child) -> Self {
+        Self {
+            state: State::Idle(child),
+            looked: Instant::now(),
+            exited: None,
+        }
+    }
+
+    /// Waits until the process has exited, and `grace` longer. Most exit before they need to be
+    /// watched, and are never registered with the event loop. Given up and begun again it goes on
+    /// where it was: output that keeps coming does not put it off.
+    pub(super) async fn exited_for(&mut self, grace: Duration) {
+        if let State::Idle(_) = self.state {
+            tick::next().await;
+        }
+        self.exited().await;
+        let since = *self.exited.get_or_insert_with(Instant::now);
+        sleep_until(since + grace).await;
+    }
+
+    /// Whether the process exited `grace` ago, for who has no time to wait; looks itself now and then.
+    pub(super) fn is_over(&mut self, grace: Duration) -> bool {
+        let now = Instant::now();
+        if self.exited.is_none() && now >= self.looked + grace {
+            self.looked = now;
+            let gone = match &self.state {
+                State::Idle(child) => child.has_exited().unwrap_or(true),
+                State::Watched(_, child) => child.has_exited().unwrap_or(true),
+                State::Left(_) | State::Gone => true,
+            };
+            self.exited = gone.then_some(now);
+        }
+        self.exited.is_some_and(|since| since + grace <= now)
+    }
+
+    /// Whether the process will do nothing more, though it has not exited yet.
+    pub(super) fn is_exiting(&self) -> bool {
+        match &self.state {
+            State::Idle(child) => child.is_exiting(),
+            State::Watched(_, child) => child.is_exiting(),
+            State::Left(_) | State::Gone => false,
+        }
+    }
+
+    /// Waits until the process has exited; it is not reaped by this.
+    pub(super) async fn exited(&mut self) {
+        self.state = match std::mem::replace(&mut self.state, State::Gone) {
+            State::Idle(child) => match register(child.as_raw_fd(), Interest::READABLE) {
+                Ok(fd) => State::Watched(fd, child),
+                Err(_) => State::Idle(child),
+            },
+            other => other,
+        };
+        match &self.state {
+            // Readiness of a pidfd does not go away.
+            State::Watched(fd, _) => drop(fd.readable().await),
+            // The event loop has no room for it: it is looked at with every beat.
+            State::Idle(child) => {
+                while !child.has_exited().unwrap_or(true) {
+                    tick::next().await;
+                }
+            }
+            State::Left(_) | State::Gone => {}
+        }
+    }
+
+    /// Reaps the process where it has exited. What is left of its group goes on until it is signalled, or this is dropped.
+    pub(super) fn reap(&mut self) -> Option<Exit> {
+        let exit = match &mut self.state {
+            State::Idle(child) => child.try_wait_alone(),
+            State::Watched(_, child) => child.try_wait_alone(),
+            State::Left(_) | State::Gone => return None,
+        };
+        let exit = exit.transpose()?;
+        self.state = match std::mem::replace(&mut self.state, State::Gone) {
+            State::Idle(child) | State::Watched(_, child) if child.left_others() => {
+                State::Left(child)
+            }
+            _ => State::Gone,
+        };
+        exit.ok()
+    }
+
+    /// Whether it was reaped and has left others of its group behind.
+    pub(super) fn left_others(&self) -> bool {
+        matches!(self.state, State::Left(_))
+    }
+
+    /// The group of a process that was reaped, while those it has left behind are in it.
+    pub(super) fn group(&mut self) -> Option<i32> {
+        let State::Left(child) = &mut self.state else {
+            return None;
+        };
+        if child.group_remains() {
+            return Some(child.pid());
+        }
+        self.state = State::Gone;
+        None
+    }
+
+    pub(super) fn signal(&self, signal: i32) {
+        // It fails only where the group has ended already.
+        let _ = match &self.state {
+            State::Idle(child) => child.signal_group(signal),
+            State::Watched(_, child) => child.signal_group(signal),
+            State::Left(child) => child.signal_group(signal),
+            State::Gone => Ok(()),
+        };
+    }
+}
+
+/// What is wrong with a response whose output has ended, by how its program did: nothing, where that exited by itself.
+pub(crate) fn unfinished(exit: Exit) -> Option<Fault> {
+    match exit.status {
+        Status::Code(_) => None,
+        status @ Status::Signal(_) => Some(Fault::Script(format!(
+            "the program did not finish its response: it was ended {}",
+            how(status)
+        ))),
+    }
+}

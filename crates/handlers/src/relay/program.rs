@@ -1,0 +1,436 @@
+//! A running program and everything that must be watched at once: its input, output and error, the
+//! client, the process itself and the clocks. Never "write everything, then read".
+
+mod waiting;
+
+use std::{io, time::Duration};
+
+use galgo_spawn::{Child, Exit, group_members, words::escape};
+use tokio::time::Instant;
+
+use super::{
+    clock::Clocks,
+    errors::Errors,
+    process::{Process, unfinished},
+    spill::Spill,
+    tend::{Tended, tend},
+    way::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Way, way},
+};
+use crate::{
+    admission::Permit,
+    client::Client,
+    fault::{Fault, SHORT},
+    log::{Level, Source},
+    off_loop::off_loop,
+    out::Out,
+    pool,
+    producer::Turn,
+    sock::{Came, Sock, is_short},
+    spool::Stored,
+    tick,
+    warm::Born,
+};
+
+const TERM: i32 = rustix::process::Signal::TERM.as_raw();
+const KILL: i32 = rustix::process::Signal::KILL.as_raw();
+
+/// Who has printed as much as a pipe holds without being widened has more to say than most: from then on
+/// it is left in the pipe, whatever the pieces it is written in.
+const BULK: usize = pool::SIZE;
+/// Who dies of a signal closes its output on the way: the signal is known within this, or the process is seen to be
+/// on its way out, or there is none.
+const VERDICT: Duration = Duration::from_millis(20);
+/// How long a process may go on after it closed its output, before it is told to end.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
+
+/// A program that is answering a request.
+#[derive(Debug)]
+pub(crate) struct Program {
+    process: Process,
+    /// How it ended, once that has been asked.
+    exit: Option<Exit>,
+    /// Where it came from, when it was started warm.
+    born: Option<Born>,
+    /// It was told to end.
+    signalled: bool,
+    stdin: Option<Sock>,
+    stdout: Option<Sock>,
+    /// Its standard input, where that is a file: closed when the program is gone.
+    _file: Option<Stored>,
+    errors: Errors,
+    clocks: Clocks,
+    /// Output read and not yet sent.
+    pub out: Out,
+    /// Output that comes behind it, and waits for a slow client.
+    spill: Spill,
+    kill_grace: Duration,
+    run_to_completion: bool,
+    /// Large output may be spliced.
+    splices: bool,
+    /// Bytes of output that were read.
+    read: usize,
+    /// There is much output: it is left in its pipe, which has been widened.
+    bulk: bool,
+    /// Given back when the process is gone.
+    permit: Option<Permit>,
+}
+
+/// The descriptors and rules a program runs under.
+#[derive(Debug)]
+pub(crate) struct Started {
+    /// The process.
+    pub child: Child,
+    /// The template it was forked from; `None` where it was executed.
+    pub born: Option<Born>,
+    /// Our end of its standard input; `None` where it reads a file or nothing.
+    pub stdin: Option<Sock>,
+    /// The file it reads.
+    pub file: Option<Stored>,
+    /// Our end of its standard output.
+    pub stdout: Sock,
+    /// Our end of its standard error.
+    pub stderr: Sock,
+    /// Its clocks, started before the process was.
+    pub clocks: Clocks,
+    /// Between TERM and KILL.
+    pub kill_grace: Duration,
+    /// Let it finish when the client has gone.
+    pub run_to_completion: bool,
+    /// Bytes of standard error that go to the log.
+    pub max_stderr: usize,
+    /// Names it in the log.
+    pub source: Source,
+    /// Its place among the programs running.
+    pub permit: Permit,
+}
+
+impl Program {
+    /// Takes charge of a process that has just been started.
+    pub(crate) fn new(s: Started) -> Self {
+        let errors = Errors::new(s.stderr, s.max_stderr, s.source);
+        Self {
+            process: Process::new(s.child),
+            exit: None,
+            born: s.born,
+            signalled: false,
+            stdin: s.stdin,
+            stdout: Some(s.stdout),
+            _file: s.file,
+            errors,
+            clocks: s.clocks,
+            out: Out::default(),
+            spill: Spill::default(),
+            kill_grace: s.kill_grace,
+            run_to_completion: s.run_to_completion,
+            splices: false,
+            read: 0,
+            bulk: false,
+            permit: Some(s.permit),
+        }
+    }
+
+    /// The response head is whole.
+    pub(crate) fn head_done(&mut self) {
+        self.clocks.first_byte();
+    }
+
+    /// Whether standard output has ended.
+    pub(crate) fn output_ended(&self) -> bool {
+        self.stdout.is_none() && self.spill.is_empty()
+    }
+
+    /// Waits for output while everything else goes on.
+    pub(crate) async fn turn(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
+        if !self.spill.is_empty() {
+            return self.pull(client).await;
+        }
+        if self.stdout.is_some() && self.process.is_over(EXIT_GRACE) {
+            // What it printed itself is in the pipe, in front of what others print there for ever.
+            self.drain_ready(self.out.len() + PIPE_MOST);
+            self.stdout = None;
+        }
+        let Self {
+            process,
+            stdin,
+            stdout,
+            errors,
+            clocks,
+            out,
+            splices,
+            read,
+            bulk,
+            spill,
+            ..
+        } = self;
+        let Some(sock) = stdout else {
+            return Ok(Turn::End);
+        };
+        let tend = tend(stdin, errors, process, clocks, client);
+        let turn = tokio::select! {
+            biased;
+            came = come(sock, *bulk && !spill.is_slow(), out) => match came.map_err(|e| unreadable(&e))? {
+                Came::Read(n) if n > 0 => {
+                    out.keep_all();
+                    *read = read.saturating_add(n);
+                    if *splices && *read >= BULK && !*bulk {
+                        *bulk = true;
+                        sock.widen(PIPE_MOST);
+                    }
+                    Turn::Output
+                }
+                Came::Waiting(n) => Turn::Waiting(n),
+                Came::Read(_) => Turn::End,
+            },
+            tended = tend => match tended? {
+                Tended::HalfClosed => Turn::HalfClosed,
+                Tended::Exited => Turn::End,
+            },
+        };
+        match turn {
+            Turn::Output | Turn::Waiting(_) => self.clocks.moved(),
+            Turn::End => self.stdout = None,
+            Turn::HalfClosed => {}
+        }
+        Ok(turn)
+    }
+
+    /// From now on large output may be left in its pipe, for who sends it to splice (`Producer::take_pipe`).
+    pub(crate) fn may_splice(&mut self) {
+        self.splices = way() != Way::Copied;
+        if way() == Way::Spliced
+            && let Some(sock) = &self.stdout
+        {
+            self.bulk = true;
+            sock.widen(PIPE_MOST);
+        }
+    }
+
+    /// Takes what output is there already, without waiting, until `out` holds `most` bytes or the
+    /// output ends.
+    pub(crate) fn drain_ready(&mut self, most: usize) {
+        while let Some(sock) = &self.stdout
+            && self.out.len() < most
+            && self.spill.is_empty()
+        {
+            match sock.try_read(self.out.buffer()) {
+                // An error is met again, by who waits for more.
+                Ok(None) | Err(_) => return,
+                Ok(Some(0)) => self.stdout = None,
+                Ok(Some(_)) => self.out.keep_all(),
+            }
+        }
+    }
+
+    /// The response is over. Waits for the process in the background, ends it where it does not end
+    /// by itself, and hands its exit to `done`.
+    pub(crate) fn finish(mut self, done: impl FnOnce(Option<Exit>) + 'static) {
+        self.stdin = None;
+        self.stdout = None;
+        if let Some(exit) = self.reap()
+            && !self.process.left_others()
+        {
+            self.errors.finish();
+            return done(Some(exit));
+        }
+        let patience = self.clocks.patience(self.run_to_completion, LINGER);
+        tokio::task::spawn_local(self.end(patience, done));
+    }
+
+    /// The request has failed or the client is gone: ends the process group, TERM first, in the
+    /// background; or, with `run_to_completion`, lets the program finish and discards its output.
+    pub(crate) fn abandon(mut self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
+        let finish = client_left && self.run_to_completion;
+        self.stdin = None;
+        tokio::task::spawn_local(async move {
+            if finish {
+                self.discard_output().await;
+            }
+            self.stdout = None;
+            let patience = self.clocks.patience(finish, Duration::ZERO);
+            self.end(patience, done).await;
+        });
+    }
+
+    /// Waits for the process and for whoever it leaves behind in its group, and ends both where they do not end by themselves.
+    async fn end(mut self, patience: Duration, done: impl FnOnce(Option<Exit>)) {
+        let until = Instant::now() + patience;
+        let exit = self.wait_or_end(patience).await;
+        if !self.process.left_others() {
+            self.errors.finish();
+            return done(exit);
+        }
+        done(exit);
+        self.end_group(until).await;
+        self.errors.finish();
+    }
+
+    /// TERM for those that the process has left behind, unless they have had it with the process, and KILL after the grace.
+    async fn end_group(&mut self, until: Instant) {
+        if !self.signalled && self.group_left_by(until).await {
+            return;
+        }
+        let Some(group) = self.process.group() else {
+            return;
+        };
+        // Every process of the machine is looked at.
+        let members = off_loop("members", move || group_members(group)).await;
+        let names = members.map(names).unwrap_or_default();
+        if !self.signalled {
+            self.process.signal(TERM);
+        }
+        let mut how = "TERM";
+        if !self.group_left_by(Instant::now() + self.kill_grace).await {
+            self.process.signal(KILL);
+            how = "KILL, for TERM did not end it within kill_grace";
+        }
+        // Only processes that had ended already: their parent has not asked for them yet.
+        if !names.is_empty() {
+            let words = format!("what it had left running was ended: {names} ({how})");
+            self.errors.source().write(Level::Info, &words);
+        }
+    }
+
+    /// Whether all those that the process has left behind are gone by then.
+    async fn group_left_by(&mut self, until: Instant) -> bool {
+        while self.process.group().is_some() {
+            if Instant::now() >= until {
+                return false;
+            }
+            tokio::select! {
+                never = self.errors.drain() => match never {},
+                () = tick::next() => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+        true
+    }
+
+    /// The program's response is no response. Gives it a moment to exit and to say why on standard
+    /// error, unless it must `end` at once, and tells both: for the log and for its author.
+    pub(crate) async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
+        self.stdin = None;
+        self.stdout = None;
+        let exit = self
+            .wait_or_end(if end { Duration::ZERO } else { LINGER })
+            .await;
+        self.errors.finish();
+        (exit, self.stderr_tail())
+    }
+
+    /// The last it wrote to standard error.
+    pub(crate) fn stderr_tail(&self) -> String {
+        self.errors.lines.tail()
+    }
+
+    async fn discard_output(&mut self) {
+        let Some(stdout) = self.stdout.take() else {
+            return;
+        };
+        self.clocks.first_byte();
+        loop {
+            self.out.keep_all();
+            self.out.clear();
+            let Self {
+                errors,
+                clocks,
+                out,
+                ..
+            } = self;
+            tokio::select! {
+                n = stdout.read_later(out.buffer()) => if !matches!(n, Ok(n) if n > 0) { return },
+                never = errors.drain() => match never {},
+                _late = clocks.ring() => return,
+            }
+            self.clocks.moved();
+        }
+    }
+
+    /// Waits for the process to exit; after `patience` it gets TERM, and KILL after the grace.
+    async fn wait_or_end(&mut self, patience: Duration) -> Option<Exit> {
+        if !self.exited_within(patience).await {
+            self.signalled = true;
+            self.process.signal(TERM);
+            if !self.exited_within(self.kill_grace).await {
+                self.process.signal(KILL);
+                self.exited_within(LINGER).await;
+            }
+        }
+        self.reap()
+    }
+
+    async fn exited_within(&mut self, patience: Duration) -> bool {
+        let Self {
+            process, errors, ..
+        } = self;
+        tokio::select! {
+            biased;
+            () = process.exited() => true,
+            never = errors.drain() => match never {},
+            () = tokio::time::sleep(patience) => false,
+        }
+    }
+
+    fn reap(&mut self) -> Option<Exit> {
+        if self.exit.is_none() {
+            self.exit = self.process.reap();
+            if let (Some(exit), Some(born)) = (&self.exit, self.born.take()) {
+                born.ended(exit, self.signalled);
+            }
+        }
+        self.exit
+    }
+
+    /// Its output has ended: how it exits, if that is soon.
+    pub(crate) async fn exit(&mut self) -> Option<Exit> {
+        if self.reap().is_none() {
+            // The moment between the end of output and that of the process is short.
+            tokio::task::yield_now().await;
+            // On a machine that has much else to do its last steps may take long.
+            if self.reap().is_none()
+                && !self.exited_within(VERDICT).await
+                && self.process.is_exiting()
+            {
+                self.exited_within(LINGER).await;
+            }
+        }
+        self.reap()
+    }
+
+    /// Its output has ended: whether that was the end of a document, or a signal ended the program
+    /// before it had printed all of one.
+    pub(crate) async fn killed(&mut self) -> Option<Fault> {
+        unfinished(self.exit().await?)
+    }
+}
+
+/// Processes for the log: some of their names and ids.
+fn names(members: Vec<(i32, Vec<u8>)>) -> String {
+    const NAMED: usize = 5;
+    let more = members.len().saturating_sub(NAMED);
+    let one = |(pid, name): &(i32, Vec<u8>)| format!("{} {pid}", escape(name));
+    let mut names: Vec<String> = members.iter().take(NAMED).map(one).collect();
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    names.join(", ")
+}
+
+async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<Came> {
+    let out = out.buffer();
+    let least = match way() {
+        Way::Spliced => 1,
+        _ => SPLICE_LEAST,
+    };
+    match bulk {
+        true => sock.waiting(least, out).await,
+        false => sock.read_later(out).await.map(Came::Read),
+    }
+}
+
+/// Output could not be waited for, or read: it has not ended.
+pub(crate) fn unreadable(e: &io::Error) -> Fault {
+    match is_short(e) {
+        true => SHORT,
+        false => Fault::Internal(format!("a program's output could not be read: {e}")),
+    }
+}

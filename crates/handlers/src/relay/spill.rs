@@ -1,0 +1,235 @@
+//! Output that was printed and that its client has not taken yet: a little in memory, more in a file. So a program ends,
+//! and its place is free, while a client that reads slowly is still being answered.
+
+use std::{collections::VecDeque, io, sync::Arc};
+
+use crate::{
+    fault::Fault,
+    out::Out,
+    pool,
+    producer::slow,
+    sock::Sock,
+    spool::{Charge, Full, Spool, Stored, Task},
+};
+
+/// Of one response so much waits in a file; more stays with its program.
+const MOST: u64 = 4 << 20;
+/// Pieces that wait in memory before one goes to the file.
+const HELD: usize = 2;
+/// What one response takes in memory: these, one that is written, and one that is sent.
+const MEMORY: u64 = (HELD as u64 + 2) * pool::SIZE as u64;
+/// Output between a program and its client. The oldest is in `front`, the next in the file, the rest in `back`.
+#[derive(Debug, Default)]
+pub(crate) struct Spill {
+    /// Where the file is made; `None`: no output may wait.
+    spool: Option<Arc<Spool>>,
+    /// Its share of what may wait in memory.
+    charge: Option<Charge>,
+    front: Vec<u8>,
+    file: File,
+    back: VecDeque<Vec<u8>>,
+    /// The file takes no more.
+    full: bool,
+    /// The client is slow.
+    slow: bool,
+}
+
+/// The file, and what is in it.
+#[derive(Debug, Default)]
+struct File {
+    stored: Option<Stored>,
+    /// What is under way with it; `stored` is there, too.
+    task: Option<Task<(Option<Stored>, Done)>>,
+    read: u64,
+    written: u64,
+}
+
+/// What has become of a piece.
+enum Done {
+    Wrote(Vec<u8>, Result<(), Full>),
+    Read(io::Result<Vec<u8>>),
+}
+
+impl Spill {
+    /// From now on output may wait.
+    pub(crate) fn enable(&mut self, spool: &Arc<Spool>) {
+        self.spool = Some(spool.clone());
+    }
+
+    /// No more output may wait.
+    pub(crate) fn disable(&mut self) {
+        self.spool = None;
+    }
+
+    /// Whether no output waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.front.is_empty() && self.file.is_empty() && self.back.iter().all(Vec::is_empty)
+    }
+
+    /// Whether the client reads slower than output comes.
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow
+    }
+
+    /// Whether the client took what it was sent at once.
+    pub(crate) fn sent_at_once(&mut self, at_once: bool) {
+        self.slow = !(at_once && self.is_empty());
+    }
+
+    /// Takes the share of a response that waits in memory, and so many `more` bytes; false: all together have as much as
+    /// they may.
+    pub(crate) fn reserve(&mut self, more: usize) -> bool {
+        let Some(spool) = &self.spool else {
+            return false;
+        };
+        let charge = self.charge.get_or_insert_with(|| spool.for_output());
+        charge.reach(MEMORY + more as u64)
+    }
+
+    /// Reads output that comes in while the client lets a write wait; how much, 0: it has ended. Who gives up
+    /// waiting for it may ask again.
+    pub(super) async fn gather(&mut self, from: Option<&Sock>) -> io::Result<usize> {
+        let from = self.begin(from).await;
+        from.read_later(self.back()).await
+    }
+
+    /// Waits until output that comes by `from` should wait here, and can.
+    pub(crate) async fn begin<'s>(&mut self, from: Option<&'s Sock>) -> &'s Sock {
+        let (Some(from), true) = (from, self.spool.is_some()) else {
+            return std::future::pending().await;
+        };
+        if !self.slow {
+            slow().await;
+            self.slow = true;
+        }
+        if !self.reserve(0) {
+            return std::future::pending().await;
+        }
+        self.room().await;
+        from
+    }
+
+    /// Where the next output goes.
+    pub(crate) fn back(&mut self) -> &mut Vec<u8> {
+        if self.is_back_full() {
+            self.back.push_back(pool::take());
+        }
+        let last = self.back.len().saturating_sub(1);
+        &mut self.back[last]
+    }
+
+    fn is_back_full(&self) -> bool {
+        self.back.back().is_none_or(pool::is_full)
+    }
+
+    /// Waits until there is room for more, for ever where only the client can make it.
+    async fn room(&mut self) {
+        while self.back.len() >= HELD && self.is_back_full() {
+            if self.file.task.is_none() && !self.write() {
+                return std::future::pending().await;
+            }
+            // What could not be read again is asked for again, by who sends it.
+            let _ = self.done().await;
+        }
+    }
+
+    /// Begins to write the oldest piece of `back`. False: there is no room for it.
+    fn write(&mut self) -> bool {
+        let room = |piece: &Vec<u8>| self.file.written + piece.len() as u64 <= MOST;
+        let (Some(spool), false, true) =
+            (&self.spool, self.full, self.back.front().is_some_and(room))
+        else {
+            return false;
+        };
+        let piece = self.back.pop_front().unwrap_or_default();
+        let (spool, stored, at) = (spool.clone(), self.file.stored.take(), self.file.written);
+        self.file.task = Some(Task::new(async move {
+            let stored = match stored {
+                Some(stored) => stored,
+                None => match spool.file().await {
+                    Ok(stored) => stored,
+                    Err(full) => return (None, Done::Wrote(piece, Err(full))),
+                },
+            };
+            let (piece, wrote) = stored.write(piece, at).await;
+            (Some(stored), Done::Wrote(piece, wrote))
+        }));
+        true
+    }
+
+    /// Begins to read the next piece of the file.
+    fn read(&mut self) -> io::Result<()> {
+        let stored = self.file.stored.take();
+        let stored = stored.ok_or(io::ErrorKind::NotFound)?;
+        let at = self.file.read;
+        let left = usize::try_from(self.file.written - at).unwrap_or(pool::SIZE);
+        self.file.task = Some(Task::new(async move {
+            let read = stored.read(at, left.min(pool::SIZE), pool::take()).await;
+            (Some(stored), Done::Read(read))
+        }));
+        Ok(())
+    }
+
+    /// Waits for what is under way with the file.
+    async fn done(&mut self) -> io::Result<()> {
+        let Some(task) = &mut self.file.task else {
+            return Ok(());
+        };
+        let (stored, done) = task.await;
+        (self.file.task, self.file.stored) = (None, stored);
+        match done {
+            Done::Wrote(piece, Ok(())) => {
+                self.file.written += piece.len() as u64;
+                pool::give(piece);
+            }
+            Done::Wrote(piece, Err(_full)) => {
+                // Nothing is lost: it is sent from memory, and the program waits for its client.
+                self.full = true;
+                self.back.push_front(piece);
+            }
+            Done::Read(piece) => {
+                let piece = piece?;
+                if piece.is_empty() {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                self.file.read += piece.len() as u64;
+                self.front = piece;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the oldest piece into `out`, which is empty. Who gives up waiting may ask again.
+    pub(crate) async fn pull(&mut self, out: &mut Out) -> Result<(), Fault> {
+        while self.front.is_empty() && !self.file.is_empty() {
+            let under_way = match &self.file.task {
+                Some(_) => Ok(()),
+                None => self.read(),
+            };
+            let done = match under_way {
+                Ok(()) => self.done().await,
+                Err(e) => Err(e),
+            };
+            done.map_err(|e| {
+                Fault::Internal(format!(
+                    "output that waited in a file could not be read again: {e}"
+                ))
+            })?;
+        }
+        if self.front.is_empty() {
+            self.front = self.back.pop_front().unwrap_or_default();
+        }
+        if self.file.is_empty() {
+            // All of it was read: its room is used again.
+            (self.file.read, self.file.written) = (0, 0);
+        }
+        *out = Out::whole(std::mem::take(&mut self.front));
+        Ok(())
+    }
+}
+
+impl File {
+    fn is_empty(&self) -> bool {
+        self.task.is_none() && self.read == self.written
+    }
+}

@@ -1,0 +1,148 @@
+//! Standard error of a program: whole lines to the error log, capped and escaped.
+
+use galgo_spawn::words::escape;
+
+/// Cuts what a program writes to standard error into lines.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    part: Vec<u8>,
+    /// Bytes that may still be added to the log.
+    left: usize,
+    capped: bool,
+    /// The last lines, for the page that shows a failure to its author.
+    tail: Vec<u8>,
+}
+
+/// A longer line is logged in pieces.
+const LINE: usize = 4 << 10;
+/// What is kept for the failure page.
+const TAIL: usize = 4 << 10;
+
+impl Lines {
+    /// At most `most` bytes are added to the log: what stands before each line counts, too, and so does escaping.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            part: Vec::new(),
+            left: most,
+            capped: false,
+            tail: Vec::new(),
+        }
+    }
+
+    /// Takes `bytes` and hands each line that is now whole to `log`, which says how many bytes the log grew by.
+    pub(crate) fn take(&mut self, bytes: &[u8], log: &mut dyn FnMut(&str) -> usize) {
+        for piece in bytes.split_inclusive(|&b| b == b'\n') {
+            if self.capped {
+                return;
+            }
+            self.keep_tail(piece);
+            self.part.extend_from_slice(piece);
+            if piece.ends_with(b"\n") || self.part.len() >= LINE {
+                self.flush(log);
+            }
+        }
+    }
+
+    /// The program has ended: hands over an unfinished last line.
+    pub(crate) fn finish(&mut self, log: &mut dyn FnMut(&str) -> usize) {
+        self.flush(log);
+    }
+
+    /// The end of what was written, escaped but for line ends.
+    pub(crate) fn tail(&self) -> String {
+        self.tail
+            .split(|&b| b == b'\n')
+            .map(escape)
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    fn flush(&mut self, log: &mut dyn FnMut(&str) -> usize) {
+        let line = escape(self.part.trim_ascii_end());
+        self.part.clear();
+        if line.is_empty() || self.capped {
+            return;
+        }
+        let fits = line.floor_char_boundary(self.left);
+        if fits > 0 {
+            self.left = self.left.saturating_sub(log(&line[..fits]));
+        }
+        if fits < line.len() {
+            self.capped = true;
+            log("[the rest of its standard error is not logged: max_stderr is reached]");
+        }
+    }
+
+    fn keep_tail(&mut self, bytes: &[u8]) {
+        self.tail
+            .extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
+        if self.tail.len() > 2 * TAIL {
+            self.tail.drain(..self.tail.len() - TAIL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a log gets where `prefix` bytes stand before each line.
+    fn logged(most: usize, prefix: usize, writes: &[&[u8]]) -> Vec<String> {
+        let mut lines = Lines::new(most);
+        let mut out = Vec::new();
+        let mut log = |line: &str| {
+            out.push(line.to_owned());
+            prefix + line.len()
+        };
+        for w in writes {
+            lines.take(w, &mut log);
+        }
+        lines.finish(&mut log);
+        out
+    }
+
+    fn run(most: usize, writes: &[&[u8]]) -> Vec<String> {
+        logged(most, 0, writes)
+    }
+
+    #[test]
+    fn lines_are_whole_whatever_the_writes() {
+        assert_eq!(run(100, &[b"a", b"b\nc", b"d\n", b"e"]), ["ab", "cd", "e"]);
+    }
+
+    #[test]
+    fn control_bytes_are_escaped() {
+        assert_eq!(
+            run(100, &[b"\x1b[31mred\x07\xff\r\n"]),
+            ["\\u{1b}[31mred\\u{7}\\xff"]
+        );
+    }
+
+    #[test]
+    fn the_cap_is_said_once() {
+        let out = run(4, &[b"abcdefgh\n", b"more\n"]);
+        assert_eq!(out.len(), 2);
+        assert_eq!(out[0], "abcd");
+        assert!(out[1].contains("max_stderr"));
+    }
+
+    #[test]
+    fn what_stands_before_a_line_counts_too() {
+        let out = logged(1000, 48, &[&b"x\n".repeat(10_000)]);
+        assert_eq!(out.len(), 1000_usize.div_ceil(49) + 1);
+        assert!(out[out.len() - 1].contains("max_stderr"));
+        // So does what escaping adds.
+        let out = run(1000, &[&b"\x01\x01\x01\x01\n".repeat(10_000)]);
+        let bytes: usize = out.iter().map(String::len).sum();
+        assert!(bytes < 1100, "{bytes}");
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut l = Lines::new(usize::MAX);
+        for _ in 0..1000 {
+            l.take(&[b'x'; 5000], &mut |_| 0);
+        }
+        assert!(l.part.len() <= LINE + 5000 && l.tail.len() <= 3 * TAIL);
+    }
+}

@@ -1,0 +1,357 @@
+//! The response of a CGI program, or of who speaks like one.
+//!
+//! 1. read its head  2. document, redirect, or its own words (NPH)
+
+use std::{pin::Pin, task::Poll};
+
+use galgo_proto::{
+    Parsed,
+    cgi::{Kind, Reply, ReplyBody, ReplyError, ReplyLimits, ReplyScan, nph},
+    cond::{self, Outcome, Validators},
+    h1::{Head, Method},
+};
+use galgo_spawn::{Exit, Status, words::how};
+use tokio::time::{Instant, timeout};
+
+use crate::{
+    body::{Body, Output, Response},
+    context::{Answer, Context},
+    fault::Fault,
+    handover::{self, Handover},
+    log::{Level, Source},
+    pace::poll_once,
+    pool,
+    producer::Turn,
+    program::settings::CgiOptions,
+    relay::{program::LINGER, speaker::Speaker},
+    request::Request,
+    status,
+    upstream::exchange::Exchange,
+};
+
+const UNTYPED: &str = "the response has a document and no Content-Type, so its reader has to guess what it is; \
+    print \"Content-Type: text/html\", or what the document is, before the empty line (this is said once for each program)";
+
+/// A request that somebody is answering.
+pub(super) struct Answering<'a, 'r, 'c> {
+    pub(super) cx: Context<'a>,
+    pub(super) request: &'a mut Request<'r>,
+    pub(super) options: &'c CgiOptions,
+    /// Files it may hand over.
+    pub(super) handover: &'c Handover,
+    pub(super) head: &'c Head,
+    /// It speaks to the client itself.
+    pub(super) nph: bool,
+    /// Names it in the log.
+    pub(super) source: Source,
+}
+
+/// Waits for a place, or a connection; a client that leaves meanwhile is noticed. The time counts as
+/// spent in the queue.
+pub(super) async fn wait_for<T>(
+    request: &mut Request<'_>,
+    place: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let mut place = std::pin::pin!(place);
+    // Nearly always there is one at once: no clock is read then.
+    if let Poll::Ready(found) = poll_once(place.as_mut()).await {
+        return found;
+    }
+    Box::pin(wait_long(request, place)).await
+}
+
+async fn wait_long<T>(
+    request: &mut Request<'_>,
+    place: Pin<&mut impl Future<Output = Result<T, Fault>>>,
+) -> Result<T, Fault> {
+    let began = Instant::now();
+    let found = request.client.waits_for(place).await??;
+    request.entry.borrow_mut().queue += began.elapsed();
+    Ok(found)
+}
+
+/// Whether a request may be sent again without harm (RFC 9110, 9.2.2), as far as its method goes.
+pub(super) fn may_repeat(head: &Head) -> bool {
+    ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"].contains(&head.method.as_str())
+}
+
+/// Waits until an exchange has shown that somebody answers it. `None`: nobody has, and it may be asked again.
+///
+/// # Errors
+/// The client has left, or a clock has run out: the exchange is ended.
+pub(super) async fn heard(
+    request: &mut Request<'_>,
+    mut exchange: Box<Exchange>,
+) -> Result<Option<Box<Exchange>>, Fault> {
+    while exchange.may_be_stale() {
+        match exchange.turn(request.client).await {
+            Ok(Turn::HalfClosed) => request.client.probe(),
+            Ok(_) => {}
+            Err(fault) => {
+                request.stderr = exchange.stderr_tail();
+                exchange.abandon(matches!(fault, Fault::Gone(_)), |_exit| {});
+                return Err(fault);
+            }
+        }
+    }
+    Ok((!exchange.is_stale()).then_some(exchange))
+}
+
+impl Answering<'_, '_, '_> {
+    /// Reads the response head, and decides what becomes of the rest.
+    pub(super) async fn reply(mut self, mut program: Speaker) -> Result<Answer, Fault> {
+        self.request.client.send_continue();
+        if self.request.client.has_half_closed() {
+            self.request.client.probe();
+        }
+        let reply = match self.nph {
+            true => self.own_words(&mut program).await,
+            false => self.head(&mut program).await,
+        };
+        self.answered(program, reply).await
+    }
+
+    /// What becomes of a response whose head was read.
+    pub(super) async fn answered(
+        mut self,
+        program: Speaker,
+        reply: Result<Reply, Trouble>,
+    ) -> Result<Answer, Fault> {
+        match reply {
+            Ok(Reply {
+                kind: Kind::LocalRedirect(location),
+                ..
+            }) => {
+                self.end(program);
+                Ok(Answer::Local(location))
+            }
+            Ok(reply) => self.document(program, reply).await,
+            Err(Trouble::Reply(e)) => Err(self.bad_reply(program, &e).await),
+            Err(Trouble::Fault(fault)) => {
+                self.request.stderr = program.stderr_tail();
+                let client_left = matches!(fault, Fault::Gone(_));
+                program.abandon(client_left, |_exit| {});
+                Err(fault)
+            }
+        }
+    }
+
+    async fn head(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
+        let reply = self.scan(program).await?;
+        self.typed(program, reply).await
+    }
+
+    /// Reads the head.
+    pub(super) async fn scan(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
+        let limits = ReplyLimits {
+            bytes: self.options.max_reply_head,
+            ..Default::default()
+        };
+        let mut scan = ReplyScan::default();
+        let (reply, used) = loop {
+            match scan.step(program.out().front(), &limits)? {
+                Parsed::Complete(reply, used) => break (reply, used),
+                Parsed::Partial if program.out().join() => {}
+                Parsed::Partial if program.output_ended() => {
+                    // Why a connection ended says more than what is missing for it.
+                    return Err(match program.verdict() {
+                        Some(fault) => fault.into(),
+                        None => scan.ended(program.out().front()).into(),
+                    });
+                }
+                Parsed::Partial => self.turn(program).await?,
+            }
+        };
+        program.head_done();
+        program.out().consume(used);
+        Ok(reply)
+    }
+
+    /// Tells the author of a program, once, that its documents have no type.
+    pub(super) async fn typed(
+        &mut self,
+        program: &mut Speaker,
+        reply: Reply,
+    ) -> Result<Reply, Trouble> {
+        if reply.body() == ReplyBody::SendUntyped && !handover::asked(self.handover, &reply) {
+            self.some_output(program).await?;
+            if program.ready() > 0 && self.cx.shared.untyped.is_new(self.source.script()) {
+                self.source.write(Level::Warn, UNTYPED);
+            }
+        }
+        Ok(reply)
+    }
+
+    /// A program that writes the whole response itself. Its first bytes are looked at for the log only.
+    async fn own_words(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
+        self.some_output(program).await?;
+        if program.ready() == 0 {
+            return Err(ReplyError::Nothing.into());
+        }
+        program.head_done();
+        Ok(Reply {
+            kind: Kind::Document,
+            status: nph::status(program.out().front()).unwrap_or(200),
+            reason: None,
+            fields: galgo_proto::Fields::new(),
+            content_length: None,
+            content_type: true,
+        })
+    }
+
+    /// Waits for a byte of output, or its end.
+    async fn some_output(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
+        while program.ready() == 0 && !program.output_ended() {
+            self.turn(program).await?;
+        }
+        Ok(())
+    }
+
+    /// One turn of the program.
+    pub(super) async fn turn(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
+        if program.turn(self.request.client).await? == Turn::HalfClosed {
+            self.request.client.probe();
+        }
+        Ok(())
+    }
+
+    async fn document(&mut self, mut program: Speaker, mut reply: Reply) -> Result<Answer, Fault> {
+        let passed_on = self.request.link.passed_on;
+        match handover::answer(self.handover, self.head, &mut reply, passed_on) {
+            Ok(None) => {}
+            Ok(Some(response)) => {
+                self.end(program);
+                return Ok(Answer::Response(response));
+            }
+            Err(fault) => {
+                self.request.stderr = program.stderr_tail();
+                self.end(program);
+                return Err(fault);
+            }
+        }
+        if !self.nph {
+            conditional(self.head, &mut reply);
+        }
+        program.drain_ready(pool::SIZE);
+        if program.output_ended()
+            && let Some(fault) = program.cut().await
+        {
+            self.request.stderr = program.stderr_tail();
+            self.end(program);
+            return Err(fault);
+        }
+        if let Some(fault) = self.blank(&mut program, &reply).await {
+            let (exit, stderr) = program.post_mortem(false).await;
+            self.request.entry.borrow_mut().exit = exit;
+            self.request.stderr = stderr;
+            return Err(fault);
+        }
+        let output = Output {
+            producer: program.producer(),
+            content_length: reply.content_length,
+            nph: self.nph,
+            discard: !self.nph && reply.body() == ReplyBody::Discard,
+            excess: false,
+            source: self.source.clone(),
+            spool: self.cx.shared.spool.clone(),
+        };
+        Ok(Answer::Response(Response {
+            status: reply.status,
+            reason: reply.reason,
+            fields: reply.fields,
+            body: Body::Stream(Box::new(output)),
+        }))
+    }
+
+    /// A developer is shown why a page is blank: the program failed behind its head, and printed nothing more. It has a
+    /// moment to print something; everybody else is sent the head as it comes.
+    async fn blank(&mut self, program: &mut Speaker, reply: &Reply) -> Option<Fault> {
+        let empty = self.nph || reply.status != 200 || self.head.method == Method::Head;
+        if empty || !status::shows_cause(self.cx.shared, self.request) {
+            return None;
+        }
+        let output = timeout(LINGER, self.some_output(program)).await;
+        if let Ok(Err(Trouble::Fault(fault))) = output {
+            return Some(fault);
+        }
+        if program.ready() > 0 || !program.output_ended() {
+            return None;
+        }
+        match program.exit().await.map(|exit| exit.status) {
+            Some(status @ Status::Code(1..)) => Some(Fault::Script(format!(
+                "the program printed a head and no document, and ended {}",
+                how(status)
+            ))),
+            _ => None,
+        }
+    }
+
+    /// What the program did wrong, together with how it ended.
+    async fn bad_reply(&mut self, mut program: Speaker, e: &ReplyError) -> Fault {
+        let ended = program.output_ended();
+        let (exit, stderr) = program.post_mortem(!ended).await;
+        // What a process has left running has its time, as behind a response.
+        if let Speaker::Program(program) = program {
+            program.finish(|_exit| {});
+        }
+        self.request.entry.borrow_mut().exit = exit;
+        self.request.stderr = stderr;
+        let how = match exit.map(|e| e.status) {
+            Some(Status::Code(0)) | None => String::new(),
+            Some(_) if !ended => String::new(),
+            Some(status @ Status::Code(_)) => format!("; it exited {}", how(status)),
+            Some(status @ Status::Signal(_)) => format!("; it was ended {}", how(status)),
+        };
+        Fault::Script(format!("{e}{how}"))
+    }
+
+    /// Ends a program whose response is complete.
+    pub(super) fn end(&self, program: Speaker) {
+        let entry = self.request.entry.clone();
+        program.finish(move |exit: Option<Exit>| entry.borrow_mut().exit = exit);
+    }
+}
+
+/// Makes a 304 of a document that the client has already (RFC 9110, 13.2): the program has said which one it is, by ETag
+/// or Last-Modified, and left the comparison to the server, as with Apache. What else it prints is read and dropped.
+/// A precondition that fails is not looked at: the program has done by now what it was asked.
+fn conditional(head: &Head, reply: &mut Reply) {
+    let asks = ["if-none-match", "if-modified-since"];
+    if reply.status != 200 || !asks.iter().any(|name| head.fields.has(name)) {
+        return;
+    }
+    let said = |name| reply.fields.first(name);
+    let current = Validators {
+        etag: said("etag").and_then(|tag| std::str::from_utf8(tag).ok()),
+        modified: said("last-modified").and_then(cond::date),
+    };
+    let known = current.etag.is_some() || current.modified.is_some();
+    if known && cond::evaluate(&head.method, &head.fields, Some(current)) == Outcome::NotModified {
+        (reply.status, reply.reason, reply.content_length) = (304, None, None);
+        // 15.4.5: nothing about the document but what a cache needs.
+        reply.fields.retain(|name, _| {
+            let about = name
+                .get(..8)
+                .is_some_and(|start| start.eq_ignore_ascii_case(b"content-"));
+            !about || name.eq_ignore_ascii_case(b"content-location")
+        });
+    }
+}
+
+/// Why there is no response head.
+pub(super) enum Trouble {
+    Reply(ReplyError),
+    Fault(Fault),
+}
+
+impl From<ReplyError> for Trouble {
+    fn from(e: ReplyError) -> Self {
+        Self::Reply(e)
+    }
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}

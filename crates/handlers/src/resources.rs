@@ -1,0 +1,91 @@
+//! What those who answer requests have of their event loop: they start programs with it, and log.
+
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use galgo_spawn::Spawner;
+use rustix::fs::{Mode, OFlags};
+use tokio::sync::watch;
+
+use crate::{
+    fault::Fault, id::Id, link::Link, log::ErrorLog, phase::Phase, reasons::Reasons,
+    warm::settings::Templates,
+};
+
+/// Of one event loop.
+#[derive(Debug)]
+pub struct Resources {
+    /// Its number.
+    pub index: usize,
+    /// Starts programs.
+    pub spawner: RefCell<Spawner>,
+    /// /dev/null, the standard input of programs that get no body.
+    pub null: OwnedFd,
+    /// The error log.
+    pub errors: ErrorLog,
+    /// How many of them may be, as configured now.
+    templates: RefCell<Templates>,
+    /// Whether the server is still taking requests.
+    pub phase: watch::Receiver<Phase>,
+    /// Clients of which the error log has said why they were refused.
+    reasons: Reasons,
+    /// In which second since the epoch it was last logged that there is no capacity.
+    busy: Cell<u64>,
+}
+
+impl Resources {
+    /// Of the event loop with that number.
+    pub fn new(
+        index: usize,
+        spawner: Spawner,
+        errors: ErrorLog,
+        templates: Templates,
+        phase: watch::Receiver<Phase>,
+    ) -> io::Result<Rc<Self>> {
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Rc::new(Self {
+            index,
+            spawner: RefCell::new(spawner),
+            null,
+            errors,
+            templates: RefCell::new(templates),
+            phase,
+            reasons: Reasons::default(),
+            busy: Cell::new(0),
+        }))
+    }
+
+    /// Limits of the programs that are kept loaded, as configured now.
+    pub fn templates(&self) -> Templates {
+        self.templates.borrow().clone()
+    }
+
+    /// What is started from now on is started as configured here.
+    pub fn configure(&self, umask: u32, templates: Templates) {
+        self.spawner.borrow_mut().set_umask(umask);
+        self.templates.replace(templates);
+    }
+
+    /// Says in the error log why `fault` is the client's: see [`Reasons::note`].
+    pub fn note(&self, link: &Link, id: Id, path: &[u8], fault: &Fault) {
+        self.reasons.note(&self.errors, link, id, path, fault);
+    }
+
+    /// Whether a 503 goes into the error log: the first of each second. Overload must not be made worse by
+    /// a line for each request; the access log has them all.
+    pub fn says_busy(&self) -> bool {
+        first_of_second(&self.busy)
+    }
+}
+
+/// Whether no other one was in this second; `last` is the second of the last one.
+pub fn first_of_second(last: &Cell<u64>) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let second = now.unwrap_or_default().as_secs();
+    last.replace(second) != second
+}

@@ -1,0 +1,113 @@
+//! Folders and programs that are held open from when the configuration is read.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2},
+    io::Errno,
+};
+
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A folder that is held open. Another descriptor is equal to it where both are of the same folder now, whatever
+/// is in it.
+#[derive(Debug)]
+pub struct Folder(OwnedFd);
+
+impl From<OwnedFd> for Folder {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl PartialEq for Folder {
+    fn eq(&self, other: &Self) -> bool {
+        let identity = |folder: &Self| fstat(folder).map(|stat| (stat.st_dev, stat.st_ino));
+        identity(self).is_ok_and(|own| identity(other) == Ok(own))
+    }
+}
+
+/// Opens a folder as the base of openat2(2). openat2 serves here too, so that a kernel or a sandbox
+/// without it is noticed now and not at the first request.
+pub fn open(path: &Path) -> io::Result<Folder> {
+    let opened = openat2(CWD, path, FOLDER, Mode::empty(), ResolveFlags::empty());
+    opened.map(Folder::from).map_err(explain)
+}
+
+/// Opens a folder below another one; a symbolic link may not lead out of that.
+pub fn open_below(base: impl AsFd, path: &Path) -> io::Result<Folder> {
+    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let opened = openat2(base, path, FOLDER, Mode::empty(), inside);
+    opened.map(Folder::from).map_err(explain)
+}
+
+fn explain(errno: Errno) -> io::Error {
+    match errno {
+        Errno::NOSYS | Errno::PERM => io::Error::new(
+            io::ErrorKind::Unsupported,
+            "openat2(2) is not available: galgo needs Linux 5.10 or later and a sandbox that allows it",
+        ),
+        _ => errno.into(),
+    }
+}
+
+/// A folder of programs, or one program.
+#[derive(Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum CgiRoot {
+    /// The folder and its descriptor (O_PATH), for openat2 with RESOLVE_BENEATH.
+    Folder {
+        path: PathBuf,
+        fd: Folder,
+    },
+    Program {
+        path: PathBuf,
+    },
+}
+
+impl CgiRoot {
+    /// Opens a folder of programs, or takes one program. `path` is absolute.
+    ///
+    /// # Errors
+    /// The path does not exist, cannot be reached, or is neither folder nor file.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let kind = path.metadata()?.file_type();
+        let path = path.to_owned();
+        if kind.is_dir() {
+            let fd = open(&path)?;
+            return Ok(Self::Folder { path, fd });
+        }
+        if kind.is_file() {
+            return Ok(Self::Program { path });
+        }
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "is neither a folder nor a file",
+        ))
+    }
+
+    /// The folder of programs, or the program.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Folder { path, .. } | Self::Program { path } => path,
+        }
+    }
+
+    /// The folder of programs, or the folder the program is in.
+    pub fn folder(&self) -> &Path {
+        match self {
+            Self::Folder { path, .. } => path,
+            Self::Program { path } => path.parent().unwrap_or(path),
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! The program a path names: "the first existing file on the path", and what is behind it.
+
+use std::{
+    borrow::Cow,
+    ffi::{CString, OsStr},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use galgo_proto::target::UrlPath;
+use galgo_spawn::{FileId, words};
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2},
+    io::Errno,
+};
+
+use crate::{
+    fault::{Fault, is_shortage},
+    links,
+    program::settings::Cgi,
+    request::Named,
+    root::CgiRoot,
+    upstream::settings::Application,
+};
+
+/// Endings of the names of WebAssembly modules.
+const MODULES: [&[u8]; 2] = [b".wasm", b".wcgi"];
+
+/// A program and how the path falls apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found<'p> {
+    /// SCRIPT_NAME: the path up to and including the program, no slash at its end.
+    pub script_name: &'p [u8],
+    /// PATH_INFO: the rest of the path as it came (`//` stays); empty or begins with `/`.
+    pub path_info: &'p [u8],
+    /// PATH_TRANSLATED: DOCUMENT_ROOT and PATH_INFO; `None` where there is no PATH_INFO.
+    pub path_translated: Option<Vec<u8>>,
+    /// SCRIPT_FILENAME, absolute, as configured: links are not resolved.
+    pub script_filename: CString,
+    /// The folder the program is in: its working directory.
+    pub dir: CString,
+    /// What runs the file: `execve` this with the arguments `[interpreter, script_filename]`.
+    ///
+    /// php-cgi finds the script by SCRIPT_FILENAME, wants REDIRECT_STATUS, and ignores the
+    /// argument, but shows the source of a file for `-s`: a query must never become its argument.
+    /// Perl, Python and the shells take the argument, which begins with `/` and so is no option.
+    pub interpreter: Option<PathBuf>,
+    /// The file's name is that of a WebAssembly module, and no interpreter is named for it.
+    pub module: bool,
+    /// The file as it is now.
+    pub id: FileId,
+    /// The file's name begins with `nph-`: its output goes to the client untouched.
+    pub nph: bool,
+    /// Which file it is, and in which state.
+    pub version: Version,
+}
+
+/// A file in one state: it has another when it was replaced or written to. The time of its last
+/// change of status is left out: every hard link made to it changes that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Version {
+    file: (u64, u64),
+    size: i64,
+    modified: (i64, i64),
+}
+
+/// Why there is no program to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// 404.
+    NotFound,
+    /// 403, with a sentence for the log.
+    Forbidden(String),
+    /// 503: the system had no descriptor or no memory to look with.
+    Busy,
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotFound => Self::NotFound,
+            Refusal::Forbidden(why) => Self::Refused(why),
+            Refusal::Busy => Self::Busy("no descriptor or memory is left to look for a program"),
+        }
+    }
+}
+
+/// Finds the program that `path` names on a route with the path `route_path`.
+///
+/// # Errors
+/// There is none, or it may not be run; a file is never shown instead.
+pub fn program<'p>(cgi: &Cgi, route_path: &str, path: UrlPath<'p>) -> Result<Found<'p>, Refusal> {
+    let (file, stat, length) = locate(&cgi.root, route_path, path.clean)?;
+    let (name, info) = path.split_at(length).ok_or(Refusal::NotFound)?;
+    found(cgi, file, &stat, name, info)
+}
+
+/// What an application is asked for, and how the path falls apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Script<'p> {
+    /// SCRIPT_NAME, no slash at its end.
+    pub script_name: Cow<'p, [u8]>,
+    /// PATH_INFO.
+    pub path_info: &'p [u8],
+    /// PATH_TRANSLATED.
+    pub path_translated: Option<Vec<u8>>,
+    /// SCRIPT_FILENAME; empty where no file is meant.
+    pub script_filename: Vec<u8>,
+}
+
+/// What a path means on a route of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked<'p> {
+    /// A script.
+    Script(Script<'p>),
+    /// A folder with an index, without its last slash: answer 301 to the same path with it.
+    Folder,
+}
+
+/// Finds the script that `path` names on a route of an upstream: a file that exists, where the
+/// route has a `root`, or the index of a folder; else the route's own path is the script's name, and the rest
+/// PATH_INFO.
+///
+/// # Errors
+/// There is none, or nobody may read it.
+pub fn script<'p>(
+    up: &Application,
+    route_path: &str,
+    path: UrlPath<'p>,
+) -> Result<Asked<'p>, Refusal> {
+    let (script_filename, length) = match &up.scripts {
+        None => {
+            let own = route_path.strip_suffix('/').unwrap_or(route_path);
+            (Vec::new(), own.len())
+        }
+        Some(root) => match locate(root, route_path, path.clean) {
+            // What somebody has uploaded as a picture is not run because it is there.
+            Ok((file, ..)) if !is_script(up, &file) => return Err(Refusal::NotFound),
+            Ok((file, stat, length)) => {
+                runnable(&file, &stat, true)?;
+                (file, length)
+            }
+            Err(Refusal::NotFound) => return index(up, root, route_path, path.clean),
+            Err(refusal) => return Err(refusal),
+        },
+    };
+    let (script_name, path_info) = path.split_at(length).ok_or(Refusal::NotFound)?;
+    let document_root = up
+        .document_root
+        .as_deref()
+        .filter(|_| !path_info.is_empty());
+    Ok(Asked::Script(Script {
+        script_name: script_name.into(),
+        path_info,
+        path_translated: document_root.map(|root| translated(root, path_info)),
+        script_filename,
+    }))
+}
+
+/// Whether the application may be asked to run a file of its folder.
+fn is_script(up: &Application, file: &[u8]) -> bool {
+    let ends = |ending: &String| file.ends_with(ending.as_bytes());
+    // Without endings the route has one script, or none.
+    up.endings.is_empty() || up.endings.iter().any(ends)
+}
+
+/// The script that answers for a folder.
+fn index<'p>(
+    up: &Application,
+    root: &CgiRoot,
+    route_path: &str,
+    path: &[u8],
+) -> Result<Asked<'p>, Refusal> {
+    let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
+    for name in &up.index {
+        let whole = [path, slash, name.as_bytes()].concat();
+        match locate(root, route_path, &whole) {
+            // Anything shorter is a file on the way, which was looked for before.
+            Ok((file, stat, length)) if length == whole.len() => {
+                if !slash.is_empty() {
+                    return Ok(Asked::Folder);
+                }
+                runnable(&file, &stat, true)?;
+                return Ok(Asked::Script(Script {
+                    script_name: whole.into(),
+                    script_filename: file,
+                    ..Script::default()
+                }));
+            }
+            Ok(_) | Err(Refusal::NotFound) => {}
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    Err(Refusal::NotFound)
+}
+
+fn translated(document_root: &Path, path_info: &[u8]) -> Vec<u8> {
+    let root = document_root.as_os_str().as_bytes();
+    [root.strip_suffix(b"/").unwrap_or(root), path_info].concat()
+}
+
+/// The first existing file on the path: its name, what it is, and how much of the path names it.
+fn locate(
+    root: &CgiRoot,
+    route_path: &str,
+    path: &[u8],
+) -> Result<(Vec<u8>, Stat, usize), Refusal> {
+    let base = route_path.strip_suffix('/').unwrap_or(route_path).len();
+    match root {
+        CgiRoot::Program { path: file } => {
+            let name = file.as_os_str().as_bytes();
+            let opened = open(CWD, name, ResolveFlags::NO_MAGICLINKS);
+            let (_, stat) = opened.map_err(|errno| refusal(errno, file))?;
+            Ok((name.to_owned(), stat, base))
+        }
+        CgiRoot::Folder { path: folder, fd } => {
+            let below = path.get(base + 1..).ok_or(Refusal::NotFound)?;
+            let (length, stat) = walk(fd.as_fd(), below)
+                .map_err(|unfit| unfit.refusal(folder, below, route_path))?;
+            let mut file = folder.as_os_str().as_bytes().to_owned();
+            file.push(b'/');
+            file.extend_from_slice(&below[..length]);
+            Ok((file, stat, base + 1 + length))
+        }
+    }
+}
+
+/// The program at `below` in its folder. What goes on behind it is PATH_INFO, and must be so in SCRIPT_NAME too.
+pub fn inside<'p>(
+    cgi: &Cgi,
+    route_path: &str,
+    below: &[u8],
+    named: &'p Named,
+) -> Result<Found<'p>, Refusal> {
+    let (file, stat, rest) = match &cgi.root {
+        CgiRoot::Program { path } => {
+            let (_, stat) = open(
+                CWD,
+                path.as_os_str().as_bytes(),
+                ResolveFlags::NO_MAGICLINKS,
+            )
+            .map_err(|errno| refusal(errno, path))?;
+            (path.as_os_str().as_bytes().to_owned(), stat, below)
+        }
+        CgiRoot::Folder { path, fd } => {
+            let (length, stat) =
+                walk(fd.as_fd(), below).map_err(|unfit| unfit.refusal(path, below, route_path))?;
+            let (own, rest) = below.split_at(length);
+            let file = [path.as_os_str().as_bytes(), b"/", own].concat();
+            (file, stat, rest)
+        }
+    };
+    let (script_name, path_info) = match (rest, &named.path_info[..]) {
+        ([], info) => (&named.script_name[..], info),
+        (rest, []) if named.script_name.ends_with(rest) => {
+            let at = named.script_name.len() - rest.len();
+            named.script_name.split_at(at)
+        }
+        (rest, info) if info == rest => (&named.script_name[..], info),
+        _ => {
+            let why = "SCRIPT_FILENAME goes on behind the program, and SCRIPT_NAME and PATH_INFO do not say how";
+            return Err(Refusal::Forbidden(why.into()));
+        }
+    };
+    found(cgi, file, &stat, script_name, path_info)
+}
+
+/// The length of the part of `below` that names the program.
+///
+/// The whole is tried first, for most requests carry no PATH_INFO: one openat2 and one fstat. Where a
+/// file stands in the way, it is the program: the walk from the front meets it after at most as many
+/// steps as there are real folders.
+fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), Unfit> {
+    let whole = plausible(below);
+    let nothing = Unfit(Errno::NOENT, whole);
+    if whole == 0 {
+        return Err(nothing);
+    }
+    match beneath(folder, &below[..whole]) {
+        Ok(stat) if is_folder(&stat) => return Err(nothing),
+        Ok(stat) => return Ok((whole, stat)),
+        // The path behind the program may be longer than any file's.
+        Err(Errno::NOTDIR | Errno::NAMETOOLONG) => {}
+        Err(errno) => return Err(Unfit(errno, whole)),
+    }
+    let slashes = (0..whole).filter(|&at| below[at] == b'/');
+    for length in slashes {
+        let stat = beneath(folder, &below[..length]).map_err(|errno| Unfit(errno, length))?;
+        if !is_folder(&stat) {
+            return Ok((length, stat));
+        }
+    }
+    Err(nothing)
+}
+
+/// What is beneath the folder; opened without the right to read: what runs the program needs none.
+fn beneath(folder: BorrowedFd<'_>, path: &[u8]) -> Result<Stat, Errno> {
+    fstat(crate::beneath::open(
+        folder,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+    )?)
+}
+
+/// Why nothing beneath a folder is a program, and how much of the path is meant.
+struct Unfit(Errno, usize);
+
+impl Unfit {
+    fn refusal(self, folder: &Path, below: &[u8], route_path: &str) -> Refusal {
+        let Self(errno, length) = self;
+        let below = OsStr::from_bytes(&below[..length]);
+        let file = folder.join(below);
+        match errno {
+            Errno::XDEV => {
+                Refusal::Forbidden(links::leads_out(&file, &Path::new(route_path).join(below)))
+            }
+            errno => refusal(errno, &file),
+        }
+    }
+}
+
+/// How far `below` can name a program: up to an empty segment, a dotfile, or an editor's backup.
+fn plausible(below: &[u8]) -> usize {
+    let mut length = 0;
+    for segment in below.split(|&b| b == b'/') {
+        if segment.is_empty() || segment.starts_with(b".") || segment.ends_with(b"~") {
+            break;
+        }
+        length += segment.len() + usize::from(length > 0);
+    }
+    length
+}
+
+/// Opens without the right to read: what runs the program needs none.
+fn open(folder: impl AsFd, path: &[u8], how: ResolveFlags) -> Result<(OwnedFd, Stat), Errno> {
+    const TRIES: u8 = 8; // EAGAIN: a folder was renamed meanwhile (openat2(2))
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let mut tries = 0;
+    let fd = loop {
+        match openat2(&folder, path, flags, Mode::empty(), how) {
+            Err(Errno::AGAIN) if tries < TRIES => tries += 1,
+            other => break other?,
+        }
+    };
+    let stat = fstat(&fd)?;
+    Ok((fd, stat))
+}
+
+fn found<'p>(
+    cgi: &Cgi,
+    file: Vec<u8>,
+    stat: &Stat,
+    script_name: &'p [u8],
+    path_info: &'p [u8],
+) -> Result<Found<'p>, Refusal> {
+    let name_at = file.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+    let name = &file[name_at..];
+    let ours = cgi
+        .interpreters
+        .iter()
+        .find(|(ending, _)| name.ends_with(ending.as_bytes()));
+    let interpreter = ours.map(|(_, program)| program.clone());
+    let module = interpreter.is_none() && MODULES.iter().any(|ending| name.ends_with(ending));
+    runnable(&file, stat, interpreter.is_some() || module)?;
+    let path_translated =
+        (!path_info.is_empty()).then(|| translated(&cgi.document_root, path_info));
+    let nph = name.starts_with(b"nph-");
+    let dir = CString::new(&file[..name_at.saturating_sub(1).max(1)]);
+    // A NUL never gets here: no Target and no configuration holds one.
+    let (Ok(dir), Ok(script_filename)) = (dir, CString::new(file)) else {
+        return Err(Refusal::NotFound);
+    };
+    Ok(Found {
+        script_name,
+        path_info,
+        path_translated,
+        script_filename,
+        dir,
+        interpreter,
+        module,
+        id: FileId::of(stat),
+        nph,
+        version: Version::of(stat),
+    })
+}
+
+impl Version {
+    #[allow(clippy::unnecessary_cast)] // the fields' types are not the same on every machine
+    /// Of a file that was looked at.
+    pub fn of(stat: &Stat) -> Self {
+        Self {
+            file: (stat.st_dev as u64, stat.st_ino as u64),
+            size: stat.st_size as i64,
+            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+        }
+    }
+}
+
+/// Whether the file may be run. The mode alone is looked at: where it says yes and this user may
+/// not, `execve` answers EACCES, which is a 403 too.
+fn runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Refusal> {
+    let file = Path::new(OsStr::from_bytes(name));
+    let forbidden = |why: String| Err(Refusal::Forbidden(why));
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return forbidden(format!("{file:?} is not a regular file"));
+    }
+    let argument = || words::argument(file);
+    if interpreted && stat.st_mode & 0o444 == 0 {
+        return forbidden(format!(
+            "{file:?} is not readable: chmod a+r {}",
+            argument()
+        ));
+    }
+    if !interpreted && stat.st_mode & 0o111 == 0 {
+        let mend = instead(name).unwrap_or_else(|| format!("chmod +x {}", argument()));
+        return forbidden(format!("{file:?} is not executable: {mend}"));
+    }
+    Ok(())
+}
+
+/// What to do with a file that is no program by itself, as its name tells; `None`: it may be meant as one.
+pub fn instead(file: &[u8]) -> Option<String> {
+    const PAGES: [&str; 14] = [
+        "html", "htm", "xhtml", "css", "js", "json", "txt", "pdf", "png", "jpg", "jpeg", "gif",
+        "svg", "ico",
+    ];
+    let dot = memchr::memrchr(b'.', file)?;
+    let ending = std::str::from_utf8(&file[dot + 1..])
+        .ok()?
+        .to_ascii_lowercase();
+    if ending == "php" {
+        return Some(
+            "name what runs it: \".php\" = \"/usr/bin/php-cgi\" under [interpreters]".into(),
+        );
+    }
+    let page = PAGES.contains(&ending.as_str());
+    page.then(|| "files that are sent as they are belong in a folder of files, as public/".into())
+}
+
+fn refusal(errno: Errno, file: &Path) -> Refusal {
+    match errno {
+        Errno::LOOP => Refusal::Forbidden(format!("{file:?} is a loop of symbolic links")),
+        Errno::ACCESS => Refusal::Forbidden(format!(
+            "{file:?} cannot be reached by the server's user: chmod a+x the folders on the way"
+        )),
+        // INVAL: a NUL in the path.
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Refusal::NotFound,
+        short if is_shortage(&short.into()) => Refusal::Busy,
+        other => Refusal::Forbidden(format!("{file:?}: {other}")),
+    }
+}
+
+fn is_folder(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+}
+
+#[cfg(test)]
+mod tests;

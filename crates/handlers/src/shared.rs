@@ -1,0 +1,47 @@
+//! What one reading of the configuration has made for all handlers and event loops.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use galgo_service::spool::Spool;
+
+use crate::{admission::Admission, warm::registry::Warm, wasm::Wasm};
+
+/// Shared by the handlers of all event loops.
+#[derive(Debug)]
+pub struct Shared {
+    /// PATH of programs.
+    pub path: String,
+    /// Show the cause of a failed program to developers.
+    pub shows_causes: bool,
+    /// How long a request waits for a place (`queue_wait`).
+    pub queue_wait: Duration,
+    /// Places for running programs.
+    pub admission: Admission,
+    /// Where bytes wait that nobody takes yet.
+    pub spool: Arc<Spool>,
+    /// Programs that are kept loaded.
+    pub warm: Arc<Warm>,
+    /// WebAssembly programs.
+    pub wasm: Arc<Wasm>,
+    /// Programs whose documents have no type.
+    pub untyped: Once,
+}
+
+/// Programs of which something has been said.
+#[derive(Debug, Default)]
+pub struct Once(Mutex<BTreeSet<String>>);
+
+impl Once {
+    /// As many programs are remembered; of others nothing is said. A folder of links to itself has endless names.
+    const MOST: usize = 1000;
+
+    /// Whether nothing has been said of `script` yet.
+    pub fn is_new(&self, script: &str) -> bool {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !said.contains(script) && said.len() < Self::MOST && said.insert(script.to_owned())
+    }
+}

@@ -1,0 +1,306 @@
+//! Failed requests: a plain page for the client, words for the log, and on a developer's own
+//! machine a page that shows the cause.
+
+use galgo_proto::h1::Version;
+
+use crate::context::Context;
+use crate::{
+    body::{Body, Response},
+    fault::Fault,
+    link::{Link, is_loopback},
+    log::Level,
+    request::Request,
+    resources::Resources,
+    shared::Shared,
+};
+
+/// Notes a failed request in its access log entry and, where somebody can act on it, in the error log.
+pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
+    let id = {
+        let mut entry = request.entry.borrow_mut();
+        entry.outcome = fault.outcome();
+        entry.status = fault.status();
+        entry.id
+    };
+    if matches!(fault, Fault::Busy(_)) && !resources.says_busy() {
+        return;
+    }
+    let level = match fault {
+        Fault::Client(..) => {
+            let path = request.head.target.path();
+            return resources.note(request.link, id, path, fault);
+        }
+        Fault::Gone(_) | Fault::NotFound => return,
+        Fault::Refused(_) | Fault::Busy(_) => Level::Warn,
+        Fault::Script(_) | Fault::Late(_) | Fault::Storage(_) | Fault::Internal(_) => Level::Error,
+    };
+    // The decoded path: escaped by the log, as everything is.
+    let path = String::from_utf8_lossy(request.head.target.path());
+    let about = format!("[{}] {path}", &*id.text());
+    resources.errors.write(level, &about, &fault.to_string());
+}
+
+/// The response to a failed request.
+pub fn failed(shared: &Shared, request: &Request<'_>, fault: &Fault) -> Response {
+    let shows = shows_cause(shared, request);
+    let program = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
+    let dev = program || matches!(fault, Fault::Client(..));
+    let cause = (shows && dev).then(|| Cause {
+        words: fault.to_string(),
+        program,
+        // What was never started had nothing to say.
+        stderr: (!request.entry.borrow().start.is_zero()).then_some(&request.stderr),
+        hint: hint(fault),
+    });
+    let mut response = page(fault.status(), &request.id().text(), cause);
+    if let Fault::Busy(_) = fault {
+        response.fields.push("Retry-After", "1");
+    }
+    response
+}
+
+/// The response to what is no request. Who sent it, with which fields, is not known; the words are about its bytes alone,
+/// and name nothing of the server.
+pub fn unread(shared: &Shared, link: &Link, fault: &Fault, id: &str) -> Response {
+    let near =
+        link.remote_ip.is_some_and(is_loopback) && link.announced_by.is_none() && !link.passed_on;
+    let cause = (shared.shows_causes && near).then(|| Cause {
+        words: fault.to_string(),
+        program: false,
+        stderr: None,
+        hint: "",
+    });
+    page(fault.status(), id, cause)
+}
+
+/// Whether who asks is shown the cause of a failure.
+pub fn shows_cause(shared: &Shared, request: &Request<'_>) -> bool {
+    shared.shows_causes && is_developer(request)
+}
+
+/// Whether the request was made by a browser on this machine, of this machine. What came over a Unix socket or by the
+/// PROXY protocol, or says that it was passed on, is a proxy's: whom that serves is not known. Some proxies do not say
+/// so; many of them speak HTTP/1.0, which no browser does. Another host's name is that of a page elsewhere that had its
+/// name lead here (DNS rebinding), or of a site.
+fn is_developer(request: &Request<'_>) -> bool {
+    let (head, link) = (&request.head, request.link);
+    let near = link.remote_ip.is_some_and(is_loopback) && link.announced_by.is_none();
+    let direct = !link.passed_on && !head.fields.iter().any(|(name, _)| passes_on(name));
+    near && direct && head.version == Version::Http11 && is_here(&head.host)
+}
+
+/// Whether servers that pass requests on write the field.
+fn passes_on(name: &[u8]) -> bool {
+    const NAMES: [&str; 6] = [
+        "forwarded",
+        "via",
+        "x-real-ip",
+        "x-client-ip",
+        "true-client-ip",
+        "cf-connecting-ip",
+    ];
+    let start = name.get(.."x-forwarded".len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(b"x-forwarded"))
+        || NAMES
+            .iter()
+            .any(|n| name.eq_ignore_ascii_case(n.as_bytes()))
+}
+
+/// Whether a host, as it was parsed, is this machine by its name or its address.
+fn is_here(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    let ip = bare.unwrap_or(host).parse();
+    host == "localhost" || ip.is_ok_and(is_loopback)
+}
+
+/// What to do about a failure, where its words do not say so themselves.
+pub fn hint(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::Script(why) if why.contains("printed nothing") => {
+            "what it wrote to standard error tells most; a program must print a header, \
+             an empty line and its document, and flush them before it ends"
+        }
+        Fault::Script(why) if why.contains("promised Content-Length") => {
+            "count bytes, not characters, or print no Content-Length at all"
+        }
+        Fault::Late(why) if why.contains("first_byte_timeout") => {
+            "print the header early and flush it, or raise first_byte_timeout"
+        }
+        Fault::Late(why) if why.contains("idle_timeout") => {
+            "print something from time to time and flush it, or raise idle_timeout"
+        }
+        Fault::Late(_) => "raise total_timeout where that is as long as it takes",
+        _ => "",
+    }
+}
+
+/// Gives an error without a body its page, and the access log its word; `cause`: why it is refused, for the error log
+/// and a developer.
+pub fn dress(
+    cx: Context<'_>,
+    request: &Request<'_>,
+    mut response: Response,
+    cause: Option<&'static str>,
+) -> Response {
+    if response.status < 400 || !response.body.is_empty() {
+        return response;
+    }
+    let fault = match (cause, response.status) {
+        (Some(cause), _) => Some(Fault::Refused(cause.into())),
+        (None, status @ (405 | 501)) => {
+            Some(Fault::Client(status, "files are for GET, HEAD and OPTIONS"))
+        }
+        _ => None,
+    };
+    let mut said = None;
+    if let Some(fault) = fault {
+        report(cx.resources, request, &fault);
+        said = Some(failed(cx.shared, request, &fault));
+    }
+    request.entry.borrow_mut().outcome = match response.status {
+        403 => Fault::Refused(String::new()).outcome(),
+        404 => Fault::NotFound.outcome(),
+        503 => Fault::Busy("").outcome(),
+        501 => Fault::Client(501, "").outcome(),
+        500.. => Fault::Internal(String::new()).outcome(),
+        _ => Fault::Client(400, "").outcome(),
+    };
+    let page = said.unwrap_or_else(|| page(response.status, &request.id().text(), None));
+    for (name, value) in page.fields.iter() {
+        response.fields.push(name, value);
+    }
+    response.body = page.body;
+    response
+}
+
+/// What only a developer's own browser is shown.
+#[derive(Debug)]
+pub struct Cause<'a> {
+    words: String,
+    /// It is a program's.
+    program: bool,
+    stderr: Option<&'a str>,
+    hint: &'static str,
+}
+
+/// The style sheet of the pages that galgo writes itself.
+pub const STYLE: &str = "\
+:root{color-scheme:light dark;--line:#8884;--red:light-dark(#b3261e,#ff8a80)}\
+body{font:16px/1.55 system-ui,sans-serif;max-width:46rem;margin:10vh auto;padding:0 1.2rem}\
+h1{font-weight:600;margin:0 0 1rem}h1 b{color:var(--red)}h2{font-size:1rem;margin:2rem 0 .5rem}\
+.cause{border-left:4px solid var(--red);padding:.2rem 0 .2rem 1rem;font-size:1.1rem;\
+overflow-wrap:anywhere}\
+pre{font:14px/1.5 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere;margin:0;\
+padding:1rem;border:1px solid var(--line);border-radius:.4rem;background:#8881}\
+code{font-family:ui-monospace,monospace}\
+footer{margin-top:2.5rem;padding-top:.8rem;border-top:1px solid var(--line);\
+font-size:.85rem;opacity:.7}";
+
+/// The page of a status: nothing of the request is in it but its id.
+pub fn page(status: u16, id: &str, cause: Option<Cause<'_>>) -> Response {
+    let reason = galgo_proto::status::reason(status);
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{status} {reason}</title>\n\
+         <style>{STYLE}</style></head>\n<body><h1><b>{status}</b> {reason}</h1>\n"
+    );
+    let developer = cause.is_some();
+    if let Some(cause) = cause {
+        explain(&mut html, &cause);
+    }
+    html.push_str("<footer>Request ");
+    html.push_str(id);
+    if developer {
+        html.push_str("<br>Only browsers on this machine see the cause (<code>dev_errors</code>).");
+    }
+    html.push_str("</footer></body></html>\n");
+    let mut response = Response::new(status)
+        .with("Content-Type", "text/html; charset=utf-8")
+        .with("Cache-Control", "no-store");
+    response.body = Body::Bytes(html.into_bytes());
+    response
+}
+
+fn explain(html: &mut String, cause: &Cause<'_>) {
+    html.push_str("<p class=\"cause\">");
+    escape(html, &cause.words);
+    html.push_str("</p>\n");
+    if !cause.hint.is_empty() {
+        html.push_str("<p>Hint: ");
+        escape(html, cause.hint);
+        html.push_str(".</p>\n");
+    }
+    if let Some(stderr) = cause.stderr {
+        html.push_str("<h2>Standard error</h2>\n");
+        match stderr.trim_end() {
+            "" => html.push_str("<p>The program wrote nothing to it.</p>\n"),
+            text => {
+                html.push_str("<pre>");
+                escape(html, text);
+                html.push_str("</pre>\n");
+            }
+        }
+    }
+    if !cause.program {
+        return;
+    }
+    html.push_str(
+        "<h2>Try</h2>\n<pre>galgo run PROGRAM    the same, in a terminal\n\
+         galgo check          everything else that would fail</pre>\n",
+    );
+}
+
+/// Appends `text` so that HTML takes it for text.
+pub fn escape(html: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            c => html.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_of_this_machine() {
+        for here in ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"] {
+            assert!(is_here(here), "{here}");
+        }
+        for other in [
+            "",
+            "localhost.example",
+            "a.localhost",
+            "127.0.0.1.example",
+            "128.0.0.1",
+            "[::2]",
+            "0.0.0.0",
+            "2130706433",
+            "127.1",
+        ] {
+            assert!(!is_here(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn the_cause_is_text() {
+        let cause = Cause {
+            words: "<script>".into(),
+            program: true,
+            stderr: Some("a & \"b\""),
+            hint: "",
+        };
+        let Body::Bytes(html) = page(502, "id", Some(cause)).body else {
+            panic!()
+        };
+        let html = String::from_utf8(html).unwrap();
+        assert!(html.contains("&lt;script&gt;") && html.contains("a &amp; &quot;b&quot;"));
+        assert!(!html.contains("<script>"));
+    }
+}

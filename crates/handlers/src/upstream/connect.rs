@@ -1,0 +1,159 @@
+//! Making a connection, within its clock.
+
+use std::{fmt, io, os::fd::OwnedFd, path::Path, time::Duration};
+
+use rustix::{
+    io::Errno,
+    net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_to, socket_with,
+        sockopt,
+    },
+};
+use tokio::time::{Instant, timeout_at};
+
+use crate::{
+    address::Address,
+    fault::{Fault, is_shortage},
+    sock::Sock,
+    tick,
+};
+
+/// Why nobody could be asked.
+#[derive(Debug)]
+pub struct Unreachable {
+    at: String,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    /// Nobody takes the connection.
+    Error(io::Error),
+    /// It takes too long.
+    Late(Duration),
+    /// More wait already than are taken.
+    Full,
+    /// We have no descriptor left for it.
+    Ours,
+}
+
+impl Unreachable {
+    /// What the client is told: 502, 503 or 504.
+    pub fn fault(self) -> Fault {
+        match self.why {
+            Why::Error(_) => Fault::Script(self.to_string()),
+            Why::Late(_) => Fault::Late(self.to_string()),
+            Why::Full => {
+                Fault::Busy("the application takes no more connections: its backlog is full")
+            }
+            Why::Ours => Fault::Busy("no descriptors are left for another connection"),
+        }
+    }
+}
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = &self.at;
+        match &self.why {
+            Why::Error(e) => write!(f, "the application at {at} cannot be reached: {}", words(e)),
+            Why::Late(after) => write!(
+                f,
+                "the application at {at} took no connection within {after:?} (connect_timeout)"
+            ),
+            Why::Full => write!(
+                f,
+                "the application at {at} takes no more connections: its backlog is full"
+            ),
+            Why::Ours => write!(f, "no descriptors are left for a connection to {at}"),
+        }
+    }
+}
+
+/// What to do about it.
+fn words(e: &io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::NotFound => "there is no such socket. Start the application, or correct the path".into(),
+        io::ErrorKind::ConnectionRefused => "nobody listens there. Start the application".into(),
+        io::ErrorKind::PermissionDenied => {
+            "this user may not connect. Change the socket's owner or mode (listen.owner and listen.mode of \
+             php-fpm), or the folder's"
+                .into()
+        }
+        _ => e.to_string(),
+    }
+}
+
+/// Connects to `address`.
+pub(super) async fn connect(address: &Address, within: Duration) -> Result<Sock, Unreachable> {
+    let failed = |why| Unreachable {
+        at: address.to_string(),
+        why,
+    };
+    let by = Instant::now() + within;
+    let done = match address {
+        Address::Unix(path) => timeout_at(by, unix(path)).await,
+        Address::Tcp(at) => timeout_at(by, tcp(*at)).await,
+    };
+    match done {
+        Ok(Ok(sock)) => Ok(sock),
+        Ok(Err(e)) if is_shortage(&e) => Err(failed(Why::Ours)),
+        Ok(Err(e)) => Err(failed(Why::Error(e))),
+        Err(_elapsed) if matches!(address, Address::Unix(_)) => Err(failed(Why::Full)),
+        Err(_elapsed) => Err(failed(Why::Late(within))),
+    }
+}
+
+/// A Unix socket is connected at once, or its backlog is full, which no event tells: tried with every beat.
+async fn unix(path: &Path) -> io::Result<Sock> {
+    let address = SocketAddrUnix::new(path)?;
+    let fd = socket(AddressFamily::UNIX)?;
+    loop {
+        match connect_to(&fd, &address) {
+            Ok(()) => return Ok(Sock::asking(fd)),
+            Err(Errno::AGAIN) => tick::next().await,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+async fn tcp(at: std::net::SocketAddr) -> io::Result<Sock> {
+    let family = match at {
+        std::net::SocketAddr::V4(_) => AddressFamily::INET,
+        std::net::SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let fd = socket(family)?;
+    match connect_to(&fd, &at) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let sock = Sock::new(fd);
+    sock.writable().await?;
+    match sockopt::socket_error(&sock)? {
+        Ok(()) => {}
+        Err(e) => return Err(e.into()),
+    }
+    // Requests are written whole; waiting for more would only delay them.
+    sockopt::set_tcp_nodelay(&sock, true)?;
+    Ok(sock)
+}
+
+fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(family, SocketType::STREAM, flags, None)?)
+}
+
+/// Whether somebody takes connections at `address`, for who only wants to know.
+///
+/// # Errors
+/// In words, with the mend.
+pub fn probe(address: &Address) -> Result<(), String> {
+    use std::os::unix::net::UnixStream;
+    let done = match address {
+        Address::Unix(path) => UnixStream::connect(path).map(drop),
+        Address::Tcp(at) => {
+            std::net::TcpStream::connect_timeout(at, Duration::from_secs(2)).map(drop)
+        }
+    };
+    done.map_err(|e| format!("{} cannot be reached: {}", address, words(&e)))
+}

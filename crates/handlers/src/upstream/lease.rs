@@ -1,0 +1,313 @@
+//! The connections and permits of one application, and the lease that one request has of them.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::sync::watch;
+
+use super::{
+    connect::{self, Unreachable},
+    idle_pool::IdlePool,
+    settings::{Application, To},
+    slots::Slots,
+};
+use crate::{
+    admission::{Admission, Permit},
+    fault::Fault,
+    lock::lock,
+    pace::Holding,
+    peer::Peer,
+    pool,
+    sock::Sock,
+    tick,
+};
+
+/// Beats of the clock without a byte on a new connection, after which it may be waiting for a process that a
+/// connection which is kept holds.
+const PATIENCE: usize = 2;
+
+/// How long no connection is kept after that.
+const STARVED: Duration = Duration::from_secs(5);
+
+/// Who answers the requests of one route, shared by all workers of the server.
+#[derive(Debug)]
+pub struct Upstream {
+    to: Target,
+    pub(super) admission: Admission,
+    connect_timeout: Duration,
+    keep: usize,
+    idle: Arc<IdlePool>,
+    /// Requests on connections of their own that have no byte of a response yet.
+    unheard: AtomicUsize,
+    /// When one of them waited so long that it may have wanted a process that a kept connection held.
+    starved: Mutex<Option<Instant>>,
+    /// Its last answer did not fit into a buffer of the usual size.
+    long: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Target {
+    Address(crate::address::Address),
+    Slots {
+        slots: Arc<Slots>,
+        /// Says that all workers are to be replaced; dropped with the last request, it says that they are to end.
+        renew: watch::Sender<()>,
+    },
+}
+
+impl Upstream {
+    /// As configured; `queue` says how requests wait. Nobody is asked yet.
+    ///
+    /// # Errors
+    /// The sockets of its workers could not be made.
+    pub fn new(config: &Application, queue: &crate::admission::Settings) -> io::Result<Self> {
+        let to = match &config.to {
+            To::Address(address) => Target::Address(address.clone()),
+            To::Workers(workers) => Target::Slots {
+                slots: Arc::new(Slots::new(workers)?),
+                renew: watch::Sender::new(()),
+            },
+        };
+        Ok(Self {
+            to,
+            // Places of its own: an application that hangs takes none from anybody else.
+            admission: Admission::new(&crate::admission::Settings {
+                running: config.running,
+                ..queue.clone()
+            }),
+            connect_timeout: config.connect_timeout,
+            keep: config.keep,
+            idle: Arc::default(),
+            unheard: AtomicUsize::new(0),
+            starved: Mutex::default(),
+            long: false.into(),
+        })
+    }
+
+    /// No request comes but those that have begun: no connection is kept from now on.
+    pub fn close(&self) {
+        self.idle.end();
+    }
+
+    /// Has its workers replaced, one after the other.
+    pub fn renew(&self) {
+        if let Target::Slots { renew, .. } = &self.to {
+            renew.send_replace(());
+        }
+    }
+
+    /// Closes what is kept of one slot: its worker is to end, and may wait for another request.
+    pub(crate) fn forget(&self, slot: usize) {
+        self.idle.close_slot(slot);
+    }
+
+    /// Waits for a place for a request of `peer` on the worker `home`.
+    ///
+    /// # Errors
+    /// There is none within `queue_wait`, or none of its workers can be started.
+    pub async fn lease(self: &Arc<Self>, home: usize, peer: Peer) -> Result<Lease, Fault> {
+        let permit = self.admission.admit(peer, None).await?;
+        let slot = match &self.to {
+            Target::Address(_) => None,
+            Target::Slots { slots, .. } => Some(slots.take()?),
+        };
+        Ok(Lease {
+            upstream: self.clone(),
+            home,
+            slot,
+            permit: Some(permit),
+            unheard: None,
+            answered: false,
+        })
+    }
+
+    /// Whether galgo starts processes for it.
+    pub fn has_workers(&self) -> bool {
+        matches!(self.to, Target::Slots { .. })
+    }
+
+    /// The processes that galgo starts for it.
+    pub(super) fn slots(&self) -> Option<(&Arc<Slots>, watch::Receiver<()>)> {
+        match &self.to {
+            Target::Address(_) => None,
+            Target::Slots { slots, renew } => Some((slots, renew.subscribe())),
+        }
+    }
+
+    /// Whether the application is asked to leave connections open.
+    pub fn keeps(&self) -> bool {
+        self.keep > 0
+    }
+
+    /// Whether who waits for an answer on a new connection may be waiting for the process behind one that is
+    /// kept: closing them all the time would cost more than keeping them spares.
+    fn wanted(&self) -> bool {
+        self.unheard.load(Ordering::Relaxed) > 0
+            && lock(&self.starved).is_some_and(|at| at.elapsed() < STARVED)
+    }
+}
+
+/// A place of one request at an upstream; given back when dropped.
+#[derive(Debug)]
+pub struct Lease {
+    upstream: Arc<Upstream>,
+    /// The worker whose request it is.
+    home: usize,
+    slot: Option<usize>,
+    permit: Option<Permit>,
+    /// A new connection has no byte of a response yet; told to who watches that.
+    unheard: Option<Arc<AtomicBool>>,
+    /// The answer was whole.
+    answered: bool,
+}
+
+impl Lease {
+    /// Its place, for those who wait for the client.
+    pub fn holding(&self) -> Holding {
+        self.permit
+            .as_ref()
+            .map_or_else(Holding::default, Permit::holding)
+    }
+
+    /// A connection that was kept, where there is one that is still good.
+    pub fn kept(&self) -> Option<Sock> {
+        self.upstream.idle.take(self.home, self.slot)
+    }
+
+    /// A new connection.
+    pub async fn connect(&mut self) -> Result<Sock, Unreachable> {
+        let up = &self.upstream;
+        // Each connection that is kept may hold a process that this request needs.
+        match self.slot {
+            Some(slot) => up.forget(slot),
+            None => up.idle.close_oldest(),
+        }
+        let fd = match &up.to {
+            Target::Address(address) => connect::connect(address, up.connect_timeout).await?,
+            Target::Slots { slots, .. } => {
+                let path = slots.address(self.slot.unwrap_or(0));
+                connect::connect(&path, up.connect_timeout).await?
+            }
+        };
+        if self.unheard.is_none() {
+            up.unheard.fetch_add(1, Ordering::Relaxed);
+            let unheard = Arc::new(AtomicBool::new(true));
+            if self.slot.is_none() && up.keeps() {
+                tokio::task::spawn_local(listen(up.clone(), unheard.clone()));
+            }
+            self.unheard = Some(unheard);
+        }
+        Ok(fd)
+    }
+
+    /// Something of a response has come.
+    pub fn heard(&mut self) {
+        if self.unheard.is_some() {
+            self.prove();
+        }
+        self.listened();
+    }
+
+    /// Galgo closes the connection before the request has ended. What its worker makes of that says nothing about it.
+    pub fn broken_off(&self) {
+        self.prove();
+    }
+
+    fn prove(&self) {
+        if let Some((slots, slot)) = self.place() {
+            slots.slots[slot].prove();
+        }
+    }
+
+    /// The worker that is asked, where galgo started it.
+    fn place(&self) -> Option<(&Arc<Slots>, usize)> {
+        match &self.upstream.to {
+            Target::Slots { slots, .. } => Some((slots, self.slot?)),
+            Target::Address(_) => None,
+        }
+    }
+
+    /// Nobody waits for a first byte any more.
+    fn listened(&mut self) {
+        if let Some(unheard) = self.unheard.take() {
+            unheard.store(false, Ordering::Relaxed);
+            self.upstream.unheard.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the last answer was long: then this one probably is, too.
+    pub fn is_long(&self) -> bool {
+        self.upstream.long.load(Ordering::Relaxed)
+    }
+
+    /// An answer of so many bytes, framing included, was whole.
+    pub fn answered(&mut self, bytes: usize) {
+        self.answered = true;
+        let long = bytes > pool::SIZE;
+        // Written only where it changes: all workers read it.
+        if self.is_long() != long {
+            self.upstream.long.store(long, Ordering::Relaxed);
+        }
+    }
+
+    /// The request is over and nothing was wrong: keeps the connection for another.
+    pub fn give_back(mut self, conn: Sock) {
+        self.listened();
+        let up = &self.upstream;
+        let wanted = self.slot.is_none() && up.wanted();
+        if !wanted && up.keeps() {
+            up.idle.put(conn, self.home, self.slot, up.keep);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.listened();
+        let permit = self.permit.take();
+        if let (Some((slots, slot)), Some(permit)) = (self.place(), permit) {
+            slots.judge(slot, self.answered);
+            slots.give_back(slot, permit);
+        }
+    }
+}
+
+/// Waits for a first byte; where none comes, everything that is kept is closed.
+async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
+    for _ in 0..PATIENCE {
+        tick::next().await;
+        if !unheard.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+    *lock(&up.starved) = Some(Instant::now());
+    up.idle.close();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::Protocol;
+    use super::*;
+    use crate::{address::Address, program::settings::CgiOptions};
+
+    #[tokio::test]
+    async fn an_answer_tells_how_long_the_next_will_be() {
+        let (admission, options) = (crate::admission::Settings::default(), CgiOptions::default());
+        let to = To::Address(Address::Unix("/nowhere".into()));
+        let config = Application::new(Protocol::Fastcgi, to, options);
+        let upstream = Arc::new(Upstream::new(&config, &admission).unwrap());
+        let mut lease = upstream.lease(0, Peer::default()).await.unwrap();
+        let mut expected = vec![lease.is_long()];
+        for bytes in [pool::SIZE, pool::SIZE + 1, 10 << 20, 500] {
+            lease.answered(bytes);
+            expected.push(upstream.lease(1, Peer::default()).await.unwrap().is_long());
+        }
+        assert_eq!(expected, [false, false, true, true, false]);
+    }
+}

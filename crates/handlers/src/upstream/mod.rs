@@ -1,0 +1,29 @@
+//! Programs that stay and are asked over a socket: who they are, how many connections there may be, and
+//! which of them are kept.
+//!
+//! | room | holds |
+//! |---|---|
+//! | `connect` | making a connection, within its clock |
+//! | `lease` | permits and connections, for one request |
+//! | `idle_pool` | connections that wait for their next request |
+//! | `sending` | the request on its way: variables, body, framing |
+//! | `exchange` | one request and its response on one connection |
+//! | `slots`, `worker_pool` | processes that galgo starts itself |
+//! | `supervisor`, `supervision` | what keeps each of them running, and the thread it does so on |
+
+mod connect;
+pub mod exchange;
+pub(crate) mod idle_pool;
+mod lease;
+mod sending;
+pub mod settings;
+mod slots;
+mod supervision;
+mod supervisor;
+mod worker_pool;
+
+pub use connect::{Unreachable, probe};
+pub use lease::{Lease, Upstream};
+pub use settings::{Application, Protocol, To, Workers};
+pub use supervision::Watch;
+pub use worker_pool::WorkerPool;

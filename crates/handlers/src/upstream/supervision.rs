@@ -1,0 +1,134 @@
+//! The workers of upstreams, all of them on one thread: there is one once there are workers, and it ends after all
+//! requests have.
+
+use std::{
+    cell::RefCell,
+    io,
+    rc::Rc,
+    sync::Arc,
+    thread::JoinHandle,
+};
+
+use galgo_spawn::Direct;
+use tokio::{
+    sync::{Semaphore, mpsc, watch},
+    task::{JoinSet, LocalSet},
+};
+
+use super::{
+    supervisor::{Supervisor, TERM},
+    worker_pool::WorkerPool,
+};
+
+/// The thread that watches all workers, once there are any; dropping it ends them.
+#[derive(Debug)]
+pub struct Watch {
+    end: watch::Sender<bool>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// There has been no worker. The spawner was made early, while descriptor numbers were low.
+    Idle(Option<Direct>),
+    Runs {
+        pools: mpsc::UnboundedSender<WorkerPool>,
+        thread: JoinHandle<()>,
+    },
+}
+
+impl Watch {
+    /// Nothing is watched yet.
+    pub fn new(spawner: Direct) -> Self {
+        Self {
+            end: watch::Sender::new(false),
+            state: State::Idle(Some(spawner)),
+        }
+    }
+
+    /// Prepares to start workers.
+    ///
+    /// # Errors
+    /// There is no thread to watch them.
+    pub fn prepare(&mut self) -> io::Result<()> {
+        let State::Idle(spawner) = &mut self.state else {
+            return Ok(());
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (pools, new) = mpsc::unbounded_channel();
+        // Where there was no thread to be had, the next try needs another.
+        let mut spawner = spawner.take().map_or_else(Direct::new, Ok)?;
+        // A server that is killed cannot end them, and nobody else would. The thread outlives them.
+        spawner.set_orphaned(Some(TERM));
+        let ended = self.end.subscribe();
+        let thread = std::thread::Builder::new()
+            .name("workers".into())
+            .spawn(move || {
+                runtime.block_on(LocalSet::new().run_until(supervisors(new, spawner, ended)))
+            })?;
+        self.state = State::Runs { pools, thread };
+        Ok(())
+    }
+
+    /// Starts the workers of a pool; there is a thread for them, or they are not started.
+    pub fn start(&self, pool: WorkerPool) {
+        if let State::Runs { pools, .. } = &self.state {
+            let _ = pools.send(pool);
+        }
+    }
+}
+
+/// Keeps the workers of all pools, until there are none and no pool comes any more.
+async fn supervisors(
+    mut pools: mpsc::UnboundedReceiver<WorkerPool>,
+    spawner: Direct,
+    ended: watch::Receiver<bool>,
+) {
+    let spawner = Rc::new(RefCell::new(spawner));
+    let mut supervisors = JoinSet::new();
+    loop {
+        tokio::select! {
+            pool = pools.recv() => match pool {
+                Some(pool) => supervise(&mut supervisors, pool, &spawner, &ended),
+                None => break,
+            },
+            Some(_) = supervisors.join_next() => {}
+        }
+    }
+    while supervisors.join_next().await.is_some() {}
+}
+
+/// A supervisor for each slot of a pool.
+fn supervise(
+    supervisors: &mut JoinSet<()>,
+    pool: WorkerPool,
+    spawner: &Rc<RefCell<Direct>>,
+    ended: &watch::Receiver<bool>,
+) {
+    let pool = Rc::new(pool);
+    let turn = Arc::new(Semaphore::new(1));
+    for slot in 0..pool.slots.slots.len() {
+        let supervisor = Supervisor {
+            renew: pool.renew.clone(),
+            pool: pool.clone(),
+            slot,
+            spawner: spawner.clone(),
+            ended: ended.clone(),
+            turn: turn.clone(),
+        };
+        supervisors.spawn_local(supervisor.keep());
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end.send_replace(true);
+        let state = std::mem::replace(&mut self.state, State::Idle(None));
+        if let State::Runs { pools, thread } = state {
+            drop(pools);
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! The processes of upstreams that galgo starts itself: watched, restarted, replaced one by one, and ended
+//! with the last request that may ask them, or with the server.
+
+use std::{
+    cell::RefCell,
+    ffi::{CString, NulError},
+    fs::Metadata,
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{ffi::OsStrExt, fs::MetadataExt},
+    },
+    rc::Rc,
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use galgo_spawn::{Child, Direct, EnvBlock, Exit, Start, inspect, words::how};
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    time::{Instant, sleep, timeout},
+};
+
+use super::{slots::Slot, worker_pool::WorkerPool};
+use crate::{
+    admission::Permit,
+    log::{ErrorLog, Level},
+    pool,
+    relay::stderr::Lines,
+    sock::{Sock, register},
+};
+
+pub(super) const TERM: i32 = rustix::process::Signal::TERM.as_raw();
+
+/// A worker that ends sooner, and has answered nothing, has failed: the next one waits.
+const SHORT: Duration = Duration::from_secs(2);
+/// The first wait, doubled with each failure up to the longest.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// Failures in a row after which requests are not kept waiting for the next try.
+const PATIENCE: u32 = 3;
+const END_AT_ONCE: &str = "its workers end as soon as they are started: the log says how";
+/// An answer that a worker gave just before it ended is read within this.
+const READ: Duration = Duration::from_millis(100);
+/// How often it is looked whether the program has changed.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Keeps a worker running in one slot.
+pub(super) struct Supervisor {
+    pub(super) pool: Rc<WorkerPool>,
+    pub(super) slot: usize,
+    pub(super) spawner: Rc<RefCell<Direct>>,
+    /// All workers are to be replaced; an error: nobody asks them any more.
+    pub(super) renew: watch::Receiver<()>,
+    pub(super) ended: watch::Receiver<bool>,
+    /// One worker of a pool is replaced at a time.
+    pub(super) turn: Arc<Semaphore>,
+}
+
+/// Why a worker is not watched any longer.
+enum Over {
+    /// It has exited, in this way where that is known.
+    Exited(Option<Exit>),
+    /// It was ended, for another to take its place, which is lent meanwhile.
+    Worn(Permit, Turn),
+    /// Nobody asks for it any more, or the server ends.
+    Ended,
+}
+
+/// Who has it may replace a worker.
+type Turn = Option<OwnedSemaphorePermit>;
+
+impl Supervisor {
+    pub(super) async fn keep(mut self) {
+        let told = &self.place().told;
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut told) = told else { return };
+        let mut failures = 0;
+        let mut turn: Turn = None;
+        let spare = self.slot == self.pool.slots.spare();
+        if spare && !self.is_needed().await {
+            return;
+        }
+        while !self.is_over() {
+            let began = Instant::now();
+            // What was said before it is started is done then.
+            self.renew.mark_unchanged();
+            self.place().renew();
+            let started = self.start();
+            drop(turn.take());
+            let exit = match started {
+                Ok((child, stamp)) => match self.watch(child, stamp, &mut told).await {
+                    Over::Ended => return,
+                    Over::Worn(permit, own) => {
+                        failures = 0;
+                        turn = own;
+                        self.refill(permit);
+                        continue;
+                    }
+                    Over::Exited(exit) => exit,
+                },
+                Err(words) => {
+                    self.say(Level::Error, &words);
+                    self.down(Some(words));
+                    None
+                }
+            };
+            let answered = self.ended(exit).await;
+            failures = match answered || began.elapsed() >= SHORT {
+                true => 0,
+                false => failures + 1,
+            };
+            self.pause(failures).await;
+        }
+    }
+
+    /// Waits until a worker has crashed, and gives its slot to requests then: they come to the spare last, until it has
+    /// answered. False: all is over before.
+    async fn is_needed(&mut self) -> bool {
+        let slots = self.pool.slots.clone();
+        let mut crashed = slots.crashed.subscribe();
+        loop {
+            tokio::select! {
+                _ = crashed.wait_for(|crashed| *crashed) => break,
+                order = order(&mut self.ended, &mut self.renew) => match order {
+                    Order::Renew => {}
+                    Order::End => return false,
+                }
+            }
+        }
+        self.place().trust(false);
+        slots.free(self.slot);
+        true
+    }
+
+    /// Whether a worker that has ended had answered before.
+    async fn has_answered(&self) -> bool {
+        let slots = &self.pool.slots;
+        let mut proven = self.place().proven();
+        // What it said to the request that it had may not have been read yet.
+        let wait = if slots.is_free(self.slot) {
+            Duration::ZERO
+        } else {
+            READ
+        };
+        let answered = timeout(wait, proven.wait_for(|proven| *proven)).await;
+        matches!(answered, Ok(Ok(_)))
+    }
+
+    fn place(&self) -> &Slot {
+        &self.pool.slots.slots[self.slot]
+    }
+
+    fn is_over(&self) -> bool {
+        *self.ended.borrow() || self.renew.has_changed().is_err()
+    }
+
+    /// Waits before the next one is started, the longer the more have failed in a row.
+    async fn pause(&mut self, failures: u32) {
+        if failures >= PATIENCE {
+            self.down(Some(END_AT_ONCE.into()));
+        }
+        let Some(doubled) = failures.checked_sub(1) else {
+            return;
+        };
+        let wait = FIRST_WAIT.saturating_mul(1 << doubled.min(10));
+        let ends = async {
+            // Whoever is to be replaced is gone already.
+            while matches!(order(&mut self.ended, &mut self.renew).await, Order::Renew) {}
+        };
+        tokio::select! {
+            () = sleep(wait.min(LONGEST_WAIT)) => {}
+            () = ends => {}
+        }
+    }
+
+    /// The slot of a worker that was replaced is free again: what comes now waits in its socket until the new
+    /// one takes it.
+    fn refill(&self, permit: Permit) {
+        self.pool.slots.free(self.slot);
+        drop(permit);
+    }
+
+    /// Watches one worker until it has to be followed by another.
+    async fn watch(
+        &mut self,
+        mut child: AsyncFd<Child>,
+        stamp: Stamp,
+        told: &mut mpsc::UnboundedReceiver<Permit>,
+    ) -> Over {
+        let began = Instant::now();
+        let (mut stale, mut due) = (false, false);
+        loop {
+            tokio::select! {
+                biased;
+                _ = child.readable() => {
+                    return Over::Exited(child.get_mut().try_wait().ok().flatten());
+                }
+                Some(permit) = told.recv() => {
+                    let turn = self.turn.clone().acquire_owned().await.ok();
+                    self.end(&mut child).await;
+                    return Over::Worn(permit, turn);
+                }
+                order = order(&mut self.ended, &mut self.renew) => match order {
+                    Order::Renew => (stale, due) = (true, true),
+                    Order::End => {
+                        self.end(&mut child).await;
+                        return Over::Ended;
+                    }
+                },
+                turn = self.turn.clone().acquire_owned(), if due => {
+                    // Busy: whoever gives it back hands it over.
+                    if let Some(permit) = self.take() {
+                        self.end(&mut child).await;
+                        return Over::Worn(permit, turn.ok());
+                    }
+                    due = false;
+                    continue;
+                }
+                () = sleep(LOOK) => {
+                    if !stale && stamp.is_old(&self.pool.slots.config.run) {
+                        self.say(Level::Info, "its program has changed: it is replaced");
+                        stale = true;
+                    }
+                    due = stale;
+                }
+            }
+            if began.elapsed() >= SHORT {
+                self.down(None);
+            }
+            if stale {
+                self.place().stale.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes its place, where nobody asks the worker anything.
+    fn take(&self) -> Option<Permit> {
+        let upstream = self.pool.upstream.upgrade()?;
+        let permit = upstream.admission.try_admit()?;
+        self.pool.slots.take_this(self.slot).then_some(permit)
+    }
+
+    /// TERM, and KILL after the grace.
+    async fn end(&self, child: &mut AsyncFd<Child>) {
+        // Some answer TERM only when nobody is connected.
+        if let Some(upstream) = self.pool.upstream.upgrade() {
+            upstream.forget(self.slot);
+        }
+        let _ = child.get_ref().signal_group(TERM);
+        let _ = timeout(self.pool.options.kill_grace, child.readable()).await;
+        // Where it has not exited, dropping it kills its group.
+        let _ = child.get_mut().try_wait();
+    }
+
+    /// A worker has ended by itself. Whether it had answered before.
+    async fn ended(&self, exit: Option<Exit>) -> bool {
+        self.place().trust(false);
+        let success = exit.is_none_or(|exit| exit.status.success());
+        if let Some(exit) = exit {
+            let level = if success { Level::Info } else { Level::Warn };
+            let words = format!("it ended {}; another is started", how(exit.status));
+            self.say(level, &words);
+        }
+        let answered = self.has_answered().await;
+        if answered && !success {
+            self.pool.slots.crashed.send_replace(true);
+        }
+        answered
+    }
+
+    /// Requests are told `words` at once, and so are those that wait in the socket already: nobody will
+    /// answer them soon. `None`: there is a worker again.
+    fn down(&self, words: Option<String>) {
+        let slot = self.place();
+        let waiting = words.is_some();
+        *slot.down.lock().unwrap_or_else(PoisonError::into_inner) = words;
+        if waiting {
+            slot.hang_up();
+        }
+    }
+
+    fn about(&self) -> String {
+        let run = &self.pool.slots.config.run;
+        format!("worker {} of {}", self.slot + 1, run.display())
+    }
+
+    fn say(&self, level: Level, words: &str) {
+        self.pool.log.write(level, &self.about(), words);
+    }
+
+    /// Starts a worker on the slot's socket.
+    fn start(&self) -> Result<(AsyncFd<Child>, Stamp), String> {
+        let failed = |words: &str| format!("a worker could not be started: {words}");
+        let io = |e: io::Error| failed(&e.to_string());
+        let (errors, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
+        rustix::io::ioctl_fionbio(&errors, true).map_err(|e| io(e.into()))?;
+        let slots = &self.pool.slots;
+        let (run, slot) = (&slots.config.run, &slots.slots[self.slot]);
+        // Looked at before it is executed: a change meanwhile is noticed then.
+        let stamp = Stamp(Stamp::of(run));
+        let listener = slot.listener().map_err(io)?;
+        let command = Command::of(&slots.config).map_err(|e| io(e.into()))?;
+        let mut spawner = self.spawner.borrow_mut();
+        spawner.set_umask(Some(self.pool.umask));
+        let started = spawner.start(&Start {
+            path: &command.args[0],
+            args: &command.args,
+            env: &self.environment(),
+            dir: &command.dir,
+            stdio: [listener.as_fd(), theirs.as_fd(), theirs.as_fd()],
+            more: &[],
+            limits: self.pool.options.limits,
+            no_new_privs: self.pool.options.no_new_privs,
+        });
+        let child = started.map_err(|e| failed(&inspect::diagnose(run, &self.pool.path, &e)))?;
+        let child = register(child, Interest::READABLE).map_err(io)?;
+        tokio::task::spawn_local(log_errors(errors, self.pool.log.clone(), self.about()));
+        Ok((child, stamp))
+    }
+
+    fn environment(&self) -> EnvBlock {
+        let mut env = EnvBlock::default();
+        env.put(b"PATH", self.pool.path.as_bytes());
+        for (name, value) in &self.pool.env {
+            env.put(name.as_bytes(), value.as_bytes());
+        }
+        env
+    }
+}
+
+/// What is executed, and where.
+struct Command {
+    /// The program first.
+    args: Vec<CString>,
+    dir: CString,
+}
+
+impl Command {
+    fn of(config: &super::settings::Workers) -> Result<Self, NulError> {
+        let run = config.run.as_os_str().as_bytes();
+        let args = config.args.iter().map(|arg| arg.as_bytes());
+        let args = std::iter::once(run).chain(args).map(CString::new);
+        let dir = config.run.parent();
+        Ok(Self {
+            args: args.collect::<Result<_, _>>()?,
+            dir: CString::new(dir.map_or(&b"/"[..], |d| d.as_os_str().as_bytes()))?,
+        })
+    }
+}
+
+/// What tells one version of a program from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp(Option<(u64, u64, i64, i64, u64)>);
+
+/// What a worker is to do.
+enum Order {
+    /// To make room for another.
+    Renew,
+    /// To end: nobody asks it any more, or the server ends.
+    End,
+}
+
+async fn order(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> Order {
+    tokio::select! {
+        _ = ended.wait_for(|e| *e) => Order::End,
+        renewed = renew.changed() => match renewed {
+            Ok(()) => Order::Renew,
+            Err(_unasked) => Order::End,
+        }
+    }
+}
+
+impl Stamp {
+    /// Whether the program is there and another one.
+    fn is_old(self, path: &std::path::Path) -> bool {
+        let now = Self::of(path);
+        now.is_some() && now != self.0
+    }
+
+    fn of(path: &std::path::Path) -> Option<(u64, u64, i64, i64, u64)> {
+        let m: Metadata = path.metadata().ok()?;
+        Some((m.dev(), m.ino(), m.mtime(), m.mtime_nsec(), m.size()))
+    }
+}
+
+/// Logs what a worker writes to its standard output and error, until both are closed.
+async fn log_errors(errors: OwnedFd, log: ErrorLog, about: String) {
+    let sock = Sock::reader(errors);
+    let mut lines = Lines::new(usize::MAX);
+    let mut say = |line: &str| {
+        log.write(Level::Warn, &about, line);
+        line.len()
+    };
+    let mut buf = Vec::new();
+    while matches!(sock.read_later(&mut buf).await, Ok(n) if n > 0) {
+        lines.take(&buf, &mut say);
+        pool::give(std::mem::take(&mut buf));
+    }
+    lines.finish(&mut say);
+}

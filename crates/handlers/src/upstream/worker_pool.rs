@@ -1,0 +1,44 @@
+//! The worker processes of one route.
+
+use std::sync::{Arc, Weak};
+
+use tokio::sync::watch;
+
+use super::{lease::Upstream, settings::Application, slots::Slots};
+use crate::{log::ErrorLog, program::settings::CgiOptions};
+
+/// What the workers of one route are started with.
+#[derive(Debug)]
+pub struct WorkerPool {
+    /// Gone once nobody asks it any more.
+    pub(super) upstream: Weak<Upstream>,
+    pub(super) slots: Arc<Slots>,
+    pub(super) renew: watch::Receiver<()>,
+    pub(super) options: CgiOptions,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) path: String,
+    pub(super) umask: u32,
+    pub(super) log: ErrorLog,
+}
+
+impl WorkerPool {
+    /// The workers of `upstream`, as `up` has them; they get this PATH and umask. `None` where it has none.
+    pub fn of(
+        upstream: &Arc<Upstream>,
+        up: &Application,
+        (path, umask): (&str, u32),
+        log: &ErrorLog,
+    ) -> Option<Self> {
+        let (slots, renew) = upstream.slots()?;
+        Some(Self {
+            upstream: Arc::downgrade(upstream),
+            slots: slots.clone(),
+            renew,
+            options: up.options.clone(),
+            env: up.env.clone(),
+            path: path.to_owned(),
+            umask,
+            log: log.clone(),
+        })
+    }
+}

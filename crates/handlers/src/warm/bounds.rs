@@ -1,0 +1,66 @@
+//! What all templates share of the machine.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+use super::settings::Templates;
+
+/// Templates that are loaded or being loaded, and what they hold.
+#[derive(Debug, Default)]
+pub(super) struct Bounds {
+    count: AtomicUsize,
+    /// Bytes.
+    memory: AtomicU64,
+}
+
+/// A template's share of what is bounded; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Room {
+    bounds: Arc<Bounds>,
+    memory: u64,
+}
+
+impl Bounds {
+    /// Whether there is no room for another one.
+    pub(super) fn is_full(&self, limits: &Templates) -> bool {
+        self.count.load(Ordering::Relaxed) >= limits.count
+            || self.memory.load(Ordering::Relaxed) >= limits.memory
+    }
+
+    /// How near they are to their bounds, in words.
+    pub(super) fn held(&self, limits: &Templates) -> String {
+        format!(
+            "in all {} of {} templates, {} of {} MiB",
+            self.count.load(Ordering::Relaxed),
+            limits.count,
+            self.memory.load(Ordering::Relaxed) >> 20,
+            limits.memory >> 20,
+        )
+    }
+}
+
+impl Room {
+    /// For a template that is about to be loaded.
+    pub(super) fn of(bounds: &Arc<Bounds>) -> Self {
+        bounds.count.fetch_add(1, Ordering::Relaxed);
+        Self {
+            bounds: bounds.clone(),
+            memory: 0,
+        }
+    }
+
+    /// What the template turned out to hold, bytes.
+    pub(super) fn holds(&mut self, memory: u64) {
+        self.bounds.memory.fetch_add(memory, Ordering::Relaxed);
+        self.memory += memory;
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.bounds.count.fetch_sub(1, Ordering::Relaxed);
+        self.bounds.memory.fetch_sub(self.memory, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,36 @@
+//! When files were changed, by the clock that dates them.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// The first of the files that was changed at `since` or later, as the file system's clock has it.
+///
+/// The program's own file is left out: its version tells, and others may be making links to it.
+pub(super) fn newer<'f>(
+    files: &'f BTreeSet<PathBuf>,
+    own: &Path,
+    since: Duration,
+) -> Option<&'f Path> {
+    let changed = |file: &&PathBuf| match fs::metadata(file) {
+        _ if file.as_path() == own => false,
+        Ok(m) => at(m.ctime(), m.ctime_nsec()) >= since,
+        Err(_) => true,
+    };
+    files.iter().find(changed).map(PathBuf::as_path)
+}
+
+/// The time the kernel would give to a file that is changed now.
+pub(super) fn now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    at(now.tv_sec, now.tv_nsec)
+}
+
+fn at(seconds: i64, nanoseconds: i64) -> Duration {
+    let nanoseconds = u32::try_from(nanoseconds).unwrap_or(0);
+    Duration::new(seconds.max(0).unsigned_abs(), nanoseconds)
+}

@@ -1,0 +1,322 @@
+//! Loads a program's templates and looks after them, off the path of requests: one task for each
+//! program that is asked for.
+
+use std::{
+    io::{self, PipeReader, Read, pipe},
+    os::fd::{AsFd, AsRawFd},
+    path::Path,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use galgo_spawn::{
+    Launch, inspect,
+    template::{Kind, Loaded, Template, Unfit, Uses},
+    words::escape,
+};
+use rustix::fs::{OFlags, fcntl_setfl};
+use tokio::io::Interest;
+
+use super::{
+    dates,
+    order::{Order, Work},
+    program::Program,
+    registry::Warm,
+    setup::Setup,
+};
+use crate::{
+    log::Level, off_loop::off_loop, phase::Phase, resources::Resources, sock::register, tick,
+};
+
+/// What a program says on standard error while it is loaded: this much goes to the log.
+const SAID: u64 = 4 << 10;
+
+/// Why there is no template.
+enum Failure {
+    /// This version of the program can only be cold: it ..., in words.
+    Unfit(String),
+    /// It ended, or took too long.
+    Ended(String),
+    /// It may be better another time.
+    NotNow(String),
+    /// One of its files may have changed while it was loaded.
+    Changed(String),
+}
+
+/// Of a program that is not started again without a request.
+const UNPROVEN: &str = "did not stop before its first line, and may have run to its end";
+
+/// Longer than a tick of the clock that files are dated by.
+const SETTLED: Duration = Duration::from_millis(20);
+
+/// Looks after the templates of `program` from now on, until nobody asks for it.
+pub(super) fn start(
+    resources: &Rc<Resources>,
+    warm: &Arc<Warm>,
+    program: &Arc<Program>,
+    setup: Setup,
+) {
+    let (resources, warm, program) = (resources.clone(), warm.clone(), program.clone());
+    tokio::task::spawn_local(async move {
+        let mut phase = resources.phase.clone();
+        let keeps = async {
+            loop {
+                match program.work(resources.templates().idle) {
+                    Work::Load(order) => load(&resources, &warm, &program, &setup, &order).await,
+                    Work::Wait(pause) => {
+                        // Woken early or not: `work` looks at everything again.
+                        let _ = tokio::time::timeout(pause, program.wake.notified()).await;
+                    }
+                    Work::Over => return,
+                }
+            }
+        };
+        // A server that drains waits for its tasks.
+        tokio::select! {
+            () = keeps => {}
+            Ok(_) = phase.wait_for(|p| *p != Phase::Serving) => {}
+        }
+    });
+}
+
+async fn load(
+    resources: &Rc<Resources>,
+    warm: &Arc<Warm>,
+    program: &Arc<Program>,
+    setup: &Setup,
+    order: &Order,
+) {
+    let began = Instant::now();
+    let room = warm.room(program, &resources.templates());
+    let Some(mut room) = room else {
+        return program.crowded();
+    };
+    let kind = match kind(setup).await {
+        Ok(kind) => kind,
+        Err(Failure::Unfit(why)) => return program.unfit(order, &why, false),
+        Err(Failure::NotNow(why) | Failure::Changed(why) | Failure::Ended(why)) => {
+            return program.failed(&why);
+        }
+    };
+    let loaded = match stop(resources, warm, program, setup, kind, order).await {
+        // What was written a moment before looks the same: the second try tells.
+        Err(Failure::Changed(_)) => {
+            tokio::time::sleep(SETTLED).await;
+            stop(resources, warm, program, setup, kind, order).await
+        }
+        stopped => stopped,
+    };
+    match loaded {
+        Ok((template, loaded)) => {
+            let memory = loaded.memory;
+            room.holds(memory);
+            if order.first {
+                let words = format!(
+                    "{} for warm starts in {} ms, {} KiB; {}",
+                    done(order.uses),
+                    began.elapsed().as_millis(),
+                    memory >> 10,
+                    warm.held(&resources.templates())
+                );
+                program.log.write(Level::Info, &program.name, &words);
+            }
+            program.add(template, loaded, room, order);
+        }
+        Err(Failure::Unfit(why)) => {
+            let parks = order.uses == Uses::Many && kind.parks();
+            if parks || !program.unlearned(order, &why) {
+                program.unfit(order, &why, parks);
+            }
+        }
+        Err(Failure::Ended(why)) => {
+            if !program.unlearned(order, "does not load") {
+                program.failed(&why);
+            }
+        }
+        Err(Failure::NotNow(why) | Failure::Changed(why)) => program.failed(&why),
+    }
+}
+
+fn done(uses: Uses) -> &'static str {
+    match uses {
+        Uses::Many => "loaded",
+        Uses::Once => "parked",
+    }
+}
+
+/// Reads the program's file, which may take as long as to execute it.
+async fn kind(setup: &Setup) -> Result<Kind, Failure> {
+    let (interpreter, file) = (setup.interpreter.clone(), setup.file.clone());
+    let looks = off_loop("look", move || match &interpreter {
+        Some(interpreter) => inspect::kind_by_interpreter(interpreter),
+        None => inspect::kind(&file),
+    });
+    match tokio::time::timeout(setup.patience, looks).await {
+        Ok(Ok(Ok(kind))) => Ok(kind),
+        Ok(Ok(Err(Unfit { why, passes: true }))) => Err(Failure::NotNow(format!("it {why}"))),
+        Ok(Ok(Err(Unfit { why, .. }))) => Err(Failure::Unfit(why)),
+        Ok(Err(e)) => Err(Failure::NotNow(e.to_string())),
+        Err(_late) => Err(Failure::NotNow(
+            "its file was not read within first_byte_timeout".into(),
+        )),
+    }
+}
+
+/// Starts a template and waits until it has stopped: that, and what it holds in memory, bytes.
+async fn stop(
+    resources: &Rc<Resources>,
+    warm: &Arc<Warm>,
+    program: &Arc<Program>,
+    setup: &Setup,
+    kind: Kind,
+    order: &Order,
+) -> Result<(Template, Loaded), Failure> {
+    let io = |e: io::Error| Failure::NotNow(e.to_string());
+    let since = dates::now();
+    let modules = trusted(kind, order).await.map_err(io)?;
+    let (stdin, _) = pipe().map_err(io)?;
+    let (mut out, stdout) = pipe().map_err(io)?;
+    let (mut err, stderr) = pipe().map_err(io)?;
+    let launch = Launch {
+        args: setup.args.clone(),
+        env: setup.env.clone(),
+        dir: setup.dir.clone(),
+        limits: setup.limits,
+        no_new_privs: setup.no_new_privs,
+        more: Vec::new(),
+        knocks: false,
+    };
+    let stdio = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+    let started = {
+        let spawner = &mut resources.spawner.borrow_mut();
+        Template::start(spawner, launch, stdio, kind, order.uses, &modules)
+    };
+    let mut template = started.map_err(|e| Failure::NotNow(e.to_string()))?;
+    drop((stdin, stdout, stderr));
+    let loaded = tokio::time::timeout(setup.patience, stopped(resources, &mut template)).await;
+    let held = order.proven || template.holds();
+    let loaded = match loaded {
+        Ok(Ok(loaded)) => loaded,
+        // Nothing proves that the program did not run instead.
+        Ok(Err(_)) | Err(_) if !held => return Err(Failure::Unfit(UNPROVEN.into())),
+        // Not its end, but an error of ours while it was looked at.
+        Ok(Err(e)) if e.raw_os_error().is_some() => return Err(io(e)),
+        Ok(Err(e)) => return Err(Failure::Ended(ended(&e, &mut err))),
+        Err(_late) => {
+            let why = "it has not come to its first line within first_byte_timeout";
+            return Err(Failure::Ended(why.into()));
+        }
+    };
+    // Also of one that is unfit: with another module it may not be.
+    let loaded = unchanged(warm, program, setup, loaded, since).await?;
+    if let Some(obstacle) = &loaded.obstacle {
+        return Err(Failure::Unfit(obstacle.clone()));
+    }
+    if !said(&mut out).is_empty() {
+        return Err(Failure::Unfit("prints while loading".into()));
+    }
+    if order.first {
+        warn(resources, program, &said(&mut err));
+    }
+    Ok((template, loaded))
+}
+
+/// The learned modules that may be loaded ahead of requests. Whether they may the file system tells: asked off the event
+/// loop.
+async fn trusted(kind: Kind, order: &Order) -> io::Result<Vec<u8>> {
+    if order.learned.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (search, learned, since) = (order.search.clone(), order.learned.clone(), order.since);
+    off_loop("modules", move || search.trusted(kind, &learned, since)).await
+}
+
+/// Logs what a program wrote to its standard error while it was loaded.
+fn warn(resources: &Resources, program: &Program, warnings: &str) {
+    let log = &resources.errors;
+    for line in warnings.lines().filter(|l| !l.trim().is_empty()) {
+        let words = format!("said while it was loaded: {line}");
+        log.write(Level::Warn, &program.name, &words);
+    }
+}
+
+async fn stopped(resources: &Resources, template: &mut Template) -> io::Result<Loaded> {
+    let raw = template.as_fd().as_raw_fd();
+    let watched = register(raw, Interest::READABLE)?;
+    let mut begun = false;
+    loop {
+        let mut guard = tokio::select! {
+            guard = watched.readable() => guard?,
+            // That it could not be executed is told by nothing else.
+            () = tick::next(), if !begun => {
+                begun = has_begun(resources, template)?;
+                continue;
+            }
+        };
+        // What it says shows that it has; to ask is to let go of its ends of the pipes.
+        begun = begun || has_begun(resources, template)?;
+        if let Some(loaded) = template.loaded()? {
+            return Ok(loaded);
+        }
+        guard.clear_ready();
+    }
+}
+
+fn has_begun(resources: &Resources, template: &Template) -> io::Result<bool> {
+    let begun = template.begun(&mut resources.spawner.borrow_mut());
+    begun.map_err(io::Error::other)
+}
+
+/// The template ended before it stopped: most often the program has an error that a cold start
+/// shows as well.
+fn ended(e: &io::Error, stderr: &mut PipeReader) -> String {
+    let said = said(stderr);
+    let last = said.lines().rfind(|l| !l.trim().is_empty());
+    match (e.kind(), last) {
+        (io::ErrorKind::UnexpectedEof, Some(line)) => format!("it ended while loading: {line}"),
+        (io::ErrorKind::UnexpectedEof, None) => "it ended while loading".to_owned(),
+        _ => e.to_string(),
+    }
+}
+
+/// What is in a pipe, without waiting for more.
+fn said(pipe: &mut PipeReader) -> String {
+    let mut bytes = Vec::new();
+    if fcntl_setfl(&*pipe, OFlags::NONBLOCK).is_ok() {
+        // Where a child keeps it open: what there is, then WouldBlock.
+        let _ = pipe.by_ref().take(SAID).read_to_end(&mut bytes);
+    }
+    escape_lines(&bytes)
+}
+
+fn escape_lines(bytes: &[u8]) -> String {
+    let lines: Vec<String> = bytes.split(|&b| b == b'\n').map(escape).collect();
+    lines.join("\n")
+}
+
+/// Watches the files that were loaded, and makes sure that none changed before it was watched: off the event loop, for they
+/// may be many, and on any file system.
+async fn unchanged(
+    warm: &Arc<Warm>,
+    program: &Arc<Program>,
+    setup: &Setup,
+    loaded: Loaded,
+    since: Duration,
+) -> Result<Loaded, Failure> {
+    let (warm, program, own) = (warm.clone(), program.clone(), setup.file.clone());
+    let looks = off_loop("watch", move || {
+        let unwatched = |e| Failure::NotNow(format!("it cannot be watched for changes: {e}"));
+        if let Some(watch) = &warm.watch {
+            watch.add(&loaded.files, &program).map_err(unwatched)?;
+        }
+        match dates::newer(&loaded.files, &own, since) {
+            Some(file) => Err(Failure::Changed(format!(
+                "{} changed while it was loaded",
+                Path::display(file)
+            ))),
+            None => Ok(loaded),
+        }
+    });
+    looks.await.map_err(|e| Failure::NotNow(e.to_string()))?
+}

@@ -1,0 +1,143 @@
+//! A loaded template or a parked process, and children that wait.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use galgo_spawn::template::{Kind, Spare, Template, Uses};
+
+use super::bounds::Room;
+
+/// Children that wait ahead of their requests, in each template.
+const AHEAD: usize = 2;
+/// A template is replaced after so many children, or so long.
+const SERVES: u64 = 10_000;
+const LIVES: Duration = Duration::from_secs(3600);
+
+/// A loaded template, or a parked process.
+#[derive(Debug)]
+pub(super) struct Live {
+    /// Shared for as long as it is asked something, which takes system calls: not under the program's lock.
+    pub(super) template: Arc<Template>,
+    spares: VecDeque<Spare>,
+    /// Children that it is being asked for ahead of their requests.
+    asked: usize,
+    served: u64,
+    since: Instant,
+    /// How much of what was learned it was loaded with, bytes.
+    knows: usize,
+    _room: Room,
+}
+
+/// A process for one request.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) spare: Spare,
+    /// The pid of the template it comes from.
+    pub(super) template: i32,
+    pub(super) uses: Uses,
+    pub(super) kind: Kind,
+    /// It shall tell which modules it loads.
+    pub(super) teach: bool,
+}
+
+/// What a request is given: a template's next child, which may have to be asked for, or a parked process.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) template: Arc<Template>,
+    spare: Option<Spare>,
+    teach: bool,
+}
+
+impl Live {
+    pub(super) fn new(template: Template, room: Room, knows: usize) -> Self {
+        Self {
+            template: Arc::new(template),
+            spares: VecDeque::new(),
+            asked: 0,
+            served: 0,
+            since: Instant::now(),
+            knows,
+            _room: room,
+        }
+    }
+
+    /// The next child.
+    pub(super) fn child(&mut self) -> Turn {
+        self.served += 1;
+        Turn {
+            template: self.template.clone(),
+            spare: self.spares.pop_front(),
+            teach: self.template.teaches() && teaches(self.served),
+        }
+    }
+
+    /// The parked process; `served` with it.
+    pub(super) fn itself(self, served: u64) -> Turn {
+        Turn {
+            teach: self.template.teaches() && teaches(served),
+            template: self.template,
+            spare: None,
+        }
+    }
+
+    pub(super) fn is_parked(&self) -> bool {
+        self.template.uses() == Uses::Once
+    }
+
+    /// The template, where it is to fork a child ahead of its request: the child has to be [put by](Self::put_by).
+    pub(super) fn wants(&mut self) -> Option<Arc<Template>> {
+        (self.spares.len() + self.asked < AHEAD).then(|| {
+            self.asked += 1;
+            self.template.clone()
+        })
+    }
+
+    /// Keeps the child that it was asked for; `None`: there is none.
+    pub(super) fn put_by(&mut self, spare: Option<Spare>) {
+        self.asked -= 1;
+        self.spares.extend(spare);
+    }
+
+    /// Knows less than was `learned` by now, bytes, or is worn.
+    pub(super) fn is_old(&self, learned: usize, now: Instant) -> bool {
+        self.knows < learned
+            || self.served >= SERVES
+            || now.saturating_duration_since(self.since) >= LIVES
+    }
+}
+
+impl Turn {
+    /// The process.
+    ///
+    /// # Errors
+    /// The template gives none.
+    pub(super) fn process(self) -> io::Result<Offer> {
+        let (template, uses) = (self.template.pid(), self.template.uses());
+        let kind = self.template.kind();
+        let spare = match (self.spare, uses) {
+            (Some(spare), _) => spare,
+            (None, Uses::Many) => self.template.spare()?,
+            (None, Uses::Once) => match Arc::into_inner(self.template) {
+                Some(template) => template.itself(),
+                // Its keeper is looking whether it lives, and has the last of it.
+                None => return Err(io::ErrorKind::ResourceBusy.into()),
+            },
+        };
+        Ok(Offer {
+            spare,
+            template,
+            uses,
+            kind,
+            teach: self.teach,
+        })
+    }
+}
+
+/// Whether a child tells what it loads: the first, the second, the fourth...
+fn teaches(served: u64) -> bool {
+    served.is_power_of_two() && served <= 1024
+}

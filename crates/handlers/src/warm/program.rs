@@ -1,0 +1,377 @@
+//! One program that is started warm: its templates, and what is known about it.
+
+use std::{
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use galgo_spawn::template::{Kind, Loaded, Template};
+use tokio::sync::Notify;
+
+use super::{
+    bounds::Room,
+    live::{Live, Offer, Turn},
+    order::{Order, Work},
+    state::{Fit, PAUSE, PAUSE_MOST, State, TWINS},
+};
+use crate::{
+    lock::lock,
+    log::{ErrorLog, Level},
+    program::settings::Cgi,
+    script::Version,
+};
+
+/// How a program stands.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// Why it is not loaded, in words.
+    pub obstacle: Option<String>,
+    /// It cannot be loaded at all, as it is now.
+    pub unfit: bool,
+    /// Why it is parked, and not forked: it ..., in words.
+    pub parked: Option<String>,
+    /// Modules that are not loaded ahead of requests, for they do more than load, or fail.
+    pub left: Vec<String>,
+    /// It has all the templates it is to have, and they know what there is to know.
+    pub settled: bool,
+}
+
+/// A program.
+#[derive(Debug)]
+pub(super) struct Program {
+    /// Its file, for the log.
+    pub(super) name: String,
+    pub(super) log: ErrorLog,
+    pub(super) wake: Notify,
+    /// Gone once no request can ask for it.
+    cgi: Weak<Cgi>,
+    /// When it was asked for, milliseconds since `began`.
+    used: AtomicU64,
+    began: Instant,
+    /// Every request that starts the program takes this lock: for a moment, so nothing is asked of the system under it.
+    state: Mutex<State>,
+}
+
+impl Program {
+    pub(super) fn new(cgi: &Arc<Cgi>, name: String, version: Version, log: ErrorLog) -> Self {
+        let now = Instant::now();
+        Self {
+            name,
+            log,
+            wake: Notify::new(),
+            cgi: Arc::downgrade(cgi),
+            used: AtomicU64::new(0),
+            began: now,
+            state: Mutex::new(State::new(version, now)),
+        }
+    }
+
+    /// A child of the next template, or the next parked process; `None` where there is neither.
+    /// The second answer is whether a keeper has to be started.
+    pub(super) fn child(&self, version: &Version) -> (Option<Offer>, bool) {
+        let now = Instant::now();
+        self.touch(now);
+        let mut state = lock(&self.state);
+        state.displaced = false;
+        let renewed = state.edition.version != *version;
+        let gone = match renewed {
+            true => state.renew(version, now),
+            false => Vec::new(),
+        };
+        let mut turn = state.turn();
+        let keeper = !state.kept && state.fit != Fit::Cold && now >= state.not_before;
+        state.kept |= keeper;
+        drop(state);
+        if renewed {
+            self.wake.notify_one();
+        }
+        drop(gone);
+        while let Some(next) = turn {
+            let template = next.template.pid();
+            match next.process() {
+                Ok(child) => return (Some(child), keeper),
+                Err(_) => turn = self.instead(template),
+            }
+        }
+        (None, keeper)
+    }
+
+    /// Whose turn it is in the place of a template that gives no child.
+    fn instead(&self, template: i32) -> Option<Turn> {
+        let mut state = lock(&self.state);
+        let gone = state.remove(template);
+        let turn = state.turn();
+        drop(state);
+        drop(gone);
+        self.wake.notify_one();
+        turn
+    }
+
+    /// As [`child`](Self::child), where somebody is loading a template: waits for that.
+    pub(super) async fn awaited(&self, version: &Version) -> Option<Offer> {
+        loop {
+            let (found, keeper) = self.child(version);
+            if keeper {
+                lock(&self.state).kept = false; // for the next request to start one
+                return found;
+            }
+            if found.is_some() || !self.is_loading() {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn is_loading(&self) -> bool {
+        let state = lock(&self.state);
+        state.kept && state.fit != Fit::Cold && Instant::now() >= state.not_before
+    }
+
+    /// Has the template fork ahead of the next request.
+    pub(super) fn refill(&self, template: i32) {
+        let wants = lock(&self.state).of(template).and_then(Live::wants);
+        let Some(asked) = wants else {
+            return;
+        };
+        let mut spare = asked.spare().ok();
+        if let Some(live) = lock(&self.state).same(&asked) {
+            live.put_by(spare.take());
+        }
+    }
+
+    /// Whether its route is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        self.cgi.strong_count() == 0
+    }
+
+    /// What the keeper does next. Nobody asks for the program once it was not asked for so `long`.
+    pub(super) fn work(&self, long: Duration) -> Work {
+        let now = Instant::now();
+        let idle = now.saturating_duration_since(self.used());
+        let all: Vec<_> = lock(&self.state)
+            .live
+            .iter()
+            .map(|l| l.template.clone())
+            .collect();
+        let dead: Vec<i32> = all
+            .iter()
+            .filter(|t| !t.is_alive())
+            .map(|t| t.pid())
+            .collect();
+        drop(all);
+        let mut state = lock(&self.state);
+        let dead: Vec<_> = dead
+            .into_iter()
+            .filter_map(|pid| state.remove(pid))
+            .collect();
+        let long = if self.is_gone() { Duration::ZERO } else { long };
+        let work = state.work(now, idle, long);
+        let let_go = match work {
+            Work::Over => std::mem::take(&mut state.live),
+            _ => Vec::new(),
+        };
+        drop(state);
+        drop((dead, let_go));
+        work
+    }
+
+    /// A template is ready: it takes the place of one that is older than what is known now, or worn.
+    pub(super) fn add(&self, template: Template, loaded: Loaded, room: Room, order: &Order) {
+        let mut state = lock(&self.state);
+        if state.edition != order.edition || state.displaced {
+            drop(state);
+            return drop(template);
+        }
+        let now = Instant::now();
+        let knows = order.learned.len();
+        let live = Live::new(template, room, knows);
+        let left = state.learned.proved(knows, loaded.search, loaded.left);
+        let known = state.learned.names().len();
+        state.obstacle = None;
+        let old = state.live.iter().position(|l| l.is_old(known, now));
+        let gone = old.map(|at| state.live.remove(at));
+        state.live.push(live);
+        drop(state);
+        drop(gone);
+        if !left.is_empty() {
+            let words = format!(
+                "left to each request, for they do more than load, or fail: {}",
+                some(&left)
+            );
+            self.log.write(Level::Info, &self.name, &words);
+        }
+    }
+
+    /// It did not load, or is not fit, and that may be for what it was `order`ed to load ahead: it is loaded again with
+    /// less of that, where there was such a thing. What a child tells cannot make a program cold.
+    pub(super) fn unlearned(&self, order: &Order, why: &str) -> bool {
+        let mut state = lock(&self.state);
+        if state.edition != order.edition {
+            return false;
+        }
+        let Some(gone) = state.learned.failed(order.learned.len()) else {
+            return false;
+        };
+        drop(state);
+        let words = format!(
+            "left to each request: {}; loaded with them, it {why}",
+            some(&gone)
+        );
+        self.log.write(Level::Info, &self.name, &words);
+        true
+    }
+
+    /// It cannot be loaded and used as it was `order`ed, this edition of it; `parks`: but parked.
+    pub(super) fn unfit(&self, order: &Order, why: &str, parks: bool) {
+        let mut state = lock(&self.state);
+        if state.edition != order.edition {
+            return;
+        }
+        let words = if parks {
+            state.fit = Fit::Parked(why.to_owned());
+            format!("parked, for it cannot be forked: it {why}")
+        } else {
+            state.fit = Fit::Cold;
+            state.obstacle = Some(format!("it {why}"));
+            state.kept = false;
+            format!("started cold although `start` is \"warm\": it {why}")
+        };
+        let gone = std::mem::take(&mut state.live);
+        drop(state);
+        drop(gone);
+        self.log.write(Level::Warn, &self.name, &words);
+    }
+
+    /// It did not load this time.
+    pub(super) fn failed(&self, why: &str) {
+        let mut state = lock(&self.state);
+        let seconds = state.failed(Instant::now()).as_secs();
+        state.obstacle = Some(why.to_owned());
+        drop(state);
+        let words = format!("not loaded for warm starts: {why}; cold for {seconds} s");
+        self.log.write(Level::Warn, &self.name, &words);
+    }
+
+    /// There is no place for a template more: one that is to be replaced makes its own free, and
+    /// a program that has one does without the other.
+    pub(super) fn crowded(&self) {
+        let now = Instant::now();
+        let mut state = lock(&self.state);
+        let known = state.learned.names().len();
+        let old = state.live.iter().position(|l| l.is_old(known, now));
+        let gone = old.map(|at| state.live.remove(at));
+        let none = gone.is_none() && state.live.is_empty();
+        if gone.is_none() {
+            // One that is parked leaves with the next request.
+            state.not_before = now
+                + match state.fit {
+                    Fit::Parked(_) => PAUSE,
+                    Fit::Forked | Fit::Cold => PAUSE_MOST,
+                };
+        }
+        drop(state);
+        drop(gone);
+        if none {
+            self.failed("max_templates or templates_memory is reached");
+        }
+    }
+
+    /// A child did not come: its template is gone, or stuck.
+    pub(super) fn lost(&self, template: i32, why: &std::io::Error) {
+        let mut state = lock(&self.state);
+        let gone = state.remove(template);
+        drop(state);
+        if gone.is_some() {
+            let words = format!("its template gave no child ({why}): it is replaced");
+            self.log.write(Level::Warn, &self.name, &words);
+        }
+        drop(gone);
+        self.wake.notify_one();
+    }
+
+    /// A file it is made of has changed.
+    pub(super) fn retire_changed(&self) {
+        let mut state = lock(&self.state);
+        let version = state.edition.version;
+        let gone = state.renew(&version, Instant::now());
+        drop(state);
+        drop(gone);
+        self.wake.notify_one();
+    }
+
+    /// A child of this template was ended by a signal.
+    pub(super) fn retire_crashed(&self, template: i32) {
+        let mut state = lock(&self.state);
+        let Some(gone) = state.remove(template) else {
+            return;
+        };
+        state.failed(Instant::now());
+        drop(state);
+        drop(gone);
+        let words = "a child of its template was ended by a signal: the template is replaced";
+        self.log.write(Level::Warn, &self.name, words);
+    }
+
+    /// A child told which modules it loaded itself: the next template is to have them.
+    pub(super) fn learned(&self, kind: Kind, report: &[u8]) {
+        if lock(&self.state).learned.take(kind, report) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Gives up its templates, for another program. It takes them back only when it is asked for again, and not at once:
+    /// programs that are asked for in turn would do nothing but load.
+    pub(super) fn let_go(&self) {
+        let mut state = lock(&self.state);
+        let gone = std::mem::take(&mut state.live);
+        state.failed(Instant::now());
+        state.displaced = true;
+        drop(state);
+        drop(gone);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn has_templates(&self) -> bool {
+        !lock(&self.state).live.is_empty()
+    }
+
+    pub(super) fn about(&self) -> About {
+        let (now, state) = (Instant::now(), lock(&self.state));
+        let known = state.learned.names().len();
+        let knows = |l: &Live| !l.is_old(known, now);
+        About {
+            obstacle: state.obstacle.clone(),
+            unfit: state.fit == Fit::Cold,
+            parked: match &state.fit {
+                Fit::Parked(why) => Some(why.clone()),
+                Fit::Forked | Fit::Cold => None,
+            },
+            left: state.learned.left(),
+            settled: state.live.len() == TWINS && state.live.iter().all(knows),
+        }
+    }
+
+    /// When it was last asked for.
+    pub(super) fn used(&self) -> Instant {
+        self.began + Duration::from_millis(self.used.load(Ordering::Relaxed))
+    }
+
+    fn touch(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.began).as_millis();
+        self.used
+            .store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// A few of them, in words.
+fn some(names: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

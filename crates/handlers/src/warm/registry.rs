@@ -1,0 +1,132 @@
+//! The programs that are started warm, of all routes.
+
+use std::{
+    collections::HashMap,
+    ffi::{CStr, CString},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    time::Duration,
+};
+
+use super::{
+    bounds::{Bounds, Room},
+    program::{About, Program},
+    settings::Templates,
+    watch::Watch,
+};
+use crate::{log::ErrorLog, program::settings::Cgi, script::Found, trial};
+
+/// The programs that are started warm, shared by all workers.
+#[derive(Debug)]
+pub struct Warm {
+    /// By route and file. A program holds on to its route's address, so that no other route gets it.
+    /// Written to with the first request for a program, and when routes are gone.
+    programs: RwLock<Programs>,
+    /// `None` where the system gives no inotify: then every start is cold.
+    pub(super) watch: Option<Watch>,
+    bounds: Arc<Bounds>,
+    /// As [`Templates::wait`] at the start; tests ask for it in the environment.
+    pub(super) waits: bool,
+    /// How much longer than usual is waited: what a test says of warm starts holds on a machine that stands still for
+    /// a while, too.
+    stretch: u32,
+}
+
+type Programs = HashMap<(usize, CString), Arc<Program>>;
+
+impl Warm {
+    /// No templates yet.
+    pub fn new(waits: bool) -> Self {
+        let test = trial::asked("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
+        Self {
+            programs: RwLock::default(),
+            watch: Watch::new().ok(),
+            bounds: Arc::default(),
+            waits: waits || test,
+            stretch: if test { 60 } else { 1 },
+        }
+    }
+
+    /// How long to wait for what usually takes no longer than `usual`.
+    pub fn patience(&self, usual: Duration) -> Duration {
+        usual * self.stretch
+    }
+
+    /// What is known of a program.
+    pub(super) fn program(
+        &self,
+        log: &ErrorLog,
+        cgi: &Arc<Cgi>,
+        script: &Found<'_>,
+    ) -> Arc<Program> {
+        let key = (Arc::as_ptr(cgi) as usize, script.script_filename.clone());
+        if let Some(known) = self.known().get(&key) {
+            return known.clone();
+        }
+        let make = || {
+            let name = script.script_filename.to_string_lossy().into_owned();
+            Arc::new(Program::new(cgi, name, script.version, log.clone()))
+        };
+        let mut programs = self
+            .programs
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        programs.entry(key).or_insert_with(make).clone()
+    }
+
+    /// How a program stands; `None` where it was not asked for.
+    pub fn about(&self, cgi: &Arc<Cgi>, file: &CStr) -> Option<About> {
+        let key = (Arc::as_ptr(cgi) as usize, file.to_owned());
+        let program = self.known().get(&key)?.clone();
+        Some(program.about())
+    }
+
+    /// Forgets the programs of routes that are gone; who keeps their templates does so, too.
+    pub fn forget_gone(&self) {
+        let mut programs = self
+            .programs
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<_> = programs
+            .extract_if(|_, program| program.is_gone())
+            .collect();
+        drop(programs);
+        gone.iter()
+            .for_each(|(_, program)| program.wake.notify_one());
+    }
+
+    /// Lets go of templates whose files have changed since this was last asked. The kernel notes a
+    /// change before the call that makes it returns, so what is read here is up to date. False where it cannot be said at
+    /// this moment what has changed, or never can.
+    pub(super) fn look(&self) -> bool {
+        let watch = self.watch.as_ref();
+        watch.is_some_and(|watch| watch.look(Program::retire_changed))
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Programs> {
+        self.programs.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How near templates are to their bounds, in words.
+    pub(super) fn held(&self, limits: &Templates) -> String {
+        self.bounds.held(limits)
+    }
+
+    /// Makes room for one template more: for its first, the program that has not been asked for
+    /// longest gives up its own. `None` where all were asked for more recently than `program`.
+    pub(super) fn room(&self, program: &Arc<Program>, limits: &Templates) -> Option<Room> {
+        while self.bounds.is_full(limits) {
+            if program.has_templates() {
+                return None;
+            }
+            let programs = self.known();
+            let others = programs.values().filter(|p| !Arc::ptr_eq(p, program));
+            let oldest = others
+                .filter(|p| p.has_templates())
+                .min_by_key(|p| p.used());
+            let oldest = oldest.filter(|p| p.used() < program.used()).cloned()?;
+            drop(programs);
+            oldest.let_go();
+        }
+        Some(Room::of(&self.bounds))
+    }
+}

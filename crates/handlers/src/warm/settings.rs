@@ -1,0 +1,27 @@
+//! What bounds the programs that are kept loaded.
+
+use std::time::Duration;
+
+/// Programs kept loaded for warm starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Templates {
+    /// Templates at once; each program has two.
+    pub count: usize,
+    /// Bytes of memory they may hold together; a template that is loaded may go beyond it.
+    pub memory: u64,
+    /// A program that is not asked for is let go of after this.
+    pub idle: Duration,
+    /// Requests wait for a template that is being loaded: for who wants to meet it, not for servers.
+    pub wait: bool,
+}
+
+impl Default for Templates {
+    fn default() -> Self {
+        Self {
+            count: 64,
+            memory: 1 << 30,
+            idle: Duration::from_secs(600),
+            wait: false,
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! How a template is started.
+
+use std::{ffi::CString, path::PathBuf, time::Duration};
+
+use galgo_spawn::{EnvBlock, Limits};
+
+/// How a template is started: as a cold start of the same program would be, without a request.
+#[derive(Debug)]
+pub struct Setup {
+    /// What to execute, and its arguments.
+    pub args: Vec<CString>,
+    /// The variables that every request has.
+    pub env: EnvBlock,
+    /// The working directory.
+    pub dir: CString,
+    /// The program's file.
+    pub file: PathBuf,
+    /// What runs the file, where it is not the kernel that finds out.
+    pub interpreter: Option<PathBuf>,
+    /// Resource limits.
+    pub limits: Limits,
+    /// PR_SET_NO_NEW_PRIVS.
+    pub no_new_privs: bool,
+    /// How long it may take to its first line: where a cold start would be ended, there is nothing
+    /// to be gained.
+    pub patience: Duration,
+}

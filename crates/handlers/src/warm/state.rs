@@ -1,0 +1,178 @@
+//! What is known of one program: which templates it has, and which requests and its keeper wait for.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use galgo_spawn::template::{Template, Uses};
+
+use super::{
+    dates,
+    learned::Learned,
+    live::{Live, Turn},
+    order::{Edition, Order, Work},
+};
+use crate::script::Version;
+
+/// Templates of one program: requests go to them in turn, so that what one child learns of its
+/// addresses does not hold for the next. Of parked processes there are as many.
+pub(super) const TWINS: usize = 2;
+/// After a crash or a failure the program stays cold for this long, doubled each time up to the
+/// most; a quiet [`CALM`] forgets them.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE_MOST: Duration = Duration::from_secs(60);
+pub(super) const CALM: Duration = Duration::from_secs(600);
+
+/// The state of one program, under its lock: nothing here asks anything of the system.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) edition: Edition,
+    /// When the last change was seen.
+    pub(super) changed: Option<Instant>,
+    pub(super) live: Vec<Live>,
+    pub(super) next: usize,
+    /// When this edition was first asked for, as the file system's clock has it: no request has had a hand in what
+    /// changed before.
+    pub(super) since: Duration,
+    /// Modules that children loaded: the next template loads them.
+    pub(super) learned: Learned,
+    pub(super) fit: Fit,
+    /// Why it was not loaded, in words.
+    pub(super) obstacle: Option<String>,
+    /// Parked processes that were used, in this edition.
+    pub(super) unparked: u64,
+    pub(super) not_before: Instant,
+    pub(super) failures: u32,
+    pub(super) failed: Instant,
+    /// It has given up its templates for another program, and was not asked for since.
+    pub(super) displaced: bool,
+    /// Somebody loads and watches its templates.
+    pub(super) kept: bool,
+}
+
+/// The best that an edition of a program was found fit for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    Forked,
+    /// It cannot be forked, for it ..., in words.
+    Parked(String),
+    Cold,
+}
+
+impl State {
+    /// Nothing has been loaded yet.
+    pub(super) fn new(version: Version, now: Instant) -> Self {
+        Self {
+            edition: Edition {
+                version,
+                changes: 0,
+            },
+            changed: None,
+            live: Vec::new(),
+            next: 0,
+            since: dates::now(),
+            learned: Learned::default(),
+            fit: Fit::Forked,
+            obstacle: None,
+            unparked: 0,
+            not_before: now,
+            failures: 0,
+            failed: now,
+            displaced: false,
+            kept: false,
+        }
+    }
+
+    /// What the next request is given.
+    pub(super) fn turn(&mut self) -> Option<Turn> {
+        let at = self.next.checked_rem(self.live.len())?;
+        if self.live[at].is_parked() {
+            self.unparked += 1;
+            return Some(self.live.remove(at).itself(self.unparked));
+        }
+        self.next = self.next.wrapping_add(1);
+        Some(self.live[at].child())
+    }
+
+    pub(super) fn of(&mut self, template: i32) -> Option<&mut Live> {
+        let mut all = self.live.iter_mut();
+        all.find(|l| l.template.pid() == template)
+    }
+
+    /// The one with this template, where it is still used.
+    pub(super) fn same(&mut self, template: &Arc<Template>) -> Option<&mut Live> {
+        let mut all = self.live.iter_mut();
+        all.find(|l| Arc::ptr_eq(&l.template, template))
+    }
+
+    pub(super) fn remove(&mut self, template: i32) -> Option<Live> {
+        let at = self
+            .live
+            .iter()
+            .position(|l| l.template.pid() == template)?;
+        Some(self.live.remove(at))
+    }
+
+    /// Begins anew with another version of the file, or of what it loads. Where that changes all
+    /// the time, as a file does that each request writes to, it is not loaded each time.
+    pub(super) fn renew(&mut self, version: &Version, now: Instant) -> Vec<Live> {
+        let restless = |at| now.saturating_duration_since(at) < PAUSE;
+        self.not_before = match self.changed {
+            Some(at) if restless(at) => now + PAUSE,
+            _ => now,
+        };
+        self.changed = Some(now);
+        self.edition = Edition {
+            version: *version,
+            changes: self.edition.changes + 1,
+        };
+        self.since = dates::now();
+        self.learned = Learned::default();
+        self.fit = Fit::Forked;
+        self.obstacle = None;
+        self.unparked = 0;
+        std::mem::take(&mut self.live)
+    }
+
+    pub(super) fn failed(&mut self, now: Instant) -> Duration {
+        if now.saturating_duration_since(self.failed) > CALM {
+            self.failures = 0;
+        }
+        let pause = (PAUSE * 2u32.saturating_pow(self.failures)).min(PAUSE_MOST);
+        self.failures = (self.failures + 1).min(10);
+        self.failed = now;
+        self.not_before = now + pause;
+        pause
+    }
+
+    fn order(&self) -> Order {
+        let uses = match self.fit {
+            Fit::Parked(_) => Uses::Once,
+            Fit::Forked | Fit::Cold => Uses::Many,
+        };
+        Order {
+            edition: self.edition,
+            uses,
+            learned: self.learned.names().to_vec(),
+            search: self.learned.search().clone(),
+            since: self.since,
+            proven: self.learned.is_proven(),
+            first: uses == Uses::Many || self.unparked == 0 && self.live.is_empty(),
+        }
+    }
+
+    pub(super) fn work(&mut self, now: Instant, idle: Duration, longest: Duration) -> Work {
+        let known = self.learned.names().len();
+        if idle >= longest || self.fit == Fit::Cold || self.displaced {
+            self.kept = false;
+            return Work::Over;
+        }
+        let wanting = self.live.len() < TWINS || self.live.iter().any(|l| l.is_old(known, now));
+        match (wanting, now < self.not_before) {
+            (true, false) => Work::Load(self.order()),
+            (true, true) => Work::Wait(self.not_before - now),
+            (false, _) => Work::Wait((longest - idle).min(PAUSE)),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A child of a template, or a parked process, for one request.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use galgo_spawn::{
+    Child, EnvBlock, Exit, Status,
+    template::{Kind, Lesson, Request, Running, Spare, Uses},
+};
+use tokio::io::Interest;
+
+use super::{keeper, live::Offer, program::Program, setup::Setup};
+use crate::{context::Context, program::settings::Cgi, script::Found, sock::register};
+
+/// A child that is asked for is there within some milliseconds. One that takes longer stands in a
+/// queue, or its template has been stopped: a cold start will not be later.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What has changed is known after this, where requests are to wait for templates.
+const BUSY: Duration = Duration::from_millis(1);
+
+/// A child that waits for this request.
+#[derive(Debug)]
+pub struct Ready {
+    offer: Offer,
+    program: Arc<Program>,
+    patience: Duration,
+}
+
+/// Where a running child came from; told how it ended.
+#[derive(Debug)]
+pub struct Born {
+    program: Arc<Program>,
+    template: i32,
+    uses: Uses,
+    kind: Kind,
+    lesson: Option<Lesson>,
+}
+
+/// A child of `script`'s template; `None`: start it cold. Where there is no template yet, one is
+/// loaded for the requests to come, as `setup` says.
+pub async fn child(
+    cx: Context<'_>,
+    cgi: &Arc<Cgi>,
+    script: &Found<'_>,
+    setup: impl FnOnce() -> Setup,
+) -> Option<Ready> {
+    let (resources, warm) = (cx.resources, &cx.shared.warm);
+    if resources.templates().count == 0 || warm.watch.is_none() {
+        return None;
+    }
+    while !warm.look() {
+        if !warm.waits {
+            return None;
+        }
+        tokio::time::sleep(BUSY).await;
+    }
+    let program = warm.program(&resources.errors, cgi, script);
+    let (found, keeper) = program.child(&script.version);
+    if keeper {
+        keeper::start(resources, warm, &program, setup());
+    }
+    let found = match found {
+        None if warm.waits => program.awaited(&script.version).await,
+        found => found,
+    };
+    let mut offer = found?;
+    let patience = warm.patience(PATIENCE);
+    if let Err(e) = arrival(&mut offer.spare, patience).await {
+        program.lost(offer.template, &e);
+        return None;
+    }
+    Some(Ready {
+        offer,
+        program,
+        patience,
+    })
+}
+
+/// Waits until the child is there.
+async fn arrival(spare: &mut Spare, patience: Duration) -> io::Result<()> {
+    if spare.ready()? {
+        return Ok(());
+    }
+    until(spare, Spare::ready, patience).await
+}
+
+/// Waits until the process has read its request. A parked one may have been killed long after it
+/// was asked for, as a child is not, and a request that it has not read is nobody's yet.
+async fn began(running: &mut Running, patience: Duration) -> io::Result<()> {
+    until(running, |running| running.began(), patience).await
+}
+
+async fn until<T: AsFd>(
+    what: &mut T,
+    mut is_so: impl FnMut(&mut T) -> io::Result<bool>,
+    patience: Duration,
+) -> io::Result<()> {
+    let come = async {
+        let raw = what.as_fd().as_raw_fd();
+        let watched = register(raw, Interest::READABLE)?;
+        loop {
+            let mut guard = watched.readable().await?;
+            if is_so(what)? {
+                return Ok(());
+            }
+            guard.clear_ready();
+        }
+    };
+    tokio::time::timeout(patience, come).await?
+}
+
+impl Ready {
+    /// Gives the child its request.
+    ///
+    /// # Errors
+    /// It has ended meanwhile, or the environment is larger than one message takes: start it cold.
+    pub async fn start(
+        self,
+        env: &EnvBlock,
+        stdio: [BorrowedFd<'_>; 3],
+        cpu: Option<u64>,
+    ) -> io::Result<(Child, Born)> {
+        let Self {
+            offer,
+            program,
+            patience,
+        } = self;
+        let request = Request {
+            env,
+            stdio,
+            cpu,
+            learn: offer.teach,
+        };
+        let running = offer.spare.start(&request);
+        program.refill(offer.template);
+        let mut running = running?;
+        if offer.uses == Uses::Once {
+            began(&mut running, patience).await?;
+        }
+        let born = Born {
+            program,
+            template: offer.template,
+            uses: offer.uses,
+            kind: offer.kind,
+            lesson: running.lesson,
+        };
+        Ok((running.child, born))
+    }
+}
+
+impl Born {
+    /// The child has ended; `signalled` says that the server told it to.
+    pub fn ended(self, exit: &Exit, signalled: bool) {
+        match exit.status {
+            Status::Signal(signal) if !signalled && is_crash(signal) => {
+                self.program.retire_crashed(self.template);
+            }
+            Status::Code(_) => {
+                if let Some(lesson) = self.lesson {
+                    self.program.learned(self.kind, &lesson.modules());
+                }
+            }
+            Status::Signal(_) => {}
+        }
+        // Sooner, and the start of another process would take its time from this one. The keeper looks
+        // for itself where a request takes long.
+        if self.uses == Uses::Once {
+            self.program.wake.notify_one();
+        }
+    }
+}
+
+/// Signals that tell whoever provoked them something about the program's memory. Others end
+/// programs in good health: a reader that left (PIPE), a limit (XCPU, XFSZ), an operator (TERM).
+fn is_crash(signal: i32) -> bool {
+    use rustix::process::Signal;
+    let healthy = [
+        Signal::PIPE,
+        Signal::TERM,
+        Signal::INT,
+        Signal::HUP,
+        Signal::ALARM,
+        Signal::XCPU,
+        Signal::XFSZ,
+        Signal::USR1,
+        Signal::USR2,
+    ];
+    !healthy.iter().any(|s| s.as_raw() == signal)
+}

@@ -1,0 +1,181 @@
+//! The files that templates were made from (inotify(7)).
+
+use std::{
+    collections::{BTreeSet, HashMap}, io,
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rustix::{
+    fs::{
+        inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+        stat,
+    },
+    io::{Errno, ioctl_fionread},
+};
+
+use super::program::Program;
+use crate::{lock::lock, script::Version};
+
+/// Contents, permissions, or the name of a file changed. Reading it is none of these.
+const CHANGES: WatchFlags = WatchFlags::MODIFY
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::DELETE_SELF);
+
+/// A folder on the way to a file, or a link in place of one, became another.
+const MOVES: WatchFlags = WatchFlags::MOVE_SELF
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::DONT_FOLLOW);
+
+/// One instance for the whole server: the system allows a user 128 of them, and many more watches.
+#[derive(Debug)]
+pub(super) struct Watch {
+    inotify: OwnedFd,
+    /// No request waits for this lock: whoever has it asks the system about many files.
+    watched: Mutex<Watched>,
+    /// Somebody has read which files have changed, and still lets go of what was made of them.
+    reading: AtomicBool,
+}
+
+type Watched = HashMap<i32, Vec<Watcher>>;
+
+/// A program that was loaded from a file.
+#[derive(Debug, Clone)]
+struct Watcher {
+    program: Weak<Program>,
+    file: PathBuf,
+    version: Version,
+}
+
+impl Watch {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            watched: Mutex::default(),
+            reading: AtomicBool::new(false),
+        })
+    }
+
+    /// Watches files on behalf of a program. Takes as long as looking at all of them does.
+    ///
+    /// # Errors
+    /// One cannot be watched: it is gone, or `fs.inotify.max_user_watches` is reached.
+    pub(super) fn add(&self, files: &BTreeSet<PathBuf>, program: &Arc<Program>) -> io::Result<()> {
+        let mut watched = lock(&self.watched);
+        let files = files.iter().map(|file| (file.as_path(), CHANGES));
+        let ways = ways(files.clone().map(|(file, _)| file));
+        for (file, what) in files.chain(ways.iter().map(|way| (way.as_path(), MOVES))) {
+            let failed = |e: Errno| io::Error::other(format!("{}: {e}", file.display()));
+            let wd = inotify::add_watch(&self.inotify, file, what).map_err(failed)?;
+            let version = Version::of(&stat(file).map_err(failed)?);
+            let watchers = watched.entry(wd).or_default();
+            watchers.retain(|w| w.program.strong_count() > 0 && !w.is(program));
+            watchers.push(Watcher {
+                program: Arc::downgrade(program),
+                file: file.to_owned(),
+                version,
+            });
+        }
+        Ok(())
+    }
+
+    /// Has each program `retire` with a file that has changed since this was last asked. False where another thread has
+    /// that in hand: what it finds is not known yet.
+    pub(super) fn look(&self, retire: impl Fn(&Program)) -> bool {
+        if matches!(ioctl_fionread(&self.inotify), Ok(0)) {
+            // Asked in this order: who empties the queue has said so before.
+            return !self.reading.load(Ordering::SeqCst);
+        }
+        let Ok(mut watched) = self.watched.try_lock() else {
+            return false;
+        };
+        self.reading.store(true, Ordering::SeqCst);
+        self.changed(&mut watched).iter().for_each(|p| retire(p));
+        self.reading.store(false, Ordering::SeqCst);
+        true
+    }
+
+    fn changed(&self, watched: &mut Watched) -> Vec<Arc<Program>> {
+        let mut found = Vec::new();
+        let mut space = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.inotify, &mut space);
+        while let Ok(event) = events.next() {
+            let what = event.events();
+            let all = || watched.values().flatten();
+            if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+                found.extend(all().filter_map(Watcher::program));
+                continue;
+            }
+            let watchers = watched.get(&event.wd()).into_iter().flatten();
+            // A link more or less to a file, or another mode, is not another file.
+            let changed = |w: &&Watcher| what != ReadFlags::ATTRIB || w.has_changed();
+            found.extend(watchers.filter(changed).filter_map(Watcher::program));
+            if what.contains(ReadFlags::IGNORED) {
+                watched.remove(&event.wd());
+            }
+        }
+        found
+    }
+}
+
+impl Watcher {
+    fn is(&self, program: &Arc<Program>) -> bool {
+        self.program.as_ptr() == Arc::as_ptr(program)
+    }
+
+    fn program(&self) -> Option<Arc<Program>> {
+        self.program.upgrade()
+    }
+
+    fn has_changed(&self) -> bool {
+        stat(&self.file).map_or(true, |now| Version::of(&now) != self.version)
+    }
+}
+
+/// Folders and links on the way to files, as they are named and where they really are: a release may
+/// be switched by a link, or by renaming a folder.
+fn ways<'f>(files: impl Iterator<Item = &'f Path>) -> BTreeSet<PathBuf> {
+    let mut ways = BTreeSet::new();
+    for file in files {
+        let folders = file.ancestors().skip(1);
+        let real = file.canonicalize().unwrap_or_default();
+        if file.is_symlink() {
+            ways.insert(file.to_owned());
+        }
+        ways.extend(folders.chain(real.ancestors().skip(1)).map(Path::to_owned));
+    }
+    ways.remove(Path::new(""));
+    ways
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody waits for who looks, and nothing that has changed is lost to who could not.
+    #[test]
+    fn what_has_changed_is_known_or_it_is_said_that_it_is_not() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let watch = Watch::new().unwrap();
+        inotify::add_watch(&watch.inotify, file.path(), CHANGES).unwrap();
+        let look = || watch.look(Program::retire_changed);
+        assert!(look());
+        watch.reading.store(true, Ordering::SeqCst);
+        assert!(!look());
+        watch.reading.store(false, Ordering::SeqCst);
+        std::fs::write(file.path(), "changed").unwrap();
+        let busy = watch.watched.lock().unwrap();
+        assert!(!look());
+        drop(busy);
+        assert_ne!(ioctl_fionread(&watch.inotify).unwrap(), 0);
+        assert!(look());
+        assert_eq!(ioctl_fionread(&watch.inotify).unwrap(), 0);
+        assert!(look());
+    }
+}

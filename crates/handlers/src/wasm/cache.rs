@@ -1,0 +1,109 @@
+//! Where compiled code is kept.
+
+use std::{
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use galgo_spawn::identity::Identity;
+use rustix::{
+    fs::{AtFlags, Mode, OFlags},
+    process::{Gid, Uid, geteuid},
+};
+
+use crate::trusted_path;
+
+/// Its folder: as `configured`; else where systemd says, where this user keeps such
+/// things, or where the system does.
+pub fn folder(configured: Option<&Path>, becomes: Option<&Identity>) -> PathBuf {
+    if let Some(cache) = configured {
+        return cache.to_owned();
+    }
+    let var = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+    };
+    let own = || match geteuid().is_root() || becomes.is_some() {
+        true => None,
+        false => var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache"))),
+    };
+    let base = var("CACHE_DIRECTORY").or_else(|| Some(own()?.join("galgo")));
+    base.unwrap_or_else(|| "/var/cache/galgo".into())
+}
+
+/// Makes the cache while the server is still root, for the user it becomes.
+pub fn prepare(folder: &Path, becomes: Option<&Identity>) {
+    let Some(identity) = becomes.filter(|_| geteuid().is_root()) else {
+        return;
+    };
+    // Where it stands already it is as its owner wants it; what is wrong with it is said when it is needed.
+    let _ = make(folder, identity);
+}
+
+/// Root makes it only where nobody else can change the path to it.
+fn make(cache: &Path, user: &Identity) -> io::Result<()> {
+    let Some(place) = trusted_path::place(cache)? else {
+        return user.for_files(|| std::fs::DirBuilder::new().mode(0o700).create(cache));
+    };
+    if place.entry.is_some() {
+        return Ok(());
+    }
+    rustix::fs::mkdirat(&place.folder, &place.name, Mode::RWXU)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(&place.folder, &place.name, flags, Mode::empty())?;
+    let (user, group) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    rustix::fs::chownat(&made, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt, lchown, symlink},
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    /// The folder's owner puts links in the place of what root makes there.
+    #[test]
+    fn root_gives_nothing_away_but_the_cache() {
+        if !geteuid().is_root() {
+            eprintln!("skipped root_gives_nothing_away_but_the_cache: it needs root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        rustix::fs::chmod(folder.path(), Mode::from_raw_mode(0o755)).unwrap();
+        let nobody = galgo_spawn::identity::lookup("nobody", None).unwrap();
+        let [theirs, secret] = ["theirs", "secret"].map(|name| folder.path().join(name));
+        fs::create_dir(&theirs).unwrap();
+        lchown(&theirs, Some(nobody.uid), Some(nobody.gid)).unwrap();
+        fs::write(&secret, "").unwrap();
+        let (cache, link) = (theirs.join("cache"), theirs.join("link"));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    symlink(&secret, &link).unwrap();
+                    // In the place of the folder, once that is away.
+                    let _ = fs::remove_dir(&cache);
+                    fs::rename(&link, &cache)
+                        .or_else(|_| fs::remove_file(&link))
+                        .unwrap();
+                    let _ = fs::remove_file(&cache);
+                }
+            });
+            for _ in 0..10_000 {
+                let _ = make(&cache, &nobody);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(fs::metadata(&secret).unwrap().uid(), 0);
+        let own = folder.path().join("own");
+        make(&own, &nobody).unwrap();
+        let made = fs::metadata(&own).unwrap();
+        assert_eq!((made.uid(), made.mode() & 0o777), (nobody.uid, 0o700));
+    }
+}

@@ -1,0 +1,311 @@
+//! WebAssembly programs: what the rest of the server asks of `galgo_wasm`.
+//!
+//! What compiles and runs them is a program of its own, `galgo-wasm`. Where it is not beside galgo modules are refused.
+
+mod cache;
+pub mod sight;
+
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
+
+use galgo_spawn::{Exit, FileId, words};
+use galgo_wasm::{
+    Beside, Found as Module, KILLED, NoCode, Profile, Runtime, Settings, StartFault, runtime, wire,
+};
+
+use crate::{
+    admission::Permit,
+    fault::{Fault, is_shortage},
+    log::{ErrorLog, Level},
+    program::settings::Cgi,
+    script::Found,
+    sock::Sock,
+    upstream::idle_pool::IdlePool,
+};
+pub use cache::{folder as cache_folder, prepare as prepare_cache};
+pub use sight::Sight;
+
+/// Linear memory of an instance where `memory` says nothing: no module gets what the machine has.
+const MEMORY: u64 = 256 << 20;
+/// Instances that are still being cleared away when as many as may run do.
+const SPARE: usize = 16;
+/// A worker that takes no more, or is being started, is asked again so much later.
+const PAUSE: Duration = Duration::from_millis(2);
+/// What it takes to start one is waited for even where requests are not to wait in a queue.
+const STARTS: Duration = Duration::from_secs(1);
+
+/// What a module takes is not there; the next request may find it.
+const SHORT: Fault =
+    Fault::Busy("no thread, process or descriptor is left for a WebAssembly module");
+
+/// Where `galgo-wasm` is looked for. To be called before the server becomes another user, who may not enter the folders
+/// on the way there.
+pub fn beside() -> &'static Arc<Beside> {
+    static BESIDE: OnceLock<Arc<Beside>> = OnceLock::new();
+    BESIDE.get_or_init(|| Arc::new(Beside::own()))
+}
+
+/// Why no module can be run at this moment, in words about one.
+pub fn missing() -> Option<String> {
+    beside().missing()
+}
+
+/// Looks at a module as a request for it would: has it compiled, and throws the code away.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn examine(module: &Path) -> Result<(), String> {
+    runtime::examine(beside(), module)
+}
+
+/// The code of a module.
+pub type Code = galgo_wasm::wire::Key;
+
+/// Runs modules; what that takes is started with the first one.
+#[derive(Debug)]
+pub struct Wasm {
+    runtime: OnceLock<Result<Arc<Runtime>, String>>,
+    settings: Mutex<Option<Box<Settings>>>,
+    needs: Needs,
+    /// Connections to the worker that wait for their next request.
+    idle: Arc<IdlePool>,
+}
+
+/// What the worker is told once and for all.
+#[derive(Debug, PartialEq)]
+pub struct Needs {
+    /// The folder of compiled code.
+    pub cache: PathBuf,
+    /// Programs that may run at once.
+    pub running: usize,
+    /// What modules may see, each once.
+    pub profiles: Vec<Sight>,
+}
+
+impl Wasm {
+    /// As configured: the one `before`, where that is to be told the same.
+    pub fn next(needs: Needs, log: &ErrorLog, before: Option<&Arc<Self>>) -> Arc<Self> {
+        if let Some(same) = before.filter(|before| before.needs == needs) {
+            return same.clone();
+        }
+        let errors = log.clone();
+        let settings = Settings {
+            beside: beside().clone(),
+            cache: needs.cache.clone(),
+            instances: needs.running + SPARE,
+            profiles: needs.profiles.iter().map(profile).collect(),
+            say: Box::new(move |words| errors.write(Level::Error, "wasm", words)),
+        };
+        Arc::new(Self {
+            runtime: OnceLock::new(),
+            settings: Mutex::new(Some(Box::new(settings))),
+            needs,
+            idle: Arc::default(),
+        })
+    }
+
+    fn runtime(&self) -> Result<&Arc<Runtime>, Fault> {
+        let made = self.runtime.get_or_init(|| {
+            let settings = self
+                .settings
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            let settings = settings.ok_or("its settings are gone")?;
+            Ok(Runtime::new(*settings))
+        });
+        made.as_ref().map_err(|why| Fault::Internal(why.clone()))
+    }
+
+    /// The code of a module; waits where it has to be compiled first.
+    ///
+    /// # Errors
+    /// The file is no program: why.
+    pub async fn code(&self, script: &Found<'_>) -> Result<Code, Fault> {
+        let file = Path::new(OsStr::from_bytes(script.script_filename.as_bytes()));
+        let bad = |why: String| Fault::Script(format!("the module cannot be run: {why}"));
+        let refused = |why: String| Fault::Refused(format!("{}: {why}", words::path(file)));
+        match self.runtime()?.find(file, script.id) {
+            Module::Ready(code) => Ok(code),
+            Module::Bad(why) => Err(bad(why)),
+            Module::Refused(why) => Err(refused(why)),
+            Module::Pending(pending) => pending.wait().await.map_err(|why| match why {
+                NoCode::Bad(why) => bad(why),
+                NoCode::Refused(why) => refused(why),
+                NoCode::Short => SHORT,
+            }),
+        }
+    }
+
+    /// A connection to the worker, for one run of this code, asked for by the event loop `home`; waits where there is
+    /// no worker at this moment, but no longer than `wait`. `None`: the code is gone meanwhile, with the cache.
+    ///
+    /// # Errors
+    /// There is none to be had.
+    pub async fn connect(
+        &self,
+        code: Code,
+        permit: Permit,
+        home: usize,
+        wait: Duration,
+    ) -> Result<Option<(Sock, Seat)>, Fault> {
+        let (runtime, began) = (self.runtime()?, Instant::now());
+        let wait = wait.max(STARTS);
+        let mut waited = false;
+        loop {
+            match self.at_once(runtime, code, home) {
+                Ok(_) if waited && !runtime.has(&code) => return Ok(None),
+                Ok((sock, seat)) => {
+                    let seat = Seat {
+                        seat,
+                        home,
+                        idle: self.idle.clone(),
+                        most: self.needs.running + SPARE,
+                        permit,
+                    };
+                    return Ok(Some((sock, seat)));
+                }
+                Err(StartFault::Busy) if began.elapsed() < wait => {
+                    waited = true;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(StartFault::Busy) => break,
+                Err(StartFault::Failed(e)) if is_shortage(&e) => {
+                    return Err(Fault::Busy("no descriptors are left for another instance"));
+                }
+                Err(StartFault::Short) => return Err(SHORT),
+                Err(StartFault::Failed(e)) => {
+                    return Err(Fault::Internal(format!("starting an instance: {e}")));
+                }
+            }
+        }
+        Err(Fault::Busy(
+            "the wasm worker took no program within queue_wait",
+        ))
+    }
+
+    /// Waits until requests no longer go to this worker, which has left one unread: a process that ends closes its
+    /// connections before its pidfd says that it has ended. Not for long: it may have had another reason.
+    pub async fn replaced(&self, worker: usize) {
+        let began = Instant::now();
+        while let Ok(runtime) = self.runtime()
+            && runtime.is_up(worker)
+            && began.elapsed() < STARTS
+        {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn at_once(
+        &self,
+        runtime: &Arc<Runtime>,
+        code: Code,
+        home: usize,
+    ) -> Result<(Sock, galgo_wasm::Seat), StartFault> {
+        let seat = runtime.seat(code)?;
+        let sock = match self.idle.take(home, Some(seat.worker())) {
+            Some(sock) => sock,
+            None => Sock::asking(seat.connect()?),
+        };
+        Ok((sock, seat))
+    }
+
+    /// What the worker is told of a run besides the variables: the value of the one without a name.
+    pub fn run(&self, code: Code, cgi: &Cgi, name: &[u8]) -> Vec<u8> {
+        let limits = &cgi.options.limits;
+        let sight = self.needs.profiles.iter().position(|p| *p == cgi.sight);
+        let run = wire::Run {
+            key: code,
+            profile: sight.map_or(u64::MAX, |place| place as u64),
+            memory: limits.memory.unwrap_or(MEMORY),
+            cpu: limits.cpu.unwrap_or(0),
+            name: name.to_vec(),
+        };
+        run.encode()
+    }
+
+    /// No more requests come: no connection is kept for one.
+    pub fn close(&self) {
+        self.idle.end();
+    }
+
+    /// Has these modules compiled before anybody asks for them; where nothing can do that, the log says so once.
+    pub fn prepare(&self, modules: impl Iterator<Item = (PathBuf, FileId)>) {
+        for (file, id) in modules {
+            let Ok(runtime) = self.runtime() else {
+                return;
+            };
+            if let Err(why) = runtime.prepare(&file, id) {
+                return runtime.say(&format!("{}: {why}", words::path(&file)));
+            }
+        }
+    }
+}
+
+/// The place of a request at the worker.
+#[derive(Debug)]
+pub struct Seat {
+    seat: galgo_wasm::Seat,
+    /// The event loop that asks.
+    home: usize,
+    idle: Arc<IdlePool>,
+    /// Connections that are kept at most.
+    most: usize,
+    /// Given back when the instance has ended.
+    permit: Permit,
+}
+
+#[allow(missing_docs)]
+impl Seat {
+    /// Bytes behind END_REQUEST's own.
+    pub const MORE: usize = wire::ENDED;
+
+    /// # Errors
+    /// It has not begun.
+    pub fn ended(&self, more: &[u8]) -> Result<Exit, Fault> {
+        self.seat.ended(more).map_err(|_short| SHORT)
+    }
+
+    /// The connection has ended before the instance could say how it did.
+    pub fn gone(&self) -> Exit {
+        if self.seat.has_lost_its_worker() {
+            // Connections to a dead worker are good for nobody.
+            self.idle.close_slot(self.seat.worker());
+        }
+        KILLED
+    }
+
+    pub fn worker(&self) -> usize {
+        self.seat.worker()
+    }
+
+    pub fn give_back(self, conn: Sock) {
+        let worker = Some(self.seat.worker());
+        self.idle.put(conn, self.home, worker, self.most);
+        drop(self.permit);
+    }
+}
+
+/// Descriptors that modules may take where so many programs run, beside those of programs: connections that are kept, the
+/// worker's own, and those of compilations.
+pub fn descriptors(running: usize) -> usize {
+    const COMPILES: usize = 2 * 8;
+    2 * (running + SPARE) + COMPILES
+}
+
+/// As the worker is told.
+fn profile(sight: &Sight) -> Profile {
+    let folders = sight.folders.iter().map(|(guest, host, write)| {
+        let host = host.as_os_str().as_bytes().to_vec();
+        (guest.clone(), host, *write)
+    });
+    Profile {
+        folders: folders.collect(),
+        network: sight.network,
+    }
+}
