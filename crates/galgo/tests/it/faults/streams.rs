@@ -217,7 +217,9 @@ const BACKGROUND: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\nstarted
 /// It lives for two seconds behind the response, is told to end, and the log says so.
 fn a_background_child_that_has_closed_its_streams_is_told_to_end() {
     let hangs = BACKGROUND.replace("-lt 40", "-lt 100000");
-    let server = Site::new().file("cgi-bin/b", hangs, 0o755).start();
+    // A shell takes its time to end on a machine that stands still.
+    let site = Site::new().defaults("kill_grace = \"60s\"");
+    let server = site.file("cgi-bin/b", hangs, 0o755).start();
     let watch = server.watch();
     assert_eq!(server.get("/cgi-bin/b").text(), "started");
     server.wait_for("told");
