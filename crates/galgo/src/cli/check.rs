@@ -10,10 +10,10 @@ use galgo_proto::fcgi::Role;
 use galgo_spawn::{inspect, template::Unfit};
 
 use super::{
-    Site, apart, near,
+    Site, apart,
     paint::Paint,
     programs::{self, Seen, State, Verdict},
-    screen::lines,
+    screen::{lines, near},
 };
 use crate::config::{
     Application, BodyMode, Cgi, Config, Files, Handler, Protocol, Route, StartMode, To,

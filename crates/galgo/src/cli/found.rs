@@ -6,10 +6,9 @@ use std::{
 };
 
 use super::{
-    near,
     paint::Paint,
     programs::{self, Seen, State, Verdict},
-    screen::lines,
+    screen::{lines, near},
 };
 use crate::config::{
     Address, Application, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route, To,

@@ -135,7 +135,7 @@ impl Site {
         let parent = dir.parent().filter(|_| dir.ends_with("cgi-bin"))?;
         let bare = !dir.join("cgi-bin").exists() && !dir.join("public").exists();
         (bare && dir.is_dir()).then(|| {
-            let parent = near(parent);
+            let parent = screen::near(parent);
             format!("{shown} is a folder of programs: name the folder it is in, {parent}")
         })
     }
@@ -211,15 +211,5 @@ fn assume(config: &Config) -> Result<(), String> {
             crate::serve::become_user(identity)
         }
         _ => Ok(()),
-    }
-}
-
-/// A path as a person here would type it.
-fn near(path: &Path) -> String {
-    let here = std::env::current_dir().unwrap_or_default();
-    let near = path.strip_prefix(&here).ok();
-    match near {
-        Some(p) if p.as_os_str().is_empty() => ".".into(),
-        near => words::path(near.unwrap_or(path)),
     }
 }

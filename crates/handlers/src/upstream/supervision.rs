@@ -1,13 +1,7 @@
 //! The workers of upstreams, all of them on one thread: there is one once there are workers, and it ends after all
 //! requests have.
 
-use std::{
-    cell::RefCell,
-    io,
-    rc::Rc,
-    sync::Arc,
-    thread::JoinHandle,
-};
+use std::{cell::RefCell, io, rc::Rc, sync::Arc, thread::JoinHandle};
 
 use galgo_spawn::Direct;
 use tokio::{

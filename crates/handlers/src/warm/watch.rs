@@ -1,7 +1,8 @@
 //! The files that templates were made from (inotify(7)).
 
 use std::{
-    collections::{BTreeSet, HashMap}, io,
+    collections::{BTreeSet, HashMap},
+    io,
     mem::MaybeUninit,
     os::fd::OwnedFd,
     path::{Path, PathBuf},

@@ -22,7 +22,10 @@ use super::{
     site::{Owner, Place},
 };
 use crate::{
-    cli::{self, Site, programs, screen::lines},
+    cli::{
+        self, Site, programs,
+        screen::{lines, near},
+    },
     config::{Config, Handler, LogTo},
     tick,
 };
@@ -66,7 +69,7 @@ pub(in crate::cli) fn check(site: &Site, program: Option<&Path>) -> Result<ExitC
     cli::assume(&config)?;
     let candidates = match one {
         Some(owner) => vec![Candidate {
-            name: cli::near(program.unwrap_or(Path::new(""))),
+            name: near(program.unwrap_or(Path::new(""))),
             pair: Pair::of(&owner),
         }],
         None => all(&config),
@@ -112,7 +115,7 @@ fn all(config: &Config) -> Vec<Candidate> {
             };
             let failing = found.iter().find(|finding| finding.fails);
             all.push(Candidate {
-                name: cli::near(&seen.path),
+                name: near(&seen.path),
                 pair: match failing {
                     Some(finding) => Err(finding.to_string()),
                     None => Pair::of(&owner),
