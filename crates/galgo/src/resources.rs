@@ -6,7 +6,6 @@ use std::{
     os::fd::OwnedFd,
     rc::Rc,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use galgo_spawn::Spawner;
@@ -19,7 +18,7 @@ use crate::{
     handler::reasons::Reasons,
     id::Id,
     link::Link,
-    log::ErrorLog,
+    log::{ErrorLog, time::first_of_second},
     phase::Phase,
     warm::Warm,
 };
@@ -92,11 +91,4 @@ impl Resources {
     pub fn says_busy(&self) -> bool {
         first_of_second(&self.busy)
     }
-}
-
-/// Whether no other one was in this second; `last` is the second of the last one.
-pub fn first_of_second(last: &Cell<u64>) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let second = now.unwrap_or_default().as_secs();
-    last.replace(second) != second
 }

@@ -1,7 +1,9 @@
 //! The life of the server: bind, open logs, become the configured user, serve, drain.
 
 mod limits;
+mod loop_site;
 mod running;
+mod socket_file;
 mod sockets;
 
 use std::{
@@ -11,6 +13,11 @@ use std::{
     time::Duration,
 };
 
+use galgo_front::{
+    event_loop::EventLoop,
+    settings::Settings,
+    shared::{Handed, Handle, Shared},
+};
 use galgo_spawn::{Direct, Spawner};
 use rustix::{
     fs::{Mode, OFlags},
@@ -26,13 +33,15 @@ pub use sockets::Bound;
 
 use crate::{
     config::{self, Config},
-    listen,
+    handler::files,
     log::{Level, Logs},
     phase::Phase,
+    resources::Resources,
     site::Site,
     upstream::Watch,
-    worker::{self, Handed, Peer, Server, Worker},
+    warm::Warm,
 };
+use loop_site::LoopSite;
 use running::{Running, Taken};
 use sockets::New;
 
@@ -40,6 +49,7 @@ use sockets::New;
 #[derive(Debug)]
 pub struct Ready {
     site: Site,
+    settings: Settings,
     new: New,
     logs: Logs,
     spawners: Vec<Direct>,
@@ -138,11 +148,12 @@ impl Ready {
         // ambient set over execve, capabilities(7). Threads inherit the absence of it.
         rustix::thread::clear_ambient_capability_set()
             .map_err(|e| format!("cannot keep capabilities from programs: {e}"))?;
-        let site = running::site(config, None, &logs)?;
+        let (site, settings) = running::site(config, None, &logs)?;
         let signals = Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
         galgo_spawn::reap_strangers();
         Ok(Self {
             site,
+            settings,
             new,
             logs,
             spawners,
@@ -166,6 +177,7 @@ impl Ready {
     pub fn run(self, load: impl Fn() -> Result<Config, String>) -> Result<End, String> {
         let Self {
             site,
+            settings,
             new,
             logs,
             spawners,
@@ -174,25 +186,31 @@ impl Ready {
         } = self;
         let io = |e: io::Error| e.to_string();
         let (phase, watch) = watch::channel(Phase::Serving);
-        let (peers, given): (Vec<_>, Vec<_>) = spawners.iter().map(|_| Peer::new()).unzip();
-        let site = Arc::new(site);
-        let server = Arc::new(Server::new(&site, logs.clone(), peers, watch));
+        let (loops, given): (Vec<_>, Vec<_>) = spawners.iter().map(|_| Handle::new()).unzip();
         let mut running = Running {
-            server: server.clone(),
-            site: site.clone(),
+            shared: Arc::new(Shared::new(logs.clone(), loops, watch)),
+            warm: Arc::new(Warm::new(site.config.templates.wait)),
+            site: Arc::new(site),
+            settings: Arc::new(settings),
             bound: Vec::new(),
             workers,
         };
-        // Nobody waits for it: who comes is in the queue of a listener.
+        // It is not waited for: clients are in the queue of a listener meanwhile.
         drop(running.begin(new)?);
         let mut threads = Vec::new();
         let together = Together::of(spawners.len());
         for ((index, spawner), given) in spawners.into_iter().enumerate().zip(given) {
-            let (server, spawner) = (server.clone(), Spawner::Direct(spawner));
-            let part = Part(server, site.clone(), index, spawner, given);
+            let part = Part {
+                index,
+                spawner: Spawner::Direct(spawner),
+                given,
+                shared: running.shared.clone(),
+                warm: running.warm.clone(),
+                site: running.site.clone(),
+                settings: running.settings.clone(),
+            };
             threads.push(thread(part, together.clone()).map_err(io)?);
         }
-        drop(site);
         let end = wait_for_signals(signals, &mut running, load, &phase, threads);
         running.bound.iter().for_each(Bound::remove);
         // After the last request.
@@ -209,7 +227,7 @@ fn close_memory() -> Result<(), String> {
         .map_err(|e| format!("cannot close the server's memory to its programs: {e}"))
 }
 
-/// What starts the programs of one worker.
+/// What starts the programs of one event loop.
 pub(crate) fn spawner(config: &Config) -> io::Result<Direct> {
     let mut direct = Direct::new()?;
     settle(&mut direct, config);
@@ -222,27 +240,43 @@ fn settle(spawner: &mut Direct, config: &Config) {
     spawner.set_orphaned(Some(rustix::process::Signal::KILL.as_raw()));
 }
 
-/// What a worker's thread is given.
-struct Part(
-    Arc<Server>,
-    Arc<Site>,
-    usize,
-    Spawner,
-    mpsc::UnboundedReceiver<Handed>,
-);
+/// What the thread of an event loop is given.
+struct Part {
+    index: usize,
+    spawner: Spawner,
+    given: mpsc::UnboundedReceiver<Handed<LoopSite>>,
+    shared: Arc<Shared<LoopSite>>,
+    warm: Arc<Warm>,
+    site: Arc<Site>,
+    settings: Arc<Settings>,
+}
+
+impl Part {
+    fn run(self) -> io::Result<()> {
+        let resources = Resources::new(
+            self.index,
+            self.spawner,
+            self.shared.logs.error.clone(),
+            self.warm,
+            self.site.config.templates.clone(),
+            self.shared.phase.clone(),
+        )?;
+        let site = LoopSite {
+            resources,
+            site: self.site,
+            settings: self.settings,
+        };
+        let event_loop = EventLoop::new(self.shared, self.index, site);
+        galgo_front::run::run(&event_loop, self.given, files::close_open())
+    }
+}
 
 fn thread(part: Part, together: Arc<Together>) -> io::Result<JoinHandle<()>> {
-    let Part(server, site, index, spawner, given) = part;
-    let name = format!("worker-{index}");
+    let name = format!("worker-{}", part.index);
     std::thread::Builder::new().name(name).spawn(move || {
         let _last = Member(together);
-        let errors = server.logs.error.clone();
-        let tasks = |worker: std::rc::Rc<Worker>| {
-            tokio::task::spawn_local(listen::take(worker, given));
-        };
-        let ran = Worker::new(server, site, index, spawner)
-            .and_then(|worker| worker::run(&worker, tasks));
-        if let Err(e) = ran {
+        let errors = part.shared.logs.error.clone();
+        if let Err(e) = part.run() {
             errors.write(Level::Error, "worker", &e.to_string());
         }
     })
@@ -279,7 +313,7 @@ impl Drop for Member {
     }
 }
 
-/// Serves on the main thread what signals ask for, until all workers have ended.
+/// Serves on the main thread what signals ask for, until all event loops have ended.
 fn wait_for_signals(
     signals: Signals,
     running: &mut Running,
@@ -299,7 +333,7 @@ fn wait_for_signals(
         let mut taken = None;
         loop {
             tokio::select! {
-                _ = reopen.recv() => running.server.logs.reopen(),
+                _ = reopen.recv() => running.shared.logs.reopen(),
                 // One after the other: the next one waits until this one is everywhere.
                 _ = reload.recv(), if taken.is_none() => match had && !terminal() {
                     true => break,
@@ -322,7 +356,7 @@ fn wait_for_signals(
             _ = &mut all_ended => return End::Drained,
             () = either(&mut term, &mut int) => {}
         }
-        // Workers end the programs that still run; one that is stuck in the kernel is not waited for.
+        // Event loops end the programs that still run; one that is stuck in the kernel is not waited for.
         phase.send_replace(Phase::Ending);
         let _ = tokio::time::timeout(AT_ONCE, all_ended).await;
         End::AtOnce

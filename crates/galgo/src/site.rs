@@ -4,8 +4,6 @@
 use std::{
     collections::BTreeSet,
     io,
-    ops::Deref,
-    rc::Rc,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -31,8 +29,6 @@ pub struct Site {
     pub spool: Arc<Spool>,
     /// WebAssembly programs.
     pub wasm: Arc<Wasm>,
-    /// Connections at once, of all and of one address.
-    pub max_connections: (usize, usize),
     /// Programs whose documents have no type.
     pub untyped: Once,
     /// Places of routes with a limit of their own.
@@ -73,26 +69,6 @@ impl Asked {
     }
 }
 
-/// A site as one event loop has it: its requests hold it without touching what other processors count with.
-#[derive(Debug, Clone)]
-#[allow(clippy::redundant_allocation)] // the outer count is this thread's own, which the inner one is not
-pub struct Held(Rc<Arc<Site>>);
-
-impl Held {
-    /// For one event loop.
-    pub fn new(site: Arc<Site>) -> Self {
-        Self(Rc::new(site))
-    }
-}
-
-impl Deref for Held {
-    type Target = Site;
-
-    fn deref(&self) -> &Site {
-        &self.0
-    }
-}
-
 impl Site {
     /// As configured. What is the same as in the site `before` goes on: who is known by a route that did
     /// not change is known by it still. Nobody is asked over a socket yet.
@@ -121,7 +97,6 @@ impl Site {
                 before.map(|before| &*before.spool),
             )),
             wasm: Wasm::next(&config, logs, before.map(|before| &before.wasm)),
-            max_connections: (0, 0),
             upstreams: Vec::new(),
             config,
         }

@@ -23,12 +23,14 @@ use crate::{
     client::Whole,
     config::{Config, LogTo},
     handler::{self, Answer, Context, cgi, status},
+    id::Ids,
     log::{Logs, access::Entry},
     phase::Phase,
     request::Request,
+    resources::Resources,
     site::Site,
     tick,
-    worker::{Peer, Server, Worker},
+    warm::Warm,
 };
 use print::Printer;
 use site::Place;
@@ -143,64 +145,82 @@ async fn once(
     let Place { mut config, route } = place;
     // On a warm route the program is asked when it is loaded, as most requests to a server find it.
     config.templates.wait = true;
-    let (phase, worker) = worker_in_phase(config, LogTo::Stderr)?;
+    let (phase, one) = Alone::in_phase(config, LogTo::Stderr)?;
     let printer = Printer::new(args.output == Show::Body, args.time);
     let code = tokio::select! {
-        code = exchange(&worker, &route, made, printer) => code,
+        code = exchange(&one, &route, made, printer) => code,
         () = tick::run() => INTERRUPTED, // never: it drives the clocks
         () = signals.any() => INTERRUPTED,
     };
     // Templates are not kept for a request that does not come.
     let _ = phase.send(Phase::Draining);
-    worker.server.logs.flush();
+    one.logs.flush();
     Ok(code)
 }
 
-/// A worker of a server that listens nowhere.
-fn worker(config: Config, errors: LogTo) -> Result<Rc<Worker>, String> {
-    worker_in_phase(config, errors).map(|(_phase, worker)| worker)
+/// What answers requests without a server: handlers, and an event loop without clients.
+struct Alone {
+    resources: Rc<Resources>,
+    site: Site,
+    ids: Ids,
+    logs: Logs,
 }
 
-/// The same, and what ends it.
-fn worker_in_phase(
-    mut config: Config,
-    errors: LogTo,
-) -> Result<(watch::Sender<Phase>, Rc<Worker>), String> {
-    config.log.access = None;
-    config.log.error = errors;
-    let logs = Logs::open(&config.log, None).map_err(|e| format!("cannot write a log: {e}"))?;
-    let spawner =
-        crate::serve::spawner(&config).map_err(|e| format!("preparing to start programs: {e}"))?;
-    let (phase, serving) = watch::channel(Phase::Serving);
-    // Nobody hands it a connection.
-    let (peer, _given) = Peer::new();
-    let site = Arc::new(Site::new(config, None, &logs));
-    let server = Arc::new(Server::new(&site, logs, vec![peer], serving));
-    let worker = Worker::new(server, site, 0, Spawner::Direct(spawner));
-    let worker = worker.map_err(|e| format!("starting the worker: {e}"))?;
-    Ok((phase, worker))
+impl Alone {
+    fn new(config: Config, errors: LogTo) -> Result<Self, String> {
+        Self::in_phase(config, errors).map(|(_phase, one)| one)
+    }
+
+    /// The same, and what ends it.
+    fn in_phase(mut config: Config, errors: LogTo) -> Result<(watch::Sender<Phase>, Self), String> {
+        config.log.access = None;
+        config.log.error = errors;
+        let logs = Logs::open(&config.log, None).map_err(|e| format!("cannot write a log: {e}"))?;
+        let spawner = crate::serve::spawner(&config)
+            .map_err(|e| format!("preparing to start programs: {e}"))?;
+        let (phase, serving) = watch::channel(Phase::Serving);
+        let site = Site::new(config, None, &logs);
+        let resources = Resources::new(
+            0,
+            Spawner::Direct(spawner),
+            logs.error.clone(),
+            Arc::new(Warm::new(site.config.templates.wait)),
+            site.config.templates.clone(),
+            serving,
+        );
+        let one = Self {
+            resources: resources.map_err(|e| format!("starting the event loop: {e}"))?,
+            site,
+            ids: Ids::new(),
+            logs,
+        };
+        Ok((phase, one))
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context {
+            resources: &self.resources,
+            site: &self.site,
+        }
+    }
 }
 
 /// The exit code.
 async fn exchange(
-    worker: &Rc<Worker>,
+    one: &Alone,
     route: &site::Owner,
     made: request::Made,
     mut printer: Printer,
 ) -> u8 {
     let request::Made { head, body, link } = made;
-    let site = worker.site();
     let mut client = Whole::new(body);
-    let entry = Entry::new(worker.ids.next(), link.remote.clone(), Some(head.clone()));
+    let entry = Entry::new(one.ids.next(), link.remote.clone(), Some(head.clone()));
     let entry = Rc::new(RefCell::new(entry));
     let mut request = Request {
         last: true,
         ..Request::new(head.clone(), &link, &mut client, entry)
     };
-    let cx = Context {
-        resources: &worker.resources,
-        site: &site,
-    };
+    let cx = one.context();
     let Some(cgi) = route.cgi() else {
         return 1; // INVARIANT: only `cgi` routes own programs
     };
@@ -226,6 +246,6 @@ async fn exchange(
         },
         Err(fault) => Err(fault.into()),
     };
-    worker.server.logs.flush();
+    one.logs.flush();
     printer.verdict(&request, done, status::hint)
 }

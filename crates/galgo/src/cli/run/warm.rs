@@ -13,19 +13,17 @@ use std::{
     io::{self, Write},
     path::Path,
     process::ExitCode,
-    rc::Rc,
     time::Duration,
 };
 
 use super::{
-    INTERRUPTED, Signals,
+    Alone, INTERRUPTED, Signals,
     site::{Owner, Place},
 };
 use crate::{
     cli::{self, Site, programs, screen::lines},
     config::{Config, Handler, LogTo},
     tick,
-    worker::Worker,
 };
 use findings::Findings;
 use pair::{Cold, Endless, Pair, TRIAL};
@@ -80,10 +78,10 @@ pub(in crate::cli) fn check(site: &Site, program: Option<&Path>) -> Result<ExitC
     let local = tokio::task::LocalSet::new();
     let _entered = runtime.enter();
     let mut signals = Signals::watch()?;
-    let worker = super::worker(config, LogTo::File("/dev/null".into()))?;
+    let one = super::Alone::new(config, LogTo::File("/dev/null".into()))?;
     let verdict = local.block_on(&runtime, async {
         tokio::select! {
-            done = compare_all(&worker, &candidates) => Some(done),
+            done = compare_all(&one, &candidates) => Some(done),
             () = signals.any() => None,
             () = tick::run() => None, // never: it drives the clocks
         }
@@ -124,13 +122,13 @@ fn all(config: &Config) -> Vec<Candidate> {
     all
 }
 
-async fn compare_all(worker: &Rc<Worker>, candidates: &[Candidate]) -> io::Result<Verdict> {
+async fn compare_all(one: &Alone, candidates: &[Candidate]) -> io::Result<Verdict> {
     let mut progress = Progress::new(candidates.len());
     let mut worst = Verdict::Fine;
     for Candidate { name, pair } in candidates {
         progress.begin(name);
         let (said, verdict) = match pair {
-            Ok(pair) => match compare(worker, name, pair, &mut progress).await {
+            Ok(pair) => match compare(one, name, pair, &mut progress).await {
                 Ok(compared) => compared,
                 Err(Endless) => {
                     let words =
@@ -151,19 +149,19 @@ async fn compare_all(worker: &Rc<Worker>, candidates: &[Candidate]) -> io::Resul
 
 /// What is said of a program.
 async fn compare(
-    worker: &Rc<Worker>,
+    one: &Alone,
     name: &str,
     pair: &Pair,
     progress: &mut Progress,
 ) -> Result<(String, Verdict), Endless> {
     let mut step = |what: &str| progress.step(what);
     step("loading");
-    let loaded = pair.load(worker).await;
+    let loaded = pair.load(one).await;
     if let Err(Cold::Unfit(why)) = &loaded {
         return Ok((format!("{name}: stays cold: {why}"), Verdict::Fine));
     }
     step("cold");
-    let first = pair.ask(worker, &pair.cold, "GET").await?;
+    let first = pair.ask(one, &pair.cold, "GET").await?;
     if let Some(fault) = first.fault {
         let mut words = format!("{name}: fails: {fault}");
         let said = String::from_utf8_lossy(&first.parts[3]).into_owned();
@@ -177,17 +175,17 @@ async fn compare(
         return Ok((format!("{name}: stays cold: {why}"), Verdict::Fine));
     }
     step("settling");
-    let parked = match pair.settle(worker).await? {
+    let parked = match pair.settle(one).await? {
         Ok(parked) => parked,
         Err(obstacle) => return Ok((format!("{name}: stays cold: {obstacle}"), Verdict::Fine)),
     };
     let mut findings = Findings::default();
-    let gets = pair.rounds(worker, "GET", TIMES, &mut step).await?;
-    confirm(worker, pair, "GET", &gets, &mut findings, &mut step).await?;
-    let posts = pair.rounds(worker, "POST", POSTS, &mut step).await?;
-    confirm(worker, pair, "POST", &posts, &mut findings, &mut step).await?;
+    let gets = pair.rounds(one, "GET", TIMES, &mut step).await?;
+    confirm(one, pair, "GET", &gets, &mut findings, &mut step).await?;
+    let posts = pair.rounds(one, "POST", POSTS, &mut step).await?;
+    confirm(one, pair, "POST", &posts, &mut findings, &mut step).await?;
     let (mut said, differs) = findings.said(name, &gets, pair.is_set);
-    let about = worker.server.warm.about(&pair.warm, &pair.file);
+    let about = one.resources.warm.about(&pair.warm, &pair.file);
     let left = about.map(|about| about.left).unwrap_or_default();
     if !left.is_empty() {
         let names = left.join(", ");
@@ -210,7 +208,7 @@ async fn compare(
 
 /// Asks again, later, where something differs.
 async fn confirm(
-    worker: &Rc<Worker>,
+    one: &Alone,
     pair: &Pair,
     method: &str,
     rounds: &findings::Rounds,
@@ -220,7 +218,7 @@ async fn confirm(
     let again = match rounds.is_suspicious() {
         true => {
             tokio::time::sleep(LATER).await;
-            Some(pair.rounds(worker, method, AGAIN, step).await?)
+            Some(pair.rounds(one, method, AGAIN, step).await?)
         }
         false => None,
     };

@@ -15,7 +15,7 @@ use galgo_spawn::{Exit, inspect, template::Unfit, words::how};
 use tokio::time::Instant;
 
 use super::{
-    super::{request, site::Owner},
+    super::{Alone, request, site::Owner},
     answered::Answered,
     findings::Rounds,
 };
@@ -23,11 +23,10 @@ use crate::{
     body::{Body, Response},
     client::Whole,
     config::{Cgi, CgiOptions, CgiRoot, Handler, Handover, Route, Sight, StartMode},
-    handler::{self, Answer, Context, cgi},
+    handler::{self, Answer, cgi},
     log::access::Entry,
     request::Request,
     route::{self, Refusal},
-    worker::Worker,
 };
 
 /// How long one request may take; one that streams without end is given up then.
@@ -127,15 +126,15 @@ impl Pair {
     ///
     /// # Errors
     /// Why it is not warm.
-    pub(super) async fn load(&self, worker: &Rc<Worker>) -> Result<(), Cold> {
+    pub(super) async fn load(&self, one: &Alone) -> Result<(), Cold> {
         let kind = match &self.interpreter {
             Some(interpreter) => inspect::kind_by_interpreter(interpreter),
             None => inspect::kind(self.path()),
         };
         kind.map_err(|Unfit { why, .. }| Cold::Unfit(format!("it {why}")))?;
-        let warm = &worker.server.warm;
+        let warm = &one.resources.warm;
         let longest = warm.patience(TRIAL);
-        let load = self.exchange(worker, &self.warm, "GET", What::Load);
+        let load = self.exchange(one, &self.warm, "GET", What::Load);
         let loaded = tokio::time::timeout(longest, load).await;
         let about = warm.about(&self.warm, &self.file);
         let about = about.ok_or_else(|| Cold::Unfit(SWITCHED_OFF.into()))?;
@@ -153,12 +152,12 @@ impl Pair {
     /// Why it is not warm; or a request has no end.
     pub(super) async fn settle(
         &self,
-        worker: &Rc<Worker>,
+        one: &Alone,
     ) -> Result<Result<Option<String>, String>, Endless> {
         let began = Instant::now();
-        let longest = worker.server.warm.patience(SETTLES);
+        let longest = one.resources.warm.patience(SETTLES);
         loop {
-            let warm = &worker.server.warm;
+            let warm = &one.resources.warm;
             let Some(about) = warm.about(&self.warm, &self.file) else {
                 return Ok(Err(SWITCHED_OFF.into()));
             };
@@ -170,22 +169,22 @@ impl Pair {
             }
             // A process that is parked would be gone with the answer.
             if about.parked.is_none() {
-                self.ask(worker, &self.warm, "GET").await?;
+                self.ask(one, &self.warm, "GET").await?;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
     /// Asks the warm one, when all its processes are there.
-    async fn ask_ready(&self, worker: &Rc<Worker>, method: &str) -> Result<Answered, Endless> {
-        let _ = self.settle(worker).await?; // it is no other by now
-        self.ask(worker, &self.warm, method).await
+    async fn ask_ready(&self, one: &Alone, method: &str) -> Result<Answered, Endless> {
+        let _ = self.settle(one).await?; // it is no other by now
+        self.ask(one, &self.warm, method).await
     }
 
     /// Asks cold and warm in turn; `step` is told each time.
     pub(super) async fn rounds(
         &self,
-        worker: &Rc<Worker>,
+        one: &Alone,
         method: &str,
         times: usize,
         step: &mut dyn FnMut(&str),
@@ -193,9 +192,9 @@ impl Pair {
         let mut rounds = Rounds::default();
         for at in 1..=times {
             step(&format!("{method} {at} of {times}"));
-            let cold = self.ask(worker, &self.cold, method).await?;
+            let cold = self.ask(one, &self.cold, method).await?;
             rounds.cold.push(cold);
-            rounds.warm.push(self.ask_ready(worker, method).await?);
+            rounds.warm.push(self.ask_ready(one, method).await?);
         }
         Ok(rounds)
     }
@@ -203,13 +202,13 @@ impl Pair {
     /// One request; dropped, and its program ended, where that takes too long.
     pub(super) async fn ask(
         &self,
-        worker: &Rc<Worker>,
+        one: &Alone,
         route: &Arc<Route>,
         method: &str,
     ) -> Result<Answered, Endless> {
         let began = Instant::now();
-        let longest = worker.server.warm.patience(TRIAL);
-        let answer = self.exchange(worker, route, method, What::Answer);
+        let longest = one.resources.warm.patience(TRIAL);
+        let answer = self.exchange(one, route, method, What::Answer);
         let answer = tokio::time::timeout(longest, answer).await;
         let mut answered = answer.map_err(|_| Endless)?.unwrap_or_else(|why| Answered {
             parts: [
@@ -230,26 +229,22 @@ impl Pair {
 
     async fn exchange(
         &self,
-        worker: &Rc<Worker>,
+        one: &Alone,
         route: &Arc<Route>,
         method: &str,
         what: What,
     ) -> Result<Answered, String> {
         let body = if method == "POST" { FORM } else { b"" };
-        let site = worker.site();
         let request::Made { head, body, link } =
-            request::plain(&site.config, route, &self.url, method, body)?;
+            request::plain(&one.site.config, route, &self.url, method, body)?;
         let mut client = Whole::new(body);
-        let entry = Entry::new(worker.ids.next(), link.remote.clone(), Some(head.clone()));
+        let entry = Entry::new(one.ids.next(), link.remote.clone(), Some(head.clone()));
         let entry = Rc::new(RefCell::new(entry));
         let mut request = Request {
             last: true,
             ..Request::new(head.clone(), &link, &mut client, entry)
         };
-        let cx = Context {
-            resources: &worker.resources,
-            site: &site,
-        };
+        let cx = one.context();
         let Handler::Cgi(cgi) = &route.handler else {
             return Err("no program".into());
         };
