@@ -4,6 +4,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
+use galgo_front::settings::Settings;
 use galgo_handlers::{
     application,
     context::{Answer, Context},
@@ -33,30 +34,51 @@ use crate::{
 const MAX_LOCAL_REDIRECTS: usize = 10;
 
 /// Answers the requests of one event loop by one site.
-#[derive(Debug, Clone, Copy)]
-pub struct Dispatch<'a> {
-    /// What its event loop has.
-    pub resources: &'a Rc<Resources>,
+#[derive(Debug)]
+pub struct Dispatch {
+    /// What the handlers have of their event loop.
+    pub resources: Rc<Resources>,
     /// What answers requests, and how.
-    pub site: &'a Site,
+    pub site: Arc<Site>,
+    /// How clients are spoken with.
+    pub settings: Arc<Settings>,
 }
 
-impl<'a> Dispatch<'a> {
-    fn context(self) -> Context<'a> {
+impl Dispatch {
+    /// The event loop answers by another site from now on.
+    pub fn succeeded_by(&self, site: Arc<Site>, settings: Arc<Settings>) -> Self {
+        let config = &site.config;
+        self.resources
+            .configure(config.umask, config.templates.clone());
+        files::forget();
+        Self {
+            resources: self.resources.clone(),
+            site,
+            settings,
+        }
+    }
+
+    fn context(&self) -> Context<'_> {
         Context {
-            resources: self.resources,
+            resources: &self.resources,
             shared: &self.site.shared,
         }
     }
 }
 
-impl Service for Dispatch<'_> {
+impl galgo_front::site::Site for Dispatch {
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl Service for Dispatch {
     async fn call(&self, request: &mut Request<'_>) -> Result<Response, Left> {
-        let fault = match dispatch(*self, request).await {
+        let fault = match dispatch(self, request).await {
             Ok(response) => return Ok(response),
             Err(fault) => fault,
         };
-        status::report(self.resources, request, &fault);
+        status::report(&self.resources, request, &fault);
         if let Fault::Gone(_) = fault {
             return Err(Left);
         }
@@ -66,7 +88,7 @@ impl Service for Dispatch<'_> {
     }
 
     fn cut(&self, request: &Request<'_>, fault: &Fault) {
-        status::report(self.resources, request, fault);
+        status::report(&self.resources, request, fault);
     }
 
     fn refuse(&self, link: &Link, id: Id, fault: &Fault) -> Response {
@@ -80,7 +102,7 @@ impl Service for Dispatch<'_> {
 }
 
 /// Finds what answers a request and has it answered, over local redirects if need be.
-async fn dispatch(cx: Dispatch<'_>, request: &mut Request<'_>) -> Result<Response, Fault> {
+async fn dispatch(cx: &Dispatch, request: &mut Request<'_>) -> Result<Response, Fault> {
     if request.head.target.path() == b"*" {
         // OPTIONS: the server as a whole is asked (RFC 9110, 9.3.7).
         return Ok(Response::new(204).with("Allow", ALLOW));
@@ -103,15 +125,11 @@ async fn dispatch(cx: Dispatch<'_>, request: &mut Request<'_>) -> Result<Respons
 }
 
 /// Answers the request as it came: where a front server names the program's file, by that.
-async fn first(
-    cx: Dispatch<'_>,
-    request: &mut Request<'_>,
-    head: &Rc<Head>,
-) -> Result<Answer, Fault> {
+async fn first(cx: &Dispatch, request: &mut Request<'_>, head: &Rc<Head>) -> Result<Answer, Fault> {
     let Some(named) = request.named.take() else {
         return answer(cx, request, head).await;
     };
-    let site = cx.site;
+    let site = &*cx.site;
     if let Some((route, found)) = route::named(&site.config.routes, &head.host, &named) {
         if let Some(denied) = authorize(cx, request, head, route).await? {
             return Ok(denied);
@@ -144,12 +162,12 @@ fn outside(file: &[u8]) -> Fault {
 }
 
 async fn answer(
-    cx: Dispatch<'_>,
+    cx: &Dispatch,
     request: &mut Request<'_>,
     head: &Rc<Head>,
 ) -> Result<Answer, Fault> {
     let path = head.target.path();
-    let site = cx.site;
+    let site = &*cx.site;
     let found = route::find(&site.config.routes, &head.host, path);
     let Some(found) = found else {
         let page = Box::pin(live::answer(site, request, head)).await;
@@ -172,7 +190,7 @@ async fn answer(
 
 /// Asks the authorizer of a route, where it has one. `Ok(None)`: the request may be answered.
 async fn authorize(
-    cx: Dispatch<'_>,
+    cx: &Dispatch,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     route: &Arc<Route>,
@@ -187,7 +205,7 @@ async fn authorize(
 
 /// The last step: the handler of the route. What is larger than a file's request is boxed.
 async fn handle(
-    cx: Dispatch<'_>,
+    cx: &Dispatch,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     found: &Match<'_, '_>,

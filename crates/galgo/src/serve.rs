@@ -2,6 +2,7 @@
 
 mod limits;
 mod running;
+mod socket_file;
 mod sockets;
 
 use std::{
@@ -11,7 +12,12 @@ use std::{
     time::Duration,
 };
 
-use galgo_handlers::{upstream::Watch, wasm};
+use galgo_front::{
+    event_loop::EventLoop,
+    settings::Settings,
+    shared::{Handed, Handle, Shared},
+};
+use galgo_handlers::{files, resources::Resources, upstream::Watch, wasm};
 use galgo_spawn::{Direct, Spawner};
 use rustix::{
     fs::{Mode, OFlags},
@@ -27,11 +33,10 @@ pub use sockets::Bound;
 
 use crate::{
     config::{self, Config},
-    listen,
+    dispatch::Dispatch,
     log::{Level, Logs},
     phase::Phase,
     site::Site,
-    worker::{self, Handed, Peer, Server, Worker},
 };
 use running::{Running, Taken};
 use sockets::New;
@@ -40,6 +45,7 @@ use sockets::New;
 #[derive(Debug)]
 pub struct Ready {
     site: Site,
+    settings: Settings,
     new: New,
     logs: Logs,
     spawners: Vec<Direct>,
@@ -140,11 +146,12 @@ impl Ready {
         // ambient set over execve, capabilities(7). Threads inherit the absence of it.
         rustix::thread::clear_ambient_capability_set()
             .map_err(|e| format!("cannot keep capabilities from programs: {e}"))?;
-        let site = running::site(config, None, &logs)?;
+        let (site, settings) = running::site(config, None, &logs)?;
         let signals = Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
         galgo_spawn::reap_strangers();
         Ok(Self {
             site,
+            settings,
             new,
             logs,
             spawners,
@@ -168,6 +175,7 @@ impl Ready {
     pub fn run(self, load: impl Fn() -> Result<Config, String>) -> Result<End, String> {
         let Self {
             site,
+            settings,
             new,
             logs,
             spawners,
@@ -176,25 +184,29 @@ impl Ready {
         } = self;
         let io = |e: io::Error| e.to_string();
         let (phase, watch) = watch::channel(Phase::Serving);
-        let (peers, given): (Vec<_>, Vec<_>) = spawners.iter().map(|_| Peer::new()).unzip();
-        let site = Arc::new(site);
-        let server = Arc::new(Server::new(logs.clone(), peers, watch));
+        let (loops, given): (Vec<_>, Vec<_>) = spawners.iter().map(|_| Handle::new()).unzip();
         let mut running = Running {
-            server: server.clone(),
-            site: site.clone(),
+            shared: Arc::new(Shared::new(logs.clone(), loops, watch)),
+            site: Arc::new(site),
+            settings: Arc::new(settings),
             bound: Vec::new(),
             workers,
         };
-        // Nobody waits for it: who comes is in the queue of a listener.
+        // It is not waited for: clients are in the queue of a listener meanwhile.
         drop(running.begin(new)?);
         let mut threads = Vec::new();
         let together = Together::of(spawners.len());
         for ((index, spawner), given) in spawners.into_iter().enumerate().zip(given) {
-            let (server, spawner) = (server.clone(), Spawner::Direct(spawner));
-            let part = Part(server, site.clone(), index, spawner, given);
+            let part = Part {
+                index,
+                spawner: Spawner::Direct(spawner),
+                given,
+                shared: running.shared.clone(),
+                site: running.site.clone(),
+                settings: running.settings.clone(),
+            };
             threads.push(thread(part, together.clone()).map_err(io)?);
         }
-        drop(site);
         let end = wait_for_signals(signals, &mut running, load, &phase, threads);
         running.bound.iter().for_each(Bound::remove);
         // After the last request.
@@ -211,7 +223,7 @@ fn close_memory() -> Result<(), String> {
         .map_err(|e| format!("cannot close the server's memory to its programs: {e}"))
 }
 
-/// What starts the programs of one worker.
+/// What starts the programs of one event loop.
 pub(crate) fn spawner(config: &Config) -> io::Result<Direct> {
     let mut direct = Direct::new()?;
     settle(&mut direct, config);
@@ -224,27 +236,41 @@ fn settle(spawner: &mut Direct, config: &Config) {
     spawner.set_orphaned(Some(rustix::process::Signal::KILL.as_raw()));
 }
 
-/// What a worker's thread is given.
-struct Part(
-    Arc<Server>,
-    Arc<Site>,
-    usize,
-    Spawner,
-    mpsc::UnboundedReceiver<Handed>,
-);
+/// What the thread of an event loop is given.
+struct Part {
+    index: usize,
+    spawner: Spawner,
+    given: mpsc::UnboundedReceiver<Handed<Dispatch>>,
+    shared: Arc<Shared<Dispatch>>,
+    site: Arc<Site>,
+    settings: Arc<Settings>,
+}
+
+impl Part {
+    fn run(self) -> io::Result<()> {
+        let resources = Resources::new(
+            self.index,
+            self.spawner,
+            self.shared.logs.error.clone(),
+            self.site.config.templates.clone(),
+            self.shared.phase.clone(),
+        )?;
+        let site = Dispatch {
+            resources,
+            site: self.site,
+            settings: self.settings,
+        };
+        let event_loop = EventLoop::new(self.shared, self.index, site);
+        galgo_front::run::run(&event_loop, self.given, files::close_open())
+    }
+}
 
 fn thread(part: Part, together: Arc<Together>) -> io::Result<JoinHandle<()>> {
-    let Part(server, site, index, spawner, given) = part;
-    let name = format!("worker-{index}");
+    let name = format!("worker-{}", part.index);
     std::thread::Builder::new().name(name).spawn(move || {
         let _last = Member(together);
-        let errors = server.logs.error.clone();
-        let tasks = |worker: std::rc::Rc<Worker>| {
-            tokio::task::spawn_local(listen::take(worker, given));
-        };
-        let ran = Worker::new(server, site, index, spawner)
-            .and_then(|worker| worker::run(&worker, tasks));
-        if let Err(e) = ran {
+        let errors = part.shared.logs.error.clone();
+        if let Err(e) = part.run() {
             errors.write(Level::Error, "worker", &e.to_string());
         }
     })
@@ -281,7 +307,7 @@ impl Drop for Member {
     }
 }
 
-/// Serves on the main thread what signals ask for, until all workers have ended.
+/// Serves on the main thread what signals ask for, until all event loops have ended.
 fn wait_for_signals(
     signals: Signals,
     running: &mut Running,
@@ -301,7 +327,7 @@ fn wait_for_signals(
         let mut taken = None;
         loop {
             tokio::select! {
-                _ = reopen.recv() => running.server.logs.reopen(),
+                _ = reopen.recv() => running.shared.logs.reopen(),
                 // One after the other: the next one waits until this one is everywhere.
                 _ = reload.recv(), if taken.is_none() => match had && !terminal() {
                     true => break,
@@ -324,7 +350,7 @@ fn wait_for_signals(
             _ = &mut all_ended => return End::Drained,
             () = either(&mut term, &mut int) => {}
         }
-        // Workers end the programs that still run; one that is stuck in the kernel is not waited for.
+        // Event loops end the programs that still run; one that is stuck in the kernel is not waited for.
         phase.send_replace(Phase::Ending);
         let _ = tokio::time::timeout(AT_ONCE, all_ended).await;
         End::AtOnce

@@ -1,7 +1,7 @@
 //! What one reading of the configuration made. Requests that began with it end with it, while others begin
 //! with the next; with the last of them it is dropped, and with it the programs that only it asked for.
 
-use std::{io, ops::Deref, rc::Rc, sync::Arc};
+use std::{io, sync::Arc};
 
 use galgo_handlers::{
     shared::{Once, Shared},
@@ -26,8 +26,6 @@ pub struct Site {
     pub config: Config,
     /// What the handlers of all event loops share.
     pub shared: Shared,
-    /// Connections at once, of all and of one address.
-    pub max_connections: (usize, usize),
     /// Places of routes with a limit of their own.
     route_places: Vec<(Arc<Route>, Arc<Gauge>)>,
     /// Programs that stay.
@@ -51,26 +49,6 @@ impl Asked {
     }
 }
 
-/// A site as one event loop has it: its requests hold it without touching what other processors count with.
-#[derive(Debug, Clone)]
-#[allow(clippy::redundant_allocation)] // the outer count is this thread's own, which the inner one is not
-pub struct Held(Rc<Arc<Site>>);
-
-impl Held {
-    /// For one event loop.
-    pub fn new(site: Arc<Site>) -> Self {
-        Self(Rc::new(site))
-    }
-}
-
-impl Deref for Held {
-    type Target = Site;
-
-    fn deref(&self) -> &Site {
-        &self.0
-    }
-}
-
 impl Site {
     /// As configured. What is the same as in the site `before` goes on: who is known by a route that did
     /// not change is known by it still. Nobody is asked over a socket yet.
@@ -90,7 +68,6 @@ impl Site {
         Self {
             route_places: config.routes.iter().filter_map(places).collect(),
             shared: shared(&config, before.map(|before| &before.shared), logs),
-            max_connections: (0, 0),
             upstreams: Vec::new(),
             config,
         }

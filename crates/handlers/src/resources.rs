@@ -5,7 +5,6 @@ use std::{
     io,
     os::fd::OwnedFd,
     rc::Rc,
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use galgo_spawn::Spawner;
@@ -13,7 +12,12 @@ use rustix::fs::{Mode, OFlags};
 use tokio::sync::watch;
 
 use crate::{
-    fault::Fault, id::Id, link::Link, log::ErrorLog, phase::Phase, reasons::Reasons,
+    fault::Fault,
+    id::Id,
+    link::Link,
+    log::{ErrorLog, time::first_of_second},
+    phase::Phase,
+    reasons::Reasons,
     warm::settings::Templates,
 };
 
@@ -81,11 +85,4 @@ impl Resources {
     pub fn says_busy(&self) -> bool {
         first_of_second(&self.busy)
     }
-}
-
-/// Whether no other one was in this second; `last` is the second of the last one.
-pub fn first_of_second(last: &Cell<u64>) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let second = now.unwrap_or_default().as_secs();
-    last.replace(second) != second
 }

@@ -2,6 +2,7 @@
 
 use std::{fmt, io};
 
+use galgo_proto::h1::HeadError;
 use rustix::io::Errno;
 
 /// A failed request.
@@ -67,6 +68,12 @@ impl Fault {
 pub fn is_shortage(e: &io::Error) -> bool {
     const OUT_OF: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
     Errno::from_io_error(e).is_some_and(|errno| OUT_OF.contains(&errno))
+}
+
+impl From<HeadError> for Fault {
+    fn from(e: HeadError) -> Self {
+        Self::Client(e.status, e.why)
+    }
 }
 
 impl fmt::Display for Fault {

@@ -11,7 +11,7 @@ use std::{
     task::Poll,
 };
 
-use galgo_spawn::Exit;
+use galgo_spawn::{Exit, Status};
 
 use crate::{
     client::Client,
@@ -143,5 +143,14 @@ fn send_failed(e: &io::Error) -> &'static str {
         io::ErrorKind::TimedOut => "the client reads slower than min_rate",
         GIVES_WAY => "the client reads slower than busy_rate, and others wait for a place",
         _ => "the client closed the connection while the response was sent",
+    }
+}
+
+/// The exit status of a producer's process, if it exits soon; 128 and the signal where one ended it; else 0.
+pub async fn exit_status(producer: &mut dyn Producer) -> u32 {
+    match producer.exit().await.map(|exit| exit.status) {
+        Some(Status::Code(code)) => code.unsigned_abs(),
+        Some(Status::Signal(signal)) => 128 + signal.unsigned_abs(),
+        None => 0,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use galgo_proto::h1::Head;
+use galgo_proto::h1::{Head, Method};
 use tokio::time::Instant;
 
 use crate::{client::Client, id::Id, link::Link, log::access::Entry, pace::Holding, peer::Peer};
@@ -80,6 +80,11 @@ impl<'a> Request<'a> {
     /// Its id.
     pub fn id(&self) -> Id {
         self.entry.borrow().id
+    }
+
+    /// Whether a response to it with this status has no body (RFC 9110, 6.4.1).
+    pub fn is_bodiless(&self, status: u16) -> bool {
+        self.head.method == Method::Head || matches!(status, 100..=199 | 204 | 304)
     }
 
     /// Who asks.

@@ -23,10 +23,7 @@ mod run;
 mod screen;
 mod serve;
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{path::PathBuf, process::ExitCode};
 
 use galgo_spawn::words;
 

@@ -15,7 +15,8 @@ use super::{
     routes,
     units::{Count, G, K, M, OrNone, Size, T, Time, Value},
 };
-use crate::{address::fits, pace::Rates};
+use crate::address::fits;
+use galgo_io::pace::Rates;
 
 type Checked<X> = Result<X, ConfigError>;
 type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;

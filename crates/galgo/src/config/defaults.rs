@@ -7,7 +7,6 @@ use galgo_proto::forwarded::{Field, Trusted};
 use super::{
     Address, Admission, CgiOptions, Config, DevErrors, Http, Listen, Log, Speaks, Spool, Templates,
 };
-use crate::pace::Rates;
 
 /// Processors this process may use.
 fn cores() -> usize {
@@ -46,26 +45,6 @@ impl Default for Config {
             routes: Vec::new(),
             userdir: None,
             warnings: Vec::new(),
-        }
-    }
-}
-
-impl Default for Http {
-    fn default() -> Self {
-        Self {
-            head_timeout: Duration::from_secs(10),
-            keep_alive: Duration::from_secs(75),
-            rates: Rates {
-                least: 1024,
-                busy: 16 << 10,
-                grace: Duration::from_secs(10),
-            },
-            max_connections: 0,
-            max_connections_per_client: 0,
-            max_head: 64 << 10,
-            max_fields: 256,
-            max_target: 16 << 10,
-            encoded_slash: false,
         }
     }
 }

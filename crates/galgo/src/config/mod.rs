@@ -10,7 +10,7 @@
 //! | `folder`, `identity` | what the file system and the system's accounts say |
 //! | `desk` | who is shown why a program has failed |
 //! | `front` | whose word about a client counts, files that programs hand over |
-//! | `listen`, `defaults`, `source` | addresses, defaults, where a configuration comes from |
+//! | `defaults`, `source` | defaults, where a configuration comes from |
 
 mod check;
 mod cover;
@@ -22,7 +22,6 @@ mod folder;
 mod front;
 mod handlers;
 mod identity;
-mod listen;
 mod raw;
 mod routes;
 mod source;
@@ -38,9 +37,10 @@ pub use desk::DevErrors;
 pub use error::ConfigError;
 pub use identity::{Identity, identity};
 
-use galgo_proto::{forwarded::Trusted, h1::HeadLimits};
+use galgo_proto::forwarded::Trusted;
 
-use crate::pace::Rates;
+pub use galgo_front::settings::{Http, Listen, Speaks};
+
 pub use crate::{
     address::Address,
     admission::Settings as Admission,
@@ -104,63 +104,6 @@ pub struct Config {
     pub userdir: Option<UserDir>,
     /// What the operator should know, one sentence each: shown at the start.
     pub warnings: Vec<String>,
-}
-
-/// One listener.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listen {
-    /// TCP address or path of a Unix socket.
-    pub address: Address,
-    /// What is spoken there.
-    pub speaks: Speaks,
-}
-
-/// What is spoken on the connections of a listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speaks {
-    /// HTTP/1.
-    Http,
-    /// A PROXY protocol v2 header, then HTTP/1 (`proxy+127.0.0.1:8080`, `proxy+unix:/path`).
-    Proxied,
-    /// FastCGI, by a web server in front of us (`fastcgi+unix:/path`).
-    FastCgi,
-    /// SCGI, by a web server in front of us (`scgi+unix:/path`).
-    Scgi,
-}
-
-/// Connection limits and clocks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Http {
-    /// From the first byte of a request head to its last.
-    pub head_timeout: Duration,
-    /// An idle kept-alive connection is closed after this.
-    pub keep_alive: Duration,
-    /// How slow a client may be: `min_rate`, `busy_rate`, `rate_grace`.
-    pub rates: Rates,
-    /// Connections at once; the oldest without a request makes room.
-    pub max_connections: usize,
-    /// Connections of one address; 0: half of all.
-    pub max_connections_per_client: usize,
-    /// Bytes of a request head.
-    pub max_head: usize,
-    /// Fields of a request head.
-    pub max_fields: usize,
-    /// Bytes of a request target.
-    pub max_target: usize,
-    /// `%2F` in a path counts as `/`; else it is a 400.
-    pub encoded_slash: bool,
-}
-
-impl Http {
-    /// The limits of a request head.
-    pub fn head_limits(&self) -> HeadLimits {
-        HeadLimits {
-            bytes: self.max_head,
-            fields: self.max_fields,
-            target: self.max_target,
-            encoded_slash: self.encoded_slash,
-        }
-    }
 }
 
 /// `/~user/…` from `~user/public_html`, `/~user/cgi-bin/…` from `~user/cgi-bin`.

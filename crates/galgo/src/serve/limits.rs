@@ -1,11 +1,11 @@
 //! What this machine and this user allow.
 
+use galgo_front::accept::{CROWD, IN_A_ROW};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
     config::{Address, Config, Handler, Route, StartMode},
     link::is_loopback,
-    listen,
 };
 
 /// Root without a user to become serves this machine only.
@@ -48,10 +48,10 @@ pub(super) fn raise_descriptors() -> u64 {
 /// what templates and the connections to instances of modules hold.
 pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
     const PER_PROGRAM: usize = 10;
-    const PER_WORKER: usize = 28 + listen::IN_A_ROW + galgo_handlers::files::OPEN;
+    const PER_WORKER: usize = 28 + IN_A_ROW + galgo_handlers::files::OPEN;
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let reserved = 64
-        + listen::CROWD
+        + CROWD
         + config.workers * (PER_WORKER + 2 * config.listen.len())
         + config.admission.running * PER_PROGRAM
         + config.admission.queue

@@ -5,6 +5,11 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use galgo_front::{
+    settings::Settings,
+    shared::{Handed, Shared},
+    site::NewSite,
+};
 use galgo_handlers::{script, upstream::Watch};
 use galgo_proto::target::UrlPath;
 use galgo_spawn::FileId;
@@ -17,17 +22,19 @@ use super::{
 use crate::{
     cli::programs,
     config::{Address, Config, Handler, Route},
+    dispatch::Dispatch,
     log::{Level, Logs},
     site::Site,
-    worker::{Handed, Load, Server},
 };
 
 /// What the main thread knows of the server that runs.
 #[derive(Debug)]
 pub(super) struct Running {
-    pub(super) server: Arc<Server>,
+    pub(super) shared: Arc<Shared<Dispatch>>,
     /// What answers requests now.
     pub(super) site: Arc<Site>,
+    /// How clients are spoken with now.
+    pub(super) settings: Arc<Settings>,
     pub(super) bound: Vec<Bound>,
     pub(super) workers: Watch,
 }
@@ -35,32 +42,45 @@ pub(super) struct Running {
 /// Resolves, with an error, when all event loops have the site.
 pub(super) type Taken = oneshot::Receiver<()>;
 
-/// Makes a site of a configuration; what it has in common with the one `before` goes on.
+/// Makes a site of a configuration, and the settings of the front; what the site has in common with the one `before` goes
+/// on.
 ///
 /// # Errors
 /// In words.
-pub(super) fn site(config: Config, before: Option<&Site>, logs: &Logs) -> Result<Site, String> {
+pub(super) fn site(
+    config: Config,
+    before: Option<&Site>,
+    logs: &Logs,
+) -> Result<(Site, Settings), String> {
     let max_connections = limits::max_connections(&config, limits::raise_descriptors())?;
     let site = Site::new(config, before, logs).with_upstreams(before);
-    let mut site = site.map_err(|e| {
+    let site = site.map_err(|e| {
         let folder = std::env::temp_dir();
         format!(
             "cannot make the sockets of workers in {}: {e}",
             folder.display()
         )
     })?;
-    let each = match site.config.http.max_connections_per_client {
+    let config = &site.config;
+    let each = match config.http.max_connections_per_client {
         0 => max_connections.div_ceil(2),
         each => each,
     };
-    site.max_connections = (max_connections, each);
-    Ok(site)
+    let settings = Settings {
+        listen: config.listen.clone(),
+        http: config.http.clone(),
+        trusted: config.trusted.clone(),
+        max_connections: (max_connections, each),
+        shutdown_grace: config.shutdown_grace,
+        access_log: config.log.access.as_ref().map(|_| config.log.format),
+    };
+    Ok((site, settings))
 }
 
 impl Running {
     /// Reads the configuration again. `None`: it cannot be used, and nothing has changed.
     pub(super) fn reload(&mut self, load: impl Fn() -> Result<Config, String>) -> Option<Taken> {
-        let log = self.server.logs.error.clone();
+        let log = self.shared.logs.error.clone();
         match load().and_then(|config| self.succeed(config)) {
             Ok(taken) => Some(taken),
             Err(words) => {
@@ -74,15 +94,16 @@ impl Running {
 
     /// Puts `config` in the place of what there is.
     fn succeed(&mut self, mut config: Config) -> Result<Taken, String> {
-        let logs = self.server.logs.clone();
+        let logs = self.shared.logs.clone();
         let fixed = keep_fixed(&mut config, &self.site.config);
         limits::allowed(&config)?;
         let new = New::bind(&config, &self.bound)?;
         let turn = logs.prepare(&self.site.config.log, &config.log);
         let turn = turn.map_err(|e| format!("cannot open a log: {e}"))?;
-        let site = site(config, Some(&self.site), &logs)?;
+        let (site, settings) = site(config, Some(&self.site), &logs)?;
         self.prepare(&site)?;
         let before = std::mem::replace(&mut self.site, Arc::new(site));
+        self.settings = Arc::new(settings);
         logs.turn(turn);
         self.site.shared.admission.settle();
         let taken = self.hand_out(new, Some(&before));
@@ -123,19 +144,20 @@ impl Running {
         // First of all, so that nobody comes by it while it is closed.
         removed.for_each(|one| one.remove());
         self.bound.extend(bound);
-        for pool in self.site.worker_pools(before, &self.server.logs.error) {
+        for pool in self.site.worker_pools(before, &self.shared.logs.error) {
             self.workers.start(pool);
         }
         let (all, taken) = oneshot::channel();
         let all = Arc::new(all);
-        for (peer, listeners) in self.server.peers.iter().zip(queues) {
-            let load = Load {
-                site: self.site.clone(),
+        for (event_loop, listeners) in self.shared.loops.iter().zip(queues) {
+            let (site, settings) = (self.site.clone(), self.settings.clone());
+            let new = NewSite {
+                make: Box::new(|before: &Dispatch| before.succeeded_by(site, settings)),
                 listeners,
                 taken: all.clone(),
             };
-            // One that has ended serves nobody.
-            let _ = peer.give.send(Handed::Site(load));
+            // An event loop that has ended answers no request.
+            event_loop.hand(Handed::Site(new));
         }
         let ahead = self.site.clone();
         let compile = std::thread::Builder::new().name("modules".into());
@@ -148,7 +170,7 @@ impl Running {
     pub(super) fn taken(&self) {
         self.site.shared.warm.forget_gone();
         let words = "the configuration was read again: requests are answered by it from now on";
-        self.server.logs.error.write(Level::Info, "reload", words);
+        self.shared.logs.error.write(Level::Info, "reload", words);
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::io;
 
-use crate::{
-    config::{Address, Config, Listen},
-    listen::Listener,
-    socket_file::SocketFile,
-};
+use galgo_front::{listener::Listener, settings::Listen};
+use rustix::process::geteuid;
+
+use super::socket_file::{self, SocketFile};
+use crate::config::{Address, Config};
 
 /// An address that is listened on.
 #[derive(Debug)]
@@ -20,15 +20,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    fn of(listener: &mut Listener) -> Self {
-        Self {
-            asked: listener.asked.clone(),
-            listen: listener.listen.clone(),
-            file: listener.take_socket_file(),
-        }
-    }
-
-    /// Nobody can come by the file of its socket any more.
+    /// No client finds its socket by a file any more.
     pub(super) fn remove(&self) {
         if let Some(file) = &self.file {
             file.remove();
@@ -40,7 +32,7 @@ impl Bound {
 #[derive(Debug, Default)]
 pub(super) struct New {
     pub(super) bound: Vec<Bound>,
-    /// For each worker.
+    /// For each event loop.
     queues: Vec<Vec<Listener>>,
 }
 
@@ -54,9 +46,13 @@ impl New {
         new.queues.resize_with(config.workers, Vec::new);
         for (n, listen) in config.listen.iter().enumerate() {
             if !open.iter().any(|one| one.asked == listen.address) {
-                let bound = Listener::bind(listen, config);
-                let mut listener = bound.map_err(|e| cannot_listen(listen, open, &e))?;
-                new.bound.push(Bound::of(&mut listener));
+                let bound = bind(listen, config);
+                let (listener, file) = bound.map_err(|e| cannot_listen(listen, open, &e))?;
+                new.bound.push(Bound {
+                    asked: listener.asked.clone(),
+                    listen: listener.listen.clone(),
+                    file,
+                });
                 new.share(n, listener)
                     .map_err(|e| format!("cannot listen once for each event loop: {e}"))?;
             }
@@ -74,7 +70,7 @@ impl New {
         Ok(())
     }
 
-    /// What is bound, and the listeners of each worker.
+    /// What is bound, and the listeners of each event loop.
     pub(super) fn take(mut self) -> (Vec<Bound>, Vec<Vec<Listener>>) {
         (
             std::mem::take(&mut self.bound),
@@ -86,6 +82,24 @@ impl New {
 impl Drop for New {
     fn drop(&mut self) {
         self.bound.iter().for_each(Bound::remove);
+    }
+}
+
+/// Binds and listens, and makes the file of a Unix socket.
+///
+/// Several event loops have each a queue of its own where root becomes another user: the kernel lets every process join
+/// that has the user whom the socket was made by (SO_REUSEPORT), which a program is not then. It might be, of a root that
+/// stays root, and of everybody else.
+fn bind(listen: &Listen, config: &Config) -> io::Result<(Listener, Option<SocketFile>)> {
+    match &listen.address {
+        Address::Tcp(at) => {
+            let shares = geteuid().is_root() && config.identity.is_some();
+            Ok((Listener::tcp(*at, listen.speaks, shares)?, None))
+        }
+        Address::Unix(path) => {
+            let (fd, file) = socket_file::bind(path, config)?;
+            Ok((Listener::unix(fd, listen)?, Some(file)))
+        }
     }
 }
 
@@ -123,4 +137,37 @@ fn cannot_listen(listen: &Listen, open: &[Bound], e: &io::Error) -> String {
         _ => return format!("cannot listen on {listen}: {e}"),
     };
     format!("cannot listen on {listen}: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// Two servers begin to listen at the same moment: one does, and the other is told.
+    #[test]
+    fn of_two_servers_at_once_one_has_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let listen: Listen = format!("unix:{}", path.display()).parse().unwrap();
+        let (config, meet) = (Config::default(), Barrier::new(2));
+        let server = || {
+            let begin = |_| {
+                meet.wait();
+                let bound = bind(&listen, &config);
+                meet.wait();
+                match &bound {
+                    Err(e) => assert_eq!(e.kind(), io::ErrorKind::AddrInUse, "{e}"),
+                    Ok((_, file)) => file.as_ref().unwrap().remove(),
+                }
+                bound.is_ok()
+            };
+            (0..1000).map(begin).collect::<Vec<_>>()
+        };
+        let [a, b] = std::thread::scope(|threads| {
+            [threads.spawn(server), threads.spawn(server)].map(|one| one.join().unwrap())
+        });
+        assert!(a.iter().zip(&b).all(|(a, b)| a != b));
+    }
 }

@@ -13,12 +13,14 @@ use std::{
     time::SystemTime,
 };
 
-use galgo_spawn::identity::Identity;
+use galgo_spawn::{
+    Exit, Status,
+    identity::Identity,
+    words::{escape, how},
+};
 pub use settings::{LogFormat, LogTo, Settings};
 use target::Target;
 pub use writer::Writer;
-
-use galgo_spawn::words::escape;
 
 use crate::id::Id;
 
@@ -188,6 +190,15 @@ impl Source {
     /// A line the program wrote to standard error, already escaped. Returns the bytes that the log grows by.
     pub fn line(&self, line: &str) -> usize {
         self.log.line("stderr", &self.about(), line)
+    }
+
+    /// Says that the program failed although its response was sent as it should be: an exception behind the head, most
+    /// often.
+    pub fn failed_behind(&self, exit: Option<Exit>) {
+        if let Some(status @ Status::Code(1..)) = exit.map(|exit| exit.status) {
+            let words = format!("it ended {}, behind its response", how(status));
+            self.write(Level::Warn, &words);
+        }
     }
 
     /// A line about the program.

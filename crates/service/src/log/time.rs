@@ -1,6 +1,9 @@
 //! Points in time as logs write them, in UTC.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    cell::Cell,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 /// Year, month, day, hour, minute, second of a point in time.
 struct Civil {
@@ -34,6 +37,13 @@ fn civil(t: SystemTime) -> Civil {
         second: day_secs % 60,
         milli: since.subsec_millis(),
     }
+}
+
+/// Whether this is the first call in this second; `last` is the second of the last call, since the epoch.
+pub fn first_of_second(last: &Cell<u64>) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let second = now.unwrap_or_default().as_secs();
+    last.replace(second) != second
 }
 
 /// `2026-11-21T01:04:23.250Z` (RFC 3339).

@@ -12,7 +12,6 @@ use tokio::sync::oneshot;
 use crate::{
     body::{Body, Output, Response},
     cli::screen::{Screen, lines},
-    conn::framing,
     fault::Fault,
     log::access::Entry,
     request::Request,
@@ -86,11 +85,11 @@ impl Printer {
         self.begun = true;
         let room = match () {
             () if output.nph => None,
-            () if framing::bodiless(request, response.status) || output.discard => Some(0),
+            () if request.is_bodiless(response.status) || output.discard => Some(0),
             () => output.content_length,
         };
         // The length promised to HEAD is that of the body GET would get.
-        let promised = room.filter(|_| !framing::bodiless(request, response.status));
+        let promised = room.filter(|_| !request.is_bodiless(response.status));
         let printed = self.body(request, &mut output, room).await;
         let printed = printed.and_then(|sent| {
             request.entry.borrow_mut().bytes = sent;

@@ -1,25 +1,25 @@
 //! How far the body of one request has been taken in: its framing, without a socket.
 
+use galgo_io::buf::Buf;
 use galgo_proto::{
     Parsed,
     h1::{BodyLen, Chunk, Chunked},
 };
-
-use super::front::Stdin;
-use crate::{
-    buf::Buf,
+use galgo_service::{
     client::{Next, TOO_LARGE},
     fault::Fault,
 };
+
+use super::stdin::Stdin;
 
 /// So much of a body is read before it takes a place and a process: as much as a pipe holds.
 pub(super) const AHEAD: usize = 64 << 10;
 
 /// How far a request body has been taken in.
 #[derive(Debug)]
-pub struct RequestBody {
+pub(super) struct RequestBody {
     pub(super) frame: Frame,
-    /// Bytes of data at the front of the buffer that were looked at before anybody wanted them: `frame` has given them.
+    /// Bytes of data at the front of the buffer that were looked at before they were asked for: `frame` has given them.
     ahead: usize,
     /// Bytes of data that stand at the front of the buffer.
     ready: usize,
@@ -39,7 +39,7 @@ pub(super) enum Frame {
 
 impl RequestBody {
     /// The body of a request framed as `len`.
-    pub fn new(len: BodyLen) -> Self {
+    pub(super) fn new(len: BodyLen) -> Self {
         let frame = match len {
             BodyLen::None | BodyLen::Length(0) => Frame::Ended,
             BodyLen::Length(n) => Frame::Length(n),
@@ -55,7 +55,7 @@ impl RequestBody {
     }
 
     /// The body of a request that comes in FastCGI records.
-    pub fn records(stdin: Stdin) -> Self {
+    pub(super) fn records(stdin: Stdin) -> Self {
         Self {
             frame: Frame::Records(Box::new(stdin)),
             ahead: 0,
@@ -66,7 +66,7 @@ impl RequestBody {
     }
 
     /// What is owed to the front server for records that came meanwhile.
-    pub fn owed(&mut self) -> Vec<u8> {
+    pub(super) fn owed(&mut self) -> Vec<u8> {
         match &mut self.frame {
             Frame::Records(stdin) => std::mem::take(&mut stdin.owed),
             _ => Vec::new(),
@@ -82,7 +82,7 @@ impl RequestBody {
     }
 
     /// Sets the most it may hold; a declared length beyond it is refused at once.
-    pub fn limit(&mut self, limit: u64) -> Result<(), Fault> {
+    pub(super) fn limit(&mut self, limit: u64) -> Result<(), Fault> {
         self.limit = limit;
         match self.left() {
             Some(n) if n > limit => Err(TOO_LARGE),
@@ -91,7 +91,7 @@ impl RequestBody {
     }
 
     /// Whether all of it has been taken.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.ahead + self.ready == 0
             && match &self.frame {
                 Frame::Ended => true,
@@ -101,12 +101,12 @@ impl RequestBody {
     }
 
     /// The length, where it was declared.
-    pub fn declared(&self) -> Option<u64> {
+    pub(super) fn declared(&self) -> Option<u64> {
         self.left().map(|n| n + self.taken)
     }
 
     /// What is left of a declared length.
-    pub fn left(&self) -> Option<u64> {
+    pub(super) fn left(&self) -> Option<u64> {
         let left = match &self.frame {
             Frame::Length(n) => *n,
             Frame::Records(stdin) => stdin.left?,
@@ -117,12 +117,12 @@ impl RequestBody {
     }
 
     /// Bytes of data taken so far.
-    pub fn taken(&self) -> u64 {
+    pub(super) fn taken(&self) -> u64 {
         self.taken
     }
 
     /// Whether it is whole, or much of it is here, as far as that is seen without looking into framing.
-    pub fn is_here(&self, buf: &Buf) -> bool {
+    pub(super) fn is_here(&self, buf: &Buf) -> bool {
         match &self.frame {
             Frame::Length(left) => buf.len() as u64 >= (*left).min(AHEAD as u64),
             Frame::Chunked(_) | Frame::Records(_) => false,
@@ -131,7 +131,7 @@ impl RequestBody {
     }
 
     /// Looks at the front of `buf`, past any chunk framing.
-    pub fn next(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
+    pub(super) fn next(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
         if self.ahead + self.ready > 0 {
             return Ok(Next::Data(self.ahead.max(self.ready)));
         }
@@ -185,7 +185,7 @@ impl RequestBody {
     }
 
     /// `n` bytes of a body of known length went another way than through the buffer.
-    pub fn pass(&mut self, n: usize) {
+    pub(super) fn pass(&mut self, n: usize) {
         self.taken += n as u64;
         if let Frame::Length(left) = &mut self.frame {
             *left = left.saturating_sub(n as u64);
@@ -202,7 +202,7 @@ impl RequestBody {
     }
 
     /// Takes `n` bytes of the data that [`RequestBody::next`] announced.
-    pub fn take(&mut self, buf: &mut Buf, n: usize) {
+    pub(super) fn take(&mut self, buf: &mut Buf, n: usize) {
         if self.ahead > 0 {
             let n = n.min(self.ahead);
             buf.consume(n);

@@ -1,16 +1,13 @@
 //! How a response is framed: its head, and how the end of its body is marked (RFC 9112, 6).
 
-use galgo_proto::{
-    fields::lists,
-    h1::{Method, Version},
-    status::reason,
+use galgo_proto::{fields::lists, h1::Version, status::reason};
+use galgo_service::{
+    body::{Body, Output, Response},
+    request::Request,
 };
 
-use super::{Request, end::DRAIN, wire::Wire};
-use crate::{
-    body::{Body, Output, Response},
-    worker::Worker,
-};
+use super::{end::DRAIN, wire::Wire};
+use crate::{event_loop::EventLoop, site::Site};
 
 /// How the end of a body is marked (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,16 +21,11 @@ pub(super) enum Framing {
     Raw,
 }
 
-/// RFC 9110, 6.4.1: these have no body.
-pub(crate) fn bodiless(request: &Request<'_>, status: u16) -> bool {
-    request.head.method == Method::Head || matches!(status, 100..=199 | 204 | 304)
-}
-
 pub(super) fn program_framing(request: &Request<'_>, status: u16, output: &Output) -> Framing {
     let producer = &output.producer;
     if output.nph {
         Framing::Raw
-    } else if bodiless(request, status) {
+    } else if request.is_bodiless(status) {
         Framing::Bodiless
     } else if output.discard {
         Framing::Length(0)
@@ -48,20 +40,24 @@ pub(super) fn program_framing(request: &Request<'_>, status: u16, output: &Outpu
     }
 }
 
-pub(super) fn keeps_alive(worker: &Worker, request: &Request<'_>, framing: Framing) -> bool {
+pub(super) fn keeps_alive(
+    event_loop: &EventLoop<impl Site>,
+    request: &Request<'_>,
+    framing: Framing,
+) -> bool {
     request.head.keep_alive
         && !request.last
         && (!matches!(framing, Framing::UntilClose | Framing::Raw)
             || !request.client.speaks_http())
-        && !worker.server.draining()
+        && !event_loop.shared.draining()
         && request.client.left().is_none_or(|n| n <= DRAIN)
-        // Nobody asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
+        // The client was not asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
         && (!request.client.owes_continue() || request.client.is_over())
 }
 
 /// The head of a response whose body is not a program's: HEAD gets the length the body would have.
 pub(super) fn static_head(
-    worker: &Worker,
+    event_loop: &EventLoop<impl Site>,
     request: &Request<'_>,
     response: &Response,
     body: &Body,
@@ -76,7 +72,7 @@ pub(super) fn static_head(
         framing
     };
     let version = request.head.version;
-    head(worker, response, framing, wire, version, keep_alive)
+    head(event_loop, response, framing, wire, version, keep_alive)
 }
 
 /// What a program says of the length of a body that is not sent, to HEAD or beside 304, is passed on
@@ -92,7 +88,7 @@ pub(super) fn promise(response: &mut Response, framing: Framing, output: &Output
 /// Writes the head of a response: a front gets what a CGI program would print (RFC 3875, 6), and adds
 /// what is HTTP's.
 pub(super) fn head(
-    worker: &Worker,
+    event_loop: &EventLoop<impl Site>,
     response: &Response,
     framing: Framing,
     wire: Wire,
@@ -118,7 +114,7 @@ pub(super) fn head(
         b"\r\n",
     ]);
     if http && !response.fields.has("date") {
-        put(&[b"Date: ", worker.date().as_bytes(), b"\r\n"]);
+        put(&[b"Date: ", event_loop.date().as_bytes(), b"\r\n"]);
     }
     if http && !response.fields.has("server") {
         put(&[b"Server: galgo\r\n"]);

@@ -5,23 +5,20 @@ use std::{
     pin::pin,
 };
 
-use galgo_spawn::Status;
-
-use super::{
-    Request,
-    framing::Framing,
-    send::{Sender, write_all, write_more},
-    wire::Wire,
-};
-use crate::{
+use galgo_io::{out::Out, pace::Pace, pool, sock::Sock};
+use galgo_service::{
     body::Output,
     client::Client,
     fault::Fault,
-    out::Out,
-    pace::Pace,
-    pool,
-    producer::{Producer, Turn, slow},
-    sock::Sock,
+    producer::{Producer, Turn, exit_status, slow},
+    request::Request,
+};
+
+use super::{
+    framing::Framing,
+    sender::Sender,
+    wire::Wire,
+    write::{write_all, write_more},
 };
 
 /// A body that is not sent (HEAD, 204, 304) is read so that its program is not blocked by us; one that
@@ -286,15 +283,6 @@ async fn splice(
     producer.give_pipe(pipe);
     producer.client_keeps_up(keeps_up);
     Ok(len - left)
-}
-
-/// The exit status of the process, if it exits soon; 128 and the signal where one ended it. 0 is said of others.
-async fn exit_status(producer: &mut dyn Producer) -> u32 {
-    match producer.exit().await.map(|exit| exit.status) {
-        Some(Status::Code(code)) => code.unsigned_abs(),
-        Some(Status::Signal(signal)) => 128 + signal.unsigned_abs(),
-        None => 0,
-    }
 }
 
 /// The first `len` bytes of `parts`.

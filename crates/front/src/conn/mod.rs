@@ -2,64 +2,66 @@
 //!
 //! 1. wait for a request  2. read its head  3. dispatch  4. send  5. log  6. the rest of its body
 
+mod admit;
 mod body;
 mod end;
-pub mod framing;
-pub mod front;
-pub mod incoming;
-pub mod input;
-mod room;
-pub mod send;
+mod framing;
+mod gateway;
+mod incoming;
+mod input;
+mod proxy;
+mod send;
+mod sender;
+mod stdin;
 mod stream;
-pub mod wire;
+mod wire;
+mod write;
 
 use std::{cell::RefCell, rc::Rc};
 
+use galgo_io::{pace::Pace, sock::Sock};
 use galgo_proto::{
     forwarded::{Trusted, Unreadable},
-    h1::{BodyLen, Head, HeadError, HeadScan},
+    h1::{BodyLen, Head, HeadScan},
     target::{Authority, LastHost},
+};
+use galgo_service::{
+    fault::Fault,
+    link::Link,
+    log::{Level, access::Entry},
+    peer::Peer,
+    request::Request,
+    service::Service,
 };
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    balance::Count,
-    config::{Http, Speaks},
     crowd::Member,
-    dispatch::Dispatch,
-    fault::Fault,
-    idle::Seat,
-    link::Link,
-    listen::Accepted,
-    log::{Level, access::Entry},
-    pace::Pace,
-    peer::Peer,
-    proxy,
-    request::Request,
-    service::Service,
+    event_loop::EventLoop,
+    idle::Lease,
+    settings::{Http, Settings, Speaks},
+    shared::Accepted,
     site::Site,
-    sock::Sock,
-    worker::Worker,
 };
+use admit::{has_room, is_front, joins, may_speak, refuse, unannounced};
 use body::RequestBody;
-use end::reset;
-use front::Arrived;
+use end::{After, is_drained, linger, reset, rest_of_body};
+use gateway::Arrived;
 use incoming::Incoming;
 use input::Input;
-use room::{has_room, is_front, joins, refuse};
-use send::{After, Sender};
+use sender::Sender;
 use wire::Wire;
 
 /// Serves a connection in a task of its own.
-pub fn start(worker: Rc<Worker>, accepted: Accepted) {
+pub(crate) fn start<S: Site>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
-        let _count = Count::new(&worker);
-        let seat = worker.idle.seat();
-        let member = joins(&worker, &seat, &accepted);
-        if !has_room(&worker, &member) {
+        let _counted = event_loop.shared.loops[event_loop.index].counted();
+        let lease = event_loop.idle.lease();
+        let member = joins(&event_loop, &lease, &accepted);
+        if !has_room(&event_loop, &member) {
             return refuse(accepted);
         }
-        if let Some(mut conn) = Conn::open(&worker, seat, member, accepted).await {
+        if let Some(mut conn) = Conn::open(&event_loop, lease, member, accepted).await {
             conn.serve().await;
         }
     });
@@ -67,15 +69,15 @@ pub fn start(worker: Rc<Worker>, accepted: Accepted) {
 
 /// A request that is being answered. The end of the server may drop it: then it is logged, and its
 /// client sees that the response was cut.
-struct Unfinished<'w> {
-    worker: &'w Rc<Worker>,
+struct Unfinished<'l, S: Site> {
+    event_loop: &'l Rc<EventLoop<S>>,
     sock: Rc<Sock>,
     entry: Rc<RefCell<Entry>>,
     began: Instant,
     over: bool,
 }
 
-impl Drop for Unfinished<'_> {
+impl<S: Site> Drop for Unfinished<'_, S> {
     fn drop(&mut self) {
         if self.over {
             return;
@@ -87,15 +89,15 @@ impl Drop for Unfinished<'_> {
             entry.status = 503;
         }
         entry.total = self.began.elapsed();
-        self.worker.log(&entry);
+        self.event_loop.log(&entry);
     }
 }
 
-struct Conn<'w> {
-    worker: &'w Rc<Worker>,
-    /// Leaves before its seat is another's.
-    _member: Member<'w>,
-    seat: Seat<'w>,
+struct Conn<'l, S: Site> {
+    event_loop: &'l Rc<EventLoop<S>>,
+    /// Ends before its lease, which another connection may have next.
+    _member: Member<'l>,
+    lease: Lease<'l>,
     sock: Rc<Sock>,
     speaks: Speaks,
     link: Link,
@@ -106,50 +108,53 @@ struct Conn<'w> {
     refused: bool,
 }
 
-impl<'w> Conn<'w> {
+impl<'l, S: Site> Conn<'l, S> {
     async fn open(
-        worker: &'w Rc<Worker>,
-        seat: Seat<'w>,
-        mut member: Member<'w>,
+        event_loop: &'l Rc<EventLoop<S>>,
+        lease: Lease<'l>,
+        mut member: Member<'l>,
         accepted: Accepted,
     ) -> Option<Self> {
         let sock = Rc::new(Sock::new(accepted.fd));
-        let site = worker.site();
-        let http = &site.config.http;
+        let site = event_loop.site();
+        let http = &site.settings().http;
         let mut input = Input::new(sock.clone(), Pace::of(&http.rates));
         let mut link = Link::of(&*sock, accepted.remote, accepted.local);
-        if !front::may_speak(worker, &site, accepted.speaks, &link) {
+        if !may_speak(event_loop, accepted.speaks, &link) {
             return None;
         }
         if accepted.speaks == Speaks::Proxied {
             let by = Instant::now() + http.head_timeout;
             let said = Box::pin(proxy::read(&mut input));
-            let place = seat.hears();
+            let waiting = lease.hears();
             let said = tokio::select! {
                 biased;
                 said = timeout_at(by, said) => said.ok()?,
-                () = place.ended() => return None,
+                () = waiting.ended() => return None,
             };
-            if place.is_ended() {
+            if waiting.is_ended() {
                 return None;
             }
-            drop(place);
-            let said = said.inspect_err(|fault| proxy::unannounced(worker, &link, fault));
+            drop(waiting);
+            let said = said.inspect_err(|fault| unannounced(event_loop, &link, fault));
             let said = said.ok()?;
             let speaks_for_another = said.is_some();
             link = link.announced(said);
             if speaks_for_another {
-                member.is_of(Peer::of(link.remote_ip), is_front(worker, link.remote_ip));
-                if !has_room(worker, &member) {
+                member.is_of(
+                    Peer::of(link.remote_ip),
+                    is_front(event_loop, link.remote_ip),
+                );
+                if !has_room(event_loop, &member) {
                     return None;
                 }
             }
         }
         let sender = Sender::new(sock.clone(), Pace::reading(&http.rates, &sock));
         Some(Self {
-            worker,
+            event_loop,
             _member: member,
-            seat,
+            lease,
             sock,
             speaks: accepted.speaks,
             link,
@@ -167,13 +172,13 @@ impl<'w> Conn<'w> {
             match Box::pin(self.request()).await {
                 After::KeepAlive => {
                     if std::mem::take(&mut self.refused) {
-                        let draining = || self.worker.server.draining();
-                        self.worker.refused.pause(draining).await;
+                        let draining = || self.event_loop.shared.draining();
+                        self.event_loop.throttle.pause(draining).await;
                     }
                 }
-                After::Over if self.is_drained() => break,
+                After::Over if is_drained(&self.input) => break,
                 After::Close | After::Over => {
-                    Box::pin(self.linger()).await;
+                    Box::pin(linger(&self.sock)).await;
                     break;
                 }
                 After::Reset => {
@@ -190,22 +195,22 @@ impl<'w> Conn<'w> {
             return true;
         }
         // A client that has half-closed may have pipelined more before: the next read will tell.
-        if self.worker.server.draining() {
+        if self.event_loop.shared.draining() {
             return false;
         }
-        let place = self.seat.enter();
+        let waiting = self.lease.enter();
         let came = tokio::select! {
             biased;
             read = self.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),
             // To make room, because the server drains, or because `keep_alive` is over.
-            () = place.ended() => false,
+            () = waiting.ended() => false,
         };
-        came && !place.is_ended()
+        came && !waiting.is_ended()
     }
 
     /// Reads a request up to its body. `Ok(None)`: the client closed without sending one.
-    async fn arrive(&mut self, site: &Site) -> Result<Option<Arrived>, Fault> {
-        let http = &site.config.http;
+    async fn arrive(&mut self, settings: &Settings) -> Result<Option<Arrived>, Fault> {
+        let http = &settings.http;
         let limits = http.head_limits();
         let by = || Instant::now() + http.head_timeout;
         self.sender.begin(Wire::Http);
@@ -215,12 +220,12 @@ impl<'w> Conn<'w> {
                 let Some(head) = self.head(http).await? else {
                     return Ok(None);
                 };
-                return self.origin(head, &site.config.trusted).map(Some);
+                return self.origin(head, &settings.trusted).map(Some);
             }
             Speaks::FastCgi => {
-                timeout_at(by(), Box::pin(front::fastcgi(input, wire, &limits))).await
+                timeout_at(by(), Box::pin(gateway::fastcgi(input, wire, &limits))).await
             }
-            Speaks::Scgi => timeout_at(by(), Box::pin(front::scgi(input, wire, &limits))).await,
+            Speaks::Scgi => timeout_at(by(), Box::pin(gateway::scgi(input, wire, &limits))).await,
         };
         self.input.wire = self.sender.wire;
         arrived.unwrap_or(Err(LATE_HEAD))
@@ -231,26 +236,23 @@ impl<'w> Conn<'w> {
         let limits = http.head_limits();
         // Since its first byte; most heads come in one piece, and need no clock.
         let mut by = None;
-        let mut place = None;
+        let mut waiting = None;
         let mut scan = HeadScan::default();
         loop {
-            if let Some(end) = scan
-                .scan(self.input.buf.bytes(), &limits)
-                .map_err(refused)?
-            {
+            if let Some(end) = scan.scan(self.input.buf.bytes(), &limits)? {
                 let head = &self.input.buf.bytes()[..end];
-                let head = Head::parse_next(head, &limits, &mut self.host).map_err(refused)?;
+                let head = Head::parse_next(head, &limits, &mut self.host)?;
                 self.input.buf.consume(end);
                 return Ok(Some(Rc::new(head)));
             }
             let by = *by.get_or_insert_with(|| Instant::now() + http.head_timeout);
-            let place = place.get_or_insert_with(|| self.seat.hears());
+            let waiting = waiting.get_or_insert_with(|| self.lease.hears());
             let filled = tokio::select! {
                 biased;
                 filled = timeout_at(by, self.input.fill(0)) => filled,
-                () = place.ended() => return Err(SHED),
+                () = waiting.ended() => return Err(SHED),
             };
-            if place.is_ended() {
+            if waiting.is_ended() {
                 return Err(SHED);
             }
             match filled {
@@ -264,22 +266,23 @@ impl<'w> Conn<'w> {
 
     /// Answers one request.
     async fn request(&mut self) -> After {
-        // From its first byte to its last, whatever is read of the configuration meanwhile.
-        let site = self.worker.site();
-        self.input.begin(&site.config.http);
-        self.sender.pace.begin(&site.config.http.rates);
+        // One site from its first byte to its last, whatever the event loop is handed meanwhile.
+        let site = self.event_loop.site();
+        let settings = site.settings();
+        self.input.begin(&settings.http.rates);
+        self.sender.pace.begin(&settings.http.rates);
         let Arrived {
             head,
             link,
             body,
             named,
-        } = match self.arrive(&site).await {
+        } = match self.arrive(settings).await {
             Ok(None) => return After::Close,
             Ok(Some(arrived)) => arrived,
-            Err(fault) => return Box::pin(self.refuse_head(&site, &fault)).await,
+            Err(fault) => return Box::pin(self.refuse_head(&*site, &fault)).await,
         };
         let link = link.as_ref().unwrap_or(&self.link);
-        // RFC 9112, 9.6: who asks for the end of the connection must not send more on it.
+        // RFC 9112, 9.6: a client that asks for the end of the connection must not send more on it.
         let said_all = !head.keep_alive && head.body == BodyLen::None;
         let entry = Rc::new(RefCell::new(self.entry(Some(head.clone()), link)));
         let owes_continue = head.expects_continue && head.body != BodyLen::None;
@@ -291,29 +294,28 @@ impl<'w> Conn<'w> {
         };
         let began = request.began;
         let mut unfinished = Unfinished {
-            worker: self.worker,
+            event_loop: self.event_loop,
             sock: self.sock.clone(),
             entry: request.entry.clone(),
             began,
             over: false,
         };
-        let service = service(self.worker, &site);
-        let Ok(response) = service.call(&mut request).await else {
-            request.entry.borrow_mut().total = self.worker.taken(began);
-            self.worker.log(&request.entry.borrow());
+        let Ok(response) = site.call(&mut request).await else {
+            request.entry.borrow_mut().total = self.event_loop.taken(began);
+            self.event_loop.log(&request.entry.borrow());
             unfinished.over = true;
             return After::Reset;
         };
-        // Over a front's connection others ask, too.
+        // Other clients ask over the connection of a web server in front of us, too.
         self.refused = request.refused && !link.passed_on;
         let sender = &mut self.sender;
-        let after = sender.send(self.worker, &service, &mut request, response);
+        let after = sender.send(self.event_loop, &*site, &mut request, response);
         let after = after.await;
         unfinished.over = true;
         let mut body = client.body;
         match after {
             After::KeepAlive if body.is_over() && self.input.wire.is_http() => after,
-            After::KeepAlive => Box::pin(self.rest_of_body(&mut body)).await,
+            After::KeepAlive => Box::pin(rest_of_body(&mut self.input, &mut body)).await,
             After::Close if said_all => After::Over,
             other => other,
         }
@@ -330,7 +332,7 @@ impl<'w> Conn<'w> {
         };
         let Some(origin) = origin.map_err(|Unreadable(field)| {
             let words = format!("a trusted proxy wrote a {field} that cannot be read");
-            let errors = &self.worker.server.logs.error;
+            let errors = &self.event_loop.shared.logs.error;
             errors.write(Level::Warn, &self.link.remote, &words);
             Fault::Client(
                 400,
@@ -359,43 +361,30 @@ impl<'w> Conn<'w> {
     }
 
     fn entry(&self, head: Option<Rc<Head>>, link: &Link) -> Entry {
-        Entry::new(self.worker.ids.next(), link.remote.clone(), head)
+        Entry::new(self.event_loop.ids.next(), link.remote.clone(), head)
     }
 
     /// Answers what is not a request: nothing behind it can be trusted.
-    async fn refuse_head(&mut self, site: &Site, fault: &Fault) -> After {
-        // Who is to make room must not be waited for.
+    async fn refuse_head(&mut self, service: &impl Service, fault: &Fault) -> After {
+        // A connection that is to make room is not waited for.
         let gone = matches!(fault, Fault::Gone(_) | Fault::Busy(_));
         let mut entry = self.entry(None, &self.link);
         entry.status = fault.status();
         entry.outcome = fault.outcome();
-        let service = service(self.worker, site);
         let response = (!gone).then(|| service.refuse(&self.link, entry.id, fault));
         // Without the id of a request there is nothing to answer in.
         if let Some(response) = response
             && self.sender.wire != (Wire::FastCgi { id: 0 })
         {
-            let sent = self.sender.send_simple(self.worker, response).await;
+            let sent = self.sender.send_simple(self.event_loop, response).await;
             entry.bytes = sent.unwrap_or(0);
         }
-        entry.total = self.worker.taken(entry.began);
-        self.worker.log(&entry);
+        entry.total = self.event_loop.taken(entry.began);
+        self.event_loop.log(&entry);
         if gone { After::Reset } else { After::Close }
-    }
-}
-
-/// What answers requests by `site`: the one place here that knows handlers.
-fn service<'a>(worker: &'a Worker, site: &'a Site) -> Dispatch<'a> {
-    Dispatch {
-        resources: &worker.resources,
-        site,
     }
 }
 
 const SHED: Fault =
     Fault::Busy("the request head was not whole when others needed the connection's room");
 const LATE_HEAD: Fault = Fault::Client(408, "the request head took longer than head_timeout");
-
-fn refused(e: HeadError) -> Fault {
-    Fault::Client(e.status, e.why)
-}

@@ -2,26 +2,27 @@
 
 use std::task::{Context, Poll, ready};
 
+use galgo_io::{
+    buf::Buf,
+    pace::Holding,
+    sock::{Sock, is_short},
+};
 use galgo_proto::h1::Version;
+use galgo_service::{
+    client::{Client, Next, Spliced},
+    fault::Fault,
+};
 
 use super::{
     body::{AHEAD, Frame, RequestBody},
     input::{BODY_READ, GONE, Input, LEFT, slow},
 };
-use crate::{
-    buf::Buf,
-    client::{Client, Next, Spliced},
-    fault::Fault,
-    pace::Holding,
-    sock::{Sock, is_short},
-};
-
 /// The most that is read ahead of a running request: pipelined requests beyond it wait in the kernel.
 const READ_AHEAD: usize = 64 << 10;
 
 /// The client of one request on a connection.
 #[derive(Debug)]
-pub struct Incoming<'c> {
+pub(super) struct Incoming<'c> {
     /// The connection.
     pub input: &'c mut Input,
     /// How far its body has been taken in.
@@ -36,7 +37,7 @@ pub struct Incoming<'c> {
 
 impl<'c> Incoming<'c> {
     /// The client of the request that has just come over `input`.
-    pub fn new(input: &'c mut Input, body: RequestBody, version: Version) -> Self {
+    pub(super) fn new(input: &'c mut Input, body: RequestBody, version: Version) -> Self {
         Self {
             input,
             body,
@@ -167,16 +168,16 @@ impl Client for Incoming<'_> {
     fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let input = &mut *self.input;
         if !input.sock.is_watched() && input.wire.is_http() {
-            // Most answers come before the next beat, and the event loop need not hear of the connection at all. What a
+            // Most answers come before the next tick, and the event loop need not hear of the connection at all. What a
             // front server says meanwhile, as ABORT, is about the request.
-            ready!(input.beat.poll(cx));
+            ready!(input.tick.poll(cx));
         }
         while !input.half_closed && input.buf.len() < READ_AHEAD {
             match ready!(input.sock.poll_read_idle(&mut input.buf, cx)) {
                 Ok(0) => return Poll::Ready(input.half_close()),
                 Ok(_) => self.body.overhear(&mut input.buf)?,
-                // It is asked again with the next beat.
-                Err(e) if is_short(&e) => ready!(input.beat.poll(cx)),
+                // It is asked again with the next tick.
+                Err(e) if is_short(&e) => ready!(input.tick.poll(cx)),
                 Err(_) => return Poll::Ready(Err(GONE)),
             }
         }
@@ -230,7 +231,7 @@ mod tests {
     use galgo_proto::h1::BodyLen;
 
     use super::*;
-    use crate::pace::Pace;
+    use galgo_io::pace::Pace;
 
     /// A connection on which the client has sent `said`, and closed its side if it `ends`.
     fn input(said: &[u8], ends: bool) -> (UnixStream, Input) {

@@ -12,26 +12,21 @@ use galgo_proto::{
     h1::{BodyLen, Head, HeadLimits},
     scgi as netstring,
 };
+use galgo_service::{client::Next, fault::Fault, link::Link, request::Named};
 
 use super::{
-    Link,
     body::RequestBody,
     input::Input,
+    stdin::{BROKEN, Stdin},
     wire::{self, Wire},
-};
-use crate::{
-    buf::Buf, client::Next, config::Speaks, fault::Fault, link::is_loopback, log::Level,
-    request::Named, site::Site, worker::Worker,
 };
 
 /// FCGI_KEEP_CONN (FastCGI, 5.1).
 const KEEP_CONN: u8 = 1;
-/// Answers that wait for the running request to end; a front that wants more than this is no front.
-const MOST_OWED: usize = 4 << 10;
 
 /// A request as it came.
 #[derive(Debug)]
-pub struct Arrived {
+pub(super) struct Arrived {
     /// Its head.
     pub head: Rc<Head>,
     /// Its own link, where that is not the connection's.
@@ -42,121 +37,7 @@ pub struct Arrived {
     pub named: Option<Named>,
 }
 
-/// How far the input of a FastCGI request has been taken in.
-#[derive(Debug)]
-pub struct Stdin {
-    id: u16,
-    /// What is left of CONTENT_LENGTH, where there is one.
-    pub(super) left: Option<u64>,
-    /// Bytes of the current record that are input.
-    content: usize,
-    /// Bytes that mean nothing: padding, and records of other requests.
-    skip: usize,
-    ended: bool,
-    /// Answers to other records, to be sent after the response.
-    pub(super) owed: Vec<u8>,
-}
-
 const LARGE: Fault = Fault::Client(431, "the request's variables are too large");
-const BROKEN: Fault = Fault::Client(400, "the front server breaks the FastCGI protocol");
-
-impl Stdin {
-    fn new(id: u16, left: Option<u64>) -> Self {
-        Self {
-            id,
-            left,
-            content: 0,
-            skip: 0,
-            ended: false,
-            owed: Vec::new(),
-        }
-    }
-
-    /// Whether the last record of input has been taken.
-    pub(super) fn is_over(&self) -> bool {
-        self.ended && self.skip == 0
-    }
-
-    /// `n` bytes at the front of the buffer have been taken.
-    pub(super) fn take(&mut self, n: usize) {
-        self.content -= n;
-        if let Some(left) = &mut self.left {
-            *left -= n as u64;
-        }
-    }
-
-    /// Looks at the front of `buf`, past headers and padding.
-    pub(super) fn step(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
-        loop {
-            if self.content > 0 {
-                return Ok(match buf.len().min(self.content) {
-                    0 => Next::More,
-                    n => Next::Data(n),
-                });
-            }
-            let skipped = self.skip.min(buf.len());
-            buf.consume(skipped);
-            self.skip -= skipped;
-            if self.skip > 0 {
-                return Ok(Next::More);
-            }
-            let Some(header) = Header::parse(buf.bytes()).map_err(|_| BROKEN)? else {
-                return Ok(match self.ended && buf.is_empty() {
-                    true => Next::End,
-                    false => Next::More,
-                });
-            };
-            buf.consume(HEADER);
-            self.record(header)?;
-        }
-    }
-
-    fn record(&mut self, header: Header) -> Result<(), Fault> {
-        self.skip = header.padding.into();
-        match header.kind {
-            Kind::Stdin if header.id == self.id => return self.input(header.content.into()),
-            Kind::Abort if header.id == self.id => {
-                return Err(Fault::Gone("the front server aborted the request"));
-            }
-            Kind::Data => {}
-            Kind::Begin if header.id != self.id && header.id != MANAGEMENT => {
-                let refused = fcgi::end(header.id, 0, Outcome::CannotMultiplex);
-                self.owed.extend_from_slice(&refused);
-            }
-            Kind::Stdin | Kind::Params | Kind::Abort if header.id != self.id => {}
-            _ => return Err(BROKEN),
-        }
-        if self.owed.len() > MOST_OWED {
-            return Err(BROKEN);
-        }
-        self.skip += usize::from(header.content);
-        Ok(())
-    }
-
-    fn input(&mut self, content: usize) -> Result<(), Fault> {
-        if self.ended {
-            return Err(BROKEN);
-        }
-        if content == 0 {
-            self.ended = true;
-            return match self.left {
-                None | Some(0) => Ok(()),
-                Some(_) => Err(Fault::Client(
-                    400,
-                    "the front server sent less than CONTENT_LENGTH",
-                )),
-            };
-        }
-        if self.left.is_some_and(|left| left < content as u64) {
-            return Err(Fault::Client(
-                400,
-                "the front server sent more than CONTENT_LENGTH",
-            ));
-        }
-        self.content = content;
-        Ok(())
-    }
-}
 
 /// A FastCGI request whose variables are still coming.
 #[derive(Debug, Default)]
@@ -275,7 +156,7 @@ fn pairs(content: &[u8]) -> Result<Vec<Pair<'_>>, Fault> {
 
 fn arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arrived, Fault> {
     let params = pairs(&begun.params)?;
-    let mut gateway = gateway::request(params, limits).map_err(super::refused)?;
+    let mut gateway = gateway::request(params, limits)?;
     let left = match gateway.head.body {
         BodyLen::Length(n) => Some(n),
         BodyLen::None | BodyLen::Chunked => None,
@@ -290,31 +171,6 @@ fn arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arriv
     Ok(Arrived::new(gateway, RequestBody::records(stdin)))
 }
 
-/// Whether the peer may speak for clients: over FastCGI and SCGI it says who they are, and so does a header of the PROXY
-/// protocol. Who may reach a Unix socket is for its mode to say.
-pub(super) fn may_speak(worker: &Worker, site: &Site, speaks: Speaks, link: &Link) -> bool {
-    let trusted = &site.config.trusted;
-    let listed = |ip| trusted.covers(Some(ip));
-    let known = link.remote_ip.is_none_or(|ip| match speaks {
-        Speaks::Http => true,
-        Speaks::Proxied if !trusted.blocks.is_empty() => listed(ip),
-        Speaks::Proxied | Speaks::FastCgi | Speaks::Scgi => is_loopback(ip) || listed(ip),
-    });
-    if !known && worker.says_unannounced() {
-        let words = match speaks {
-            Speaks::Http | Speaks::Proxied => {
-                "the connection was closed: only trusted_proxies may speak the PROXY protocol"
-            }
-            Speaks::FastCgi | Speaks::Scgi => {
-                "is no front server: add its address to trusted_proxies if it is"
-            }
-        };
-        let errors = &worker.server.logs.error;
-        errors.write(Level::Warn, &link.remote, words);
-    }
-    known
-}
-
 /// Reads an SCGI request up to its body. `Ok(None)`: the connection ended before one.
 pub(super) async fn scgi(
     input: &mut Input,
@@ -325,7 +181,7 @@ pub(super) async fn scgi(
     loop {
         let used = match netstring::parse(input.buf.bytes(), limits.bytes) {
             Ok(Parsed::Complete(variables, used)) => {
-                let gateway = gateway::request(variables.iter(), limits).map_err(super::refused)?;
+                let gateway = gateway::request(variables.iter(), limits)?;
                 let body = RequestBody::new(gateway.head.body);
                 Some((Arrived::new(gateway, body), used))
             }

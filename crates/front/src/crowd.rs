@@ -1,7 +1,7 @@
-//! Whose connections there are, and which of them makes room for another.
+//! All connections by the address they come from, and which of them closes to make room for another.
 //!
-//! Only a connection that waits for a request, or has sent a piece of a head, gives way. Those of the address that has most
-//! connections go first, the longest waiting of them before the others.
+//! Only a connection that waits for a request, or that has sent a piece of a head, is closed. Those of the address that has
+//! most connections go first, the longest waiting of them before the others.
 
 use std::{
     cmp::Reverse,
@@ -12,24 +12,24 @@ use std::{
     },
 };
 
-use crate::peer::Peer;
+use galgo_service::peer::Peer;
 
-/// Since when a connection waits, as [`crate::idle`] counts; [`BUSY`] while it does not.
-pub type Since = Arc<AtomicU64>;
+/// Since when a connection waits, in nanoseconds of the monotonic clock; [`BUSY`] while it does not.
+pub(crate) type Since = Arc<AtomicU64>;
 /// A connection that does not wait.
-pub const BUSY: u64 = u64::MAX;
-/// So many of one address are looked at: however many there are, making room costs the same. Those that are busy are looked
-/// at again after all others.
+pub(crate) const BUSY: u64 = u64::MAX;
+/// So many connections of one address are looked at for one that waits: however many there are, making room costs the
+/// same. The next look begins behind those that were busy.
 const LOOKS: usize = 64;
-/// As often it is looked at as many others, where all of them are busy.
+/// Looks at one address before the next one, where all that were looked at are busy.
 const ROUNDS: usize = 4;
 
 /// All connections of the server.
 #[derive(Debug, Default)]
-pub struct Crowd(Mutex<State>);
+pub(crate) struct Crowd(Mutex<Groups>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Groups {
     groups: HashMap<Peer, Group>,
     /// Connections, but for those that were asked to close.
     stay: usize,
@@ -38,38 +38,38 @@ struct State {
 /// Those of one address.
 #[derive(Debug, Default)]
 struct Group {
-    /// It is a front server's: many ask over it.
+    /// Many clients ask from this address: it is that of a web server or proxy in front of us.
     exempt: bool,
     /// In the order they came.
-    all: BTreeMap<u64, One>,
+    all: BTreeMap<u64, Connection>,
     /// Those that were asked to close.
-    leave: BTreeMap<u64, One>,
+    leave: BTreeMap<u64, Connection>,
     /// The number of the next one.
     next: u64,
-    /// Where it is looked first for one that waits.
+    /// The number at which the next look begins.
     from: u64,
 }
 
 #[derive(Debug)]
-struct One {
+struct Connection {
     since: Since,
-    at: Seated,
+    at: Location,
 }
 
 /// Where a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seated {
-    /// The worker that serves it.
-    pub worker: usize,
-    /// Its seat there.
-    pub seat: usize,
+pub struct Location {
+    /// The index of the event loop that serves it.
+    pub event_loop: usize,
+    /// Its entry in the idle pool there.
+    pub entry: usize,
 }
 
 /// A connection that is asked to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shed {
     /// Where it is.
-    pub at: Seated,
+    pub at: Location,
     /// Since when it waits. It stays if it does not any longer.
     pub since: u64,
     peer: Peer,
@@ -78,7 +78,7 @@ pub struct Shed {
 
 /// Whether there is room for a connection.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Room {
+pub(crate) enum Room {
     /// There is.
     Enough,
     /// There is once this one has closed.
@@ -87,18 +87,18 @@ pub enum Room {
     Nowhere,
 }
 
-/// A connection among all; leaves when dropped.
+/// The membership of a connection; it ends when this is dropped.
 #[derive(Debug)]
-pub struct Member<'c> {
+pub(crate) struct Member<'c> {
     crowd: &'c Crowd,
     peer: Peer,
     key: u64,
 }
 
 impl Crowd {
-    /// A connection of `peer`, whose many connections are no harm if it is `exempt`.
-    pub fn join(&self, peer: Peer, exempt: bool, since: Since, at: Seated) -> Member<'_> {
-        let key = self.lock().enter(peer, exempt, One { since, at });
+    /// Adds a connection of `peer`. It counts for nothing if `peer` is `exempt`.
+    pub(crate) fn join(&self, peer: Peer, exempt: bool, since: Since, at: Location) -> Member<'_> {
+        let key = self.lock().enter(peer, exempt, Connection { since, at });
         Member {
             crowd: self,
             peer,
@@ -106,13 +106,13 @@ impl Crowd {
         }
     }
 
-    /// The one that makes room for whoever wants it.
-    pub fn any(&self) -> Option<Shed> {
+    /// The connection that closes first, whoever needs the room.
+    pub(crate) fn any(&self) -> Option<Shed> {
         self.lock().shed(0, None)
     }
 
-    /// One that was asked to close has something to do again.
-    pub fn stays(&self, shed: &Shed) {
+    /// A connection that was asked to close has become busy, and stays.
+    pub(crate) fn stays(&self, shed: &Shed) {
         let mut state = self.lock();
         let group = state.groups.get_mut(&shed.peer);
         if let Some(group) = group
@@ -124,18 +124,18 @@ impl Crowd {
     }
 
     /// Connections that have joined, but for those that were asked to close.
-    pub fn staying(&self) -> usize {
+    pub(crate) fn staying(&self) -> usize {
         self.lock().stay
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Groups> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Member<'_> {
-    /// Whether there may be this one, where there are at most `all`, and `each` of one address.
-    pub fn room(&self, all: usize, each: usize) -> Room {
+    /// Whether there is room for this one among at most `all` connections, and `each` of one address.
+    pub(crate) fn room(&self, all: usize, each: usize) -> Room {
         let mut state = self.crowd.lock();
         let group = state.groups.get(&self.peer);
         let own = group.map_or(0, Group::weight);
@@ -150,7 +150,7 @@ impl Member<'_> {
     }
 
     /// The client behind the connection turns out to be another.
-    pub fn is_of(&mut self, peer: Peer, exempt: bool) {
+    pub(crate) fn is_of(&mut self, peer: Peer, exempt: bool) {
         let mut state = self.crowd.lock();
         if let Some(one) = state.leave(self.peer, self.key) {
             self.key = state.enter(peer, exempt, one);
@@ -165,8 +165,8 @@ impl Drop for Member<'_> {
     }
 }
 
-impl State {
-    fn enter(&mut self, peer: Peer, exempt: bool, one: One) -> u64 {
+impl Groups {
+    fn enter(&mut self, peer: Peer, exempt: bool, one: Connection) -> u64 {
         let group = self.groups.entry(peer).or_default();
         group.exempt = exempt;
         let key = group.next;
@@ -176,7 +176,7 @@ impl State {
         key
     }
 
-    fn leave(&mut self, peer: Peer, key: u64) -> Option<One> {
+    fn leave(&mut self, peer: Peer, key: u64) -> Option<Connection> {
         let group = self.groups.get_mut(&peer)?;
         let stayed = group.all.remove(&key);
         self.stay -= usize::from(stayed.is_some());
@@ -187,8 +187,8 @@ impl State {
         one
     }
 
-    /// The one that has to close for somebody who has `own` connections: of who has most, but not fewer; its own after those
-    /// of others who have as many.
+    /// The connection that has to close for an address that has `own` connections: one of the address that has most, and at
+    /// least as many; of those that have equally many the asking address itself goes last.
     fn shed(&mut self, own: usize, comes: Option<Peer>) -> Option<Shed> {
         let groups = self.groups.iter();
         let large = groups.filter(|(_, group)| group.exempt || group.weight() >= own);
@@ -220,7 +220,7 @@ impl Group {
         if self.exempt { 0 } else { self.all.len() }
     }
 
-    /// Since when the one waits that waits longest, and its number.
+    /// The connection that waits longest: since when, and its number.
     fn oldest(&mut self) -> Option<(u64, u64)> {
         let (before, from) = (self.all.range(..self.from), self.all.range(self.from..));
         let mut last = 0;
@@ -241,11 +241,19 @@ impl Group {
 mod tests {
     use super::*;
 
-    /// Connections of addresses: of each, who it is and since when it waits. Their seats are numbered.
+    /// Connections of addresses: of each, who it is and since when it waits. Their entries are numbered.
     fn crowd<'c>(crowd: &'c Crowd, all: &[(u8, u64)]) -> Vec<Member<'c>> {
-        let join = |(seat, (who, since)): (usize, &(u8, u64))| {
+        let join = |(entry, (who, since)): (usize, &(u8, u64))| {
             let since = Arc::new(AtomicU64::new(*since));
-            crowd.join(peer(*who), *who == 0, since, Seated { worker: 0, seat })
+            crowd.join(
+                peer(*who),
+                *who == 0,
+                since,
+                Location {
+                    event_loop: 0,
+                    entry,
+                },
+            )
         };
         all.iter().enumerate().map(join).collect()
     }
@@ -271,11 +279,11 @@ mod tests {
             let crowd_of = Crowd::default();
             let members = crowd(&crowd_of, all);
             let comes = members.last().unwrap();
-            let seats = std::iter::from_fn(|| match comes.room(0, 100) {
-                Room::Instead(shed) => Some(shed.at.seat),
+            let entries = std::iter::from_fn(|| match comes.room(0, 100) {
+                Room::Instead(shed) => Some(shed.at.entry),
                 Room::Nowhere | Room::Enough => None,
             });
-            assert_eq!(seats.collect::<Vec<_>>(), wanted, "{all:?}");
+            assert_eq!(entries.collect::<Vec<_>>(), wanted, "{all:?}");
         }
     }
 
@@ -289,13 +297,13 @@ mod tests {
             panic!("no room");
         };
         // One that leaves does not count any longer, unless it stays after all.
-        assert_eq!((first.at.seat, comes.room(3, 2)), (2, Room::Enough));
+        assert_eq!((first.at.entry, comes.room(3, 2)), (2, Room::Enough));
         all.stays(&first);
         assert_eq!(comes.room(4, 2), Room::Instead(first));
         let Room::Instead(second) = comes.room(4, 1) else {
             panic!("no room");
         };
-        assert_eq!((second.at.seat, comes.room(4, 0)), (0, Room::Nowhere));
+        assert_eq!((second.at.entry, comes.room(4, 0)), (0, Room::Nowhere));
         members.last_mut().unwrap().is_of(peer(3), false);
         assert_eq!(members.last().unwrap().room(4, 1), Room::Enough);
         members.last_mut().unwrap().is_of(peer(0), true);

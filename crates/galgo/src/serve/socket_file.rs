@@ -13,6 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use galgo_front::listener::new_socket;
 use galgo_spawn::identity::Identity;
 use rustix::{
     fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags},
@@ -21,11 +22,11 @@ use rustix::{
     process::geteuid,
 };
 
-use crate::{config::Config, listen::new_socket, trusted_path};
+use crate::{config::Config, trusted_path};
 
 /// The file that binding a Unix socket made.
 #[derive(Debug)]
-pub struct SocketFile {
+pub(super) struct SocketFile {
     path: PathBuf,
     own: FileId,
     lock: Lock,
@@ -48,7 +49,7 @@ const TRIES: usize = 100;
 ///
 /// # Errors
 /// Another server listens there, or whatever the system says.
-pub fn bind(path: &Path, config: &Config) -> io::Result<(OwnedFd, SocketFile)> {
+pub(super) fn bind(path: &Path, config: &Config) -> io::Result<(OwnedFd, SocketFile)> {
     let user = maker(path, config)?;
     let bound = match user {
         Some(user) => user.for_files(|| bind_locked(path)),
@@ -115,7 +116,7 @@ impl Lock {
 
 impl SocketFile {
     /// Removes the file, unless another server has put its own there meanwhile, and then the lock.
-    pub fn remove(&self) {
+    pub(super) fn remove(&self) {
         // The folder may be closed to the user that the server became.
         if id_of(&self.path).is_ok_and(|now| now == self.own) {
             let _ = fs::remove_file(&self.path);

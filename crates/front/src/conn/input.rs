@@ -6,22 +6,22 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::wire::Wire;
-use crate::{
+use galgo_io::{
     buf::Buf,
-    config::Http,
-    fault::{Fault, SHORT},
-    pace::{GIVES_WAY, Pace},
+    pace::{GIVES_WAY, Pace, Rates},
     sock::{Sock, is_short},
     tick,
 };
+use galgo_service::fault::{Fault, SHORT};
+
+use super::wire::Wire;
 
 /// What one read of a body asks for.
 pub(super) const BODY_READ: usize = 64 << 10;
 
 /// The receiving side of a connection.
 #[derive(Debug)]
-pub struct Input {
+pub(super) struct Input {
     /// Received and not yet used.
     pub buf: Buf,
     /// Where more comes from.
@@ -34,8 +34,8 @@ pub struct Input {
     pub wire: Wire,
     /// A read was tried, and is awaited.
     waits: bool,
-    /// Until it comes a client whose request is complete is not watched.
-    pub(super) beat: tick::Wait,
+    /// A client whose request is complete is not watched before this tick.
+    pub(super) tick: tick::Wait,
 }
 
 pub(super) const LEFT: Fault = Fault::Gone("the client left before its request body was complete");
@@ -55,7 +55,7 @@ pub(super) fn slow(e: std::io::Error) -> Fault {
 
 impl Input {
     /// What comes from a client over `sock`.
-    pub fn new(sock: Rc<Sock>, pace: Pace) -> Self {
+    pub(super) fn new(sock: Rc<Sock>, pace: Pace) -> Self {
         Self {
             buf: Buf::default(),
             sock,
@@ -63,18 +63,18 @@ impl Input {
             half_closed: false,
             wire: Wire::Http,
             waits: false,
-            beat: tick::Wait::default(),
+            tick: tick::Wait::default(),
         }
     }
 
     /// A request is awaited, and answered within this allowance.
-    pub fn begin(&mut self, http: &Http) {
-        self.pace.begin(&http.rates);
-        self.beat = tick::Wait::default();
+    pub(super) fn begin(&mut self, rates: &Rates) {
+        self.pace.begin(rates);
+        self.tick = tick::Wait::default();
     }
 
     /// Reads more into the buffer within the client's pace. 0: the client sends no more.
-    pub async fn fill(&mut self, want: usize) -> Result<usize, Fault> {
+    pub(super) async fn fill(&mut self, want: usize) -> Result<usize, Fault> {
         poll_fn(|cx| self.poll_fill(want, cx)).await
     }
 
@@ -92,7 +92,7 @@ impl Input {
     }
 
     /// Reads more of a body that is not over yet.
-    pub async fn fill_body(&mut self) -> Result<(), Fault> {
+    pub(super) async fn fill_body(&mut self) -> Result<(), Fault> {
         poll_fn(|cx| self.poll_fill_body(BODY_READ, cx)).await
     }
 
@@ -107,7 +107,7 @@ impl Input {
         })
     }
 
-    /// As [`Client::poll_gone`].
+    /// As `Client::poll_gone`.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         if self.sock.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(GONE));

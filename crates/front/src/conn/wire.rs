@@ -2,14 +2,14 @@
 
 use std::io::{self, IoSlice};
 
+use galgo_io::{pace::Pace, sock::Sock};
 use galgo_proto::fcgi::{self, HEADER, Header, Kind, MOST, Outcome};
 
-use super::send::{write_all, write_more};
-use crate::{pace::Pace, sock::Sock};
+use super::write::{write_all, write_more};
 
 /// How a response stands on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
+pub(super) enum Wire {
     /// As HTTP/1.
     Http,
     /// As a CGI response, to the end of the connection.
@@ -33,7 +33,7 @@ pub(super) fn end(id: u16, status: u32) -> [u8; HEADER + 16] {
 
 impl Wire {
     /// Whether the peer is a client that speaks HTTP.
-    pub fn is_http(self) -> bool {
+    pub(super) fn is_http(self) -> bool {
         self == Self::Http
     }
 

@@ -1,112 +1,31 @@
 //! Sending a response: its head is written once, its body as its kind allows.
 
-use std::{
-    cell::RefCell,
-    io::{self, IoSlice},
-    pin::pin,
-    rc::Rc,
-};
+use std::{cell::RefCell, io, pin::pin, rc::Rc};
 
 use galgo_proto::h1::Version;
-use galgo_spawn::{Exit, Status, words::how};
-
-use super::{
-    Request,
-    framing::{Framing, bodiless, head, keeps_alive, program_framing, promise, static_head},
-    stream::Stream,
-    wire::Wire,
-};
-use crate::{
+use galgo_service::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
-    log::{Level, Source, access::Entry},
-    pace::Pace,
+    log::access::Entry,
+    request::Request,
     service::Service,
-    sock::Sock,
-    worker::Worker,
 };
 
-/// What becomes of the connection after a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum After {
-    /// The next request may come.
-    KeepAlive,
-    /// It is closed once the response has arrived.
-    Close,
-    /// It is closed: the client said that it sends nothing behind this request.
-    Over,
-    /// The response was cut: it is closed so that the client sees that.
-    Reset,
-}
-
-/// The sending side of a connection.
-#[derive(Debug)]
-pub struct Sender {
-    pub(super) sock: Rc<Sock>,
-    pub(super) pace: Pace,
-    pub(super) wire: Wire,
-    /// Bytes of files that have been written.
-    sent: u64,
-    /// The end of the response has been written.
-    pub(super) ended: bool,
-    /// The exit status of the program that answers, as far as it is known: a front server is told.
-    pub(super) status: u32,
-    /// The connection ends with the response, which leaves with its end in one segment.
-    pub(super) closing: bool,
-}
+use super::{
+    end::After,
+    framing::{Framing, head, keeps_alive, program_framing, promise, static_head},
+    sender::Sender,
+    stream::Stream,
+};
+use crate::{event_loop::EventLoop, site::Site};
 
 impl Sender {
-    /// The sending side of `sock`.
-    pub fn new(sock: Rc<Sock>, pace: Pace) -> Self {
-        Self {
-            sock,
-            pace,
-            wire: Wire::Http,
-            sent: 0,
-            ended: false,
-            status: 0,
-            closing: false,
-        }
-    }
-
-    /// A request came: its response stands on the `wire`.
-    pub fn begin(&mut self, wire: Wire) {
-        self.pace.reset();
-        self.wire = wire;
-        self.sent = 0;
-        self.ended = false;
-        self.status = 0;
-        self.closing = false;
-    }
-
-    /// Writes `parts` of a response, and its end with the `last` of them.
-    async fn write(&mut self, parts: [&[u8]; 4], last: bool) -> io::Result<()> {
-        let Self { sock, pace, .. } = self;
-        let status = last.then_some(self.status);
-        let written = self.wire.write(sock, pace, &parts, status, self.closing);
-        written.await?;
-        self.ended |= last;
-        Ok(())
-    }
-
-    /// Writes the end of a response, where it has one of its own and that has not been written.
-    async fn end(&mut self) -> io::Result<()> {
-        match self.ended || !matches!(self.wire, Wire::FastCgi { .. }) {
-            true => Ok(()),
-            false => self.write([b""; 4], true).await,
-        }
-    }
-
-    /// Writes a part of a response that more follows.
-    async fn write_more(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self.wire {
-            Wire::FastCgi { .. } => self.write([bytes, b"", b"", b""], false).await,
-            Wire::Http | Wire::Scgi => write_more(&self.sock, &mut self.pace, bytes).await,
-        }
-    }
-
     /// Sends a response that was made without a request, and that ends the connection.
-    pub async fn send_simple(&mut self, worker: &Worker, response: Response) -> io::Result<u64> {
+    pub(super) async fn send_simple(
+        &mut self,
+        event_loop: &EventLoop<impl Site>,
+        response: Response,
+    ) -> io::Result<u64> {
         self.pace.reset();
         let body = match response.body {
             Body::Bytes(ref b) => b.clone(),
@@ -114,7 +33,7 @@ impl Sender {
         };
         let framing = Framing::Length(body.len() as u64);
         let head = head(
-            worker,
+            event_loop,
             &response,
             framing,
             self.wire,
@@ -126,9 +45,9 @@ impl Sender {
     }
 
     /// Sends `response` and logs the request.
-    pub async fn send(
+    pub(super) async fn send(
         &mut self,
-        worker: &Rc<Worker>,
+        event_loop: &Rc<EventLoop<impl Site>>,
         service: &impl Service,
         request: &mut Request<'_>,
         mut response: Response,
@@ -139,20 +58,20 @@ impl Sender {
         if let Body::Stream(output) = body {
             self.pace.has_place(request.place.clone());
             // Boxed, so that other responses need no room for it.
-            return Box::pin(self.program(worker, service, request, response, output)).await;
+            return Box::pin(self.program(event_loop, service, request, response, output)).await;
         }
-        let framing = match bodiless(request, response.status) {
+        let framing = match request.is_bodiless(response.status) {
             true => Framing::Bodiless,
             false => Framing::Length(body.len()),
         };
-        let keep_alive = keeps_alive(worker, request, framing);
+        let keep_alive = keeps_alive(event_loop, request, framing);
         self.closing = !keep_alive;
         let head = static_head(
-            worker, request, &response, &body, framing, self.wire, keep_alive,
+            event_loop, request, &response, &body, framing, self.wire, keep_alive,
         );
         let sent = self.whole(&head, body, framing).await;
         let mut entry = request.entry.borrow_mut();
-        entry.first_byte = worker.taken(request.began);
+        entry.first_byte = event_loop.taken(request.began);
         entry.total = entry.first_byte;
         let after = match sent {
             Ok(sent) => {
@@ -169,7 +88,7 @@ impl Sender {
                 After::Reset
             }
         };
-        worker.log(&entry);
+        event_loop.log(&entry);
         after
     }
 
@@ -241,21 +160,23 @@ impl Sender {
     /// Sends what a program prints, as it prints it.
     async fn program(
         &mut self,
-        worker: &Rc<Worker>,
+        event_loop: &Rc<EventLoop<impl Site>>,
         service: &impl Service,
         request: &mut Request<'_>,
         mut response: Response,
         mut output: Box<Output>,
     ) -> After {
         let framing = program_framing(request, response.status, &output);
-        let keep_alive = keeps_alive(worker, request, framing);
+        let keep_alive = keeps_alive(event_loop, request, framing);
         self.closing = !keep_alive;
         let head = match framing {
             Framing::Raw => Vec::new(),
             _ => {
                 promise(&mut response, framing, &output);
                 let version = request.head.version;
-                head(worker, &response, framing, self.wire, version, keep_alive)
+                head(
+                    event_loop, &response, framing, self.wire, version, keep_alive,
+                )
             }
         };
         let streamed = Stream {
@@ -270,16 +191,16 @@ impl Sender {
         if result.is_ok() {
             result = self.end().await.map_err(|_| Fault::Gone(GONE));
         }
-        let logged = over(worker, request, sent);
+        let line = Line::new(event_loop, request, sent);
         let Err(fault) = result else {
-            // One whose output nobody reads to its end may fail for that.
+            // A program whose output is not read to its end may fail for that.
             let whole = output.producer.output_ended();
             let source = output.source;
             output.producer.finish(Box::new(move |exit| {
                 if whole {
-                    failed_behind(&source, exit);
+                    source.failed_behind(exit);
                 }
-                logged(exit);
+                line.entry.borrow_mut().exit = exit;
             }));
             return match keep_alive {
                 true => After::KeepAlive,
@@ -289,33 +210,9 @@ impl Sender {
         service.cut(request, &fault);
         request.entry.borrow_mut().status = response.status;
         let gone = matches!(fault, Fault::Gone(_));
+        let logged = move |exit| line.entry.borrow_mut().exit = exit;
         output.producer.abandon(gone, Box::new(logged));
         cut(framing, gone)
-    }
-}
-
-/// The response is over, with so many bytes of body: what writes its log line, once it is told how the program ended.
-fn over(
-    worker: &Rc<Worker>,
-    request: &Request<'_>,
-    sent: u64,
-) -> impl FnOnce(Option<Exit>) + use<> {
-    let mut entry = request.entry.borrow_mut();
-    entry.bytes = sent;
-    entry.total = worker.taken(request.began);
-    let line = Line {
-        worker: worker.clone(),
-        entry: request.entry.clone(),
-    };
-    move |exit| line.end(exit)
-}
-
-/// A program whose response was sent as it should be, and which failed all the same: an exception behind the head, most
-/// often.
-fn failed_behind(source: &Source, exit: Option<Exit>) {
-    if let Some(status @ Status::Code(1..)) = exit.map(|exit| exit.status) {
-        let words = format!("it ended {}, behind its response", how(status));
-        source.write(Level::Warn, &words);
     }
 }
 
@@ -329,49 +226,30 @@ fn cut(framing: Framing, gone: bool) -> After {
     }
 }
 
-/// The log line of a request whose program may still be ending: written when that is over, or when
-/// the server ends before.
-struct Line {
-    worker: Rc<Worker>,
+/// The log line of a request whose program may still be ending: it is written when that is over, or when the server ends
+/// before.
+struct Line<S: Site> {
+    event_loop: Rc<EventLoop<S>>,
     entry: Rc<RefCell<Entry>>,
 }
 
-impl Line {
-    fn end(self, exit: Option<Exit>) {
-        self.entry.borrow_mut().exit = exit;
+impl<S: Site> Line<S> {
+    /// Of a request whose response is over, with so many bytes of body.
+    fn new(event_loop: &Rc<EventLoop<S>>, request: &Request<'_>, sent: u64) -> Self {
+        let mut entry = request.entry.borrow_mut();
+        entry.bytes = sent;
+        entry.total = event_loop.taken(request.began);
+        Self {
+            event_loop: event_loop.clone(),
+            entry: request.entry.clone(),
+        }
     }
 }
 
-impl Drop for Line {
+impl<S: Site> Drop for Line<S> {
     fn drop(&mut self) {
-        self.worker.log(&self.entry.borrow());
+        self.event_loop.log(&self.entry.borrow());
     }
 }
 
 const GONE: &str = "the connection was closed before the response had its end";
-
-/// Writes all of `parts`; `more`: telling the kernel that more follows, bytes or the end of the connection.
-pub(super) async fn write_all(
-    sock: &Sock,
-    pace: &mut Pace,
-    mut parts: &mut [IoSlice<'_>],
-    more: bool,
-) -> io::Result<()> {
-    IoSlice::advance_slices(&mut parts, 0);
-    while !parts.is_empty() {
-        let written = match more {
-            true => pace.wait(pin!(sock.write_more(parts))).await?,
-            false => pace.wait(pin!(sock.write(parts))).await?,
-        };
-        match written {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            n => IoSlice::advance_slices(&mut parts, n),
-        }
-    }
-    Ok(())
-}
-
-/// Writes `bytes`, telling the kernel that more follows.
-pub(super) async fn write_more(sock: &Sock, pace: &mut Pace, bytes: &[u8]) -> io::Result<()> {
-    write_all(sock, pace, &mut [IoSlice::new(bytes)], true).await
-}

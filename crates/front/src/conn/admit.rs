@@ -1,0 +1,101 @@
+//! Which connections are served: whose word about clients counts, and for whom there is room.
+
+use std::net::IpAddr;
+
+use galgo_service::{
+    fault::Fault,
+    link::{Link, is_loopback},
+    log::Level,
+    peer::Peer,
+};
+
+use crate::{
+    crowd::{Location, Member, Room},
+    event_loop::EventLoop,
+    idle::Lease,
+    settings::Speaks,
+    shared::Accepted,
+    site::Site,
+};
+
+/// Counts a connection among those of its address.
+pub(super) fn joins<'l>(
+    event_loop: &'l EventLoop<impl Site>,
+    lease: &Lease<'l>,
+    accepted: &Accepted,
+) -> Member<'l> {
+    let ip = accepted.remote.map(|at| at.ip());
+    let (peer, (entry, since)) = (Peer::of(ip), lease.mark());
+    // Only a web server in front of us may speak these.
+    let front = matches!(accepted.speaks, Speaks::FastCgi | Speaks::Scgi);
+    let at = Location {
+        event_loop: event_loop.index,
+        entry,
+    };
+    let exempt = front || is_front(event_loop, ip);
+    event_loop.shared.crowd.join(peer, exempt, since, at)
+}
+
+/// Whether many clients ask from that address: a trusted proxy's, or a Unix socket.
+pub(super) fn is_front(event_loop: &EventLoop<impl Site>, ip: Option<IpAddr>) -> bool {
+    ip.is_none() || event_loop.site().settings().trusted.covers(ip)
+}
+
+/// Whether there is room for one more connection of its address, and for one more of all; makes some by closing one that
+/// waits.
+pub(super) fn has_room(event_loop: &EventLoop<impl Site>, member: &Member<'_>) -> bool {
+    let (all, each) = event_loop.site().settings().max_connections;
+    let shared = &event_loop.shared;
+    match member.room(all, each) {
+        Room::Enough => true,
+        Room::Instead(shed) => shared.shed(shed),
+        Room::Nowhere => false,
+    }
+}
+
+/// Every connection is busy: says so and closes.
+pub(super) fn refuse(accepted: Accepted) {
+    if !matches!(accepted.speaks, Speaks::Http | Speaks::Proxied) {
+        return;
+    }
+    const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    // A peer that does not take these few bytes loses them.
+    let _ = rustix::io::write(&accepted.fd, BUSY);
+}
+
+/// Whether the peer may speak for clients: over FastCGI and SCGI it says who they are, and so does a header of the PROXY
+/// protocol. Who may connect to a Unix socket is decided by its mode.
+pub(super) fn may_speak(event_loop: &EventLoop<impl Site>, speaks: Speaks, link: &Link) -> bool {
+    let site = event_loop.site();
+    let trusted = &site.settings().trusted;
+    let listed = |ip| trusted.covers(Some(ip));
+    let known = link.remote_ip.is_none_or(|ip| match speaks {
+        Speaks::Http => true,
+        Speaks::Proxied if !trusted.blocks.is_empty() => listed(ip),
+        Speaks::Proxied | Speaks::FastCgi | Speaks::Scgi => is_loopback(ip) || listed(ip),
+    });
+    if !known && event_loop.says_unannounced() {
+        let words = match speaks {
+            Speaks::Http | Speaks::Proxied => {
+                "the connection was closed: only trusted_proxies may speak the PROXY protocol"
+            }
+            Speaks::FastCgi | Speaks::Scgi => {
+                "is no front server: add its address to trusted_proxies if it is"
+            }
+        };
+        let errors = &event_loop.shared.logs.error;
+        errors.write(Level::Warn, &link.remote, words);
+    }
+    known
+}
+
+/// Says that a connection came without the PROXY header that its listener wants. The access log has no request of it, and
+/// an operator who sets up a proxy needs the reason.
+pub(super) fn unannounced(event_loop: &EventLoop<impl Site>, link: &Link, fault: &Fault) {
+    if matches!(fault, Fault::Client(..)) && event_loop.says_unannounced() {
+        let words =
+            format!("the connection was closed: {fault}, which a proxy+ listener wants first");
+        let errors = &event_loop.shared.logs.error;
+        errors.write(Level::Warn, &link.remote, &words);
+    }
+}

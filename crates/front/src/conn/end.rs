@@ -1,0 +1,78 @@
+//! The end of a request and of its connection: what is left of the body, and closing so that the response
+//! arrives.
+
+use std::{os::fd::AsFd, time::Duration};
+
+use galgo_io::{buf::Buf, sock::Sock};
+use galgo_service::client::Next;
+use tokio::time::{Instant, timeout_at};
+
+use super::{body::RequestBody, input::Input};
+
+/// What becomes of the connection after a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum After {
+    /// The next request may come.
+    KeepAlive,
+    /// It is closed once the response has arrived.
+    Close,
+    /// It is closed: the client said that it sends nothing behind this request.
+    Over,
+    /// The response was cut: it is closed so that the client sees that.
+    Reset,
+}
+
+/// What the service left unread of a request body is taken in up to this size, so that the connection can go on.
+pub(super) const DRAIN: u64 = 256 << 10;
+/// A connection that is closed with unread data lingers this long, so that the response arrives.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Takes in what is left of a request body, so that the next head is found behind it.
+pub(super) async fn rest_of_body(input: &mut Input, body: &mut RequestBody) -> After {
+    let start = body.taken();
+    loop {
+        match body.next(&mut input.buf) {
+            Ok(Next::End) => {
+                let owed = body.owed();
+                return match owed.is_empty() || input.sock.try_write(&owed).is_ok() {
+                    true => After::KeepAlive,
+                    false => After::Reset,
+                };
+            }
+            Ok(Next::Data(n)) if body.taken() - start <= DRAIN => {
+                body.take(&mut input.buf, n);
+            }
+            Ok(Next::More) => {
+                // The response is whole: a reset might overtake it.
+                if input.fill_body().await.is_err() {
+                    return After::Close;
+                }
+            }
+            _ => return After::Close,
+        }
+    }
+}
+
+/// Whether all that has come was read: closing then makes no reset.
+pub(super) fn is_drained(input: &Input) -> bool {
+    input.buf.is_empty() && rustix::io::ioctl_fionread(&*input.sock) == Ok(0)
+}
+
+/// Closes so that what was sent arrives: unread data would make the kernel send a reset, which may overtake the response
+/// (RFC 9112, 9.6).
+pub(super) async fn linger(sock: &Sock) {
+    if rustix::net::shutdown(sock.as_fd(), rustix::net::Shutdown::Write).is_err() {
+        return;
+    }
+    let until = Instant::now() + LINGER;
+    let mut last = Buf::default();
+    while matches!(timeout_at(until, sock.fill(&mut last, 64 << 10)).await, Ok(Ok(n)) if n > 0) {
+        let all = last.len();
+        last.consume(all);
+    }
+}
+
+/// Closes so that the client sees that the response was cut.
+pub(super) fn reset(sock: &Sock) {
+    let _ = rustix::net::sockopt::set_socket_linger(sock.as_fd(), Some(Duration::ZERO));
+}

@@ -1,0 +1,74 @@
+//! The sending side of a connection.
+
+use std::{io, rc::Rc};
+
+use galgo_io::{pace::Pace, sock::Sock};
+
+use super::{wire::Wire, write::write_more};
+
+/// The sending side of a connection.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) sock: Rc<Sock>,
+    pub(super) pace: Pace,
+    pub(super) wire: Wire,
+    /// Bytes of files that have been written.
+    pub(super) sent: u64,
+    /// The end of the response has been written.
+    pub(super) ended: bool,
+    /// The exit status of the program that answers, as far as it is known: a front server is told.
+    pub(super) status: u32,
+    /// The connection ends with the response, which leaves with its end in one segment.
+    pub(super) closing: bool,
+}
+
+impl Sender {
+    /// The sending side of `sock`.
+    pub(super) fn new(sock: Rc<Sock>, pace: Pace) -> Self {
+        Self {
+            sock,
+            pace,
+            wire: Wire::Http,
+            sent: 0,
+            ended: false,
+            status: 0,
+            closing: false,
+        }
+    }
+
+    /// A request came: its response stands on the `wire`.
+    pub(super) fn begin(&mut self, wire: Wire) {
+        self.pace.reset();
+        self.wire = wire;
+        self.sent = 0;
+        self.ended = false;
+        self.status = 0;
+        self.closing = false;
+    }
+
+    /// Writes `parts` of a response, and its end with the `last` of them.
+    pub(super) async fn write(&mut self, parts: [&[u8]; 4], last: bool) -> io::Result<()> {
+        let Self { sock, pace, .. } = self;
+        let status = last.then_some(self.status);
+        let written = self.wire.write(sock, pace, &parts, status, self.closing);
+        written.await?;
+        self.ended |= last;
+        Ok(())
+    }
+
+    /// Writes the end of a response, where it has one of its own and that has not been written.
+    pub(super) async fn end(&mut self) -> io::Result<()> {
+        match self.ended || !matches!(self.wire, Wire::FastCgi { .. }) {
+            true => Ok(()),
+            false => self.write([b""; 4], true).await,
+        }
+    }
+
+    /// Writes a part of a response that more follows.
+    pub(super) async fn write_more(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.wire {
+            Wire::FastCgi { .. } => self.write([bytes, b"", b"", b""], false).await,
+            Wire::Http | Wire::Scgi => write_more(&self.sock, &mut self.pace, bytes).await,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The input of a FastCGI request, out of its records.
+
+use galgo_io::buf::Buf;
+use galgo_proto::fcgi::{self, HEADER, Header, Kind, MANAGEMENT, Outcome};
+use galgo_service::{client::Next, fault::Fault};
+
+/// Answers that wait for the running request to end; a front that wants more than this is no front.
+const MOST_OWED: usize = 4 << 10;
+
+pub(super) const BROKEN: Fault = Fault::Client(400, "the front server breaks the FastCGI protocol");
+
+/// How far the input of a FastCGI request has been taken in.
+#[derive(Debug)]
+pub(super) struct Stdin {
+    id: u16,
+    /// What is left of CONTENT_LENGTH, where there is one.
+    pub(super) left: Option<u64>,
+    /// Bytes of the current record that are input.
+    content: usize,
+    /// Bytes that mean nothing: padding, and records of other requests.
+    skip: usize,
+    ended: bool,
+    /// Answers to other records, to be sent after the response.
+    pub(super) owed: Vec<u8>,
+}
+
+impl Stdin {
+    pub(super) fn new(id: u16, left: Option<u64>) -> Self {
+        Self {
+            id,
+            left,
+            content: 0,
+            skip: 0,
+            ended: false,
+            owed: Vec::new(),
+        }
+    }
+
+    /// Whether the last record of input has been taken.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended && self.skip == 0
+    }
+
+    /// `n` bytes at the front of the buffer have been taken.
+    pub(super) fn take(&mut self, n: usize) {
+        self.content -= n;
+        if let Some(left) = &mut self.left {
+            *left -= n as u64;
+        }
+    }
+
+    /// Looks at the front of `buf`, past headers and padding.
+    pub(super) fn step(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
+        loop {
+            if self.content > 0 {
+                return Ok(match buf.len().min(self.content) {
+                    0 => Next::More,
+                    n => Next::Data(n),
+                });
+            }
+            let skipped = self.skip.min(buf.len());
+            buf.consume(skipped);
+            self.skip -= skipped;
+            if self.skip > 0 {
+                return Ok(Next::More);
+            }
+            let Some(header) = Header::parse(buf.bytes()).map_err(|_| BROKEN)? else {
+                return Ok(match self.ended && buf.is_empty() {
+                    true => Next::End,
+                    false => Next::More,
+                });
+            };
+            buf.consume(HEADER);
+            self.record(header)?;
+        }
+    }
+
+    fn record(&mut self, header: Header) -> Result<(), Fault> {
+        self.skip = header.padding.into();
+        match header.kind {
+            Kind::Stdin if header.id == self.id => return self.input(header.content.into()),
+            Kind::Abort if header.id == self.id => {
+                return Err(Fault::Gone("the front server aborted the request"));
+            }
+            Kind::Data => {}
+            Kind::Begin if header.id != self.id && header.id != MANAGEMENT => {
+                let refused = fcgi::end(header.id, 0, Outcome::CannotMultiplex);
+                self.owed.extend_from_slice(&refused);
+            }
+            Kind::Stdin | Kind::Params | Kind::Abort if header.id != self.id => {}
+            _ => return Err(BROKEN),
+        }
+        if self.owed.len() > MOST_OWED {
+            return Err(BROKEN);
+        }
+        self.skip += usize::from(header.content);
+        Ok(())
+    }
+
+    fn input(&mut self, content: usize) -> Result<(), Fault> {
+        if self.ended {
+            return Err(BROKEN);
+        }
+        if content == 0 {
+            self.ended = true;
+            return match self.left {
+                None | Some(0) => Ok(()),
+                Some(_) => Err(Fault::Client(
+                    400,
+                    "the front server sent less than CONTENT_LENGTH",
+                )),
+            };
+        }
+        if self.left.is_some_and(|left| left < content as u64) {
+            return Err(Fault::Client(
+                400,
+                "the front server sent more than CONTENT_LENGTH",
+            ));
+        }
+        self.content = content;
+        Ok(())
+    }
+}

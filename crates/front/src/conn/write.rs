@@ -1,0 +1,34 @@
+//! Writing bytes to a client within its pace.
+
+use std::{
+    io::{self, IoSlice},
+    pin::pin,
+};
+
+use galgo_io::{pace::Pace, sock::Sock};
+
+/// Writes all of `parts`; `more`: telling the kernel that more follows, bytes or the end of the connection.
+pub(super) async fn write_all(
+    sock: &Sock,
+    pace: &mut Pace,
+    mut parts: &mut [IoSlice<'_>],
+    more: bool,
+) -> io::Result<()> {
+    IoSlice::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        let written = match more {
+            true => pace.wait(pin!(sock.write_more(parts))).await?,
+            false => pace.wait(pin!(sock.write(parts))).await?,
+        };
+        match written {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => IoSlice::advance_slices(&mut parts, n),
+        }
+    }
+    Ok(())
+}
+
+/// Writes `bytes`, telling the kernel that more follows.
+pub(super) async fn write_more(sock: &Sock, pace: &mut Pace, bytes: &[u8]) -> io::Result<()> {
+    write_all(sock, pace, &mut [IoSlice::new(bytes)], true).await
+}

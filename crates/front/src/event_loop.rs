@@ -1,0 +1,140 @@
+//! What connections have of the event loop that serves them. No request touches what other threads write, but the site
+//! and what it answers from.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use galgo_service::{
+    id::Ids,
+    log::{access::Entry, time::first_of_second},
+};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{idle::IdlePool, shared::Shared, site::Site, throttle::RetryThrottle};
+
+/// The state of one event loop, which one thread runs.
+#[derive(Debug)]
+pub struct EventLoop<S: Site> {
+    /// What it shares with the others.
+    pub(crate) shared: Arc<Shared<S>>,
+    site: RefCell<Rc<S>>,
+    /// A site took the place of another.
+    pub(crate) reloaded: Notify,
+    /// Its index in [`Shared::loops`].
+    pub(crate) index: usize,
+    /// Makes request ids.
+    pub(crate) ids: Ids,
+    /// Connections that wait for a request.
+    pub(crate) idle: IdlePool,
+    /// Connections on which a request was refused for want of capacity.
+    pub(crate) throttle: RetryThrottle,
+    date: RefCell<(u64, Rc<str>)>,
+    /// In which second since the epoch it was last logged that a connection was closed because of who opened it.
+    unannounced: Cell<u64>,
+    /// No task begins any more.
+    pub(crate) ending: Cell<bool>,
+    lines: RefCell<Vec<u8>>,
+}
+
+/// Access log lines are handed to the log's thread this often, or when this many bytes have gathered.
+const LOG_EVERY: Duration = Duration::from_millis(20);
+const LOG_BYTES: usize = 32 << 10;
+
+impl<S: Site> EventLoop<S> {
+    /// The event loop at `index`, whose requests `site` answers.
+    pub fn new(shared: Arc<Shared<S>>, index: usize, site: S) -> Rc<Self> {
+        Rc::new(Self {
+            shared,
+            site: RefCell::new(Rc::new(site)),
+            reloaded: Notify::new(),
+            index,
+            ids: Ids::new(),
+            idle: IdlePool::default(),
+            throttle: RetryThrottle::default(),
+            date: RefCell::new((0, "".into())),
+            unannounced: Cell::new(0),
+            ending: Cell::new(false),
+            lines: RefCell::default(),
+        })
+    }
+
+    /// What answers a request that begins now.
+    pub(crate) fn site(&self) -> Rc<S> {
+        self.site.borrow().clone()
+    }
+
+    /// Another site answers the requests that begin from now on.
+    pub(crate) fn replace(&self, make: impl FnOnce(&S) -> S) {
+        // What was logged before goes where the site before says.
+        self.flush_log();
+        let next = Rc::new(make(&self.site()));
+        let before = self.site.replace(next);
+        self.reloaded.notify_one();
+        drop(before);
+    }
+
+    /// The value of the Date field, made once a second.
+    pub(crate) fn date(&self) -> Rc<str> {
+        // A clock that costs little: it may be some milliseconds late.
+        let now = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
+        let second = u64::try_from(now).unwrap_or_default();
+        let mut date = self.date.borrow_mut();
+        if date.0 != second {
+            let now = UNIX_EPOCH + Duration::from_secs(second);
+            *date = (second, httpdate::fmt_http_date(now).into());
+        }
+        date.1.clone()
+    }
+
+    /// Whether a connection that was closed because of who opened it goes into the error log: the first of each second.
+    pub(crate) fn says_unannounced(&self) -> bool {
+        first_of_second(&self.unannounced)
+    }
+
+    /// Logs a request that is over.
+    pub(crate) fn log(self: &Rc<Self>, entry: &Entry) {
+        let format = self.site.borrow().settings().access_log;
+        let (Some(log), Some(format)) = (self.shared.logs.access(), format) else {
+            return;
+        };
+        let mut lines = self.lines.borrow_mut();
+        let first = lines.is_empty();
+        entry.write(format, &mut lines);
+        if lines.len() >= LOG_BYTES {
+            log.write(std::mem::take(&mut *lines));
+        } else if first && !self.ending.get() {
+            let event_loop = self.clone();
+            tokio::task::spawn_local(async move {
+                tokio::time::sleep(LOG_EVERY).await;
+                event_loop.flush_log();
+            });
+        }
+    }
+
+    /// How long a request has taken that began then; zero where no access log says so.
+    pub(crate) fn taken(&self, began: Instant) -> Duration {
+        match self.site.borrow().settings().access_log {
+            Some(_) => began.elapsed(),
+            None => Duration::ZERO,
+        }
+    }
+
+    /// Hands gathered lines to the log's thread.
+    fn flush_log(&self) {
+        let lines = self.lines.take();
+        if let (Some(log), false) = (self.shared.logs.access(), lines.is_empty()) {
+            log.write(lines);
+        }
+    }
+}
+
+impl<S: Site> Drop for EventLoop<S> {
+    fn drop(&mut self) {
+        self.flush_log();
+    }
+}

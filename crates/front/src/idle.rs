@@ -1,0 +1,333 @@
+//! The idle pool: the connections of an event loop that wait for a request, the longest idle first. Which of them makes room
+//! for another is decided in `crowd`, and done here.
+//!
+//! Every request makes its connection busy and idle again, so that costs no allocation, no timer and no read of what other
+//! threads write: a connection has an entry for its whole life, which is linked into a list while it is idle. All
+//! connections may be idle equally long, so the first of the list is the first to time out, and one timer serves them all.
+
+use std::{
+    cell::{RefCell, RefMut},
+    sync::atomic::Ordering::Relaxed,
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+use crate::crowd::{BUSY, Since};
+
+/// The entry at which the list begins and ends; no connection has it.
+const ENDS: usize = 0;
+/// The shortest pause between two looks for connections that have been idle too long.
+const LEAST: Duration = Duration::from_millis(10);
+
+/// Nanoseconds of a clock that is exact to a few milliseconds: it is asked for each request.
+fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    nanos(Duration::try_from(now).unwrap_or_default())
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The idle connections of one event loop.
+#[derive(Debug, Default)]
+pub(crate) struct IdlePool {
+    entries: RefCell<Entries>,
+}
+
+/// The entry of a connection, for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Lease<'a> {
+    idle: &'a IdlePool,
+    at: usize,
+    /// Since when it waits, for other event loops to read.
+    since: Since,
+}
+
+/// A connection that waits, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting<'s, 'a>(&'s Lease<'a>);
+
+#[derive(Debug)]
+struct Entries {
+    all: Vec<Node>,
+    free: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Node {
+    before: usize,
+    after: usize,
+    /// Nanoseconds; [`BUSY`] at the ends, and while the connection does not wait.
+    since: u64,
+    /// It must close.
+    ended: bool,
+    waker: Option<Waker>,
+}
+
+impl IdlePool {
+    /// An entry for a connection, which is busy at first.
+    pub(crate) fn lease(&self) -> Lease<'_> {
+        let mut entries = self.entries.borrow_mut();
+        let at = entries.free.pop().unwrap_or(entries.all.len());
+        if at == entries.all.len() {
+            entries.all.push(Node::alone(at));
+        }
+        let since = Since::new(BUSY.into());
+        Lease {
+            idle: self,
+            at,
+            since,
+        }
+    }
+
+    /// Closes the connection of that entry, if it waits since then. False: it has become busy, or closed, since another
+    /// event loop looked.
+    pub(crate) fn shed(&self, at: usize, since: u64) -> bool {
+        let entries = self.entries.borrow_mut();
+        let waits = since != BUSY && entries.all.get(at).is_some_and(|one| one.since == since);
+        if waits {
+            end(entries, at);
+        }
+        waits
+    }
+
+    /// Closes all that are idle now.
+    pub(crate) fn end_all(&self) {
+        while self.end_first(|_| true) {}
+    }
+
+    /// Closes each connection that has been idle for `most`; never ends.
+    pub(crate) async fn expire(&self, most: Duration) {
+        let most = nanos(most);
+        loop {
+            let first = self.first_since();
+            // A connection that becomes idle later times out later.
+            let end = first.min(now()).saturating_add(most);
+            let left = Duration::from_nanos(end.saturating_sub(now()));
+            tokio::time::sleep(left.max(LEAST)).await;
+            let now = now();
+            while self.end_first(|since| since.saturating_add(most) <= now) {}
+        }
+    }
+
+    /// Ends the connection that is idle longest, if `ends` says so of its time. False: there is none such.
+    fn end_first(&self, ends: impl Fn(u64) -> bool) -> bool {
+        let entries = self.entries.borrow_mut();
+        let at = entries.all[ENDS].after;
+        if at == ENDS || !ends(entries.all[at].since) {
+            return false;
+        }
+        end(entries, at);
+        true
+    }
+
+    /// Since when the first of the list is idle.
+    fn first_since(&self) -> u64 {
+        let entries = self.entries.borrow();
+        entries.all[entries.all[ENDS].after].since
+    }
+}
+
+/// Tells a connection that it must close.
+fn end(mut entries: RefMut<'_, Entries>, at: usize) {
+    entries.unlink(at);
+    entries.all[at].ended = true;
+    let waker = entries.all[at].waker.take();
+    drop(entries);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+impl<'a> Lease<'a> {
+    /// The number of the entry, and since when the connection waits.
+    pub(crate) fn mark(&self) -> (usize, Since) {
+        (self.at, self.since.clone())
+    }
+
+    /// The connection is idle from now on.
+    pub(crate) fn enter(&self) -> Waiting<'_, 'a> {
+        let mut entries = self.idle.entries.borrow_mut();
+        self.begin(&mut entries);
+        entries.link_last(self.at);
+        Waiting(self)
+    }
+
+    /// A piece of a head has come: the connection may have to make room for others still, but it does not time out here,
+    /// for `head_timeout` runs.
+    pub(crate) fn hears(&self) -> Waiting<'_, 'a> {
+        self.begin(&mut self.idle.entries.borrow_mut());
+        Waiting(self)
+    }
+
+    fn begin(&self, entries: &mut Entries) {
+        let now = now();
+        entries.all[self.at].ended = false;
+        entries.all[self.at].since = now;
+        self.since.store(now, Relaxed);
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let mut entries = self.idle.entries.borrow_mut();
+        entries.all[self.at] = Node::alone(self.at);
+        entries.free.push(self.at);
+    }
+}
+
+impl Waiting<'_, '_> {
+    /// Whether this connection must close, whatever has come meanwhile: it does not count any longer.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.0.idle.entries.borrow().all[self.0.at].ended
+    }
+
+    /// Resolves when this connection must close.
+    pub(crate) async fn ended(&self) {
+        std::future::poll_fn(|cx| {
+            let mut entries = self.0.idle.entries.borrow_mut();
+            let own = &mut entries.all[self.0.at];
+            if own.ended {
+                return Poll::Ready(());
+            }
+            match &mut own.waker {
+                Some(waker) => waker.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Drop for Waiting<'_, '_> {
+    fn drop(&mut self) {
+        let mut entries = self.0.idle.entries.borrow_mut();
+        entries.unlink(self.0.at);
+        entries.all[self.0.at].since = BUSY;
+        self.0.since.store(BUSY, Relaxed);
+    }
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        Self {
+            all: vec![Node::alone(ENDS)],
+            free: Vec::new(),
+        }
+    }
+}
+
+impl Entries {
+    fn link_last(&mut self, at: usize) {
+        let last = self.all[ENDS].before;
+        self.all[at].before = last;
+        self.all[at].after = ENDS;
+        self.all[last].after = at;
+        self.all[ENDS].before = at;
+    }
+
+    /// Does nothing for an entry that is in no list.
+    fn unlink(&mut self, at: usize) {
+        let (before, after) = (self.all[at].before, self.all[at].after);
+        self.all[before].after = after;
+        self.all[after].before = before;
+        self.all[at].before = at;
+        self.all[at].after = at;
+    }
+}
+
+impl Node {
+    fn alone(at: usize) -> Self {
+        Self {
+            before: at,
+            after: at,
+            since: BUSY,
+            ended: false,
+            waker: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_ended(waiting: &Waiting<'_, '_>) -> bool {
+        waiting.is_ended()
+    }
+
+    #[test]
+    fn the_longest_idle_goes_first() {
+        let idle = IdlePool::default();
+        let entries: Vec<_> = (0..4).map(|_| idle.lease()).collect();
+        let waiting: Vec<_> = entries.iter().map(Lease::enter).collect();
+        let [a, b, c, d] = <[_; 4]>::try_from(waiting).unwrap();
+        drop(b);
+        drop(a);
+        let a = entries[0].enter();
+        idle.end_first(|_| true);
+        assert_eq!([&c, &d, &a].map(is_ended), [true, false, false]);
+        // Being ended and leaving do not take another's waiting.
+        drop(c);
+        idle.end_first(|_| true);
+        assert_eq!([&d, &a].map(is_ended), [true, false]);
+        assert_ne!(idle.first_since(), BUSY);
+        idle.end_all();
+        assert!(is_ended(&a));
+        assert_eq!(idle.first_since(), BUSY);
+    }
+
+    #[test]
+    fn who_is_asked_to_make_room_may_have_become_busy() {
+        let idle = IdlePool::default();
+        let (one, other) = (idle.lease(), idle.lease());
+        let (at, since) = one.mark();
+        let [waiting, idles] = [one.hears(), other.enter()];
+        let seen = since.load(Relaxed);
+        assert!(!idle.shed(at, seen + 1) && !is_ended(&waiting));
+        assert!(idle.shed(at, seen) && is_ended(&waiting) && !is_ended(&idles));
+        drop(waiting);
+        assert_eq!(since.load(Relaxed), BUSY);
+        let waiting = one.enter();
+        assert!(!idle.shed(at, BUSY) && !is_ended(&waiting));
+        // A connection whose head has begun to come has another clock.
+        let idle = IdlePool::default();
+        let lease = idle.lease();
+        let waiting = lease.hears();
+        idle.end_all();
+        assert!(!is_ended(&waiting));
+    }
+
+    #[test]
+    fn an_entry_is_used_again_without_its_past() {
+        let idle = IdlePool::default();
+        let lease = idle.lease();
+        let waiting = lease.enter();
+        idle.end_all();
+        drop(waiting);
+        assert!(!is_ended(&lease.enter()));
+        drop(lease);
+        let lease = idle.lease();
+        assert!(!is_ended(&lease.enter()));
+        assert_eq!(idle.entries.borrow().all.len(), 2);
+    }
+
+    #[test]
+    fn time_runs_out_in_the_order_of_becoming_idle() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let idle = IdlePool::default();
+        let (first, second) = (idle.lease(), idle.lease());
+        let (first, second) = (first.enter(), second.enter());
+        runtime.block_on(async {
+            tokio::select! {
+                () = idle.expire(Duration::from_millis(1)) => unreachable!("it never ends"),
+                () = async { second.ended().await; } => assert!(is_ended(&first)),
+            }
+        });
+    }
+}

@@ -1,0 +1,25 @@
+//! The front: everything that speaks with clients. It knows nothing of what answers their requests but the trait
+//! [`Service`](galgo_service::service::Service).
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`settings`] | what a front is configured with |
+//! | [`site`] | what answers the requests of an event loop |
+//! | [`listener`], [`accept`] | listening sockets; accepting, and which event loop has a connection |
+//! | [`shared`], [`event_loop`] | what the event loops share; what connections have of their own one |
+//! | `crowd`, `idle` | which connection makes room for another; those that wait for a request |
+//! | `throttle` | clients that were told 503 and ask again at once |
+//! | `conn` | one connection, request by request |
+//! | [`mod@run`] | an event loop as it runs |
+
+pub mod accept;
+mod conn;
+mod crowd;
+pub mod event_loop;
+mod idle;
+pub mod listener;
+pub mod run;
+pub mod settings;
+pub mod shared;
+pub mod site;
+mod throttle;

@@ -1,0 +1,167 @@
+//! Listening sockets.
+
+use std::{io, net::SocketAddr, os::fd::OwnedFd};
+
+use galgo_io::address::Address;
+use rustix::{io::Errno, net as sys};
+
+use crate::settings::{Listen, Speaks};
+
+/// Connections that the kernel may hold before they are accepted; capped by `net.core.somaxconn`.
+pub const BACKLOG: i32 = 4096;
+/// How often listening is tried that fails although the port could be bound.
+const LISTEN_TRIES: u32 = 1000;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket.
+    pub fd: OwnedFd,
+    /// Its address as it was asked for.
+    pub asked: Address,
+    /// The same with the real port.
+    pub listen: Listen,
+    /// Its event loop is the only one that accepts from it, and hands connections to the others.
+    pub hands_over: bool,
+}
+
+impl Listener {
+    /// Listens on a TCP port. `shares`: other event loops listen there as well, each with a queue of its own
+    /// ([`Listener::another`]).
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn tcp(at: SocketAddr, speaks: Speaks, shares: bool) -> io::Result<Self> {
+        let (fd, address) = listen_tcp(at)?;
+        if shares {
+            // Not before it listens: another server that is about to would join.
+            sys::sockopt::set_socket_reuseport(&fd, true)?;
+        }
+        Ok(Self {
+            fd,
+            asked: Address::Tcp(at),
+            listen: Listen { address, speaks },
+            hands_over: !shares,
+        })
+    }
+
+    /// Listens on a Unix socket that is bound already, as `listen` asks.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn unix(fd: OwnedFd, listen: &Listen) -> io::Result<Self> {
+        sys::listen(&fd, BACKLOG)?;
+        Ok(Self {
+            fd,
+            asked: listen.address.clone(),
+            listen: listen.clone(),
+            hands_over: true,
+        })
+    }
+
+    /// The same address for another event loop, with a queue of its own (SO_REUSEPORT). `None` where this one hands its
+    /// connections over.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn another(&self) -> io::Result<Option<Self>> {
+        let at = match &self.listen.address {
+            Address::Tcp(at) if !self.hands_over => at,
+            Address::Tcp(_) | Address::Unix(_) => return Ok(None),
+        };
+        let fd = tcp_socket(*at)?;
+        sys::sockopt::set_socket_reuseport(&fd, true)?;
+        sys::bind(&fd, at)?;
+        sys::listen(&fd, BACKLOG)?;
+        Ok(Some(Self {
+            fd,
+            asked: self.asked.clone(),
+            listen: self.listen.clone(),
+            hands_over: false,
+        }))
+    }
+
+    /// The address that all its connections have on our side.
+    pub(crate) fn only_address(&self) -> Option<SocketAddr> {
+        match self.listen.address {
+            Address::Tcp(at) if !at.ip().is_unspecified() => Some(at),
+            Address::Tcp(_) | Address::Unix(_) => None,
+        }
+    }
+}
+
+/// A stream socket that does not block and that no program inherits.
+///
+/// # Errors
+/// Whatever the system says.
+pub fn new_socket(family: sys::AddressFamily) -> Result<OwnedFd, Errno> {
+    let flags = sys::SocketFlags::CLOEXEC | sys::SocketFlags::NONBLOCK;
+    sys::socket_with(family, sys::SocketType::STREAM, flags, None)
+}
+
+/// Of two servers at once both may bind (SO_REUSEADDR, socket(7)), and each may be in the way of the other as it
+/// begins to listen. So both try again, until one finds that the other listens.
+fn listen_tcp(at: SocketAddr) -> io::Result<(OwnedFd, Address)> {
+    let mut tries = 0;
+    loop {
+        let fd = tcp_socket(at)?;
+        sys::bind(&fd, &at)?;
+        match sys::listen(&fd, BACKLOG) {
+            Err(Errno::ADDRINUSE) if tries < LISTEN_TRIES => tries += 1,
+            done => {
+                done?;
+                let real = SocketAddr::try_from(sys::getsockname(&fd)?)?;
+                return Ok((fd, Address::Tcp(real)));
+            }
+        }
+    }
+}
+
+fn tcp_socket(at: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if at.is_ipv4() {
+        sys::AddressFamily::INET
+    } else {
+        sys::AddressFamily::INET6
+    };
+    let fd = new_socket(family)?;
+    sys::sockopt::set_socket_reuseaddr(&fd, true)?;
+    if at.is_ipv6() {
+        // `[::]` and `0.0.0.0` are two listeners: a client's address then has one spelling only.
+        sys::sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    // Accepted sockets inherit it: a response is never held back for an acknowledgement.
+    sys::sockopt::set_tcp_nodelay(&fd, true)?;
+    Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// Two servers begin to listen at the same moment: one does, and the other is told.
+    #[test]
+    fn of_two_servers_at_once_one_listens() {
+        // An address that no other test has: its ports are free.
+        let [_, a, b, c] = std::process::id().to_be_bytes();
+        let ip = std::net::Ipv4Addr::new(127, a | 128, b, c.clamp(1, 254));
+        let meet = Barrier::new(2);
+        let server = || {
+            let begin = |port: u16| {
+                meet.wait();
+                let bound = Listener::tcp((ip, port).into(), Speaks::Http, false);
+                meet.wait();
+                if let Err(e) = &bound {
+                    assert_eq!(e.kind(), io::ErrorKind::AddrInUse, "{e}");
+                }
+                bound.is_ok()
+            };
+            (20_000..22_000).map(begin).collect::<Vec<_>>()
+        };
+        let [a, b] = std::thread::scope(|threads| {
+            [threads.spawn(server), threads.spawn(server)].map(|one| one.join().unwrap())
+        });
+        assert!(a.iter().zip(&b).all(|(a, b)| a != b));
+    }
+}

@@ -1,0 +1,101 @@
+//! An event loop as it runs: it takes what other threads hand it, and ends idle connections.
+
+use std::{io, rc::Rc};
+
+use galgo_io::tick;
+use galgo_service::phase::Phase;
+use tokio::sync::mpsc;
+
+use crate::{accept::Listeners, conn, event_loop::EventLoop, shared::Handed, site::Site};
+
+/// Runs an event loop on this thread until the server drains and its last request is over, or until `shutdown_grace` has
+/// passed then. `beside` runs beside the requests, and is not waited for.
+///
+/// # Errors
+/// The kernel has no event loop for it.
+pub fn run<S: Site>(
+    event_loop: &Rc<EventLoop<S>>,
+    given: mpsc::UnboundedReceiver<Handed<S>>,
+    beside: impl Future<Output = ()> + 'static,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let mut local = tokio::task::LocalSet::new();
+    let entered = runtime.enter();
+    local.spawn_local(take(event_loop.clone(), given));
+    // Apart from the tasks, so that it is looked at only when it has something to do.
+    let mut keeper = tokio::task::LocalSet::new();
+    let kept = keeper.spawn_local(keep(event_loop.clone(), beside));
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            () = &mut local => {}
+            () = &mut keeper => {}
+        }
+        // Requests that are dropped now are logged all the same.
+        event_loop.ending.set(true);
+    });
+    kept.abort();
+    drop(local);
+    drop(keeper);
+    drop(entered);
+    Ok(())
+}
+
+/// Serves what other threads hand to this event loop, until the server drains.
+async fn take<S: Site>(
+    event_loop: Rc<EventLoop<S>>,
+    mut given: mpsc::UnboundedReceiver<Handed<S>>,
+) {
+    let mut phase = event_loop.shared.phase.clone();
+    let mut listeners = Listeners::default();
+    loop {
+        let handed = tokio::select! {
+            biased;
+            handed = given.recv() => handed,
+            _ = phase.wait_for(|p| *p != Phase::Serving) => return,
+        };
+        match handed {
+            Some(Handed::Connection(accepted)) => conn::start(event_loop.clone(), accepted),
+            Some(Handed::Site(new)) => listeners.follow(&event_loop, new, conn::start),
+            Some(Handed::Shed(shed)) => {
+                if !event_loop.idle.shed(shed.at.entry, shed.since) {
+                    event_loop.shared.crowd.stays(&shed);
+                }
+            }
+            None => return,
+        }
+    }
+}
+
+/// What an event loop does beside its requests, until `shutdown_grace` has passed after it began to drain.
+async fn keep<S: Site>(event_loop: Rc<EventLoop<S>>, beside: impl Future<Output = ()>) {
+    let mut phase = event_loop.shared.phase.clone();
+    let ends = async {
+        let _ = phase.wait_for(|p| *p != Phase::Serving).await;
+        event_loop.idle.end_all();
+        let grace = event_loop.site().settings().shutdown_grace;
+        let ending = phase.wait_for(|p| *p == Phase::Ending);
+        let _ = tokio::time::timeout(grace, ending).await;
+    };
+    let expire = async {
+        loop {
+            let most = event_loop.site().settings().http.keep_alive;
+            tokio::select! {
+                () = event_loop.idle.expire(most) => {}
+                () = event_loop.reloaded.notified() => {}
+            }
+        }
+    };
+    let beside = async {
+        beside.await;
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = ends => {}
+        () = tick::run() => {}
+        () = expire => {}
+        () = beside => {}
+    }
+}

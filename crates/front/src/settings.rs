@@ -1,0 +1,207 @@
+//! What a front is configured with: listeners, limits, clocks, and whose word about a client counts.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use galgo_io::{address::Address, pace::Rates};
+use galgo_proto::{forwarded::Trusted, h1::HeadLimits};
+use galgo_service::log::LogFormat;
+
+/// The settings of all event loops.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where to listen: a listener that is not named here is closed.
+    pub listen: Vec<Listen>,
+    /// Connection limits and clocks.
+    pub http: Http,
+    /// The proxies whose word about a client counts.
+    pub trusted: Trusted,
+    /// Connections at once: of all clients, and of one address.
+    pub max_connections: (usize, usize),
+    /// How long requests may go on once the server drains.
+    pub shutdown_grace: Duration,
+    /// Format of the access log; `None`: there is none.
+    pub access_log: Option<LogFormat>,
+}
+
+/// One listener. Read from `127.0.0.1:8080`, `[::1]:8080` or `unix:/path`, with `proxy+`, `fastcgi+` or `scgi+` in front of
+/// it where that is spoken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    /// TCP address or path of a Unix socket.
+    pub address: Address,
+    /// What is spoken there.
+    pub speaks: Speaks,
+}
+
+/// What is spoken on the connections of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaks {
+    /// HTTP/1.
+    Http,
+    /// A PROXY protocol v2 header, then HTTP/1 (`proxy+127.0.0.1:8080`, `proxy+unix:/path`).
+    Proxied,
+    /// FastCGI, by a web server in front of us (`fastcgi+unix:/path`).
+    FastCgi,
+    /// SCGI, by a web server in front of us (`scgi+unix:/path`).
+    Scgi,
+}
+
+/// Connection limits and clocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Http {
+    /// From the first byte of a request head to its last.
+    pub head_timeout: Duration,
+    /// An idle kept-alive connection is closed after this.
+    pub keep_alive: Duration,
+    /// How slow a client may be: `min_rate`, `busy_rate`, `rate_grace`.
+    pub rates: Rates,
+    /// Connections at once; the oldest without a request makes room.
+    pub max_connections: usize,
+    /// Connections of one address; 0: half of all.
+    pub max_connections_per_client: usize,
+    /// Bytes of a request head.
+    pub max_head: usize,
+    /// Fields of a request head.
+    pub max_fields: usize,
+    /// Bytes of a request target.
+    pub max_target: usize,
+    /// `%2F` in a path counts as `/`; else it is a 400.
+    pub encoded_slash: bool,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self {
+            head_timeout: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(75),
+            rates: Rates {
+                least: 1024,
+                busy: 16 << 10,
+                grace: Duration::from_secs(10),
+            },
+            max_connections: 0,
+            max_connections_per_client: 0,
+            max_head: 64 << 10,
+            max_fields: 256,
+            max_target: 16 << 10,
+            encoded_slash: false,
+        }
+    }
+}
+
+impl Http {
+    /// The limits of a request head.
+    pub fn head_limits(&self) -> HeadLimits {
+        HeadLimits {
+            bytes: self.max_head,
+            fields: self.max_fields,
+            target: self.max_target,
+            encoded_slash: self.encoded_slash,
+        }
+    }
+}
+
+const SPOKEN: [(&str, Speaks); 3] = [
+    ("proxy+", Speaks::Proxied),
+    ("fastcgi+", Speaks::FastCgi),
+    ("scgi+", Speaks::Scgi),
+];
+
+impl Listen {
+    /// Its address as a person would type it into a browser.
+    pub fn url(&self) -> String {
+        match (&self.address, self.speaks) {
+            (Address::Tcp(at), Speaks::Http | Speaks::Proxied) => format!("http://{at}"),
+            (Address::Unix(path), Speaks::Http | Speaks::Proxied) => {
+                format!("unix:{}", path.display())
+            }
+            _ => self.to_string(),
+        }
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let spoken = SPOKEN.iter().find_map(|&(prefix, speaks)| {
+            let rest = text.strip_prefix(prefix)?;
+            Some((speaks, rest))
+        });
+        let (speaks, rest) = spoken.unwrap_or((Speaks::Http, text));
+        let address = rest.parse()?;
+        Ok(Self { address, speaks })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((prefix, _)) = SPOKEN.iter().find(|(_, speaks)| *speaks == self.speaks) {
+            f.write_str(prefix)?;
+        }
+        self.address.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_as_read() {
+        let table = [
+            "127.0.0.1:8080",
+            "0.0.0.0:0",
+            "[::1]:8080",
+            "unix:/run/galgo.sock",
+            "unix:galgo.sock",
+            "proxy+127.0.0.1:8080",
+            "proxy+unix:/run/galgo.sock",
+            "fastcgi+unix:/run/galgo.sock",
+            "fastcgi+127.0.0.1:9000",
+            "scgi+unix:galgo.sock",
+            "scgi+[::1]:4000",
+        ];
+        for text in table {
+            assert_eq!(
+                text.parse::<Listen>().map(|l| l.to_string()),
+                Ok(text.to_owned())
+            );
+        }
+        let proxy: Listen = "proxy+[::1]:80".parse().unwrap();
+        assert!(
+            proxy.speaks == Speaks::Proxied
+                && matches!(proxy.address, Address::Tcp(a) if a.port() == 80)
+        );
+    }
+
+    #[test]
+    fn refused() {
+        let table = [
+            (":8080", "names no address: write \"127.0.0.1:8080\""),
+            ("8080", "names no address: write \"127.0.0.1:8080\""),
+            ("*:80", "names no address: write \"127.0.0.1:80\""),
+            ("localhost:8080", "is a name: write \"127.0.0.1:8080\""),
+            ("127.0.0.1", "names no port"),
+            (
+                "/run/galgo.sock",
+                "is a path: write \"unix:/run/galgo.sock\"",
+            ),
+            ("127.0.0.1:65536", "is not an address"),
+            ("::1:8080", "names no port"),
+            ("http://127.0.0.1:8080/", "is a URL"),
+            ("unix:", "needs a path"),
+            ("proxy+proxy+127.0.0.1:80", "is not an address"),
+            ("fastcgi+proxy+127.0.0.1:80", "is not an address"),
+            ("fastcgi+tcp:127.0.0.1:80", "is not an address"),
+            ("", "is not an address"),
+        ];
+        for (text, want) in table {
+            let error = text.parse::<Listen>().unwrap_err();
+            assert!(error.contains(want), "{text}: {error}");
+        }
+        let long = format!("unix:/{}", "x".repeat(107));
+        assert!(long.parse::<Listen>().unwrap_err().contains("108 bytes"));
+        assert!(long[..long.len() - 1].parse::<Listen>().is_ok());
+    }
+}
