@@ -265,11 +265,11 @@ mod tests {
     #[test]
     fn who_has_most_makes_room() {
         for (all, wanted) in [
-            // The last one is who comes.
+            // The last one has just come.
             (&[(1, 5), (1, 4), (2, 1), (2, BUSY)][..], &[1, 2, 0][..]),
             (&[(1, 5), (1, 4), (1, 6), (2, 1), (2, BUSY)], &[1, 0, 3, 2]),
             (&[(1, BUSY), (1, 4), (2, 1), (3, BUSY)], &[1, 2]),
-            // Who has more than all others takes nothing from them.
+            // An address that has more than all others takes nothing from them.
             (&[(1, BUSY), (2, 1), (1, BUSY)], &[]),
             (&[(1, 9), (2, 1), (1, BUSY)], &[0, 1]),
             // A front server's go last.

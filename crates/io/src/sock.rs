@@ -9,6 +9,7 @@ use std::{
     io::{self, IoSlice},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 pub use crate::watch::{is_short, register};
@@ -376,6 +377,27 @@ impl Sock {
     pub fn push(&self) {
         // Setting the option again pushes (tcp(7)); it fails only on a Unix socket, which holds nothing back.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&self.fd, true);
+    }
+
+    /// Whether all that the peer has sent so far was read: closing then makes no reset.
+    pub fn is_drained(&self) -> bool {
+        rustix::io::ioctl_fionread(&self.fd) == Ok(0)
+    }
+
+    /// Shuts down the sending side.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn end_output(&self) -> io::Result<()> {
+        Ok(rustix::net::shutdown(
+            &self.fd,
+            rustix::net::Shutdown::Write,
+        )?)
+    }
+
+    /// Closing resets the connection, so that the peer sees that something is missing.
+    pub fn reset_on_close(&self) {
+        let _ = rustix::net::sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
     /// As [`Sock::write`], but never waits: `None` when nothing fits.

@@ -27,17 +27,17 @@ pub(super) fn joins<'l>(
     let ip = accepted.remote.map(|at| at.ip());
     let (peer, (entry, since)) = (Peer::of(ip), lease.mark());
     // Only a web server in front of us may speak these.
-    let front = matches!(accepted.speaks, Speaks::FastCgi | Speaks::Scgi);
+    let gateway = matches!(accepted.speaks, Speaks::FastCgi | Speaks::Scgi);
     let at = Location {
         event_loop: event_loop.index,
         entry,
     };
-    let exempt = front || is_front(event_loop, ip);
+    let exempt = gateway || speaks_for_many(event_loop, ip);
     event_loop.shared.crowd.join(peer, exempt, since, at)
 }
 
-/// Whether many clients ask from that address: a trusted proxy's, or a Unix socket.
-pub(super) fn is_front(event_loop: &EventLoop<impl Site>, ip: Option<IpAddr>) -> bool {
+/// Whether the peer at that address speaks for many clients: a trusted proxy does, and one behind a Unix socket.
+pub(super) fn speaks_for_many(event_loop: &EventLoop<impl Site>, ip: Option<IpAddr>) -> bool {
     ip.is_none() || event_loop.site().settings().trusted.covers(ip)
 }
 

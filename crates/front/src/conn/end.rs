@@ -1,7 +1,7 @@
 //! The end of a request and of its connection: what is left of the body, and closing so that the response
 //! arrives.
 
-use std::{os::fd::AsFd, time::Duration};
+use std::time::Duration;
 
 use galgo_io::{buf::Buf, sock::Sock};
 use galgo_service::client::Next;
@@ -53,15 +53,10 @@ pub(super) async fn rest_of_body(input: &mut Input, body: &mut RequestBody) -> A
     }
 }
 
-/// Whether all that has come was read: closing then makes no reset.
-pub(super) fn is_drained(input: &Input) -> bool {
-    input.buf.is_empty() && rustix::io::ioctl_fionread(&*input.sock) == Ok(0)
-}
-
 /// Closes so that what was sent arrives: unread data would make the kernel send a reset, which may overtake the response
 /// (RFC 9112, 9.6).
 pub(super) async fn linger(sock: &Sock) {
-    if rustix::net::shutdown(sock.as_fd(), rustix::net::Shutdown::Write).is_err() {
+    if sock.end_output().is_err() {
         return;
     }
     let until = Instant::now() + LINGER;
@@ -70,9 +65,4 @@ pub(super) async fn linger(sock: &Sock) {
         let all = last.len();
         last.consume(all);
     }
-}
-
-/// Closes so that the client sees that the response was cut.
-pub(super) fn reset(sock: &Sock) {
-    let _ = rustix::net::sockopt::set_socket_linger(sock.as_fd(), Some(Duration::ZERO));
 }

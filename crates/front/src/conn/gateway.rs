@@ -33,7 +33,7 @@ pub(super) struct Arrived {
     pub link: Option<Link>,
     /// Where its body comes from.
     pub body: RequestBody,
-    /// The file the front means.
+    /// The file that the front server means.
     pub named: Option<Named>,
 }
 
@@ -119,7 +119,7 @@ async fn whole(input: &mut Input) -> Result<Option<(Header, Vec<u8>)>, Fault> {
 
 /// Answers between requests, when nothing else is being written.
 fn say(input: &Input, bytes: &[u8]) {
-    // A front that does not read its answers does without them.
+    // A front server that does not read its answers does without them.
     let _ = input.sock.try_write(bytes);
 }
 
@@ -162,8 +162,8 @@ fn arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arriv
         BodyLen::None | BodyLen::Chunked => None,
     };
     let mut stdin = Stdin::new(begun.id, left);
-    // A front that streams a body it does not know the length of says none, nor does one without a body:
-    // the end of that is there already, or will be the first that comes.
+    // A front server names no length where it does not know that of the body, nor where there is no body: the end of
+    // input is here already then, or comes next.
     if left.is_none() && stdin.step(&mut input.buf)? != Next::End {
         gateway.head.body = BodyLen::Chunked;
     }

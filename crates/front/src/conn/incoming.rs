@@ -62,7 +62,7 @@ impl<'c> Incoming<'c> {
                     self.ahead.extend_from_slice(&self.input.buf.bytes()[..n]);
                     self.body.take(&mut self.input.buf, n);
                 }
-                // No more room than as much again as has come: who sends little must not take much.
+                // No more room than as much again as has come: a client that sends little must not take much.
                 Next::More => {
                     let want = self.ahead.len().min(BODY_READ);
                     ready!(self.input.poll_fill_body(want, cx))?;

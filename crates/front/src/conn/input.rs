@@ -107,6 +107,11 @@ impl Input {
         })
     }
 
+    /// Whether all that the client has sent so far was taken.
+    pub(super) fn is_drained(&self) -> bool {
+        self.buf.is_empty() && self.sock.is_drained()
+    }
+
     /// As `Client::poll_gone`.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         if self.sock.poll_gone(cx).is_ready() {

@@ -43,9 +43,9 @@ use crate::{
     shared::Accepted,
     site::Site,
 };
-use admit::{has_room, is_front, joins, may_speak, refuse, unannounced};
+use admit::{has_room, joins, may_speak, refuse, speaks_for_many, unannounced};
 use body::RequestBody;
-use end::{After, is_drained, linger, reset, rest_of_body};
+use end::{After, linger, rest_of_body};
 use gateway::Arrived;
 use incoming::Incoming;
 use input::Input;
@@ -82,7 +82,8 @@ impl<S: Site> Drop for Unfinished<'_, S> {
         if self.over {
             return;
         }
-        reset(&self.sock);
+        // The client sees that the response was cut.
+        self.sock.reset_on_close();
         let mut entry = self.entry.borrow_mut();
         entry.outcome = "shutdown";
         if entry.status == 0 {
@@ -98,7 +99,6 @@ struct Conn<'l, S: Site> {
     /// Ends before its lease, which another connection may have next.
     _member: Member<'l>,
     lease: Lease<'l>,
-    sock: Rc<Sock>,
     speaks: Speaks,
     link: Link,
     input: Input,
@@ -143,19 +143,19 @@ impl<'l, S: Site> Conn<'l, S> {
             if speaks_for_another {
                 member.is_of(
                     Peer::of(link.remote_ip),
-                    is_front(event_loop, link.remote_ip),
+                    speaks_for_many(event_loop, link.remote_ip),
                 );
                 if !has_room(event_loop, &member) {
                     return None;
                 }
             }
         }
-        let sender = Sender::new(sock.clone(), Pace::reading(&http.rates, &sock));
+        let pace = Pace::reading(&http.rates, &sock);
+        let sender = Sender::new(sock, pace);
         Some(Self {
             event_loop,
             _member: member,
             lease,
-            sock,
             speaks: accepted.speaks,
             link,
             input,
@@ -176,13 +176,13 @@ impl<'l, S: Site> Conn<'l, S> {
                         self.event_loop.throttle.pause(draining).await;
                     }
                 }
-                After::Over if is_drained(&self.input) => break,
+                After::Over if self.input.is_drained() => break,
                 After::Close | After::Over => {
-                    Box::pin(linger(&self.sock)).await;
+                    Box::pin(linger(&self.input.sock)).await;
                     break;
                 }
                 After::Reset => {
-                    reset(&self.sock);
+                    self.input.sock.reset_on_close();
                     break;
                 }
             }
@@ -201,7 +201,7 @@ impl<'l, S: Site> Conn<'l, S> {
         let waiting = self.lease.enter();
         let came = tokio::select! {
             biased;
-            read = self.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),
+            read = self.input.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),
             // To make room, because the server drains, or because `keep_alive` is over.
             () = waiting.ended() => false,
         };
@@ -295,7 +295,7 @@ impl<'l, S: Site> Conn<'l, S> {
         let began = request.began;
         let mut unfinished = Unfinished {
             event_loop: self.event_loop,
-            sock: self.sock.clone(),
+            sock: self.sender.sock.clone(),
             entry: request.entry.clone(),
             began,
             over: false,

@@ -4,7 +4,7 @@ use galgo_io::buf::Buf;
 use galgo_proto::fcgi::{self, HEADER, Header, Kind, MANAGEMENT, Outcome};
 use galgo_service::{client::Next, fault::Fault};
 
-/// Answers that wait for the running request to end; a front that wants more than this is no front.
+/// Bytes of answers that wait for the running request to end; a front server asks for less.
 const MOST_OWED: usize = 4 << 10;
 
 pub(super) const BROKEN: Fault = Fault::Client(400, "the front server breaks the FastCGI protocol");

@@ -84,7 +84,7 @@ impl Stream<'_, '_, '_> {
                 }
                 Turn::End => {}
                 Turn::HalfClosed if self.framing == Framing::Chunked && !probed => {
-                    // Is anybody still reading? A leading zero of the next chunk size (RFC 9112, 7.1)
+                    // Does the client still read? A leading zero of the next chunk size (RFC 9112, 7.1)
                     // means nothing to a client that is there, and makes the kernel of one that is
                     // not send a reset.
                     probed = matches!(self.sender.sock.try_write(b"0"), Ok(Some(1)));

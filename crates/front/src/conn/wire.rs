@@ -16,12 +16,12 @@ pub(super) enum Wire {
     Scgi,
     /// As a CGI response, in the records of a request.
     FastCgi {
-        /// The id the front gave the request.
+        /// The id that the front server gave the request.
         id: u16,
     },
 }
 
-/// What ends a request: the end of STDOUT is said by END_REQUEST's being there, but fronts like to see it.
+/// What ends a request: END_REQUEST would end STDOUT as well, but some front servers want to read its end.
 /// `status` is the program's.
 pub(super) fn end(id: u16, status: u32) -> [u8; HEADER + 16] {
     let mut out = [0; HEADER + 16];
