@@ -10,10 +10,11 @@ use galgo_proto::fcgi::Role;
 use galgo_spawn::{inspect, template::Unfit};
 
 use super::{
-    Site, apart,
+    apart, identity,
     paint::Paint,
     programs::{self, Seen, State, Verdict},
     screen::{lines, near},
+    site::Site,
 };
 use crate::config::{
     Application, BodyMode, Cgi, Config, Files, Handler, Protocol, Route, StartMode, To,
@@ -29,7 +30,7 @@ pub(super) fn check(site: &Site) -> Result<ExitCode, String> {
     };
     let done = match site.load() {
         Ok(config) => {
-            super::assume(&config)?;
+            identity::assume(&config)?;
             report.config(&config).and_then(|()| report.summary())
         }
         Err(e) => report.line(Verdict::Fails, "configuration", &e),

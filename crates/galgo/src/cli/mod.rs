@@ -8,6 +8,7 @@
 //! | `programs` | the programs of a route, and what is wrong with each |
 //! | `found` | the table of what is served |
 //! | `paint` | colours, on a terminal that wants them |
+//! | `site`, `identity` | the folder that a command is about; whom it becomes |
 //! | `screen` | what others wrote, for a terminal |
 
 // What a person reads on a terminal is printed here and nowhere else.
@@ -17,11 +18,13 @@ mod apart;
 mod check;
 pub(crate) mod found;
 mod help;
+mod identity;
 mod paint;
 pub(crate) mod programs;
 mod run;
 mod screen;
 mod serve;
+mod site;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -29,7 +32,7 @@ use galgo_spawn::words;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
-use crate::config::{self, Config, Identity, Listen};
+use site::Site;
 
 /// A web server for cgi-bin: copy a program into a folder and it is on the web.
 #[derive(Debug, Parser)]
@@ -49,25 +52,15 @@ struct Args {
 enum Command {
     /// Serve a folder of programs and files
     #[command(help_template = help::SERVE_PAGE, after_help = help::SERVE)]
-    Serve(Serve),
+    Serve(serve::Serve),
     /// Run one program as the server would, without a server
     #[command(help_template = help::RUN_PAGE, after_help = help::RUN)]
-    Run(run::Run),
+    Run(run::args::Run),
     /// Say what is wrong with a configuration and its programs
     #[command(help_template = help::CHECK_PAGE, after_help = help::CHECK)]
     Check(Check),
     /// Print the version
     Version,
-}
-
-#[derive(Debug, clap::Args)]
-struct Site {
-    /// The folder, with cgi-bin/, public/ or galgo.toml in it
-    #[arg(default_value = ".")]
-    dir: PathBuf,
-    /// The configuration, instead of DIR/galgo.toml
-    #[arg(long, short, value_name = "FILE")]
-    config: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -90,51 +83,6 @@ impl Check {
             }
             Some(program) => run::warm::check(&self.site, program.as_deref()),
         }
-    }
-}
-
-#[derive(Debug, clap::Args)]
-struct Serve {
-    #[command(flatten)]
-    site: Site,
-    /// Where; repeatable [default: 127.0.0.1:8080]
-    #[arg(long, short, value_name = "ADDR")]
-    listen: Vec<Listen>,
-    /// Whom to become when started as root
-    #[arg(long, short, value_name = "NAME[:GROUP]")]
-    user: Option<String>,
-}
-
-impl Site {
-    fn load(&self) -> Result<Config, String> {
-        let loaded = Config::for_dir(&self.dir, self.config.as_deref());
-        loaded.map_err(|e| self.meant().unwrap_or_else(|| e.to_string()))
-    }
-
-    /// The file that it is read from, where there is one.
-    fn file(&self) -> Option<PathBuf> {
-        let own = || Some(self.dir.join("galgo.toml")).filter(|own| own.symlink_metadata().is_ok());
-        self.config.clone().or_else(own)
-    }
-
-    /// What was probably meant by a path that is no site.
-    fn meant(&self) -> Option<String> {
-        let (shown, argument) = (words::path(&self.dir), words::argument(&self.dir));
-        let dir = std::path::absolute(&self.dir).ok()?;
-        if self.config.is_some() || dir.join("galgo.toml").exists() {
-            return None;
-        }
-        if dir.is_file() {
-            return Some(format!(
-                "{shown} is a file: name the folder to serve, or try the program alone: galgo run {argument}"
-            ));
-        }
-        let parent = dir.parent().filter(|_| dir.ends_with("cgi-bin"))?;
-        let bare = !dir.join("cgi-bin").exists() && !dir.join("public").exists();
-        (bare && dir.is_dir()).then(|| {
-            let parent = screen::near(parent);
-            format!("{shown} is a folder of programs: name the folder it is in, {parent}")
-        })
     }
 }
 
@@ -182,31 +130,4 @@ fn usage(e: &clap::Error) -> ExitCode {
         }
     }
     ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(2))
-}
-
-/// The identity that `--user NAME[:GROUP]` names.
-fn user(typed: &str) -> Result<Identity, String> {
-    let (user, group) = match typed.split_once(':') {
-        Some((user, group)) => (user, Some(group)),
-        None => (typed, None),
-    };
-    let found = config::identity(user, group).map_err(|e| format!("--user {typed}: {e}"))?;
-    if found.uid == 0 {
-        return Err(format!(
-            "--user {typed}: galgo does not serve as root: name a user without privileges (www-data)"
-        ));
-    }
-    Ok(found)
-}
-
-/// Becomes whom the server would become, so that what follows meets the same permissions.
-fn assume(config: &Config) -> Result<(), String> {
-    // That user may not enter the folder this program lies in.
-    galgo_handlers::wasm::beside();
-    match &config.identity {
-        Some(identity) if galgo_spawn::identity::effective_uid() == 0 => {
-            crate::serve::become_user(identity)
-        }
-        _ => Ok(()),
-    }
 }

@@ -6,11 +6,23 @@ use std::{
     process::ExitCode,
 };
 
-use super::{Serve, apart, found, paint::Paint, screen::lines};
+use super::{apart, found, identity, paint::Paint, screen::lines, site::Site};
 use crate::{
     config::{Address, Config, Listen, Speaks},
     serve::{End, Ready},
 };
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Serve {
+    #[command(flatten)]
+    site: Site,
+    /// Where; repeatable [default: 127.0.0.1:8080]
+    #[arg(long, short, value_name = "ADDR")]
+    listen: Vec<Listen>,
+    /// Whom to become when started as root
+    #[arg(long, short, value_name = "NAME[:GROUP]")]
+    user: Option<String>,
+}
 
 /// Serves until a signal ends it.
 pub(super) fn serve(args: &Serve) -> Result<ExitCode, String> {
@@ -34,7 +46,7 @@ fn configured(args: &Serve, own: Option<&Path>) -> Result<Config, String> {
         config.listen = args.listen.clone();
     }
     if let Some(typed) = &args.user {
-        config.identity = Some(super::user(typed)?);
+        config.identity = Some(identity::user(typed)?);
     }
     if config.listen.is_empty() {
         let here = Address::Tcp(([127, 0, 0, 1], 8080).into());

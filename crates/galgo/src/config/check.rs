@@ -6,8 +6,12 @@ use galgo_spawn::Limits;
 use toml::Spanned;
 
 use super::{
-    Address, Admission, BodyMode, CgiOptions, Config, ConfigError, DevErrors, Http, Identity,
-    Listen, Log, LogFormat, LogTo, Spool, StartMode, Templates,
+    Identity,
+    checked::{
+        Address, Admission, BodyMode, CgiOptions, Config, DevErrors, Http, Listen, Log, LogFormat,
+        LogTo, Spool, StartMode, Templates,
+    },
+    error::ConfigError,
     error::Text,
     folder,
     identity::identity,

@@ -10,7 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{CgiRoot, ConfigError, Files, Handler, Route, error::Text, routes::Placed};
+use super::{
+    checked::{CgiRoot, Files, Handler, Placed, Route},
+    error::ConfigError,
+    error::Text,
+};
 
 pub(super) fn check(text: &Text<'_>, routes: &[Placed]) -> Result<(), ConfigError> {
     for (files_route, at) in routes {

@@ -4,7 +4,7 @@ use std::{sync::Arc, thread, time::Duration};
 
 use galgo_proto::forwarded::{Field, Trusted};
 
-use super::{
+use super::checked::{
     Address, Admission, CgiOptions, Config, DevErrors, Http, Listen, Log, Speaks, Spool, Templates,
 };
 

@@ -2,18 +2,11 @@
 
 use std::io::IsTerminal;
 
-use super::{Address, Config, Speaks, units::Switch};
+use super::{
+    checked::{Address, Config, DevErrors, Speaks},
+    units::Switch,
+};
 use crate::link::is_loopback;
-
-/// `dev_errors`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DevErrors {
-    /// As told.
-    Is(bool),
-    /// On a developer's desk: there `terminal` says whether standard output is one.
-    #[allow(missing_docs)]
-    Auto { terminal: bool },
-}
 
 impl DevErrors {
     pub(super) fn of(typed: Option<&Switch>) -> Self {

@@ -1,6 +1,6 @@
 //! Fields and media types that an operator adds to responses.
 
-use super::{ConfigError, error::Text, raw};
+use super::{error::ConfigError, error::Text, raw};
 
 type Checked<X> = Result<X, ConfigError>;
 

@@ -3,7 +3,8 @@
 use galgo_proto::forwarded::{Block, Field, Trusted};
 
 use super::{
-    Config, ConfigError, Files, Handover,
+    checked::{Config, Files, Handover},
+    error::ConfigError,
     error::Text,
     raw::{self, RawConfig, RawRoute},
 };

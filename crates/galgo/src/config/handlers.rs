@@ -9,12 +9,13 @@ use std::{
 use toml::Spanned;
 
 use super::{
-    Cgi, CgiRoot, Config, ConfigError, Files, Handler, Respond, Sight,
     check::flag,
+    checked::{Cgi, CgiRoot, Config, Files, Handler, Respond, Sight},
+    error::ConfigError,
     error::Text,
     folder::{self, unopened},
+    raw::Raw,
     raw::{self, RawRespond, RawRoute},
-    routes::Raw,
 };
 
 type Checked<X> = Result<X, ConfigError>;

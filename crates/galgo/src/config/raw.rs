@@ -2,17 +2,50 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 use toml::Spanned;
 
-use super::{
-    units::{Count, Mask, OrNone, Size, Switch, Time, Value},
-    upstream::RawTo,
-};
+use super::units::{Count, Mask, OrNone, Size, Switch, Time, Value};
 
 pub(super) type Typed<T> = Option<Spanned<T>>;
 pub(super) type Text = Spanned<String>;
 pub(super) type Map = BTreeMap<Text, Text>;
+
+/// A route as it is typed.
+pub(super) type Raw = Spanned<RawRoute>;
+
+/// `fastcgi = "address"` or `fastcgi = { run = […], … }`.
+#[derive(Debug, Clone)]
+pub(super) enum RawTo {
+    Address(String),
+    Workers(Box<RawWorkers>),
+}
+
+impl<'de> Deserialize<'de> for RawTo {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = RawTo;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an address (\"unix:/path\", \"127.0.0.1:9000\") or a table with `run`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawTo, E> {
+                Ok(RawTo::Address(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawTo, A::Error> {
+                let workers = RawWorkers::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(RawTo::Workers(Box::new(workers)))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
 
 /// A table of the file. Unknown keys are refused; `KEYS` are the known ones.
 macro_rules! table {

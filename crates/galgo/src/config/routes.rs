@@ -1,23 +1,21 @@
 //! From what was typed to what is served, part two: routes.
 
-use std::{cmp::Reverse, ops::Range, sync::Arc};
+use std::{cmp::Reverse, sync::Arc};
 
 use toml::Spanned;
 
 use super::{
-    CgiRoot, Config, ConfigError, Handler, Protocol, Route, cover,
+    checked::{CgiRoot, Config, Handler, Placed, Protocol, Route},
+    cover,
+    error::ConfigError,
     error::Text,
-    raw::{self, RawConfig, RawRoute},
+    raw::{self, Raw, RawConfig, RawRoute},
     userdir,
 };
 
 const HANDLERS: &str = "`cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
 type Checked<X> = Result<X, ConfigError>;
-pub(super) type Raw = Spanned<RawRoute>;
-
-/// A route and where it was typed.
-pub(super) type Placed = (Route, Range<usize>);
 
 /// Checks and opens the routes and puts them into `config`, in the order to try them.
 pub(super) fn fill(text: &Text<'_>, raw: &RawConfig, config: &mut Config) -> Checked<()> {

@@ -3,7 +3,10 @@
 use std::{fs, io, path::Path, sync::Arc};
 
 use super::{
-    Cgi, CgiRoot, Config, ConfigError, DevErrors, Files, Handler, Route, check, folder::unopened,
+    check,
+    checked::{Cgi, CgiRoot, Config, DevErrors, Files, Handler, Route},
+    error::ConfigError,
+    folder::unopened,
 };
 
 impl Config {

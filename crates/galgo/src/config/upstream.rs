@@ -3,53 +3,21 @@
 use std::{path::Component, time::Duration};
 
 use galgo_proto::fcgi::Role;
-use serde::{
-    Deserialize, Deserializer,
-    de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
-};
 use toml::Spanned;
 
 use super::{
-    Address, Application, CgiOptions, CgiRoot, Config, ConfigError, Listen, Protocol, Speaks, To,
-    Workers,
+    checked::{
+        Address, Application, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks, To, Workers,
+    },
+    error::ConfigError,
     error::Text,
     folder,
-    raw::{self, RawRoute, RawWorkers, Typed},
-    routes::Raw,
+    raw::Raw,
+    raw::{self, RawRoute, RawTo, RawWorkers, Typed},
 };
 use crate::address::fits;
 
 type Checked<X> = Result<X, ConfigError>;
-
-/// `fastcgi = "address"` or `fastcgi = { run = […], … }`.
-#[derive(Debug, Clone)]
-pub(super) enum RawTo {
-    Address(String),
-    Workers(Box<RawWorkers>),
-}
-
-impl<'de> Deserialize<'de> for RawTo {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = RawTo;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an address (\"unix:/path\", \"127.0.0.1:9000\") or a table with `run`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawTo, E> {
-                Ok(RawTo::Address(text.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawTo, A::Error> {
-                let workers = RawWorkers::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(RawTo::Workers(Box::new(workers)))
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
-}
 
 /// Workers where the route does not say.
 const WORKERS: usize = 4;

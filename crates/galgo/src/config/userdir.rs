@@ -10,12 +10,12 @@ use std::{
 use toml::Spanned;
 
 use super::{
-    Cgi, CgiRoot, Config, ConfigError, Files, Handler, Route, UserDir,
+    checked::{Cgi, CgiRoot, Config, Files, Handler, Placed, Route, UserDir},
+    error::ConfigError,
     error::Text,
     folder::unopened,
     identity,
     raw::{self, RawUserDir},
-    routes::Placed,
 };
 
 type Checked<X> = Result<X, ConfigError>;

@@ -3,67 +3,26 @@
 //! 1. find the site and the route the program belongs to  2. make the request  3. have it answered
 //! 4. print the response as it comes  5. say what was wrong
 
+pub(super) mod args;
 mod caller;
 mod print;
 mod request;
+mod signals;
 mod site;
 pub(super) mod warm;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
-use clap::ValueEnum;
 use galgo_handlers::{context::Answer, program, script, status};
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    time::Instant,
-};
+use tokio::time::Instant;
 
 use super::screen::lines;
 use crate::{client::Whole, config::LogTo, dispatch::redirected, phase::Phase, tick};
+use args::{Run, Show};
 use caller::Caller;
 use print::Printer;
+use signals::{INTERRUPTED, Signals};
 use site::Place;
-
-#[derive(Debug, clap::Args)]
-pub(super) struct Run {
-    /// The program
-    program: PathBuf,
-    /// The method [default: GET, or POST with a body]
-    #[arg(short = 'X', long, value_name = "METHOD")]
-    method: Option<String>,
-    /// What stands behind the ? of a URL
-    #[arg(short, long, value_name = "QUERY", allow_hyphen_values = true)]
-    query: Option<String>,
-    /// A header field, 'Name: value'; repeatable
-    #[arg(short = 'H', long = "header", value_name = "FIELD", value_parser = request::field)]
-    headers: Vec<request::Field>,
-    /// The request body; @- is standard input
-    #[arg(short, long, value_name = "BODY|@FILE", allow_hyphen_values = true)]
-    data: Option<OsString>,
-    /// PATH_INFO: what follows the name in the URL
-    #[arg(long, value_name = "PATH")]
-    path_info: Option<String>,
-    /// Say how long it took and what it used
-    #[arg(long)]
-    time: bool,
-    /// What to print: response (the default) or body
-    #[arg(short, long, value_name = "WHAT", value_enum, hide_possible_values = true, hide_default_value = true, default_value_t = Show::Response)]
-    output: Show,
-    /// The configuration that has a route for it
-    #[arg(long, short, value_name = "FILE")]
-    config: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Show {
-    /// Status line, header fields and body
-    Response,
-    /// The body; status line and fields go to standard error
-    Body,
-}
-
-/// What a shell reports for a process that SIGINT has ended.
-const INTERRUPTED: u8 = 130;
 
 /// Runs the program once.
 pub(super) fn run(args: &Run) -> Result<ExitCode, String> {
@@ -75,7 +34,7 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, String> {
             return Ok(ExitCode::from(2));
         }
     };
-    super::assume(&place.config)?;
+    super::identity::assume(&place.config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -97,30 +56,6 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, String> {
     };
     drop(entered);
     code.map(ExitCode::from)
-}
-
-/// Signals that end a command, and the programs that it runs.
-struct Signals {
-    int: Signal,
-    term: Signal,
-}
-
-impl Signals {
-    fn watch() -> Result<Self, String> {
-        let watch = |kind| signal(kind).map_err(|e| format!("watching for signals: {e}"));
-        Ok(Self {
-            int: watch(SignalKind::interrupt())?,
-            term: watch(SignalKind::terminate())?,
-        })
-    }
-
-    /// Waits for one.
-    async fn any(&mut self) {
-        tokio::select! {
-            _ = self.int.recv() => {}
-            _ = self.term.recv() => {}
-        }
-    }
 }
 
 /// Answers one request and prints the response; a signal ends the program's whole group, for

@@ -5,33 +5,12 @@ use std::{ffi::OsStr, io::Read, net::SocketAddr, os::unix::ffi::OsStrExt, path::
 use galgo_proto::h1::Head;
 use galgo_spawn::words;
 
-use super::{Run, site::Place};
+use super::{args::Run, site::Place};
 use crate::{
     cli::programs,
     config::{Address, Config, Route},
     link::Link,
 };
-
-/// A header field, as typed.
-#[derive(Debug, Clone)]
-pub(super) struct Field {
-    name: String,
-    value: String,
-}
-
-/// Reads `Name: value`.
-pub(super) fn field(typed: &str) -> Result<Field, String> {
-    let Some((name, value)) = typed.split_once(':') else {
-        return Err("a header field is written 'Name: value'".into());
-    };
-    if typed.contains(['\r', '\n']) {
-        return Err("a header field is one line".into());
-    }
-    Ok(Field {
-        name: name.into(),
-        value: value.trim().into(),
-    })
-}
 
 /// A request that needs no reading.
 #[derive(Debug)]

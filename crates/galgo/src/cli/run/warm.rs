@@ -17,14 +17,15 @@ use std::{
 };
 
 use super::{
-    INTERRUPTED, Signals,
     caller::Caller,
+    signals::{INTERRUPTED, Signals},
     site::{Owner, Place},
 };
 use crate::{
     cli::{
-        self, Site, programs,
+        identity, programs,
         screen::{lines, near},
+        site::Site,
     },
     config::{Config, Handler, LogTo},
     tick,
@@ -60,13 +61,13 @@ enum Verdict {
 }
 
 /// Compares one program, or all of a site.
-pub(in crate::cli) fn check(site: &Site, program: Option<&Path>) -> Result<ExitCode, String> {
+pub(crate) fn check(site: &Site, program: Option<&Path>) -> Result<ExitCode, String> {
     let place = program.map(|p| Place::of(p, site.config.as_deref()));
     let (mut config, one) = match place.transpose()? {
         Some(Place { config, route }) => (config, Some(route)),
         None => (site.load()?, None),
     };
-    cli::assume(&config)?;
+    identity::assume(&config)?;
     let candidates = match one {
         Some(owner) => vec![Candidate {
             name: near(program.unwrap_or(Path::new(""))),

@@ -1,0 +1,30 @@
+//! Signals that end a command.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What a shell reports for a process that SIGINT has ended.
+pub(super) const INTERRUPTED: u8 = 130;
+
+/// Signals that end a command, and the programs that it runs.
+pub(super) struct Signals {
+    int: Signal,
+    term: Signal,
+}
+
+impl Signals {
+    pub(super) fn watch() -> Result<Self, String> {
+        let watch = |kind| signal(kind).map_err(|e| format!("watching for signals: {e}"));
+        Ok(Self {
+            int: watch(SignalKind::interrupt())?,
+            term: watch(SignalKind::terminate())?,
+        })
+    }
+
+    /// Waits for one.
+    pub(super) async fn any(&mut self) {
+        tokio::select! {
+            _ = self.int.recv() => {}
+            _ = self.term.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The folder that a command is about.
+
+use std::path::PathBuf;
+
+use galgo_spawn::words;
+
+use super::screen::near;
+use crate::config::Config;
+
+/// What names a site on the command line.
+#[derive(Debug, clap::Args)]
+pub(super) struct Site {
+    /// The folder, with cgi-bin/, public/ or galgo.toml in it
+    #[arg(default_value = ".")]
+    pub(super) dir: PathBuf,
+    /// The configuration, instead of DIR/galgo.toml
+    #[arg(long, short, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+}
+
+impl Site {
+    pub(super) fn load(&self) -> Result<Config, String> {
+        let loaded = Config::for_dir(&self.dir, self.config.as_deref());
+        loaded.map_err(|e| self.meant().unwrap_or_else(|| e.to_string()))
+    }
+
+    /// The file that it is read from, where there is one.
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        let own = || Some(self.dir.join("galgo.toml")).filter(|own| own.symlink_metadata().is_ok());
+        self.config.clone().or_else(own)
+    }
+
+    /// What was probably meant by a path that is no site.
+    fn meant(&self) -> Option<String> {
+        let (shown, argument) = (words::path(&self.dir), words::argument(&self.dir));
+        let dir = std::path::absolute(&self.dir).ok()?;
+        if self.config.is_some() || dir.join("galgo.toml").exists() {
+            return None;
+        }
+        if dir.is_file() {
+            return Some(format!(
+                "{shown} is a file: name the folder to serve, or try the program alone: galgo run {argument}"
+            ));
+        }
+        let parent = dir.parent().filter(|_| dir.ends_with("cgi-bin"))?;
+        let bare = !dir.join("cgi-bin").exists() && !dir.join("public").exists();
+        (bare && dir.is_dir()).then(|| {
+            let parent = near(parent);
+            format!("{shown} is a folder of programs: name the folder it is in, {parent}")
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! A configuration as the server uses it.
+
+use std::{ops::Range, path::PathBuf, sync::Arc, time::Duration};
+
+use galgo_proto::forwarded::Trusted;
+use galgo_spawn::identity::Identity;
+
+pub use galgo_front::settings::{Http, Listen, Speaks};
+
+pub use crate::{
+    address::Address,
+    admission::Settings as Admission,
+    log::{LogFormat, LogTo, Settings as Log},
+    route::{Handler, Route},
+    spool::Settings as Spool,
+};
+pub use galgo_handlers::{
+    files::Files,
+    handover::Handover,
+    program::{BodyMode, Cgi, CgiOptions, StartMode},
+    respond::Respond,
+    root::{CgiRoot, Folder},
+    upstream::{Application, Protocol, To, Workers},
+    warm::Templates,
+    wasm::Sight,
+};
+
+/// Everything the server was told.
+#[derive(Debug)]
+pub struct Config {
+    /// Where to listen, in order.
+    pub listen: Vec<Listen>,
+    /// The proxies whose word about a client counts.
+    pub trusted: Trusted,
+    /// Permission bits of the files of Unix sockets.
+    pub socket_mode: u32,
+    /// The group that the files of Unix sockets are given to.
+    pub socket_group: Option<u32>,
+    /// Whom to become after binding, when started as root.
+    pub identity: Option<Identity>,
+    /// Threads, each with an event loop of its own.
+    pub workers: usize,
+    /// File mode creation mask of programs.
+    pub umask: u32,
+    /// PATH of programs.
+    pub path: String,
+    /// Logs.
+    pub log: Log,
+    /// Where the compiled code of modules is kept; `None`: where the system's user keeps such things.
+    pub cache: Option<PathBuf>,
+    /// Where bytes wait that nobody takes yet, and how many may.
+    pub spool: Spool,
+    /// Show the cause of a failed program to developers.
+    pub dev_errors: DevErrors,
+    /// How long requests may go on after SIGTERM.
+    pub shutdown_grace: Duration,
+    /// Connection limits and clocks.
+    pub http: Http,
+    /// Programs kept loaded for warm starts, over all routes.
+    pub templates: Templates,
+    /// Programs running at once, over all routes.
+    pub admission: Admission,
+    /// How programs are run where a route does not say otherwise.
+    pub options: CgiOptions,
+    /// Programs that run files by their ending, the longest ending first.
+    pub interpreters: Arc<Vec<(String, PathBuf)>>,
+    /// Routes, in the order to try them: the longest path first; of equal paths those with a host first.
+    pub routes: Vec<Arc<Route>>,
+    /// `/~user/`, where it is on. Its routes stand among `routes` already.
+    pub userdir: Option<UserDir>,
+    /// What the operator should know, one sentence each: shown at the start.
+    pub warnings: Vec<String>,
+}
+
+/// `/~user/…` from `~user/public_html`, `/~user/cgi-bin/…` from `~user/cgi-bin`.
+#[derive(Debug, Clone)]
+pub struct UserDir {
+    /// Folder of files, relative to the home.
+    pub files: Option<PathBuf>,
+    /// Folder of programs, relative to the home.
+    pub cgi: Option<PathBuf>,
+    /// The users that have one; `(name, home)`.
+    pub users: Vec<(String, PathBuf)>,
+}
+
+/// `dev_errors`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DevErrors {
+    /// As told.
+    Is(bool),
+    /// On a developer's desk: there `terminal` says whether standard output is one.
+    #[allow(missing_docs)]
+    Auto { terminal: bool },
+}
+
+/// A route, and where it was typed.
+pub(super) type Placed = (Route, Range<usize>);
