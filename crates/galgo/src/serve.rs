@@ -197,15 +197,8 @@ impl Ready {
         let mut threads = Vec::new();
         let together = Together::of(spawners.len());
         for ((index, spawner), given) in spawners.into_iter().enumerate().zip(given) {
-            let part = Part {
-                index,
-                spawner: Spawner::Direct(spawner),
-                given,
-                shared: running.shared.clone(),
-                site: running.site.clone(),
-                settings: running.settings.clone(),
-            };
-            threads.push(thread(part, together.clone()).map_err(io)?);
+            let thread = thread(&running, index, spawner, given, together.clone());
+            threads.push(thread.map_err(io)?);
         }
         let end = wait_for_signals(signals, &mut running, load, &phase, threads);
         running.bound.iter().for_each(Bound::remove);
@@ -236,41 +229,37 @@ fn settle(spawner: &mut Direct, config: &Config) {
     spawner.set_orphaned(Some(rustix::process::Signal::KILL.as_raw()));
 }
 
-/// What the thread of an event loop is given.
-struct Part {
+/// Runs the event loop of that index on a thread of its own.
+fn thread(
+    running: &Running,
     index: usize,
-    spawner: Spawner,
+    spawner: Direct,
     given: mpsc::UnboundedReceiver<Handed<Dispatch>>,
-    shared: Arc<Shared<Dispatch>>,
-    site: Arc<Site>,
-    settings: Arc<Settings>,
-}
-
-impl Part {
-    fn run(self) -> io::Result<()> {
+    together: Arc<Together>,
+) -> io::Result<JoinHandle<()>> {
+    let shared = running.shared.clone();
+    let (site, settings) = (running.site.clone(), running.settings.clone());
+    let errors = shared.logs.error.clone();
+    let run = move || {
         let resources = Resources::new(
-            self.index,
-            self.spawner,
-            self.shared.logs.error.clone(),
-            self.site.config.templates.clone(),
-            self.shared.phase.clone(),
+            index,
+            Spawner::Direct(spawner),
+            shared.logs.error.clone(),
+            site.config.templates.clone(),
+            shared.phase.clone(),
         )?;
         let site = Dispatch {
             resources,
-            site: self.site,
-            settings: self.settings,
+            site,
+            settings,
         };
-        let event_loop = EventLoop::new(self.shared, self.index, site);
-        galgo_front::run::run(&event_loop, self.given, files::close_open())
-    }
-}
-
-fn thread(part: Part, together: Arc<Together>) -> io::Result<JoinHandle<()>> {
-    let name = format!("worker-{}", part.index);
+        let event_loop = EventLoop::new(shared, index, site);
+        galgo_front::run::run(&event_loop, given, files::close_open())
+    };
+    let name = format!("worker-{index}");
     std::thread::Builder::new().name(name).spawn(move || {
         let _last = Member(together);
-        let errors = part.shared.logs.error.clone();
-        if let Err(e) = part.run() {
+        if let Err(e) = run() {
             errors.write(Level::Error, "worker", &e.to_string());
         }
     })

@@ -12,7 +12,7 @@ use galgo_service::{
 
 use super::stdin::Stdin;
 
-/// So much of a body is read before it takes a place and a process: as much as a pipe holds.
+/// Bytes of a body that are read before the request takes a place and a process: as many as a pipe holds.
 pub(super) const AHEAD: usize = 64 << 10;
 
 /// How far a request body has been taken in.
@@ -25,7 +25,7 @@ pub(super) struct RequestBody {
     ready: usize,
     /// Bytes of data taken so far.
     taken: u64,
-    /// 413 beyond.
+    /// The most bytes that the body may hold: 413 beyond.
     limit: u64,
 }
 
@@ -73,7 +73,7 @@ impl RequestBody {
         }
     }
 
-    /// Looks at what comes behind the body: a front server may abort the request (FastCGI, 5.4).
+    /// Reads the records that come behind the body: a front server may abort the request (FastCGI, 5.4).
     pub(super) fn overhear(&mut self, buf: &mut Buf) -> Result<(), Fault> {
         match self.frame {
             Frame::Records(_) => self.next(buf).map(drop),
@@ -121,7 +121,7 @@ impl RequestBody {
         self.taken
     }
 
-    /// Whether it is whole, or much of it is here, as far as that is seen without looking into framing.
+    /// Whether the body is whole, or [`AHEAD`] bytes of it are here, as far as its declared length tells.
     pub(super) fn is_here(&self, buf: &Buf) -> bool {
         match &self.frame {
             Frame::Length(left) => buf.len() as u64 >= (*left).min(AHEAD as u64),
@@ -184,7 +184,7 @@ impl RequestBody {
         }
     }
 
-    /// `n` bytes of a body of known length went another way than through the buffer.
+    /// `n` bytes of a body of known length were spliced: they have not gone through the buffer.
     pub(super) fn pass(&mut self, n: usize) {
         self.taken += n as u64;
         if let Frame::Length(left) = &mut self.frame {

@@ -85,8 +85,8 @@ pub(super) fn promise(response: &mut Response, framing: Framing, output: &Output
     }
 }
 
-/// Writes the head of a response: a front gets what a CGI program would print (RFC 3875, 6), and adds
-/// what is HTTP's.
+/// Writes the head of a response. A front server gets what a CGI program would print (RFC 3875, 6), and adds the fields of
+/// HTTP itself.
 pub(super) fn head(
     event_loop: &EventLoop<impl Site>,
     response: &Response,

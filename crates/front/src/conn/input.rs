@@ -40,7 +40,7 @@ pub(super) struct Input {
 
 pub(super) const LEFT: Fault = Fault::Gone("the client left before its request body was complete");
 
-/// What an error while a client is waited for means.
+/// What an error means that comes while a client is waited for.
 pub(super) fn slow(e: std::io::Error) -> Fault {
     match e.kind() {
         _ if is_short(&e) => SHORT,

@@ -21,8 +21,8 @@ use super::{
     write::{write_all, write_more},
 };
 
-/// A body that is not sent (HEAD, 204, 304) is read so that its program is not blocked by us; one that
-/// prints more than this has been told apart from one that will end.
+/// Bytes of a body that are read though they are not sent (HEAD, 204, 304), so that the program does not block. One that
+/// prints more may never end: it is not read further.
 const MOST_DROPPED: usize = 16 << 20;
 
 /// One program's output on its way to one client.
