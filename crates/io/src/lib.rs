@@ -11,5 +11,7 @@ pub mod pace;
 pub mod pool;
 pub mod sock;
 pub mod tick;
+pub mod tls;
+pub mod transport;
 pub mod trusted_path;
 pub mod watch;

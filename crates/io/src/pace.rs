@@ -17,7 +17,7 @@ use std::{
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::{sock::Sock, tick};
+use crate::{tick, transport::Transport};
 
 /// What a wait ends with when the client is slower than `busy_rate` and others wait for its place.
 pub const GIVES_WAY: ErrorKind = ErrorKind::ResourceBusy;
@@ -98,7 +98,7 @@ const ENDLESS: u64 = u64::MAX;
 /// A client that reads.
 #[derive(Debug)]
 struct Reader {
-    sock: Rc<Sock>,
+    sock: Rc<Transport>,
     /// What it had not acknowledged when that was looked at last, in this wait.
     unread: Option<usize>,
     /// Bytes that have been counted before they were written: it has acknowledged as many since nothing fits.
@@ -181,7 +181,7 @@ impl Pace {
 
     /// The same, for what the client reads from `sock`.
     #[must_use]
-    pub fn reading(rates: &Rates, sock: &Rc<Sock>) -> Self {
+    pub fn reading(rates: &Rates, sock: &Rc<Transport>) -> Self {
         let reader = Reader {
             sock: sock.clone(),
             unread: None,

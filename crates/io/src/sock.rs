@@ -36,7 +36,7 @@ pub enum Came {
 
 /// A direction.
 #[derive(Debug, Clone, Copy)]
-enum Direction {
+pub(crate) enum Direction {
     In,
     Out,
 }
@@ -195,7 +195,7 @@ impl Sock {
     }
 
     /// The same, polled. `waits`: the call has been made at once.
-    fn poll_run<T>(
+    pub(crate) fn poll_run<T>(
         &self,
         to: Direction,
         waits: &mut bool,
@@ -300,10 +300,15 @@ impl Sock {
         self.poll_run(Direction::Out, waits, cx, |fd| rustix::io::writev(fd, bufs))
     }
 
-    /// As [`Sock::write`], and lets what does not fill a segment wait for more, or for the end of the
+    /// As [`Sock::poll_write`], and lets what does not fill a segment wait for more, or for the end of the
     /// connection (`MSG_MORE`).
-    pub fn write_more(&self, bufs: &[IoSlice<'_>]) -> impl Future<Output = io::Result<usize>> {
-        self.run(Direction::Out, move |fd| {
+    pub fn poll_write_more(
+        &self,
+        bufs: &[IoSlice<'_>],
+        waits: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_run(Direction::Out, waits, cx, |fd| {
             let mut nothing = SendAncillaryBuffer::default();
             sendmsg(fd, bufs, &mut nothing, SendFlags::MORE)
         })

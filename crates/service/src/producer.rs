@@ -57,8 +57,8 @@ pub trait Producer: Debug {
     /// Whether output has ended.
     fn output_ended(&self) -> bool;
 
-    /// The body goes to the client as it comes: output may wait for it in `spool`, and large output in a pipe.
-    fn streams(&mut self, spool: &Arc<Spool>);
+    /// The body goes to the client as it comes: output may wait for it in `spool`, and large output, where `splices`, in a pipe.
+    fn streams(&mut self, spool: &Arc<Spool>, splices: bool);
 
     /// Takes what output is there already, without waiting, until it ends, or there are `most` bytes or as many as are
     /// read at once.

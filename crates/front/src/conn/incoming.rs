@@ -128,7 +128,7 @@ impl Client for Incoming<'_> {
 
     fn spliceable(&self) -> usize {
         match &self.body.frame {
-            Frame::Length(left) if self.input.buf.is_empty() => {
+            Frame::Length(left) if self.input.buf.is_empty() && self.input.sock.raw().is_some() => {
                 usize::try_from(*left).unwrap_or(usize::MAX)
             }
             _ => 0,
@@ -142,10 +142,15 @@ impl Client for Incoming<'_> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Spliced, Fault>> {
         let input = &mut *self.input;
-        let sock = input.sock.clone();
+        let transport = input.sock.clone();
+        let Some(sock) = transport.raw() else {
+            return Poll::Ready(Err(Fault::Internal(
+                "what is encrypted cannot be spliced".into(),
+            )));
+        };
         let readable = input.pace.poll_wait(cx, |cx| sock.poll_readable(cx));
         ready!(readable).map_err(slow)?;
-        let Poll::Ready(moved) = pipe.poll_splice(&*sock, len, cx) else {
+        let Poll::Ready(moved) = pipe.poll_splice(sock, len, cx) else {
             ready!(input.poll_gone(cx))?;
             return Poll::Ready(Ok(Spliced::HalfClosed));
         };
@@ -167,7 +172,7 @@ impl Client for Incoming<'_> {
     /// Takes in what the client pipelines meanwhile, up to a bound.
     fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let input = &mut *self.input;
-        if !input.sock.is_watched() && input.wire.is_http() {
+        if !input.sock.sock().is_watched() && input.wire.is_http() {
             // Most answers come before the next tick, and the event loop need not hear of the connection at all. What a
             // front server says meanwhile, as ABORT, is about the request.
             ready!(input.tick.poll(cx));
@@ -231,7 +236,7 @@ mod tests {
     use galgo_proto::h1::BodyLen;
 
     use super::*;
-    use galgo_io::pace::Pace;
+    use galgo_io::{pace::Pace, transport::Transport};
 
     /// A connection on which the client has sent `said`, and closed its side if it `ends`.
     fn input(said: &[u8], ends: bool) -> (UnixStream, Input) {
@@ -242,7 +247,10 @@ mod tests {
             client.shutdown(std::net::Shutdown::Write).unwrap();
         }
         let pace = Pace::new(Duration::from_millis(200), 1);
-        (client, Input::new(Rc::new(Sock::new(ours.into())), pace))
+        (
+            client,
+            Input::new(Rc::new(Transport::new(Sock::new(ours.into()))), pace),
+        )
     }
 
     /// Splices a body of 10 bytes: what came, and why there was no more.

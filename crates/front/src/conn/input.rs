@@ -9,8 +9,9 @@ use std::{
 use galgo_io::{
     buf::Buf,
     pace::{GIVES_WAY, Pace, Rates},
-    sock::{Sock, is_short},
+    sock::is_short,
     tick,
+    transport::Transport,
 };
 use galgo_service::fault::{Fault, SHORT};
 
@@ -25,7 +26,7 @@ pub(super) struct Input {
     /// Received and not yet used.
     pub buf: Buf,
     /// Where more comes from.
-    pub sock: Rc<Sock>,
+    pub sock: Rc<Transport>,
     /// How slow the client may be.
     pub pace: Pace,
     /// The client has shut down its sending side.
@@ -55,7 +56,7 @@ pub(super) fn slow(e: std::io::Error) -> Fault {
 
 impl Input {
     /// What comes from a client over `sock`.
-    pub(super) fn new(sock: Rc<Sock>, pace: Pace) -> Self {
+    pub(super) fn new(sock: Rc<Transport>, pace: Pace) -> Self {
         Self {
             buf: Buf::default(),
             sock,
@@ -109,18 +110,18 @@ impl Input {
 
     /// Whether all that the client has sent so far was taken.
     pub(super) fn is_drained(&self) -> bool {
-        self.buf.is_empty() && self.sock.is_drained()
+        self.buf.is_empty() && self.sock.sock().is_drained()
     }
 
     /// As `Client::poll_gone`.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        if self.sock.poll_gone(cx).is_ready() {
+        if self.sock.sock().poll_gone(cx).is_ready() {
             return Poll::Ready(Err(GONE));
         }
         if self.half_closed {
             return Poll::Pending;
         }
-        ready!(self.sock.poll_read_closed(cx));
+        ready!(self.sock.sock().poll_read_closed(cx));
         Poll::Ready(self.half_close())
     }
 

@@ -19,7 +19,7 @@ mod write;
 
 use std::{cell::RefCell, rc::Rc};
 
-use galgo_io::{pace::Pace, sock::Sock};
+use galgo_io::{pace::Pace, sock::Sock, transport::Transport};
 use galgo_proto::{
     forwarded::{Trusted, Unreadable},
     h1::{BodyLen, Head, HeadScan},
@@ -71,7 +71,7 @@ pub(crate) fn start<S: Site>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
 /// client sees that the response was cut.
 struct Unfinished<'l, S: Site> {
     event_loop: &'l Rc<EventLoop<S>>,
-    sock: Rc<Sock>,
+    sock: Rc<Transport>,
     entry: Rc<RefCell<Entry>>,
     began: Instant,
     over: bool,
@@ -115,11 +115,11 @@ impl<'l, S: Site> Conn<'l, S> {
         mut member: Member<'l>,
         accepted: Accepted,
     ) -> Option<Self> {
-        let sock = Rc::new(Sock::new(accepted.fd));
+        let sock = Rc::new(Transport::new(Sock::new(accepted.fd)));
         let site = event_loop.site();
         let http = &site.settings().http;
         let mut input = Input::new(sock.clone(), Pace::of(&http.rates));
-        let mut link = Link::of(&*sock, accepted.remote, accepted.local);
+        let mut link = Link::of(sock.sock(), accepted.remote, accepted.local);
         if !may_speak(event_loop, accepted.speaks, &link) {
             return None;
         }

@@ -122,7 +122,7 @@ impl Sender {
             }
         }
         // The last part is never followed by more: an empty send pushes what is held back.
-        self.sock.push();
+        self.sock.sock().push();
         self.end().await
     }
 

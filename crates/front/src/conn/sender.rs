@@ -2,14 +2,14 @@
 
 use std::{io, rc::Rc};
 
-use galgo_io::{pace::Pace, sock::Sock};
+use galgo_io::{pace::Pace, transport::Transport};
 
 use super::{wire::Wire, write::write_more};
 
 /// The sending side of a connection.
 #[derive(Debug)]
 pub(super) struct Sender {
-    pub(super) sock: Rc<Sock>,
+    pub(super) sock: Rc<Transport>,
     pub(super) pace: Pace,
     pub(super) wire: Wire,
     /// Bytes of files that have been written.
@@ -24,7 +24,7 @@ pub(super) struct Sender {
 
 impl Sender {
     /// The sending side of `sock`.
-    pub(super) fn new(sock: Rc<Sock>, pace: Pace) -> Self {
+    pub(super) fn new(sock: Rc<Transport>, pace: Pace) -> Self {
         Self {
             sock,
             pace,

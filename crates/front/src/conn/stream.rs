@@ -5,7 +5,7 @@ use std::{
     pin::pin,
 };
 
-use galgo_io::{out::Out, pace::Pace, pool, sock::Sock};
+use galgo_io::{out::Out, pace::Pace, pool, transport::Transport};
 use galgo_service::{
     body::Output,
     client::Client,
@@ -39,7 +39,8 @@ impl Stream<'_, '_, '_> {
     /// Returns the body bytes sent, and how it ended.
     pub(super) async fn run(mut self, head: Vec<u8>) -> (u64, Result<(), Fault>) {
         if self.framing != Framing::Bodiless && !self.output.discard {
-            self.output.producer.streams(&self.output.spool);
+            let splices = self.sender.sock.raw().is_some();
+            self.output.producer.streams(&self.output.spool, splices);
         }
         let result = self.stream(head).await;
         (self.sent, result)
@@ -259,11 +260,11 @@ impl Stream<'_, '_, '_> {
 async fn splice(
     producer: &mut dyn Producer,
     client: &mut dyn Client,
-    to: &Sock,
+    to: &Transport,
     pace: &mut Pace,
     len: usize,
 ) -> Result<usize, Fault> {
-    let Some(pipe) = producer.take_pipe() else {
+    let (Some(to), Some(pipe)) = (to.raw(), producer.take_pipe()) else {
         return Ok(0);
     };
     let mut left = len;

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 
-use galgo_io::{pace::Pace, sock::Sock};
+use galgo_io::{pace::Pace, transport::Transport};
 use galgo_proto::fcgi::{self, HEADER, Header, Kind, MOST, Outcome};
 
 use super::write::{write_all, write_more};
@@ -41,7 +41,7 @@ impl Wire {
     /// with them, `closing`, they leave with its end in one segment.
     pub(super) async fn write(
         self,
-        sock: &Sock,
+        sock: &Transport,
         pace: &mut Pace,
         parts: &[&[u8]],
         status: Option<u32>,
@@ -77,7 +77,7 @@ impl Wire {
     /// Announces that `len` bytes of a long body follow at once, and says for how many of them that holds.
     pub(super) async fn announce(
         self,
-        sock: &Sock,
+        sock: &Transport,
         pace: &mut Pace,
         len: usize,
     ) -> io::Result<usize> {

@@ -5,21 +5,18 @@ use std::{
     pin::pin,
 };
 
-use galgo_io::{pace::Pace, sock::Sock};
+use galgo_io::{pace::Pace, transport::Transport};
 
 /// Writes all of `parts`; `more`: telling the kernel that more follows, bytes or the end of the connection.
 pub(super) async fn write_all(
-    sock: &Sock,
+    sock: &Transport,
     pace: &mut Pace,
     mut parts: &mut [IoSlice<'_>],
     more: bool,
 ) -> io::Result<()> {
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
-        let written = match more {
-            true => pace.wait(pin!(sock.write_more(parts))).await?,
-            false => pace.wait(pin!(sock.write(parts))).await?,
-        };
+        let written = pace.wait(pin!(sock.write(parts, more))).await?;
         match written {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             n => IoSlice::advance_slices(&mut parts, n),
@@ -29,6 +26,6 @@ pub(super) async fn write_all(
 }
 
 /// Writes `bytes`, telling the kernel that more follows.
-pub(super) async fn write_more(sock: &Sock, pace: &mut Pace, bytes: &[u8]) -> io::Result<()> {
+pub(super) async fn write_more(sock: &Transport, pace: &mut Pace, bytes: &[u8]) -> io::Result<()> {
     write_all(sock, pace, &mut [IoSlice::new(bytes)], true).await
 }

@@ -105,8 +105,10 @@ impl Producer for Program {
         Self::output_ended(self)
     }
 
-    fn streams(&mut self, spool: &Arc<Spool>) {
-        self.may_splice();
+    fn streams(&mut self, spool: &Arc<Spool>, splices: bool) {
+        if splices {
+            self.may_splice();
+        }
         self.spill.enable(spool);
     }
 

@@ -89,7 +89,7 @@ impl Producer for Exchange {
         Self::output_ended(self)
     }
 
-    fn streams(&mut self, spool: &Arc<Spool>) {
+    fn streams(&mut self, spool: &Arc<Spool>, _splices: bool) {
         self.spill.enable(spool);
     }
 

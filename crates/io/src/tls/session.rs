@@ -1,0 +1,244 @@
+//! One TLS session, between the socket and those who read and write what is in it.
+
+use std::{
+    fmt,
+    io::{self, IoSlice, Read, Write},
+    os::fd::BorrowedFd,
+    task::{Context, Poll, ready},
+};
+
+use rustix::{
+    io::Errno,
+    net::{SendAncillaryBuffer, SendFlags, sendmsg},
+};
+use rustls::ServerConnection;
+
+use super::{Agreed, Server};
+use crate::{
+    buf::Buf,
+    sock::{Direction, Sock},
+};
+
+/// A session. What it has encrypted and could not send waits in it, at most [`PENDING`] bytes or so: whoever writes next
+/// sends that first.
+pub(crate) struct Session {
+    tls: ServerConnection,
+    /// Received and not yet decrypted.
+    received: Buf,
+    /// Bytes that were encrypted for a write that has not been told so.
+    taken: usize,
+    /// The client has said that it sends no more (close_notify).
+    ended: bool,
+}
+
+/// Encrypted bytes that may wait to be sent, more or less.
+const PENDING: usize = 64 << 10;
+
+impl Session {
+    /// A session in which nothing has been said. `received` came before it began.
+    pub(crate) fn new(server: &Server, received: Buf) -> io::Result<Self> {
+        let mut tls = ServerConnection::new(server.config.clone()).map_err(io::Error::other)?;
+        tls.set_buffer_limit(Some(PENDING));
+        Ok(Self {
+            tls,
+            received,
+            taken: 0,
+            ended: false,
+        })
+    }
+
+    /// Shakes hands; what the client sends behind that goes to `buf`.
+    pub(crate) fn poll_handshake(
+        &mut self,
+        sock: &Sock,
+        buf: &mut Buf,
+        waits: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let decrypted = self.decrypt(buf);
+        self.alert(sock, decrypted)?;
+        while self.tls.is_handshaking() || self.tls.wants_write() {
+            if self.tls.wants_write() {
+                ready!(self.poll_flush(sock, false, &mut false, cx))?;
+                continue;
+            }
+            match ready!(sock.poll_fill(&mut self.received, 0, waits, cx))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                _ => {
+                    let decrypted = self.decrypt(buf);
+                    self.alert(sock, decrypted)?;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads on by `fill`, which adds what the socket has to what it is given, until something of the client's is in `buf`.
+    /// 0: the client has ended its side.
+    pub(crate) fn poll_read(
+        &mut self,
+        sock: &Sock,
+        buf: &mut Buf,
+        mut fill: impl FnMut(&mut Buf) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        while !self.ended {
+            let read = ready!(fill(&mut self.received))?;
+            if read == 0 {
+                // Without close_notify something may be missing.
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            let decrypted = self.decrypt(buf);
+            match self.alert(sock, decrypted)? {
+                0 => {}
+                n => return Poll::Ready(Ok(n)),
+            }
+        }
+        Poll::Ready(Ok(0))
+    }
+
+    /// Decrypts all that was received.
+    fn decrypt(&mut self, buf: &mut Buf) -> io::Result<usize> {
+        let received = std::mem::take(&mut self.received);
+        let (mut left, mut decrypted) = (received.bytes(), 0);
+        while !left.is_empty() {
+            self.tls.read_tls(&mut left)?;
+            let state = self.tls.process_new_packets();
+            let state = state.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+            let here = state.plaintext_bytes_to_read();
+            if here > 0 {
+                let room = buf.room(here);
+                let start = room.len();
+                room.resize(start + here, 0);
+                self.tls.reader().read_exact(&mut room[start..])?;
+                decrypted += here;
+            }
+            self.ended |= state.peer_has_closed();
+        }
+        Ok(decrypted)
+    }
+
+    /// Sends what the session has to say for itself, an alert above all, as far as there is room for it.
+    fn alert<T>(&mut self, sock: &Sock, done: io::Result<T>) -> io::Result<T> {
+        if self.tls.wants_write() && self.taken == 0 {
+            let _ = self.try_flush(sock);
+        }
+        done
+    }
+
+    /// Encrypts what fits of `bufs`, and sends it: resolves once all of that has been sent.
+    pub(crate) fn poll_write(
+        &mut self,
+        sock: &Sock,
+        bufs: &[IoSlice<'_>],
+        more: bool,
+        waits: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if self.taken == 0 {
+            ready!(self.poll_flush(sock, true, waits, cx))?;
+            self.taken = self.tls.writer().write_vectored(bufs)?;
+        }
+        ready!(self.poll_flush(sock, more, waits, cx))?;
+        Poll::Ready(Ok(std::mem::take(&mut self.taken)))
+    }
+
+    /// As [`Session::poll_write`], but never waits: `None` where there is no room.
+    pub(crate) fn try_write(&mut self, sock: &Sock, bytes: &[u8]) -> io::Result<Option<usize>> {
+        if self.taken > 0 || !self.try_flush(sock)? {
+            return Ok(None);
+        }
+        let taken = self.tls.writer().write(bytes)?;
+        self.try_flush(sock)?;
+        Ok(Some(taken))
+    }
+
+    /// Says that nothing more is sent (close_notify).
+    pub(crate) fn close(&mut self, sock: &Sock) {
+        self.tls.send_close_notify();
+        // Where there is no room the client has enough unread to be told by the end of the connection.
+        let _ = self.try_flush(sock);
+    }
+
+    /// Bytes that wait to be sent, more or less.
+    pub(crate) fn pending(&self) -> usize {
+        match self.tls.wants_write() {
+            true => self.taken.max(1),
+            false => 0,
+        }
+    }
+
+    pub(crate) fn agreed(&self) -> Option<Agreed> {
+        let cipher = self.tls.negotiated_cipher_suite()?.suite();
+        Some(Agreed {
+            protocol: match self.tls.protocol_version()? {
+                rustls::ProtocolVersion::TLSv1_2 => "TLSv1.2",
+                _ => "TLSv1.3",
+            },
+            cipher: cipher.as_str()?,
+            server_name: self.tls.server_name().map(str::to_owned),
+        })
+    }
+
+    fn poll_flush(
+        &mut self,
+        sock: &Sock,
+        more: bool,
+        waits: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.tls.wants_write() {
+            let sent = sock.poll_run(Direction::Out, waits, cx, |fd| self.send(fd, more));
+            ready!(sent)?;
+            *waits = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// False: there is no room for all.
+    fn try_flush(&mut self, sock: &Sock) -> io::Result<bool> {
+        while self.tls.wants_write() {
+            match self.send(std::os::fd::AsFd::as_fd(sock), false) {
+                Ok(_) => {}
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn send(&mut self, fd: BorrowedFd<'_>, more: bool) -> Result<usize, Errno> {
+        let flags = match more {
+            true => SendFlags::MORE | SendFlags::NOSIGNAL,
+            false => SendFlags::NOSIGNAL,
+        };
+        let sent = self.tls.write_tls(&mut Sends { fd, flags });
+        sent.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
+/// A socket, for rustls to write to.
+struct Sends<'f> {
+    fd: BorrowedFd<'f>,
+    flags: SendFlags,
+}
+
+impl Write for Sends<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(buf)])
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut nothing = SendAncillaryBuffer::default();
+        Ok(sendmsg(self.fd, bufs, &mut nothing, self.flags)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
