@@ -81,6 +81,7 @@ fn shout(greeting: &'static str, listener: Option<&Listener>) -> Shout {
         trusted: Trusted::default(),
         max_connections: (100, 100),
         shutdown_grace: Duration::from_secs(10),
+        tls: None,
         access_log: Some(LogFormat::Combined),
     };
     Shout { greeting, settings }

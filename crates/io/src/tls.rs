@@ -29,7 +29,7 @@ pub struct Agreed {
     /// `TLSv1.3` or `TLSv1.2`.
     pub protocol: &'static str,
     /// The name of the cipher suite as IANA has it: `TLS_AES_256_GCM_SHA384`.
-    pub cipher: &'static str,
+    pub cipher: String,
     /// The host that the client asked for (SNI), where it named one.
     pub server_name: Option<String>,
 }
@@ -75,3 +75,6 @@ impl fmt::Debug for Server {
         f.write_str("tls::Server")
     }
 }
+
+#[cfg(test)]
+mod tests;

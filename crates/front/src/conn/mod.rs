@@ -19,7 +19,7 @@ mod write;
 
 use std::{cell::RefCell, rc::Rc};
 
-use galgo_io::{pace::Pace, sock::Sock, transport::Transport};
+use galgo_io::{pace::Pace, sock::Sock, tls::Agreed, transport::Transport};
 use galgo_proto::{
     forwarded::{Trusted, Unreadable},
     h1::{BodyLen, Head, HeadScan},
@@ -94,6 +94,25 @@ impl<S: Site> Drop for Unfinished<'_, S> {
     }
 }
 
+/// What `said` resolves to; `None` where that takes longer than until `by`, or another connection needs the room.
+async fn in_time<T>(said: impl Future<Output = T>, by: Instant, lease: &Lease<'_>) -> Option<T> {
+    let waiting = lease.hears();
+    let said = tokio::select! {
+        biased;
+        said = timeout_at(by, said) => said.ok()?,
+        () = waiting.ended() => return None,
+    };
+    (!waiting.is_ended()).then_some(said)
+}
+
+/// Shakes hands within `head_timeout`: what was agreed upon. `None`: the connection is over.
+async fn encrypt(input: &mut Input, lease: &Lease<'_>, settings: &Settings) -> Option<Rc<Agreed>> {
+    let by = Instant::now() + settings.http.head_timeout;
+    let shaken = input.sock.accept(settings.tls.as_ref()?, &mut input.buf);
+    in_time(shaken, by, lease).await?.ok()?;
+    input.sock.agreed().map(Rc::new)
+}
+
 struct Conn<'l, S: Site> {
     event_loop: &'l Rc<EventLoop<S>>,
     /// Ends before its lease, which another connection may have next.
@@ -126,16 +145,7 @@ impl<'l, S: Site> Conn<'l, S> {
         if accepted.speaks == Speaks::Proxied {
             let by = Instant::now() + http.head_timeout;
             let said = Box::pin(proxy::read(&mut input));
-            let waiting = lease.hears();
-            let said = tokio::select! {
-                biased;
-                said = timeout_at(by, said) => said.ok()?,
-                () = waiting.ended() => return None,
-            };
-            if waiting.is_ended() {
-                return None;
-            }
-            drop(waiting);
+            let said = in_time(said, by, &lease).await?;
             let said = said.inspect_err(|fault| unannounced(event_loop, &link, fault));
             let said = said.ok()?;
             let speaks_for_another = said.is_some();
@@ -149,6 +159,10 @@ impl<'l, S: Site> Conn<'l, S> {
                     return None;
                 }
             }
+        }
+        if accepted.speaks == Speaks::Https {
+            link.tls = Some(Box::pin(encrypt(&mut input, &lease, site.settings())).await?);
+            link.https = true;
         }
         let pace = Pace::reading(&http.rates, &sock);
         let sender = Sender::new(sock, pace);
@@ -216,7 +230,7 @@ impl<'l, S: Site> Conn<'l, S> {
         self.sender.begin(Wire::Http);
         let (input, wire) = (&mut self.input, &mut self.sender.wire);
         let arrived = match self.speaks {
-            Speaks::Http | Speaks::Proxied => {
+            Speaks::Http | Speaks::Https | Speaks::Proxied => {
                 let Some(head) = self.head(http).await? else {
                     return Ok(None);
                 };

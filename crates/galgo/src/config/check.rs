@@ -62,6 +62,7 @@ pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
     if let Some(defaults) = &raw.defaults {
         config.options = text.options(defaults.get_ref(), &config.options)?;
     }
+    config.tls = text.tls(&raw, &mut config.warnings)?;
     routes::fill(&text, &raw, &mut config)?;
     Ok(config)
 }

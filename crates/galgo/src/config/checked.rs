@@ -2,6 +2,7 @@
 
 use std::{ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
+use galgo_io::tls::Certificate;
 use galgo_proto::forwarded::Trusted;
 use galgo_spawn::identity::Identity;
 
@@ -44,6 +45,8 @@ pub struct Config {
     pub umask: u32,
     /// PATH of programs.
     pub path: String,
+    /// Certificates of `https://` listeners.
+    pub tls: Tls,
     /// Logs.
     pub log: Log,
     /// Where the compiled code of modules is kept; `None`: where the system's user keeps such things.
@@ -70,6 +73,15 @@ pub struct Config {
     pub userdir: Option<UserDir>,
     /// What the operator should know, one sentence each: shown at the start.
     pub warnings: Vec<String>,
+}
+
+/// The certificates of `https://` listeners.
+#[derive(Debug, Clone, Default)]
+pub struct Tls {
+    /// Those that could be read; the first is shown to clients that name no host, or an unknown one.
+    pub certificates: Vec<Certificate>,
+    /// Why a key could not be read, where its permissions are to blame.
+    pub unreadable: Option<String>,
 }
 
 /// `/~user/…` from `~user/public_html`, `/~user/cgi-bin/…` from `~user/cgi-bin`.

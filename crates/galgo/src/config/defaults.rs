@@ -6,6 +6,7 @@ use galgo_proto::forwarded::{Field, Trusted};
 
 use super::checked::{
     Address, Admission, CgiOptions, Config, DevErrors, Http, Listen, Log, Speaks, Spool, Templates,
+    Tls,
 };
 
 /// Processors this process may use.
@@ -32,6 +33,7 @@ impl Default for Config {
             workers: cores(),
             umask: 0o022,
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
+            tls: Tls::default(),
             log: Log::default(),
             cache: None,
             spool: Spool::default(),

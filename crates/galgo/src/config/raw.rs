@@ -190,6 +190,24 @@ table! {
         route: Vec<Spanned<RawRoute>>,
         interpreters: Map,
         userdir: RawUserDir,
+        tls: RawTls,
+    }
+}
+
+table! {
+    /// `[tls]`.
+    RawTls {
+        certificate: String,
+        key: String,
+        certificates: Vec<RawCertificate>,
+    }
+}
+
+table! {
+    /// One of `certificates = [{ … }]`.
+    RawCertificate {
+        certificate: String,
+        key: String,
     }
 }
 

@@ -11,6 +11,7 @@ use galgo_front::{
     site::NewSite,
 };
 use galgo_handlers::{script, upstream::Watch};
+use galgo_io::tls::{Certificates, Server};
 use galgo_proto::target::UrlPath;
 use galgo_spawn::FileId;
 use tokio::sync::oneshot;
@@ -49,9 +50,15 @@ pub(super) type Taken = oneshot::Receiver<()>;
 /// In words.
 pub(super) fn site(
     config: Config,
-    before: Option<&Site>,
+    before: Option<(&Site, &Settings)>,
     logs: &Logs,
 ) -> Result<(Site, Settings), String> {
+    let tls = tls(
+        &config,
+        before.and_then(|(_, before)| before.tls.as_ref()),
+        logs,
+    )?;
+    let before = before.map(|(before, _)| before);
     let max_connections = limits::max_connections(&config, limits::raise_descriptors())?;
     let site = Site::new(config, before, logs).with_upstreams(before);
     let site = site.map_err(|e| {
@@ -72,9 +79,31 @@ pub(super) fn site(
         trusted: config.trusted.clone(),
         max_connections: (max_connections, each),
         shutdown_grace: config.shutdown_grace,
+        tls,
         access_log: config.log.access.as_ref().map(|_| config.log.format),
     };
     Ok((site, settings))
+}
+
+/// What is agreed upon with clients in TLS.
+///
+/// # Errors
+/// A listener speaks TLS, and there is no certificate.
+fn tls(config: &Config, before: Option<&Server>, logs: &Logs) -> Result<Option<Server>, String> {
+    // The server was root when it read the key, and may not read it any more.
+    if let (Some(before), Some(why)) = (before, &config.tls.unreadable) {
+        let words =
+            format!("{why}. The certificates that were read before stay in use until a restart");
+        logs.error.write(Level::Warn, "reload", &words);
+        return Ok(Some(before.clone()));
+    }
+    match config.lacks_certificate() {
+        Some(why) => Err(why),
+        None => {
+            let certificates = Certificates::new(&config.tls.certificates);
+            certificates.map(|c| Server::new(c, before)).transpose()
+        }
+    }
 }
 
 impl Running {
@@ -100,7 +129,8 @@ impl Running {
         let new = New::bind(&config, &self.bound)?;
         let turn = logs.prepare(&self.site.config.log, &config.log);
         let turn = turn.map_err(|e| format!("cannot open a log: {e}"))?;
-        let (site, settings) = site(config, Some(&self.site), &logs)?;
+        let before = (&*self.site, &*self.settings);
+        let (site, settings) = site(config, Some(before), &logs)?;
         self.prepare(&site)?;
         let before = std::mem::replace(&mut self.site, Arc::new(site));
         self.settings = Arc::new(settings);

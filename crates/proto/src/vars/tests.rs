@@ -56,6 +56,7 @@ const CONNECTION: Connection<'_> = Connection {
     server_addr: "192.0.2.2",
     server_port: 8080,
     https: false,
+    tls: None,
 };
 
 const UNIX: Connection<'_> = Connection {
@@ -64,6 +65,7 @@ const UNIX: Connection<'_> = Connection {
     server_addr: "",
     server_port: 0,
     https: false,
+    tls: None,
 };
 
 const SCRIPT: Script<'_> = Script {
