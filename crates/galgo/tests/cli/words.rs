@@ -1,11 +1,12 @@
 //! Help, usage, and sentences for beginners.
 
-use crate::scene::{Site, is_root};
+use crate::scene::new_site;
+use galgo_testkit::is_root;
 use std::net::TcpListener;
 
 #[test]
 fn help_has_examples_and_fits_80_columns() {
-    let site = Site::new();
+    let site = new_site();
     let pages: [(&[&str], i32); 9] = [
         (&[], 2),
         (&["--help"], 0),
@@ -33,7 +34,7 @@ fn help_has_examples_and_fits_80_columns() {
 
 #[test]
 fn the_example_of_the_help_works_as_it_is_printed() {
-    let site = Site::new();
+    let site = new_site();
     let page = site.galgo(&["--help"]).out;
     let lines = page.lines().skip_while(|l| !l.contains("mkdir -p site"));
     let text: Vec<_> = lines.take_while(|l| !l.is_empty()).collect();
@@ -55,7 +56,7 @@ fn the_example_of_the_help_works_as_it_is_printed() {
 
 #[test]
 fn version_both_ways() {
-    let site = Site::new();
+    let site = new_site();
     for args in ["version", "-V", "--version"] {
         let done = site.galgo(&[args]);
         assert_eq!(done.out, format!("galgo {}\n", env!("CARGO_PKG_VERSION")));
@@ -65,7 +66,7 @@ fn version_both_ways() {
 
 #[test]
 fn a_wrong_command_line_is_2_and_says_the_right_one() {
-    let site = Site::new();
+    let site = new_site();
     site.sh("hello", "");
     let table: [(&[&str], &str); 11] = [
         (&["srve"], "a similar subcommand exists: 'serve'"),
@@ -106,10 +107,10 @@ fn a_wrong_command_line_is_2_and_says_the_right_one() {
 
 #[test]
 fn beginners_are_told_what_to_do() {
-    let site = Site::new();
+    let site = new_site();
     site.sh("hello", "");
     std::fs::create_dir(site.path("empty")).unwrap();
-    site.file("bad.toml", "\nlisen = []\n");
+    site.write("bad.toml", "\nlisen = []\n");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let mut table: Vec<(Vec<&str>, &str)> = vec![

@@ -8,16 +8,20 @@ use std::{
     },
 };
 
-use super::site;
-use crate::harness::{
-    Client, Server, eventually, list,
-    watch::{children, descriptors, memory},
+use super::{answer, site};
+use crate::harness::list;
+use galgo_testkit::{
+    Client, Server, eventually,
+    process::{children, descriptors, memory},
 };
 
 list![fifty_times_under_load];
 
-const ROUTE: &str =
-    "[[route]]\npath = \"/v/\"\ncgi = \"cgi-bin\"\nenv = { N = \"0\" }\nmax_running = 50\n";
+fn route(n: usize) -> String {
+    format!(
+        "[[route]]\npath = \"/v/\"\ncgi = \"cgi-bin\"\nenv = {{ N = \"{n}\" }}\nmax_running = 50\n"
+    )
+}
 
 /// What a server holds: descriptors, threads, children.
 fn held(server: &Server) -> [usize; 3] {
@@ -31,23 +35,20 @@ fn held(server: &Server) -> [usize; 3] {
 
 /// Another answer, another variable, a listener more and less, a log in another place, and nothing at all.
 fn change(server: &Server, n: usize) {
-    server.configure(
-        &format!("N = \"{}\"", n.div_ceil(5)),
-        &format!("N = \"{}\"", (n + 1).div_ceil(5)),
-    );
-    let socket = format!(", \"unix:{}\"", server.path().join("s").display());
-    let listen = "listen = [\"127.0.0.1:0\"";
+    server.configure(&route((n + 1).div_ceil(5)));
+    let socket = server.path("s");
+    let more = format!("listen = [\"127.0.0.1:0\", \"unix:{}\"]", socket.display());
     match n % 5 {
-        0 => server.configure("\"one\"", "\"two\""),
-        1 => server.configure(listen, &format!("{listen}{socket}")),
-        2 => server.configure(&format!("{listen}{socket}"), listen),
-        3 => server.configure("\"two\"", "\"one\""),
+        0 => server.configure(&answer("two")),
+        1 => server.configure(&more),
+        2 => server.configure("listen = [\"127.0.0.1:0\"]"),
+        3 => server.configure(&answer("one")),
         _ => {}
     }
 }
 
 fn fifty_times_under_load() {
-    let server = site().table(ROUTE).start();
+    let server = site().config(&route(0)).start();
     // The first of everything.
     for target in ["/c", "/v/t?head", "/cgi-bin/t?head"] {
         assert_eq!(server.get(target).status, 200);

@@ -17,10 +17,10 @@ fn several_listeners() {
     if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
         skip!("IPv6");
     }
-    let site = Site::new();
-    let socket = site.path().join("s");
+    let site = new_site();
+    let socket = site.path("s");
     let unix = format!("unix:{}", socket.display());
-    let mut server = site
+    let server = site
         .arguments(&[
             "--listen",
             "127.0.0.1:0",
@@ -30,23 +30,15 @@ fn several_listeners() {
             &unix,
         ])
         .start();
-    let six = server.next_line();
-    let six = six
-        .trim_end()
-        .strip_prefix("listening on http://")
-        .unwrap()
-        .to_owned();
-    assert_eq!(
-        server.next_line().trim_end(),
-        format!("listening on {unix}")
-    );
+    let six = server.listens(1);
+    assert_eq!(server.listener(2), unix);
 
-    let mut client = Client::connect(six.parse().unwrap());
+    let mut client = Client::connect(six);
     client.send(ENV);
     let said = client.reply().text();
     assert_eq!(value(&said, "REMOTE_ADDR"), Some("::1"));
     assert_eq!(value(&said, "SERVER_ADDR"), Some("::1"));
-    assert_eq!(value(&said, "SERVER_PORT"), six.rsplit(':').next());
+    assert_eq!(value(&said, "SERVER_PORT"), Some(&*six.port().to_string()));
 
     let said = over(&socket, ENV);
     assert_eq!(value(&said, "REMOTE_ADDR"), Some(""));
@@ -74,8 +66,8 @@ fn listening_at(socket: &Path, site: Site) -> Server {
 }
 
 fn a_unix_socket_comes_and_goes() {
-    let site = Site::new();
-    let socket = site.path().join("s");
+    let site = new_site();
+    let socket = site.path("s");
     // One that nobody listens on any more is replaced.
     drop(UnixListener::bind(&socket).unwrap());
     let stale = fs::metadata(&socket).unwrap().ino();
@@ -85,18 +77,18 @@ fn a_unix_socket_comes_and_goes() {
     assert!(metadata.ino() != stale || over(&socket, ENV).contains("200 OK"));
     assert_eq!(metadata.mode() & 0o002, 0, "{:o}", metadata.mode());
     assert!(over(&socket, ENV).starts_with("HTTP/1.1 200 "));
-    signal(&server, Signal::TERM);
+    server.signal(Signal::TERM);
     assert_eq!(ended(&mut server).code(), Some(0));
     assert!(!socket.exists());
 }
 
 fn a_unix_socket_that_is_in_use() {
-    let site = Site::new();
-    let socket = site.path().join("s");
+    let site = new_site();
+    let socket = site.path("s");
     let mut server = listening_at(&socket, site);
     let second = Command::new(env!("CARGO_BIN_EXE_galgo"))
         .arg("serve")
-        .arg(server.path())
+        .arg(server.site.folder())
         .args(["--listen", &format!("unix:{}", socket.display())])
         .output()
         .unwrap();
@@ -107,7 +99,7 @@ fn a_unix_socket_that_is_in_use() {
     // What another server has put in its place is not ours to remove.
     fs::remove_file(&socket).unwrap();
     let _another = UnixListener::bind(&socket).unwrap();
-    signal(&server, Signal::TERM);
+    server.signal(Signal::TERM);
     ended(&mut server);
     assert!(socket.exists());
     // Nor does a file that is no socket make room for one.
@@ -115,7 +107,7 @@ fn a_unix_socket_that_is_in_use() {
     fs::write(&socket, "a file").unwrap();
     let third = Command::new(env!("CARGO_BIN_EXE_galgo"))
         .arg("serve")
-        .arg(server.path())
+        .arg(server.site.folder())
         .args(["--listen", &format!("unix:{}", socket.display())])
         .output()
         .unwrap();
@@ -124,11 +116,10 @@ fn a_unix_socket_that_is_in_use() {
 }
 
 fn the_proxy_protocol_is_required_where_asked_for() {
-    let mut server = Site::new()
+    let server = new_site()
         .arguments(&["--listen", "127.0.0.1:0", "--listen", "proxy+127.0.0.1:0"])
         .start();
-    let line = server.next_line();
-    let proxied = line.trim_end().rsplit('/').next().unwrap().parse().unwrap();
+    let proxied = server.listens(1);
     let header = |command: u8, family: u8, block: &[u8]| {
         let mut all = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
         all.extend([command, family, 0, block.len() as u8]);
@@ -203,7 +194,7 @@ fn named(from: [u8; 4]) -> Vec<u8> {
 /// Who is listed; loopback, where nobody is by an address. And a client that is named makes no field believed.
 fn who_may_speak_the_proxy_protocol() {
     let start = |trusted: &str| {
-        let site = Site::new().top(&format!("trusted_proxies = {trusted}"));
+        let site = new_site().config(&format!("trusted_proxies = {trusted}"));
         site.arguments(&["--listen", "127.0.0.1:0", "--listen", "proxy+127.0.0.1:0"])
             .start()
     };
@@ -218,11 +209,8 @@ fn who_may_speak_the_proxy_protocol() {
         // A proxy before the proxy.
         ("[\"127.0.0.1\", \"10.0.0.0/8\"]", true, "8.8.8.8"),
     ] {
-        let mut server = start(trusted);
-        let line = server.next_line();
-        let proxied: std::net::SocketAddr =
-            line.trim_end().rsplit('/').next().unwrap().parse().unwrap();
-        let mut to = Client::connect(proxied);
+        let server = start(trusted);
+        let mut to = Client::connect(server.listens(1));
         to.try_send(named([10, 0, 0, 1]));
         if !may {
             assert!(to.is_over(), "{trusted}");
@@ -241,25 +229,23 @@ fn who_may_speak_the_proxy_protocol() {
         ("[\"unix\"]", "10.0.0.1"),
         ("[\"unix\", \"10.0.0.0/8\"]", "8.8.8.8"),
     ] {
-        let site = Site::new().top(&format!("trusted_proxies = {trusted}"));
-        let socket = site.path().join("s");
+        let site = new_site().config(&format!("trusted_proxies = {trusted}"));
+        let socket = site.path("s");
         let listen = format!("proxy+unix:{}", socket.display());
         let _server = site
             .arguments(&["--listen", "127.0.0.1:0", "--listen", &listen])
             .start();
-        let mut stream = UnixStream::connect(&socket).unwrap();
-        stream.write_all(&named([10, 0, 0, 1])).unwrap();
-        let said = std::io::read_to_string(stream).unwrap();
+        let said = over(&socket, named([10, 0, 0, 1]));
         assert_eq!(value(&said, "REMOTE_ADDR"), Some(client), "{trusted}");
     }
 }
 
 fn refused(arguments: &[&str]) -> String {
-    let site = Site::new();
-    fs::write(site.path().join("public/x"), "").unwrap();
+    let site = new_site();
+    fs::write(site.path("public/x"), "").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_galgo"))
         .arg("serve")
-        .arg(site.path())
+        .arg(site.folder())
         .args(arguments)
         .stdin(Stdio::null())
         .output()
@@ -280,7 +266,7 @@ fn root_serves_loopback_only() {
             "{address}: {words}"
         );
     }
-    let server = Site::new().start();
+    let server = new_site().start();
     server.says("running as root");
 }
 
@@ -288,7 +274,7 @@ fn root_becomes_the_user() {
     if !geteuid().is_root() {
         skip!("root");
     }
-    let site = Site::new()
+    let site = new_site()
         .file(
             "cgi-bin/id",
             "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'; id -u; id -g; id -G\n",
@@ -296,7 +282,7 @@ fn root_becomes_the_user() {
         )
         .arguments(&["--user", "daemon"]);
     let mode = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(site.path(), mode).unwrap();
+    fs::set_permissions(site.folder(), mode).unwrap();
     let server = site.start();
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = |name: &str| {
@@ -320,7 +306,7 @@ fn root_becomes_the_user() {
 }
 
 fn a_port_that_is_taken() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let words = refused(&["--listen", &server.address().to_string()]);
     assert!(words.contains("cannot listen on"), "{words}");
     assert!(words.contains("another program listens there"), "{words}");

@@ -13,9 +13,10 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use super::{
     C, PAUSE, becomes, c, has_templates, kill, loading, perl, says, site, templates, waiting,
 };
-use crate::harness::{
-    Reply, Site, eventually, list,
-    watch::{parent, pids, waits_for_a_request},
+use crate::harness::list;
+use galgo_testkit::{
+    Reply, Site, eventually,
+    process::{parent, pids, waits_for_a_request},
 };
 
 list![
@@ -171,7 +172,7 @@ fn zombies_of_programs_are_reaped() {
     );
     let server = site()
         .compiled("cgi-bin/p", &leaves, &[])
-        .table("[[route]]\npath = \"/cold/\"\ncgi = \"cgi-bin\"\nstart = \"cold\"\n")
+        .config("[[route]]\npath = \"/cold/\"\ncgi = \"cgi-bin\"\nstart = \"cold\"\n")
         .start();
     for target in ["/cold/p", "/cgi-bin/p"] {
         for _ in 0..5 {
@@ -196,7 +197,7 @@ fn a_passing_shortage_of_descriptors() {
     const PROGRAMS: usize = 32;
     let add = |site: Site, n| site.file(&format!("cgi-bin/p{n}"), perl("", "''"), 0o755);
     // The request is started cold meanwhile, which holds descriptors, too.
-    let site = site().top("max_templates = 200").without_waiting();
+    let site = site().config("max_templates = 200").without_waiting();
     let server = (0..PROGRAMS).fold(site, add).start();
     let pid = Pid::from_raw(server.pid() as i32);
     let limit = |to: Option<u64>| {

@@ -3,9 +3,10 @@
 use std::{fs, thread, time::Instant};
 
 use super::{PAUSE, becomes, c, has_templates, perl, says, site, templates};
-use crate::harness::{
-    Server, eventually, list,
-    watch::{descriptors, memory, processes},
+use crate::harness::{list, watch::processes};
+use galgo_testkit::{
+    Server, eventually,
+    process::{descriptors, memory},
 };
 
 list![
@@ -34,7 +35,7 @@ fn kept(server: &Server) -> Vec<String> {
 fn the_number_of_templates() {
     let server = ["a", "b", "d"]
         .into_iter()
-        .fold(site().top("max_templates = 3"), |site, name| {
+        .fold(site().config("max_templates = 3"), |site, name| {
             site.compiled(&format!("cgi-bin/{name}"), &c(""), &[])
         })
         .start();
@@ -77,7 +78,7 @@ fn stays_cold(server: &Server, target: &str, before: Instant) -> bool {
 
 fn the_memory_of_templates() {
     let server = site()
-        .top("templates_memory = \"1M\"")
+        .config("templates_memory = \"1M\"")
         .file("cgi-bin/a", perl("", "'a'"), 0o755)
         .file("cgi-bin/b", perl("", "'b'"), 0o755)
         .start();
@@ -92,7 +93,7 @@ fn the_memory_of_templates() {
 
 fn no_templates_at_all() {
     let server = site()
-        .top("max_templates = 0")
+        .config("max_templates = 0")
         .compiled("cgi-bin/p", &c(""), &[])
         .start();
     assert_eq!(server.get("/cgi-bin/p").text(), "cold ");
@@ -101,7 +102,7 @@ fn no_templates_at_all() {
 
 fn templates_nobody_asks_for_leave() {
     let server = site()
-        .top("template_idle = \"1s\"")
+        .config("template_idle = \"1s\"")
         .compiled("cgi-bin/p", &c(""), &[])
         .start();
     for _ in 0..2 {

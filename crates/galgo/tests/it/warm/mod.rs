@@ -15,9 +15,10 @@ use std::{fs, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{
-    Server, Site, Test, eventually, needs_root,
-    watch::{parent, pids, waits_for_a_request},
+use crate::harness::{Test, needs_root, new_site};
+use galgo_testkit::{
+    Server, Site, eventually,
+    process::{parent, pids, waits_for_a_request},
 };
 
 /// The tests of these modules.
@@ -36,7 +37,7 @@ pub fn tests() -> Vec<Test> {
 
 /// A site whose programs are all to be warm.
 fn site() -> Site {
-    Site::new().defaults("start = \"warm\"")
+    new_site().defaults("start = \"warm\"")
 }
 
 /// A program that was given up, or that failed, stays cold for so long at least.

@@ -11,9 +11,10 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{becomes, c, has_templates, kill, says, site};
-use crate::harness::{
-    Server, Site, eventually, list, needs_root,
-    watch::{parent, pids},
+use crate::harness::{list, needs_root};
+use galgo_testkit::{
+    Server, Site, eventually,
+    process::{parent, pids},
 };
 
 list![
@@ -126,9 +127,9 @@ const SHOWS: &str = r#"...[
 fn parked_as_if_it_had_been_executed() {
     let shows = SHOWS.replace('\n', " ");
     let server = with(&shows)
-        .top("umask = \"027\"")
+        .config("umask = \"027\"")
         .defaults("cpu = 7\nopen_files = 199\nfile_size = \"1M\"")
-        .table(
+        .config(
             "[[route]]\npath = \"/cold/\"\ncgi = \"cgi-bin\"\nstart = \"cold\"\nenv = { OURS = \"1\" }\n\
              [[route]]\npath = \"/warm/\"\ncgi = \"cgi-bin\"\nenv = { OURS = \"1\" }\n",
         )
@@ -217,7 +218,7 @@ fn a_parked_process_that_stands_still() {
 fn the_next_request_sees_a_change() {
     let server = with("'0'").start();
     becomes_parked(&server, "/cgi-bin/p", 1);
-    let program = server.path().join("cgi-bin/p");
+    let program = server.path("cgi-bin/p");
     for n in 1..4 {
         let before = has_parked(&server, 2);
         fs::write(&program, script(&format!("'{n}'"))).unwrap();
@@ -231,11 +232,7 @@ fn the_next_request_sees_a_change() {
     }
     // And with what stood in the way gone it is forked.
     let mended = "exports.asked = Promise.resolve('mended')";
-    fs::write(
-        server.path().join("cgi-bin/node_modules/pack/index.js"),
-        mended,
-    )
-    .unwrap();
+    fs::write(server.path("cgi-bin/node_modules/pack/index.js"), mended).unwrap();
     fs::write(&program, script("'forked'")).unwrap();
     let loaded = says(&server, "/p:", "loaded for warm starts");
     assert_eq!(answer(&server, "/cgi-bin/p").1, ["mended", "forked"]);
@@ -250,7 +247,7 @@ fn the_next_request_sees_a_change() {
 fn parked_processes_are_bounded() {
     let server = with("'fine'")
         .compiled("cgi-bin/other", &c(""), &[])
-        .top("max_templates = 2")
+        .config("max_templates = 2")
         .start();
     becomes_parked(&server, "/cgi-bin/p", 1);
     server.says("/p: parked for warm starts in");
@@ -258,7 +255,7 @@ fn parked_processes_are_bounded() {
     becomes(&server, "/cgi-bin/other", "warm");
     has_parked(&server, 0);
     has_templates(&server, 2);
-    let server = with("'fine'").top("template_idle = \"2s\"").start();
+    let server = with("'fine'").config("template_idle = \"2s\"").start();
     for _ in 0..3 {
         eventually("a process that is parked again", || {
             answer(&server, "/cgi-bin/p");

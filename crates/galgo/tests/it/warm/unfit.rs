@@ -1,7 +1,8 @@
 //! Programs that can only be cold: answered all the same, and the log says why, once.
 
 use super::{loading, perl, python, says, site};
-use crate::harness::{Site, eventually, list};
+use crate::harness::list;
+use galgo_testkit::{Site, eventually};
 
 list![
     what_a_file_shows,
@@ -145,7 +146,7 @@ fn what_a_route_says_may_be_read() {
             0o755,
         )
         .compiled("cgi-bin/c", &linked, &[])
-        .table(
+        .config(
             "[[route]]\npath = \"/told/\"\ncgi = \"cgi-bin\"\n\
              load_env = { PATH_INFO = \"load\", HTTP_X = \"x\" }\n",
         )
@@ -174,7 +175,7 @@ fn a_module_that_is_mended() {
         let said = server.errors().contains("marks/log while loading");
         said.then_some(())
     });
-    std::fs::write(server.path().join("cgi-bin/lib/M.pm"), "package M; 1;\n").unwrap();
+    std::fs::write(server.path("cgi-bin/lib/M.pm"), "package M; 1;\n").unwrap();
     super::becomes(&server, "/cgi-bin/p", "warm");
 }
 
@@ -193,7 +194,7 @@ fn a_program_that_cannot_be_loaded() {
     server.says("not loaded for warm starts: it ended while loading");
     assert!(says(&server, "p.pl", "not loaded for warm starts") < 5);
     let mended = perl("", "'mended'");
-    std::fs::write(server.path().join("cgi-bin/p.pl"), mended).unwrap();
+    std::fs::write(server.path("cgi-bin/p.pl"), mended).unwrap();
     let text = server.get("/cgi-bin/p.pl").text();
     assert!(text.ends_with(" mended"), "{text}");
 }
@@ -221,8 +222,8 @@ int run(void) {
 }
 "#;
 
-fn runs(server: &crate::harness::Server) -> usize {
-    let ran = std::fs::read_to_string(server.path().join("marks/ran"));
+fn runs(server: &galgo_testkit::Server) -> usize {
+    let ran = std::fs::read_to_string(server.path("marks/ran"));
     ran.unwrap_or_default().lines().count()
 }
 
@@ -250,7 +251,7 @@ fn what_was_not_stopped_is_not_started_again() {
     let site = site().file("perl", wrapper, 0o755);
     let text = format!(
         "#!{}/perl\nopen my $f, '>>', '../marks/ran'; print $f \"x\\n\"; print \"Content-Type: text/plain\\n\\ncold\";",
-        site.path().display()
+        site.folder().display()
     );
     let server = site.file("cgi-bin/p", text, 0o755).start();
     assert_eq!(server.get("/cgi-bin/p").text(), "cold");

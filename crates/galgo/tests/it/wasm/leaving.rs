@@ -3,7 +3,8 @@
 use std::fs;
 
 use super::{programs, site, worker};
-use crate::harness::{Client, Server, eventually, list};
+use crate::harness::list;
+use galgo_testkit::{Client, Server, eventually};
 
 list![
     answers_that_are_broken_off_end_only_their_instances,
@@ -42,9 +43,9 @@ impl Scene {
         ]);
         // One that gets no connection to the worker is refused in time.
         let server = server
-            .top("queue_wait = \"5s\"")
+            .config("queue_wait = \"5s\"")
             .defaults("first_byte_timeout = \"10m\"")
-            .table(routes)
+            .config(routes)
             .start();
         for name in ["a", "echo"] {
             assert_eq!(server.get(&format!("/cgi-bin/{name}.wasm")).status, 200);

@@ -11,7 +11,8 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{programs, replace, site, worker};
-use crate::harness::{eventually, list};
+use crate::harness::list;
+use galgo_testkit::eventually;
 
 list![
     modules_are_compiled_before_anybody_asks,
@@ -29,7 +30,7 @@ fn modules_are_compiled_before_anybody_asks() {
     let modules = ["a.wasm", "b.wasm"].map(|name| (name, programs::prints(name)));
     let server = site(&modules).start();
     eventually("the code of both", || {
-        let entries = entries(&server.path().join("cache"));
+        let entries = entries(&server.path("cache"));
         let drafts = entries
             .iter()
             .filter(|e| e.to_string_lossy().contains("draft"));
@@ -221,7 +222,7 @@ fn another_configuration_has_another_worker() {
     let mut asleep = server.connect();
     asleep.get("/cgi-bin/sleep.wasm");
     server.says("awake");
-    server.configure("max_running = 16", "max_running = 17");
+    server.configure("max_running = 17");
     assert!(server.reload());
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
     let alive = || fs::read(format!("/proc/{before}/cmdline")).is_ok_and(|line| !line.is_empty());
@@ -246,7 +247,7 @@ fn code_is_kept_and_what_is_not_ours_is_made_again() {
     let made = |module: Vec<u8>| {
         let server = site(&[("a.wasm", module)]).start();
         assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
-        let [entry] = &entries(&server.path().join("cache"))[..] else {
+        let [entry] = &entries(&server.path("cache"))[..] else {
             panic!("one entry")
         };
         (
@@ -265,7 +266,7 @@ fn code_is_kept_and_what_is_not_ours_is_made_again() {
         ("others can write to it", &good, 0o620),
     ] {
         let site = site(&[("a.wasm", programs::hello())]);
-        let cache = site.path().join("cache");
+        let cache = site.path("cache");
         let site = site.file(&format!("cache/{}", name.display()), bytes, mode);
         fs::set_permissions(&cache, fs::Permissions::from_mode(0o700)).unwrap();
         let before = fs::metadata(cache.join(&name)).unwrap().ino();
@@ -280,7 +281,7 @@ fn code_is_kept_and_what_is_not_ours_is_made_again() {
     // What is ours is taken as it is, by another server, too.
     let site = site(&[("a.wasm", programs::hello())]);
     let site = site.file(&format!("cache/{}", name.display()), &good, 0o600);
-    let cache = site.path().join("cache");
+    let cache = site.path("cache");
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o700)).unwrap();
     let before = fs::metadata(cache.join(&name)).unwrap().ino();
     let server = site.start();
@@ -290,7 +291,7 @@ fn code_is_kept_and_what_is_not_ours_is_made_again() {
 
 fn a_cache_that_others_can_write_to_is_not_used() {
     let site = site(&[("a.wasm", programs::hello())]);
-    let cache = site.path().join("cache");
+    let cache = site.path("cache");
     fs::create_dir(&cache).unwrap();
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
     let server = site.start();

@@ -9,7 +9,8 @@ use std::{
 use rustix::process::{Pid, Resource, Signal, geteuid, getrlimit, kill_process};
 
 use super::{programs, replace, site, worker};
-use crate::harness::{Server, Site, eventually, list, skip, watch};
+use crate::harness::{list, skip};
+use galgo_testkit::{Server, Site, eventually, process};
 
 list![
     a_cache_that_is_deleted_is_made_again,
@@ -29,7 +30,7 @@ fn a_cache_that_is_deleted_is_made_again() {
     let mut asleep = server.connect();
     asleep.get("/cgi-bin/sleep.wasm");
     server.says("awake");
-    let cache = server.path().join("cache");
+    let cache = server.path("cache");
     for name in ["b", "c"] {
         fs::remove_dir_all(&cache).unwrap();
         // The worker has loaded this one.
@@ -44,12 +45,12 @@ fn a_cache_that_is_deleted_is_made_again() {
     // Neither has the next worker anything to load.
     fs::remove_dir_all(&cache).unwrap();
     let last = eventually("one worker", || {
-        let workers = watch::children(server.pid());
+        let workers = process::children(server.pid());
         (workers.len() == 1).then(|| workers[0])
     });
     kill_process(Pid::from_raw(last.cast_signed()).unwrap(), Signal::KILL).unwrap();
     eventually("its end", || {
-        (!watch::children(server.pid()).contains(&last)).then_some(())
+        (!process::children(server.pid()).contains(&last)).then_some(())
     });
     for (name, text) in [("a", "yes\n"), ("b", "b"), ("c", "c")] {
         assert_eq!(server.get(&format!("/cgi-bin/{name}.wasm")).text(), text);
@@ -64,8 +65,8 @@ fn limited(site: Site) -> Server {
     if !site.is_reachable() {
         skip!("nobody cannot enter the folders above the test's");
     }
-    fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    site.top("user = \"nobody\"").start()
+    fs::set_permissions(site.folder(), fs::Permissions::from_mode(0o755)).unwrap();
+    site.config("user = \"nobody\"").start()
 }
 
 /// How many threads the user of a process may have, where the process makes one; `None`: as many as usual.

@@ -9,9 +9,11 @@ use std::{os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
 use galgo_proto::fcgi::{Kind, Outcome};
 
 use crate::harness::{
-    End, Server, Site, Test, eventually,
+    Test, new_site,
     upstream::{Application, document, ended, hear, hear_params, hold, record, say, stdout},
+    watch::Watch,
 };
+use galgo_testkit::{End, Server, eventually};
 
 /// What the client sees.
 #[derive(Debug, Clone, Copy)]
@@ -367,8 +369,8 @@ fn site(
     answer: impl Fn(usize, &mut UnixStream) + Send + Sync + 'static,
     keys: &str,
 ) -> (Application, Server) {
-    let site = Site::new().table(&format!("{ROUTE}{keys}"));
-    let application = Application::start(site.path(), answer);
+    let site = new_site().config(&format!("{ROUTE}{keys}"));
+    let application = Application::start(site.folder(), answer);
     (application, site.start())
 }
 
@@ -376,8 +378,8 @@ fn site(
 fn one_worker(
     answer: impl Fn(usize, &mut UnixStream) + Send + Sync + 'static,
 ) -> (Application, Server) {
-    let site = Site::new().top("workers = 1").table(ROUTE);
-    let application = Application::start(site.path(), answer);
+    let site = new_site().config("workers = 1").config(ROUTE);
+    let application = Application::start(site.folder(), answer);
     (application, site.start())
 }
 
@@ -405,7 +407,7 @@ fn hostile(row: Arc<Row>) {
     let late = row.outcome == "script_timeout";
     let clocks = "first_byte_timeout = \"2s\"\nidle_timeout = \"1s\"\n";
     let (application, server) = site(answer, if late { clocks } else { "" });
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.get("/app");
     match row.then {

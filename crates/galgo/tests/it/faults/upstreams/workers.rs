@@ -1,6 +1,7 @@
 //! Workers that galgo starts, which die of requests and of clients that leave.
 
-use crate::harness::{Server, Site, eventually, list, watch};
+use crate::harness::{list, new_site};
+use galgo_testkit::{Server, eventually, process};
 
 list![
     workers_that_crash_cost_only_the_requests_they_had,
@@ -60,14 +61,14 @@ int main(void) {
 "#;
 
 fn start(workers: usize) -> Server {
-    let site = Site::new();
-    let app = site.path().join("app").display().to_string();
+    let site = new_site();
+    let app = site.path("app").display().to_string();
     let route = format!(
         "[[route]]\npath = \"/app\"\nkeep_connections = 0\n\
          fastcgi = {{ run = [\"{app}\"], workers = {workers} }}\n"
     );
     site.compiled("app", WORKER, &["-D_GNU_SOURCE", "-O1"])
-        .table(&route)
+        .config(&route)
         .start()
 }
 
@@ -101,20 +102,20 @@ fn workers_that_crash_cost_only_the_requests_they_had() {
 fn a_spare_answers_while_a_crashed_worker_is_replaced() {
     let server = start(1);
     answers(&server);
-    assert_eq!(watch::children(server.pid()).len(), 1, "no spare yet");
+    assert_eq!(process::children(server.pid()).len(), 1, "no spare yet");
     for _ in 0..5 {
         assert_eq!(server.get("/app?crash").status, 502);
         // Either it, or the worker that took the place of the crashed one.
         let answered = answers(&server);
         let there = eventually("both", || {
-            let there = watch::children(server.pid());
+            let there = process::children(server.pid());
             (there.len() == 2 && there.contains(&answered)).then_some(there)
         });
         assert_eq!(server.get("/app?crash").status, 502);
         let next = answers(&server);
         assert!(next != answered && there.contains(&next), "a new process");
         eventually("another spare", || {
-            (watch::children(server.pid()).len() == 2).then_some(())
+            (process::children(server.pid()).len() == 2).then_some(())
         });
     }
 }
