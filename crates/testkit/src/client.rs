@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{LONG, eventually};
+use crate::wait::{LONG, eventually};
 
 /// A connection.
 #[derive(Debug)]
@@ -83,6 +83,12 @@ pub fn page(mut to: impl Read + Write, target: &str, fields: &str) -> String {
     let mut all = Vec::new();
     to.read_to_end(&mut all).unwrap();
     String::from_utf8_lossy(&all).into_owned()
+}
+
+/// The PROXY protocol, version 2: TCP over IPv4, from port 12345 of `from` to port 80 of `to`.
+pub fn proxy_header(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
+    let start = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c";
+    [&start[..], &from, &to, &[0x30, 0x39, 0, 80]].concat()
 }
 
 impl Client {

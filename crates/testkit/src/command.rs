@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{LONG, wait_until};
+use crate::wait::{LONG, wait_until};
 
 /// What a command printed, and how it ended.
 #[derive(Debug)]
@@ -46,6 +46,28 @@ impl Done {
             }
             done.expect("an end").unwrap().into()
         })
+    }
+
+    /// Asserts that its standard output holds `words`.
+    #[track_caller]
+    pub fn has_out(&self, words: impl AsRef<str>) {
+        assert!(
+            self.out.contains(words.as_ref()),
+            "{}{}",
+            self.out,
+            self.err
+        );
+    }
+
+    /// Asserts that its standard error holds `words`.
+    #[track_caller]
+    pub fn has_err(&self, words: impl AsRef<str>) {
+        assert!(
+            self.err.contains(words.as_ref()),
+            "{}{}",
+            self.out,
+            self.err
+        );
     }
 }
 

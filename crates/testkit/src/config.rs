@@ -79,3 +79,27 @@ fn merge(into: &mut Table, from: Table) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragments_are_merged() {
+        let mut config = Config::default();
+        config.merge("workers = 1\n[[route]]\npath = '/a'\nfiles = 'x'\n[[route]]\npath = '/b'");
+        config.merge("workers = 2\n[defaults]\ncpu = 1\n[[route]]\npath = '/a'\ncgi = 'y'");
+        config.merge_defaults("memory = '1M'");
+        config.default_to("start", "warm");
+        config.default_to("memory", "2M");
+        config.merge("[[route]]\npath = '/b'\nhost = 'h'");
+        let wanted = "workers = 2\n[defaults]\ncpu = 1\nmemory = '1M'\nstart = 'warm'\n\
+                      [[route]]\npath = '/b'\n[[route]]\npath = '/a'\ncgi = 'y'\n[[route]]\npath = '/b'\nhost = 'h'";
+        assert_eq!(config, Config(wanted.parse().unwrap()));
+        config.remove_route("/b");
+        config.remove("workers");
+        let wanted: Table = config.text().parse().unwrap();
+        assert_eq!(wanted["route"].as_array().unwrap().len(), 1);
+        assert!(!wanted.contains_key("workers"));
+    }
+}

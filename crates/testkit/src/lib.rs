@@ -13,11 +13,11 @@ pub mod file;
 pub mod process;
 pub mod server;
 pub mod site;
+mod wait;
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     sync::atomic::{AtomicU32, Ordering},
-    time::{Duration, Instant},
 };
 
 pub use client::{Client, End, Reply};
@@ -25,28 +25,7 @@ pub use command::{Beside, Done};
 pub use config::Config;
 pub use server::Server;
 pub use site::Site;
-
-/// Nothing that a test waits for takes longer, on the slowest machine: a guard, not a measure.
-pub const LONG: Duration = Duration::from_secs(300);
-
-/// Waits until `state` is there; panics with `what` when it does not come.
-#[track_caller]
-pub fn eventually<T>(what: &str, mut state: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + LONG;
-    loop {
-        if let Some(found) = state() {
-            return found;
-        }
-        assert!(Instant::now() < until, "never came: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// Waits until `reached` says so; panics with `what` when it does not.
-#[track_caller]
-pub fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
-    eventually(what, || reached().then_some(()));
-}
+pub use wait::{LONG, Repeated, eventually, wait_until};
 
 /// Whether the tests run as root.
 pub fn is_root() -> bool {

@@ -4,7 +4,7 @@ use std::{fs, io, path::Path};
 
 use rustix::process::Pid;
 
-use crate::wait_until;
+use crate::wait::wait_until;
 
 /// A process id as system calls take it.
 pub fn pid(pid: u32) -> Pid {

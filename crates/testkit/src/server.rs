@@ -10,11 +10,30 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Client, Config, Reply, Site, client, eventually, process};
+use crate::{
+    client::{self, Client, Reply},
+    config::Config,
+    process,
+    site::Site,
+    wait::eventually,
+};
 
 const RELOADED: &str = "the configuration was read again";
 const NOT_RELOADED: &str = "the configuration of before stays in use";
 const LISTENING: &str = "listening on ";
+
+impl Site {
+    /// Writes the configuration and starts the server; returns when it serves.
+    pub fn start(mut self) -> Server {
+        let command = self.serving_command();
+        Server::start(command, &self)
+    }
+
+    /// Starts a server by `galgo serve` with these arguments, in the folder as it stands.
+    pub fn serve(&self, args: &[&str]) -> Server {
+        Server::start(self.command(&[&["serve"], args].concat()), self)
+    }
+}
 
 /// A running server; ended when dropped, with every program it started.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{Config, Done, Server, file};
+use crate::{command::Done, config::Config, file};
 
 /// A folder of a test's own with a `cgi-bin`, how galgo is configured there, and how it is started. The folder goes
 /// with the last clone, and a server keeps one.
@@ -203,9 +203,9 @@ impl Site {
         self
     }
 
-    /// Writes the configuration and starts the server; returns when it serves. With `GALGO_TEST_START=warm` all
-    /// programs are kept loaded that the configuration does not say otherwise of.
-    pub fn start(mut self) -> Server {
+    /// Writes the configuration; returns the command that serves it. With `GALGO_TEST_START=warm` all programs are kept
+    /// loaded that the configuration does not say otherwise of.
+    pub(crate) fn serving_command(&mut self) -> Command {
         if std::env::var_os("GALGO_TEST_START").is_some_and(|start| start == "warm") {
             self.config.default_to("start", "warm");
         }
@@ -219,7 +219,7 @@ impl Site {
         command.arg(self.folder.as_deref().unwrap_or(self.folder()));
         command.args(&self.arguments);
         command.envs(self.environment.iter().copied());
-        Server::start(command, &self)
+        command
     }
 
     // The command line in the folder.
@@ -235,10 +235,5 @@ impl Site {
     /// Runs a command of galgo's.
     pub fn galgo(&self, args: &[&str]) -> Done {
         Done::of(&mut self.command(args), b"")
-    }
-
-    /// Starts a server by `galgo serve` with these arguments, in the folder as it stands.
-    pub fn serve(&self, args: &[&str]) -> Server {
-        Server::start(self.command(&[&["serve"], args].concat()), self)
     }
 }

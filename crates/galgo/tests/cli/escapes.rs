@@ -155,7 +155,7 @@ fn max_stderr_bounds_what_is_added_to_the_log() {
         "yes | head -c 1000000 >&2; printf 'Content-Type: text/plain\n\n'",
     );
     let done = site.galgo(&["run", "cgi-bin/chatty"]);
-    assert!(done.err.contains("max_stderr is reached"), "{}", done.err);
+    done.has_err("max_stderr is reached");
     let most = 65 << 10;
     assert!(
         done.err.len() > 60_000 && done.err.len() < most,

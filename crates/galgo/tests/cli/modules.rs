@@ -31,13 +31,7 @@ fn without_what_runs_them_every_command_says_so() {
     let site = scene();
     let words = words(&site);
     let check = site.galgo(&["check"]);
-    assert!(
-        check
-            .out
-            .contains(&format!("FAIL  cgi-bin/a.wasm: {words}\n")),
-        "{}",
-        check.out
-    );
+    check.has_out(format!("FAIL  cgi-bin/a.wasm: {words}\n"));
     assert_eq!(check.code, 1);
     let run = site.galgo(&["run", "cgi-bin/a.wasm"]);
     assert!(run.err.contains(&words), "{} {}", run.out, run.err);
@@ -50,11 +44,7 @@ fn without_what_runs_them_every_command_says_so() {
     // Nothing has to be started again once it is there.
     copy(wasm_host(GALGO), &site.path("bin/galgo-wasm"));
     let check = site.galgo(&["check"]);
-    assert!(
-        check.out.contains("ok    cgi-bin/a.wasm\n"),
-        "{}",
-        check.out
-    );
+    check.has_out("ok    cgi-bin/a.wasm\n");
     let page = server.page("/cgi-bin/a.wasm");
     assert!(
         page.starts_with("HTTP/1.1 502 "),
@@ -75,7 +65,7 @@ fn one_of_another_build_is_refused() {
         let script = format!("#!/bin/sh\nprintf '{says}'\n");
         site.program("../bin/galgo-wasm", &script);
         let check = site.galgo(&["check"]);
-        assert!(check.out.contains(want), "{}", check.out);
+        check.has_out(want);
         assert_eq!(check.code, 1);
         let run = site.galgo(&["run", "cgi-bin/a.wasm"]);
         assert!(run.err.contains(want) && run.code == 1, "{}", run.err);

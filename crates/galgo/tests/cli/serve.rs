@@ -1,7 +1,11 @@
 //! `galgo serve`: what it prints, and whom it shows causes to.
 
 use crate::scene::{GALGO, new_site};
-use galgo_testkit::{Client, Server, Site, client::page, process::assert_gone};
+use galgo_testkit::{
+    Client, Config, Server, Site,
+    client::{page, proxy_header},
+    process::assert_gone,
+};
 use std::{
     fs,
     io::{Read, Write},
@@ -136,10 +140,10 @@ fn nobody_else_is_shown_the_cause() {
     let proxied = format!("127.0.0.2:{}", proxied.unwrap());
     for from in [[192, 0, 2, 1], [10, 0, 0, 1], [127, 0, 0, 1]] {
         let mut to = Client::unix(&site.path("proxy.sock")).stream;
-        to.write_all(&proxy_header(from)).unwrap();
+        to.write_all(&proxy_header(from, [127, 0, 0, 1])).unwrap();
         assert!(!shows_cause(&page(to, path, "")), "{from:?}");
         let mut to = TcpStream::connect(&proxied).unwrap();
-        to.write_all(&proxy_header(from)).unwrap();
+        to.write_all(&proxy_header(from, [127, 0, 0, 1])).unwrap();
         assert!(!shows_cause(&page(to, path, "")), "{from:?}");
     }
     // Nor by the name of another host (DNS rebinding), nor behind a proxy that does not say so.
@@ -169,15 +173,14 @@ fn auto_is_off_where_others_are_served() {
         return;
     }
     let site = failing();
-    let config = fs::read_to_string(site.path("galgo.toml")).unwrap();
-    let config = config.replace("dev_errors = true\n", "access_log = 'off'\n");
-    let alone = config.replace(
-        ", 'unix:plain.sock', 'proxy+unix:proxy.sock', 'proxy+127.0.0.2:0'",
-        "",
-    );
-    assert_ne!(alone, config);
+    let file = site.path("galgo.toml");
+    let mut config = Config::read(&file);
+    config.remove("dev_errors");
+    config.merge("access_log = 'off'");
+    let mut alone = config.clone();
+    alone.merge("listen = ['127.0.0.1:0']");
     for (config, shows) in [(alone, true), (config, false)] {
-        site.write("galgo.toml", &config);
+        config.write(&file);
         let mut script = Command::new("script");
         script.args([
             "-qfec",
@@ -193,18 +196,12 @@ fn auto_is_off_where_others_are_served() {
 #[test]
 fn without_dev_errors_nobody_is_shown_the_cause() {
     let site = failing();
-    let config = std::fs::read_to_string(site.path("galgo.toml")).unwrap();
+    let file = site.path("galgo.toml");
+    let mut config = Config::read(&file);
     // "auto" in a pipe is off.
-    site.write("galgo.toml", config.replace("dev_errors = true\n", ""));
+    config.remove("dev_errors");
+    config.write(&file);
     assert!(!shows_cause(&site.serve(&[]).page("/cgi-bin/fail")));
-}
-
-/// PROXY protocol, version 2: TCP over IPv4, from `from` to 127.0.0.1:80.
-fn proxy_header(from: [u8; 4]) -> Vec<u8> {
-    let mut head = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
-    head.extend(from);
-    head.extend([127, 0, 0, 1, 0x12, 0x34, 0, 80]);
-    head
 }
 
 #[test]

@@ -121,12 +121,7 @@ fn run_and_check_meet_the_permissions_of_the_configured_user() {
         "65534\n"
     );
     let done = site.galgo(&["check"]);
-    assert!(
-        done.out
-            .contains("mine: the program is not executable for user 65534"),
-        "{}",
-        done.out
-    );
+    done.has_out("mine: the program is not executable for user 65534");
     assert_eq!(done.code, 1);
     site.write("galgo.toml", route);
     assert_eq!(site.galgo(&["check"]).code, 0);

@@ -11,7 +11,7 @@ use crate::harness::{
     upstream::{Application, ended, hear, hold, record, say, stdout},
     watch::Watch,
 };
-use galgo_testkit::{Server, eventually};
+use galgo_testkit::{Server, wait_until};
 
 const AUTHORIZER: &str = "authorizer = \"unix:app.sock\"\n";
 
@@ -393,7 +393,7 @@ fn hostile(row: std::sync::Arc<Row>) {
     assert_eq!(reply.status, row.3, "{reply:?}");
     assert!(!reply.text().contains("secret"));
     server.says(row.5);
-    eventually("the authorizer", || (app.accepted() == 1).then_some(()));
+    wait_until("the authorizer", || app.accepted() == 1);
     assert!(!server.mark("ran").exists());
     watch.after(&[row.4]);
 }

@@ -9,7 +9,7 @@ use rustix::{
 use serde_json::Value;
 
 use crate::harness::{list, new_site};
-use galgo_testkit::{Server, Site, eventually};
+use galgo_testkit::{Server, Site, eventually, wait_until};
 
 list![
     why_a_request_was_refused,
@@ -184,6 +184,25 @@ fn combined_has_its_form() {
     assert_eq!(nonsense[4], "\"-\"");
 }
 
+/// Targets that would forge a line of a log.
+const TARGETS: [&str; 6] = [
+    "/a%0a",
+    "/a%0d%0a",
+    "/%1b[2K",
+    "/cgi-bin/%c2%85x",
+    "/cgi-bin/%ff",
+    "/cgi-bin/\\n",
+];
+
+/// Values of fields that would.
+const VALUES: [&str; 5] = [
+    "a\tb",
+    "\u{85}",
+    "\u{9b}31m",
+    "\"}\n{\"",
+    "\\\",\"outcome\":\"forged",
+];
+
 fn no_line_is_forged() {
     let server = new_site().start();
     let forged = "2026-01-01T00:00:00.000Z error forged";
@@ -200,23 +219,10 @@ fn no_line_is_forged() {
         assert_eq!(server.get(&program).status, 502);
     }
     // By a client: in what it asks for, and in its fields.
-    for target in [
-        "/a%0a",
-        "/a%0d%0a",
-        "/%1b[2K",
-        "/cgi-bin/%c2%85x",
-        "/cgi-bin/%ff",
-        "/cgi-bin/\\n",
-    ] {
+    for target in TARGETS {
         server.get(target);
     }
-    for value in [
-        "a\tb",
-        "\u{85}",
-        "\u{9b}31m",
-        "\"}\n{\"",
-        "\\\",\"outcome\":\"forged",
-    ] {
+    for value in VALUES {
         server.ask(format!(
             "GET /health HTTP/1.1\r\nHost: a\r\nUser-Agent: {value}\r\nReferer: {value}\r\n\r\n"
         ));
@@ -268,8 +274,8 @@ fn both_are_opened_again() {
         fs::rename(at(&format!("{name}.log")), at(&format!("{name}.old"))).unwrap();
     }
     reopen(&server);
-    eventually("the new files", || {
-        (at("a.log").exists() && at("e.log").exists()).then_some(())
+    wait_until("the new files", || {
+        at("a.log").exists() && at("e.log").exists()
     });
     server.get("/cgi-bin/t?err=second&head");
     let (access, error) = (lines(&at("a.log"), 1), lines(&at("e.log"), 1));
@@ -285,11 +291,10 @@ fn both_are_opened_again() {
     fs::rename(at("a.log"), at("a.kept")).unwrap();
     fs::create_dir(at("a.log")).unwrap();
     reopen(&server);
-    eventually("the complaint", || {
+    wait_until("the complaint", || {
         lines(&at("e.log"), 1)
             .iter()
             .any(|l| l.contains("could not be reopened"))
-            .then_some(())
     });
     server.get("/cgi-bin/t?head&out=third");
     assert!(lines(&at("a.kept"), 2)[1].contains("third"));
@@ -442,8 +447,8 @@ fn a_fifo_that_nobody_reads() {
     assert!(server.reload());
     client.get("/last");
     client.reply();
-    eventually("a line in the file", || {
+    wait_until("a line in the file", || {
         let text = fs::read_to_string(&log).unwrap_or_default();
-        text.contains("\"/last\"").then_some(())
+        text.contains("\"/last\"")
     });
 }

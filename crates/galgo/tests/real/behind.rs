@@ -10,7 +10,7 @@ use std::{
 use galgo_testkit::{Beside, Server, free_address, wait_until};
 
 use crate::{
-    curl::{self, curl, curl_with},
+    curl::{self, Begun, curl, curl_with},
     processes::{MARK, mark, marked},
     recipe::block,
     repository::{git, noise, small},
@@ -249,20 +249,10 @@ fn push(behind: &Behind) {
 
 /// A line that was flushed arrives before the program ends.
 fn streams(behind: &Behind) {
-    let mut client = curl::command()
-        .args(["-N", &behind.url("/cgi-bin/stream")])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut output = client.stdout.take().unwrap();
-    let mut first = [0; 6];
-    output.read_exact(&mut first).unwrap();
-    assert_eq!(&first, b"first\n");
-    std::fs::write(behind.galgo.site.path("cgi-bin/go"), "").unwrap();
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
+    let begun = Begun::ask(&behind.url("/cgi-bin/stream"));
+    assert_eq!(begun.first, "first\n");
+    let rest = begun.go_on(&behind.galgo.path("cgi-bin/go"), "");
     assert_eq!(rest, "second\n");
-    assert!(client.wait().unwrap().success());
 }
 
 /// The front's client leaves: the front closes, and the program ends.

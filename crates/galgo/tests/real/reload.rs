@@ -1,14 +1,8 @@
 //! Workers of FastCGI routes while the configuration is read again and again.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::collections::BTreeSet;
 
-use galgo_testkit::{Server, wait_until};
+use galgo_testkit::{Repeated, Server, wait_until};
 
 use crate::{
     curl::{Begun, curl},
@@ -85,8 +79,7 @@ fn workers_are_replaced_without_losing_a_request() {
         let server = php(&route(&mark, PATH, 3, 1, keys));
         curl(&[&server.url(WORKED)]).ok();
         wait_until("three workers", || all(&mark).len() == 3);
-        let stop = Arc::new(AtomicBool::new(false));
-        let loads = [(); 3].map(|()| load(server.url(WORKED), stop.clone()));
+        let loads = [(); 3].map(|()| load(server.url(WORKED)));
         let waiting = Waiting::begin(&server);
         for _ in 0..5 {
             let mut before = all(&mark);
@@ -104,8 +97,7 @@ fn workers_are_replaced_without_losing_a_request() {
             let now = all(&mark);
             now.len() == 3 && !now.contains(&old)
         });
-        stop.store(true, Ordering::Relaxed);
-        assert!(loads.map(|l| l.join().unwrap()).iter().all(|&n| n > 0));
+        loads.into_iter().for_each(Repeated::end);
     }
 }
 
@@ -180,13 +172,11 @@ fn nothing_of_workers_leaks() {
     curl(&[&server.url(WORKED)]).ok();
     wait_until("two workers", || all(&mark).len() == 2);
     let (before, old) = (held(), sockets());
-    let stop = Arc::new(AtomicBool::new(false));
-    let loads = [(); 2].map(|()| load(server.url(WORKED), stop.clone()));
+    let loads = [(); 2].map(|()| load(server.url(WORKED)));
     for n in 1..=50_u32 {
         change(&server, &kept((n + 1).div_ceil(2)));
     }
-    stop.store(true, Ordering::Relaxed);
-    assert!(loads.map(|l| l.join().unwrap()).iter().all(|&n| n > 0));
+    loads.into_iter().for_each(Repeated::end);
     wait_until("as much as before", || {
         let now = held();
         now.0 <= before.0 && now.1 <= before.1 && now.2 == before.2

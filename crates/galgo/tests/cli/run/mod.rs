@@ -3,8 +3,7 @@
 mod life;
 
 use crate::scene::new_site;
-use galgo_testkit::client::page;
-use std::{io::Write, process::Stdio};
+use galgo_testkit::{Done, client::page};
 
 #[test]
 fn a_response_is_printed_as_it_is() {
@@ -58,18 +57,11 @@ fn the_body_comes_from_a_file_or_from_standard_input() {
         site.galgo(&[&run[..], &["@data"]].concat()).out,
         "from a file"
     );
-    let mut child = site
-        .command(&[&run[..], &["@-"]].concat())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(b"piped").unwrap();
-    assert_eq!(child.wait_with_output().unwrap().stdout, b"piped");
+    let done = Done::of(&mut site.command(&[&run[..], &["@-"]].concat()), b"piped");
+    assert_eq!(done.out, "piped");
     let done = site.galgo(&[&run[..], &["@nothing"]].concat());
     assert_eq!(done.code, 2);
-    assert!(done.err.contains("nothing: No such file"), "{}", done.err);
+    done.has_err("nothing: No such file");
 }
 
 /// The environment, without what is another for each request or client.
@@ -259,11 +251,7 @@ fn a_document_without_a_type_is_warned_of() {
         "{}",
         done.err
     );
-    assert!(
-        done.err.contains("a document and no Content-Type"),
-        "{}",
-        done.err
-    );
+    done.has_err("a document and no Content-Type");
 }
 
 #[test]
@@ -275,14 +263,14 @@ fn clocks_limits_and_interpreters_are_the_routes() {
         "cgi-bin/greet.greet",
         "printf 'Content-Type: text/plain\n\nhi'",
     );
-    let config = "[[route]]\npath = '/x/'\ncgi = 'cgi-bin'\nopen_files = 77\n\
-                  first_byte_timeout = '100ms'\n[interpreters]\n'.greet' = '/bin/sh'\n";
-    let elsewhere = config.replace("'cgi-bin'", &format!("{:?}", site.path("cgi-bin")));
-    site.write("elsewhere/site.toml", &elsewhere);
-    site.write(
-        "elsewhere/patient.toml",
-        elsewhere.replace("'100ms'", "'5m'"),
-    );
+    for (file, clock) in [("site", "100ms"), ("patient", "5m")] {
+        let config = format!(
+            "[[route]]\npath = '/x/'\ncgi = {:?}\nopen_files = 77\nfirst_byte_timeout = '{clock}'\n\
+             [interpreters]\n'.greet' = '/bin/sh'\n",
+            site.path("cgi-bin")
+        );
+        site.write(&format!("elsewhere/{file}.toml"), config);
+    }
     let run_with = |name: &str, config: &str| {
         let file = format!("elsewhere/{config}.toml");
         site.galgo(&["run", name, "--config", &file, "-o", "body"])
@@ -291,29 +279,15 @@ fn clocks_limits_and_interpreters_are_the_routes() {
 
     let done = run_with("cgi-bin/slow", "site");
     assert_eq!(done.code, 1);
-    assert!(
-        done.err
-            .contains("504 Gateway Timeout: no complete response head"),
-        "{}",
-        done.err
-    );
-    assert!(
-        done.err.contains("hint: print the header early"),
-        "{}",
-        done.err
-    );
+    done.has_err("504 Gateway Timeout: no complete response head");
+    done.has_err("hint: print the header early");
     assert_eq!(run("cgi-bin/files").out, "77\n");
     assert_eq!(run("cgi-bin/greet.greet").out, "hi");
 
     site.write("other", "");
     let done = run("other");
     assert_eq!(done.code, 1);
-    assert!(
-        done.err
-            .contains("no `cgi` route of elsewhere/patient.toml holds"),
-        "{}",
-        done.err
-    );
+    done.has_err("no `cgi` route of elsewhere/patient.toml holds");
 }
 
 #[test]

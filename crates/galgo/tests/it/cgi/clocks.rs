@@ -1,7 +1,7 @@
 //! Time: streaming, the three clocks, programs that fail, many at once.
 
 use crate::harness::{encode, list, new_site, watch::Watch};
-use galgo_testkit::{End, Server, eventually};
+use galgo_testkit::{End, Server, eventually, wait_until};
 use std::{
     thread,
     time::{Duration, Instant},
@@ -54,12 +54,12 @@ fn first_byte_timeout_is_a_504() {
     let watch = Watch::begin(&server);
     // Words on standard error are no head. It has to come so far that it can be told, within its time.
     let mut asked = 0;
-    eventually("one that was told to end", || {
+    wait_until("one that was told to end", || {
         let reply = server.get("/cgi-bin/t?touch=up&last=told&err=still%20busy&hang");
         assert_eq!((reply.status, reply.end), (504, End::Whole));
         asked += 1;
-        eventually("its end", || (ended(&server) == asked).then_some(()));
-        server.mark("told").exists().then_some(())
+        wait_until("its end", || ended(&server) == asked);
+        server.mark("told").exists()
     });
     server.says("first_byte_timeout");
     watch.after(&vec!["script_timeout"; asked]);
@@ -130,12 +130,12 @@ fn total_timeout_cuts_what_never_ends() {
     let watch = Watch::begin(&server).memory(24 << 20);
     // Once more where it had not printed its head by then.
     let mut asked = 0;
-    eventually("a response that began", || {
+    wait_until("a response that began", || {
         let reply = server.get("/cgi-bin/t?head&endless");
         asked += 1;
         let began = (reply.status, reply.end) == (200, End::Cut);
         assert!(began || reply.status == 504, "{}", reply.head);
-        began.then_some(())
+        began
     });
     server.says("total_timeout");
     watch.after(&vec!["script_timeout"; asked]);

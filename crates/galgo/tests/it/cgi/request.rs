@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use crate::harness::{child::pattern, list, new_site, watch::Watch};
-use galgo_testkit::{Server, Site, eventually};
+use galgo_testkit::{Server, Site, wait_until};
 
 list![
     s4_1_the_environment_is_the_documented_list,
@@ -317,7 +317,7 @@ fn without_room_for_pipes() -> Server {
         size.parse::<usize>().unwrap()
     };
     // Where nobody else could be become another test of the same user may hold as many at the moment.
-    eventually("a pipe that was widened", || (read() == WIDE).then_some(()));
+    wait_until("a pipe that was widened", || read() == WIDE);
     let pipes = pipes_of_a_user();
     let size = read();
     assert!(size < WIDE, "the pipe was widened: {size}");

@@ -1,7 +1,7 @@
 //! What a program may answer, and how it is framed.
 
 use crate::harness::{child::pattern, encode, list, new_site, watch::Watch};
-use galgo_testkit::{End, Reply};
+use galgo_testkit::{End, Reply, Server};
 
 list![
     s6_2_1_document,
@@ -152,22 +152,25 @@ fn s6_3_1_a_document_without_a_type() {
     watch.after(&["ok"; 7]);
 }
 
+/// The response to a request for a program that prints `printed`; another one behind it is answered too.
+fn ask_twice(server: &Server, method: &str, printed: &str, fields: &str) -> Reply {
+    let target = format!("/cgi-bin/t?out={}", encode(printed));
+    let mut client = server.connect();
+    client.send(format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    ));
+    let reply = client.reply_to(method);
+    // The connection is still in step.
+    assert_eq!(client.reply().text(), "fine");
+    reply
+}
+
 /// A program that says which document it is need not look what the client has.
 fn s9110_13_a_document_that_the_client_has_is_a_304() {
     let server = new_site().start();
     let watch = Watch::begin(&server);
     const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
-    let ask = |method: &str, printed: &str, fields: &str| {
-        let target = format!("/cgi-bin/t?out={}", encode(printed));
-        let mut client = server.connect();
-        client.send(format!(
-            "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        ));
-        let reply = client.reply_to(method);
-        // The connection is still in step.
-        assert_eq!(client.reply().text(), "fine");
-        reply
-    };
+    let ask = |method, printed, fields| ask_twice(&server, method, printed, fields);
     let tagged = "Content-Type: text/plain\nContent-Length: 4\nETag: \"a\"\nSet-Cookie: b=c\nCache-Control: no-cache\n\nbody";
     let dated = format!("Content-Type: text/plain\nLast-Modified: {DATE}\n\nbody");
     let since = format!("If-Modified-Since: {DATE}\r\n");

@@ -7,7 +7,7 @@ use crate::harness::{
     upstream::{Application, document, hear, say},
     watch::Watch,
 };
-use galgo_testkit::{Client, End, Server, Site, eventually};
+use galgo_testkit::{Client, End, Server, Site, client::proxy_header, eventually, wait_until};
 
 /// Connections come from another address than all others in these tests.
 fn other(server: &Server) -> Client {
@@ -326,15 +326,15 @@ fn unfinished_heads_make_room_for_another_address() {
     // Its own head, older than all of them, goes on.
     first.send(" y\r\nHost: a\r\n\r\n");
     assert_eq!(first.reply().text(), "fine");
-    eventually("the end of what is too much", || {
+    wait_until("the end of what is too much", || {
         let over = heads.iter().filter(|c| c.has_news()).count();
-        (over >= 160).then_some(())
+        over >= 160
     });
     // Nor is its own address shut out.
-    eventually("an answer", || {
+    wait_until("an answer", || {
         let mut client = server.connect();
         client.try_send("GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
-        (client.reply().status == 200).then_some(())
+        client.reply().status == 200
     });
     drop((first, heads));
     drop(watch);
@@ -369,9 +369,7 @@ fn an_address_has_half_of_all_connections() {
     let mut next = server.connect();
     next.get("/health");
     assert_eq!(next.reply().text(), "fine");
-    eventually("the end of the oldest", || {
-        busy[0].is_closed().then_some(())
-    });
+    wait_until("the end of the oldest", || busy[0].is_closed());
 }
 
 /// Many clients ask over the connections of a trusted proxy.
@@ -388,9 +386,7 @@ fn a_trusted_proxy_has_as_many_connections_as_it_likes() {
     };
     let many: Vec<_> = (0..10).map(|_| asks(server.connect())).collect();
     let others: Vec<_> = (0..3).map(|_| asks(other(&server))).collect();
-    eventually("the end of the oldest", || {
-        others[0].is_closed().then_some(())
-    });
+    wait_until("the end of the oldest", || others[0].is_closed());
     assert!(!many.iter().chain(&others[1..]).any(Client::is_closed));
     drop((many, others));
     watch.after(&[]);
@@ -406,15 +402,14 @@ fn behind_proxy_headers_clients_are_told_apart() {
     let proxied = server.listens(1);
     let asks = |last: u8| {
         let mut client = Client::connect(proxied);
-        client.send(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c");
-        client.send([192, 0, 2, last, 198, 51, 100, 2, 0x30, 0x39, 0, 80]);
+        client.send(proxy_header([192, 0, 2, last], [198, 51, 100, 2]));
         client.get("/health");
         assert_eq!(client.reply().text(), "fine");
         client
     };
     let one: Vec<_> = (0..3).map(|_| asks(1)).collect();
     let another: Vec<_> = (0..2).map(|_| asks(2)).collect();
-    eventually("the end of the oldest", || one[0].is_closed().then_some(()));
+    wait_until("the end of the oldest", || one[0].is_closed());
     assert!(!one[1..].iter().chain(&another).any(Client::is_closed));
 }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::harness::{list, new_site, watch::Watch};
-use galgo_testkit::{Reply, eventually};
+use galgo_testkit::{Reply, wait_until};
 
 fn memory_bomb() {
     let server = new_site().defaults("memory = \"64M\"").start();
@@ -186,14 +186,14 @@ pub(super) fn busy_for_a_moment<A: FnOnce() -> Reply>(
     outcomes: &mut Vec<&str>,
     ask: impl Fn() -> A,
 ) {
-    eventually("a moment", || {
+    wait_until("a moment", || {
         let began = Instant::now();
         let answer = ask();
         let short = began.elapsed() < Duration::from_millis(400);
         let status = answer().status;
         assert!(status == 200 || !short, "{status}");
         outcomes.push(if status == 200 { "ok" } else { "script_error" });
-        (status == 200).then_some(())
+        status == 200
     });
 }
 
@@ -314,12 +314,9 @@ fn a_template_that_takes_long_to_be_executed() {
         lease.give_up();
         assert_eq!(late.reply().text(), "late");
         if leased == "bin/perl" {
-            eventually("a template", || {
+            wait_until("a template", || {
                 assert_eq!(server.get("/cgi-bin/slow").text(), "late");
-                server
-                    .errors()
-                    .contains("slow: loaded for warm starts")
-                    .then_some(())
+                server.errors().contains("slow: loaded for warm starts")
             });
         }
         watch.over();

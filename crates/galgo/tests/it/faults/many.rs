@@ -7,7 +7,7 @@ use std::{
 
 use super::exchange;
 use crate::harness::{list, new_site, watch::Watch};
-use galgo_testkit::{Client, eventually, process};
+use galgo_testkit::{Client, process, wait_until};
 
 /// Ten thousand, or as many as the limit of descriptors lets a server take.
 fn ten_thousand_idle_connections() {
@@ -56,9 +56,9 @@ fn the_oldest_idle_connections_are_shed() {
         })
         .collect();
     // As many of the first as are too many have been closed, and none of the last.
-    eventually("the end of what is too much", || {
+    wait_until("the end of what is too much", || {
         let closed = all[..60].iter().filter(|c| c.is_closed()).count();
-        (closed >= 29).then_some(())
+        closed >= 29
     });
     assert!(!all[60..].iter().any(Client::is_closed));
     let last = all.last_mut().unwrap();
@@ -151,9 +151,9 @@ fn beyond_limit_and_queue_503_at_once() {
     let mut third = server.connect();
     third.get("/cgi-bin/t?head&out=third");
     // One of these two waits, the other is refused; then nobody else gets a place.
-    eventually("a refusal", || {
+    wait_until("a refusal", || {
         let busy = |l: &serde_json::Value| l["outcome"] == "busy";
-        server.access().iter().any(busy).then_some(())
+        server.access().iter().any(busy)
     });
     let refused = server.get("/cgi-bin/t?touch=ran&head");
     assert_eq!(refused.status, 503);
@@ -236,9 +236,9 @@ fn goodput_under_overload() {
             })
         })
         .collect();
-    eventually("a refusal", || {
+    wait_until("a refusal", || {
         let busy = |l: &serde_json::Value| l["outcome"] == "busy";
-        server.access().iter().any(busy).then_some(())
+        server.access().iter().any(busy)
     });
     server.set("go");
     for client in &mut held {

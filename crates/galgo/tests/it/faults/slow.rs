@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use super::exchange;
 use crate::harness::{list, new_site, watch::Watch};
-use galgo_testkit::{Client, End, eventually};
+use galgo_testkit::{Client, End, wait_until};
 
 fn a_head_of_one_byte_at_a_time_meets_a_total_deadline() {
     exchange(
@@ -110,12 +110,8 @@ fn a_file_to_a_reader_that_stops_reading() {
     let mut client = server.connect();
     client.get("/large");
     assert_eq!(client.head().status, 200);
-    eventually("the cut in the access log", || {
-        server
-            .access()
-            .iter()
-            .any(|l| l["outcome"] == "cut")
-            .then_some(())
+    wait_until("the cut in the access log", || {
+        server.access().iter().any(|l| l["outcome"] == "cut")
     });
     assert!(client.rest().len() < 50_000_000);
     drop(client);

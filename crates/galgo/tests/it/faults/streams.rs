@@ -5,7 +5,7 @@ use std::thread;
 use rustix::process::Signal;
 
 use crate::harness::{child::pattern, list, new_site, watch::Watch};
-use galgo_testkit::{Client, End, Server, eventually, wait_until};
+use galgo_testkit::{Client, End, Server, wait_until};
 
 const MB: usize = 1_000_000;
 /// What the server may take at its peak, whatever flows through it.
@@ -52,8 +52,8 @@ fn never_reads_a_body_that_is_sent_before_anything_is_read() {
     let sending = upload(&client, 20 * MB);
     server.wait_for("said");
     // A program that reads nothing while it runs holds the client back, not more.
-    eventually("the pipe to be full", || {
-        (galgo_testkit::process::memory(server.pid(), "VmRSS") > 0).then_some(())
+    wait_until("the pipe to be full", || {
+        galgo_testkit::process::memory(server.pid(), "VmRSS") > 0
     });
     server.set("sent");
     assert_eq!(sending.join().unwrap(), 20 * MB);
@@ -231,7 +231,8 @@ fn a_background_child_that_has_closed_its_streams_is_told_to_end() {
 
 /// One that does not heed it is ended all the same.
 fn a_background_child_that_does_not_hear_is_ended() {
-    let site = new_site().defaults("kill_grace = \"100ms\"");
+    // Long enough to say that it was told.
+    let site = new_site().defaults("kill_grace = \"3s\"");
     let deaf = BACKGROUND
         .replace("-lt 40", "-lt 100000")
         .replace("exit' TERM", "' TERM");
@@ -340,7 +341,7 @@ fn what_is_there_already_goes_out_together() {
     assert_eq!(client.chunk().unwrap(), b"a");
     server.signal(Signal::STOP);
     // A thread on another processor goes on until it is told.
-    eventually("a server that stands still", || {
+    wait_until("a server that stands still", || {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
         let stopped = |task: &std::path::Path| {
             let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
@@ -348,10 +349,7 @@ fn what_is_there_already_goes_out_together() {
                 .next()
                 .is_some_and(|rest| rest.starts_with('T'))
         };
-        tasks
-            .flatten()
-            .all(|task| stopped(&task.path()))
-            .then_some(())
+        tasks.flatten().all(|task| stopped(&task.path()))
     });
     server.set("go");
     server.wait_for("written");

@@ -2,7 +2,7 @@
 
 use super::with;
 use crate::harness::{list, new_site};
-use galgo_testkit::eventually;
+use galgo_testkit::wait_until;
 
 fn folders() {
     let server = new_site()
@@ -121,9 +121,7 @@ fn homes() {
     ] {
         assert_eq!(server.get(target).status, 404, "{target}");
     }
-    eventually("the warning", || {
-        server.errors().contains("warning").then_some(())
-    });
+    wait_until("the warning", || server.errors().contains("warning"));
 }
 
 fn headers_are_on_every_response() {

@@ -2,7 +2,7 @@
 
 use super::{MARKER, everything, site, statuses};
 use crate::harness::{list, watch::Watch};
-use galgo_testkit::{LONG, eventually};
+use galgo_testkit::{LONG, eventually, wait_until};
 use std::time::Duration;
 
 list![
@@ -24,9 +24,9 @@ fn a_slow_head_is_a_408() {
         .set_read_timeout(Some(Duration::from_millis(20)))
         .unwrap();
     client.send("GET / HTTP/1.1\r\nX: ");
-    eventually("the end of a head without end", || {
+    wait_until("the end of a head without end", || {
         client.try_send("a");
-        client.stream.peek(&mut [0]).is_ok().then_some(())
+        client.stream.peek(&mut [0]).is_ok()
     });
     client.stream.set_read_timeout(Some(LONG)).unwrap();
     assert_eq!(statuses(&everything(&mut client)), [408]);
@@ -74,13 +74,13 @@ fn an_idle_connection_is_closed_without_a_word() {
     let server = site().config("keep_alive = \"100ms\"").start();
     assert!(server.connect().is_over());
     // Where it was not sent in time the connection is closed before.
-    eventually("an answer", || {
+    wait_until("an answer", || {
         let mut client = server.connect();
         let sent = client.try_send(MARKER);
         let reply = client.reply();
         assert!(reply.status == 0 || sent && reply.text() == "MARKED");
         assert!(client.is_over());
-        (reply.status != 0).then_some(())
+        reply.status != 0
     });
 }
 

@@ -16,6 +16,7 @@ use serde_json::Value;
 use galgo_testkit::{
     Client, Server, eventually,
     process::{children, descriptors, memory, of_site},
+    wait_until,
 };
 
 /// A health request is answered within this, whatever else goes on; the machine may be slow. A file system that does
@@ -41,18 +42,15 @@ impl<'s> Watch<'s> {
     pub fn begin(server: &'s Server) -> Self {
         // A program, so that what the first one leaves for good is there.
         // Its line is written when it has exited. A clock that is to be tested may be too short for it.
-        eventually("an answer of the first program", || {
+        wait_until("an answer of the first program", || {
             let first = format!("/cgi-bin/t?head&out={}", unique());
             let status = server.get(&first).status;
             assert!(matches!(status, 200 | 504), "{status}");
-            eventually("the line of the first program", || {
+            wait_until("the line of the first program", || {
                 let lines = server.access();
-                lines
-                    .iter()
-                    .any(|l| l["target"] == first.as_str())
-                    .then_some(())
+                lines.iter().any(|l| l["target"] == first.as_str())
             });
-            (status == 200).then_some(())
+            status == 200
         });
         let lines = settled(server);
         // Connections of before are on their way out.
@@ -122,14 +120,14 @@ impl<'s> Watch<'s> {
         let probes = self.prober.take().unwrap().join();
         assert!(probes.expect("health") > 0);
         // 2: no process is left.
-        eventually("the end of every process of the request", || {
+        wait_until("the end of every process of the request", || {
             let left = processes(server);
-            left.is_empty().then_some(())
+            left.is_empty()
         });
         // 3: nor a descriptor.
-        eventually("the end of every descriptor of the request", || {
+        wait_until("the end of every descriptor of the request", || {
             let may = self.descriptors + kept_loaded() + self.keeps;
-            (descriptors(server.pid()) <= may).then_some(())
+            descriptors(server.pid()) <= may
         });
         // 4: nor memory.
         if let Some(growth) = self.growth {
@@ -197,7 +195,7 @@ fn settled(server: &Server) -> usize {
     let names: BTreeSet<String> = names.filter(|name| name.starts_with("worker-")).collect();
     let workers = names.len();
     let mut seen = BTreeSet::new();
-    eventually("a health request of each worker", || {
+    wait_until("a health request of each worker", || {
         let mut clients: Vec<_> = (0..8).map(|_| server.connect()).collect();
         let probe = |client: &mut Client| {
             let target = format!("/health?{}", unique());
@@ -213,7 +211,7 @@ fn settled(server: &Server) -> usize {
         });
         let worker = |l: &Value| l["id"].as_str().unwrap()[..12].to_owned();
         seen.extend(lines.iter().map(worker));
-        (seen.len() >= workers).then_some(())
+        seen.len() >= workers
     });
     requests(server).len()
 }

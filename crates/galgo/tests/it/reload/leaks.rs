@@ -1,18 +1,13 @@
 //! However often it is read again, nothing is left of what was before.
 
-use std::{
-    fs,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::fs;
 
 use super::{answer, site};
 use crate::harness::list;
 use galgo_testkit::{
-    Client, Server, eventually,
+    Client, Repeated, Server,
     process::{children, descriptors, memory},
+    wait_until,
 };
 
 list![fifty_times_under_load];
@@ -56,22 +51,17 @@ fn fifty_times_under_load() {
     assert!(server.reload());
     let before = held(&server);
     let resident = memory(server.pid(), "VmRSS");
-    let (address, stop) = (server.address(), Arc::new(AtomicBool::new(false)));
+    let address = server.address();
     let ask = |target: &'static str| {
-        let stop = stop.clone();
-        std::thread::spawn(move || {
-            let (mut kept, mut served) = (Client::connect(address), 0);
-            while served == 0 || !stop.load(Ordering::Relaxed) {
-                kept.get(target);
-                assert_eq!(kept.reply().status, 200, "{target}");
-                let mut once = Client::connect(address);
-                once.send(format!(
-                    "GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-                ));
-                assert_eq!(once.reply().status, 200, "{target}");
-                served += 1;
-            }
-            served
+        let mut kept = Client::connect(address);
+        Repeated::start(move || {
+            kept.get(target);
+            assert_eq!(kept.reply().status, 200, "{target}");
+            let mut once = Client::connect(address);
+            once.send(format!(
+                "GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+            ));
+            assert_eq!(once.reply().status, 200, "{target}");
         })
     };
     let asking = ["/c", "/v/t?head&out=x", "/cgi-bin/t?head&fill=100000"].map(ask);
@@ -79,17 +69,16 @@ fn fifty_times_under_load() {
         change(&server, n);
         assert!(server.reload());
     }
-    stop.store(true, Ordering::Relaxed);
-    assert!(asking.into_iter().all(|a| a.join().unwrap() > 0));
+    asking.into_iter().for_each(Repeated::end);
     assert!(server.get("/v/t?head&env").text().contains("N=10\n"));
     let slack = match std::env::var_os("GALGO_TEST_START") {
         // Templates, with children that wait.
         Some(_) => 24,
         None => 0,
     };
-    eventually("as much as before", || {
+    wait_until("as much as before", || {
         let now = held(&server);
-        (now[0] <= before[0] + slack && now[1] <= before[1] && now[2] <= before[2]).then_some(())
+        now[0] <= before[0] + slack && now[1] <= before[1] && now[2] <= before[2]
     });
     let grown = memory(server.pid(), "VmRSS").saturating_sub(resident);
     assert!(grown < 16 << 20, "{} KiB more", grown >> 10);

@@ -5,17 +5,13 @@ use std::{
     io::ErrorKind,
     net::{SocketAddr, TcpListener, TcpStream},
     os::unix::{fs::PermissionsExt, net::UnixStream},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
 };
 
 use rustix::process::geteuid;
 
 use super::{answer, says, site};
 use crate::harness::list;
-use galgo_testkit::{Client, Server, free_address};
+use galgo_testkit::{Client, Repeated, Server, free_address};
 
 list![
     one_that_stays_refuses_nobody,
@@ -38,21 +34,14 @@ fn refused(at: SocketAddr) -> bool {
 /// New connections all the time, each of which is answered.
 fn one_that_stays_refuses_nobody() {
     let server = site().start();
-    let (address, stop) = (server.address(), Arc::new(AtomicBool::new(false)));
-    let knock = |_| {
-        let stop = stop.clone();
-        std::thread::spawn(move || {
-            let mut served = 0;
-            while served == 0 || !stop.load(Ordering::Relaxed) {
-                let mut client = Client::connect(address);
-                client.get("/c");
-                assert_eq!(client.reply().status, 200);
-                served += 1;
-            }
-            served
+    let address = server.address();
+    let knocking = [(); 3].map(|()| {
+        Repeated::start(move || {
+            let mut client = Client::connect(address);
+            client.get("/c");
+            assert_eq!(client.reply().status, 200);
         })
-    };
-    let knocking: Vec<_> = (0..3).map(knock).collect();
+    });
     let socket = format!("\"unix:{}\"", server.path("s").display());
     for _ in 0..10 {
         listen(&server, &socket);
@@ -60,8 +49,7 @@ fn one_that_stays_refuses_nobody() {
         listen(&server, "");
         assert!(server.reload());
     }
-    stop.store(true, Ordering::Relaxed);
-    assert!(knocking.into_iter().all(|k| k.join().unwrap() > 0));
+    knocking.into_iter().for_each(Repeated::end);
 }
 
 fn they_come_and_go() {

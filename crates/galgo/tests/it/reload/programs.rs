@@ -4,7 +4,7 @@ use std::{sync::mpsc, thread};
 
 use super::{answer, says, site};
 use crate::harness::{list, new_site};
-use galgo_testkit::eventually;
+use galgo_testkit::wait_until;
 
 list![
     a_variable_that_changed_is_the_next_programs,
@@ -66,7 +66,7 @@ fn places_become_more_and_fewer() {
     }
     server.set("c");
     assert_eq!(c.reply().text(), "c");
-    eventually("the place of `c`", || (!busy()).then_some(()));
+    wait_until("the place of `c`", || !busy());
     server.configure("queue = 1");
     assert!(server.reload());
     let mut d = hold("d");
@@ -90,7 +90,7 @@ fn templates_of_routes_that_did_not_change_live_on() {
     let server = site().defaults(WARM).start();
     let loaded = || server.errors().matches("loaded for warm starts").count();
     assert_eq!(server.get("/cgi-bin/t?head").status, 200);
-    eventually("two templates", || (loaded() == 2).then_some(()));
+    wait_until("two templates", || loaded() == 2);
     for words in ["two", "one"] {
         server.configure(&answer(words));
         assert!(server.reload());
@@ -101,21 +101,21 @@ fn templates_of_routes_that_did_not_change_live_on() {
     server.configure("[defaults]\nidle_timeout = \"3m\"");
     assert!(server.reload());
     assert_eq!(server.get("/cgi-bin/t?head").status, 200);
-    eventually("others", || (loaded() == 4).then_some(()));
+    wait_until("others", || loaded() == 4);
 }
 
 fn templates_of_routes_that_are_gone_end() {
     let server = site().defaults(WARM).start();
     assert_eq!(server.get("/cgi-bin/t?head").status, 200);
     let templates = || crate::warm::templates(&server).len();
-    eventually("two templates", || (templates() == 2).then_some(()));
+    wait_until("two templates", || templates() == 2);
     server.reconfigure(|config| {
         config.remove_route("/cgi-bin/");
         config.merge("[[route]]\npath = \"/elsewhere/\"\ncgi = \"cgi-bin\"");
     });
     assert!(server.reload());
     assert_eq!(server.get("/cgi-bin/t?head").status, 404);
-    eventually("their end", || (templates() == 0).then_some(()));
+    wait_until("their end", || templates() == 0);
     server.configure("[defaults]\nstart = \"cold\"");
     assert!(server.reload());
     assert_eq!(server.get("/elsewhere/t?head").status, 200);

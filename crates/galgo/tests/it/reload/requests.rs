@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::{answer, says, site};
 use crate::harness::{list, new_site};
-use galgo_testkit::{Config, eventually, process};
+use galgo_testkit::{Config, eventually, process, wait_until};
 
 list![
     the_next_request_goes_by_it,
@@ -144,7 +144,7 @@ fn two_signals_at_once() {
         server.signal(Signal::HUP);
     }
     server.signal(Signal::HUP);
-    eventually("the last one", || (says(&server) == "three").then_some(()));
+    wait_until("the last one", || says(&server) == "three");
 }
 
 fn the_end_right_after() {
@@ -160,9 +160,9 @@ fn logs_are_opened_again_and_change_places() {
     let server = site().start();
     let path = |name: &str| server.path(name);
     let wait_for = |file: &str, target: &str| {
-        eventually(&format!("{target} in {file}"), || {
+        wait_until(&format!("{target} in {file}"), || {
             let text = fs::read_to_string(path(file)).unwrap_or_default();
-            text.contains(target).then_some(())
+            text.contains(target)
         });
     };
     fs::rename(path("access.log"), path("access.old")).unwrap();
@@ -228,23 +228,21 @@ fn the_end_of_its_terminal() {
                 .unwrap();
             let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
             (caught & 1 == 1).then(|| kill_process(pid, Signal::HUP).unwrap())?;
-            eventually("it", || (lines("was read again") > 0).then_some(()));
+            wait_until("it", || lines("was read again") > 0);
             Some(())
         });
         script.kill().unwrap();
         script.wait().unwrap();
         let gone = || kill_process(pid, Signal::WINCH).is_err();
         if ends {
-            eventually("its end", || gone().then_some(()));
+            wait_until("its end", &gone);
             continue;
         }
         let before = lines("was read again");
         kill_process(pid, Signal::HUP).unwrap();
-        eventually("the configuration", || {
-            (lines("was read again") > before).then_some(())
-        });
+        wait_until("the configuration", || lines("was read again") > before);
         kill_process(pid, Signal::TERM).unwrap();
-        eventually("its end", || gone().then_some(()));
+        wait_until("its end", &gone);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What belongs to somebody else: descriptors, answers, requests.
 
 use crate::harness::{list, new_site};
-use galgo_testkit::{Client, eventually};
+use galgo_testkit::{Client, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,9 +30,7 @@ fn descriptors_of_a_program() {
     std::fs::rename(server.path("access.log"), server.path("old")).unwrap();
     let pid = Pid::from_raw(server.pid() as i32).unwrap();
     kill_process(pid, Signal::USR1).unwrap();
-    eventually("the new log", || {
-        server.path("access.log").exists().then_some(())
-    });
+    wait_until("the new log", || server.path("access.log").exists());
     assert_eq!(server.get(fds).text(), "0 1 2\n");
     let post = format!("POST {fds} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(server.ask(post).text(), "0 1 2\n");
@@ -137,8 +135,6 @@ fn error_pages_hold_nothing_of_the_request() {
         // What it does hold: the status, and the id by which the log knows the request.
         let id = said.split(">Request ").nth(1).unwrap().split('<').next().unwrap();
         assert_eq!(id.len(), 20, "{said}");
-        eventually("the id in the log", || {
-            server.access().iter().any(|l| l["id"] == id && l["status"] == status).then_some(())
-        });
+        wait_until("the id in the log", || server.access().iter().any(|l| l["id"] == id && l["status"] == status));
     }
 }

@@ -24,10 +24,8 @@ fn finishes_after(by: Signal) {
     server.signal(by);
     // The idle are closed at once, and nobody new is let in.
     assert!(waiting.is_over() && silent.is_over());
-    eventually("the end of the listener", || {
-        std::net::TcpStream::connect(server.address())
-            .is_err()
-            .then_some(())
+    wait_until("the end of the listener", || {
+        std::net::TcpStream::connect(server.address()).is_err()
     });
     server.set("go");
     let reply = running.reply();
@@ -94,10 +92,8 @@ fn a_second_signal_ends_at_once() {
     let mut server = new_site().config("shutdown_grace = \"1h\"").start();
     let clients = hanging(&server);
     server.signal(Signal::TERM);
-    eventually("the end of the listener", || {
-        std::net::TcpStream::connect(server.address())
-            .is_err()
-            .then_some(())
+    wait_until("the end of the listener", || {
+        std::net::TcpStream::connect(server.address()).is_err()
     });
     server.signal(Signal::TERM);
     assert_eq!(ended(&mut server).code(), Some(130));

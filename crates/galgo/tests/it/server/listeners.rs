@@ -1,6 +1,7 @@
 //! Where is listened, and as whom.
 
 use super::*;
+use galgo_testkit::client::proxy_header;
 
 list![
     several_listeners,
@@ -44,12 +45,8 @@ fn several_listeners() {
     assert_eq!(value(&said, "REMOTE_ADDR"), Some(""));
     assert_eq!(value(&said, "REMOTE_PORT"), None);
     assert_eq!(value(&said, "SERVER_PORT"), Some("80"));
-    eventually("the request by the Unix socket", || {
-        server
-            .access()
-            .iter()
-            .any(|l| l["remote"] == "unix")
-            .then_some(())
+    wait_until("the request by the Unix socket", || {
+        server.access().iter().any(|l| l["remote"] == "unix")
     });
 
     let said = server.ask(ENV).text();
@@ -126,11 +123,7 @@ fn the_proxy_protocol_is_required_where_asked_for() {
         all.extend(block);
         all
     };
-    let four = header(
-        0x21,
-        0x11,
-        &[192, 0, 2, 1, 198, 51, 100, 2, 0x30, 0x39, 0, 80],
-    );
+    let four = proxy_header([192, 0, 2, 1], [198, 51, 100, 2]);
     let mut addresses = [0; 36];
     (addresses[15], addresses[31], addresses[33], addresses[35]) = (9, 8, 7, 6);
     let six = header(0x21, 0x21, &addresses);
@@ -150,12 +143,8 @@ fn the_proxy_protocol_is_required_where_asked_for() {
             assert!(port.is_none() || value(&said, "REMOTE_PORT") == port);
         }
     }
-    eventually("the client's address in the log", || {
-        server
-            .access()
-            .iter()
-            .any(|l| l["remote"] == "192.0.2.1")
-            .then_some(())
+    wait_until("the client's address in the log", || {
+        server.access().iter().any(|l| l["remote"] == "192.0.2.1")
     });
     // Without one nothing is answered; nor is a second one taken for a request.
     for garbage in [
@@ -182,13 +171,11 @@ fn the_proxy_protocol_is_required_where_asked_for() {
 
 /// A header of the PROXY protocol that names a client, and a request behind it that names another.
 fn named(from: [u8; 4]) -> Vec<u8> {
-    let header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c";
-    let block = [&from[..], &[127, 0, 0, 1, 1, 1, 0, 80]].concat();
     let request = ENV.replace(
         "Connection",
         "X-Forwarded-For: 8.8.8.8\r\nX-Forwarded-Proto: https\r\nConnection",
     );
-    [&header[..], &block, request.as_bytes()].concat()
+    [proxy_header(from, [127, 0, 0, 1]), request.into()].concat()
 }
 
 /// Who is listed; loopback, where nobody is by an address. And a client that is named makes no field believed.

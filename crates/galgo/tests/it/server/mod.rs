@@ -20,7 +20,7 @@ use std::{
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::harness::{Test, list, new_site, skip};
-use galgo_testkit::{Client, Server, Site, eventually, process};
+use galgo_testkit::{Client, Server, Site, eventually, process, wait_until};
 
 /// The tests of this module and those below it.
 pub fn tests() -> Vec<Test> {
@@ -32,10 +32,8 @@ fn ended(server: &mut Server) -> ExitStatus {
 }
 
 fn no_program_left(server: &Server) {
-    eventually("the end of the programs", || {
-        process::of_site(server.site.folder())
-            .is_empty()
-            .then_some(())
+    wait_until("the end of the programs", || {
+        process::of_site(server.site.folder()).is_empty()
     });
 }
 

@@ -40,8 +40,8 @@ fn an_idle_connection_of_another_loop_makes_room() {
         server.wait_for("on");
         let _idle = idle(&server);
         // It counts as idle a moment after its response has arrived.
-        eventually("room for another connection", || {
-            (server.get("/health").status == 200).then_some(())
+        wait_until("room for another connection", || {
+            server.get("/health").status == 200
         });
         server.set("go");
         assert_eq!(busy.reply().text(), "a");
@@ -65,10 +65,10 @@ fn with_every_connection_busy() {
     for mut client in busy {
         assert_eq!(client.reply().status, 200);
     }
-    eventually("a place for a connection", || {
+    wait_until("a place for a connection", || {
         let mut client = server.connect();
         client.try_send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        (client.reply().status == 200).then_some(())
+        client.reply().status == 200
     });
 }
 

@@ -12,7 +12,7 @@ use crate::harness::{
     list, new_site,
     watch::Watch,
 };
-use galgo_testkit::{Client, Server, Site, eventually};
+use galgo_testkit::{Client, Server, Site, wait_until};
 
 const MB: usize = 1 << 20;
 
@@ -60,16 +60,14 @@ fn a_disk_that_stalls_holds_up_nobody_else() {
         client.begin_post("/cgi-bin/t?head&count", 3 * MB);
         client.send(pattern(0, MB));
     }
-    eventually("two bodies on the disk", || {
-        (nameless(server.pid(), &disk.path()) > MB as u64).then_some(())
+    wait_until("two bodies on the disk", || {
+        nameless(server.pid(), &disk.path()) > MB as u64
     });
     let frozen = disk.freeze();
     let stalled: Vec<_> = (0..8)
         .map(|_| posting(&server, "/cgi-bin/t?head&echo", 3 * MB))
         .collect();
-    eventually("threads that wait for the disk", || {
-        (waiting(&server) > 1).then_some(())
-    });
+    wait_until("threads that wait for the disk", || waiting(&server) > 1);
     begun.pop().unwrap().reset();
     let mut slow = begun.pop().unwrap();
     let rest = pattern(MB, 2 * MB);
@@ -117,7 +115,7 @@ fn a_full_disk_is_507_and_its_room_comes_back() {
         assert_eq!(status, 507);
         server.says("No space left on device");
         assert!(!server.mark("ran").exists());
-        eventually("the room of before", || (disk.free() >= free).then_some(()));
+        wait_until("the room of before", || disk.free() >= free);
     }
     let fits = posting(&server, "/cgi-bin/t?head&count", 8 * MB)
         .join()
@@ -134,8 +132,8 @@ fn all_files_together_have_one_bound() {
     first.send(pattern(0, 2 * MB - 1));
     let spool = Path::new("/var/tmp");
     let spool = std::env::var_os("TMPDIR").map_or(spool.to_owned(), Into::into);
-    eventually("nearly all of the first body in its file", || {
-        (nameless(server.pid(), &spool) > MB as u64).then_some(())
+    wait_until("nearly all of the first body in its file", || {
+        nameless(server.pid(), &spool) > MB as u64
     });
     let mut second = server.connect();
     second.begin_post("/cgi-bin/t?touch=ran&head", 2 * MB);
@@ -147,11 +145,11 @@ fn all_files_together_have_one_bound() {
     first.send("x");
     assert_eq!(first.reply().text(), (2 * MB).to_string());
     // What they took is free again.
-    eventually("room for as much as before", || {
+    wait_until("room for as much as before", || {
         let (status, body) = posting(&server, "/cgi-bin/t?head&count", 2 * MB)
             .join()
             .unwrap();
-        (status == 200 && body == (2 * MB).to_string().as_bytes()).then_some(())
+        status == 200 && body == (2 * MB).to_string().as_bytes()
     });
     drop((first, second));
     drop(watch);
@@ -175,8 +173,8 @@ fn bodies_in_memory_have_one_bound() {
         in_memory > 3 << 20 && in_memory <= 4 << 20,
         "{in_memory} bytes of bodies are in memory"
     );
-    eventually("the others in files", || {
-        (nameless(server.pid(), &disk.path()) > 30 << 20).then_some(())
+    wait_until("the others in files", || {
+        nameless(server.pid(), &disk.path()) > 30 << 20
     });
     for client in &mut clients {
         client.send(&sent[MB - 1..]);
@@ -204,8 +202,8 @@ fn where_files_have_names_they_are_removed_at_once() {
     let mut client = server.connect();
     client.begin_post("/cgi-bin/t?head&count", 3 * MB);
     client.send(pattern(0, 3 * MB - 1));
-    eventually("nearly all of the body in its file", || {
-        (nameless(server.pid(), folder.path()) > 2 * MB as u64).then_some(())
+    wait_until("nearly all of the body in its file", || {
+        nameless(server.pid(), folder.path()) > 2 * MB as u64
     });
     assert_eq!(nameless(server.pid(), Path::new("/memfd:galgo request")), 0);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

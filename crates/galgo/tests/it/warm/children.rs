@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{C, becomes, has_templates, site};
 use crate::harness::list;
-use galgo_testkit::eventually;
+use galgo_testkit::{eventually, wait_until};
 
 list![
     siblings_have_different_addresses,
@@ -80,12 +80,8 @@ fn as_if_it_had_been_executed() {
              [[route]]\npath = \"/warm/\"\ncgi = \"cgi-bin\"\nenv = { OURS = \"1\" }\n",
         )
         .start();
-    eventually("a warm start", || {
-        server
-            .get("/warm/p")
-            .text()
-            .ends_with("how warm\n")
-            .then_some(())
+    wait_until("a warm start", || {
+        server.get("/warm/p").text().ends_with("how warm\n")
     });
     let shown = |target: &str| -> BTreeSet<String> {
         let text = server.get(target).text();

@@ -8,7 +8,7 @@ use std::fs;
 
 use super::{says, site};
 use crate::harness::list;
-use galgo_testkit::{Site, eventually};
+use galgo_testkit::{Site, wait_until};
 
 list![
     python_code_in_place_of_a_name,
@@ -28,11 +28,11 @@ fn attack(site: Site) {
         reply.text()
     };
     let knows = || (0..4).all(|_| get("visit").ends_with("knows"));
-    eventually("templates that have learned from an attack", || {
+    wait_until("templates that have learned from an attack", || {
         get("attack");
         let knows = knows();
         assert!(!mark.exists(), "{}", fs::read_to_string(&mark).unwrap());
-        knows.then_some(())
+        knows
     });
     assert_eq!(says(&server, "/p:", "cold for"), 0, "{}", server.errors());
 }
@@ -148,7 +148,7 @@ print <$f> =~ /GALGO_TEMPLATE=/ ? 'warm' : 'cold';
         .file("cgi-bin/lib/Prints.pm", "print 'early'; 1;", 0o644)
         .file("cgi-bin/p", text, 0o755)
         .start();
-    eventually("both to be given up", || {
+    wait_until("both to be given up", || {
         let reply = server.get("/cgi-bin/p?attack");
         assert_eq!(
             (reply.status, reply.text()),
@@ -157,7 +157,7 @@ print <$f> =~ /GALGO_TEMPLATE=/ ? 'warm' : 'cold';
             server.errors()
         );
         let left = |name: &str| says(&server, "/p: left to each request", name) > 0;
-        (left("Ends.pm") && left("Prints.pm")).then_some(())
+        left("Ends.pm") && left("Prints.pm")
     });
     assert_eq!(says(&server, "/p:", "cold"), 0, "{}", server.errors());
 }

@@ -7,6 +7,7 @@ use crate::harness::{list, watch::processes};
 use galgo_testkit::{
     Server, eventually,
     process::{descriptors, memory},
+    wait_until,
 };
 
 list![
@@ -44,16 +45,14 @@ fn the_number_of_templates() {
     becomes(&server, "/cgi-bin/b", "warm");
     has_templates(&server, 3);
     // A template that is just making a child is not seen as one.
-    eventually("one that gave way", || {
-        (kept(&server) == ["a", "a", "b"]).then_some(())
-    });
+    wait_until("one that gave way", || kept(&server) == ["a", "a", "b"]);
     // What is bounded is shown: how many there are, and what they hold together.
     server.says("; in all 3 of 3 templates, ");
     server.says(" of 1024 MiB");
     let before = Instant::now();
     becomes(&server, "/cgi-bin/d", "warm");
-    eventually("the two of another program", || {
-        (kept(&server) == ["b", "d", "d"]).then_some(())
+    wait_until("the two of another program", || {
+        kept(&server) == ["b", "d", "d"]
     });
     if stays_cold(&server, "/cgi-bin/a", before) {
         assert_eq!(server.get("/cgi-bin/b").text(), "warm ");
@@ -108,8 +107,8 @@ fn templates_nobody_asks_for_leave() {
     for _ in 0..2 {
         becomes(&server, "/cgi-bin/p", "warm");
         has_templates(&server, 0);
-        eventually("the end of its children", || {
-            super::waiting(&server).is_empty().then_some(())
+        wait_until("the end of its children", || {
+            super::waiting(&server).is_empty()
         });
     }
 }
@@ -129,9 +128,7 @@ fn ten_thousand_requests() {
                 });
             }
         });
-        eventually("the end of all processes", || {
-            processes(&server).is_empty().then_some(())
-        });
+        wait_until("the end of all processes", || processes(&server).is_empty());
         // One that is just making a child has more descriptors.
         let (kept, theirs_open) = eventually("two templates at rest", || {
             let kept = templates(&server);

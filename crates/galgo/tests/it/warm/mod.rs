@@ -19,6 +19,7 @@ use crate::harness::{Test, needs_root, new_site};
 use galgo_testkit::{
     Server, Site, eventually,
     process::{parent, pids, waits_for_a_request},
+    wait_until,
 };
 
 /// The tests of these modules.
@@ -152,13 +153,13 @@ fn says(server: &Server, program: &str, words: &str) -> usize {
 
 /// Asks until a program is answered as `how` says.
 fn becomes(server: &Server, target: &str, how: &str) {
-    eventually(&format!("a {how} start of {target}"), || {
+    wait_until(&format!("a {how} start of {target}"), || {
         let reply = server.get(target);
         assert_eq!(reply.status, 200, "{}", server.errors());
         let is = reply.text().starts_with(how);
         if !is {
             std::thread::sleep(Duration::from_millis(20));
         }
-        is.then_some(())
+        is
     });
 }

@@ -15,6 +15,7 @@ use crate::harness::{list, needs_root};
 use galgo_testkit::{
     Server, Site, eventually,
     process::{parent, pids},
+    wait_until,
 };
 
 list![
@@ -75,9 +76,9 @@ fn has_parked(server: &Server, count: usize) -> Vec<u32> {
 
 /// Asks until it was found so often that the program has to be parked.
 fn becomes_parked(server: &Server, target: &str, times: usize) {
-    eventually("a program that is parked", || {
+    wait_until("a program that is parked", || {
         assert_eq!(server.get(target).status, 200, "{}", server.errors());
-        (says(server, "/p:", "parked, for it cannot be forked") == times).then_some(())
+        says(server, "/p:", "parked, for it cannot be forked") == times
     });
 }
 
@@ -103,9 +104,7 @@ fn a_script_that_cannot_be_forked() {
         assert!(before.contains(&pid), "{pid} was not there: {before:?}");
         assert_eq!(said, [format!("n={n}"), pid.to_string()]);
         assert!(used.insert(pid), "{pid} served twice");
-        eventually("its end", || {
-            (!pids().any(|other| other == pid)).then_some(())
-        });
+        wait_until("its end", || !pids().any(|other| other == pid));
     }
     // Those that replace others say nothing.
     assert_eq!(says(&server, "/p:", "parked for warm starts in"), 1);
@@ -168,7 +167,7 @@ fn parked_processes_killed_under_load() {
             });
         }
         let mut killed = 0;
-        eventually("parked processes to be killed", || {
+        wait_until("parked processes to be killed", || {
             for pid in waiting(&server) {
                 stop(pid);
                 // It may have come on before it stood still.
@@ -180,7 +179,7 @@ fn parked_processes_killed_under_load() {
                 }
             }
             thread::sleep(Duration::from_millis(20));
-            (killed >= 12).then_some(())
+            killed >= 12
         });
         over.store(true, Ordering::Relaxed);
     });
@@ -195,9 +194,9 @@ fn signal(pid: u32, signal: Signal) {
 /// Has a process stand still, and waits until it does.
 fn stop(pid: u32) {
     signal(pid, Signal::STOP);
-    eventually("a process that stands still", || {
+    wait_until("a process that stands still", || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        (stat.is_empty() || [") T ", ") Z ", ") X "].iter().any(|s| stat.contains(s))).then_some(())
+        stat.is_empty() || [") T ", ") Z ", ") X "].iter().any(|s| stat.contains(s))
     });
 }
 
@@ -207,11 +206,11 @@ fn a_parked_process_that_stands_still() {
     becomes_parked(&server, "/cgi-bin/p", 1);
     let all = has_parked(&server, 2);
     all.iter().copied().for_each(stop);
-    eventually("the end of both", || {
+    wait_until("the end of both", || {
         let (pid, said) = answer(&server, "/cgi-bin/p?q");
         assert_eq!(said, ["q", "fine"]);
         assert!(!all.contains(&pid));
-        (!pids().any(|pid| all.contains(&pid))).then_some(())
+        !pids().any(|pid| all.contains(&pid))
     });
 }
 
@@ -225,8 +224,8 @@ fn the_next_request_sees_a_change() {
         let (pid, said) = answer(&server, "/cgi-bin/p?q");
         assert_eq!(said, ["q".to_owned(), n.to_string()]);
         assert!(!before.contains(&pid));
-        eventually("the end of what was there for the old one", || {
-            (!pids().any(|pid| before.contains(&pid))).then_some(())
+        wait_until("the end of what was there for the old one", || {
+            !pids().any(|pid| before.contains(&pid))
         });
         becomes_parked(&server, "/cgi-bin/p", n + 1);
     }
@@ -236,9 +235,9 @@ fn the_next_request_sees_a_change() {
     fs::write(&program, script("'forked'")).unwrap();
     let loaded = says(&server, "/p:", "loaded for warm starts");
     assert_eq!(answer(&server, "/cgi-bin/p").1, ["mended", "forked"]);
-    eventually("a template", || {
+    wait_until("a template", || {
         answer(&server, "/cgi-bin/p");
-        (says(&server, "/p:", "loaded for warm starts") > loaded + 1).then_some(())
+        says(&server, "/p:", "loaded for warm starts") > loaded + 1
     });
     assert_eq!(says(&server, "/p:", "parked, for it cannot be forked"), 4);
 }
@@ -257,9 +256,9 @@ fn parked_processes_are_bounded() {
     has_templates(&server, 2);
     let server = with("'fine'").config("template_idle = \"2s\"").start();
     for _ in 0..3 {
-        eventually("a process that is parked again", || {
+        wait_until("a process that is parked again", || {
             answer(&server, "/cgi-bin/p");
-            (!waiting(&server).is_empty()).then_some(())
+            !waiting(&server).is_empty()
         });
         has_parked(&server, 0);
     }

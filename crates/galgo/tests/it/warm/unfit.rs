@@ -2,7 +2,7 @@
 
 use super::{loading, perl, python, says, site};
 use crate::harness::list;
-use galgo_testkit::{Site, eventually};
+use galgo_testkit::{Site, wait_until};
 
 list![
     what_a_file_shows,
@@ -26,9 +26,9 @@ fn told_once(site: Site, programs: &[(&str, &str)]) {
             assert!(text.starts_with("cold"), "{name}: {text}");
         }
         // Where a file of it seemed to change while it was loaded it is tried again, later.
-        eventually(words, || {
+        wait_until(words, || {
             server.get(&format!("/cgi-bin/{name}"));
-            (says(&server, &format!("/{name}:"), words) > 0).then_some(())
+            says(&server, &format!("/{name}:"), words) > 0
         });
         assert_eq!(says(&server, &format!("/{name}:"), words), 1, "{name}");
         let cold = says(&server, &format!("/{name}:"), "started cold although");
@@ -170,10 +170,9 @@ fn a_module_that_is_mended() {
         .file("cgi-bin/lib/M.pm", opens, 0o644)
         .file("cgi-bin/p", perl("use lib 'lib'; use M;", "''"), 0o755)
         .start();
-    eventually("what is wrong with it", || {
+    wait_until("what is wrong with it", || {
         assert_eq!(server.get("/cgi-bin/p").text(), "cold ");
-        let said = server.errors().contains("marks/log while loading");
-        said.then_some(())
+        server.errors().contains("marks/log while loading")
     });
     std::fs::write(server.path("cgi-bin/lib/M.pm"), "package M; 1;\n").unwrap();
     super::becomes(&server, "/cgi-bin/p", "warm");

@@ -4,7 +4,7 @@ use super::{programs, site, worker};
 use std::time::Duration;
 
 use crate::harness::list;
-use galgo_testkit::{Client, End, Server, eventually, process};
+use galgo_testkit::{Client, End, Server, process, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 list![
@@ -138,8 +138,8 @@ fn open_files_end_at_the_limit_and_others_have_theirs() {
         assert_eq!(client.reply().status, 502);
     }
     server.says("resource table");
-    eventually("its files to be closed", || {
-        (process::descriptors(worker) < 500).then_some(())
+    wait_until("its files to be closed", || {
+        process::descriptors(worker) < 500
     });
 }
 
@@ -186,10 +186,10 @@ fn a_guest_that_waits_in_a_host_call_is_ended() {
         }
     }
     let threads = || process::figure(worker(&server), "Threads");
-    eventually("few threads", || (threads() < 64).then_some(()));
+    wait_until("few threads", || threads() < 64);
     // An empty input ends at once; the deadline above may pass while it is compiled.
-    eventually("an end of input", || {
-        (server.get("/cgi-bin/read.wasm").status == 502).then_some(())
+    wait_until("an end of input", || {
+        server.get("/cgi-bin/read.wasm").status == 502
     });
 }
 

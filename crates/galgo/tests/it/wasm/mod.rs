@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::harness::{Test, list, new_site};
-use galgo_testkit::{Server, Site, file::wasm_host};
+use galgo_testkit::{Server, Site, file::wasm_host, wait_until};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -228,9 +228,7 @@ mod own {
         let mut client = server.connect();
         client.begin_post("/cgi-bin/a.wasm", 100_000);
         client.send([b'x'; 70_000]);
-        eventually("its first word", || {
-            server.errors().contains("begun").then_some(())
-        });
+        wait_until("its first word", || server.errors().contains("begun"));
         client.reset();
         server.says("all read");
     }

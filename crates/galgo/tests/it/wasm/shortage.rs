@@ -10,7 +10,7 @@ use rustix::process::{Pid, Resource, Signal, geteuid, getrlimit, kill_process};
 
 use super::{programs, replace, site, worker};
 use crate::harness::{list, skip};
-use galgo_testkit::{Server, Site, eventually, process};
+use galgo_testkit::{Server, Site, eventually, process, wait_until};
 
 list![
     a_cache_that_is_deleted_is_made_again,
@@ -49,8 +49,8 @@ fn a_cache_that_is_deleted_is_made_again() {
         (workers.len() == 1).then(|| workers[0])
     });
     kill_process(Pid::from_raw(last.cast_signed()).unwrap(), Signal::KILL).unwrap();
-    eventually("its end", || {
-        (!process::children(server.pid()).contains(&last)).then_some(())
+    wait_until("its end", || {
+        !process::children(server.pid()).contains(&last)
     });
     for (name, text) in [("a", "yes\n"), ("b", "b"), ("c", "c")] {
         assert_eq!(server.get(&format!("/cgi-bin/{name}.wasm")).text(), text);
@@ -89,12 +89,10 @@ fn has_its_threads(server: &Server) {
     let tasks = format!("/proc/{}/task", server.pid());
     let loops = std::thread::available_parallelism().unwrap();
     let last = format!("worker-{}\n", loops.get() - 1);
-    eventually("all event loops", || {
+    wait_until("all event loops", || {
         let names = fs::read_dir(&tasks).unwrap().flatten();
         let mut names = names.map(|task| fs::read_to_string(task.path().join("comm")));
-        names
-            .any(|name| name.is_ok_and(|n| n == last))
-            .then_some(())
+        names.any(|name| name.is_ok_and(|n| n == last))
     });
 }
 
@@ -124,17 +122,17 @@ fn without_threads_the_worker_refuses_connections_until_there_are_some() {
     asleep
         .iter_mut()
         .for_each(|client| client.get("/cgi-bin/sleep.wasm"));
-    eventually("instances on connections of their own", || {
-        (server.errors().matches("awake").count() == asleep.len()).then_some(())
+    wait_until("instances on connections of their own", || {
+        server.errors().matches("awake").count() == asleep.len()
     });
     allow(worker, Some(1));
     // The one that was kept may have come too late for those three: then this takes it, and is refused otherwise.
     let mut last = server.connect();
     last.get("/cgi-bin/sleep.wasm");
-    eventually("the last connection", || {
+    wait_until("the last connection", || {
         let awake = server.errors().matches("awake").count() > asleep.len();
         let refused = server.access().iter().any(|line| line["status"] == 503);
-        (awake || refused).then_some(())
+        awake || refused
     });
     for _ in 0..5 {
         assert_eq!(server.get("/cgi-bin/a.wasm").status, 503);

@@ -11,17 +11,13 @@ fn workers_are_replaced_one_by_one() {
     let server = site.config(&config).start();
     curl(&[&server.url(WORKED)]).ok();
     wait_until("two workers", || pids_of(&mark).len() == 2);
-    let stop = Arc::new(AtomicBool::new(false));
-    let loads = [(); 3].map(|()| load(server.url(WORKED), stop.clone()));
+    let loads = [(); 3].map(|()| load(server.url(WORKED)));
     let mut seen = std::collections::BTreeSet::new();
     wait_until("the fifth generation", || {
         seen.insert(curl(&[&server.url(WORKED)]).ok().text());
         seen.len() >= 10
     });
-    stop.store(true, Ordering::Relaxed);
-    loads
-        .into_iter()
-        .for_each(|l| assert!(l.join().unwrap() > 0));
+    loads.into_iter().for_each(Repeated::end);
     wait_until("two workers again", || pids_of(&mark).len() == 2);
     drop(server);
     wait_until("their end", || marked(&mark).is_empty());
@@ -67,8 +63,7 @@ fn workers_are_replaced_when_their_program_changes() {
     site.write("php/page.php", "<?php echo getenv('GENERATION');");
     let server = site.config(&config).start();
     assert_eq!(curl(&[&server.url(WORKED)]).ok().text(), "1");
-    let stop = Arc::new(AtomicBool::new(false));
-    let load = load(server.url(WORKED), stop.clone());
+    let load = load(server.url(WORKED));
     let new = server.site.path("cgi-bin/new");
     server
         .site
@@ -77,8 +72,7 @@ fn workers_are_replaced_when_their_program_changes() {
     wait_until("the second generation everywhere", || {
         (0..4).all(|_| curl(&[&server.url(WORKED)]).ok().text() == "22")
     });
-    stop.store(true, Ordering::Relaxed);
-    load.join().unwrap();
+    load.end();
 }
 
 /// What cannot run is said, tried again now and then, and answered with 502 at once.

@@ -4,21 +4,16 @@ mod crews;
 mod libraries;
 
 use std::{
-    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
 };
 
 use rustix::process::Signal;
 
-use galgo_testkit::{Beside, Server, Site, wait_until};
+use galgo_testkit::{Beside, Repeated, Server, Site, wait_until};
 
 use crate::{
-    curl::{self, Begun, curl, curl_with},
+    curl::{Begun, curl, curl_with},
     processes::{MARK, mark, marked, pids_of},
     recipe::block,
     repository::{noise, sha256},
@@ -279,33 +274,17 @@ fn php_pool_exhausted() {
         let server = site.config(&format!("{route}{keys}")).start();
         let fifo = server.site.fifo("go-on");
         let url = server.url(&format!("/app/page.php?fifo={}", fifo.display()));
-        let mut first = curl::command()
-            .args(["-N", &url])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut stdout = BufReader::new(first.stdout.take().unwrap());
-        stdout.read_line(&mut line).unwrap();
+        let begun = Begun::ask(&url);
+        assert_eq!(begun.first, "first\n");
         curl(&[&server.url("/app/page.php")]).is(status);
         server.says(words);
-        std::fs::write(&fifo, "went on").unwrap();
-        stdout.read_to_string(&mut line).unwrap();
-        assert_eq!(line, "first\nwent on");
-        first.wait().unwrap();
+        assert_eq!(begun.go_on(&fifo, "went on"), "went on");
     }
 }
 
-/// Asks until `stop`; every answer must be 200. Returns how many there were.
-pub(crate) fn load(url: String, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
-    std::thread::spawn(move || {
-        let mut n = 0;
-        while n == 0 || !stop.load(Ordering::Relaxed) {
-            curl(&[&url]).ok();
-            n += 1;
-        }
-        n
-    })
+/// Asks again and again; every answer must be 200.
+pub(crate) fn load(url: String) -> Repeated {
+    Repeated::start(move || drop(curl(&[&url]).ok()))
 }
 
 /// Reloaded while it is asked all the time: no request is lost, on new connections and on kept ones.
@@ -314,14 +293,12 @@ fn php_fpm_restarts_under_load() {
     for keys in ["", "keep_connections = 2"] {
         let (fpm, server) = fpm("<?php echo getmypid();", 2, keys);
         let before = curl(&[&server.url(PAGE)]).ok().text();
-        let stop = Arc::new(AtomicBool::new(false));
-        let loads = [(); 2].map(|()| load(server.url(PAGE), stop.clone()));
+        let loads = [(); 2].map(|()| load(server.url(PAGE)));
         fpm.signal(Signal::USR2);
         wait_until("other children", || {
             curl(&[&server.url(PAGE)]).ok().text() != before
         });
-        stop.store(true, Ordering::Relaxed);
-        assert!(loads.map(|l| l.join().unwrap()).iter().all(|&n| n > 0));
+        loads.into_iter().for_each(Repeated::end);
     }
 }
 

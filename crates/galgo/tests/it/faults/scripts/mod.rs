@@ -4,7 +4,7 @@ mod rows;
 
 use crate::harness::{Test, new_site, watch::Watch};
 use galgo_testkit::{Client, End, Server, Site};
-use rows::{bodiless, deaths, heads, redirects, sizes, starts};
+use rows::{bodiless, deaths, deaths_behind_a_head, heads, redirects, sizes, starts};
 
 /// What the client must see.
 #[derive(Clone, Copy)]
@@ -54,6 +54,7 @@ pub fn tests() -> Vec<Test> {
     let all = [
         starts(),
         deaths(),
+        deaths_behind_a_head(),
         heads(),
         sizes(),
         bodiless(),

@@ -80,6 +80,11 @@ pub(super) fn deaths() -> Vec<Row> {
             Page(502),
             "no empty line",
         ),
+    ]
+}
+
+pub(super) fn deaths_behind_a_head() -> Vec<Row> {
+    vec![
         row(
             "dies_half_way_through_a_body_of_known_length",
             steps(
