@@ -35,17 +35,15 @@ impl Done {
         let command = command.stdin(stdin).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let (pid, stdin) = (Pid::from_child(&child), child.stdin.take());
-        let (tell, told) = mpsc::channel();
-        thread::scope(|scope| {
-            // One that has ended reads nothing.
-            scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
-            scope.spawn(move || tell.send(child.wait_with_output()));
-            let done = told.recv_timeout(LONG);
-            if done.is_err() {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-            done.expect("an end").unwrap().into()
-        })
+        let ((tell, told), input) = (mpsc::channel(), input.to_vec());
+        // One that has ended reads nothing.
+        thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&input)));
+        thread::spawn(move || tell.send(child.wait_with_output()));
+        let done = told.recv_timeout(LONG);
+        if done.is_err() {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        done.expect("it has to end").unwrap().into()
     }
 
     /// Asserts that its standard output holds `words`.
