@@ -355,3 +355,6 @@ impl From<Fault> for Trouble {
         Self::Fault(fault)
     }
 }
+
+#[cfg(test)]
+mod tests;

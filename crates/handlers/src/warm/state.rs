@@ -176,3 +176,6 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

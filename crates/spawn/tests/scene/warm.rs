@@ -10,9 +10,8 @@ use std::{
     ffi::CString,
     fs,
     io::{Read, Write},
-    os::{fd::AsFd, unix::fs::PermissionsExt},
-    path::{Path, PathBuf},
-    process::Command,
+    os::fd::AsFd,
+    path::Path,
 };
 
 pub struct Warm {
@@ -228,26 +227,4 @@ pub fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> (String, String,
     stderr.read_to_end(&mut err).unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (text(out), text(err), child.wait().unwrap().status)
-}
-
-/// Writes a program and makes it executable.
-pub fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
-    let path = folder.join(name);
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
-}
-
-/// Compiles a C program.
-pub fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
-    let (from, to) = (folder.join(format!("{name}.c")), folder.join(name));
-    fs::write(&from, source).unwrap();
-    let status = Command::new("cc")
-        .arg("-o")
-        .arg(&to)
-        .arg(&from)
-        .args(flags)
-        .status();
-    assert!(status.unwrap().success());
-    to
 }

@@ -7,7 +7,8 @@ mod scene;
 mod scripts;
 
 use galgo_spawn::{EnvBlock, Status, template::Request};
-use scene::warm::{Answer, Warm, script};
+use galgo_testkit::file::script;
+use scene::warm::{Answer, Warm};
 use scripts::SCRIPTS;
 use std::{
     fs,
@@ -392,14 +393,14 @@ fn wrappers_around_the_interpreter_do_what_they_do() {
     let program = script(
         folder.path(),
         "wrapped",
-        &format!("#!{}\n{text}", shell.display()),
+        format!("#!{}\n{text}", shell.display()),
     );
     let (out, ..) = compare("wrapped", &program);
     assert!(out.contains("ADDED=a b"), "{out}");
     let program = script(
         folder.path(),
         "through_env",
-        &format!("#!/usr/bin/env python3\n{text}"),
+        format!("#!/usr/bin/env python3\n{text}"),
     );
     compare("env", &program);
 }
