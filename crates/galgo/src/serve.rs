@@ -39,7 +39,7 @@ use crate::{
     site::Site,
 };
 use running::{Running, Taken};
-use sockets::New;
+use sockets::{New, https_port};
 
 /// A server that has bound its listeners and dropped its privileges, and has not yet read a byte from the network.
 #[derive(Debug)]
@@ -146,7 +146,8 @@ impl Ready {
         // ambient set over execve, capabilities(7). Threads inherit the absence of it.
         rustix::thread::clear_ambient_capability_set()
             .map_err(|e| format!("cannot keep capabilities from programs: {e}"))?;
-        let (site, settings) = running::site(config, None, &logs)?;
+        let (mut site, settings) = running::site(config, None, &logs)?;
+        site.https_port = https_port(&new.bound);
         let signals = Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
         galgo_spawn::reap_strangers();
         Ok(Self {

@@ -26,6 +26,8 @@ pub struct Site {
     pub config: Config,
     /// What the handlers of all event loops share.
     pub shared: Shared,
+    /// The port of the first listener that speaks TLS.
+    pub https_port: Option<u16>,
     /// Places of routes with a limit of their own.
     route_places: Vec<(Arc<Route>, Arc<Gauge>)>,
     /// Programs that stay.
@@ -68,6 +70,7 @@ impl Site {
         Self {
             route_places: config.routes.iter().filter_map(places).collect(),
             shared: shared(&config, before.map(|before| &before.shared), logs),
+            https_port: None,
             upstreams: Vec::new(),
             config,
         }

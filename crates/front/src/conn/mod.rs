@@ -105,12 +105,25 @@ async fn in_time<T>(said: impl Future<Output = T>, by: Instant, lease: &Lease<'_
     (!waiting.is_ended()).then_some(said)
 }
 
+/// To a client that speaks HTTP where TLS is spoken.
+const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 46\r\nConnection: close\r\n\r\nHTTPS is spoken on this port: ask https://...\n";
+
 /// Shakes hands within `head_timeout`: what was agreed upon. `None`: the connection is over.
 async fn encrypt(input: &mut Input, lease: &Lease<'_>, settings: &Settings) -> Option<Rc<Agreed>> {
     let by = Instant::now() + settings.http.head_timeout;
-    let shaken = input.sock.accept(settings.tls.as_ref()?, &mut input.buf);
+    let Input { sock, buf, .. } = input;
+    if buf.is_empty() {
+        in_time(sock.read_idle(buf), by, lease).await?.ok()?;
+    }
+    // A hello is in a record of that kind (RFC 8446, 5.1); a method begins with a letter.
+    if buf.bytes().first().is_some_and(u8::is_ascii_alphabetic) {
+        let _ = sock.try_write(PLAIN);
+        let _ = sock.end_output();
+        return None;
+    }
+    let shaken = sock.accept(settings.tls.as_ref()?, buf);
     in_time(shaken, by, lease).await?.ok()?;
-    input.sock.agreed().map(Rc::new)
+    sock.agreed().map(Rc::new)
 }
 
 struct Conn<'l, S: Site> {

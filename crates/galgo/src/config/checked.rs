@@ -80,6 +80,10 @@ pub struct Config {
 pub struct Tls {
     /// Those that could be read; the first is shown to clients that name no host, or an unknown one.
     pub certificates: Vec<Certificate>,
+    /// Requests that came in the plain are sent to an `https://` listener.
+    pub redirect: bool,
+    /// Strict-Transport-Security of responses in TLS; `None`: they have none.
+    pub hsts: Option<String>,
     /// Why a key could not be read, where its permissions are to blame.
     pub unreadable: Option<String>,
 }

@@ -200,6 +200,8 @@ table! {
         certificate: String,
         key: String,
         certificates: Vec<RawCertificate>,
+        redirect_to_https: bool,
+        hsts: Value<Time>,
     }
 }
 

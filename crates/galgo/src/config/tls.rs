@@ -1,10 +1,11 @@
 //! `[tls]`: the certificates of `https://` listeners.
 
-use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
+use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use galgo_io::tls::Certificate;
 
 use super::{
+    check::flag,
     checked::{Config, Speaks, Tls},
     error::{ConfigError, Text},
     folder::unopened,
@@ -20,6 +21,10 @@ impl Text<'_> {
         let Some(table) = &raw.tls else {
             return Ok(tls);
         };
+        tls.redirect = flag(&table.get_ref().redirect_to_https, false);
+        let most = 2 * 365 * 24 * 3600 * 1000;
+        let hsts = self.time(&table.get_ref().hsts, Duration::ZERO, 0, most)?;
+        tls.hsts = (!hsts.is_zero()).then(|| format!("max-age={}", hsts.as_secs()));
         let first = (&table.get_ref().certificate, &table.get_ref().key);
         let list = table.get_ref().certificates.iter();
         let more = list.flat_map(|list| list.get_ref());

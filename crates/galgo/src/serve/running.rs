@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use super::{
     limits,
-    sockets::{Bound, New},
+    sockets::{Bound, New, https_port},
 };
 use crate::{
     cli::programs,
@@ -130,7 +130,10 @@ impl Running {
         let turn = logs.prepare(&self.site.config.log, &config.log);
         let turn = turn.map_err(|e| format!("cannot open a log: {e}"))?;
         let before = (&*self.site, &*self.settings);
-        let (site, settings) = site(config, Some(before), &logs)?;
+        let (mut site, settings) = site(config, Some(before), &logs)?;
+        let listens = |one: &&Bound| is_named(&site.config, one);
+        let bound = self.bound.iter().filter(listens).chain(&new.bound);
+        site.https_port = https_port(bound);
         self.prepare(&site)?;
         let before = std::mem::replace(&mut self.site, Arc::new(site));
         self.settings = Arc::new(settings);
@@ -168,9 +171,8 @@ impl Running {
     /// Hands the site to the event loops.
     fn hand_out(&mut self, new: New, before: Option<&Site>) -> Taken {
         let (bound, queues) = new.take();
-        let named = &self.site.config.listen;
-        let is_named = |one: &Bound| named.iter().any(|listen| listen.address == one.asked);
-        let removed = self.bound.extract_if(.., |one| !is_named(one));
+        let config = &self.site.config;
+        let removed = self.bound.extract_if(.., |one| !is_named(config, one));
         // First of all, so that nobody comes by it while it is closed.
         removed.for_each(|one| one.remove());
         self.bound.extend(bound);
@@ -219,6 +221,11 @@ fn modules(config: &Config) -> impl Iterator<Item = (PathBuf, FileId)> {
             found.module.then_some((file, found.id))
         })
     })
+}
+
+fn is_named(config: &Config, bound: &Bound) -> bool {
+    let mut listeners = config.listen.iter();
+    listeners.any(|listen| listen.address == bound.asked)
 }
 
 /// Puts what cannot change while the server runs back as it was; returns the settings that would have.
