@@ -3,17 +3,20 @@
 use std::{
     fs,
     io::{self, Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream},
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::Path,
     time::Duration,
 };
 
-use crate::wait::{LONG, eventually};
+use crate::{
+    stream::Stream,
+    wait::{LONG, eventually},
+};
 
 /// A connection.
 #[derive(Debug)]
-pub struct Client<S = TcpStream> {
+pub struct Client<S = Stream> {
     /// The socket.
     pub stream: S,
     /// What was read of it and not yet asked for.
@@ -124,12 +127,12 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
         stream.set_write_timeout(Some(LONG)).unwrap();
-        Self::over(stream)
+        Self::over(stream.into())
     }
 
     /// Sends no more, and goes on to read.
     pub fn half_close(&self) {
-        self.stream.shutdown(Shutdown::Write).unwrap();
+        self.stream.half_close();
     }
 
     /// Waits until the server has read everything that was sent: proc_net_tcp(5) shows what it has not.
@@ -154,26 +157,21 @@ impl Client {
     /// Leaves with a reset.
     pub fn reset(self) {
         let zero = Some(Duration::ZERO);
-        rustix::net::sockopt::set_socket_linger(&self.stream, zero).unwrap();
+        rustix::net::sockopt::set_socket_linger(&*self.stream, zero).unwrap();
     }
 
     /// Whether the server has closed the connection by now; what it sent is kept.
     pub fn is_closed(&self) -> bool {
-        self.stream.set_nonblocking(true).unwrap();
-        let peeked = self.stream.peek(&mut [0]);
-        self.stream.set_nonblocking(false).unwrap();
-        match peeked {
-            Ok(n) => n == 0,
-            Err(e) => e.kind() != io::ErrorKind::WouldBlock,
+        match self.stream.peeked() {
+            Some(Ok(n)) => n == 0,
+            Some(Err(_)) => true,
+            None => false,
         }
     }
 
     /// Whether something has come, or the end of the connection.
     pub fn has_news(&self) -> bool {
-        self.stream.set_nonblocking(true).unwrap();
-        let peeked = self.stream.peek(&mut [0]);
-        self.stream.set_nonblocking(false).unwrap();
-        !matches!(peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+        self.stream.peeked().is_some()
     }
 }
 

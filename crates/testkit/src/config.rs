@@ -4,6 +4,8 @@ use std::{fs, path::Path};
 
 use toml::{Table, Value};
 
+use crate::stream;
+
 /// What becomes a galgo.toml.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Config(Table);
@@ -48,6 +50,24 @@ impl Config {
             .or_insert_with(|| Table::new().into());
         let defaults = defaults.as_table_mut().unwrap();
         defaults.entry(key).or_insert_with(|| value.into());
+    }
+
+    /// Has listeners that are `plain` speak TLS.
+    pub(crate) fn encrypt(&mut self, plain: impl Fn(&str) -> bool) {
+        let own = stream::own();
+        let file = |path: &Path| Value::from(path.to_str().unwrap());
+        let tls = [
+            ("certificate", file(&own.certificate)),
+            ("key", file(&own.key)),
+        ];
+        let tls = tls.map(|(key, value)| (key.to_owned(), value));
+        self.0.insert("tls".into(), Table::from_iter(tls).into());
+        let listen = self.0.get_mut("listen").and_then(Value::as_array_mut);
+        for address in listen.into_iter().flatten() {
+            if let Some(text) = address.as_str().filter(|text| plain(text)) {
+                *address = format!("https://{text}").into();
+            }
+        }
     }
 
     /// Removes a key at the top.

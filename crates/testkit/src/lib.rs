@@ -13,6 +13,7 @@ pub mod file;
 pub mod process;
 pub mod server;
 pub mod site;
+pub mod stream;
 mod wait;
 
 use std::{
@@ -25,6 +26,7 @@ pub use command::{Beside, Done};
 pub use config::Config;
 pub use server::Server;
 pub use site::Site;
+pub use stream::Stream;
 pub use wait::{LONG, Repeated, eventually, wait_until};
 
 /// Whether the tests run as root.

@@ -15,6 +15,7 @@ use crate::{
     config::Config,
     process,
     site::Site,
+    stream,
     wait::eventually,
 };
 
@@ -74,6 +75,12 @@ impl Server {
         };
         let listens = server.table.starts_with(LISTENING);
         assert!(listens, "not started: {} {}", server.table, server.errors());
+        let spoken = server
+            .table
+            .lines()
+            .map_while(|l| l.strip_prefix(LISTENING));
+        let tls = spoken.filter_map(|l| l.strip_prefix("https://")?.parse().ok());
+        tls.for_each(stream::is_spoken_at);
         if let Some(target) = site.probe {
             // The first of everything: threads, connections. A short `keep_alive` may close one before it is asked.
             eventually("the first answer", || {

@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{command::Done, config::Config, file};
+use crate::{command::Done, config::Config, file, stream};
 
 /// A folder of a test's own with a `cgi-bin`, how galgo is configured there, and how it is started. The folder goes
 /// with the last clone, and a server keeps one.
@@ -209,6 +209,9 @@ impl Site {
         if std::env::var_os("GALGO_TEST_START").is_some_and(|start| start == "warm") {
             self.config.default_to("start", "warm");
         }
+        if stream::is_asked() {
+            self.encrypt();
+        }
         if self.folder.is_none() && self.config != Config::default() {
             self.config.write(&self.path("galgo.toml"));
         }
@@ -220,6 +223,15 @@ impl Site {
         command.args(&self.arguments);
         command.envs(self.environment.iter().copied());
         command
+    }
+
+    /// Has every listener that speaks plain HTTP over TCP speak TLS.
+    fn encrypt(&mut self) {
+        let plain = |text: &str| text.parse::<std::net::SocketAddr>().is_ok();
+        self.config.encrypt(plain);
+        for argument in self.arguments.iter_mut().filter(|text| plain(text)) {
+            argument.insert_str(0, "https://");
+        }
     }
 
     // The command line in the folder.

@@ -29,6 +29,7 @@ mod reload;
 mod secrets;
 mod server;
 mod spool;
+mod tls;
 mod warm;
 mod wasm;
 
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         secrets::tests(),
         server::tests(),
         spool::tests(),
+        tls::tests(),
         wasm::tests(),
         warm::tests(),
     ]

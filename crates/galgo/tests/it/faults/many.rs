@@ -99,20 +99,14 @@ fn a_thousand_pipelined_requests() {
     let server = new_site().start();
     let watch = Watch::begin(&server).memory(24 << 20);
     let mut client = server.connect();
-    let mut sender = Client {
-        stream: client.stream.try_clone().unwrap(),
-        ..server.connect()
-    };
-    let sending = thread::spawn(move || {
-        for n in 0..MANY {
-            sender.get(&format!("/cgi-bin/t?alone&head&out={n}"));
-        }
-    });
+    // They are fewer bytes than a socket takes that nobody reads.
+    for n in 0..MANY {
+        client.get(&format!("/cgi-bin/t?alone&head&out={n}"));
+    }
     for n in 0..MANY {
         let reply = client.reply();
         assert_eq!((reply.status, reply.text()), (200, n.to_string()));
     }
-    sending.join().unwrap();
     drop(client);
     watch.after(&["ok"; MANY]);
 }
