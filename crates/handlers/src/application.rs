@@ -19,17 +19,17 @@ use crate::{
     files,
     log::Source,
     program::settings::BodyMode,
-    relay::{clock::Clocks, speaker::Speaker},
+    relay::{clock::Clocks, speaker::Backend},
     reply::{Answering, heard, may_repeat, wait_for},
     request::Request,
-    script::{self, Script},
+    script::{self, UpstreamScript},
     sock::Sock,
     spool::Stored,
     upstream::{
-        Application, Lease, Protocol, Unreachable, Upstream,
-        exchange::{Begun, Exchange, Seat},
+        Application, Protocol, Unreachable, Upstream, UpstreamLease,
+        exchange::{Exchange, ExchangeLease, ExchangeStart},
     },
-    variables::{self, Known},
+    variables::{self, ScriptVars},
 };
 
 /// Answers a request by asking the application of its route.
@@ -42,8 +42,8 @@ pub async fn answer(
 ) -> Result<Answer, Fault> {
     let path = head.target.url_path();
     let script = match script::script(config, route_path, path).map_err(Fault::from)? {
-        script::Asked::Script(script) => script,
-        script::Asked::Folder => return Ok(Answer::Response(files::to_slash(head))),
+        script::UpstreamPath::Script(script) => script,
+        script::UpstreamPath::Folder => return Ok(Answer::Response(files::to_slash(head))),
     };
     request.client.limit(config.options.max_body)?;
     let ask = Ask::new(cx, request, head, (config, upstream), script);
@@ -61,7 +61,13 @@ pub async fn authorize(
     head: &Rc<Head>,
     (authorizer, upstream): (&Application, &Arc<Upstream>),
 ) -> Result<Option<Answer>, Fault> {
-    let ask = Ask::new(cx, request, head, (authorizer, upstream), Script::default());
+    let ask = Ask::new(
+        cx,
+        request,
+        head,
+        (authorizer, upstream),
+        UpstreamScript::default(),
+    );
     let (answering, speaker) = ask.asked().await?;
     answering.judgment(speaker).await
 }
@@ -73,7 +79,7 @@ struct Ask<'a, 'r, 'c> {
     head: &'a Rc<Head>,
     config: &'c Application,
     upstream: &'c Arc<Upstream>,
-    script: Script<'a>,
+    script: UpstreamScript<'a>,
     /// Names it in the log.
     source: Source,
 }
@@ -84,7 +90,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         request: &'a mut Request<'r>,
         head: &'a Rc<Head>,
         (config, upstream): (&'c Application, &'c Arc<Upstream>),
-        script: Script<'a>,
+        script: UpstreamScript<'a>,
     ) -> Self
     where
         'a: 'c,
@@ -106,7 +112,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     }
 
     /// Asks, and says who will answer.
-    async fn asked(mut self) -> Result<(Answering<'a, 'r, 'c>, Speaker), Fault>
+    async fn asked(mut self) -> Result<(Answering<'a, 'r, 'c>, Backend), Fault>
     where
         'a: 'c,
     {
@@ -138,7 +144,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             head: self.head,
             request: self.request,
         };
-        Ok((answering, Speaker::Exchange(exchange)))
+        Ok((answering, Backend::Exchange(exchange)))
     }
 
     /// The body is for who answers, and a local redirect's request has none, whatever the one before it had.
@@ -178,7 +184,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     }
 
     /// Waits for a place.
-    async fn lease(&mut self) -> Result<Lease, Fault> {
+    async fn lease(&mut self) -> Result<UpstreamLease, Fault> {
         let peer = self.request.peer();
         let lease = self.upstream.lease(self.cx.resources.index, peer);
         let lease = wait_for(self.request, lease).await?;
@@ -189,7 +195,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     /// Asks on a new connection.
     async fn connect(
         &mut self,
-        mut lease: Lease,
+        mut lease: UpstreamLease,
         length: Option<u64>,
     ) -> Result<Box<Exchange>, Fault> {
         let connected = async { lease.connect().await.map_err(Unreachable::fault) };
@@ -201,14 +207,14 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         &self,
         conn: Sock,
         kept: bool,
-        lease: Lease,
+        lease: UpstreamLease,
         length: Option<u64>,
     ) -> Result<Box<Exchange>, Fault> {
         let options = &self.config.options;
-        let begun = Begun {
+        let begun = ExchangeStart {
             conn,
             again: kept,
-            seat: Seat::Application(lease),
+            seat: ExchangeLease::Application(lease),
             clocks: Clocks::start(options, "the connection to the application was closed"),
             max_stderr: options.max_stderr,
             source: self.source.clone(),
@@ -219,7 +225,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
                 Exchange::fastcgi(begun, role, keep, |params| self.variables(length, params))?
             }
             Protocol::Scgi => {
-                let mut request = scgi::Request::new(length.unwrap_or(0));
+                let mut request = scgi::ScgiRequest::new(length.unwrap_or(0));
                 self.variables(length, &mut request)?;
                 Exchange::scgi(begun, request.finish())
             }
@@ -232,7 +238,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
 
     fn variables(&self, length: Option<u64>, sink: &mut impl Sink) -> Result<(), Fault> {
         let folder = self.config.document_root.as_ref();
-        let known = Known {
+        let known = ScriptVars {
             shared: self.cx.shared,
             script_name: &self.script.script_name,
             path_info: self.script.path_info,

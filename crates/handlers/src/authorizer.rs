@@ -5,14 +5,14 @@
 
 use galgo_proto::{
     Fields,
-    cgi::{Kind, Reply},
+    cgi::{Reply, ReplyKind},
     vars,
 };
 
 use crate::{
     context::Answer,
     fault::Fault,
-    relay::speaker::Speaker,
+    relay::speaker::Backend,
     reply::{Answering, Trouble},
     variables::USER,
 };
@@ -24,7 +24,7 @@ const MOST_IGNORED: usize = 1 << 20;
 
 impl Answering<'_, '_, '_> {
     /// Reads what an authorizer answers. `Ok(None)`: the request may be answered.
-    pub(super) async fn judgment(mut self, mut speaker: Speaker) -> Result<Option<Answer>, Fault> {
+    pub(super) async fn judgment(mut self, mut speaker: Backend) -> Result<Option<Answer>, Fault> {
         let judged = match self.scan(&mut speaker).await {
             Ok(reply) if is_granted(&reply) => match self.granted(&mut speaker, &reply).await {
                 Ok(granted) => {
@@ -46,7 +46,7 @@ impl Answering<'_, '_, '_> {
     /// Hears a request's grant out: what is cut short is none.
     async fn granted(
         &mut self,
-        speaker: &mut Speaker,
+        speaker: &mut Backend,
         reply: &Reply,
     ) -> Result<Vec<(String, Vec<u8>)>, Trouble> {
         let mut ignored = 0;
@@ -68,7 +68,7 @@ impl Answering<'_, '_, '_> {
 }
 
 fn is_granted(reply: &Reply) -> bool {
-    matches!(reply.kind, Kind::Document) && reply.status == 200
+    matches!(reply.kind, ReplyKind::Document) && reply.status == 200
 }
 
 /// The name of the variable that a field sets.

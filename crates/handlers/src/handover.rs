@@ -20,7 +20,7 @@ use crate::{
 
 /// The folders out of which programs may have files sent in place of a body of their own.
 #[derive(Debug, Default, PartialEq)]
-pub struct Handover {
+pub struct Sendfile {
     /// For `X-Sendfile`, which names a file by its path.
     pub folders: Vec<Files>,
     /// For `X-Accel-Redirect`, which names it by a path of its own: (`/protected/`, folder), the longest first.
@@ -40,12 +40,12 @@ const REPLACED: [&str; 5] = [
 const LONGEST: usize = 64 << 10;
 
 /// Which of the fields this route listens to.
-fn listens(handover: &Handover) -> [bool; 2] {
+fn listens(handover: &Sendfile) -> [bool; 2] {
     [!handover.folders.is_empty(), !handover.paths.is_empty()]
 }
 
 /// Whether the response asks for a file, so that no body of its own is waited for.
-pub(super) fn asked(handover: &Handover, reply: &Reply) -> bool {
+pub(super) fn asked(handover: &Sendfile, reply: &Reply) -> bool {
     let mut fields = FIELDS.iter().zip(listens(handover));
     reply.body() != ReplyBody::Discard && fields.any(|(name, on)| on && reply.fields.has(name))
 }
@@ -56,7 +56,7 @@ pub(super) fn asked(handover: &Handover, reply: &Reply) -> bool {
 /// # Errors
 /// What is asked for is not for this program to give, or is not there.
 pub(super) fn answer(
-    handover: &Handover,
+    handover: &Sendfile,
     head: &Head,
     reply: &mut Reply,
     passed_on: bool,
@@ -100,7 +100,7 @@ fn unconditional(head: &Head) -> Head {
 }
 
 /// The folder, and the path below it. The longest folder wins.
-fn found<'h>(handover: &'h Handover, fields: &Fields) -> Result<(&'h Files, Vec<u8>), Fault> {
+fn found<'h>(handover: &'h Sendfile, fields: &Fields) -> Result<(&'h Files, Vec<u8>), Fault> {
     let mut said = FIELDS.iter().zip(listens(handover)).filter(|(_, on)| *on);
     let mut said = said
         .by_ref()
@@ -115,7 +115,7 @@ fn found<'h>(handover: &'h Handover, fields: &Fields) -> Result<(&'h Files, Vec<
     found.ok_or_else(|| refused("is in no folder that its route lists (sendfile, accel_redirect)"))
 }
 
-fn by_folder<'h>(handover: &'h Handover, path: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
+fn by_folder<'h>(handover: &'h Sendfile, path: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
     let below = |files: &'h Files| {
         let folder = files.path.as_os_str().as_bytes();
         let rest = path.strip_prefix(folder)?.strip_prefix(b"/")?;
@@ -127,7 +127,7 @@ fn by_folder<'h>(handover: &'h Handover, path: &[u8]) -> Option<(&'h Files, Vec<
         .map(|(_, found)| found)
 }
 
-fn by_path<'h>(handover: &'h Handover, uri: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
+fn by_path<'h>(handover: &'h Sendfile, uri: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
     let target = Target::parse(uri, LONGEST).ok()?;
     handover.paths.iter().find_map(|(prefix, files)| {
         let rest = target.path().strip_prefix(prefix.as_bytes())?;
@@ -173,7 +173,7 @@ mod tests {
         let inner = outer.path().join("in");
         std::fs::create_dir(&inner).unwrap();
         let open = |path: &std::path::Path| Files::open(path).unwrap();
-        let handover = Handover {
+        let handover = Sendfile {
             folders: vec![open(outer.path()), open(&inner)],
             paths: vec![
                 ("/p/in/".into(), open(&inner)),

@@ -6,8 +6,8 @@ use std::{pin::Pin, task::Poll};
 
 use galgo_proto::{
     Parsed,
-    cgi::{Kind, Reply, ReplyBody, ReplyError, ReplyLimits, ReplyScan, nph},
-    cond::{self, Outcome, Validators},
+    cgi::{Reply, ReplyBody, ReplyError, ReplyKind, ReplyLimits, ReplyScan, nph},
+    cond::{self, CondOutcome, Validators},
     h1::{Head, Method},
 };
 use galgo_spawn::{Exit, Status, words::how};
@@ -17,13 +17,13 @@ use crate::{
     body::{Body, Output, Response},
     context::{Answer, Context},
     fault::Fault,
-    handover::{self, Handover},
+    handover::{self, Sendfile},
     log::{Level, Source},
     pace::poll_once,
     pool,
-    producer::Turn,
+    producer::OutputEvent,
     program::settings::CgiOptions,
-    relay::{program::LINGER, speaker::Speaker},
+    relay::{program::LINGER, speaker::Backend},
     request::Request,
     status,
     upstream::exchange::Exchange,
@@ -38,7 +38,7 @@ pub(super) struct Answering<'a, 'r, 'c> {
     pub(super) request: &'a mut Request<'r>,
     pub(super) options: &'c CgiOptions,
     /// Files it may hand over.
-    pub(super) handover: &'c Handover,
+    pub(super) handover: &'c Sendfile,
     pub(super) head: &'c Head,
     /// It speaks to the client itself.
     pub(super) nph: bool,
@@ -85,7 +85,7 @@ pub(super) async fn heard(
 ) -> Result<Option<Box<Exchange>>, Fault> {
     while exchange.may_be_stale() {
         match exchange.turn(request.client).await {
-            Ok(Turn::HalfClosed) => request.client.probe(),
+            Ok(OutputEvent::HalfClosed) => request.client.probe(),
             Ok(_) => {}
             Err(fault) => {
                 request.stderr = exchange.stderr_tail();
@@ -99,7 +99,7 @@ pub(super) async fn heard(
 
 impl Answering<'_, '_, '_> {
     /// Reads the response head, and decides what becomes of the rest.
-    pub(super) async fn reply(mut self, mut program: Speaker) -> Result<Answer, Fault> {
+    pub(super) async fn reply(mut self, mut program: Backend) -> Result<Answer, Fault> {
         self.request.client.send_continue();
         if self.request.client.has_half_closed() {
             self.request.client.probe();
@@ -114,12 +114,12 @@ impl Answering<'_, '_, '_> {
     /// What becomes of a response whose head was read.
     pub(super) async fn answered(
         mut self,
-        program: Speaker,
+        program: Backend,
         reply: Result<Reply, Trouble>,
     ) -> Result<Answer, Fault> {
         match reply {
             Ok(Reply {
-                kind: Kind::LocalRedirect(location),
+                kind: ReplyKind::LocalRedirect(location),
                 ..
             }) => {
                 self.end(program);
@@ -136,13 +136,13 @@ impl Answering<'_, '_, '_> {
         }
     }
 
-    async fn head(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
+    async fn head(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
         let reply = self.scan(program).await?;
         self.typed(program, reply).await
     }
 
     /// Reads the head.
-    pub(super) async fn scan(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
+    pub(super) async fn scan(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
         let limits = ReplyLimits {
             bytes: self.options.max_reply_head,
             ..Default::default()
@@ -170,7 +170,7 @@ impl Answering<'_, '_, '_> {
     /// Tells the author of a program, once, that its documents have no type.
     pub(super) async fn typed(
         &mut self,
-        program: &mut Speaker,
+        program: &mut Backend,
         reply: Reply,
     ) -> Result<Reply, Trouble> {
         if reply.body() == ReplyBody::SendUntyped && !handover::asked(self.handover, &reply) {
@@ -183,14 +183,14 @@ impl Answering<'_, '_, '_> {
     }
 
     /// A program that writes the whole response itself. Its first bytes are looked at for the log only.
-    async fn own_words(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
+    async fn own_words(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
         self.some_output(program).await?;
         if program.ready() == 0 {
             return Err(ReplyError::Nothing.into());
         }
         program.head_done();
         Ok(Reply {
-            kind: Kind::Document,
+            kind: ReplyKind::Document,
             status: nph::status(program.out().front()).unwrap_or(200),
             reason: None,
             fields: galgo_proto::Fields::new(),
@@ -200,7 +200,7 @@ impl Answering<'_, '_, '_> {
     }
 
     /// Waits for a byte of output, or its end.
-    async fn some_output(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
+    async fn some_output(&mut self, program: &mut Backend) -> Result<(), Trouble> {
         while program.ready() == 0 && !program.output_ended() {
             self.turn(program).await?;
         }
@@ -208,14 +208,14 @@ impl Answering<'_, '_, '_> {
     }
 
     /// One turn of the program.
-    pub(super) async fn turn(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
-        if program.turn(self.request.client).await? == Turn::HalfClosed {
+    pub(super) async fn turn(&mut self, program: &mut Backend) -> Result<(), Trouble> {
+        if program.turn(self.request.client).await? == OutputEvent::HalfClosed {
             self.request.client.probe();
         }
         Ok(())
     }
 
-    async fn document(&mut self, mut program: Speaker, mut reply: Reply) -> Result<Answer, Fault> {
+    async fn document(&mut self, mut program: Backend, mut reply: Reply) -> Result<Answer, Fault> {
         let passed_on = self.request.link.passed_on;
         match handover::answer(self.handover, self.head, &mut reply, passed_on) {
             Ok(None) => {}
@@ -265,7 +265,7 @@ impl Answering<'_, '_, '_> {
 
     /// A developer is shown why a page is blank: the program failed behind its head, and printed nothing more. It has a
     /// moment to print something; everybody else is sent the head as it comes.
-    async fn blank(&mut self, program: &mut Speaker, reply: &Reply) -> Option<Fault> {
+    async fn blank(&mut self, program: &mut Backend, reply: &Reply) -> Option<Fault> {
         let empty = self.nph || reply.status != 200 || self.head.method == Method::Head;
         if empty || !status::shows_cause(self.cx.shared, self.request) {
             return None;
@@ -287,11 +287,11 @@ impl Answering<'_, '_, '_> {
     }
 
     /// What the program did wrong, together with how it ended.
-    async fn bad_reply(&mut self, mut program: Speaker, e: &ReplyError) -> Fault {
+    async fn bad_reply(&mut self, mut program: Backend, e: &ReplyError) -> Fault {
         let ended = program.output_ended();
         let (exit, stderr) = program.post_mortem(!ended).await;
         // What a process has left running has its time, as behind a response.
-        if let Speaker::Program(program) = program {
+        if let Backend::Program(program) = program {
             program.finish(|_exit| {});
         }
         self.request.entry.borrow_mut().exit = exit;
@@ -306,7 +306,7 @@ impl Answering<'_, '_, '_> {
     }
 
     /// Ends a program whose response is complete.
-    pub(super) fn end(&self, program: Speaker) {
+    pub(super) fn end(&self, program: Backend) {
         let entry = self.request.entry.clone();
         program.finish(move |exit: Option<Exit>| entry.borrow_mut().exit = exit);
     }
@@ -326,7 +326,9 @@ fn conditional(head: &Head, reply: &mut Reply) {
         modified: said("last-modified").and_then(cond::date),
     };
     let known = current.etag.is_some() || current.modified.is_some();
-    if known && cond::evaluate(&head.method, &head.fields, Some(current)) == Outcome::NotModified {
+    if known
+        && cond::evaluate(&head.method, &head.fields, Some(current)) == CondOutcome::NotModified
+    {
         (reply.status, reply.reason, reply.content_length) = (304, None, None);
         // 15.4.5: nothing about the document but what a cache needs.
         reply.fields.retain(|name, _| {

@@ -31,7 +31,7 @@ const MODULES: [&[u8]; 2] = [b".wasm", b".wcgi"];
 
 /// A program and how the path falls apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found<'p> {
+pub struct FoundProgram<'p> {
     /// SCRIPT_NAME: the path up to and including the program, no slash at its end.
     pub script_name: &'p [u8],
     /// PATH_INFO: the rest of the path as it came (`//` stays); empty or begins with `/`.
@@ -55,13 +55,13 @@ pub struct Found<'p> {
     /// The file's name begins with `nph-`: its output goes to the client untouched.
     pub nph: bool,
     /// Which file it is, and in which state.
-    pub version: Version,
+    pub version: FileVersion,
 }
 
 /// A file in one state: it has another when it was replaced or written to. The time of its last
 /// change of status is left out: every hard link made to it changes that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Version {
+pub struct FileVersion {
     file: (u64, u64),
     size: i64,
     modified: (i64, i64),
@@ -92,7 +92,11 @@ impl From<Refusal> for Fault {
 ///
 /// # Errors
 /// There is none, or it may not be run; a file is never shown instead.
-pub fn program<'p>(cgi: &Cgi, route_path: &str, path: UrlPath<'p>) -> Result<Found<'p>, Refusal> {
+pub fn program<'p>(
+    cgi: &Cgi,
+    route_path: &str,
+    path: UrlPath<'p>,
+) -> Result<FoundProgram<'p>, Refusal> {
     let (file, stat, length) = locate(&cgi.root, route_path, path.clean)?;
     let (name, info) = path.split_at(length).ok_or(Refusal::NotFound)?;
     found(cgi, file, &stat, name, info)
@@ -100,7 +104,7 @@ pub fn program<'p>(cgi: &Cgi, route_path: &str, path: UrlPath<'p>) -> Result<Fou
 
 /// What an application is asked for, and how the path falls apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Script<'p> {
+pub struct UpstreamScript<'p> {
     /// SCRIPT_NAME, no slash at its end.
     pub script_name: Cow<'p, [u8]>,
     /// PATH_INFO.
@@ -113,9 +117,9 @@ pub struct Script<'p> {
 
 /// What a path means on a route of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked<'p> {
+pub enum UpstreamPath<'p> {
     /// A script.
-    Script(Script<'p>),
+    Script(UpstreamScript<'p>),
     /// A folder with an index, without its last slash: answer 301 to the same path with it.
     Folder,
 }
@@ -130,7 +134,7 @@ pub fn script<'p>(
     up: &Application,
     route_path: &str,
     path: UrlPath<'p>,
-) -> Result<Asked<'p>, Refusal> {
+) -> Result<UpstreamPath<'p>, Refusal> {
     let (script_filename, length) = match &up.scripts {
         None => {
             let own = route_path.strip_suffix('/').unwrap_or(route_path);
@@ -152,7 +156,7 @@ pub fn script<'p>(
         .document_root
         .as_deref()
         .filter(|_| !path_info.is_empty());
-    Ok(Asked::Script(Script {
+    Ok(UpstreamPath::Script(UpstreamScript {
         script_name: script_name.into(),
         path_info,
         path_translated: document_root.map(|root| translated(root, path_info)),
@@ -173,7 +177,7 @@ fn index<'p>(
     root: &CgiRoot,
     route_path: &str,
     path: &[u8],
-) -> Result<Asked<'p>, Refusal> {
+) -> Result<UpstreamPath<'p>, Refusal> {
     let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
     for name in &up.index {
         let whole = [path, slash, name.as_bytes()].concat();
@@ -181,13 +185,13 @@ fn index<'p>(
             // Anything shorter is a file on the way, which was looked for before.
             Ok((file, stat, length)) if length == whole.len() => {
                 if !slash.is_empty() {
-                    return Ok(Asked::Folder);
+                    return Ok(UpstreamPath::Folder);
                 }
                 runnable(&file, &stat, true)?;
-                return Ok(Asked::Script(Script {
+                return Ok(UpstreamPath::Script(UpstreamScript {
                     script_name: whole.into(),
                     script_filename: file,
-                    ..Script::default()
+                    ..UpstreamScript::default()
                 }));
             }
             Ok(_) | Err(Refusal::NotFound) => {}
@@ -234,7 +238,7 @@ pub fn inside<'p>(
     route_path: &str,
     below: &[u8],
     named: &'p Named,
-) -> Result<Found<'p>, Refusal> {
+) -> Result<FoundProgram<'p>, Refusal> {
     let (file, stat, rest) = match &cgi.root {
         CgiRoot::Program { path } => {
             let (_, stat) = open(
@@ -273,9 +277,9 @@ pub fn inside<'p>(
 /// The whole is tried first, for most requests carry no PATH_INFO: one openat2 and one fstat. Where a
 /// file stands in the way, it is the program: the walk from the front meets it after at most as many
 /// steps as there are real folders.
-fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), Unfit> {
+fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), NotAProgram> {
     let whole = plausible(below);
-    let nothing = Unfit(Errno::NOENT, whole);
+    let nothing = NotAProgram(Errno::NOENT, whole);
     if whole == 0 {
         return Err(nothing);
     }
@@ -284,11 +288,11 @@ fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), Unfit> {
         Ok(stat) => return Ok((whole, stat)),
         // The path behind the program may be longer than any file's.
         Err(Errno::NOTDIR | Errno::NAMETOOLONG) => {}
-        Err(errno) => return Err(Unfit(errno, whole)),
+        Err(errno) => return Err(NotAProgram(errno, whole)),
     }
     let slashes = (0..whole).filter(|&at| below[at] == b'/');
     for length in slashes {
-        let stat = beneath(folder, &below[..length]).map_err(|errno| Unfit(errno, length))?;
+        let stat = beneath(folder, &below[..length]).map_err(|errno| NotAProgram(errno, length))?;
         if !is_folder(&stat) {
             return Ok((length, stat));
         }
@@ -306,9 +310,9 @@ fn beneath(folder: BorrowedFd<'_>, path: &[u8]) -> Result<Stat, Errno> {
 }
 
 /// Why nothing beneath a folder is a program, and how much of the path is meant.
-struct Unfit(Errno, usize);
+struct NotAProgram(Errno, usize);
 
-impl Unfit {
+impl NotAProgram {
     fn refusal(self, folder: &Path, below: &[u8], route_path: &str) -> Refusal {
         let Self(errno, length) = self;
         let below = OsStr::from_bytes(&below[..length]);
@@ -355,7 +359,7 @@ fn found<'p>(
     stat: &Stat,
     script_name: &'p [u8],
     path_info: &'p [u8],
-) -> Result<Found<'p>, Refusal> {
+) -> Result<FoundProgram<'p>, Refusal> {
     let name_at = file.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let name = &file[name_at..];
     let ours = cgi
@@ -373,7 +377,7 @@ fn found<'p>(
     let (Ok(dir), Ok(script_filename)) = (dir, CString::new(file)) else {
         return Err(Refusal::NotFound);
     };
-    Ok(Found {
+    Ok(FoundProgram {
         script_name,
         path_info,
         path_translated,
@@ -383,11 +387,11 @@ fn found<'p>(
         module,
         id: FileId::of(stat),
         nph,
-        version: Version::of(stat),
+        version: FileVersion::of(stat),
     })
 }
 
-impl Version {
+impl FileVersion {
     #[allow(clippy::unnecessary_cast)] // the fields' types are not the same on every machine
     /// Of a file that was looked at.
     pub fn of(stat: &Stat) -> Self {

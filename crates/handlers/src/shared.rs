@@ -28,14 +28,14 @@ pub struct Shared {
     /// WebAssembly programs.
     pub wasm: Arc<Wasm>,
     /// Programs whose documents have no type.
-    pub untyped: Once,
+    pub untyped: OncePerProgram,
 }
 
 /// Programs of which something has been said.
 #[derive(Debug, Default)]
-pub struct Once(Mutex<BTreeSet<String>>);
+pub struct OncePerProgram(Mutex<BTreeSet<String>>);
 
-impl Once {
+impl OncePerProgram {
     /// As many programs are remembered; of others nothing is said. A folder of links to itself has endless names.
     const MOST: usize = 1000;
 

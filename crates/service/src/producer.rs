@@ -31,11 +31,11 @@ const BEATS: u32 = 2;
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// Called once with how a process ended, as far as that is known.
-pub type Done = Box<dyn FnOnce(Option<Exit>)>;
+pub type OnExit = Box<dyn FnOnce(Option<Exit>)>;
 
 /// What happened while output was awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum OutputEvent {
     /// [`Producer::out`] holds more.
     Output,
     /// This many bytes of output wait in a pipe: see [`Producer::take_pipe`].
@@ -65,7 +65,7 @@ pub trait Producer: Debug {
     fn drain_ready(&mut self, most: usize);
 
     /// Waits for output while everything else goes on.
-    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<Turn, Fault>>;
+    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<OutputEvent, Fault>>;
 
     /// Takes the pipe in which output waits, to splice from it. It comes back by [`Producer::give_pipe`].
     fn take_pipe(&mut self) -> Option<Sock> {
@@ -100,10 +100,10 @@ pub trait Producer: Debug {
     fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)>;
 
     /// The response is over; `done` is told how the process ended.
-    fn finish(self: Box<Self>, done: Done);
+    fn finish(self: Box<Self>, done: OnExit);
 
     /// The request has failed or the client is gone.
-    fn abandon(self: Box<Self>, client_left: bool, done: Done);
+    fn abandon(self: Box<Self>, client_left: bool, done: OnExit);
 }
 
 impl dyn Producer + '_ {

@@ -5,7 +5,9 @@ use std::{cell::RefCell, rc::Rc};
 use galgo_proto::h1::{Head, Method};
 use tokio::time::Instant;
 
-use crate::{client::Client, id::Id, link::Link, log::access::Entry, pace::Holding, peer::Peer};
+use crate::{
+    client::Client, id::Id, link::Link, log::access::AccessEntry, pace::Holding, peer::Peer,
+};
 
 /// What a front server says of the program it means (fcgiwrap's contract).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub struct Request<'a> {
     /// Who sent it: its body comes from there.
     pub client: &'a mut dyn Client,
     /// What will be logged.
-    pub entry: Rc<RefCell<Entry>>,
+    pub entry: Rc<RefCell<AccessEntry>>,
     /// When its head was complete.
     pub began: Instant,
     /// What the program said on standard error, for the page that shows a failure to its author.
@@ -53,7 +55,7 @@ impl<'a> Request<'a> {
         head: Rc<Head>,
         link: &'a Link,
         client: &'a mut dyn Client,
-        entry: Rc<RefCell<Entry>>,
+        entry: Rc<RefCell<AccessEntry>>,
     ) -> Self {
         let began = entry.borrow().began;
         Self {

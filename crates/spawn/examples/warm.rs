@@ -4,7 +4,7 @@
 
 use galgo_spawn::{
     EnvBlock, Launch, Limits, Spawner, Start, inspect,
-    template::{Request, Template, Uses},
+    template::{ChildRequest, Template, Uses},
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use std::{
@@ -98,7 +98,7 @@ impl World {
             }
             Some(spare) => {
                 let running = spare
-                    .start(&Request {
+                    .start(&ChildRequest {
                         env: &self.env,
                         stdio,
                         cpu: None,

@@ -24,7 +24,7 @@ const WALL: u32 = libc::__WALL.cast_unsigned();
 
 /// Who is waited for.
 #[derive(Debug)]
-enum Waiting {
+enum Pending {
     /// A process, by its pidfd.
     Process(OwnedFd),
     /// A template's child that is still on its way, by the socket it will report on, and what looks there whether
@@ -33,7 +33,7 @@ enum Waiting {
 }
 
 /// What arrived since the thread last looked.
-static ARRIVED: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
+static ARRIVED: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
 
 /// The thread, and what wakes it; `None` where the system gave neither: then the next process that
 /// is handed over tries again, and until then exited ones stay zombies, which hurts less than
@@ -42,13 +42,13 @@ static WAKE: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
 
 /// Takes over a process, by its pidfd.
 pub(crate) fn adopt(pidfd: OwnedFd) {
-    wait_for(Waiting::Process(pidfd));
+    wait_for(Pending::Process(pidfd));
 }
 
 /// Takes over a child that nobody needs any more, before it is known which process it is: `is_over` is asked when
 /// `socket` is ready.
 pub(crate) fn adopt_unborn(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
-    wait_for(Waiting::Unborn(socket, is_over));
+    wait_for(Pending::Unborn(socket, is_over));
 }
 
 /// From now on zombies are reaped that became this process's children without being started here
@@ -61,7 +61,7 @@ pub fn reap_strangers() {
     }
 }
 
-fn wait_for(waiting: Waiting) {
+fn wait_for(waiting: Pending) {
     ARRIVED
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -86,7 +86,7 @@ fn start() -> Option<Arc<OwnedFd>> {
 }
 
 fn serve(wake: &OwnedFd) {
-    let mut waiting: Vec<Waiting> = Vec::new();
+    let mut waiting: Vec<Pending> = Vec::new();
     let mut strangers: Vec<Pid> = Vec::new();
     let mut looked = Instant::now();
     let round = Timespec {
@@ -151,7 +151,7 @@ fn children() -> Vec<Pid> {
     lists.flat_map(numbers).collect()
 }
 
-impl Waiting {
+impl Pending {
     fn fd(&self) -> &OwnedFd {
         match self {
             Self::Process(fd) | Self::Unborn(fd, _) => fd,

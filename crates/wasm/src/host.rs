@@ -185,18 +185,18 @@ impl Beside {
     /// The program, which is asked for its version and engine by `ask` where that has not been done.
     ///
     /// # Errors
-    /// That of `ask`; or [`Unfit::Refused`], in words about the module.
+    /// That of `ask`; or [`NoHost::Refused`], in words about the module.
     pub(crate) fn host<E>(
         &self,
         ask: impl FnOnce(&Host) -> Result<String, E>,
-    ) -> Result<&Host, Unfit<E>> {
+    ) -> Result<&Host, NoHost<E>> {
         if let Some(host) = self.host.get() {
             return Ok(host);
         }
-        let (file, id) = self.look().map_err(Unfit::Refused)?;
+        let (file, id) = self.look().map_err(NoHost::Refused)?;
         let engine = String::new();
         let asked = Host { file, engine };
-        let said = ask(&asked).map_err(Unfit::Failed)?;
+        let said = ask(&asked).map_err(NoHost::Failed)?;
         match answered(&said) {
             Some((its, engine)) if its == version() => Ok(self.host.get_or_init(|| Host {
                 engine: engine.to_owned(),
@@ -206,7 +206,7 @@ impl Beside {
                 let why = self.stranger(other.map(|(its, _)| its));
                 let mut unfit = self.unfit.lock().unwrap_or_else(PoisonError::into_inner);
                 *unfit = Some((id, why.clone()));
-                Err(Unfit::Refused(why))
+                Err(NoHost::Refused(why))
             }
         }
     }
@@ -226,7 +226,7 @@ impl Beside {
 }
 
 /// Why there is no program that fits.
-pub(crate) enum Unfit<E> {
+pub(crate) enum NoHost<E> {
     Refused(String),
     Failed(E),
 }
@@ -311,7 +311,7 @@ mod tests {
     fn refused(beside: &Beside, says: &str) -> String {
         let asked = beside.host(|_| Ok::<_, Infallible>(says.to_owned()));
         match asked {
-            Err(Unfit::Refused(why)) => why,
+            Err(NoHost::Refused(why)) => why,
             Ok(_) => panic!("{says:?} fits"),
         }
     }

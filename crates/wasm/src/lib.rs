@@ -20,4 +20,6 @@ pub mod runtime;
 pub mod wire;
 
 pub use host::Beside;
-pub use runtime::{Found, KILLED, NoCode, Profile, Runtime, Seat, Settings, StartFault};
+pub use runtime::{
+    FoundCode, KILLED, NoCode, Profile, Runtime, RuntimeSettings, StartFault, WorkerLease,
+};

@@ -30,7 +30,7 @@ pub(crate) fn pieces(mut file: impl Read, mut take: impl FnMut(&[u8])) -> io::Re
 
 /// A module, as the server knows it: it never holds one.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct ModuleInfo {
     /// Names its code.
     pub(crate) key: Key,
     /// What is wrong with its first bytes.
@@ -41,7 +41,7 @@ pub(crate) struct Known {
 ///
 /// # Errors
 /// The file cannot be read, or is larger than [`MAX_BYTES`].
-pub(crate) fn look(file: impl Read) -> io::Result<Known> {
+pub(crate) fn look(file: impl Read) -> io::Result<ModuleInfo> {
     let (mut digest, mut length, mut first) = (Sha256::new(), 0, Vec::with_capacity(FIRST));
     pieces(file.take(MAX_BYTES + 1), |piece| {
         digest.update(piece);
@@ -53,7 +53,7 @@ pub(crate) fn look(file: impl Read) -> io::Result<Known> {
         let message = format!("it is larger than {} MiB", MAX_BYTES >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
-    Ok(Known {
+    Ok(ModuleInfo {
         key: digest.finalize().into(),
         wrong: complaint(&first),
     })

@@ -6,7 +6,7 @@ use galgo_proto::h1::Version;
 use galgo_service::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
-    log::access::Entry,
+    log::access::AccessEntry,
     request::Request,
     service::Service,
 };
@@ -230,7 +230,7 @@ fn cut(framing: Framing, gone: bool) -> After {
 /// before.
 struct Line<S: Site> {
     event_loop: Rc<EventLoop<S>>,
-    entry: Rc<RefCell<Entry>>,
+    entry: Rc<RefCell<AccessEntry>>,
 }
 
 impl<S: Site> Line<S> {

@@ -3,15 +3,15 @@
 use galgo_proto::forwarded::{Block, Field, Trusted};
 
 use super::{
-    checked::{Config, Files, Handover},
+    checked::{Config, Files, Sendfile},
     error::ConfigError,
-    error::Text,
+    error::ConfigText,
     raw::{self, RawConfig, RawRoute},
 };
 
 type Checked<X> = Result<X, ConfigError>;
 
-impl Text<'_> {
+impl ConfigText<'_> {
     pub(super) fn trusted(&self, raw: &RawConfig) -> Checked<Trusted> {
         let mut trusted = Config::default().trusted;
         for typed in raw.trusted_proxies.iter().flat_map(|list| list.get_ref()) {
@@ -65,8 +65,8 @@ impl Text<'_> {
     }
 
     /// Folders are opened now, and what programs name is looked up beneath them.
-    pub(super) fn handover(&self, route: &RawRoute, config: &Config) -> Checked<Handover> {
-        let mut handover = Handover::default();
+    pub(super) fn handover(&self, route: &RawRoute, config: &Config) -> Checked<Sendfile> {
+        let mut handover = Sendfile::default();
         for typed in route.sendfile.iter().flat_map(|list| list.get_ref()) {
             handover.folders.push(self.handed(typed, config)?);
         }

@@ -12,7 +12,7 @@ use super::{
     check::flag,
     checked::{Cgi, CgiRoot, Config, Files, Handler, Respond, Sight},
     error::ConfigError,
-    error::Text,
+    error::ConfigText,
     folder::{self, unopened},
     raw::Raw,
     raw::{self, RawRespond, RawRoute},
@@ -24,7 +24,7 @@ type Checked<X> = Result<X, ConfigError>;
 const MAX_RESPOND: u64 = 16 << 20;
 
 /// Programs.
-impl Text<'_> {
+impl ConfigText<'_> {
     pub(super) fn cgi(
         &self,
         route: &RawRoute,
@@ -138,7 +138,7 @@ impl Text<'_> {
 }
 
 /// Files.
-impl Text<'_> {
+impl ConfigText<'_> {
     pub(super) fn files(
         &self,
         route: &RawRoute,
@@ -190,7 +190,7 @@ impl Text<'_> {
 }
 
 /// Constant answers.
-impl Text<'_> {
+impl ConfigText<'_> {
     pub(super) fn respond(
         &self,
         route: &RawRoute,
@@ -263,7 +263,7 @@ impl Text<'_> {
 }
 
 /// What the three share.
-impl Text<'_> {
+impl ConfigText<'_> {
     /// Refuses the keys of `files` on a route of another kind.
     pub(super) fn only_for_files(&self, r: &RawRoute, kind: &str) -> Checked<()> {
         let span = |span: Option<Range<usize>>| span;

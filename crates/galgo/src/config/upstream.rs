@@ -10,7 +10,7 @@ use super::{
         Address, Application, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks, To, Workers,
     },
     error::ConfigError,
-    error::Text,
+    error::ConfigText,
     folder,
     raw::Raw,
     raw::{self, RawRoute, RawTo, RawWorkers, Typed},
@@ -35,7 +35,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 const NO_FOLDER: &str = "is about a folder of scripts: name that by `root`, or delete it";
 
-impl Text<'_> {
+impl ConfigText<'_> {
     pub(super) fn upstream(
         &self,
         route: &RawRoute,

@@ -10,7 +10,7 @@ use galgo_front::{
     shared::{Handed, Shared},
     site::NewSite,
 };
-use galgo_handlers::{script, upstream::Watch};
+use galgo_handlers::{script, upstream::WorkersThread};
 use galgo_proto::target::UrlPath;
 use galgo_spawn::FileId;
 use tokio::sync::oneshot;
@@ -36,7 +36,7 @@ pub(super) struct Running {
     /// How clients are spoken with now.
     pub(super) settings: Arc<Settings>,
     pub(super) bound: Vec<Bound>,
-    pub(super) workers: Watch,
+    pub(super) workers: WorkersThread,
 }
 
 /// Resolves, with an error, when all event loops have the site.

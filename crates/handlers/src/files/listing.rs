@@ -18,7 +18,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 use super::settings::Files;
 use super::{
-    entries::{Column, Entry, Listed, MAX_ENTRIES, Order, PAGE},
+    entries::{Column, Listed, ListingEntry, MAX_ENTRIES, PAGE, SortOrder},
     identity::Identity,
     open::{self, Refused},
     page,
@@ -51,7 +51,7 @@ impl List<'_> {
     /// Lists the folder, or says why that cannot be.
     pub(super) async fn page(self) -> Result<Response, Refused> {
         let query = self.head.target.query();
-        let order = Order::of(query);
+        let order = SortOrder::of(query);
         let listed = listed(self.files, &self.path, self.fd).await?;
         let all = listed.ordered(order);
         let number = number(query).min(all.len().div_ceil(PAGE)).max(1);
@@ -83,22 +83,22 @@ impl List<'_> {
 /// What tells one state of one folder from another. A link's target is looked for beneath the route, so the same
 /// folder has another list on another route.
 #[derive(Debug, PartialEq, Eq)]
-struct Key {
+struct ListingKey {
     route: RawFd,
     path: Vec<u8>,
     folder: Identity,
 }
 
 thread_local! {
-    static KEPT: RefCell<VecDeque<(Key, Instant, Rc<Listed>)>> = RefCell::default();
+    static KEPT: RefCell<VecDeque<(ListingKey, Instant, Rc<Listed>)>> = RefCell::default();
     /// One folder is read at a time: who waits for the same one finds it kept.
     static READING: Rc<Mutex<()>> = Rc::default();
 }
 
 /// What is in the folder, as it was [`FRESH`] ago at most.
 async fn listed(files: &Files, path: &[u8], fd: OwnedFd) -> Result<Rc<Listed>, Refused> {
-    let key = || -> Result<Key, Refused> {
-        Ok(Key {
+    let key = || -> Result<ListingKey, Refused> {
+        Ok(ListingKey {
             route: files.fd.as_fd().as_raw_fd(),
             path: path.to_vec(),
             folder: Identity::of(&fstat(&fd)?),
@@ -119,14 +119,14 @@ async fn listed(files: &Files, path: &[u8], fd: OwnedFd) -> Result<Rc<Listed>, R
     Ok(listed)
 }
 
-fn keep(key: Key, now: Instant, listed: Rc<Listed>) {
+fn keep(key: ListingKey, now: Instant, listed: Rc<Listed>) {
     KEPT.with_borrow_mut(|kept| {
         kept.truncate(FOLDERS - 1);
         kept.push_front((key, now, listed));
     });
 }
 
-fn kept(key: &Key, now: Instant) -> Option<Rc<Listed>> {
+fn kept(key: &ListingKey, now: Instant) -> Option<Rc<Listed>> {
     KEPT.with_borrow_mut(|kept| {
         kept.retain(|(_, since, _)| now.saturating_duration_since(*since) < FRESH);
         let found = kept.iter().find(|(k, ..)| k == key);
@@ -172,7 +172,7 @@ pub(super) async fn read(
 }
 
 /// What is told of a name; `None`: nothing.
-fn entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Option<Entry> {
+fn entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Option<ListingEntry> {
     // Dotfiles, `.` and `..`; `.well-known` is there to be known, not to be listed.
     if name.starts_with(b".") {
         return None;
@@ -184,7 +184,7 @@ fn entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Option<Entry>
         FileType::Directory => 0,
         _ => return None,
     };
-    Some(Entry {
+    Some(ListingEntry {
         name: name.to_vec(),
         folder: kind == FileType::Directory,
         size,
@@ -213,7 +213,7 @@ impl Column {
     }
 }
 
-impl Order {
+impl SortOrder {
     pub(super) fn direction(self) -> char {
         if self.descending { 'D' } else { 'A' }
     }
@@ -240,7 +240,7 @@ impl Order {
 
 impl Listed {
     /// Folders first, then by column; names decide between equals.
-    fn ordered(&self, order: Order) -> Vec<&Entry> {
+    fn ordered(&self, order: SortOrder) -> Vec<&ListingEntry> {
         let mut all: Vec<_> = self.entries.iter().collect();
         let (folders, files) = all.split_at_mut(self.folders);
         for part in [folders, files] {
@@ -272,7 +272,7 @@ fn number(query: &str) -> usize {
 
 /// Entries in the order of their names: folders first, small letters as large ones.
 #[derive(PartialEq, Eq)]
-struct ByName(Entry);
+struct ByName(ListingEntry);
 
 impl Ord for ByName {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_list_is_kept_for_a_second_and_few_are() {
-        let key = |route| Key {
+        let key = |route| ListingKey {
             route,
             path: Vec::new(),
             folder: Identity::of(&rustix::fs::stat("/").unwrap()),

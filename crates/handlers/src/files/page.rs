@@ -5,7 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use super::entries::{Column, Entry, Listed, MAX_ENTRIES, Order, PAGE};
+use super::entries::{Column, Listed, ListingEntry, MAX_ENTRIES, PAGE, SortOrder};
 
 const STYLE: &str = include_str!("listing.css");
 
@@ -17,12 +17,12 @@ pub(super) struct Page<'a> {
     /// Whether it is the route's own folder, so that nothing of ours is above.
     pub(super) is_root: bool,
     /// What is on this page.
-    pub(super) entries: &'a [&'a Entry],
+    pub(super) entries: &'a [&'a ListingEntry],
     /// Of this folder.
     pub(super) folder: &'a Listed,
     /// Its number, from 1.
     pub(super) number: usize,
-    pub(super) order: Order,
+    pub(super) order: SortOrder,
 }
 
 /// The document.
@@ -34,7 +34,7 @@ pub(super) fn html(page: &Page<'_>) -> String {
 }
 
 fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
-    let title = Text(page.path);
+    let title = HtmlText(page.path);
     write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -100,7 +100,7 @@ fn turn(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
 }
 
 /// A column's name, which sorts by it, or the other way round where it already does.
-fn heading(out: &mut String, order: Order, column: Column, label: &str) -> fmt::Result {
+fn heading(out: &mut String, order: SortOrder, column: Column, label: &str) -> fmt::Result {
     let key = column.key();
     let active = order.column == column;
     let direction = if active && !order.descending {
@@ -119,19 +119,19 @@ fn heading(out: &mut String, order: Order, column: Column, label: &str) -> fmt::
     )
 }
 
-fn row(out: &mut String, entry: &Entry) -> fmt::Result {
+fn row(out: &mut String, entry: &ListingEntry) -> fmt::Result {
     let (class, slash) = if entry.folder {
         ("folder", "/")
     } else {
         ("file", "")
     };
-    let (link, text) = (Link(&entry.name), Text(&entry.name));
+    let (link, text) = (Href(&entry.name), HtmlText(&entry.name));
     write!(
         out,
         "<tr class=\"{class}\"><td><a href=\"{link}{slash}\"><bdi>{text}</bdi>{slash}</a></td><td>"
     )?;
     if !entry.folder {
-        write!(out, "{}", Size(entry.size))?;
+        write!(out, "{}", ByteSize(entry.size))?;
     }
     out.write_str("</td><td>")?;
     if let Some(modified) = entry.modified {
@@ -142,9 +142,9 @@ fn row(out: &mut String, entry: &Entry) -> fmt::Result {
 
 /// Bytes as text for HTML, in content and in attributes: escaped, control characters as their
 /// pictures, what is not UTF-8 as U+FFFD.
-struct Text<'a>(&'a [u8]);
+struct HtmlText<'a>(&'a [u8]);
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for HtmlText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in String::from_utf8_lossy(self.0).chars() {
             match c {
@@ -164,9 +164,9 @@ impl fmt::Display for Text<'_> {
 
 /// A name as a relative reference, byte for byte: all but the unreserved characters of RFC 3986, 2.3
 /// are encoded, so that a colon makes no scheme of it.
-struct Link<'a>(&'a [u8]);
+struct Href<'a>(&'a [u8]);
 
-impl fmt::Display for Link<'_> {
+impl fmt::Display for Href<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for &b in self.0 {
             if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
@@ -180,9 +180,9 @@ impl fmt::Display for Link<'_> {
 }
 
 /// Bytes, in the largest unit that leaves at least one: `617 B`, `4.2 KiB`.
-struct Size(u64);
+struct ByteSize(u64);
 
-impl fmt::Display for Size {
+impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut unit = "B";
         // In tenths; u128 because ten times the largest size is more than u64 holds.
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn text_cannot_leave_its_place() {
-        let text = Text(b"<b>&\"'\n\xff\x7f\xc2\x85").to_string();
+        let text = HtmlText(b"<b>&\"'\n\xff\x7f\xc2\x85").to_string();
         assert_eq!(
             text,
             "&lt;b&gt;&amp;&quot;&#39;\u{240a}\u{fffd}\u{2421}\u{2421}"
@@ -243,7 +243,7 @@ mod tests {
             (1 << 20, "1.0 MiB"),
             (u64::MAX, "15.9 EiB"),
         ] {
-            assert_eq!(Size(bytes).to_string(), want);
+            assert_eq!(ByteSize(bytes).to_string(), want);
         }
     }
 

@@ -3,20 +3,20 @@
 use galgo_proto::{fcgi::Role, vars::Sink};
 use tokio::time::Instant;
 
-use super::{super::reply, Run, start::AFTER};
+use super::{super::reply, ProgramRun, start::AFTER};
 use crate::{
     admission::Permit,
     fault::Fault,
     relay::clock::Clocks,
     spool::Stored,
-    upstream::exchange::{Begun, Exchange, Seat},
+    upstream::exchange::{Exchange, ExchangeLease, ExchangeStart},
     wasm,
 };
 
 /// Workers that may die, one after the other, before one has read a request.
 const TRIES: u32 = 4;
 
-impl Run<'_, '_, '_> {
+impl ProgramRun<'_, '_, '_> {
     /// The code of a module, compiled now where that has not been done; `None`: it is no module.
     pub(super) async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
         let wasm = &self.cx.shared.wasm;
@@ -79,10 +79,10 @@ impl Run<'_, '_, '_> {
             return Ok(None);
         };
         let worker = seat.worker();
-        let begun = Begun {
+        let begun = ExchangeStart {
             conn,
             again,
-            seat: Seat::Instance(seat),
+            seat: ExchangeLease::Instance(seat),
             clocks,
             max_stderr: options.max_stderr,
             source: self.source(),

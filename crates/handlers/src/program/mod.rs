@@ -15,15 +15,15 @@ use galgo_proto::h1::{BodyLen, Head};
 pub use settings::{BodyMode, Cgi, CgiOptions, StartMode};
 
 use crate::{
-    admission::{Gauge, Permit},
+    admission::{ConcurrencyLimit, Permit},
     body_spool,
     context::{Answer, Context},
     fault::Fault,
     log::Source,
-    relay::speaker::Speaker,
+    relay::speaker::Backend,
     reply::{self, Answering},
     request::Request,
-    script::Found,
+    script::FoundProgram,
 };
 
 /// Answers a request by running `script`; `places` are those of its route, where that has a limit of its own.
@@ -32,8 +32,8 @@ pub async fn answer(
     request: &mut Request<'_>,
     head: &Rc<Head>,
     cgi: &Arc<Cgi>,
-    places: Option<&Arc<Gauge>>,
-    script: Found<'_>,
+    places: Option<&Arc<ConcurrencyLimit>>,
+    script: FoundProgram<'_>,
 ) -> Result<Answer, Fault> {
     if script.nph && !request.client.speaks_http() {
         return Err(Fault::Refused(
@@ -43,7 +43,7 @@ pub async fn answer(
     }
     request.client.limit(cgi.options.max_body)?;
     // A local redirect's request has no body, whatever the one before it had.
-    let mut run = Run {
+    let mut run = ProgramRun {
         cx,
         request,
         head,
@@ -64,10 +64,10 @@ pub async fn answer(
     };
     let module = run.module().await?;
     let speaker = match module {
-        Some(code) => Speaker::Exchange(run.instance(file, code).await?),
+        Some(code) => Backend::Exchange(run.instance(file, code).await?),
         None => {
             let permit = run.place().await?;
-            Speaker::Program(Box::new(run.start(file, permit).await?))
+            Backend::Program(Box::new(run.start(file, permit).await?))
         }
     };
     let answering = Answering {
@@ -88,12 +88,12 @@ pub async fn load(
     request: &mut Request<'_>,
     head: &Rc<Head>,
     cgi: &Arc<Cgi>,
-    script: Found<'_>,
+    script: FoundProgram<'_>,
 ) -> bool {
     if script.module {
         return false;
     }
-    let run = Run {
+    let run = ProgramRun {
         cx,
         request,
         head,
@@ -105,16 +105,16 @@ pub async fn load(
 }
 
 /// One program about to answer one request.
-struct Run<'a, 'r, 'c> {
+struct ProgramRun<'a, 'r, 'c> {
     cx: Context<'a>,
     request: &'a mut Request<'r>,
     head: &'a Rc<Head>,
     cgi: &'c Arc<Cgi>,
-    places: Option<&'c Arc<Gauge>>,
-    script: Found<'a>,
+    places: Option<&'c Arc<ConcurrencyLimit>>,
+    script: FoundProgram<'a>,
 }
 
-impl Run<'_, '_, '_> {
+impl ProgramRun<'_, '_, '_> {
     /// Waits for a place among the running programs; a client that leaves meanwhile is noticed.
     async fn place(&mut self) -> Result<Permit, Fault> {
         let admission = &self.cx.shared.admission;

@@ -8,7 +8,7 @@ use super::{stderr::Lines, way::PIPE_MOST};
 use crate::{log::Source, pool, sock::Sock, tick};
 
 #[derive(Debug)]
-pub(super) struct Errors {
+pub(super) struct StderrPipe {
     sock: Option<Sock>,
     pub(super) lines: Lines,
     source: Source,
@@ -19,7 +19,7 @@ pub(super) struct Errors {
 /// Reads of standard error after the process is gone: a pipe holds no more.
 const DRAINS: usize = PIPE_MOST / pool::SIZE;
 
-impl Errors {
+impl StderrPipe {
     pub(super) fn new(sock: Sock, max: usize, source: Source) -> Self {
         Self {
             sock: Some(sock),
@@ -86,7 +86,7 @@ impl Errors {
     }
 }
 
-impl Drop for Errors {
+impl Drop for StderrPipe {
     fn drop(&mut self) {
         pool::give(std::mem::take(&mut self.buf));
     }

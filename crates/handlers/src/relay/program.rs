@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::{
     clock::Clocks,
-    errors::Errors,
+    errors::StderrPipe,
     process::{Process, unfinished},
     spill::Spill,
-    tend::{Tended, tend},
+    tend::{PumpEnd, tend},
     way::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Way, way},
 };
 use crate::{
@@ -24,11 +24,11 @@ use crate::{
     off_loop::off_loop,
     out::Out,
     pool,
-    producer::Turn,
+    producer::OutputEvent,
     sock::{Came, Sock, is_short},
     spool::Stored,
     tick,
-    warm::Born,
+    warm::TemplateChild,
 };
 
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
@@ -45,19 +45,19 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// A program that is answering a request.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct RunningProgram {
     process: Process,
     /// How it ended, once that has been asked.
     exit: Option<Exit>,
     /// Where it came from, when it was started warm.
-    born: Option<Born>,
+    born: Option<TemplateChild>,
     /// It was told to end.
     signalled: bool,
     stdin: Option<Sock>,
     stdout: Option<Sock>,
     /// Its standard input, where that is a file: closed when the program is gone.
     _file: Option<Stored>,
-    errors: Errors,
+    errors: StderrPipe,
     clocks: Clocks,
     /// Output read and not yet sent.
     pub out: Out,
@@ -81,7 +81,7 @@ pub(crate) struct Started {
     /// The process.
     pub child: Child,
     /// The template it was forked from; `None` where it was executed.
-    pub born: Option<Born>,
+    pub born: Option<TemplateChild>,
     /// Our end of its standard input; `None` where it reads a file or nothing.
     pub stdin: Option<Sock>,
     /// The file it reads.
@@ -104,10 +104,10 @@ pub(crate) struct Started {
     pub permit: Permit,
 }
 
-impl Program {
+impl RunningProgram {
     /// Takes charge of a process that has just been started.
     pub(crate) fn new(s: Started) -> Self {
-        let errors = Errors::new(s.stderr, s.max_stderr, s.source);
+        let errors = StderrPipe::new(s.stderr, s.max_stderr, s.source);
         Self {
             process: Process::new(s.child),
             exit: None,
@@ -140,7 +140,7 @@ impl Program {
     }
 
     /// Waits for output while everything else goes on.
-    pub(crate) async fn turn(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
+    pub(crate) async fn turn(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         if !self.spill.is_empty() {
             return self.pull(client).await;
         }
@@ -163,7 +163,7 @@ impl Program {
             ..
         } = self;
         let Some(sock) = stdout else {
-            return Ok(Turn::End);
+            return Ok(OutputEvent::End);
         };
         let tend = tend(stdin, errors, process, clocks, client);
         let turn = tokio::select! {
@@ -176,20 +176,20 @@ impl Program {
                         *bulk = true;
                         sock.widen(PIPE_MOST);
                     }
-                    Turn::Output
+                    OutputEvent::Output
                 }
-                Came::Waiting(n) => Turn::Waiting(n),
-                Came::Read(_) => Turn::End,
+                Came::Waiting(n) => OutputEvent::Waiting(n),
+                Came::Read(_) => OutputEvent::End,
             },
             tended = tend => match tended? {
-                Tended::HalfClosed => Turn::HalfClosed,
-                Tended::Exited => Turn::End,
+                PumpEnd::HalfClosed => OutputEvent::HalfClosed,
+                PumpEnd::Exited => OutputEvent::End,
             },
         };
         match turn {
-            Turn::Output | Turn::Waiting(_) => self.clocks.moved(),
-            Turn::End => self.stdout = None,
-            Turn::HalfClosed => {}
+            OutputEvent::Output | OutputEvent::Waiting(_) => self.clocks.moved(),
+            OutputEvent::End => self.stdout = None,
+            OutputEvent::HalfClosed => {}
         }
         Ok(turn)
     }

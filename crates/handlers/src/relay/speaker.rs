@@ -3,25 +3,25 @@
 
 use galgo_spawn::Exit;
 
-use super::program::Program;
+use super::program::RunningProgram;
 use crate::{
     client::Client,
     fault::Fault,
     out::Out,
-    producer::{Producer, Turn},
+    producer::{OutputEvent, Producer},
     upstream::exchange::Exchange,
 };
 
 /// Who is answering a request.
 #[derive(Debug)]
-pub(crate) enum Speaker {
+pub(crate) enum Backend {
     /// A process of its own.
-    Program(Box<Program>),
+    Program(Box<RunningProgram>),
     /// An application, or an instance of a module, over a connection.
     Exchange(Box<Exchange>),
 }
 
-impl Speaker {
+impl Backend {
     /// Output received and not yet sent on.
     pub(crate) fn out(&mut self) -> &mut Out {
         match self {
@@ -63,7 +63,7 @@ impl Speaker {
     }
 
     /// Waits for output while everything else goes on.
-    pub(crate) async fn turn(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
+    pub(crate) async fn turn(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         match self {
             Self::Program(p) => p.turn(client).await,
             Self::Exchange(e) => e.turn(client).await,
@@ -106,7 +106,7 @@ impl Speaker {
     /// The response is over; `done` is told how the process ended.
     pub(crate) fn finish(self, done: impl FnOnce(Option<Exit>) + 'static) {
         match self {
-            Self::Program(p) => Program::finish(*p, done),
+            Self::Program(p) => RunningProgram::finish(*p, done),
             Self::Exchange(e) => Exchange::finish(e, done),
         }
     }
@@ -114,7 +114,7 @@ impl Speaker {
     /// The request has failed or the client is gone.
     pub(crate) fn abandon(self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
         match self {
-            Self::Program(p) => Program::abandon(*p, client_left, done),
+            Self::Program(p) => RunningProgram::abandon(*p, client_left, done),
             Self::Exchange(e) => Exchange::abandon(e, client_left, done),
         }
     }

@@ -26,7 +26,7 @@ pub(crate) struct Spill {
     /// Its share of what may wait in memory.
     charge: Option<Charge>,
     front: Vec<u8>,
-    file: File,
+    file: SpillFile,
     back: VecDeque<Vec<u8>>,
     /// The file takes no more.
     full: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Spill {
 
 /// The file, and what is in it.
 #[derive(Debug, Default)]
-struct File {
+struct SpillFile {
     stored: Option<Stored>,
     /// What is under way with it; `stored` is there, too.
     task: Option<Task<(Option<Stored>, Done)>>,
@@ -228,7 +228,7 @@ impl Spill {
     }
 }
 
-impl File {
+impl SpillFile {
     fn is_empty(&self) -> bool {
         self.task.is_none() && self.read == self.written
     }

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     clock::Clocks,
-    errors::Errors,
+    errors::StderrPipe,
     process::Process,
     way::{EXIT_GRACE, PIPE_MOST, Way, way},
 };
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Why tending ended.
-pub(super) enum Tended {
+pub(super) enum PumpEnd {
     HalfClosed,
     Exited,
 }
@@ -29,20 +29,20 @@ pub(super) enum Tended {
 /// process has exited and the grace for its background children is over.
 pub(super) async fn tend(
     stdin: &mut Option<Sock>,
-    errors: &mut Errors,
+    errors: &mut StderrPipe,
     process: &mut Process,
     clocks: &mut Clocks,
     client: &mut dyn Client,
-) -> Result<Tended, Fault> {
+) -> Result<PumpEnd, Fault> {
     loop {
         tokio::select! {
             fed = feed(stdin, client) => match fed? {
                 Fed::Moved => clocks.body_moved(),
-                Fed::HalfClosed => return Ok(Tended::HalfClosed),
+                Fed::HalfClosed => return Ok(PumpEnd::HalfClosed),
             },
             never = errors.drain() => match never {},
             fault = clocks.ring() => return Err(fault),
-            () = process.exited_for(EXIT_GRACE) => return Ok(Tended::Exited),
+            () = process.exited_for(EXIT_GRACE) => return Ok(PumpEnd::Exited),
         }
     }
 }

@@ -14,7 +14,7 @@ use galgo_proto::{
 };
 use galgo_spawn::Exit;
 
-use end::{End, broken, ended};
+use end::{ResponseEnd, broken, ended};
 
 use super::sending::{Fed, ID, Sending};
 use crate::{
@@ -22,13 +22,13 @@ use crate::{
     fault::Fault,
     log::Source,
     out::Out,
-    producer::Turn,
+    producer::OutputEvent,
     relay::{clock::Clocks, spill::Spill, stderr::Lines},
     sock::Sock,
     spool::Stored,
 };
 
-pub use seat::Seat;
+pub use seat::ExchangeLease;
 
 /// Of an answer that is longer, the rest is read into large buffers; all of it, where the one before did not fit into
 /// a usual one.
@@ -38,10 +38,10 @@ const LONG: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Exchange {
     /// The connection and the place it takes; `None` once the response has ended.
-    link: Option<Link>,
+    link: Option<Connected>,
     /// The same, once the response has ended as it should: good for another request.
-    good: Option<Link>,
-    wire: Wire,
+    good: Option<Connected>,
+    wire: ResponseFraming,
     sending: Sending,
     errors: Errors,
     clocks: Clocks,
@@ -64,16 +64,16 @@ pub struct Exchange {
 }
 
 #[derive(Debug)]
-struct Link {
+struct Connected {
     conn: Sock,
-    seat: Seat,
+    seat: ExchangeLease,
 }
 
 /// How a response is framed.
 #[derive(Debug)]
-enum Wire {
+enum ResponseFraming {
     /// In records.
-    Fastcgi(reply::Reply),
+    Fastcgi(reply::ReplyReader),
     /// It ends with the connection.
     Scgi,
 }
@@ -98,14 +98,14 @@ impl Errors {
 
 /// What an exchange begins with.
 #[derive(Debug)]
-pub struct Begun {
+pub struct ExchangeStart {
     /// The connection.
     pub conn: Sock,
     /// The request may be repeated where the connection turns out to lead to nobody: it has served another before,
     /// or it leads to a worker that may die.
     pub again: bool,
     /// The place it takes.
-    pub seat: Seat,
+    pub seat: ExchangeLease,
     /// Clocks, running already.
     pub clocks: Clocks,
     /// Bytes of standard error that go to the log.
@@ -120,19 +120,19 @@ impl Exchange {
     /// # Errors
     /// Those of `put`.
     pub fn fastcgi<E>(
-        begun: Begun,
+        begun: ExchangeStart,
         role: fcgi::Role,
         keep: bool,
         put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
     ) -> Result<Box<Self>, E> {
         let head = super::sending::fastcgi_head(role, keep, put)?;
-        let wire = Wire::Fastcgi(reply::Reply::with_more(ID, begun.seat.more()));
+        let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_more(ID, begun.seat.more()));
         Ok(Self::new(begun, wire, Sending::fastcgi(head)))
     }
 
     /// Asks over SCGI: `head` is the netstring, and `body` stands behind it.
-    pub fn scgi(begun: Begun, head: Vec<u8>) -> Box<Self> {
-        Self::new(begun, Wire::Scgi, Sending::scgi(head))
+    pub fn scgi(begun: ExchangeStart, head: Vec<u8>) -> Box<Self> {
+        Self::new(begun, ResponseFraming::Scgi, Sending::scgi(head))
     }
 
     /// The body of the request comes from a file.
@@ -157,9 +157,9 @@ impl Exchange {
     }
 
     /// Boxed from the beginning: it is large, and passed from hand to hand.
-    fn new(begun: Begun, wire: Wire, sending: Sending) -> Box<Self> {
+    fn new(begun: ExchangeStart, wire: ResponseFraming, sending: Sending) -> Box<Self> {
         Box::new(Self {
-            link: Some(Link {
+            link: Some(Connected {
                 conn: begun.conn,
                 seat: begun.seat,
             }),
@@ -215,13 +215,13 @@ impl Exchange {
     }
 
     /// Waits for output while everything else goes on.
-    pub async fn turn(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
+    pub async fn turn(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         loop {
             if !self.spill.is_empty() {
                 return self.pull(client).await;
             }
             let Some(link) = &self.link else {
-                return Ok(Turn::End);
+                return Ok(OutputEvent::End);
             };
             if self.heard >= LONG || link.seat.is_long() {
                 self.out.widen();
@@ -232,14 +232,14 @@ impl Exchange {
                 biased;
                 read = link.conn.read_later(raw) => read,
                 tended = tend(sending, clocks, &link.conn, client) => {
-                    return tended.map(|()| Turn::HalfClosed);
+                    return tended.map(|()| OutputEvent::HalfClosed);
                 }
             };
             self.clocks.moved();
             let before = self.out.len();
             self.receive(read);
             if self.out.len() > before {
-                return Ok(Turn::Output);
+                return Ok(OutputEvent::Output);
             }
         }
     }
@@ -276,8 +276,10 @@ impl Exchange {
                     link.seat.heard();
                 }
                 let end = match &mut self.wire {
-                    Wire::Fastcgi(reply) => decode(reply, &mut self.errors, &mut self.out),
-                    Wire::Scgi => {
+                    ResponseFraming::Fastcgi(reply) => {
+                        decode(reply, &mut self.errors, &mut self.out)
+                    }
+                    ResponseFraming::Scgi => {
                         self.out.keep_all();
                         None
                     }
@@ -291,7 +293,11 @@ impl Exchange {
 }
 
 /// Takes records apart; `Some` once they say that the response has ended, or are none.
-fn decode(reply: &mut reply::Reply, errors: &mut Errors, out: &mut Out) -> Option<End> {
+fn decode(
+    reply: &mut reply::ReplyReader,
+    errors: &mut Errors,
+    out: &mut Out,
+) -> Option<ResponseEnd> {
     loop {
         let raw = out.unseen();
         let (event, used) = match reply.step(raw) {
@@ -302,18 +308,18 @@ fn decode(reply: &mut reply::Reply, errors: &mut Errors, out: &mut Out) -> Optio
             Ok(Parsed::Complete(event, used)) => (event, used),
             Err(e) => {
                 let words = format!("the application does not speak FastCGI as it should: {e}");
-                return Some(End::Broken(Fault::Script(words)));
+                return Some(ResponseEnd::Broken(Fault::Script(words)));
             }
         };
         out.skip(used);
         match event {
-            reply::Event::Stdout(n) => out.keep(n),
-            reply::Event::Stderr(n) => {
+            reply::ReplyEvent::Stdout(n) => out.keep(n),
+            reply::ReplyEvent::Stderr(n) => {
                 errors.take(&out.unseen()[..n]);
                 out.skip(n);
             }
-            reply::Event::StdoutEnd => {}
-            reply::Event::End(_, outcome) => return Some(ended(outcome, out.unseen())),
+            reply::ReplyEvent::StdoutEnd => {}
+            reply::ReplyEvent::End(_, outcome) => return Some(ended(outcome, out.unseen())),
         }
     }
 }

@@ -34,21 +34,21 @@ struct Idle {
 /// The connections of one application, or of the worker that runs modules, that are kept: of all event loops, for each
 /// may hold the one process that another needs.
 #[derive(Debug, Default)]
-pub(crate) struct IdlePool {
+pub(crate) struct UpstreamIdlePool {
     /// Every request takes this lock, for a moment: nothing is looked at or closed under it.
-    list: Mutex<Waiting>,
+    list: Mutex<IdleList>,
     /// Nobody asks again: none is kept any more.
     ended: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct IdleList {
     idle: VecDeque<Idle>,
     /// Somebody closes those that grow old.
     swept: bool,
 }
 
-impl IdlePool {
+impl UpstreamIdlePool {
     /// One that is still good, for the worker `home`: the one used last, so that those not needed grow old and
     /// are closed. Another worker's only where there is none of its own.
     pub(crate) fn take(&self, home: usize, slot: Option<usize>) -> Option<Sock> {
@@ -176,14 +176,14 @@ impl IdlePool {
         at
     }
 
-    fn list(&self) -> MutexGuard<'_, Waiting> {
+    fn list(&self) -> MutexGuard<'_, IdleList> {
         lock(&self.list)
     }
 }
 
 /// Closes connections as they grow old, until there is none, or nobody who could ask for one: a server that drains
 /// does not wait for this.
-async fn sweep_all(pool: Weak<IdlePool>, mut ended: watch::Receiver<bool>) {
+async fn sweep_all(pool: Weak<UpstreamIdlePool>, mut ended: watch::Receiver<bool>) {
     let sweep = || pool.upgrade()?.sweep();
     while let Some(next) = sweep() {
         tokio::select! {
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     /// A connection, the other end of which is still open, and is kept.
-    fn one(pool: &Arc<IdlePool>) -> UnixStream {
+    fn one(pool: &Arc<UpstreamIdlePool>) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         pool.put(Sock::asking(OwnedFd::from(ours)), 0, None, 8);
@@ -221,9 +221,9 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_waits_for_those_that_nobody_can_ask_for() {
-        for ends in [IdlePool::end, |_: &IdlePool| ()] {
+        for ends in [UpstreamIdlePool::end, |_: &UpstreamIdlePool| ()] {
             let local = LocalSet::new();
-            let pool = Arc::new(IdlePool::default());
+            let pool = Arc::new(UpstreamIdlePool::default());
             let theirs = local.run_until(async { one(&pool) }).await;
             assert_eq!(pool.list().idle.len(), 1);
             ends(&pool);
@@ -237,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn what_the_application_has_closed_is_let_go_of() {
         let local = LocalSet::new();
-        let pool = Arc::new(IdlePool::default());
+        let pool = Arc::new(UpstreamIdlePool::default());
         let (open, closed) = local.run_until(async { (one(&pool), one(&pool)) }).await;
         drop(closed);
         let next = pool.sweep().unwrap();
@@ -251,7 +251,7 @@ mod tests {
     async fn one_that_is_looked_at_is_for_nobody_and_stays_closed() {
         use std::io::Read;
         let local = LocalSet::new();
-        let pool = Arc::new(IdlePool::default());
+        let pool = Arc::new(UpstreamIdlePool::default());
         let mut theirs = local.run_until(async { one(&pool) }).await;
         let (sock, _) = pool.lend(0).unwrap();
         assert!(pool.take(0, None).is_none());
@@ -268,7 +268,7 @@ mod tests {
     #[tokio::test]
     async fn after_the_end_none_is_kept() {
         let local = LocalSet::new();
-        let pool = Arc::new(IdlePool::default());
+        let pool = Arc::new(UpstreamIdlePool::default());
         pool.end();
         let _theirs = local.run_until(async { one(&pool) }).await;
         assert!(pool.list().idle.is_empty());

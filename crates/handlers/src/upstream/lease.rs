@@ -13,9 +13,9 @@ use tokio::sync::watch;
 
 use super::{
     connect::{self, Unreachable},
-    idle_pool::IdlePool,
+    idle_pool::UpstreamIdlePool,
     settings::{Application, To},
-    slots::Slots,
+    slots::WorkerSlots,
 };
 use crate::{
     admission::{Admission, Permit},
@@ -38,11 +38,11 @@ const STARVED: Duration = Duration::from_secs(5);
 /// Who answers the requests of one route, shared by all workers of the server.
 #[derive(Debug)]
 pub struct Upstream {
-    to: Target,
+    to: UpstreamTarget,
     pub(super) admission: Admission,
     connect_timeout: Duration,
     keep: usize,
-    idle: Arc<IdlePool>,
+    idle: Arc<UpstreamIdlePool>,
     /// Requests on connections of their own that have no byte of a response yet.
     unheard: AtomicUsize,
     /// When one of them waited so long that it may have wanted a process that a kept connection held.
@@ -52,10 +52,10 @@ pub struct Upstream {
 }
 
 #[derive(Debug)]
-enum Target {
+enum UpstreamTarget {
     Address(crate::address::Address),
     Slots {
-        slots: Arc<Slots>,
+        slots: Arc<WorkerSlots>,
         /// Says that all workers are to be replaced; dropped with the last request, it says that they are to end.
         renew: watch::Sender<()>,
     },
@@ -66,18 +66,21 @@ impl Upstream {
     ///
     /// # Errors
     /// The sockets of its workers could not be made.
-    pub fn new(config: &Application, queue: &crate::admission::Settings) -> io::Result<Self> {
+    pub fn new(
+        config: &Application,
+        queue: &crate::admission::AdmissionSettings,
+    ) -> io::Result<Self> {
         let to = match &config.to {
-            To::Address(address) => Target::Address(address.clone()),
-            To::Workers(workers) => Target::Slots {
-                slots: Arc::new(Slots::new(workers)?),
+            To::Address(address) => UpstreamTarget::Address(address.clone()),
+            To::Workers(workers) => UpstreamTarget::Slots {
+                slots: Arc::new(WorkerSlots::new(workers)?),
                 renew: watch::Sender::new(()),
             },
         };
         Ok(Self {
             to,
             // Places of its own: an application that hangs takes none from anybody else.
-            admission: Admission::new(&crate::admission::Settings {
+            admission: Admission::new(&crate::admission::AdmissionSettings {
                 running: config.running,
                 ..queue.clone()
             }),
@@ -97,7 +100,7 @@ impl Upstream {
 
     /// Has its workers replaced, one after the other.
     pub fn renew(&self) {
-        if let Target::Slots { renew, .. } = &self.to {
+        if let UpstreamTarget::Slots { renew, .. } = &self.to {
             renew.send_replace(());
         }
     }
@@ -111,13 +114,13 @@ impl Upstream {
     ///
     /// # Errors
     /// There is none within `queue_wait`, or none of its workers can be started.
-    pub async fn lease(self: &Arc<Self>, home: usize, peer: Peer) -> Result<Lease, Fault> {
+    pub async fn lease(self: &Arc<Self>, home: usize, peer: Peer) -> Result<UpstreamLease, Fault> {
         let permit = self.admission.admit(peer, None).await?;
         let slot = match &self.to {
-            Target::Address(_) => None,
-            Target::Slots { slots, .. } => Some(slots.take()?),
+            UpstreamTarget::Address(_) => None,
+            UpstreamTarget::Slots { slots, .. } => Some(slots.take()?),
         };
-        Ok(Lease {
+        Ok(UpstreamLease {
             upstream: self.clone(),
             home,
             slot,
@@ -129,14 +132,14 @@ impl Upstream {
 
     /// Whether galgo starts processes for it.
     pub fn has_workers(&self) -> bool {
-        matches!(self.to, Target::Slots { .. })
+        matches!(self.to, UpstreamTarget::Slots { .. })
     }
 
     /// The processes that galgo starts for it.
-    pub(super) fn slots(&self) -> Option<(&Arc<Slots>, watch::Receiver<()>)> {
+    pub(super) fn slots(&self) -> Option<(&Arc<WorkerSlots>, watch::Receiver<()>)> {
         match &self.to {
-            Target::Address(_) => None,
-            Target::Slots { slots, renew } => Some((slots, renew.subscribe())),
+            UpstreamTarget::Address(_) => None,
+            UpstreamTarget::Slots { slots, renew } => Some((slots, renew.subscribe())),
         }
     }
 
@@ -155,7 +158,7 @@ impl Upstream {
 
 /// A place of one request at an upstream; given back when dropped.
 #[derive(Debug)]
-pub struct Lease {
+pub struct UpstreamLease {
     upstream: Arc<Upstream>,
     /// The worker whose request it is.
     home: usize,
@@ -167,7 +170,7 @@ pub struct Lease {
     answered: bool,
 }
 
-impl Lease {
+impl UpstreamLease {
     /// Its place, for those who wait for the client.
     pub fn holding(&self) -> Holding {
         self.permit
@@ -189,8 +192,10 @@ impl Lease {
             None => up.idle.close_oldest(),
         }
         let fd = match &up.to {
-            Target::Address(address) => connect::connect(address, up.connect_timeout).await?,
-            Target::Slots { slots, .. } => {
+            UpstreamTarget::Address(address) => {
+                connect::connect(address, up.connect_timeout).await?
+            }
+            UpstreamTarget::Slots { slots, .. } => {
                 let path = slots.address(self.slot.unwrap_or(0));
                 connect::connect(&path, up.connect_timeout).await?
             }
@@ -226,10 +231,10 @@ impl Lease {
     }
 
     /// The worker that is asked, where galgo started it.
-    fn place(&self) -> Option<(&Arc<Slots>, usize)> {
+    fn place(&self) -> Option<(&Arc<WorkerSlots>, usize)> {
         match &self.upstream.to {
-            Target::Slots { slots, .. } => Some((slots, self.slot?)),
-            Target::Address(_) => None,
+            UpstreamTarget::Slots { slots, .. } => Some((slots, self.slot?)),
+            UpstreamTarget::Address(_) => None,
         }
     }
 
@@ -267,7 +272,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for UpstreamLease {
     fn drop(&mut self) {
         self.listened();
         let permit = self.permit.take();
@@ -298,7 +303,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_tells_how_long_the_next_will_be() {
-        let (admission, options) = (crate::admission::Settings::default(), CgiOptions::default());
+        let (admission, options) = (
+            crate::admission::AdmissionSettings::default(),
+            CgiOptions::default(),
+        );
         let to = To::Address(Address::Unix("/nowhere".into()));
         let config = Application::new(Protocol::Fastcgi, to, options);
         let upstream = Arc::new(Upstream::new(&config, &admission).unwrap());

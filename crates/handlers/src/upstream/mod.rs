@@ -23,7 +23,7 @@ mod supervisor;
 mod worker_pool;
 
 pub use connect::{Unreachable, probe};
-pub use lease::{Lease, Upstream};
+pub use lease::{Upstream, UpstreamLease};
 pub use settings::{Application, Protocol, To, Workers};
-pub use supervision::Watch;
+pub use supervision::WorkersThread;
 pub use worker_pool::WorkerPool;

@@ -24,10 +24,10 @@ use crate::{admission::Permit, fault::Fault, id::Ids, lock::lock};
 
 /// The workers of one upstream.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub(crate) struct WorkerSlots {
     /// What they run.
     pub(super) config: Workers,
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<WorkerSlot>,
     free: Mutex<VecDeque<usize>>,
     folder: PathBuf,
     /// A worker that had answered has ended as it should not: the spare is started.
@@ -42,7 +42,7 @@ const UNLUCKY: u32 = 2;
 
 /// The place of one worker.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct WorkerSlot {
     path: PathBuf,
     /// Its standard input; `None` once it was closed.
     listener: Mutex<Option<Arc<OwnedFd>>>,
@@ -63,7 +63,7 @@ pub(super) struct Slot {
     proven: watch::Sender<bool>,
 }
 
-impl Slot {
+impl WorkerSlot {
     /// Something of an answer has come, or galgo has broken a request off.
     pub(super) fn prove(&self) {
         if !*self.proven.borrow() {
@@ -118,15 +118,15 @@ impl Slot {
     }
 }
 
-impl Slots {
+impl WorkerSlots {
     pub(super) fn new(config: &Workers) -> io::Result<Self> {
         let folder = std::env::temp_dir().join(format!("galgo-{}", &*Ids::new().next().text()));
         // Nobody else may connect: who may is taken for us.
         DirBuilder::new().mode(0o700).create(&folder)?;
-        let slot = |n: usize| -> io::Result<Slot> {
+        let slot = |n: usize| -> io::Result<WorkerSlot> {
             let path = folder.join(n.to_string());
             let (worn, told) = mpsc::unbounded_channel();
-            Ok(Slot {
+            Ok(WorkerSlot {
                 listener: Mutex::new(Some(Arc::new(UnixListener::bind(&path)?.into()))),
                 path,
                 served: AtomicUsize::new(0),
@@ -230,7 +230,7 @@ impl Slots {
     }
 }
 
-impl Drop for Slots {
+impl Drop for WorkerSlots {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -247,17 +247,17 @@ mod tests {
 
     use super::*;
 
-    fn slots() -> Slots {
+    fn slots() -> WorkerSlots {
         let config = Workers {
             run: "/bin/true".into(),
             args: Vec::new(),
             count: 1,
             max_requests: None,
         };
-        Slots::new(&config).unwrap()
+        WorkerSlots::new(&config).unwrap()
     }
 
-    fn connect(slots: &Slots) -> io::Result<UnixStream> {
+    fn connect(slots: &WorkerSlots) -> io::Result<UnixStream> {
         UnixStream::connect(&slots.slots[0].path)
     }
 

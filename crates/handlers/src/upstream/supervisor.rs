@@ -23,7 +23,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{slots::Slot, worker_pool::WorkerPool};
+use super::{slots::WorkerSlot, worker_pool::WorkerPool};
 use crate::{
     admission::Permit,
     log::{ErrorLog, Level},
@@ -64,13 +64,13 @@ enum Over {
     /// It has exited, in this way where that is known.
     Exited(Option<Exit>),
     /// It was ended, for another to take its place, which is lent meanwhile.
-    Worn(Permit, Turn),
+    Worn(Permit, ReplacePermit),
     /// Nobody asks for it any more, or the server ends.
     Ended,
 }
 
 /// Who has it may replace a worker.
-type Turn = Option<OwnedSemaphorePermit>;
+type ReplacePermit = Option<OwnedSemaphorePermit>;
 
 impl Supervisor {
     pub(super) async fn keep(mut self) {
@@ -78,7 +78,7 @@ impl Supervisor {
         let told = told.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut told) = told else { return };
         let mut failures = 0;
-        let mut turn: Turn = None;
+        let mut turn: ReplacePermit = None;
         let spare = self.slot == self.pool.slots.spare();
         if spare && !self.is_needed().await {
             return;
@@ -125,8 +125,8 @@ impl Supervisor {
             tokio::select! {
                 _ = crashed.wait_for(|crashed| *crashed) => break,
                 order = order(&mut self.ended, &mut self.renew) => match order {
-                    Order::Renew => {}
-                    Order::End => return false,
+                    WorkerOrder::Renew => {}
+                    WorkerOrder::End => return false,
                 }
             }
         }
@@ -149,7 +149,7 @@ impl Supervisor {
         matches!(answered, Ok(Ok(_)))
     }
 
-    fn place(&self) -> &Slot {
+    fn place(&self) -> &WorkerSlot {
         &self.pool.slots.slots[self.slot]
     }
 
@@ -168,7 +168,10 @@ impl Supervisor {
         let wait = FIRST_WAIT.saturating_mul(1 << doubled.min(10));
         let ends = async {
             // Whoever is to be replaced is gone already.
-            while matches!(order(&mut self.ended, &mut self.renew).await, Order::Renew) {}
+            while matches!(
+                order(&mut self.ended, &mut self.renew).await,
+                WorkerOrder::Renew
+            ) {}
         };
         tokio::select! {
             () = sleep(wait.min(LONGEST_WAIT)) => {}
@@ -204,8 +207,8 @@ impl Supervisor {
                     return Over::Worn(permit, turn);
                 }
                 order = order(&mut self.ended, &mut self.renew) => match order {
-                    Order::Renew => (stale, due) = (true, true),
-                    Order::End => {
+                    WorkerOrder::Renew => (stale, due) = (true, true),
+                    WorkerOrder::End => {
                         self.end(&mut child).await;
                         return Over::Ended;
                     }
@@ -302,7 +305,7 @@ impl Supervisor {
         // Looked at before it is executed: a change meanwhile is noticed then.
         let stamp = Stamp(Stamp::of(run));
         let listener = slot.listener().map_err(io)?;
-        let command = Command::of(&slots.config).map_err(|e| io(e.into()))?;
+        let command = WorkerCommand::of(&slots.config).map_err(|e| io(e.into()))?;
         let mut spawner = self.spawner.borrow_mut();
         spawner.set_umask(Some(self.pool.umask));
         let started = spawner.start(&Start {
@@ -332,13 +335,13 @@ impl Supervisor {
 }
 
 /// What is executed, and where.
-struct Command {
+struct WorkerCommand {
     /// The program first.
     args: Vec<CString>,
     dir: CString,
 }
 
-impl Command {
+impl WorkerCommand {
     fn of(config: &super::settings::Workers) -> Result<Self, NulError> {
         let run = config.run.as_os_str().as_bytes();
         let args = config.args.iter().map(|arg| arg.as_bytes());
@@ -356,19 +359,19 @@ impl Command {
 struct Stamp(Option<(u64, u64, i64, i64, u64)>);
 
 /// What a worker is to do.
-enum Order {
+enum WorkerOrder {
     /// To make room for another.
     Renew,
     /// To end: nobody asks it any more, or the server ends.
     End,
 }
 
-async fn order(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> Order {
+async fn order(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> WorkerOrder {
     tokio::select! {
-        _ = ended.wait_for(|e| *e) => Order::End,
+        _ = ended.wait_for(|e| *e) => WorkerOrder::End,
         renewed = renew.changed() => match renewed {
-            Ok(()) => Order::Renew,
-            Err(_unasked) => Order::End,
+            Ok(()) => WorkerOrder::Renew,
+            Err(_unasked) => WorkerOrder::End,
         }
     }
 }

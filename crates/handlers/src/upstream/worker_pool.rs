@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 
-use super::{lease::Upstream, settings::Application, slots::Slots};
+use super::{lease::Upstream, settings::Application, slots::WorkerSlots};
 use crate::{log::ErrorLog, program::settings::CgiOptions};
 
 /// What the workers of one route are started with.
@@ -12,7 +12,7 @@ use crate::{log::ErrorLog, program::settings::CgiOptions};
 pub struct WorkerPool {
     /// Gone once nobody asks it any more.
     pub(super) upstream: Weak<Upstream>,
-    pub(super) slots: Arc<Slots>,
+    pub(super) slots: Arc<WorkerSlots>,
     pub(super) renew: watch::Receiver<()>,
     pub(super) options: CgiOptions,
     pub(super) env: Vec<(String, String)>,

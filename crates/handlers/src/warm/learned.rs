@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use galgo_spawn::template::{Kind, SearchPath};
+use galgo_spawn::template::{SearchPath, TemplateKind};
 
 /// Reports that are listened to, of one edition: each costs its templates a load, and more where it is not good.
 const LESSONS: u32 = 6;
@@ -36,7 +36,7 @@ impl Learned {
     }
 
     /// Takes the names in a child's `report`; whether there is a new one.
-    pub(super) fn take(&mut self, kind: Kind, report: &[u8]) -> bool {
+    pub(super) fn take(&mut self, kind: TemplateKind, report: &[u8]) -> bool {
         if report.is_empty() || self.lessons >= LESSONS {
             return false;
         }
@@ -118,7 +118,7 @@ mod tests {
     fn told(reports: &[&str]) -> Learned {
         let mut learned = Learned::default();
         for report in reports {
-            learned.take(Kind::Python, report.as_bytes());
+            learned.take(TemplateKind::Python, report.as_bytes());
         }
         learned
     }
@@ -128,10 +128,10 @@ mod tests {
         assert_eq!(told(&["os;x\nos\n../y", "os\nre"]).names(), b"os\nre\n");
         let mut learned = Learned::default();
         for n in 0..LESSONS {
-            assert!(learned.take(Kind::Python, format!("m{n}").as_bytes()));
-            assert!(!learned.take(Kind::Python, b"m0\nno name"));
+            assert!(learned.take(TemplateKind::Python, format!("m{n}").as_bytes()));
+            assert!(!learned.take(TemplateKind::Python, b"m0\nno name"));
         }
-        assert!(!learned.take(Kind::Python, b"more"));
+        assert!(!learned.take(TemplateKind::Python, b"more"));
         let long: String = (0..20_000).map(|n| format!("module{n}\n")).collect();
         let learned = told(&[&long, &long]);
         assert!(learned.names().len() <= MOST && learned.names().ends_with(b"\n"));
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(learned.failed(4), None);
         assert_eq!(learned.names(), b"a\nb\n");
         assert!(
-            !learned.take(Kind::Python, b"c\nf"),
+            !learned.take(TemplateKind::Python, b"c\nf"),
             "they are not tried again"
         );
         assert_eq!(learned.left(), ["c", "d", "e", "f"]);

@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{Kind, Spare, Template, Uses};
+use galgo_spawn::template::{PreforkedChild, Template, TemplateKind, Uses};
 
-use super::bounds::Room;
+use super::bounds::TemplateShare;
 
 /// Children that wait ahead of their requests, in each template.
 const AHEAD: usize = 2;
@@ -22,38 +22,38 @@ const LIVES: Duration = Duration::from_secs(3600);
 pub(super) struct Live {
     /// Shared for as long as it is asked something, which takes system calls: not under the program's lock.
     pub(super) template: Arc<Template>,
-    spares: VecDeque<Spare>,
+    spares: VecDeque<PreforkedChild>,
     /// Children that it is being asked for ahead of their requests.
     asked: usize,
     served: u64,
     since: Instant,
     /// How much of what was learned it was loaded with, bytes.
     knows: usize,
-    _room: Room,
+    _room: TemplateShare,
 }
 
 /// A process for one request.
 #[derive(Debug)]
 pub(super) struct Offer {
-    pub(super) spare: Spare,
+    pub(super) spare: PreforkedChild,
     /// The pid of the template it comes from.
     pub(super) template: i32,
     pub(super) uses: Uses,
-    pub(super) kind: Kind,
+    pub(super) kind: TemplateKind,
     /// It shall tell which modules it loads.
     pub(super) teach: bool,
 }
 
 /// What a request is given: a template's next child, which may have to be asked for, or a parked process.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct NextChild {
     pub(super) template: Arc<Template>,
-    spare: Option<Spare>,
+    spare: Option<PreforkedChild>,
     teach: bool,
 }
 
 impl Live {
-    pub(super) fn new(template: Template, room: Room, knows: usize) -> Self {
+    pub(super) fn new(template: Template, room: TemplateShare, knows: usize) -> Self {
         Self {
             template: Arc::new(template),
             spares: VecDeque::new(),
@@ -66,9 +66,9 @@ impl Live {
     }
 
     /// The next child.
-    pub(super) fn child(&mut self) -> Turn {
+    pub(super) fn child(&mut self) -> NextChild {
         self.served += 1;
-        Turn {
+        NextChild {
             template: self.template.clone(),
             spare: self.spares.pop_front(),
             teach: self.template.teaches() && teaches(self.served),
@@ -76,8 +76,8 @@ impl Live {
     }
 
     /// The parked process; `served` with it.
-    pub(super) fn itself(self, served: u64) -> Turn {
-        Turn {
+    pub(super) fn itself(self, served: u64) -> NextChild {
+        NextChild {
             teach: self.template.teaches() && teaches(served),
             template: self.template,
             spare: None,
@@ -97,7 +97,7 @@ impl Live {
     }
 
     /// Keeps the child that it was asked for; `None`: there is none.
-    pub(super) fn put_by(&mut self, spare: Option<Spare>) {
+    pub(super) fn put_by(&mut self, spare: Option<PreforkedChild>) {
         self.asked -= 1;
         self.spares.extend(spare);
     }
@@ -110,7 +110,7 @@ impl Live {
     }
 }
 
-impl Turn {
+impl NextChild {
     /// The process.
     ///
     /// # Errors

@@ -8,20 +8,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{Kind, Loaded, Template};
+use galgo_spawn::template::{LoadedTemplate, Template, TemplateKind};
 use tokio::sync::Notify;
 
 use super::{
-    bounds::Room,
-    live::{Live, Offer, Turn},
-    order::{Order, Work},
-    state::{Fit, PAUSE, PAUSE_MOST, State, TWINS},
+    bounds::TemplateShare,
+    live::{Live, NextChild, Offer},
+    order::{LoadOrder, Work},
+    state::{Fit, PAUSE, PAUSE_MOST, TWINS, WarmState},
 };
 use crate::{
     lock::lock,
     log::{ErrorLog, Level},
     program::settings::Cgi,
-    script::Version,
+    script::FileVersion,
 };
 
 /// How a program stands.
@@ -41,7 +41,7 @@ pub struct About {
 
 /// A program.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct WarmProgram {
     /// Its file, for the log.
     pub(super) name: String,
     pub(super) log: ErrorLog,
@@ -52,11 +52,11 @@ pub(super) struct Program {
     used: AtomicU64,
     began: Instant,
     /// Every request that starts the program takes this lock: for a moment, so nothing is asked of the system under it.
-    state: Mutex<State>,
+    state: Mutex<WarmState>,
 }
 
-impl Program {
-    pub(super) fn new(cgi: &Arc<Cgi>, name: String, version: Version, log: ErrorLog) -> Self {
+impl WarmProgram {
+    pub(super) fn new(cgi: &Arc<Cgi>, name: String, version: FileVersion, log: ErrorLog) -> Self {
         let now = Instant::now();
         Self {
             name,
@@ -65,13 +65,13 @@ impl Program {
             cgi: Arc::downgrade(cgi),
             used: AtomicU64::new(0),
             began: now,
-            state: Mutex::new(State::new(version, now)),
+            state: Mutex::new(WarmState::new(version, now)),
         }
     }
 
     /// A child of the next template, or the next parked process; `None` where there is neither.
     /// The second answer is whether a keeper has to be started.
-    pub(super) fn child(&self, version: &Version) -> (Option<Offer>, bool) {
+    pub(super) fn child(&self, version: &FileVersion) -> (Option<Offer>, bool) {
         let now = Instant::now();
         self.touch(now);
         let mut state = lock(&self.state);
@@ -100,7 +100,7 @@ impl Program {
     }
 
     /// Whose turn it is in the place of a template that gives no child.
-    fn instead(&self, template: i32) -> Option<Turn> {
+    fn instead(&self, template: i32) -> Option<NextChild> {
         let mut state = lock(&self.state);
         let gone = state.remove(template);
         let turn = state.turn();
@@ -111,7 +111,7 @@ impl Program {
     }
 
     /// As [`child`](Self::child), where somebody is loading a template: waits for that.
-    pub(super) async fn awaited(&self, version: &Version) -> Option<Offer> {
+    pub(super) async fn awaited(&self, version: &FileVersion) -> Option<Offer> {
         loop {
             let (found, keeper) = self.child(version);
             if keeper {
@@ -179,7 +179,13 @@ impl Program {
     }
 
     /// A template is ready: it takes the place of one that is older than what is known now, or worn.
-    pub(super) fn add(&self, template: Template, loaded: Loaded, room: Room, order: &Order) {
+    pub(super) fn add(
+        &self,
+        template: Template,
+        loaded: LoadedTemplate,
+        room: TemplateShare,
+        order: &LoadOrder,
+    ) {
         let mut state = lock(&self.state);
         if state.edition != order.edition || state.displaced {
             drop(state);
@@ -207,7 +213,7 @@ impl Program {
 
     /// It did not load, or is not fit, and that may be for what it was `order`ed to load ahead: it is loaded again with
     /// less of that, where there was such a thing. What a child tells cannot make a program cold.
-    pub(super) fn unlearned(&self, order: &Order, why: &str) -> bool {
+    pub(super) fn unlearned(&self, order: &LoadOrder, why: &str) -> bool {
         let mut state = lock(&self.state);
         if state.edition != order.edition {
             return false;
@@ -225,7 +231,7 @@ impl Program {
     }
 
     /// It cannot be loaded and used as it was `order`ed, this edition of it; `parks`: but parked.
-    pub(super) fn unfit(&self, order: &Order, why: &str, parks: bool) {
+    pub(super) fn unfit(&self, order: &LoadOrder, why: &str, parks: bool) {
         let mut state = lock(&self.state);
         if state.edition != order.edition {
             return;
@@ -316,7 +322,7 @@ impl Program {
     }
 
     /// A child told which modules it loaded itself: the next template is to have them.
-    pub(super) fn learned(&self, kind: Kind, report: &[u8]) {
+    pub(super) fn learned(&self, kind: TemplateKind, report: &[u8]) {
         if lock(&self.state).learned.take(kind, report) {
             self.wake.notify_one();
         }

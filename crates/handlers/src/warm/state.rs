@@ -10,10 +10,10 @@ use galgo_spawn::template::{Template, Uses};
 use super::{
     dates,
     learned::Learned,
-    live::{Live, Turn},
-    order::{Edition, Order, Work},
+    live::{Live, NextChild},
+    order::{LoadOrder, Revision, Work},
 };
-use crate::script::Version;
+use crate::script::FileVersion;
 
 /// Templates of one program: requests go to them in turn, so that what one child learns of its
 /// addresses does not hold for the next. Of parked processes there are as many.
@@ -26,8 +26,8 @@ pub(super) const CALM: Duration = Duration::from_secs(600);
 
 /// The state of one program, under its lock: nothing here asks anything of the system.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) edition: Edition,
+pub(super) struct WarmState {
+    pub(super) edition: Revision,
     /// When the last change was seen.
     pub(super) changed: Option<Instant>,
     pub(super) live: Vec<Live>,
@@ -60,11 +60,11 @@ pub(super) enum Fit {
     Cold,
 }
 
-impl State {
+impl WarmState {
     /// Nothing has been loaded yet.
-    pub(super) fn new(version: Version, now: Instant) -> Self {
+    pub(super) fn new(version: FileVersion, now: Instant) -> Self {
         Self {
-            edition: Edition {
+            edition: Revision {
                 version,
                 changes: 0,
             },
@@ -85,7 +85,7 @@ impl State {
     }
 
     /// What the next request is given.
-    pub(super) fn turn(&mut self) -> Option<Turn> {
+    pub(super) fn turn(&mut self) -> Option<NextChild> {
         let at = self.next.checked_rem(self.live.len())?;
         if self.live[at].is_parked() {
             self.unparked += 1;
@@ -116,14 +116,14 @@ impl State {
 
     /// Begins anew with another version of the file, or of what it loads. Where that changes all
     /// the time, as a file does that each request writes to, it is not loaded each time.
-    pub(super) fn renew(&mut self, version: &Version, now: Instant) -> Vec<Live> {
+    pub(super) fn renew(&mut self, version: &FileVersion, now: Instant) -> Vec<Live> {
         let restless = |at| now.saturating_duration_since(at) < PAUSE;
         self.not_before = match self.changed {
             Some(at) if restless(at) => now + PAUSE,
             _ => now,
         };
         self.changed = Some(now);
-        self.edition = Edition {
+        self.edition = Revision {
             version: *version,
             changes: self.edition.changes + 1,
         };
@@ -146,12 +146,12 @@ impl State {
         pause
     }
 
-    fn order(&self) -> Order {
+    fn order(&self) -> LoadOrder {
         let uses = match self.fit {
             Fit::Parked(_) => Uses::Once,
             Fit::Forked | Fit::Cold => Uses::Many,
         };
-        Order {
+        LoadOrder {
             edition: self.edition,
             uses,
             learned: self.learned.names().to_vec(),

@@ -9,12 +9,12 @@ use std::{
 
 use galgo_spawn::{
     Child, EnvBlock, Exit, Status,
-    template::{Kind, Lesson, Request, Running, Spare, Uses},
+    template::{ChildRequest, PreforkedChild, PreloadReport, RunningChild, TemplateKind, Uses},
 };
 use tokio::io::Interest;
 
-use super::{keeper, live::Offer, program::Program, setup::Setup};
-use crate::{context::Context, program::settings::Cgi, script::Found, sock::register};
+use super::{keeper, live::Offer, program::WarmProgram, setup::TemplateSetup};
+use crate::{context::Context, program::settings::Cgi, script::FoundProgram, sock::register};
 
 /// A child that is asked for is there within some milliseconds. One that takes longer stands in a
 /// queue, or its template has been stopped: a cold start will not be later.
@@ -25,20 +25,20 @@ const BUSY: Duration = Duration::from_millis(1);
 
 /// A child that waits for this request.
 #[derive(Debug)]
-pub struct Ready {
+pub struct ReadyChild {
     offer: Offer,
-    program: Arc<Program>,
+    program: Arc<WarmProgram>,
     patience: Duration,
 }
 
 /// Where a running child came from; told how it ended.
 #[derive(Debug)]
-pub struct Born {
-    program: Arc<Program>,
+pub struct TemplateChild {
+    program: Arc<WarmProgram>,
     template: i32,
     uses: Uses,
-    kind: Kind,
-    lesson: Option<Lesson>,
+    kind: TemplateKind,
+    lesson: Option<PreloadReport>,
 }
 
 /// A child of `script`'s template; `None`: start it cold. Where there is no template yet, one is
@@ -46,9 +46,9 @@ pub struct Born {
 pub async fn child(
     cx: Context<'_>,
     cgi: &Arc<Cgi>,
-    script: &Found<'_>,
-    setup: impl FnOnce() -> Setup,
-) -> Option<Ready> {
+    script: &FoundProgram<'_>,
+    setup: impl FnOnce() -> TemplateSetup,
+) -> Option<ReadyChild> {
     let (resources, warm) = (cx.resources, &cx.shared.warm);
     if resources.templates().count == 0 || warm.watch.is_none() {
         return None;
@@ -74,7 +74,7 @@ pub async fn child(
         program.lost(offer.template, &e);
         return None;
     }
-    Some(Ready {
+    Some(ReadyChild {
         offer,
         program,
         patience,
@@ -82,16 +82,16 @@ pub async fn child(
 }
 
 /// Waits until the child is there.
-async fn arrival(spare: &mut Spare, patience: Duration) -> io::Result<()> {
+async fn arrival(spare: &mut PreforkedChild, patience: Duration) -> io::Result<()> {
     if spare.ready()? {
         return Ok(());
     }
-    until(spare, Spare::ready, patience).await
+    until(spare, PreforkedChild::ready, patience).await
 }
 
 /// Waits until the process has read its request. A parked one may have been killed long after it
 /// was asked for, as a child is not, and a request that it has not read is nobody's yet.
-async fn began(running: &mut Running, patience: Duration) -> io::Result<()> {
+async fn began(running: &mut RunningChild, patience: Duration) -> io::Result<()> {
     until(running, |running| running.began(), patience).await
 }
 
@@ -114,7 +114,7 @@ async fn until<T: AsFd>(
     tokio::time::timeout(patience, come).await?
 }
 
-impl Ready {
+impl ReadyChild {
     /// Gives the child its request.
     ///
     /// # Errors
@@ -124,13 +124,13 @@ impl Ready {
         env: &EnvBlock,
         stdio: [BorrowedFd<'_>; 3],
         cpu: Option<u64>,
-    ) -> io::Result<(Child, Born)> {
+    ) -> io::Result<(Child, TemplateChild)> {
         let Self {
             offer,
             program,
             patience,
         } = self;
-        let request = Request {
+        let request = ChildRequest {
             env,
             stdio,
             cpu,
@@ -142,7 +142,7 @@ impl Ready {
         if offer.uses == Uses::Once {
             began(&mut running, patience).await?;
         }
-        let born = Born {
+        let born = TemplateChild {
             program,
             template: offer.template,
             uses: offer.uses,
@@ -153,7 +153,7 @@ impl Ready {
     }
 }
 
-impl Born {
+impl TemplateChild {
     /// The child has ended; `signalled` says that the server told it to.
     pub fn ended(self, exit: &Exit, signalled: bool) {
         match exit.status {

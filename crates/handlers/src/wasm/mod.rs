@@ -15,7 +15,7 @@ use std::{
 
 use galgo_spawn::{Exit, FileId, words};
 use galgo_wasm::{
-    Beside, Found as Module, KILLED, NoCode, Profile, Runtime, Settings, StartFault, runtime, wire,
+    Beside, FoundCode, KILLED, NoCode, Profile, Runtime, RuntimeSettings, StartFault, runtime, wire,
 };
 
 use crate::{
@@ -23,9 +23,9 @@ use crate::{
     fault::{Fault, is_shortage},
     log::{ErrorLog, Level},
     program::settings::Cgi,
-    script::Found,
+    script::FoundProgram,
     sock::Sock,
-    upstream::idle_pool::IdlePool,
+    upstream::idle_pool::UpstreamIdlePool,
 };
 pub use cache::{folder as cache_folder, prepare as prepare_cache};
 pub use sight::Sight;
@@ -70,10 +70,10 @@ pub type Code = galgo_wasm::wire::Key;
 #[derive(Debug)]
 pub struct Wasm {
     runtime: OnceLock<Result<Arc<Runtime>, String>>,
-    settings: Mutex<Option<Box<Settings>>>,
+    settings: Mutex<Option<Box<RuntimeSettings>>>,
     needs: Needs,
     /// Connections to the worker that wait for their next request.
-    idle: Arc<IdlePool>,
+    idle: Arc<UpstreamIdlePool>,
 }
 
 /// What the worker is told once and for all.
@@ -94,7 +94,7 @@ impl Wasm {
             return same.clone();
         }
         let errors = log.clone();
-        let settings = Settings {
+        let settings = RuntimeSettings {
             beside: beside().clone(),
             cache: needs.cache.clone(),
             instances: needs.running + SPARE,
@@ -126,15 +126,15 @@ impl Wasm {
     ///
     /// # Errors
     /// The file is no program: why.
-    pub async fn code(&self, script: &Found<'_>) -> Result<Code, Fault> {
+    pub async fn code(&self, script: &FoundProgram<'_>) -> Result<Code, Fault> {
         let file = Path::new(OsStr::from_bytes(script.script_filename.as_bytes()));
         let bad = |why: String| Fault::Script(format!("the module cannot be run: {why}"));
         let refused = |why: String| Fault::Refused(format!("{}: {why}", words::path(file)));
         match self.runtime()?.find(file, script.id) {
-            Module::Ready(code) => Ok(code),
-            Module::Bad(why) => Err(bad(why)),
-            Module::Refused(why) => Err(refused(why)),
-            Module::Pending(pending) => pending.wait().await.map_err(|why| match why {
+            FoundCode::Ready(code) => Ok(code),
+            FoundCode::Bad(why) => Err(bad(why)),
+            FoundCode::Refused(why) => Err(refused(why)),
+            FoundCode::Pending(pending) => pending.wait().await.map_err(|why| match why {
                 NoCode::Bad(why) => bad(why),
                 NoCode::Refused(why) => refused(why),
                 NoCode::Short => SHORT,
@@ -153,7 +153,7 @@ impl Wasm {
         permit: Permit,
         home: usize,
         wait: Duration,
-    ) -> Result<Option<(Sock, Seat)>, Fault> {
+    ) -> Result<Option<(Sock, InstanceLease)>, Fault> {
         let (runtime, began) = (self.runtime()?, Instant::now());
         let wait = wait.max(STARTS);
         let mut waited = false;
@@ -161,7 +161,7 @@ impl Wasm {
             match self.at_once(runtime, code, home) {
                 Ok(_) if waited && !runtime.has(&code) => return Ok(None),
                 Ok((sock, seat)) => {
-                    let seat = Seat {
+                    let seat = InstanceLease {
                         seat,
                         home,
                         idle: self.idle.clone(),
@@ -206,7 +206,7 @@ impl Wasm {
         runtime: &Arc<Runtime>,
         code: Code,
         home: usize,
-    ) -> Result<(Sock, galgo_wasm::Seat), StartFault> {
+    ) -> Result<(Sock, galgo_wasm::WorkerLease), StartFault> {
         let seat = runtime.seat(code)?;
         let sock = match self.idle.take(home, Some(seat.worker())) {
             Some(sock) => sock,
@@ -249,11 +249,11 @@ impl Wasm {
 
 /// The place of a request at the worker.
 #[derive(Debug)]
-pub struct Seat {
-    seat: galgo_wasm::Seat,
+pub struct InstanceLease {
+    seat: galgo_wasm::WorkerLease,
     /// The event loop that asks.
     home: usize,
-    idle: Arc<IdlePool>,
+    idle: Arc<UpstreamIdlePool>,
     /// Connections that are kept at most.
     most: usize,
     /// Given back when the instance has ended.
@@ -261,7 +261,7 @@ pub struct Seat {
 }
 
 #[allow(missing_docs)]
-impl Seat {
+impl InstanceLease {
     /// Bytes behind END_REQUEST's own.
     pub const MORE: usize = wire::ENDED;
 

@@ -16,7 +16,7 @@ use crate::peer::Peer;
 
 /// Places of the server or of one route. Written under the line's lock, looked at by anybody.
 #[derive(Debug)]
-pub struct Gauge {
+pub struct ConcurrencyLimit {
     most: AtomicUsize,
     taken: AtomicUsize,
     waiting: AtomicUsize,
@@ -24,8 +24,8 @@ pub struct Gauge {
 
 /// The places of a server, and who waits for one.
 #[derive(Debug)]
-pub(super) struct Line<T> {
-    pub(super) server: Arc<Gauge>,
+pub(super) struct PermitQueue<T> {
+    pub(super) server: Arc<ConcurrencyLimit>,
     by: HashMap<Peer, Share<T>>,
     /// Who comes next is this one.
     next: u64,
@@ -37,22 +37,22 @@ pub(super) struct Line<T> {
 #[derive(Debug)]
 struct Share<T> {
     held: usize,
-    waiting: VecDeque<Waiting<T>>,
+    waiting: VecDeque<Queued<T>>,
 }
 
 /// Somebody who waits.
 #[derive(Debug)]
-pub(super) struct Waiting<T> {
+pub(super) struct Queued<T> {
     /// Its number: who came earlier has a lower one.
     at: u64,
     pub(super) peer: Peer,
-    pub(super) route: Option<Arc<Gauge>>,
+    pub(super) route: Option<Arc<ConcurrencyLimit>>,
     pub(super) tell: T,
 }
 
 /// What has become of somebody who came.
 #[derive(Debug)]
-pub(super) enum Came<T> {
+pub(super) enum Arrival<T> {
     /// It has a place.
     In,
     /// It waits under that number; another gave way for it.
@@ -61,7 +61,7 @@ pub(super) enum Came<T> {
     Full,
 }
 
-impl Gauge {
+impl ConcurrencyLimit {
     /// So many places, all free.
     pub fn new(most: usize) -> Self {
         Self {
@@ -102,8 +102,8 @@ impl<T> Default for Share<T> {
     }
 }
 
-impl<T> Line<T> {
-    pub(super) fn new(server: Arc<Gauge>) -> Self {
+impl<T> PermitQueue<T> {
+    pub(super) fn new(server: Arc<ConcurrencyLimit>) -> Self {
         Self {
             server,
             by: HashMap::new(),
@@ -121,35 +121,35 @@ impl<T> Line<T> {
     pub(super) fn come(
         &mut self,
         peer: Peer,
-        route: Option<&Arc<Gauge>>,
+        route: Option<&Arc<ConcurrencyLimit>>,
         queue: usize,
         tell: impl FnOnce() -> T,
-    ) -> Came<T> {
+    ) -> Arrival<T> {
         if self.take(peer, route) {
-            return Came::In;
+            return Arrival::In;
         }
         let mut gone = None;
         if self.server.waiting() >= queue {
             match self.greediest(peer) {
                 Some(greedy) => gone = self.dismiss(greedy),
-                None => return Came::Full,
+                None => return Arrival::Full,
             }
         }
         let at = self.next;
         self.next += 1;
         count(&self.server, route, 1);
         let share = self.by.entry(peer).or_default();
-        share.waiting.push_back(Waiting {
+        share.waiting.push_back(Queued {
             at,
             peer,
             route: route.cloned(),
             tell: tell(),
         });
-        Came::Waits(at, gone)
+        Arrival::Waits(at, gone)
     }
 
     /// Takes a place, if one is free.
-    pub(super) fn take(&mut self, peer: Peer, route: Option<&Arc<Gauge>>) -> bool {
+    pub(super) fn take(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>) -> bool {
         let free = !self.server.is_full() && route.is_none_or(|route| !route.is_full());
         if free {
             self.hold(peer, route);
@@ -157,7 +157,7 @@ impl<T> Line<T> {
         free
     }
 
-    /// Whether [`Line::come`] would say that the queue is full.
+    /// Whether [`PermitQueue::come`] would say that the queue is full.
     pub(super) fn refuses(&self, peer: Peer, queue: usize) -> bool {
         self.server.waiting() >= queue && self.greediest(peer).is_none()
     }
@@ -177,7 +177,7 @@ impl<T> Line<T> {
     }
 
     /// A place is free again; its holder was told to give way, if `ending`.
-    pub(super) fn free(&mut self, peer: Peer, route: Option<&Arc<Gauge>>, ending: bool) {
+    pub(super) fn free(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>, ending: bool) {
         self.ending -= usize::from(ending);
         self.server.taken.fetch_sub(1, Relaxed);
         if let Some(route) = route {
@@ -193,11 +193,11 @@ impl<T> Line<T> {
     }
 
     /// Gives a place that is free to who is to have it.
-    pub(super) fn grant(&mut self) -> Option<Waiting<T>> {
+    pub(super) fn grant(&mut self) -> Option<Queued<T>> {
         if self.server.is_full() || self.server.waiting() == 0 {
             return None;
         }
-        let first = |share: &Share<T>| share.waiting.iter().position(Waiting::may_run);
+        let first = |share: &Share<T>| share.waiting.iter().position(Queued::may_run);
         let found = self.by.iter().filter_map(|(peer, share)| {
             let first = first(share)?;
             Some((share.held, share.waiting[first].at, *peer, first))
@@ -215,13 +215,13 @@ impl<T> Line<T> {
     pub(super) fn gives_way(
         &mut self,
         peer: Peer,
-        route: Option<&Arc<Gauge>>,
+        route: Option<&Arc<ConcurrencyLimit>>,
         slow_for_long: bool,
     ) -> bool {
         let held = self.by.get(&peer).map_or(0, |share| share.held);
         let greedy = held * 2 > self.server.most.load(Relaxed);
-        let helps = |one: &Waiting<T>| {
-            let own = |r: &Arc<Gauge>| route.is_some_and(|own| Arc::ptr_eq(own, r));
+        let helps = |one: &Queued<T>| {
+            let own = |r: &Arc<ConcurrencyLimit>| route.is_some_and(|own| Arc::ptr_eq(own, r));
             let runs = one.route.as_ref().is_none_or(|r| own(r) || !r.is_full());
             runs && (slow_for_long || greedy && one.peer != peer)
         };
@@ -231,7 +231,7 @@ impl<T> Line<T> {
         ends
     }
 
-    fn hold(&mut self, peer: Peer, route: Option<&Arc<Gauge>>) {
+    fn hold(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>) {
         self.server.taken.fetch_add(1, Relaxed);
         if let Some(route) = route {
             route.taken.fetch_add(1, Relaxed);
@@ -262,20 +262,20 @@ impl<T> Line<T> {
     }
 }
 
-impl<T> Waiting<T> {
+impl<T> Queued<T> {
     fn may_run(&self) -> bool {
         self.route.as_ref().is_none_or(|route| !route.is_full())
     }
 }
 
-fn count(server: &Gauge, route: Option<&Arc<Gauge>>, n: usize) {
+fn count(server: &ConcurrencyLimit, route: Option<&Arc<ConcurrencyLimit>>, n: usize) {
     server.waiting.fetch_add(n, Relaxed);
     if let Some(route) = route {
         route.waiting.fetch_add(n, Relaxed);
     }
 }
 
-fn uncount(server: &Gauge, route: Option<&Arc<Gauge>>) {
+fn uncount(server: &ConcurrencyLimit, route: Option<&Arc<ConcurrencyLimit>>) {
     server.waiting.fetch_sub(1, Relaxed);
     if let Some(route) = route {
         route.waiting.fetch_sub(1, Relaxed);
@@ -293,7 +293,7 @@ mod tests {
     /// Plays a table: `a` asks as address 1 and `b` as 2, digits as 11 and on; what they were told stands behind:
     /// `+` has a place, `.` waits, `-` is refused, `>n` waits and the one with number n gave way. An upper case letter gives a place back.
     fn play(most: usize, queue: usize, table: &str) {
-        let mut line = Line::new(Arc::new(Gauge::new(most)));
+        let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(most)));
         let mut count = 0;
         for step in table.split_whitespace() {
             let mut letters = step.chars();
@@ -310,10 +310,10 @@ mod tests {
             count += 1;
             let came = line.come(from, None, queue, || format!("{who}{count}"));
             let told = match came {
-                Came::In => "+".into(),
-                Came::Waits(_, None) => ".".into(),
-                Came::Waits(_, Some(gone)) => format!(">{gone}"),
-                Came::Full => "-".into(),
+                Arrival::In => "+".into(),
+                Arrival::Waits(_, None) => ".".into(),
+                Arrival::Waits(_, Some(gone)) => format!(">{gone}"),
+                Arrival::Full => "-".into(),
             };
             assert_eq!(told, said, "{step} in {table}");
         }
@@ -340,16 +340,16 @@ mod tests {
 
     #[test]
     fn who_waits_for_its_route_lets_others_pass() {
-        let mut line = Line::new(Arc::new(Gauge::new(2)));
-        let route = Arc::new(Gauge::new(1));
+        let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(2)));
+        let route = Arc::new(ConcurrencyLimit::new(1));
         let (a, b) = (peer(1), peer(2));
-        assert!(matches!(line.come(a, Some(&route), 9, || 0), Came::In));
+        assert!(matches!(line.come(a, Some(&route), 9, || 0), Arrival::In));
         assert!(matches!(
             line.come(b, Some(&route), 9, || 1),
-            Came::Waits(..)
+            Arrival::Waits(..)
         ));
-        assert!(matches!(line.come(a, None, 9, || 2), Came::In));
-        assert!(matches!(line.come(a, None, 9, || 3), Came::Waits(..)));
+        assert!(matches!(line.come(a, None, 9, || 2), Arrival::In));
+        assert!(matches!(line.come(a, None, 9, || 3), Arrival::Waits(..)));
         // A place that is not of the route is none for who waits for that.
         line.free(a, None, false);
         assert_eq!(line.grant().map(|one| one.tell), Some(3));
@@ -360,9 +360,9 @@ mod tests {
 
     #[test]
     fn who_leaves_is_forgotten() {
-        let mut line = Line::new(Arc::new(Gauge::new(1)));
-        assert!(matches!(line.come(peer(1), None, 9, || 0), Came::In));
-        let Came::Waits(at, None) = line.come(peer(2), None, 9, || 1) else {
+        let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(1)));
+        assert!(matches!(line.come(peer(1), None, 9, || 0), Arrival::In));
+        let Arrival::Waits(at, None) = line.come(peer(2), None, 9, || 1) else {
             panic!("it has a place");
         };
         line.leave(peer(2), at);
@@ -376,7 +376,7 @@ mod tests {
     fn the_slow_give_way_to_those_who_hold_no_more() {
         let (a, b, c) = (peer(1), peer(2), peer(3));
         let line = |holders: &[Peer], waits: &[Peer]| {
-            let mut line = Line::new(Arc::new(Gauge::new(holders.len())));
+            let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(holders.len())));
             for peer in holders.iter().chain(waits) {
                 let _ = line.come(*peer, None, 9, || ());
             }
@@ -395,8 +395,8 @@ mod tests {
         assert!(!line(&[a, a, b, c], &[b]).gives_way(a, None, false));
         assert!(!line(&[a, a, a, c], &[a]).gives_way(a, None, false));
         // Its place is nothing to who waits for a route that is full.
-        let route = Arc::new(Gauge::new(1));
-        let mut full = Line::new(Arc::new(Gauge::new(2)));
+        let route = Arc::new(ConcurrencyLimit::new(1));
+        let mut full = PermitQueue::new(Arc::new(ConcurrencyLimit::new(2)));
         let _ = full.come(a, None, 9, || ());
         let _ = full.come(b, Some(&route), 9, || ());
         let _ = full.come(c, Some(&route), 9, || ());

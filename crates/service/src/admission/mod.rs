@@ -13,8 +13,8 @@ use std::{
 
 use tokio::sync::oneshot;
 
-pub use line::Gauge;
-use line::{Came, Line};
+pub use line::ConcurrencyLimit;
+use line::{Arrival, PermitQueue};
 
 use crate::{
     fault::Fault,
@@ -28,7 +28,7 @@ const RUNNING: usize = 8;
 
 /// How many programs may run, and how requests wait for their turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct AdmissionSettings {
     /// Programs at once.
     pub running: usize,
     /// Requests that may wait.
@@ -37,7 +37,7 @@ pub struct Settings {
     pub wait: Duration,
 }
 
-impl Default for Settings {
+impl Default for AdmissionSettings {
     fn default() -> Self {
         Self {
             running: RUNNING * std::thread::available_parallelism().map_or(1, usize::from),
@@ -50,7 +50,7 @@ impl Default for Settings {
 /// The places for running programs, of the server and of one route.
 #[derive(Debug)]
 pub struct Admission {
-    places: Arc<Places>,
+    places: Arc<Permits>,
     running: usize,
     queue: usize,
     longest: Duration,
@@ -58,32 +58,32 @@ pub struct Admission {
 
 /// Places that all readings of the configuration share.
 #[derive(Debug)]
-struct Places {
+struct Permits {
     /// Those of the server, for who does not want to wait for the lock.
-    server: Arc<Gauge>,
-    line: Mutex<Line<oneshot::Sender<Permit>>>,
+    server: Arc<ConcurrencyLimit>,
+    line: Mutex<PermitQueue<oneshot::Sender<Permit>>>,
 }
 
 /// A place among the programs running, in the route and in the server; given back when dropped.
 #[derive(Debug)]
-pub struct Permit(Arc<Place>);
+pub struct Permit(Arc<Held>);
 
 #[derive(Debug)]
-struct Place {
-    places: Arc<Places>,
+struct Held {
+    places: Arc<Permits>,
     peer: Peer,
-    route: Option<Arc<Gauge>>,
+    route: Option<Arc<ConcurrencyLimit>>,
     /// Its holder was told to give way.
     ending: AtomicBool,
 }
 
 impl Admission {
     /// Places as configured.
-    pub fn new(c: &Settings) -> Self {
-        let server = Arc::new(Gauge::new(c.running));
+    pub fn new(c: &AdmissionSettings) -> Self {
+        let server = Arc::new(ConcurrencyLimit::new(c.running));
         Self {
-            places: Arc::new(Places {
-                line: Mutex::new(Line::new(server.clone())),
+            places: Arc::new(Permits {
+                line: Mutex::new(PermitQueue::new(server.clone())),
                 server,
             }),
             running: c.running,
@@ -94,7 +94,7 @@ impl Admission {
 
     /// The same places, as many as `c` says once [`Admission::settle`] is called. Whoever has one or waits for
     /// one goes on as before.
-    pub fn next(&self, c: &Settings) -> Self {
+    pub fn next(&self, c: &AdmissionSettings) -> Self {
         Self {
             places: self.places.clone(),
             running: c.running,
@@ -111,7 +111,7 @@ impl Admission {
     }
 
     /// Whether requests wait as `c` says.
-    pub fn waits_as(&self, c: &Settings) -> bool {
+    pub fn waits_as(&self, c: &AdmissionSettings) -> bool {
         (self.queue, self.longest) == (c.queue, c.wait)
     }
 
@@ -119,7 +119,11 @@ impl Admission {
     ///
     /// # Errors
     /// The queue is full, or no place came free in time.
-    pub async fn admit(&self, peer: Peer, route: Option<&Arc<Gauge>>) -> Result<Permit, Fault> {
+    pub async fn admit(
+        &self,
+        peer: Peer,
+        route: Option<&Arc<ConcurrencyLimit>>,
+    ) -> Result<Permit, Fault> {
         let taken = self.places.lock().take(peer, route);
         match taken {
             true => Ok(self.places.permit(peer, route.cloned())),
@@ -128,7 +132,11 @@ impl Admission {
         }
     }
 
-    async fn wait(&self, peer: Peer, route: Option<&Arc<Gauge>>) -> Result<Permit, Fault> {
+    async fn wait(
+        &self,
+        peer: Peer,
+        route: Option<&Arc<ConcurrencyLimit>>,
+    ) -> Result<Permit, Fault> {
         let mut told = None;
         let came = self.places.lock().come(peer, route, self.queue, || {
             let (tell, here) = oneshot::channel();
@@ -136,12 +144,12 @@ impl Admission {
             tell
         });
         let at = match came {
-            Came::In => return Ok(self.places.permit(peer, route.cloned())),
-            Came::Full => return Err(FULL),
+            Arrival::In => return Ok(self.places.permit(peer, route.cloned())),
+            Arrival::Full => return Err(FULL),
             // Who gives way hears of it as its sender is dropped.
-            Came::Waits(at, _gave_way) => at,
+            Arrival::Waits(at, _gave_way) => at,
         };
-        let _waiting = Waiting {
+        let _waiting = QueueEntry {
             places: &self.places,
             peer,
             at,
@@ -169,7 +177,7 @@ impl Admission {
     /// # Errors
     /// The queue is full.
     pub fn refuse_if_full(&self, peer: Peer) -> Result<(), Fault> {
-        let Places { server, .. } = &*self.places;
+        let Permits { server, .. } = &*self.places;
         let full = server.is_full() && server.waiting() >= self.queue;
         match full && self.places.lock().refuses(peer, self.queue) {
             true => Err(FULL),
@@ -180,13 +188,13 @@ impl Admission {
 
 const FULL: Fault = Fault::Busy("the queue for programs is full");
 
-impl Places {
-    fn lock(&self) -> MutexGuard<'_, Line<oneshot::Sender<Permit>>> {
+impl Permits {
+    fn lock(&self) -> MutexGuard<'_, PermitQueue<oneshot::Sender<Permit>>> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn permit(self: &Arc<Self>, peer: Peer, route: Option<Arc<Gauge>>) -> Permit {
-        Permit(Arc::new(Place {
+    fn permit(self: &Arc<Self>, peer: Peer, route: Option<Arc<ConcurrencyLimit>>) -> Permit {
+        Permit(Arc::new(Held {
             places: self.clone(),
             peer,
             route,
@@ -213,7 +221,7 @@ impl Permit {
     }
 }
 
-impl Drop for Place {
+impl Drop for Held {
     fn drop(&mut self) {
         let ending = self.ending.load(Ordering::Relaxed);
         let route = self.route.as_ref();
@@ -224,7 +232,7 @@ impl Drop for Place {
     }
 }
 
-impl pace::Place for Place {
+impl pace::Place for Held {
     /// Costs a look at two numbers as long as nobody waits.
     fn gives_way(&self, slow_for_long: bool) -> bool {
         let route = self.route.as_ref();
@@ -241,13 +249,13 @@ impl pace::Place for Place {
 }
 
 /// Somebody in the queue.
-struct Waiting<'a> {
-    places: &'a Arc<Places>,
+struct QueueEntry<'a> {
+    places: &'a Arc<Permits>,
     peer: Peer,
     at: u64,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         self.places.lock().leave(self.peer, self.at);
     }
@@ -257,10 +265,10 @@ impl Drop for Waiting<'_> {
 mod tests {
     use super::*;
 
-    fn config(running: usize) -> Settings {
-        Settings {
+    fn config(running: usize) -> AdmissionSettings {
+        AdmissionSettings {
             running,
-            ..Settings::default()
+            ..AdmissionSettings::default()
         }
     }
 

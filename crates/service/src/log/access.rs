@@ -15,7 +15,7 @@ use crate::id::Id;
 
 /// What is known of a request when it is over.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct AccessEntry {
     /// When its head was complete.
     pub began: Instant,
     /// Its id.
@@ -42,7 +42,7 @@ pub struct Entry {
     pub exit: Option<Exit>,
 }
 
-impl Entry {
+impl AccessEntry {
     /// What is known when a head has come, from `remote`.
     pub fn new(id: Id, remote: Rc<str>, head: Option<Rc<Head>>) -> Self {
         Self {

@@ -31,7 +31,7 @@ const PATIENCE: Timespec = Timespec {
 
 /// Where a log goes: open.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct LogTarget {
     to: LogTo,
     /// `None` where it is no file, or nobody writes to it.
     file: Option<File>,
@@ -41,7 +41,7 @@ pub(super) struct Target {
     stuck: bool,
 }
 
-impl Target {
+impl LogTarget {
     /// Opens a log. Root opens it as `user` where another user can change the path.
     pub(super) fn open(to: &LogTo, user: Option<&Identity>) -> io::Result<Self> {
         let file = match to {
@@ -370,7 +370,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let mut target = Target::open(&LogTo::File(path.clone()), None).unwrap();
+        let mut target = LogTarget::open(&LogTo::File(path.clone()), None).unwrap();
         // Two and a half lines of half a pipe each: the third is cut.
         let line = [vec![b'x'; 30_000], vec![b'\n']].concat();
         let (written, e) = target.write(&line.repeat(3)).unwrap_err();

@@ -4,7 +4,7 @@
 //! frame of the server. The kernel says when it may be used again: it clears a word of it (CLONE_CHILD_CLEARTID) as
 //! the child leaves this memory, by `execve` or by its end. The program has its descriptors by then.
 
-use super::{child_side::Context, slots::Slots, stack::Stack};
+use super::{child_side::ChildContext, slots::StdioSlots, stack::Stack};
 use crate::{error::StartError, start::Launch};
 use std::{
     collections::VecDeque,
@@ -26,15 +26,15 @@ const FAILED_MOST: usize = 64;
 
 /// What a child runs on, until it has left this memory.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct LaunchMemory {
     pub(super) stack: Stack,
-    pub(super) slots: Slots,
+    pub(super) slots: StdioSlots,
 }
 
 /// What a child reads.
 #[derive(Debug)]
-pub(super) struct Cargo {
-    pub(super) context: Context,
+pub(super) struct LaunchData {
+    pub(super) context: ChildContext,
     pub(super) launch: Launch,
     /// The arrays that the context points to.
     pub(super) _argv: Vec<*const c_char>,
@@ -50,11 +50,11 @@ pub(super) struct Cargo {
 
 /// A start under way.
 #[derive(Debug)]
-struct Flight {
+struct PendingLaunch {
     number: u64,
-    ground: Ground,
+    ground: LaunchMemory,
     /// From [`Box::into_raw`].
-    cargo: NonNull<Cargo>,
+    cargo: NonNull<LaunchData>,
 }
 
 /// A program that was not started.
@@ -68,7 +68,7 @@ pub struct Failed {
 
 /// What has become of a start.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum LaunchOutcome {
     /// The child has not executed its program yet.
     UnderWay,
     /// The program runs, or has run.
@@ -79,29 +79,29 @@ pub enum Outcome {
 
 /// The starts of one thread.
 #[derive(Debug)]
-pub(super) struct Flights {
+pub(super) struct Launches {
     null: Arc<OwnedFd>,
     /// What no child uses, that with the lowest numbers last.
-    free: Vec<Ground>,
-    under_way: Vec<Flight>,
+    free: Vec<LaunchMemory>,
+    under_way: Vec<PendingLaunch>,
     failed: VecDeque<(u64, Box<Failed>)>,
     last: u64,
 }
 
 // SAFETY: the pointers in it lead to cargo which belongs to it alone, and to children, which read the same memory from
 // any thread.
-unsafe impl Send for Flights {}
+unsafe impl Send for Launches {}
 
-impl Ground {
+impl LaunchMemory {
     fn new(null: &Arc<OwnedFd>) -> io::Result<Self> {
         Ok(Self {
             stack: Stack::new()?,
-            slots: Slots::new(null)?,
+            slots: StdioSlots::new(null)?,
         })
     }
 }
 
-impl Flight {
+impl PendingLaunch {
     fn has_left(&self) -> bool {
         // SAFETY: the cargo lives until it is landed; the kernel and the child write to its atomics only, and a shared
         // reference is all that is made of it until then.
@@ -112,14 +112,14 @@ impl Flight {
     }
 
     /// The cargo of a child that has left.
-    fn land(self) -> (Ground, Box<Cargo>) {
+    fn land(self) -> (LaunchMemory, Box<LaunchData>) {
         // SAFETY: made by `Box::into_raw` in `depart`, taken back once, for `self` is consumed; whoever calls has seen
         // that the child has left this memory.
         (self.ground, unsafe { Box::from_raw(self.cargo.as_ptr()) })
     }
 }
 
-impl Flights {
+impl Launches {
     /// Nothing is prepared.
     pub(super) fn new(null: &Arc<OwnedFd>) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl Flights {
         let mut all: Vec<Self> = (0..threads).map(|_| Self::new(null)).collect();
         for _ in 0..PREPARED {
             for own in &mut all {
-                own.free.insert(0, Ground::new(null)?);
+                own.free.insert(0, LaunchMemory::new(null)?);
             }
         }
         Ok(all)
@@ -145,11 +145,11 @@ impl Flights {
     /// Ground for another start: that with the lowest numbers, below which there is least to copy.
     ///
     /// Where as many are under way as were prepared for, it is made: none of those is waited for, for they may hang.
-    pub(super) fn ground(&mut self) -> io::Result<Ground> {
+    pub(super) fn ground(&mut self) -> io::Result<LaunchMemory> {
         self.land();
         match self.free.pop() {
             Some(lowest) => Ok(lowest),
-            None => Ground::new(&self.null),
+            None => LaunchMemory::new(&self.null),
         }
     }
 
@@ -157,12 +157,12 @@ impl Flights {
     ///
     /// Where many starts at once have made more of it than was prepared, that with the highest numbers goes: the low ones,
     /// once free, would be a connection's, and every later start would copy all that lies between.
-    pub(super) fn give_back(&mut self, mut ground: Ground) {
+    pub(super) fn give_back(&mut self, mut ground: LaunchMemory) {
         // What stays in a slot would keep a pipe open.
         if ground.slots.clear().is_err() {
             return;
         }
-        let is_higher = |free: &Ground| free.slots.numbers() > ground.slots.numbers();
+        let is_higher = |free: &LaunchMemory| free.slots.numbers() > ground.slots.numbers();
         let at = self.free.partition_point(is_higher);
         self.free.insert(at, ground);
         if self.free.len() > PREPARED {
@@ -171,9 +171,9 @@ impl Flights {
     }
 
     /// A child is under way with this cargo, from [`Box::into_raw`]. Its number.
-    pub(super) fn depart(&mut self, ground: Ground, cargo: NonNull<Cargo>) -> u64 {
+    pub(super) fn depart(&mut self, ground: LaunchMemory, cargo: NonNull<LaunchData>) -> u64 {
         self.last += 1;
-        self.under_way.push(Flight {
+        self.under_way.push(PendingLaunch {
             number: self.last,
             ground,
             cargo,
@@ -182,26 +182,26 @@ impl Flights {
     }
 
     /// What has become of the start with this number. A failure is told once.
-    pub(super) fn outcome(&mut self, number: u64) -> Outcome {
+    pub(super) fn outcome(&mut self, number: u64) -> LaunchOutcome {
         self.land();
         if self.under_way.iter().any(|f| f.number == number) {
-            return Outcome::UnderWay;
+            return LaunchOutcome::UnderWay;
         }
         let at = self.failed.iter().position(|(n, _)| *n == number);
         match at.and_then(|at| self.failed.remove(at)) {
-            Some((_, failed)) => Outcome::Failed(failed),
-            None => Outcome::Started,
+            Some((_, failed)) => LaunchOutcome::Failed(failed),
+            None => LaunchOutcome::Started,
         }
     }
 
     /// Takes back what children have left: from then on only they themselves hold their ends of pipes.
     fn land(&mut self) {
-        while let Some(at) = self.under_way.iter().position(Flight::has_left) {
+        while let Some(at) = self.under_way.iter().position(PendingLaunch::has_left) {
             let flight = self.under_way.swap_remove(at);
             let number = flight.number;
             let (ground, cargo) = flight.land();
             self.give_back(ground);
-            let Cargo {
+            let LaunchData {
                 context, launch, ..
             } = *cargo;
             if let Some((stage, errno)) = context.failure() {
@@ -214,7 +214,7 @@ impl Flights {
     }
 }
 
-impl Drop for Flights {
+impl Drop for Launches {
     fn drop(&mut self) {
         self.land();
         // Who is still under way uses its stack and its cargo: both stay for as long as this process does.
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_lowest_numbers_that_are_free_are_used() {
-        let mut all = Flights::several(2, &null().unwrap()).unwrap();
+        let mut all = Launches::several(2, &null().unwrap()).unwrap();
         let own = &mut all[0];
         let mut grounds: Vec<_> = (0..PREPARED).map(|_| own.ground().unwrap()).collect();
         assert!(own.free.is_empty());
@@ -246,10 +246,11 @@ mod tests {
     /// In whatever order they come back.
     #[test]
     fn of_more_than_are_prepared_the_lowest_numbers_stay() {
-        let mut own = Flights::several(1, &null().unwrap()).unwrap().remove(0);
+        let mut own = Launches::several(1, &null().unwrap()).unwrap().remove(0);
         let taken =
-            |own: &mut Flights, n| -> Vec<_> { (0..n).map(|_| own.ground().unwrap()).collect() };
-        let numbers = |many: &[Ground]| many.iter().map(|g| g.slots.numbers()).collect::<Vec<_>>();
+            |own: &mut Launches, n| -> Vec<_> { (0..n).map(|_| own.ground().unwrap()).collect() };
+        let numbers =
+            |many: &[LaunchMemory]| many.iter().map(|g| g.slots.numbers()).collect::<Vec<_>>();
         let mut many = taken(&mut own, 3 * PREPARED);
         // Not always those of `several`: other threads of this process free numbers, too.
         let mut lowest = numbers(&many);

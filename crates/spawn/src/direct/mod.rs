@@ -16,16 +16,16 @@ use crate::{
     error::{Stage, StartError},
     start::{Launch, Limits, MORE_MAX, Start},
 };
-use birth::Birth;
-use child_side::Context;
-use flight::{Cargo, Flights, Ground};
-pub use flight::{Failed, Outcome};
+use birth::CloneCall;
+use child_side::ChildContext;
+pub use flight::{Failed, LaunchOutcome};
+use flight::{LaunchData, LaunchMemory, Launches};
 use rustix::{
     fs::{Mode, OFlags, open},
     io::{Errno, fcntl_dupfd_cloexec},
     process::{Resource, getrlimit},
 };
-use slots::{Slots, null};
+use slots::{StdioSlots, null};
 use stack::Stack;
 use std::{
     ffi::{CString, c_char},
@@ -43,10 +43,10 @@ use std::{
 #[derive(Debug)]
 pub struct Direct {
     /// Starts that nobody waits for.
-    flights: Flights,
+    flights: Launches,
     stack: Stack,
-    slots: Slots,
-    birth: Birth,
+    slots: StdioSlots,
+    birth: CloneCall,
     /// Signals whose dispositions a child resets.
     reset: u64,
     /// Whether programs get sessions of their own, and not groups alone.
@@ -65,29 +65,29 @@ impl Direct {
     /// process discards the exit status of its children (SIGCHLD ignored by whoever started it) that is undone.
     pub fn new() -> io::Result<Self> {
         let null = null()?;
-        Self::with(Flights::new(&null), &null, &ruleset()?)
+        Self::with(Launches::new(&null), &null, &ruleset()?)
     }
 
     /// One for each of so many threads, with what eight starts need that nobody waits for: 27 descriptors each, and small
     /// mappings. The first start of each has lower numbers than the second of any.
     pub fn several(threads: usize) -> io::Result<Vec<Self>> {
         let (null, ruleset) = (null()?, ruleset()?);
-        let flights = Flights::several(threads, &null)?;
+        let flights = Launches::several(threads, &null)?;
         let with = |flights| Self::with(flights, &null, &ruleset);
         flights.into_iter().map(with).collect()
     }
 
     fn with(
-        flights: Flights,
+        flights: Launches,
         null: &Arc<OwnedFd>,
         ruleset: &Option<Arc<OwnedFd>>,
     ) -> io::Result<Self> {
         signals::keep_exited_children();
-        let birth = Birth::known();
+        let birth = CloneCall::known();
         Ok(Self {
             flights,
             stack: Stack::new()?,
-            slots: Slots::new(null)?,
+            slots: StdioSlots::new(null)?,
             birth,
             reset: birth.to_reset(signals::ignored()),
             session: has_terminal(),
@@ -124,7 +124,7 @@ impl Direct {
         let envp = start.env.pointers();
         let more = above(start.more.iter().copied())?;
         let numbers: Vec<RawFd> = more.iter().map(AsRawFd::as_raw_fd).collect();
-        let context = Context {
+        let context = ChildContext {
             more: numbers.as_ptr(),
             more_len: numbers.len(),
             ..self.context(start, &argv, &envp, self.slots.numbers())
@@ -167,7 +167,7 @@ impl Direct {
         };
         let (argv, envp) = (pointers(start.args), start.env.pointers());
         let numbers: Vec<RawFd> = more.iter().map(AsRawFd::as_raw_fd).collect();
-        let context = Context {
+        let context = ChildContext {
             more: numbers.as_ptr(),
             more_len: numbers.len(),
             knocks: launch.knocks,
@@ -177,7 +177,7 @@ impl Direct {
             self.flights.give_back(ground);
             return failed(StartError::descriptors(e), launch);
         }
-        let cargo = Box::new(Cargo {
+        let cargo = Box::new(LaunchData {
             context,
             launch,
             _argv: argv,
@@ -189,9 +189,9 @@ impl Direct {
         });
         let cargo = NonNull::from(Box::leak(cargo));
         // SAFETY: cargo and ground stay as they are until the kernel has cleared `in_use`, as the child leaves this
-        // memory: `Flights` sees to that. No other child has them.
+        // memory: `Launches` sees to that. No other child has them.
         let cloned = unsafe {
-            let Cargo {
+            let LaunchData {
                 context, in_use, ..
             } = cargo.as_ref();
             self.birth.child(
@@ -216,17 +216,17 @@ impl Direct {
     }
 
     /// What a start needs that nobody waits for.
-    fn provisions(&mut self, launch: &Launch) -> Result<(Ground, Vec<OwnedFd>), StartError> {
+    fn provisions(&mut self, launch: &Launch) -> Result<(LaunchMemory, Vec<OwnedFd>), StartError> {
         let more = above(launch.more.iter().map(AsFd::as_fd))?;
         let ground = self.flights.ground().map_err(StartError::descriptors)?;
         Ok((ground, more))
     }
 
     /// What has become of a start. See [`Spawner::outcome`](crate::Spawner::outcome).
-    pub fn outcome(&mut self, child: &Child) -> Outcome {
+    pub fn outcome(&mut self, child: &Child) -> LaunchOutcome {
         match child.flight() {
             Some(number) => self.flights.outcome(number),
-            None => Outcome::Started,
+            None => LaunchOutcome::Started,
         }
     }
 
@@ -236,8 +236,8 @@ impl Direct {
         argv: &[*const c_char],
         envp: &[*const c_char],
         slots: [RawFd; 3],
-    ) -> Context {
-        Context {
+    ) -> ChildContext {
+        ChildContext {
             path: start.path.as_ptr(),
             argv: argv.as_ptr(),
             envp: envp.as_ptr(),

@@ -19,7 +19,7 @@ use std::{
 };
 
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct StdioSlots {
     null: Arc<OwnedFd>,
     fds: [OwnedFd; 3],
 }
@@ -30,7 +30,7 @@ pub(super) fn null() -> io::Result<Arc<OwnedFd>> {
     Ok(Arc::new(null))
 }
 
-impl Slots {
+impl StdioSlots {
     /// The lowest free numbers from 3 on: the child's 0, 1 and 2 must not be slots themselves.
     pub(super) fn new(null: &Arc<OwnedFd>) -> io::Result<Self> {
         let slot = || fcntl_dupfd_cloexec(null, 3);

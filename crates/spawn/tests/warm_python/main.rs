@@ -6,7 +6,7 @@
 mod scene;
 mod scripts;
 
-use galgo_spawn::{EnvBlock, Status, template::Request};
+use galgo_spawn::{EnvBlock, Status, template::ChildRequest};
 use scene::warm::{Answer, Warm, script};
 use scripts::SCRIPTS;
 use std::{
@@ -461,7 +461,7 @@ fn told_without_input(warm: &Warm) -> String {
 /// What a child prints that is given this as its standard input.
 fn answer_to(warm: &Warm, stdin: &fs::File) -> String {
     let (mut stdout, theirs_out) = std::io::pipe().unwrap();
-    let request = Request {
+    let request = ChildRequest {
         env: &EnvBlock::default(),
         stdio: [stdin.as_fd(), theirs_out.as_fd(), theirs_out.as_fd()],
         cpu: None,

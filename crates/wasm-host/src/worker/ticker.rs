@@ -20,10 +20,10 @@ const PATIENCE: u32 = 100;
 
 /// Beats while guests run.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Ticker(Arc<Shared>);
+pub(super) struct Ticker(Arc<TickerState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct TickerState {
     running: AtomicUsize,
     resting: Mutex<bool>,
     wake: Condvar,
@@ -33,7 +33,7 @@ struct Shared {
 
 /// A guest that runs.
 #[derive(Debug)]
-pub(super) struct Running<'t>(&'t Shared);
+pub(super) struct RunningGuest<'t>(&'t TickerState);
 
 impl Ticker {
     pub(super) fn start(&self, engine: Engine) {
@@ -45,7 +45,7 @@ impl Ticker {
         }
     }
 
-    pub(super) fn running(&self) -> Running<'_> {
+    pub(super) fn running(&self) -> RunningGuest<'_> {
         self.0.running.fetch_add(1, Ordering::SeqCst);
         if self.0.rests.load(Ordering::SeqCst) {
             *self
@@ -55,11 +55,11 @@ impl Ticker {
                 .unwrap_or_else(PoisonError::into_inner) = false;
             self.0.wake.notify_one();
         }
-        Running(&self.0)
+        RunningGuest(&self.0)
     }
 }
 
-impl Shared {
+impl TickerState {
     fn beat(&self, engine: &Engine) {
         let mut idle = 0;
         loop {
@@ -91,7 +91,7 @@ impl Shared {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningGuest<'_> {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::SeqCst);
     }

@@ -26,14 +26,14 @@ use rustix::{
 
 use super::{
     cache::folder,
-    jobs::Job,
+    jobs::CompileJob,
     prune,
     shared::{Runtime, lock},
     wrong::{Whose, Wrong},
 };
 use crate::{
     code,
-    host::{self, Beside, Host, Unfit},
+    host::{self, Beside, Host, NoHost},
     module,
     wire::{Key, Message, read_text},
 };
@@ -59,7 +59,7 @@ pub(super) fn hurry(runtime: &Runtime, file: &Path) {
 
 /// Has a module compiled. A thread lives for as long as there is something to do: a server that
 /// rests keeps none for it, nor what one holds.
-pub(super) fn compile(runtime: &Arc<Runtime>, job: Job) {
+pub(super) fn compile(runtime: &Arc<Runtime>, job: CompileJob) {
     let mut jobs = lock(&runtime.jobs);
     jobs.waiting.push_back(job);
     if jobs.threads == THREADS {
@@ -118,7 +118,7 @@ fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<Key, Wr
 /// The code of a file, and the file as it was when that was made.
 fn code_of(
     runtime: &Arc<Runtime>,
-    job: &Job,
+    job: &CompileJob,
     spawner: &mut Option<Spawner>,
 ) -> (FileId, Result<Key, Wrong>) {
     loop {
@@ -161,7 +161,7 @@ fn settles_in(id: FileId) -> Option<Duration> {
 
 /// Whether a file that was read soon after a change has not changed since: waits until its time shows
 /// that, and compares.
-fn is_still(path: &Path, id: FileId, known: &module::Known) -> bool {
+fn is_still(path: &Path, id: FileId, known: &module::ModuleInfo) -> bool {
     if let Some(rest) = settles_in(id) {
         thread::sleep(rest);
     }
@@ -171,7 +171,7 @@ fn is_still(path: &Path, id: FileId, known: &module::Known) -> bool {
 
 fn made(
     runtime: &Arc<Runtime>,
-    known: &module::Known,
+    known: &module::ModuleInfo,
     file: &File,
     spawner: &mut Option<Spawner>,
 ) -> Result<Key, Wrong> {
@@ -223,8 +223,8 @@ fn draft(cache: &Path) -> io::Result<(PathBuf, File)> {
 fn found<'b>(beside: &'b Beside, spawner: &mut Option<Spawner>) -> Result<&'b Host, Wrong> {
     let asked = beside.host(|host| answer(host, spawner));
     asked.map_err(|unfit| match unfit {
-        Unfit::Failed(wrong) => wrong,
-        Unfit::Refused(words) => Wrong {
+        NoHost::Failed(wrong) => wrong,
+        NoHost::Refused(words) => Wrong {
             words,
             whose: Whose::Host,
         },

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, path::PathBuf};
 use galgo_spawn::FileId;
 
 /// A module to compile.
-pub(super) struct Job {
+pub(super) struct CompileJob {
     pub(super) file: PathBuf,
     pub(super) id: FileId,
 }
@@ -13,6 +13,6 @@ pub(super) struct Job {
 /// Modules that wait to be compiled, and who has that done.
 #[derive(Default)]
 pub(super) struct Jobs {
-    pub(super) waiting: VecDeque<Job>,
+    pub(super) waiting: VecDeque<CompileJob>,
     pub(super) threads: usize,
 }

@@ -17,7 +17,7 @@ const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 const MOST: u64 = 4 << 30;
 const LATELY: Duration = Duration::from_secs(3600);
 
-struct Entry {
+struct CachedCode {
     path: PathBuf,
     bytes: u64,
     age: Duration,
@@ -46,7 +46,7 @@ fn prune_to(cache: &Path, most: u64, now: SystemTime) -> io::Result<()> {
         if !metadata.is_file() || !(draft || is_entry(&name)) {
             continue;
         }
-        let entry = Entry {
+        let entry = CachedCode {
             path: file.path(),
             bytes: metadata.len(),
             age: now.duration_since(metadata.modified()?).unwrap_or_default(),
@@ -73,7 +73,7 @@ fn is_entry(name: &str) -> bool {
     sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-fn remove(entry: &Entry) {
+fn remove(entry: &CachedCode) {
     // Another server may have been quicker.
     let _ = fs::remove_file(&entry.path);
 }

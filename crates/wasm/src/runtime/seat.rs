@@ -11,7 +11,7 @@ use galgo_spawn::{Exit, Status};
 
 use super::{
     fault::StartFault,
-    shared::{Link, Runtime},
+    shared::{Runtime, WorkerHandle},
 };
 use crate::wire::{self, Ended, Key, Message};
 
@@ -19,15 +19,15 @@ const SIGKILL: i32 = 9;
 
 /// The place of one request at the worker.
 #[derive(Debug)]
-pub struct Seat {
+pub struct WorkerLease {
     runtime: Arc<Runtime>,
     /// The worker it runs in.
-    link: Arc<Link>,
+    link: Arc<WorkerHandle>,
     key: Key,
 }
 
-impl Seat {
-    pub(super) fn new(runtime: Arc<Runtime>, link: Arc<Link>, key: Key) -> Self {
+impl WorkerLease {
+    pub(super) fn new(runtime: Arc<Runtime>, link: Arc<WorkerHandle>, key: Key) -> Self {
         Self { runtime, link, key }
     }
 

@@ -16,7 +16,7 @@ use rustix::{
 
 use super::{
     cache,
-    shared::{Link, Runtime, folder, lock},
+    shared::{Runtime, WorkerHandle, folder, lock},
 };
 use crate::{
     code, host,
@@ -138,7 +138,7 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     if supervision.supervisor == Some(own) {
         let number = supervision.workers;
         supervision.workers += 1;
-        supervision.link = Some(Arc::new(Link {
+        supervision.link = Some(Arc::new(WorkerHandle {
             socket: ours,
             process,
             number,

@@ -5,21 +5,21 @@ use std::{pin::Pin, sync::Arc};
 use galgo_spawn::Exit;
 
 use super::{
-    super::tend::{Tended, tend},
-    PIPE_MOST, Program,
+    super::tend::{PumpEnd, tend},
+    PIPE_MOST, RunningProgram,
 };
 use crate::{
     client::Client,
     fault::Fault,
     out::Out,
-    producer::{Boxed, Done, Producer, Turn},
+    producer::{Boxed, OnExit, OutputEvent, Producer},
     sock::Sock,
     spool::Spool,
 };
 
-impl Program {
+impl RunningProgram {
     /// The next output that waits becomes that which is sent.
-    pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
+    pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         let Self {
             process,
             stdin,
@@ -32,13 +32,16 @@ impl Program {
         let tend = tend(stdin, errors, process, clocks, client);
         tokio::select! {
             biased;
-            pulled = spill.pull(out) => return pulled.map(|()| Turn::Output),
-            tended = tend => if let Tended::HalfClosed = tended? {
-                return Ok(Turn::HalfClosed);
+            pulled = spill.pull(out) => return pulled.map(|()| OutputEvent::Output),
+            tended = tend => if let PumpEnd::HalfClosed = tended? {
+                return Ok(OutputEvent::HalfClosed);
             },
         }
         self.over();
-        self.spill.pull(&mut self.out).await.map(|()| Turn::Output)
+        self.spill
+            .pull(&mut self.out)
+            .await
+            .map(|()| OutputEvent::Output)
     }
 
     /// The process has exited. Its place is free, whoever still reads what it has printed, where there is room for that.
@@ -73,9 +76,9 @@ impl Program {
                 () = &mut io => return Ok(()),
                 tended = tend => match tended? {
                     // The write itself will show whether anybody still reads.
-                    Tended::HalfClosed => {}
+                    PumpEnd::HalfClosed => {}
                     // Nothing is left to tend to but what is being sent.
-                    Tended::Exited => {
+                    PumpEnd::Exited => {
                         self.over();
                         io.await;
                         return Ok(());
@@ -92,7 +95,7 @@ impl Program {
     }
 }
 
-impl Producer for Program {
+impl Producer for RunningProgram {
     fn out(&mut self) -> &mut Out {
         &mut self.out
     }
@@ -114,7 +117,7 @@ impl Producer for Program {
         Self::drain_ready(self, most);
     }
 
-    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<Turn, Fault>> {
+    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<OutputEvent, Fault>> {
         Box::pin(Self::turn(self, client))
     }
 
@@ -158,11 +161,11 @@ impl Producer for Program {
         Box::pin(Self::post_mortem(self, end))
     }
 
-    fn finish(self: Box<Self>, done: Done) {
+    fn finish(self: Box<Self>, done: OnExit) {
         Self::finish(*self, done);
     }
 
-    fn abandon(self: Box<Self>, client_left: bool, done: Done) {
+    fn abandon(self: Box<Self>, client_left: bool, done: OnExit) {
         Self::abandon(*self, client_left, done);
     }
 }

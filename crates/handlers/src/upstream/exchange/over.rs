@@ -6,7 +6,7 @@ use std::time::Duration;
 use galgo_proto::fcgi;
 use galgo_spawn::Exit;
 
-use super::{Exchange, ID, Wire, end::End};
+use super::{Exchange, ID, ResponseFraming, end::ResponseEnd};
 use crate::{
     fault::Fault,
     relay::{process::unfinished, program::LINGER},
@@ -14,41 +14,41 @@ use crate::{
 
 impl Exchange {
     /// What the end of the connection means.
-    pub(super) fn closed(&self) -> End {
+    pub(super) fn closed(&self) -> ResponseEnd {
         match self.wire {
-            Wire::Scgi => End::Whole { reusable: false },
-            Wire::Fastcgi(_) => End::Broken(Fault::Script(
+            ResponseFraming::Scgi => ResponseEnd::Whole { reusable: false },
+            ResponseFraming::Fastcgi(_) => ResponseEnd::Broken(Fault::Script(
                 "the application closed the connection before it had ended the request".into(),
             )),
         }
     }
 
     /// The response is over. The connection may be kept only where nothing at all was wrong.
-    pub(super) fn end(&mut self, end: End) {
+    pub(super) fn end(&mut self, end: ResponseEnd) {
         self.errors.finish();
         let Some(mut link) = self.link.take() else {
             return;
         };
         let exit = match &self.wire {
-            Wire::Fastcgi(reply) if reply.is_over() => link.seat.ended(reply.more()),
+            ResponseFraming::Fastcgi(reply) if reply.is_over() => link.seat.ended(reply.more()),
             _ => Ok(link.seat.gone()),
         };
         let (exit, end) = match exit {
             Ok(exit) => (exit, end),
-            Err(fault) => (None, End::Broken(fault)),
+            Err(fault) => (None, ResponseEnd::Broken(fault)),
         };
         self.exit = exit;
-        if matches!(end, End::Whole { .. }) {
+        if matches!(end, ResponseEnd::Whole { .. }) {
             link.seat.answered(self.heard);
         }
         match end {
-            End::Whole { reusable: true } if self.sending.is_done() => {
+            ResponseEnd::Whole { reusable: true } if self.sending.is_done() => {
                 self.good = Some(link);
             }
-            End::Whole { .. } => {}
+            ResponseEnd::Whole { .. } => {}
             // How an instance ended says it better.
-            End::Broken(fault) if self.exit.is_none() => self.verdict = Some(fault),
-            End::Broken(_) => {}
+            ResponseEnd::Broken(fault) if self.exit.is_none() => self.verdict = Some(fault),
+            ResponseEnd::Broken(_) => {}
         }
     }
 
@@ -96,7 +96,7 @@ impl Exchange {
             });
             return;
         }
-        if matches!(self.wire, Wire::Fastcgi(_)) && self.sending.is_between() {
+        if matches!(self.wire, ResponseFraming::Fastcgi(_)) && self.sending.is_between() {
             // Who does not take these few bytes sees the connection close.
             let _ = link.conn.try_write(&fcgi::abort(ID));
         }

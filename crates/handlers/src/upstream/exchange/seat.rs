@@ -2,23 +2,23 @@
 
 use galgo_spawn::Exit;
 
-use crate::{fault::Fault, sock::Sock, upstream::Lease, wasm};
+use crate::{fault::Fault, sock::Sock, upstream::UpstreamLease, wasm};
 
 /// The place of a request.
 #[derive(Debug)]
-pub enum Seat {
+pub enum ExchangeLease {
     /// Of an application that stays.
-    Application(Lease),
+    Application(UpstreamLease),
     /// Of an instance in the wasm worker.
-    Instance(wasm::Seat),
+    Instance(wasm::InstanceLease),
 }
 
-impl Seat {
+impl ExchangeLease {
     /// Bytes of its own that come behind END_REQUEST's.
     pub(super) fn more(&self) -> usize {
         match self {
             Self::Application(_) => 0,
-            Self::Instance(_) => wasm::Seat::MORE,
+            Self::Instance(_) => wasm::InstanceLease::MORE,
         }
     }
 

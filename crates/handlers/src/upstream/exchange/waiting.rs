@@ -9,7 +9,7 @@ use crate::{
     client::Client,
     fault::Fault,
     out::Out,
-    producer::{Boxed, Done, Producer, Turn},
+    producer::{Boxed, OnExit, OutputEvent, Producer},
     spool::Spool,
 };
 
@@ -63,16 +63,19 @@ impl Exchange {
     }
 
     /// The next output that waits becomes that which is sent.
-    pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
+    pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         if let Some(link) = &self.link {
             let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, client);
             return tokio::select! {
                 biased;
-                pulled = self.spill.pull(&mut self.out) => pulled.map(|()| Turn::Output),
-                tended = tend => tended.map(|()| Turn::HalfClosed),
+                pulled = self.spill.pull(&mut self.out) => pulled.map(|()| OutputEvent::Output),
+                tended = tend => tended.map(|()| OutputEvent::HalfClosed),
             };
         }
-        self.spill.pull(&mut self.out).await.map(|()| Turn::Output)
+        self.spill
+            .pull(&mut self.out)
+            .await
+            .map(|()| OutputEvent::Output)
     }
 }
 
@@ -97,7 +100,7 @@ impl Producer for Exchange {
         Self::drain_ready(self);
     }
 
-    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<Turn, Fault>> {
+    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<OutputEvent, Fault>> {
         Box::pin(Self::turn(self, client))
     }
 
@@ -129,11 +132,11 @@ impl Producer for Exchange {
         Box::pin(Self::post_mortem(self, end))
     }
 
-    fn finish(self: Box<Self>, done: Done) {
+    fn finish(self: Box<Self>, done: OnExit) {
         Self::finish(self, done);
     }
 
-    fn abandon(self: Box<Self>, client_left: bool, done: Done) {
+    fn abandon(self: Box<Self>, client_left: bool, done: OnExit) {
         Self::abandon(self, client_left, done);
     }
 }
