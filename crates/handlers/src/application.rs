@@ -19,7 +19,7 @@ use crate::{
     files,
     log::Source,
     program::settings::BodyMode,
-    relay::{clock::Clocks, speaker::Backend},
+    relay::{backend::Backend, clock::Clocks},
     reply::{Answering, heard, may_repeat, wait_for},
     request::Request,
     script::{self, UpstreamScript},
@@ -47,8 +47,8 @@ pub async fn answer(
     };
     request.client.limit(config.options.max_body)?;
     let ask = Ask::new(cx, request, head, (config, upstream), script);
-    let (answering, speaker) = ask.asked().await?;
-    answering.reply(speaker).await
+    let (answering, backend) = ask.asked().await?;
+    answering.reply(backend).await
 }
 
 /// Asks the authorizer of a route. `Ok(None)`: the request may be answered.
@@ -68,8 +68,8 @@ pub async fn authorize(
         (authorizer, upstream),
         UpstreamScript::default(),
     );
-    let (answering, speaker) = ask.asked().await?;
-    answering.judgment(speaker).await
+    let (answering, backend) = ask.asked().await?;
+    answering.judgment(backend).await
 }
 
 /// One request about to be passed on.
@@ -140,7 +140,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             source: self.source,
             nph: false,
             options: &self.config.options,
-            handover: &self.config.handover,
+            sendfile: &self.config.sendfile,
             head: self.head,
             request: self.request,
         };
@@ -214,7 +214,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         let begun = ExchangeStart {
             conn,
             again: kept,
-            seat: ExchangeLease::Application(lease),
+            lease: ExchangeLease::Application(lease),
             clocks: Clocks::start(options, "the connection to the application was closed"),
             max_stderr: options.max_stderr,
             source: self.source.clone(),

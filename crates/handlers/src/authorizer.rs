@@ -12,7 +12,7 @@ use galgo_proto::{
 use crate::{
     context::Answer,
     fault::Fault,
-    relay::speaker::Backend,
+    relay::backend::Backend,
     reply::{Answering, Trouble},
     variables::USER,
 };
@@ -24,43 +24,43 @@ const MOST_IGNORED: usize = 1 << 20;
 
 impl Answering<'_, '_, '_> {
     /// Reads what an authorizer answers. `Ok(None)`: the request may be answered.
-    pub(super) async fn judgment(mut self, mut speaker: Backend) -> Result<Option<Answer>, Fault> {
-        let judged = match self.scan(&mut speaker).await {
-            Ok(reply) if is_granted(&reply) => match self.granted(&mut speaker, &reply).await {
+    pub(super) async fn judgment(mut self, mut backend: Backend) -> Result<Option<Answer>, Fault> {
+        let judged = match self.scan(&mut backend).await {
+            Ok(reply) if is_granted(&reply) => match self.granted(&mut backend, &reply).await {
                 Ok(granted) => {
                     self.request.granted = granted;
-                    self.end(speaker);
+                    self.end(backend);
                     return Ok(None);
                 }
                 Err(trouble) => Err(trouble),
             },
             Ok(mut denied) => {
                 denied.fields.retain(|name, _| variable(name).is_none());
-                self.typed(&mut speaker, denied).await
+                self.typed(&mut backend, denied).await
             }
             Err(trouble) => Err(trouble),
         };
-        self.answered(speaker, judged).await.map(Some)
+        self.answered(backend, judged).await.map(Some)
     }
 
     /// Hears a request's grant out: what is cut short is none.
     async fn granted(
         &mut self,
-        speaker: &mut Backend,
+        backend: &mut Backend,
         reply: &Reply,
     ) -> Result<Vec<(String, Vec<u8>)>, Trouble> {
         let mut ignored = 0;
-        while !speaker.output_ended() {
-            ignored += speaker.ready();
-            speaker.out().clear();
+        while !backend.output_ended() {
+            ignored += backend.ready();
+            backend.out().clear();
             if ignored > MOST_IGNORED {
                 let words =
                     "the authorizer lets the request in and prints more than 1M behind that";
                 return Err(Fault::Script(words.into()).into());
             }
-            self.turn(speaker).await?;
+            self.step(backend).await?;
         }
-        match speaker.verdict() {
+        match backend.verdict() {
             Some(fault) => Err(fault.into()),
             None => Ok(variables(&reply.fields)?),
         }

@@ -17,14 +17,14 @@ use crate::{
     body::{Body, Output, Response},
     context::{Answer, Context},
     fault::Fault,
-    handover::{self, Sendfile},
     log::{Level, Source},
     pace::poll_once,
     pool,
     producer::OutputEvent,
     program::settings::CgiOptions,
-    relay::{program::LINGER, speaker::Backend},
+    relay::{backend::Backend, program::LINGER},
     request::Request,
+    sendfile::{self, Sendfile},
     status,
     upstream::exchange::Exchange,
 };
@@ -38,7 +38,7 @@ pub(super) struct Answering<'a, 'r, 'c> {
     pub(super) request: &'a mut Request<'r>,
     pub(super) options: &'c CgiOptions,
     /// Files it may hand over.
-    pub(super) handover: &'c Sendfile,
+    pub(super) sendfile: &'c Sendfile,
     pub(super) head: &'c Head,
     /// It speaks to the client itself.
     pub(super) nph: bool,
@@ -84,7 +84,7 @@ pub(super) async fn heard(
     mut exchange: Box<Exchange>,
 ) -> Result<Option<Box<Exchange>>, Fault> {
     while exchange.may_be_stale() {
-        match exchange.turn(request.client).await {
+        match exchange.next_event(request.client).await {
             Ok(OutputEvent::HalfClosed) => request.client.probe(),
             Ok(_) => {}
             Err(fault) => {
@@ -159,7 +159,7 @@ impl Answering<'_, '_, '_> {
                         None => scan.ended(program.out().front()).into(),
                     });
                 }
-                Parsed::Partial => self.turn(program).await?,
+                Parsed::Partial => self.step(program).await?,
             }
         };
         program.head_done();
@@ -173,7 +173,7 @@ impl Answering<'_, '_, '_> {
         program: &mut Backend,
         reply: Reply,
     ) -> Result<Reply, Trouble> {
-        if reply.body() == ReplyBody::SendUntyped && !handover::asked(self.handover, &reply) {
+        if reply.body() == ReplyBody::SendUntyped && !sendfile::asked(self.sendfile, &reply) {
             self.some_output(program).await?;
             if program.ready() > 0 && self.cx.shared.untyped.is_new(self.source.script()) {
                 self.source.write(Level::Warn, UNTYPED);
@@ -202,14 +202,14 @@ impl Answering<'_, '_, '_> {
     /// Waits for a byte of output, or its end.
     async fn some_output(&mut self, program: &mut Backend) -> Result<(), Trouble> {
         while program.ready() == 0 && !program.output_ended() {
-            self.turn(program).await?;
+            self.step(program).await?;
         }
         Ok(())
     }
 
     /// One turn of the program.
-    pub(super) async fn turn(&mut self, program: &mut Backend) -> Result<(), Trouble> {
-        if program.turn(self.request.client).await? == OutputEvent::HalfClosed {
+    pub(super) async fn step(&mut self, program: &mut Backend) -> Result<(), Trouble> {
+        if program.next_event(self.request.client).await? == OutputEvent::HalfClosed {
             self.request.client.probe();
         }
         Ok(())
@@ -217,7 +217,7 @@ impl Answering<'_, '_, '_> {
 
     async fn document(&mut self, mut program: Backend, mut reply: Reply) -> Result<Answer, Fault> {
         let passed_on = self.request.link.passed_on;
-        match handover::answer(self.handover, self.head, &mut reply, passed_on) {
+        match sendfile::answer(self.sendfile, self.head, &mut reply, passed_on) {
             Ok(None) => {}
             Ok(Some(response)) => {
                 self.end(program);

@@ -23,8 +23,8 @@ use crate::{
     tick,
 };
 
-/// A client that has let a write wait for so many beats reads slower than its program prints.
-const BEATS: u32 = 2;
+/// A client that has let a write wait for so many ticks reads slower than its program prints.
+const TICKS: u32 = 2;
 
 /// What a [`Producer`] is asked for. The futures are boxed: they are awaited once for each piece of a body that was not
 /// there at once.
@@ -65,7 +65,10 @@ pub trait Producer: Debug {
     fn drain_ready(&mut self, most: usize);
 
     /// Waits for output while everything else goes on.
-    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<OutputEvent, Fault>>;
+    fn next_event<'a>(
+        &'a mut self,
+        client: &'a mut dyn Client,
+    ) -> Boxed<'a, Result<OutputEvent, Fault>>;
 
     /// Takes the pipe in which output waits, to splice from it. It comes back by [`Producer::give_pipe`].
     fn take_pipe(&mut self) -> Option<Sock> {
@@ -133,7 +136,7 @@ impl dyn Producer + '_ {
 
 /// Waits until a client that is being written to has shown itself to be slow.
 pub async fn slow() {
-    for _ in 0..BEATS {
+    for _ in 0..TICKS {
         tick::next().await;
     }
 }

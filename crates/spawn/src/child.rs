@@ -31,7 +31,7 @@ pub struct Child {
     /// It was reaped, and others of its group were still there when that was last asked.
     remains: bool,
     /// Of a start that nobody waited for.
-    flight: Option<u64>,
+    launch_number: Option<u64>,
 }
 
 impl Child {
@@ -44,20 +44,20 @@ impl Child {
             gone: false,
             leave: false,
             remains: false,
-            flight: None,
+            launch_number: None,
         }
     }
 
     /// A child that may still be on its way to its program.
-    pub(crate) fn under_way(pidfd: OwnedFd, pid: i32, flight: u64) -> Self {
+    pub(crate) fn under_way(pidfd: OwnedFd, pid: i32, launch_number: u64) -> Self {
         let mut child = Self::new(pidfd, pid);
-        child.flight = Some(flight);
+        child.launch_number = Some(launch_number);
         child
     }
 
     /// The number of the start, where nobody waited for it.
-    pub(crate) fn flight(&self) -> Option<u64> {
-        self.flight
+    pub(crate) fn launch_number(&self) -> Option<u64> {
+        self.launch_number
     }
 
     /// The process id, for logs; also the id of its process group.
@@ -138,7 +138,7 @@ impl Child {
         }
         match signal_group(self.pidfd.as_fd(), self.pid, signal) {
             // It is still on its way to its group, and alone.
-            Err(e) if self.flight.is_some() && e.raw_os_error() == Some(libc::ESRCH) => {
+            Err(e) if self.launch_number.is_some() && e.raw_os_error() == Some(libc::ESRCH) => {
                 signal_process(self.pidfd.as_fd(), signal)?;
                 // Or it has just arrived there, and is not alone any more. SIGKILL stops it from becoming more.
                 if signal == libc::SIGKILL {

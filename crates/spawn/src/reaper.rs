@@ -29,7 +29,7 @@ enum Pending {
     Process(OwnedFd),
     /// A template's child that is still on its way, by the socket it will report on, and what looks there whether
     /// nothing is left to wait for. A child that is there is killed and reaped by that.
-    Unborn(OwnedFd, fn(&OwnedFd) -> bool),
+    Starting(OwnedFd, fn(&OwnedFd) -> bool),
 }
 
 /// What arrived since the thread last looked.
@@ -47,8 +47,8 @@ pub(crate) fn adopt(pidfd: OwnedFd) {
 
 /// Takes over a child that nobody needs any more, before it is known which process it is: `is_over` is asked when
 /// `socket` is ready.
-pub(crate) fn adopt_unborn(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
-    wait_for(Pending::Unborn(socket, is_over));
+pub(crate) fn adopt_starting(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
+    wait_for(Pending::Starting(socket, is_over));
 }
 
 /// From now on zombies are reaped that became this process's children without being started here
@@ -154,7 +154,7 @@ fn children() -> Vec<Pid> {
 impl Pending {
     fn fd(&self) -> &OwnedFd {
         match self {
-            Self::Process(fd) | Self::Unborn(fd, _) => fd,
+            Self::Process(fd) | Self::Starting(fd, _) => fd,
         }
     }
 
@@ -162,7 +162,7 @@ impl Pending {
     fn is_over(&self) -> bool {
         match self {
             Self::Process(fd) => reap(fd.as_fd(), libc::WNOHANG).map_or(true, |r| r.is_some()),
-            Self::Unborn(socket, is_over) => is_over(socket),
+            Self::Starting(socket, is_over) => is_over(socket),
         }
     }
 }

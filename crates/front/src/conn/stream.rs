@@ -74,7 +74,7 @@ impl Stream<'_, '_, '_> {
                 return self.ended();
             }
             let client = &mut *self.request.client;
-            match self.output.producer.turn(client).await? {
+            match self.output.producer.next_event(client).await? {
                 // What is there already goes out together, and with the end if that is there.
                 OutputEvent::Output => self.output.producer.drain_ready(pool::SIZE),
                 OutputEvent::Waiting(n) => {
@@ -209,15 +209,15 @@ impl Stream<'_, '_, '_> {
             let Sender { sock, pace, .. } = &mut *self.sender;
             let client = &mut *self.request.client;
             let producer = &mut *self.output.producer;
-            let turn = producer.turn(client).await?;
-            if let OutputEvent::Waiting(n) = turn {
+            let event = producer.next_event(client).await?;
+            if let OutputEvent::Waiting(n) = event {
                 let most = left.min(n);
                 left -= splice(producer, client, sock, pace, most).await?;
                 continue;
             }
             let mut out = std::mem::take(producer.out());
             let n = left.min(out.len());
-            if n == 0 && turn == OutputEvent::End {
+            if n == 0 && event == OutputEvent::End {
                 let words = "output that was announced to the client did not come";
                 return Err(Fault::Internal(words.into()));
             }

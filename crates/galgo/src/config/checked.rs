@@ -16,10 +16,10 @@ pub use crate::{
 };
 pub use galgo_handlers::{
     files::Files,
-    handover::Sendfile,
     program::{BodyMode, Cgi, CgiOptions, StartMode},
     respond::Respond,
     root::{CgiRoot, Folder},
+    sendfile::Sendfile,
     upstream::{Application, Protocol, To, Workers},
     warm::Templates,
     wasm::Sight,

@@ -65,10 +65,10 @@ impl ConfigText<'_> {
     }
 
     /// Folders are opened now, and what programs name is looked up beneath them.
-    pub(super) fn handover(&self, route: &RawRoute, config: &Config) -> Checked<Sendfile> {
-        let mut handover = Sendfile::default();
+    pub(super) fn sendfile(&self, route: &RawRoute, config: &Config) -> Checked<Sendfile> {
+        let mut sendfile = Sendfile::default();
         for typed in route.sendfile.iter().flat_map(|list| list.get_ref()) {
-            handover.folders.push(self.handed(typed, config)?);
+            sendfile.folders.push(self.handed(typed, config)?);
         }
         for (prefix, typed) in route.accel_redirect.iter().flat_map(|map| map.get_ref()) {
             let text = prefix.get_ref();
@@ -79,12 +79,12 @@ impl ConfigText<'_> {
                 return Err(self.bare(prefix.span(), message));
             }
             let files = self.handed(typed, config)?;
-            handover.paths.push((text.clone(), files));
+            sendfile.paths.push((text.clone(), files));
         }
-        handover
+        sendfile
             .paths
             .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        Ok(handover)
+        Ok(sendfile)
     }
 
     fn handed(&self, typed: &raw::Text, config: &Config) -> Checked<Files> {

@@ -46,7 +46,7 @@ impl ConfigText<'_> {
             env: self.env(route)?,
             load_env: self.load_env(route)?,
             interpreters: config.interpreters.clone(),
-            handover: self.handover(route, config)?,
+            sendfile: self.sendfile(route, config)?,
             options: self.options(&route.options(), &config.options)?,
             sight: self.sight(route)?,
         })

@@ -68,7 +68,7 @@ impl ConfigText<'_> {
             endings,
             scripts,
             env: self.env(route)?,
-            handover: self.handover(route, config)?,
+            sendfile: self.sendfile(route, config)?,
             connect_timeout: self.time(&route.connect_timeout, CONNECT, 1, 600_000)?,
             keep: match &fresh.to {
                 To::Address(_) => self.count(&route.keep_connections, 0, 0, 10_000)?,

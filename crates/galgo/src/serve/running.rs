@@ -98,13 +98,13 @@ impl Running {
         let fixed = keep_fixed(&mut config, &self.site.config);
         limits::allowed(&config)?;
         let new = New::bind(&config, &self.bound)?;
-        let turn = logs.prepare(&self.site.config.log, &config.log);
-        let turn = turn.map_err(|e| format!("cannot open a log: {e}"))?;
+        let switch = logs.prepare(&self.site.config.log, &config.log);
+        let switch = switch.map_err(|e| format!("cannot open a log: {e}"))?;
         let (site, settings) = site(config, Some(&self.site), &logs)?;
         self.prepare(&site)?;
         let before = std::mem::replace(&mut self.site, Arc::new(site));
         self.settings = Arc::new(settings);
-        logs.turn(turn);
+        logs.switch(switch);
         self.site.shared.admission.settle();
         let taken = self.hand_out(new, Some(&before));
         before.succeeded_by(&self.site);

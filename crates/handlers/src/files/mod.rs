@@ -122,7 +122,7 @@ fn kept<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
 
 /// Answers with the file at `rest` that a program hands over, of `media_type` where the program gave
 /// one. `None`: there is no such file, or it is not for anybody to see.
-pub fn hand_over(
+pub fn send_for_program(
     files: &Files,
     head: &Head,
     rest: &[u8],

@@ -64,7 +64,7 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
         folders,
         more,
     } = page.folder;
-    turn(out, page, entries.len().div_ceil(PAGE))?;
+    page_links(out, page, entries.len().div_ceil(PAGE))?;
     let files = entries.len() - folders;
     if *more {
         let note = "entries are shown; the folder holds more.";
@@ -76,7 +76,7 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
 }
 
 /// Links to the pages beside this one, where there are `pages`.
-fn turn(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
+fn page_links(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
     if pages < 2 {
         return Ok(());
     }
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn links_hold_every_byte() {
         assert_eq!(
-            Link(b"a:b/%\n\xff~.-_").to_string(),
+            Href(b"a:b/%\n\xff~.-_").to_string(),
             "a%3Ab%2F%25%0A%FF~.-_"
         );
     }

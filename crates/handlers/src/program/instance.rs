@@ -75,14 +75,14 @@ impl ProgramRun<'_, '_, '_> {
         let site = self.cx.shared;
         let (home, wait) = (self.cx.resources.index, self.cx.shared.queue_wait);
         let conn = site.wasm.connect(code, permit, home, wait);
-        let Some((conn, seat)) = reply::wait_for(self.request, conn).await? else {
+        let Some((conn, lease)) = reply::wait_for(self.request, conn).await? else {
             return Ok(None);
         };
-        let worker = seat.worker();
+        let worker = lease.worker();
         let begun = ExchangeStart {
             conn,
             again,
-            seat: ExchangeLease::Instance(seat),
+            lease: ExchangeLease::Instance(lease),
             clocks,
             max_stderr: options.max_stderr,
             source: self.source(),

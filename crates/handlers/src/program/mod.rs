@@ -20,7 +20,7 @@ use crate::{
     context::{Answer, Context},
     fault::Fault,
     log::Source,
-    relay::speaker::Backend,
+    relay::backend::Backend,
     reply::{self, Answering},
     request::Request,
     script::FoundProgram,
@@ -63,7 +63,7 @@ pub async fn answer(
         }
     };
     let module = run.module().await?;
-    let speaker = match module {
+    let backend = match module {
         Some(code) => Backend::Exchange(run.instance(file, code).await?),
         None => {
             let permit = run.place().await?;
@@ -75,11 +75,11 @@ pub async fn answer(
         source: run.source(),
         nph: run.script.nph,
         options: &cgi.options,
-        handover: &cgi.handover,
+        sendfile: &cgi.sendfile,
         head,
         request: run.request,
     };
-    answering.reply(speaker).await
+    answering.reply(backend).await
 }
 
 /// Loads a program's template ahead of a request, where it is to start warm, and waits for it. Whether there is one.

@@ -22,7 +22,7 @@ use crate::{
     relay::{
         clock::Clocks,
         program::{RunningProgram, Started},
-        tend::{Fed, feed},
+        pump::{Fed, feed},
     },
     spool::Stored,
     tick,
@@ -42,7 +42,7 @@ const ENDING: std::time::Duration = std::time::Duration::from_millis(1);
 struct StartedProcess {
     child: Child,
     /// The template it was forked from; `None` where it was executed.
-    born: Option<TemplateChild>,
+    origin: Option<TemplateChild>,
     /// Why the request must end before it is answered: the process ends as all do, it has begun.
     fault: Option<Fault>,
 }
@@ -75,7 +75,7 @@ impl ProgramRun<'_, '_, '_> {
         let options = &self.cgi.options;
         let program = RunningProgram::new(Started {
             child: running.child,
-            born: running.born,
+            origin: running.origin,
             stdin: ours.stdin,
             file,
             stdout: ours.stdout,
@@ -105,11 +105,11 @@ impl ProgramRun<'_, '_, '_> {
         began: Instant,
     ) -> Result<StartedProcess, Fault> {
         let args = self.arguments()?;
-        if let Some((child, born)) = self.warm(pipes, &args, &env).await {
+        if let Some((child, origin)) = self.warm(pipes, &args, &env).await {
             self.request.entry.borrow_mut().start = began.elapsed();
             return Ok(StartedProcess {
                 child,
-                born: Some(born),
+                origin: Some(origin),
                 fault: None,
             });
         }
@@ -197,7 +197,7 @@ impl ProgramRun<'_, '_, '_> {
                         self.request.entry.borrow_mut().start = took;
                         return Ok(StartedProcess {
                             child,
-                            born: None,
+                            origin: None,
                             fault,
                         });
                     }
@@ -217,7 +217,7 @@ impl ProgramRun<'_, '_, '_> {
     }
 
     /// Feeds the program until it runs, or why it could not be executed is known. Either shows by its first output, or
-    /// at the next beat: a child that fails says so by a byte, and is still ending then. What was fed stays in the pipe,
+    /// at the next tick: a child that fails says so by a byte, and is still ending then. What was fed stays in the pipe,
     /// whose other end is here, too, for who is started in the place of one that failed.
     async fn begun(
         &mut self,

@@ -16,13 +16,13 @@ pub struct Clocks {
     lengths: [Duration; 3],
     /// What has moved since the clocks were looked at.
     since: Moved,
-    /// The beat at which they were.
+    /// The tick at which they were.
     looked: u64,
     /// What has become of who was too late.
     after: &'static str,
 }
 
-/// Whether anything has moved. When is asked with the next beat: reading a clock for each piece would cost more than
+/// Whether anything has moved. When is asked with the next tick: reading a clock for each piece would cost more than
 /// the rest of this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Moved {
@@ -79,9 +79,9 @@ impl Clocks {
     /// Waits until one of the clocks has run out, and says which.
     pub async fn ring(&mut self) -> Fault {
         loop {
-            // Whoever waits here may give up and begin again many times between two beats.
-            let beat = tick::beats();
-            if std::mem::replace(&mut self.looked, beat) != beat
+            // Whoever waits here may give up and begin again many times between two ticks.
+            let tick = tick::beats();
+            if std::mem::replace(&mut self.looked, tick) != tick
                 && let Some(fault) = self.look(Instant::now())
             {
                 return fault;

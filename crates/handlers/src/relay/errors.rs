@@ -30,7 +30,7 @@ impl StderrPipe {
         }
     }
 
-    /// Logs what comes on standard error, forever. Begins when the first beat is over: most programs are by
+    /// Logs what comes on standard error, forever. Begins when the first tick is over: most programs are by
     /// then, and what they said is read at their end; the event loop never hears of their pipe.
     pub(super) async fn drain(&mut self) -> Infallible {
         while self.began.elapsed() < tick::BEAT {
@@ -39,7 +39,7 @@ impl StderrPipe {
         while let Some(sock) = &self.sock {
             let read = match sock.read_later(&mut self.buf).await {
                 Ok(n) => Ok(Some(n)),
-                // The event loop may have no room for it: it is looked at with the next beat.
+                // The event loop may have no room for it: it is looked at with the next tick.
                 Err(_) => {
                     tick::next().await;
                     sock.try_read(&mut self.buf)

@@ -90,7 +90,7 @@ impl Process {
         match &self.state {
             // Readiness of a pidfd does not go away.
             ProcessState::Watched(fd, _) => drop(fd.readable().await),
-            // The event loop has no room for it: it is looked at with every beat.
+            // The event loop has no room for it: it is looked at with every tick.
             ProcessState::Idle(child) => {
                 while !child.has_exited().unwrap_or(true) {
                     tick::next().await;

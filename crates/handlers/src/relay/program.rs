@@ -12,8 +12,8 @@ use super::{
     clock::Clocks,
     errors::StderrPipe,
     process::{Process, unfinished},
+    pump::{PumpEnd, pump},
     spill::Spill,
-    tend::{PumpEnd, tend},
     way::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Way, way},
 };
 use crate::{
@@ -50,7 +50,7 @@ pub(crate) struct RunningProgram {
     /// How it ended, once that has been asked.
     exit: Option<Exit>,
     /// Where it came from, when it was started warm.
-    born: Option<TemplateChild>,
+    origin: Option<TemplateChild>,
     /// It was told to end.
     signalled: bool,
     stdin: Option<Sock>,
@@ -81,7 +81,7 @@ pub(crate) struct Started {
     /// The process.
     pub child: Child,
     /// The template it was forked from; `None` where it was executed.
-    pub born: Option<TemplateChild>,
+    pub origin: Option<TemplateChild>,
     /// Our end of its standard input; `None` where it reads a file or nothing.
     pub stdin: Option<Sock>,
     /// The file it reads.
@@ -111,7 +111,7 @@ impl RunningProgram {
         Self {
             process: Process::new(s.child),
             exit: None,
-            born: s.born,
+            origin: s.origin,
             signalled: false,
             stdin: s.stdin,
             stdout: Some(s.stdout),
@@ -140,7 +140,10 @@ impl RunningProgram {
     }
 
     /// Waits for output while everything else goes on.
-    pub(crate) async fn turn(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
+    pub(crate) async fn next_event(
+        &mut self,
+        client: &mut dyn Client,
+    ) -> Result<OutputEvent, Fault> {
         if !self.spill.is_empty() {
             return self.pull(client).await;
         }
@@ -165,8 +168,8 @@ impl RunningProgram {
         let Some(sock) = stdout else {
             return Ok(OutputEvent::End);
         };
-        let tend = tend(stdin, errors, process, clocks, client);
-        let turn = tokio::select! {
+        let pump = pump(stdin, errors, process, clocks, client);
+        let event = tokio::select! {
             biased;
             came = come(sock, *bulk && !spill.is_slow(), out) => match came.map_err(|e| unreadable(&e))? {
                 Came::Read(n) if n > 0 => {
@@ -181,17 +184,17 @@ impl RunningProgram {
                 Came::Waiting(n) => OutputEvent::Waiting(n),
                 Came::Read(_) => OutputEvent::End,
             },
-            tended = tend => match tended? {
+            ended = pump => match ended? {
                 PumpEnd::HalfClosed => OutputEvent::HalfClosed,
                 PumpEnd::Exited => OutputEvent::End,
             },
         };
-        match turn {
+        match event {
             OutputEvent::Output | OutputEvent::Waiting(_) => self.clocks.moved(),
             OutputEvent::End => self.stdout = None,
             OutputEvent::HalfClosed => {}
         }
-        Ok(turn)
+        Ok(event)
     }
 
     /// From now on large output may be left in its pipe, for who sends it to splice (`Producer::take_pipe`).
@@ -373,8 +376,8 @@ impl RunningProgram {
     fn reap(&mut self) -> Option<Exit> {
         if self.exit.is_none() {
             self.exit = self.process.reap();
-            if let (Some(exit), Some(born)) = (&self.exit, self.born.take()) {
-                born.ended(exit, self.signalled);
+            if let (Some(exit), Some(origin)) = (&self.exit, self.origin.take()) {
+                origin.ended(exit, self.signalled);
             }
         }
         self.exit

@@ -103,7 +103,7 @@ pub(super) async fn connect(address: &Address, within: Duration) -> Result<Sock,
     }
 }
 
-/// A Unix socket is connected at once, or its backlog is full, which no event tells: tried with every beat.
+/// A Unix socket is connected at once, or its backlog is full, which no event tells: tried with every tick.
 async fn unix(path: &Path) -> io::Result<Sock> {
     let address = SocketAddrUnix::new(path)?;
     let fd = socket(AddressFamily::UNIX)?;

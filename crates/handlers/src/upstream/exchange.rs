@@ -2,8 +2,8 @@
 //! at once: both directions, the client, the clocks.
 
 mod end;
+mod lease;
 mod over;
-mod seat;
 mod waiting;
 
 use std::io;
@@ -28,7 +28,7 @@ use crate::{
     spool::Stored,
 };
 
-pub use seat::ExchangeLease;
+pub use lease::ExchangeLease;
 
 /// Of an answer that is longer, the rest is read into large buffers; all of it, where the one before did not fit into
 /// a usual one.
@@ -66,7 +66,7 @@ pub struct Exchange {
 #[derive(Debug)]
 struct Connected {
     conn: Sock,
-    seat: ExchangeLease,
+    lease: ExchangeLease,
 }
 
 /// How a response is framed.
@@ -105,7 +105,7 @@ pub struct ExchangeStart {
     /// or it leads to a worker that may die.
     pub again: bool,
     /// The place it takes.
-    pub seat: ExchangeLease,
+    pub lease: ExchangeLease,
     /// Clocks, running already.
     pub clocks: Clocks,
     /// Bytes of standard error that go to the log.
@@ -126,7 +126,7 @@ impl Exchange {
         put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
     ) -> Result<Box<Self>, E> {
         let head = super::sending::fastcgi_head(role, keep, put)?;
-        let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_more(ID, begun.seat.more()));
+        let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_more(ID, begun.lease.more()));
         Ok(Self::new(begun, wire, Sending::fastcgi(head)))
     }
 
@@ -161,7 +161,7 @@ impl Exchange {
         Box::new(Self {
             link: Some(Connected {
                 conn: begun.conn,
-                seat: begun.seat,
+                lease: begun.lease,
             }),
             good: None,
             wire,
@@ -215,7 +215,7 @@ impl Exchange {
     }
 
     /// Waits for output while everything else goes on.
-    pub async fn turn(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
+    pub async fn next_event(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         loop {
             if !self.spill.is_empty() {
                 return self.pull(client).await;
@@ -223,7 +223,7 @@ impl Exchange {
             let Some(link) = &self.link else {
                 return Ok(OutputEvent::End);
             };
-            if self.heard >= LONG || link.seat.is_long() {
+            if self.heard >= LONG || link.lease.is_long() {
                 self.out.widen();
             }
             let raw = self.out.buffer();
@@ -231,8 +231,8 @@ impl Exchange {
             let read = tokio::select! {
                 biased;
                 read = link.conn.read_later(raw) => read,
-                tended = tend(sending, clocks, &link.conn, client) => {
-                    return tended.map(|()| OutputEvent::HalfClosed);
+                ended = pump(sending, clocks, &link.conn, client) => {
+                    return ended.map(|()| OutputEvent::HalfClosed);
                 }
             };
             self.clocks.moved();
@@ -273,7 +273,7 @@ impl Exchange {
             Ok(n) => {
                 self.heard = self.heard.saturating_add(n);
                 if let Some(link) = &mut self.link {
-                    link.seat.heard();
+                    link.lease.heard();
                 }
                 let end = match &mut self.wire {
                     ResponseFraming::Fastcgi(reply) => {
@@ -326,7 +326,7 @@ fn decode(
 
 /// Tends to everything but the response: sends the request, watches the client and the clocks. Ends with a
 /// fault, or when the client half-closes.
-async fn tend(
+async fn pump(
     sending: &mut Sending,
     clocks: &mut Clocks,
     conn: &Sock,

@@ -12,7 +12,7 @@ use crate::{
     client::{Client, Next},
     fault::Fault,
     pool,
-    relay::tend::unfed,
+    relay::pump::unfed,
     sock::Sock,
     spool::{Stored, Task},
 };

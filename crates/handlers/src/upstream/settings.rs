@@ -10,7 +10,7 @@ const RUNNING: usize = 64;
 /// How long a connection may take to be made, where the route does not say.
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
 
-use crate::{handover::Sendfile, program::settings::CgiOptions, root::CgiRoot};
+use crate::{program::settings::CgiOptions, root::CgiRoot, sendfile::Sendfile};
 
 /// Programs that stay, and are asked over a socket.
 #[derive(Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Application {
     /// Variables set in addition, in the order of their names.
     pub env: Vec<(String, String)>,
     /// Files that it may hand over.
-    pub handover: Sendfile,
+    pub sendfile: Sendfile,
     /// How it is asked, and for workers how they are run.
     pub options: CgiOptions,
     /// Requests at once: each has a connection of its own.
@@ -94,7 +94,7 @@ impl Application {
             index: Vec::new(),
             document_root: None,
             env: Vec::new(),
-            handover: Sendfile::default(),
+            sendfile: Sendfile::default(),
             options,
             running,
             connect_timeout: CONNECT,

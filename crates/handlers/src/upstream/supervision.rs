@@ -102,7 +102,7 @@ fn supervise(
     ended: &watch::Receiver<bool>,
 ) {
     let pool = Rc::new(pool);
-    let turn = Arc::new(Semaphore::new(1));
+    let replacing = Arc::new(Semaphore::new(1));
     for slot in 0..pool.slots.slots.len() {
         let supervisor = Supervisor {
             renew: pool.renew.clone(),
@@ -110,7 +110,7 @@ fn supervise(
             slot,
             spawner: spawner.clone(),
             ended: ended.clone(),
-            turn: turn.clone(),
+            replacing: replacing.clone(),
         };
         supervisors.spawn_local(supervisor.keep());
     }

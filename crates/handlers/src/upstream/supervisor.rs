@@ -56,7 +56,7 @@ pub(super) struct Supervisor {
     pub(super) renew: watch::Receiver<()>,
     pub(super) ended: watch::Receiver<bool>,
     /// One worker of a pool is replaced at a time.
-    pub(super) turn: Arc<Semaphore>,
+    pub(super) replacing: Arc<Semaphore>,
 }
 
 /// Why a worker is not watched any longer.
@@ -78,7 +78,7 @@ impl Supervisor {
         let told = told.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut told) = told else { return };
         let mut failures = 0;
-        let mut turn: ReplacePermit = None;
+        let mut replacing: ReplacePermit = None;
         let spare = self.slot == self.pool.slots.spare();
         if spare && !self.is_needed().await {
             return;
@@ -89,13 +89,13 @@ impl Supervisor {
             self.renew.mark_unchanged();
             self.place().renew();
             let started = self.start();
-            drop(turn.take());
+            drop(replacing.take());
             let exit = match started {
                 Ok((child, stamp)) => match self.watch(child, stamp, &mut told).await {
                     Over::Ended => return,
                     Over::Worn(permit, own) => {
                         failures = 0;
-                        turn = own;
+                        replacing = own;
                         self.refill(permit);
                         continue;
                     }
@@ -202,9 +202,9 @@ impl Supervisor {
                     return Over::Exited(child.get_mut().try_wait().ok().flatten());
                 }
                 Some(permit) = told.recv() => {
-                    let turn = self.turn.clone().acquire_owned().await.ok();
+                    let replacing = self.replacing.clone().acquire_owned().await.ok();
                     self.end(&mut child).await;
-                    return Over::Worn(permit, turn);
+                    return Over::Worn(permit, replacing);
                 }
                 order = order(&mut self.ended, &mut self.renew) => match order {
                     WorkerOrder::Renew => (stale, due) = (true, true),
@@ -213,11 +213,11 @@ impl Supervisor {
                         return Over::Ended;
                     }
                 },
-                turn = self.turn.clone().acquire_owned(), if due => {
+                replacing = self.replacing.clone().acquire_owned(), if due => {
                     // Busy: whoever gives it back hands it over.
                     if let Some(permit) = self.take() {
                         self.end(&mut child).await;
-                        return Over::Worn(permit, turn.ok());
+                        return Over::Worn(permit, replacing.ok());
                     }
                     due = false;
                     continue;

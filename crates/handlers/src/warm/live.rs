@@ -22,7 +22,7 @@ const LIVES: Duration = Duration::from_secs(3600);
 pub(super) struct Live {
     /// Shared for as long as it is asked something, which takes system calls: not under the program's lock.
     pub(super) template: Arc<Template>,
-    spares: VecDeque<PreforkedChild>,
+    preforked: VecDeque<PreforkedChild>,
     /// Children that it is being asked for ahead of their requests.
     asked: usize,
     served: u64,
@@ -35,7 +35,7 @@ pub(super) struct Live {
 /// A process for one request.
 #[derive(Debug)]
 pub(super) struct Offer {
-    pub(super) spare: PreforkedChild,
+    pub(super) child: PreforkedChild,
     /// The pid of the template it comes from.
     pub(super) template: i32,
     pub(super) uses: Uses,
@@ -48,7 +48,7 @@ pub(super) struct Offer {
 #[derive(Debug)]
 pub(super) struct NextChild {
     pub(super) template: Arc<Template>,
-    spare: Option<PreforkedChild>,
+    child: Option<PreforkedChild>,
     teach: bool,
 }
 
@@ -56,7 +56,7 @@ impl Live {
     pub(super) fn new(template: Template, room: TemplateShare, knows: usize) -> Self {
         Self {
             template: Arc::new(template),
-            spares: VecDeque::new(),
+            preforked: VecDeque::new(),
             asked: 0,
             served: 0,
             since: Instant::now(),
@@ -70,7 +70,7 @@ impl Live {
         self.served += 1;
         NextChild {
             template: self.template.clone(),
-            spare: self.spares.pop_front(),
+            child: self.preforked.pop_front(),
             teach: self.template.teaches() && teaches(self.served),
         }
     }
@@ -80,7 +80,7 @@ impl Live {
         NextChild {
             teach: self.template.teaches() && teaches(served),
             template: self.template,
-            spare: None,
+            child: None,
         }
     }
 
@@ -90,16 +90,16 @@ impl Live {
 
     /// The template, where it is to fork a child ahead of its request: the child has to be [put by](Self::put_by).
     pub(super) fn wants(&mut self) -> Option<Arc<Template>> {
-        (self.spares.len() + self.asked < AHEAD).then(|| {
+        (self.preforked.len() + self.asked < AHEAD).then(|| {
             self.asked += 1;
             self.template.clone()
         })
     }
 
     /// Keeps the child that it was asked for; `None`: there is none.
-    pub(super) fn put_by(&mut self, spare: Option<PreforkedChild>) {
+    pub(super) fn put_by(&mut self, child: Option<PreforkedChild>) {
         self.asked -= 1;
-        self.spares.extend(spare);
+        self.preforked.extend(child);
     }
 
     /// Knows less than was `learned` by now, bytes, or is worn.
@@ -118,9 +118,9 @@ impl NextChild {
     pub(super) fn process(self) -> io::Result<Offer> {
         let (template, uses) = (self.template.pid(), self.template.uses());
         let kind = self.template.kind();
-        let spare = match (self.spare, uses) {
-            (Some(spare), _) => spare,
-            (None, Uses::Many) => self.template.spare()?,
+        let child = match (self.child, uses) {
+            (Some(child), _) => child,
+            (None, Uses::Many) => self.template.prefork()?,
             (None, Uses::Once) => match Arc::into_inner(self.template) {
                 Some(template) => template.itself(),
                 // Its keeper is looking whether it lives, and has the last of it.
@@ -128,7 +128,7 @@ impl NextChild {
             },
         };
         Ok(Offer {
-            spare,
+            child,
             template,
             uses,
             kind,

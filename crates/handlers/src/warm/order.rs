@@ -18,15 +18,15 @@ pub(super) struct Revision {
 /// A template to be loaded.
 #[derive(Debug)]
 pub(super) struct LoadOrder {
-    pub(super) edition: Revision,
+    pub(super) revision: Revision,
     pub(super) uses: Uses,
     /// Names of modules that children told, one a line, to be looked for in `search`, as it was before `since`.
     pub(super) learned: Vec<u8>,
     pub(super) search: SearchPath,
     pub(super) since: Duration,
-    /// A template of this edition has stopped where it should.
+    /// A template of this revision has stopped where it should.
     pub(super) proven: bool,
-    /// The first of its kind, of this edition: later ones say nothing new.
+    /// The first of its kind, of this revision: later ones say nothing new.
     pub(super) first: bool,
 }
 

@@ -76,12 +76,12 @@ impl WarmProgram {
         self.touch(now);
         let mut state = lock(&self.state);
         state.displaced = false;
-        let renewed = state.edition.version != *version;
+        let renewed = state.revision.version != *version;
         let gone = match renewed {
             true => state.renew(version, now),
             false => Vec::new(),
         };
-        let mut turn = state.turn();
+        let mut next = state.next_child();
         let keeper = !state.kept && state.fit != Fit::Cold && now >= state.not_before;
         state.kept |= keeper;
         drop(state);
@@ -89,25 +89,25 @@ impl WarmProgram {
             self.wake.notify_one();
         }
         drop(gone);
-        while let Some(next) = turn {
-            let template = next.template.pid();
-            match next.process() {
-                Ok(child) => return (Some(child), keeper),
-                Err(_) => turn = self.instead(template),
+        while let Some(child) = next {
+            let template = child.template.pid();
+            match child.process() {
+                Ok(offer) => return (Some(offer), keeper),
+                Err(_) => next = self.instead(template),
             }
         }
         (None, keeper)
     }
 
-    /// Whose turn it is in the place of a template that gives no child.
+    /// The next child, in place of one from a template that gave none.
     fn instead(&self, template: i32) -> Option<NextChild> {
         let mut state = lock(&self.state);
         let gone = state.remove(template);
-        let turn = state.turn();
+        let next = state.next_child();
         drop(state);
         drop(gone);
         self.wake.notify_one();
-        turn
+        next
     }
 
     /// As [`child`](Self::child), where somebody is loading a template: waits for that.
@@ -136,9 +136,9 @@ impl WarmProgram {
         let Some(asked) = wants else {
             return;
         };
-        let mut spare = asked.spare().ok();
+        let mut child = asked.prefork().ok();
         if let Some(live) = lock(&self.state).same(&asked) {
-            live.put_by(spare.take());
+            live.put_by(child.take());
         }
     }
 
@@ -187,7 +187,7 @@ impl WarmProgram {
         order: &LoadOrder,
     ) {
         let mut state = lock(&self.state);
-        if state.edition != order.edition || state.displaced {
+        if state.revision != order.revision || state.displaced {
             drop(state);
             return drop(template);
         }
@@ -215,7 +215,7 @@ impl WarmProgram {
     /// less of that, where there was such a thing. What a child tells cannot make a program cold.
     pub(super) fn unlearned(&self, order: &LoadOrder, why: &str) -> bool {
         let mut state = lock(&self.state);
-        if state.edition != order.edition {
+        if state.revision != order.revision {
             return false;
         }
         let Some(gone) = state.learned.failed(order.learned.len()) else {
@@ -230,10 +230,10 @@ impl WarmProgram {
         true
     }
 
-    /// It cannot be loaded and used as it was `order`ed, this edition of it; `parks`: but parked.
+    /// It cannot be loaded and used as it was `order`ed, this revision of it; `parks`: but parked.
     pub(super) fn unfit(&self, order: &LoadOrder, why: &str, parks: bool) {
         let mut state = lock(&self.state);
-        if state.edition != order.edition {
+        if state.revision != order.revision {
             return;
         }
         let words = if parks {
@@ -301,7 +301,7 @@ impl WarmProgram {
     /// A file it is made of has changed.
     pub(super) fn retire_changed(&self) {
         let mut state = lock(&self.state);
-        let version = state.edition.version;
+        let version = state.revision.version;
         let gone = state.renew(&version, Instant::now());
         drop(state);
         drop(gone);

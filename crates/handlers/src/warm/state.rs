@@ -15,7 +15,7 @@ use super::{
 };
 use crate::script::FileVersion;
 
-/// Templates of one program: requests go to them in turn, so that what one child learns of its
+/// Templates of one program: requests go to them in next, so that what one child learns of its
 /// addresses does not hold for the next. Of parked processes there are as many.
 pub(super) const TWINS: usize = 2;
 /// After a crash or a failure the program stays cold for this long, doubled each time up to the
@@ -27,12 +27,12 @@ pub(super) const CALM: Duration = Duration::from_secs(600);
 /// The state of one program, under its lock: nothing here asks anything of the system.
 #[derive(Debug)]
 pub(super) struct WarmState {
-    pub(super) edition: Revision,
+    pub(super) revision: Revision,
     /// When the last change was seen.
     pub(super) changed: Option<Instant>,
     pub(super) live: Vec<Live>,
     pub(super) next: usize,
-    /// When this edition was first asked for, as the file system's clock has it: no request has had a hand in what
+    /// When this revision was first asked for, as the file system's clock has it: no request has had a hand in what
     /// changed before.
     pub(super) since: Duration,
     /// Modules that children loaded: the next template loads them.
@@ -40,7 +40,7 @@ pub(super) struct WarmState {
     pub(super) fit: Fit,
     /// Why it was not loaded, in words.
     pub(super) obstacle: Option<String>,
-    /// Parked processes that were used, in this edition.
+    /// Parked processes that were used, in this revision.
     pub(super) unparked: u64,
     pub(super) not_before: Instant,
     pub(super) failures: u32,
@@ -51,7 +51,7 @@ pub(super) struct WarmState {
     pub(super) kept: bool,
 }
 
-/// The best that an edition of a program was found fit for.
+/// The best that an revision of a program was found fit for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     Forked,
@@ -64,7 +64,7 @@ impl WarmState {
     /// Nothing has been loaded yet.
     pub(super) fn new(version: FileVersion, now: Instant) -> Self {
         Self {
-            edition: Revision {
+            revision: Revision {
                 version,
                 changes: 0,
             },
@@ -85,7 +85,7 @@ impl WarmState {
     }
 
     /// What the next request is given.
-    pub(super) fn turn(&mut self) -> Option<NextChild> {
+    pub(super) fn next_child(&mut self) -> Option<NextChild> {
         let at = self.next.checked_rem(self.live.len())?;
         if self.live[at].is_parked() {
             self.unparked += 1;
@@ -123,9 +123,9 @@ impl WarmState {
             _ => now,
         };
         self.changed = Some(now);
-        self.edition = Revision {
+        self.revision = Revision {
             version: *version,
-            changes: self.edition.changes + 1,
+            changes: self.revision.changes + 1,
         };
         self.since = dates::now();
         self.learned = Learned::default();
@@ -152,7 +152,7 @@ impl WarmState {
             Fit::Forked | Fit::Cold => Uses::Many,
         };
         LoadOrder {
-            edition: self.edition,
+            revision: self.revision,
             uses,
             learned: self.learned.names().to_vec(),
             search: self.learned.search().clone(),

@@ -38,7 +38,7 @@ pub struct TemplateChild {
     template: i32,
     uses: Uses,
     kind: TemplateKind,
-    lesson: Option<PreloadReport>,
+    report: Option<PreloadReport>,
 }
 
 /// A child of `script`'s template; `None`: start it cold. Where there is no template yet, one is
@@ -70,7 +70,7 @@ pub async fn child(
     };
     let mut offer = found?;
     let patience = warm.patience(PATIENCE);
-    if let Err(e) = arrival(&mut offer.spare, patience).await {
+    if let Err(e) = arrival(&mut offer.child, patience).await {
         program.lost(offer.template, &e);
         return None;
     }
@@ -82,11 +82,11 @@ pub async fn child(
 }
 
 /// Waits until the child is there.
-async fn arrival(spare: &mut PreforkedChild, patience: Duration) -> io::Result<()> {
-    if spare.ready()? {
+async fn arrival(child: &mut PreforkedChild, patience: Duration) -> io::Result<()> {
+    if child.ready()? {
         return Ok(());
     }
-    until(spare, PreforkedChild::ready, patience).await
+    until(child, PreforkedChild::ready, patience).await
 }
 
 /// Waits until the process has read its request. A parked one may have been killed long after it
@@ -136,20 +136,20 @@ impl ReadyChild {
             cpu,
             learn: offer.teach,
         };
-        let running = offer.spare.start(&request);
+        let running = offer.child.start(&request);
         program.refill(offer.template);
         let mut running = running?;
         if offer.uses == Uses::Once {
             began(&mut running, patience).await?;
         }
-        let born = TemplateChild {
+        let origin = TemplateChild {
             program,
             template: offer.template,
             uses: offer.uses,
             kind: offer.kind,
-            lesson: running.lesson,
+            report: running.report,
         };
-        Ok((running.child, born))
+        Ok((running.child, origin))
     }
 }
 
@@ -161,8 +161,8 @@ impl TemplateChild {
                 self.program.retire_crashed(self.template);
             }
             Status::Code(_) => {
-                if let Some(lesson) = self.lesson {
-                    self.program.learned(self.kind, &lesson.modules());
+                if let Some(report) = self.report {
+                    self.program.learned(self.kind, &report.modules());
                 }
             }
             Status::Signal(_) => {}

@@ -160,15 +160,15 @@ impl Wasm {
         loop {
             match self.at_once(runtime, code, home) {
                 Ok(_) if waited && !runtime.has(&code) => return Ok(None),
-                Ok((sock, seat)) => {
-                    let seat = InstanceLease {
-                        seat,
+                Ok((sock, lease)) => {
+                    let lease = InstanceLease {
+                        lease,
                         home,
                         idle: self.idle.clone(),
                         most: self.needs.running + SPARE,
                         permit,
                     };
-                    return Ok(Some((sock, seat)));
+                    return Ok(Some((sock, lease)));
                 }
                 Err(StartFault::Busy) if began.elapsed() < wait => {
                     waited = true;
@@ -207,12 +207,12 @@ impl Wasm {
         code: Code,
         home: usize,
     ) -> Result<(Sock, galgo_wasm::WorkerLease), StartFault> {
-        let seat = runtime.seat(code)?;
-        let sock = match self.idle.take(home, Some(seat.worker())) {
+        let lease = runtime.lease(code)?;
+        let sock = match self.idle.take(home, Some(lease.worker())) {
             Some(sock) => sock,
-            None => Sock::asking(seat.connect()?),
+            None => Sock::asking(lease.connect()?),
         };
-        Ok((sock, seat))
+        Ok((sock, lease))
     }
 
     /// What the worker is told of a run besides the variables: the value of the one without a name.
@@ -250,7 +250,7 @@ impl Wasm {
 /// The place of a request at the worker.
 #[derive(Debug)]
 pub struct InstanceLease {
-    seat: galgo_wasm::WorkerLease,
+    lease: galgo_wasm::WorkerLease,
     /// The event loop that asks.
     home: usize,
     idle: Arc<UpstreamIdlePool>,
@@ -268,24 +268,24 @@ impl InstanceLease {
     /// # Errors
     /// It has not begun.
     pub fn ended(&self, more: &[u8]) -> Result<Exit, Fault> {
-        self.seat.ended(more).map_err(|_short| SHORT)
+        self.lease.ended(more).map_err(|_short| SHORT)
     }
 
     /// The connection has ended before the instance could say how it did.
     pub fn gone(&self) -> Exit {
-        if self.seat.has_lost_its_worker() {
+        if self.lease.has_lost_its_worker() {
             // Connections to a dead worker are good for nobody.
-            self.idle.close_slot(self.seat.worker());
+            self.idle.close_slot(self.lease.worker());
         }
         KILLED
     }
 
     pub fn worker(&self) -> usize {
-        self.seat.worker()
+        self.lease.worker()
     }
 
     pub fn give_back(self, conn: Sock) {
-        let worker = Some(self.seat.worker());
+        let worker = Some(self.lease.worker());
         self.idle.put(conn, self.home, worker, self.most);
         drop(self.permit);
     }

@@ -1,7 +1,7 @@
 //! How many programs run at once: a limit, a queue with a length and a longest wait, 503 beyond. Who gets a place, and who
-//! gives way, is for [`line`] to say.
+//! gives way, is for [`queue`] to say.
 
-mod line;
+mod queue;
 
 use std::{
     sync::{
@@ -13,8 +13,8 @@ use std::{
 
 use tokio::sync::oneshot;
 
-pub use line::ConcurrencyLimit;
-use line::{Arrival, PermitQueue};
+pub use queue::ConcurrencyLimit;
+use queue::{Arrival, PermitQueue};
 
 use crate::{
     fault::Fault,

@@ -73,7 +73,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Opens the logs of `next` that are not those of `before`. Nothing changes before [`Logs::turn`].
+    /// Opens the logs of `next` that are not those of `before`. Nothing changes before [`Logs::switch`].
     ///
     /// # Errors
     /// One cannot be opened.
@@ -94,17 +94,17 @@ impl Logs {
         Ok(Reopening { access, error })
     }
 
-    /// Goes on where `turn` says; a file that stays the same is opened again.
-    pub fn turn(&self, turn: Reopening) {
+    /// Goes on where `switch` says; a file that stays the same is opened again.
+    pub fn switch(&self, switch: Reopening) {
         if let Some(access) = self.access.get() {
-            access.turn(turn.access);
+            access.switch(switch.access);
         }
-        self.error.0.turn(turn.error);
+        self.error.0.switch(switch.error);
     }
 
     /// Opens the files again, after they were renamed (SIGUSR1).
     pub fn reopen(&self) {
-        self.turn(Reopening {
+        self.switch(Reopening {
             access: None,
             error: None,
         });

@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_millis(10);
 pub struct LogWriter {
     to_thread: SyncSender<LogMessage>,
     dropped: Arc<AtomicU64>,
-    turn: Arc<Mutex<Switch>>,
+    switch: Arc<Mutex<Switch>>,
 }
 
 /// What the thread does before it writes anything more.
@@ -40,7 +40,7 @@ struct Switch {
 }
 
 impl Switch {
-    /// Goes on there; `None`: opens the file again, also one that was opened for a turn that is still to come. It may have been
+    /// Goes on there; `None`: opens the file again, also one that was opened for a switch that is still to come. It may have been
     /// moved away since.
     fn next(&mut self, to: Option<LogTarget>) {
         self.reopens = to.is_none();
@@ -52,7 +52,7 @@ impl Switch {
 
 enum LogMessage {
     Lines(Vec<u8>),
-    Turn,
+    Switch,
     Flush(SyncSender<()>),
 }
 
@@ -63,7 +63,7 @@ struct LogThread {
     /// Lines that the system did not take, and why.
     failed: Option<(u64, io::Error)>,
     reported: Option<Instant>,
-    turn: Arc<Mutex<Switch>>,
+    switch: Arc<Mutex<Switch>>,
     errors: Option<Arc<LogWriter>>,
 }
 
@@ -71,13 +71,13 @@ impl LogWriter {
     /// Starts the thread of a log. Trouble with it is reported to `errors`.
     pub(super) fn start(target: LogTarget, errors: Option<Arc<Self>>) -> io::Result<Self> {
         let dropped = Arc::new(AtomicU64::new(0));
-        let turn = Arc::default();
+        let switch = Arc::default();
         let output = LogThread {
             target,
             dropped: dropped.clone(),
             failed: None,
             reported: None,
-            turn: Arc::clone(&turn),
+            switch: Arc::clone(&switch),
             errors,
         };
         let (to_thread, messages) = sync_channel(WAITING);
@@ -87,7 +87,7 @@ impl LogWriter {
         Ok(Self {
             to_thread,
             dropped,
-            turn,
+            switch,
         })
     }
 
@@ -100,11 +100,11 @@ impl LogWriter {
     }
 
     /// Goes on there; `None`: opens the file again.
-    pub(super) fn turn(&self, to: Option<LogTarget>) {
-        let turn = self.turn.lock();
-        turn.unwrap_or_else(PoisonError::into_inner).next(to);
+    pub(super) fn switch(&self, to: Option<LogTarget>) {
+        let switch = self.switch.lock();
+        switch.unwrap_or_else(PoisonError::into_inner).next(to);
         // Where no message fits the thread is busy, and sees it with the next one.
-        let _ = self.to_thread.try_send(LogMessage::Turn);
+        let _ = self.to_thread.try_send(LogMessage::Switch);
     }
 
     /// Waits until everything handed over is written, but not for ever: nobody may be reading.
@@ -127,13 +127,13 @@ impl LogWriter {
 }
 
 impl LogThread {
-    fn turn(&mut self) -> io::Result<()> {
-        let turn = self.turn.lock();
-        let turn = std::mem::take(&mut *turn.unwrap_or_else(PoisonError::into_inner));
-        if let Some(target) = turn.to {
+    fn switch(&mut self) -> io::Result<()> {
+        let switch = self.switch.lock();
+        let switch = std::mem::take(&mut *switch.unwrap_or_else(PoisonError::into_inner));
+        if let Some(target) = switch.to {
             self.target.become_other(target);
         }
-        match turn.reopens {
+        match switch.reopens {
             true => self.target.reopen(),
             false => Ok(()),
         }
@@ -145,7 +145,7 @@ impl LogThread {
                 true => messages.recv_timeout(REPORT_EVERY),
                 false => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
-            if let Err(e) = self.turn() {
+            if let Err(e) = self.switch() {
                 self.report(&format!(
                     "the log could not be reopened, the old file is kept: {e}"
                 ));
@@ -157,7 +157,7 @@ impl LogThread {
                     // Who waits may have lost patience.
                     let _ = done.send(());
                 }
-                Ok(LogMessage::Turn) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(LogMessage::Switch) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
@@ -213,20 +213,20 @@ mod tests {
     fn a_file_is_opened_again_though_it_was_opened_for_the_turn_before() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let turn = Arc::<Mutex<Switch>>::default();
+        let switch = Arc::<Mutex<Switch>>::default();
         let mut output = LogThread {
             target: LogTarget::nowhere(),
             dropped: Arc::default(),
             failed: None,
             reported: None,
-            turn: turn.clone(),
+            switch: switch.clone(),
             errors: None,
         };
         let target = LogTarget::open(&LogTo::File(path.clone()), None).unwrap();
-        turn.lock().unwrap().next(Some(target));
+        switch.lock().unwrap().next(Some(target));
         std::fs::rename(&path, folder.path().join("log.1")).unwrap();
-        turn.lock().unwrap().next(None);
-        output.turn().unwrap();
+        switch.lock().unwrap().next(None);
+        output.switch().unwrap();
         output.write(b"a line\n");
         assert_eq!(std::fs::read(&path).unwrap(), b"a line\n");
     }

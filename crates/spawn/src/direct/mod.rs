@@ -1,10 +1,10 @@
 //! Starting a program from this process, at a cost that grows neither with its memory nor with its
 //! open descriptors: the child shares both (CLONE_VM, CLONE_FILES) until it executes the program. Whoever starts it
-//! waits for that (CLONE_VFORK), or does not and asks later: see [`flight`].
+//! waits for that (CLONE_VFORK), or does not and asks later: see [`launches`].
 
-mod birth;
 mod child_side;
-mod flight;
+mod clone_call;
+mod launches;
 mod signals;
 mod slots;
 mod stack;
@@ -16,10 +16,10 @@ use crate::{
     error::{Stage, StartError},
     start::{Launch, Limits, MORE_MAX, Start},
 };
-use birth::CloneCall;
 use child_side::ChildContext;
-pub use flight::{Failed, LaunchOutcome};
-use flight::{LaunchData, LaunchMemory, Launches};
+use clone_call::CloneCall;
+pub use launches::{Failed, LaunchOutcome};
+use launches::{LaunchData, LaunchMemory, Launches};
 use rustix::{
     fs::{Mode, OFlags, open},
     io::{Errno, fcntl_dupfd_cloexec},
@@ -43,10 +43,10 @@ use std::{
 #[derive(Debug)]
 pub struct Direct {
     /// Starts that nobody waits for.
-    flights: Launches,
+    launches: Launches,
     stack: Stack,
     slots: StdioSlots,
-    birth: CloneCall,
+    clone_call: CloneCall,
     /// Signals whose dispositions a child resets.
     reset: u64,
     /// Whether programs get sessions of their own, and not groups alone.
@@ -72,24 +72,24 @@ impl Direct {
     /// mappings. The first start of each has lower numbers than the second of any.
     pub fn several(threads: usize) -> io::Result<Vec<Self>> {
         let (null, ruleset) = (null()?, ruleset()?);
-        let flights = Launches::several(threads, &null)?;
-        let with = |flights| Self::with(flights, &null, &ruleset);
-        flights.into_iter().map(with).collect()
+        let launches = Launches::several(threads, &null)?;
+        let with = |launches| Self::with(launches, &null, &ruleset);
+        launches.into_iter().map(with).collect()
     }
 
     fn with(
-        flights: Launches,
+        launches: Launches,
         null: &Arc<OwnedFd>,
         ruleset: &Option<Arc<OwnedFd>>,
     ) -> io::Result<Self> {
         signals::keep_exited_children();
-        let birth = CloneCall::known();
+        let clone_call = CloneCall::known();
         Ok(Self {
-            flights,
+            launches,
             stack: Stack::new()?,
             slots: StdioSlots::new(null)?,
-            birth,
-            reset: birth.to_reset(signals::ignored()),
+            clone_call,
+            reset: clone_call.to_reset(signals::ignored()),
             session: has_terminal(),
             umask: None,
             orphaned: None,
@@ -136,7 +136,7 @@ impl Direct {
                 // SAFETY: `context` and what it points to live until this returns, which CLONE_VFORK delays until
                 // the child has left this memory; `&mut self` makes the stack ours alone.
                 unsafe {
-                    self.birth
+                    self.clone_call
                         .child(libc::CLONE_VFORK, &self.stack, ptr::null(), &context)
                 }
             })
@@ -161,7 +161,7 @@ impl Direct {
         if let Err(error) = self.fits(&start) {
             return failed(error, launch);
         }
-        let (mut ground, more) = match self.provisions(&launch) {
+        let (mut memory, more) = match self.provisions(&launch) {
             Ok(both) => both,
             Err(error) => return failed(error, launch),
         };
@@ -171,13 +171,13 @@ impl Direct {
             more: numbers.as_ptr(),
             more_len: numbers.len(),
             knocks: launch.knocks,
-            ..self.context(&start, &argv, &envp, ground.slots.numbers())
+            ..self.context(&start, &argv, &envp, memory.slots.numbers())
         };
-        if let Err(e) = ground.slots.fill(&stdio) {
-            self.flights.give_back(ground);
+        if let Err(e) = memory.slots.fill(&stdio) {
+            self.launches.give_back(memory);
             return failed(StartError::descriptors(e), launch);
         }
-        let cargo = Box::new(LaunchData {
+        let data = Box::new(LaunchData {
             context,
             launch,
             _argv: argv,
@@ -187,29 +187,29 @@ impl Direct {
             _ruleset: self.ruleset.clone(),
             in_use: AtomicU32::new(1),
         });
-        let cargo = NonNull::from(Box::leak(cargo));
-        // SAFETY: cargo and ground stay as they are until the kernel has cleared `in_use`, as the child leaves this
+        let data = NonNull::from(Box::leak(data));
+        // SAFETY: data and memory stay as they are until the kernel has cleared `in_use`, as the child leaves this
         // memory: `Launches` sees to that. No other child has them.
         let cloned = unsafe {
             let LaunchData {
                 context, in_use, ..
-            } = cargo.as_ref();
-            self.birth.child(
+            } = data.as_ref();
+            self.clone_call.child(
                 libc::CLONE_CHILD_CLEARTID,
-                &ground.stack,
+                &memory.stack,
                 in_use.as_ptr(),
                 context,
             )
         };
         match cloned {
             Ok((pidfd, pid)) => {
-                let number = self.flights.depart(ground, cargo);
+                let number = self.launches.begin(memory, data);
                 Ok(Child::under_way(pidfd, pid, number))
             }
             Err(error) => {
                 // SAFETY: leaked above; there is no child.
-                let launch = unsafe { Box::from_raw(cargo.as_ptr()) }.launch;
-                self.flights.give_back(ground);
+                let launch = unsafe { Box::from_raw(data.as_ptr()) }.launch;
+                self.launches.give_back(memory);
                 failed(error, launch)
             }
         }
@@ -218,14 +218,14 @@ impl Direct {
     /// What a start needs that nobody waits for.
     fn provisions(&mut self, launch: &Launch) -> Result<(LaunchMemory, Vec<OwnedFd>), StartError> {
         let more = above(launch.more.iter().map(AsFd::as_fd))?;
-        let ground = self.flights.ground().map_err(StartError::descriptors)?;
-        Ok((ground, more))
+        let memory = self.launches.memory().map_err(StartError::descriptors)?;
+        Ok((memory, more))
     }
 
     /// What has become of a start. See [`Spawner::outcome`](crate::Spawner::outcome).
     pub fn outcome(&mut self, child: &Child) -> LaunchOutcome {
-        match child.flight() {
-            Some(number) => self.flights.outcome(number),
+        match child.launch_number() {
+            Some(number) => self.launches.outcome(number),
             None => LaunchOutcome::Started,
         }
     }

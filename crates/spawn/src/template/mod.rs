@@ -1,6 +1,6 @@
 //! Programs that are loaded once, stopped before their first line, and forked for each request.
 //!
-//! A [`Template`] is such a stopped program. [`Template::spare`] asks it for one child more; the
+//! A [`Template`] is such a stopped program. [`Template::prefork`] asks it for one child more; the
 //! [`PreforkedChild`] becomes a [`Child`] of this process when it is given a request. One that cannot be forked
 //! may be *parked*: it is the spare itself ([`Template::itself`]). A template holds no
 //! request's data, a child serves one request, and nothing goes back from it but, where asked, the
@@ -10,15 +10,15 @@
 mod eligible;
 mod kind;
 mod names;
+mod preforked;
 mod reports;
 mod search;
 mod shim;
-mod spare;
 
 pub use kind::{TemplateKind, Unfit, Uses};
+pub use preforked::{ChildRequest, PreforkedChild, PreloadReport, RunningChild};
 pub use reports::LoadedTemplate;
 pub use search::SearchPath;
-pub use spare::{ChildRequest, PreforkedChild, PreloadReport, RunningChild};
 
 use crate::{Child, Launch, LaunchOutcome, Spawner, StartError};
 use reports::Reports;
@@ -134,7 +134,7 @@ impl Template {
     /// # Errors
     /// The template is gone, descriptors are short, or (`WouldBlock`) more children were asked for
     /// than it has forked by now.
-    pub fn spare(&self) -> io::Result<PreforkedChild> {
+    pub fn prefork(&self) -> io::Result<PreforkedChild> {
         let (ours, theirs) = pair()?;
         set_socket_passcred(&ours, true)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

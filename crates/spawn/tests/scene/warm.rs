@@ -88,8 +88,8 @@ impl Warm {
         }
     }
 
-    pub fn spare(&self) -> PreforkedChild {
-        arrived(self.template.spare().unwrap())
+    pub fn prefork(&self) -> PreforkedChild {
+        arrived(self.template.prefork().unwrap())
     }
 
     pub fn get(&self, vars: &[(&str, &str)]) -> Answer {
@@ -111,13 +111,13 @@ impl Warm {
             stdout.read_to_string(&mut all).unwrap();
             all
         });
-        let ahead = |_| self.template.spare().unwrap();
+        let ahead = |_| self.template.prefork().unwrap();
         let mut spares: VecDeque<PreforkedChild> = (0..ABREAST.min(count)).map(ahead).collect();
         let mut running = VecDeque::new();
         for started in 0..count {
             let spare = arrived(spares.pop_front().unwrap());
             if started + ABREAST < count {
-                spares.push_back(self.template.spare().unwrap());
+                spares.push_back(self.template.prefork().unwrap());
             }
             let request = ChildRequest {
                 env: &env,
@@ -139,7 +139,7 @@ impl Warm {
     }
 
     pub fn answer(&self, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
-        answer(self.spare(), vars, body, learn)
+        answer(self.prefork(), vars, body, learn)
     }
 
     /// A parked process with a request of which nobody reads the answer.
@@ -184,7 +184,7 @@ fn answer(spare: PreforkedChild, vars: &[(&str, &str)], body: &[u8], learn: bool
     stdout.read_to_end(&mut out).unwrap();
     stderr.read_to_end(&mut err).unwrap();
     let exit = running.child.wait().unwrap();
-    let learned = running.lesson.map(|l| l.modules()).unwrap_or_default();
+    let learned = running.report.map(|l| l.modules()).unwrap_or_default();
     Answer {
         out: String::from_utf8_lossy(&out).into_owned(),
         err: String::from_utf8_lossy(&err).into_owned(),

@@ -467,7 +467,7 @@ fn answer_to(warm: &Warm, stdin: &fs::File) -> String {
         cpu: None,
         learn: false,
     };
-    let mut running = warm.spare().start(&request).unwrap();
+    let mut running = warm.prefork().start(&request).unwrap();
     drop(theirs_out);
     let mut out = Vec::new();
     stdout.read_to_end(&mut out).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Output is held back while the guest computes, so that a head and a body, printed apart, wake the
 //! server once: it goes out when a piece is full, when the guest waits for something, with the next
-//! beat of its clock, and together with how the instance ended.
+//! tick of its clock, and together with how the instance ended.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},

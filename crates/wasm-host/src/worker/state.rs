@@ -133,7 +133,7 @@ impl InstanceState {
         &mut self.preview1
     }
 
-    /// Asked with every beat while the guest computes.
+    /// Asked with every tick while the guest computes.
     pub(super) fn may_go_on(&self) -> Result<UpdateDeadline> {
         self.connection.push();
         if self.connection.has(Awaited::HangUp) {

@@ -1,4 +1,4 @@
-//! The beat at which running guests are asked whether they may go on.
+//! The tick at which running guests are asked whether they may go on.
 
 use std::{
     sync::{
@@ -14,11 +14,11 @@ use wasmtime::Engine;
 use super::say::say;
 
 /// A guest that loops notices its end within this.
-const BEAT: Duration = Duration::from_millis(10);
-/// Beats without a guest before the thread rests, so that a worker at rest wakes nobody.
+const PERIOD: Duration = Duration::from_millis(10);
+/// Ticks without a guest before the thread rests, so that a worker at rest wakes nobody.
 const PATIENCE: u32 = 100;
 
-/// Beats while guests run.
+/// Ticks while guests run.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Ticker(Arc<TickerState>);
 
@@ -39,7 +39,7 @@ impl Ticker {
     pub(super) fn start(&self, engine: Engine) {
         let shared = self.0.clone();
         let thread = thread::Builder::new().name("ticker".into());
-        if thread.spawn(move || shared.beat(&engine)).is_err() {
+        if thread.spawn(move || shared.tick(&engine)).is_err() {
             say("no thread for the clock: a guest that loops would not end");
             std::process::exit(1);
         }
@@ -60,10 +60,10 @@ impl Ticker {
 }
 
 impl TickerState {
-    fn beat(&self, engine: &Engine) {
+    fn tick(&self, engine: &Engine) {
         let mut idle = 0;
         loop {
-            thread::sleep(BEAT);
+            thread::sleep(PERIOD);
             engine.increment_epoch();
             idle = match self.running.load(Ordering::SeqCst) {
                 0 => idle + 1,

@@ -4,9 +4,9 @@ mod cache;
 mod compiler;
 mod fault;
 mod jobs;
+mod lease;
 mod modules;
 mod prune;
-mod seat;
 mod shared;
 mod supervisor;
 mod wrong;
@@ -21,8 +21,8 @@ pub use compiler::examine;
 pub use fault::StartFault;
 use galgo_spawn::FileId;
 use jobs::CompileJob;
+pub use lease::{KILLED, WorkerLease};
 pub use modules::{FoundCode, Pending};
-pub use seat::{KILLED, WorkerLease};
 use shared::lock;
 pub use shared::{Runtime, RuntimeSettings};
 pub use wrong::NoCode;
@@ -84,7 +84,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`StartFault::Busy`] while there is no worker.
-    pub fn seat(self: &Arc<Self>, key: Key) -> Result<WorkerLease, StartFault> {
+    pub fn lease(self: &Arc<Self>, key: Key) -> Result<WorkerLease, StartFault> {
         self.start()?;
         let link = self.link().ok_or(StartFault::Busy)?;
         Ok(WorkerLease::new(self.clone(), link, key))

@@ -165,7 +165,7 @@ impl Printer {
                 return Ok(sent);
             }
             let client = &mut *request.client;
-            output.producer.turn(client).await?;
+            output.producer.next_event(client).await?;
         }
     }
 

@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use galgo_spawn::Exit;
 
 use super::{
-    super::tend::{PumpEnd, tend},
+    super::pump::{PumpEnd, pump},
     PIPE_MOST, RunningProgram,
 };
 use crate::{
@@ -29,11 +29,11 @@ impl RunningProgram {
             spill,
             ..
         } = self;
-        let tend = tend(stdin, errors, process, clocks, client);
+        let pump = pump(stdin, errors, process, clocks, client);
         tokio::select! {
             biased;
             pulled = spill.pull(out) => return pulled.map(|()| OutputEvent::Output),
-            tended = tend => if let PumpEnd::HalfClosed = tended? {
+            ended = pump => if let PumpEnd::HalfClosed = ended? {
                 return Ok(OutputEvent::HalfClosed);
             },
         }
@@ -70,14 +70,14 @@ impl RunningProgram {
                 spill,
                 ..
             } = self;
-            let tend = tend(stdin, errors, process, clocks, client);
+            let pump = pump(stdin, errors, process, clocks, client);
             tokio::select! {
                 biased;
                 () = &mut io => return Ok(()),
-                tended = tend => match tended? {
+                ended = pump => match ended? {
                     // The write itself will show whether anybody still reads.
                     PumpEnd::HalfClosed => {}
-                    // Nothing is left to tend to but what is being sent.
+                    // Nothing is left to pump to but what is being sent.
                     PumpEnd::Exited => {
                         self.over();
                         io.await;
@@ -117,8 +117,11 @@ impl Producer for RunningProgram {
         Self::drain_ready(self, most);
     }
 
-    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<OutputEvent, Fault>> {
-        Box::pin(Self::turn(self, client))
+    fn next_event<'a>(
+        &'a mut self,
+        client: &'a mut dyn Client,
+    ) -> Boxed<'a, Result<OutputEvent, Fault>> {
+        Box::pin(Self::next_event(self, client))
     }
 
     /// None where output waits already: it was in the pipe before what is there now, and comes first.

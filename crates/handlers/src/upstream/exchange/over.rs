@@ -30,8 +30,8 @@ impl Exchange {
             return;
         };
         let exit = match &self.wire {
-            ResponseFraming::Fastcgi(reply) if reply.is_over() => link.seat.ended(reply.more()),
-            _ => Ok(link.seat.gone()),
+            ResponseFraming::Fastcgi(reply) if reply.is_over() => link.lease.ended(reply.more()),
+            _ => Ok(link.lease.gone()),
         };
         let (exit, end) = match exit {
             Ok(exit) => (exit, end),
@@ -39,7 +39,7 @@ impl Exchange {
         };
         self.exit = exit;
         if matches!(end, ResponseEnd::Whole { .. }) {
-            link.seat.answered(self.heard);
+            link.lease.answered(self.heard);
         }
         match end {
             ResponseEnd::Whole { reusable: true } if self.sending.is_done() => {
@@ -66,7 +66,7 @@ impl Exchange {
     /// instance ended.
     pub fn finish(mut self: Box<Self>, done: impl FnOnce(Option<Exit>) + 'static) {
         if let Some(link) = self.good.take() {
-            link.seat.give_back(link.conn);
+            link.lease.give_back(link.conn);
             return done(self.exit);
         }
         let patience = self.clocks.patience(self.run_to_completion, LINGER);
@@ -85,12 +85,12 @@ impl Exchange {
         let Some(link) = &self.link else {
             return done(self.exit);
         };
-        link.seat.broken_off();
-        if link.seat.waits() {
+        link.lease.broken_off();
+        if link.lease.waits() {
             tokio::task::spawn_local(async move {
                 self.see_out(patience).await;
                 if let Some(link) = self.good.take() {
-                    link.seat.give_back(link.conn);
+                    link.lease.give_back(link.conn);
                 }
                 done(self.exit);
             });
@@ -106,7 +106,7 @@ impl Exchange {
 
     /// The response is none. Gives an instance a moment to end and to say why, unless it must `end` at once.
     pub async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
-        if self.link.as_ref().is_some_and(|link| link.seat.waits()) {
+        if self.link.as_ref().is_some_and(|link| link.lease.waits()) {
             let patience = if end { Duration::ZERO } else { LINGER };
             self.see_out(patience).await;
         }

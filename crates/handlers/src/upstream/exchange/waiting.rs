@@ -4,7 +4,7 @@ use std::{pin::Pin, sync::Arc};
 
 use galgo_spawn::Exit;
 
-use super::{Exchange, tend};
+use super::{Exchange, pump};
 use crate::{
     client::Client,
     fault::Fault,
@@ -21,36 +21,36 @@ impl Exchange {
         mut io: Pin<&mut dyn Future<Output = ()>>,
     ) -> Result<(), Fault> {
         while let Some(link) = &self.link {
-            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, client);
+            let pump = pump(&mut self.sending, &mut self.clocks, &link.conn, client);
             let (spill, raw) = (&mut self.spill, self.out.buffer());
             let gathered = async { spill.begin(Some(&link.conn)).await.read_later(raw).await };
             let read = tokio::select! {
                 biased;
                 () = &mut io => return Ok(()),
-                tended = tend => {
+                ended = pump => {
                     // A half-close: the write itself will show whether anybody still reads.
-                    tended?;
+                    ended?;
                     continue;
                 }
                 read = gathered => read,
             };
             self.clocks.moved();
             self.receive(read);
-            self.set_aside();
+            self.spill_received();
         }
         // A response that has ended as it should leaves its place to another.
         if self.good.is_some()
             && self.spill.reserve(0)
             && let Some(link) = self.good.take()
         {
-            link.seat.give_back(link.conn);
+            link.lease.give_back(link.conn);
         }
         io.await;
         Ok(())
     }
 
     /// What was received waits.
-    fn set_aside(&mut self) {
+    fn spill_received(&mut self) {
         for mut part in self.out.parts() {
             while !part.is_empty() {
                 let back = self.spill.back();
@@ -65,11 +65,11 @@ impl Exchange {
     /// The next output that waits becomes that which is sent.
     pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         if let Some(link) = &self.link {
-            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, client);
+            let pump = pump(&mut self.sending, &mut self.clocks, &link.conn, client);
             return tokio::select! {
                 biased;
                 pulled = self.spill.pull(&mut self.out) => pulled.map(|()| OutputEvent::Output),
-                tended = tend => tended.map(|()| OutputEvent::HalfClosed),
+                ended = pump => ended.map(|()| OutputEvent::HalfClosed),
             };
         }
         self.spill
@@ -100,8 +100,11 @@ impl Producer for Exchange {
         Self::drain_ready(self);
     }
 
-    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<OutputEvent, Fault>> {
-        Box::pin(Self::turn(self, client))
+    fn next_event<'a>(
+        &'a mut self,
+        client: &'a mut dyn Client,
+    ) -> Boxed<'a, Result<OutputEvent, Fault>> {
+        Box::pin(Self::next_event(self, client))
     }
 
     fn sent(&mut self) {

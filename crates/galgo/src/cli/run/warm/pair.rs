@@ -100,7 +100,7 @@ impl ProgramPair {
                 load_env: cgi.load_env.clone(),
                 interpreters: cgi.interpreters.clone(),
                 // Modules start as they do, and a file handed over is the server's to send.
-                handover: Sendfile::default(),
+                sendfile: Sendfile::default(),
                 sight: Sight::default(),
                 options,
             }))
@@ -274,8 +274,8 @@ async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered
     let mut producer = output.producer;
     // All of it is kept, in the buffer that the head was read into.
     while !producer.output_ended() {
-        let turn = producer.turn(request.client).await;
-        turn.map_err(|fault| fault.to_string())?;
+        let event = producer.next_event(request.client).await;
+        event.map_err(|fault| fault.to_string())?;
     }
     producer.out().join();
     let text = producer.out().front().to_vec();

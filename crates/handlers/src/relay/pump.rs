@@ -1,4 +1,4 @@
-//! What must be tended to while a program's output is awaited or sent: its input, its standard error, the
+//! What must be ended to while a program's output is awaited or sent: its input, its standard error, the
 //! client, the process itself and the clocks.
 
 use std::{
@@ -27,7 +27,7 @@ pub(super) enum PumpEnd {
 /// Tends to everything but standard output: feeds the request body, logs standard error, watches the
 /// client, the process and the clocks. Ends with a fault, or when the client half-closes, or when the
 /// process has exited and the grace for its background children is over.
-pub(super) async fn tend(
+pub(super) async fn pump(
     stdin: &mut Option<Sock>,
     errors: &mut StderrPipe,
     process: &mut Process,

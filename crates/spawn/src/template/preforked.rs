@@ -44,7 +44,7 @@ pub struct RunningChild {
     /// The process.
     pub child: Child,
     /// Where a learning child tells what it loaded.
-    pub lesson: Option<PreloadReport>,
+    pub report: Option<PreloadReport>,
     socket: OwnedFd,
 }
 
@@ -101,9 +101,9 @@ impl PreforkedChild {
             .map_or((none, none), |s| (s, s.saturating_add(1)));
         head[..8].copy_from_slice(&soft.to_ne_bytes());
         head[8..].copy_from_slice(&hard.to_ne_bytes());
-        let lesson = request.learn.then(PreloadReport::new).transpose()?;
-        let lesson_fd = lesson.as_ref().map(|l| l.0.as_fd());
-        let fds: Vec<_> = request.stdio.into_iter().chain(lesson_fd).collect();
+        let report = request.learn.then(PreloadReport::new).transpose()?;
+        let report_fd = report.as_ref().map(|l| l.0.as_fd());
+        let fds: Vec<_> = request.stdio.into_iter().chain(report_fd).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&fds));
@@ -112,7 +112,7 @@ impl PreforkedChild {
         sendmsg(&socket, &parts, &mut control, flags)?;
         Ok(RunningChild {
             child,
-            lesson,
+            report,
             socket,
         })
     }
@@ -157,7 +157,7 @@ impl Drop for PreforkedChild {
         // the end of its socket and exits; somebody has to reap it.
         if let (Some(socket), None) = (self.socket.take(), &self.child) {
             // A child that is there is killed and reaped as it is dropped.
-            reaper::adopt_unborn(socket, |socket| !matches!(hello(socket), Ok(None)));
+            reaper::adopt_starting(socket, |socket| !matches!(hello(socket), Ok(None)));
         }
     }
 }
@@ -167,7 +167,7 @@ impl PreloadReport {
     const MOST: usize = 64 << 10;
 
     fn new() -> io::Result<Self> {
-        let memory = memfd_create("galgo-lesson", MemfdFlags::CLOEXEC)?;
+        let memory = memfd_create("galgo-preload-report", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, Self::MOST as u64)?;
         Ok(Self(memory))
     }

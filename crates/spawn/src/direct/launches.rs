@@ -52,9 +52,9 @@ pub(super) struct LaunchData {
 #[derive(Debug)]
 struct PendingLaunch {
     number: u64,
-    ground: LaunchMemory,
+    memory: LaunchMemory,
     /// From [`Box::into_raw`].
-    cargo: NonNull<LaunchData>,
+    data: NonNull<LaunchData>,
 }
 
 /// A program that was not started.
@@ -88,7 +88,7 @@ pub(super) struct Launches {
     last: u64,
 }
 
-// SAFETY: the pointers in it lead to cargo which belongs to it alone, and to children, which read the same memory from
+// SAFETY: the pointers in it lead to data which belongs to it alone, and to children, which read the same memory from
 // any thread.
 unsafe impl Send for Launches {}
 
@@ -103,19 +103,16 @@ impl LaunchMemory {
 
 impl PendingLaunch {
     fn has_left(&self) -> bool {
-        // SAFETY: the cargo lives until it is landed; the kernel and the child write to its atomics only, and a shared
+        // SAFETY: the data lives until it is reclaimed; the kernel and the child write to its atomics only, and a shared
         // reference is all that is made of it until then.
-        unsafe { self.cargo.as_ref() }
-            .in_use
-            .load(Ordering::Acquire)
-            == 0
+        unsafe { self.data.as_ref() }.in_use.load(Ordering::Acquire) == 0
     }
 
-    /// The cargo of a child that has left.
-    fn land(self) -> (LaunchMemory, Box<LaunchData>) {
-        // SAFETY: made by `Box::into_raw` in `depart`, taken back once, for `self` is consumed; whoever calls has seen
+    /// The data of a child that has left.
+    fn reclaim(self) -> (LaunchMemory, Box<LaunchData>) {
+        // SAFETY: made by `Box::into_raw` in `begin`, taken back once, for `self` is consumed; whoever calls has seen
         // that the child has left this memory.
-        (self.ground, unsafe { Box::from_raw(self.cargo.as_ptr()) })
+        (self.memory, unsafe { Box::from_raw(self.data.as_ptr()) })
     }
 }
 
@@ -131,7 +128,7 @@ impl Launches {
         }
     }
 
-    /// For so many threads, each with [`PREPARED`] grounds.
+    /// For so many threads, each with [`PREPARED`] memories.
     pub(super) fn several(threads: usize, null: &Arc<OwnedFd>) -> io::Result<Vec<Self>> {
         let mut all: Vec<Self> = (0..threads).map(|_| Self::new(null)).collect();
         for _ in 0..PREPARED {
@@ -145,45 +142,45 @@ impl Launches {
     /// Ground for another start: that with the lowest numbers, below which there is least to copy.
     ///
     /// Where as many are under way as were prepared for, it is made: none of those is waited for, for they may hang.
-    pub(super) fn ground(&mut self) -> io::Result<LaunchMemory> {
-        self.land();
+    pub(super) fn memory(&mut self) -> io::Result<LaunchMemory> {
+        self.reclaim();
         match self.free.pop() {
             Some(lowest) => Ok(lowest),
             None => LaunchMemory::new(&self.null),
         }
     }
 
-    /// Gives back ground that no child uses any longer.
+    /// Gives back memory that no child uses any longer.
     ///
     /// Where many starts at once have made more of it than was prepared, that with the highest numbers goes: the low ones,
     /// once free, would be a connection's, and every later start would copy all that lies between.
-    pub(super) fn give_back(&mut self, mut ground: LaunchMemory) {
+    pub(super) fn give_back(&mut self, mut memory: LaunchMemory) {
         // What stays in a slot would keep a pipe open.
-        if ground.slots.clear().is_err() {
+        if memory.slots.clear().is_err() {
             return;
         }
-        let is_higher = |free: &LaunchMemory| free.slots.numbers() > ground.slots.numbers();
+        let is_higher = |free: &LaunchMemory| free.slots.numbers() > memory.slots.numbers();
         let at = self.free.partition_point(is_higher);
-        self.free.insert(at, ground);
+        self.free.insert(at, memory);
         if self.free.len() > PREPARED {
             self.free.remove(0);
         }
     }
 
-    /// A child is under way with this cargo, from [`Box::into_raw`]. Its number.
-    pub(super) fn depart(&mut self, ground: LaunchMemory, cargo: NonNull<LaunchData>) -> u64 {
+    /// A child is under way with this data, from [`Box::into_raw`]. Its number.
+    pub(super) fn begin(&mut self, memory: LaunchMemory, data: NonNull<LaunchData>) -> u64 {
         self.last += 1;
         self.under_way.push(PendingLaunch {
             number: self.last,
-            ground,
-            cargo,
+            memory,
+            data,
         });
         self.last
     }
 
     /// What has become of the start with this number. A failure is told once.
     pub(super) fn outcome(&mut self, number: u64) -> LaunchOutcome {
-        self.land();
+        self.reclaim();
         if self.under_way.iter().any(|f| f.number == number) {
             return LaunchOutcome::UnderWay;
         }
@@ -195,15 +192,15 @@ impl Launches {
     }
 
     /// Takes back what children have left: from then on only they themselves hold their ends of pipes.
-    fn land(&mut self) {
+    fn reclaim(&mut self) {
         while let Some(at) = self.under_way.iter().position(PendingLaunch::has_left) {
-            let flight = self.under_way.swap_remove(at);
-            let number = flight.number;
-            let (ground, cargo) = flight.land();
-            self.give_back(ground);
+            let launch = self.under_way.swap_remove(at);
+            let number = launch.number;
+            let (memory, data) = launch.reclaim();
+            self.give_back(memory);
             let LaunchData {
                 context, launch, ..
-            } = *cargo;
+            } = *data;
             if let Some((stage, errno)) = context.failure() {
                 let error = StartError::errno(stage, errno);
                 self.failed.truncate(FAILED_MOST - 1);
@@ -216,8 +213,8 @@ impl Launches {
 
 impl Drop for Launches {
     fn drop(&mut self) {
-        self.land();
-        // Who is still under way uses its stack and its cargo: both stay for as long as this process does.
+        self.reclaim();
+        // Who is still under way uses its stack and its data: both stay for as long as this process does.
         mem::forget(mem::take(&mut self.under_way));
     }
 }
@@ -232,14 +229,14 @@ mod tests {
     fn the_lowest_numbers_that_are_free_are_used() {
         let mut all = Launches::several(2, &null().unwrap()).unwrap();
         let own = &mut all[0];
-        let mut grounds: Vec<_> = (0..PREPARED).map(|_| own.ground().unwrap()).collect();
+        let mut memories: Vec<_> = (0..PREPARED).map(|_| own.memory().unwrap()).collect();
         assert!(own.free.is_empty());
-        let numbers: Vec<_> = grounds.iter().map(|g| g.slots.numbers()).collect();
+        let numbers: Vec<_> = memories.iter().map(|g| g.slots.numbers()).collect();
         assert!(numbers.is_sorted());
         for at in [2, 0, 1] {
-            own.give_back(grounds.remove(at.min(grounds.len() - 1)));
+            own.give_back(memories.remove(at.min(memories.len() - 1)));
         }
-        let lowest = own.ground().unwrap().slots.numbers();
+        let lowest = own.memory().unwrap().slots.numbers();
         assert_eq!(lowest, numbers[0]);
     }
 
@@ -248,7 +245,7 @@ mod tests {
     fn of_more_than_are_prepared_the_lowest_numbers_stay() {
         let mut own = Launches::several(1, &null().unwrap()).unwrap().remove(0);
         let taken =
-            |own: &mut Launches, n| -> Vec<_> { (0..n).map(|_| own.ground().unwrap()).collect() };
+            |own: &mut Launches, n| -> Vec<_> { (0..n).map(|_| own.memory().unwrap()).collect() };
         let numbers =
             |many: &[LaunchMemory]| many.iter().map(|g| g.slots.numbers()).collect::<Vec<_>>();
         let mut many = taken(&mut own, 3 * PREPARED);
@@ -257,7 +254,7 @@ mod tests {
         lowest.sort();
         lowest.truncate(PREPARED);
         many.reverse();
-        many.into_iter().for_each(|ground| own.give_back(ground));
+        many.into_iter().for_each(|memory| own.give_back(memory));
         let kept = taken(&mut own, PREPARED);
         assert!(own.free.is_empty());
         assert_eq!(numbers(&kept), lowest);

@@ -63,7 +63,7 @@ impl ExchangeLease {
     pub(super) fn ended(&self, more: &[u8]) -> Result<Option<Exit>, Fault> {
         match self {
             Self::Application(_) => Ok(None),
-            Self::Instance(seat) => seat.ended(more).map(Some),
+            Self::Instance(lease) => lease.ended(more).map(Some),
         }
     }
 
@@ -71,7 +71,7 @@ impl ExchangeLease {
     pub(super) fn gone(&self) -> Option<Exit> {
         match self {
             Self::Application(_) => None,
-            Self::Instance(seat) => Some(seat.gone()),
+            Self::Instance(lease) => Some(lease.gone()),
         }
     }
 
@@ -79,7 +79,7 @@ impl ExchangeLease {
     pub(super) fn give_back(self, conn: Sock) {
         match self {
             Self::Application(lease) => lease.give_back(conn),
-            Self::Instance(seat) => seat.give_back(conn),
+            Self::Instance(lease) => lease.give_back(conn),
         }
     }
 }

@@ -63,10 +63,13 @@ impl Backend {
     }
 
     /// Waits for output while everything else goes on.
-    pub(crate) async fn turn(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
+    pub(crate) async fn next_event(
+        &mut self,
+        client: &mut dyn Client,
+    ) -> Result<OutputEvent, Fault> {
         match self {
-            Self::Program(p) => p.turn(client).await,
-            Self::Exchange(e) => e.turn(client).await,
+            Self::Program(p) => p.next_event(client).await,
+            Self::Exchange(e) => e.next_event(client).await,
         }
     }
 
