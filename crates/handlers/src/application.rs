@@ -1,7 +1,7 @@
 //! Programs that stay: FastCGI and SCGI, as responders and as authorizers.
 //!
 //! 1. find the script, if one answers  2. take in the body where its length must be known first, else its beginning
-//! 3. wait for a place  4. connect, or take a connection that was kept  5. its response: see `reply`
+//! 3. wait for a lease  4. connect, or take an idle connection  5. its response: see `reply`
 
 use std::{os::unix::ffi::OsStrExt, rc::Rc, sync::Arc};
 
@@ -54,7 +54,7 @@ pub async fn answer(
 /// Asks the authorizer of a route. `Ok(None)`: the request may be answered.
 ///
 /// # Errors
-/// It could not be asked, or has not answered as it should: nobody comes in then.
+/// It could not be asked, or has not answered as it should: the request is refused then.
 pub async fn authorize(
     cx: Context<'_>,
     request: &mut Request<'_>,
@@ -111,19 +111,19 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         }
     }
 
-    /// Asks, and says who will answer.
+    /// Asks; what will answer.
     async fn asked(mut self) -> Result<(Answering<'a, 'r, 'c>, Backend), Fault>
     where
         'a: 'c,
     {
         let (file, length) = self.body().await?;
         let lease = self.lease().await?;
-        // What may be said twice is worth trying on a connection that was kept: it may be closed by now.
-        let kept = match self.may_repeat() {
-            true => lease.kept(),
+        // An idle connection may be closed by now: only a request that may be repeated tries one.
+        let idle = match self.may_repeat() {
+            true => lease.idle_connection(),
             false => None,
         };
-        let exchange = match kept {
+        let exchange = match idle {
             Some(conn) => self.begin(conn, true, lease, length)?,
             // Boxed, here and below: nearly every request finds a connection, and needs no room for making one.
             None => Box::pin(self.connect(lease, length)).await?.with_file(file),
@@ -147,7 +147,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         Ok((answering, Backend::Exchange(exchange)))
     }
 
-    /// The body is for who answers, and a local redirect's request has none, whatever the one before it had.
+    /// An authorizer gets no body; a local redirect's request has none, whatever the one before it had.
     fn bodiless(&self) -> bool {
         self.config.role == Role::Authorizer || self.head.body.is_empty()
     }
@@ -183,12 +183,11 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         may_repeat(self.head) && self.bodiless() && self.config.protocol == Protocol::Fastcgi
     }
 
-    /// Waits for a place.
     async fn lease(&mut self) -> Result<UpstreamLease, Fault> {
         let peer = self.request.peer();
         let lease = self.upstream.lease(self.cx.resources.index, peer);
         let lease = wait_for(self.request, lease).await?;
-        self.request.has_place(lease.holding());
+        self.request.has_permit(lease.holding());
         Ok(lease)
     }
 
@@ -206,14 +205,14 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     fn begin(
         &self,
         conn: Sock,
-        kept: bool,
+        idle: bool,
         lease: UpstreamLease,
         length: Option<u64>,
     ) -> Result<Box<Exchange>, Fault> {
         let options = &self.config.options;
         let begun = ExchangeStart {
             conn,
-            again: kept,
+            again: idle,
             lease: ExchangeLease::Application(lease),
             clocks: Clocks::start(options, "the connection to the application was closed"),
             max_stderr: options.max_stderr,

@@ -1,7 +1,6 @@
-//! What an authorizer says of a request (FastCGI, 6.3): who may be answered, and variables of who is.
+//! What an authorizer says of a request (FastCGI, 6.3): whether it may be answered, and variables to add.
 //!
-//! The role is asked over `upstream`; here its answer is judged. Nobody comes in but by a whole answer
-//! with the status 200: whatever is wrong with one is a failure of the request.
+//! Only a whole answer with the status 200 lets a request in: whatever is wrong with it is a failure of the request.
 
 use galgo_proto::{
     Fields,
@@ -43,7 +42,7 @@ impl Answering<'_, '_, '_> {
         self.answered(backend, judged).await.map(Some)
     }
 
-    /// Hears a request's grant out: what is cut short is none.
+    /// Reads a grant to its end: one that is cut short is none.
     async fn granted(
         &mut self,
         backend: &mut Backend,

@@ -1,4 +1,4 @@
-//! The response of a CGI program, or of who speaks like one.
+//! The response of a CGI program, or of an application that speaks like one.
 //!
 //! 1. read its head  2. document, redirect, or its own words (NPH)
 
@@ -32,7 +32,7 @@ use crate::{
 const UNTYPED: &str = "the response has a document and no Content-Type, so its reader has to guess what it is; \
     print \"Content-Type: text/html\", or what the document is, before the empty line (this is said once for each program)";
 
-/// A request that somebody is answering.
+/// A request that is being answered.
 pub(super) struct Answering<'a, 'r, 'c> {
     pub(super) cx: Context<'a>,
     pub(super) request: &'a mut Request<'r>,
@@ -46,26 +46,26 @@ pub(super) struct Answering<'a, 'r, 'c> {
     pub(super) source: Source,
 }
 
-/// Waits for a place, or a connection; a client that leaves meanwhile is noticed. The time counts as
+/// Waits for a permit, or a connection; a client that leaves meanwhile is noticed. The time counts as
 /// spent in the queue.
 pub(super) async fn wait_for<T>(
     request: &mut Request<'_>,
-    place: impl Future<Output = Result<T, Fault>>,
+    permit: impl Future<Output = Result<T, Fault>>,
 ) -> Result<T, Fault> {
-    let mut place = std::pin::pin!(place);
+    let mut permit = std::pin::pin!(permit);
     // Nearly always there is one at once: no clock is read then.
-    if let Poll::Ready(found) = poll_once(place.as_mut()).await {
+    if let Poll::Ready(found) = poll_once(permit.as_mut()).await {
         return found;
     }
-    Box::pin(wait_long(request, place)).await
+    Box::pin(wait_long(request, permit)).await
 }
 
 async fn wait_long<T>(
     request: &mut Request<'_>,
-    place: Pin<&mut impl Future<Output = Result<T, Fault>>>,
+    permit: Pin<&mut impl Future<Output = Result<T, Fault>>>,
 ) -> Result<T, Fault> {
     let began = Instant::now();
-    let found = request.client.waits_for(place).await??;
+    let found = request.client.waits_for(permit).await??;
     request.entry.borrow_mut().queue += began.elapsed();
     Ok(found)
 }
@@ -75,7 +75,7 @@ pub(super) fn may_repeat(head: &Head) -> bool {
     ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"].contains(&head.method.as_str())
 }
 
-/// Waits until an exchange has shown that somebody answers it. `None`: nobody has, and it may be asked again.
+/// Waits until an exchange has brought the first byte. `None`: its connection was stale, and the request may be sent again.
 ///
 /// # Errors
 /// The client has left, or a clock has run out: the exchange is ended.
@@ -207,7 +207,7 @@ impl Answering<'_, '_, '_> {
         Ok(())
     }
 
-    /// One turn of the program.
+    /// Waits for the program's next output.
     pub(super) async fn step(&mut self, program: &mut Backend) -> Result<(), Trouble> {
         if program.next_event(self.request.client).await? == OutputEvent::HalfClosed {
             self.request.client.probe();
@@ -314,7 +314,7 @@ impl Answering<'_, '_, '_> {
 
 /// Makes a 304 of a document that the client has already (RFC 9110, 13.2): the program has said which one it is, by ETag
 /// or Last-Modified, and left the comparison to the server, as with Apache. What else it prints is read and dropped.
-/// A precondition that fails is not looked at: the program has done by now what it was asked.
+/// A precondition that fails is not looked at: the program has already done what it was asked.
 fn conditional(head: &Head, reply: &mut Reply) {
     let asks = ["if-none-match", "if-modified-since"];
     if reply.status != 200 || !asks.iter().any(|name| head.fields.has(name)) {

@@ -129,7 +129,7 @@ pub enum UpstreamPath<'p> {
 /// PATH_INFO.
 ///
 /// # Errors
-/// There is none, or nobody may read it.
+/// There is none, or it may not be read.
 pub fn script<'p>(
     up: &Application,
     route_path: &str,
@@ -141,7 +141,7 @@ pub fn script<'p>(
             (Vec::new(), own.len())
         }
         Some(root) => match locate(root, route_path, path.clean) {
-            // What somebody has uploaded as a picture is not run because it is there.
+            // An uploaded picture is not run because it is there.
             Ok((file, ..)) if !is_script(up, &file) => return Err(Refusal::NotFound),
             Ok((file, stat, length)) => {
                 runnable(&file, &stat, true)?;

@@ -17,11 +17,11 @@ pub struct Shared {
     pub path: String,
     /// Show the cause of a failed program to developers.
     pub shows_causes: bool,
-    /// How long a request waits for a place (`queue_wait`).
+    /// How long a request waits for a permit (`queue_wait`).
     pub queue_wait: Duration,
-    /// Places for running programs.
+    /// Permits for running programs.
     pub admission: Admission,
-    /// Where bytes wait that nobody takes yet.
+    /// Where bytes wait until they are read.
     pub spool: Arc<Spool>,
     /// Programs that are kept loaded.
     pub warm: Arc<Warm>,

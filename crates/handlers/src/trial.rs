@@ -6,7 +6,7 @@ pub(crate) fn asked(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Nothing: nobody tests a release through its environment.
+/// Nothing: a release has no such switch.
 #[cfg(not(debug_assertions))]
 pub(crate) fn asked(_name: &str) -> Option<String> {
     None

@@ -1,4 +1,4 @@
-//! The variables of a request, for whoever answers it: the same table into any sink.
+//! The variables of a request: the same table into any sink.
 
 use galgo_proto::{
     h1::Head,

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, ops::Deref};
 
-/// Makes the ids of one worker.
+/// Makes the ids of one event loop.
 #[derive(Debug)]
 pub struct Ids {
     base: u64,

@@ -1,4 +1,4 @@
-//! Who produces the body of a response while it is sent: a program, or an application on a connection.
+//! What produces the body of a response while it is sent: a program, or an application on a connection.
 //!
 //! A front takes what comes, and sends it as its protocol wants. Meanwhile the producer goes on: it reads the request's
 //! body, writes to the log, and is watched.
@@ -46,7 +46,7 @@ pub enum OutputEvent {
     HalfClosed,
 }
 
-/// Who produces a body.
+/// What produces a body.
 pub trait Producer: Debug {
     /// Output received and not yet sent on.
     fn out(&mut self) -> &mut Out;
@@ -144,7 +144,7 @@ pub async fn slow() {
 fn send_failed(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::TimedOut => "the client reads slower than min_rate",
-        GIVES_WAY => "the client reads slower than busy_rate, and others wait for a place",
+        GIVES_WAY => "the client reads slower than busy_rate, and others wait for a permit",
         _ => "the client closed the connection while the response was sent",
     }
 }

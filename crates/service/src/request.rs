@@ -1,4 +1,4 @@
-//! A request, as those who answer it have it.
+//! A request, as handlers see it.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -29,7 +29,7 @@ pub struct Request<'a> {
     pub head: Rc<Head>,
     /// Its connection.
     pub link: &'a Link,
-    /// Who sent it: its body comes from there.
+    /// Its client.
     pub client: &'a mut dyn Client,
     /// What will be logged.
     pub entry: Rc<RefCell<AccessEntry>>,
@@ -45,12 +45,12 @@ pub struct Request<'a> {
     pub last: bool,
     /// It was refused for want of capacity.
     pub refused: bool,
-    /// Its place among the programs running, once it has one.
-    pub place: Holding,
+    /// The permit that it holds, once it has one.
+    pub permit: Holding,
 }
 
 impl<'a> Request<'a> {
-    /// A request that has just come and owes nothing to anybody.
+    /// A request that has just come.
     pub fn new(
         head: Rc<Head>,
         link: &'a Link,
@@ -69,7 +69,7 @@ impl<'a> Request<'a> {
             granted: Vec::new(),
             last: false,
             refused: false,
-            place: Holding::default(),
+            permit: Holding::default(),
         }
     }
 
@@ -89,14 +89,14 @@ impl<'a> Request<'a> {
         self.head.method == Method::Head || matches!(status, 100..=199 | 204 | 304)
     }
 
-    /// Who asks.
+    /// Its client, as limits count it.
     pub fn peer(&self) -> Peer {
         Peer::of(self.link.remote_ip)
     }
 
-    /// It has a place that others may wait for: from now on its client may be waited for less long.
-    pub fn has_place(&mut self, place: Holding) {
-        self.client.has_place(place.clone());
-        self.place = place;
+    /// It holds a permit that others may wait for: see [`Client::has_permit`].
+    pub fn has_permit(&mut self, permit: Holding) {
+        self.client.has_permit(permit.clone());
+        self.permit = permit;
     }
 }

@@ -30,7 +30,7 @@ pub struct Child {
     leave: bool,
     /// It was reaped, and others of its group were still there when that was last asked.
     remains: bool,
-    /// Of a start that nobody waited for.
+    /// Of a launch that was not waited for.
     launch_number: Option<u64>,
 }
 
@@ -48,14 +48,14 @@ impl Child {
         }
     }
 
-    /// A child that may still be on its way to its program.
+    /// A child that may not have executed its program yet.
     pub(crate) fn under_way(pidfd: OwnedFd, pid: i32, launch_number: u64) -> Self {
         let mut child = Self::new(pidfd, pid);
         child.launch_number = Some(launch_number);
         child
     }
 
-    /// The number of the start, where nobody waited for it.
+    /// The number of the launch, where it was not waited for.
     pub(crate) fn launch_number(&self) -> Option<u64> {
         self.launch_number
     }
@@ -93,7 +93,7 @@ impl Child {
         Ok(self.exit)
     }
 
-    /// As [`try_wait`](Self::try_wait), but whoever is left of the group goes on: [`group_remains`](Self::group_remains) says
+    /// As [`try_wait`](Self::try_wait), but the rest of the group goes on: [`group_remains`](Self::group_remains) says
     /// whether there is anybody, [`signal_group`](Self::signal_group) still reaches them, and dropping the [`Child`] ends
     /// them. Before Linux 6.9, where a group cannot be named but by its number, they are ended.
     pub fn try_wait_alone(&mut self) -> io::Result<Option<Exit>> {
@@ -192,8 +192,8 @@ impl Drop for Child {
         }
         // SAFETY: nothing uses the field after `drop`.
         let pidfd = unsafe { ManuallyDrop::take(&mut self.pidfd) };
-        // A process in the middle of its I/O, or with much memory to give back, is not gone at
-        // once, and whoever drops us may be an event loop: the rest is waited for elsewhere.
+        // A process in the middle of its I/O, or with much memory to give back, is not gone at once, and an event loop
+        // must not wait for it: the reaper does.
         if !self.gone {
             claims::release(self.pid);
         }

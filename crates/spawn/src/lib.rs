@@ -79,7 +79,7 @@ impl Spawner {
     /// program lies on a file system that does not answer. What has become of it is asked for by
     /// [`outcome`](Self::outcome): until then its group may not exist, and pipes whose ends it was given have another
     /// end here, so that their other end does not see the end of file. It waits for none of those that are under way,
-    /// however many there are: whoever launches bounds them.
+    /// however many there are: the caller bounds them.
     pub fn launch(
         &mut self,
         launch: Launch,

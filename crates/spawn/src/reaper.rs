@@ -1,5 +1,4 @@
-//! Waits for processes that were killed, or left to run, but are not gone yet, so that nobody else
-//! has to.
+//! Waits for processes that were killed, or left to run, but are not gone yet, so that no event loop has to.
 
 use crate::{claims, exit::reap};
 use rustix::{
@@ -15,14 +14,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So often the thread looks for children that nobody waits for. Slow: one that was just born or
-/// has just exited may not be claimed, or no more, so only who is met twice is a stranger.
+/// So often the thread looks for children that are not waited for. Slow: one that has just started or exited may not be
+/// claimed, so only one that is met twice is a stranger.
 const ROUND: Duration = Duration::from_secs(5);
 
 /// Children made by clone(2) with another signal than SIGCHLD, too.
 const WALL: u32 = libc::__WALL.cast_unsigned();
 
-/// Who is waited for.
+/// A process that is waited for.
 #[derive(Debug)]
 enum Pending {
     /// A process, by its pidfd.
@@ -45,7 +44,7 @@ pub(crate) fn adopt(pidfd: OwnedFd) {
     wait_for(Pending::Process(pidfd));
 }
 
-/// Takes over a child that nobody needs any more, before it is known which process it is: `is_over` is asked when
+/// Takes over a child that is not needed any more, before it is known which process it is: `is_over` is asked when
 /// `socket` is ready.
 pub(crate) fn adopt_starting(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
     wait_for(Pending::Starting(socket, is_over));
@@ -117,7 +116,7 @@ fn serve(wake: &OwnedFd) {
     }
 }
 
-/// Reaps the zombies that nobody claims and that are in `met`; the others of today.
+/// Reaps the zombies that are not claimed and are in `met`; returns the others.
 fn reap_those_met_again(met: &[Pid]) -> Vec<Pid> {
     let all = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::from_bits_retain(WALL);
     let peek = |who| waitid(who, all | WaitIdOptions::NOWAIT).ok().flatten();

@@ -82,7 +82,7 @@ pub fn read(cache: &Path, key: &Key, tag: &str) -> Option<Code> {
     Some(Code { kind, bytes })
 }
 
-/// Whether there is such an entry, for who does not run it: a piece of it is in memory at a time.
+/// Whether there is such an entry; holds one piece of it in memory at a time.
 pub(crate) fn is_there(cache: &Path, key: &Key, tag: &str) -> bool {
     check(cache, key, tag, |_| {}).is_some()
 }

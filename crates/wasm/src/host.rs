@@ -37,7 +37,7 @@ pub fn version() -> String {
     format!("{}-{PROTOCOL:08x}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Of the sources that say what is exchanged and kept: who changes them need not think of a number.
+/// A digest of the sources that say what is exchanged and kept: a change of them changes it.
 const PROTOCOL: u32 = digest(
     include_bytes!("wire.rs"),
     digest(include_bytes!("code.rs"), 0x811c_9dc5),
@@ -72,7 +72,7 @@ fn answered(said: &str) -> Option<(&str, &str)> {
 pub struct Beside {
     folder: Result<OwnedFd, Errno>,
     path: PathBuf,
-    /// Who can change the executable.
+    /// The users that can change the executable.
     own: Writers,
     host: OnceLock<Host>,
     /// One that does not fit, and why: it is not asked again while it is the same file.
@@ -86,7 +86,7 @@ pub struct Host {
     engine: String,
 }
 
-/// Whom a file can be changed by, beside root.
+/// The users that can change a file, beside root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Writers {
     owner: u32,
@@ -151,7 +151,7 @@ impl Beside {
         self.host.get()
     }
 
-    /// The program beside ours, before anybody has asked it anything.
+    /// The program beside ours, before it is asked for its version.
     fn look(&self) -> Result<(OwnedFd, FileId), String> {
         let at = self.path.display();
         let cannot =

@@ -5,7 +5,7 @@
 //! run by a worker process that sees the folders it was given and nothing else. The server talks to the worker as to a
 //! FastCGI application, over connections that it hands to it: variables and body in, output and how it ended out.
 //!
-//! | room | holds |
+//! | module | holds |
 //! |---|---|
 //! | [`runtime`] | the server's side: keeps the worker up, has modules compiled, makes connections |
 //! | [`host`] | `galgo-wasm`: where it is found, whether it fits, how it is started |

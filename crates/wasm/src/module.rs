@@ -12,7 +12,7 @@ pub const MAGIC: [u8; 4] = *b"\0asm";
 /// Largest file that is compiled.
 pub const MAX_BYTES: u64 = 256 << 20;
 
-/// A file is read this much at a time: who needs to know what is in it need not hold it.
+/// A file is read this much at a time.
 const PIECE: usize = 8 << 10;
 
 /// Gives all of a file to `take`, a piece at a time.

@@ -1,6 +1,6 @@
 //! The command line. Exit codes: 0 done, 1 something is wrong with what was asked for, 2 usage.
 //!
-//! | room | holds |
+//! | module | holds |
 //! |---|---|
 //! | `serve`, `run`, `check` | one command each |
 //! | `help` | what `--help` says beyond the options |

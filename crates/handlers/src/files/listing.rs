@@ -90,8 +90,8 @@ struct ListingKey {
 }
 
 thread_local! {
-    static KEPT: RefCell<VecDeque<(ListingKey, Instant, Rc<Listed>)>> = RefCell::default();
-    /// One folder is read at a time: who waits for the same one finds it kept.
+    static CACHED: RefCell<VecDeque<(ListingKey, Instant, Rc<Listed>)>> = RefCell::default();
+    /// One folder is read at a time: a request that waits for the same one finds it cached.
     static READING: Rc<Mutex<()>> = Rc::default();
 }
 
@@ -104,39 +104,39 @@ async fn listed(files: &Files, path: &[u8], fd: OwnedFd) -> Result<Rc<Listed>, R
             folder: Identity::of(&fstat(&fd)?),
         })
     };
-    if let Some(listed) = kept(&key()?, Instant::now()) {
+    if let Some(listed) = cached(&key()?, Instant::now()) {
         return Ok(listed);
     }
     let reading = READING.with(Rc::clone);
     let _one = reading.lock().await;
     // Before it is read: a change meanwhile is another state.
     let key = key()?;
-    if let Some(listed) = kept(&key, Instant::now()) {
+    if let Some(listed) = cached(&key, Instant::now()) {
         return Ok(listed);
     }
     let listed = Rc::new(read(files, path, fd, MAX_ENTRIES).await?);
-    keep(key, Instant::now(), listed.clone());
+    cache(key, Instant::now(), listed.clone());
     Ok(listed)
 }
 
-fn keep(key: ListingKey, now: Instant, listed: Rc<Listed>) {
-    KEPT.with_borrow_mut(|kept| {
-        kept.truncate(FOLDERS - 1);
-        kept.push_front((key, now, listed));
+fn cache(key: ListingKey, now: Instant, listed: Rc<Listed>) {
+    CACHED.with_borrow_mut(|cached| {
+        cached.truncate(FOLDERS - 1);
+        cached.push_front((key, now, listed));
     });
 }
 
-fn kept(key: &ListingKey, now: Instant) -> Option<Rc<Listed>> {
-    KEPT.with_borrow_mut(|kept| {
-        kept.retain(|(_, since, _)| now.saturating_duration_since(*since) < FRESH);
-        let found = kept.iter().find(|(k, ..)| k == key);
+fn cached(key: &ListingKey, now: Instant) -> Option<Rc<Listed>> {
+    CACHED.with_borrow_mut(|cached| {
+        cached.retain(|(_, since, _)| now.saturating_duration_since(*since) < FRESH);
+        let found = cached.iter().find(|(k, ..)| k == key);
         found.map(|(.., listed)| listed.clone())
     })
 }
 
-/// Forgets what is kept: a route may be gone, and its number become that of another.
+/// Forgets what is cached: a route may be gone, and its number become that of another.
 pub(super) fn forget() {
-    KEPT.take();
+    CACHED.take();
 }
 
 /// The entries that can be served, at most `max`. The event loop goes on between pieces.
@@ -312,14 +312,14 @@ mod tests {
             more: false,
         };
         for route in 0..10 {
-            keep(key(route), now, Rc::new(listed()));
+            cache(key(route), now, Rc::new(listed()));
         }
-        assert_eq!(KEPT.with_borrow(VecDeque::len), FOLDERS);
-        assert!(kept(&key(9), now + FRESH / 2).is_some());
-        assert!(kept(&key(5), now + FRESH / 2).is_none());
-        assert!(kept(&key(9), now + FRESH).is_none());
-        keep(key(9), now, Rc::new(listed()));
+        assert_eq!(CACHED.with_borrow(VecDeque::len), FOLDERS);
+        assert!(cached(&key(9), now + FRESH / 2).is_some());
+        assert!(cached(&key(5), now + FRESH / 2).is_none());
+        assert!(cached(&key(9), now + FRESH).is_none());
+        cache(key(9), now, Rc::new(listed()));
         forget();
-        assert!(kept(&key(9), now).is_none());
+        assert!(cached(&key(9), now).is_none());
     }
 }

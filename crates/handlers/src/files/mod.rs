@@ -76,7 +76,7 @@ pub fn answer<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'
     }
     match cache::answer(files, rest) {
         Some(response) => FileAnswer::Now(response, None),
-        None => kept(files, head, rest),
+        None => fresh_and_cached(files, head, rest),
     }
 }
 
@@ -103,7 +103,7 @@ impl FileAnswer<'_> {
 }
 
 /// As [`fresh`], and keeps the answer for the next request where the cache takes such.
-fn kept<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
+fn fresh_and_cached<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
     let mut path = rest.to_vec();
     if head.target.path().ends_with(b"/") {
         // Only the first index: an earlier one may appear at any time.
@@ -121,7 +121,7 @@ fn kept<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
 }
 
 /// Answers with the file at `rest` that a program hands over, of `media_type` where the program gave
-/// one. `None`: there is no such file, or it is not for anybody to see.
+/// one. `None`: there is no such file, or it may not be seen.
 pub fn send_for_program(
     files: &Files,
     head: &Head,

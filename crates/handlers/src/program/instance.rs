@@ -31,8 +31,7 @@ impl ProgramRun<'_, '_, '_> {
         code.map_err(late)?.map(Some)
     }
 
-    /// An instance that answers. What no worker has read, for the one it was sent to was dying, is sent to the
-    /// next.
+    /// An instance that answers. A request that its worker has not read, because the worker was ending, is sent to the next.
     pub(super) async fn instance(
         &mut self,
         mut file: Option<Stored>,
@@ -41,7 +40,7 @@ impl ProgramRun<'_, '_, '_> {
         let repeats = reply::may_repeat(self.head) && self.head.body.is_empty();
         let mut tries = if repeats { TRIES } else { 0 };
         loop {
-            let permit = self.place().await?;
+            let permit = self.permit().await?;
             let Some((worker, exchange)) = self.ask(&mut file, code, permit, tries > 0).await?
             else {
                 // It is compiled again.

@@ -1,6 +1,6 @@
 //! Programs: a process, or an instance of a module, for each request.
 //!
-//! 1. take in the body, where it goes to a file, else what comes first of it  2. wait for a place  3. start
+//! 1. take in the body, where it goes to a file, else what comes first of it  2. wait for a permit  3. start
 //! 4. its response: see `reply`
 
 mod instance;
@@ -26,13 +26,13 @@ use crate::{
     script::FoundProgram,
 };
 
-/// Answers a request by running `script`; `places` are those of its route, where that has a limit of its own.
+/// Answers a request by running `script`; `limit` is its route's own concurrency limit.
 pub async fn answer(
     cx: Context<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     cgi: &Arc<Cgi>,
-    places: Option<&Arc<ConcurrencyLimit>>,
+    limit: Option<&Arc<ConcurrencyLimit>>,
     script: FoundProgram<'_>,
 ) -> Result<Answer, Fault> {
     if script.nph && !request.client.speaks_http() {
@@ -48,7 +48,7 @@ pub async fn answer(
         request,
         head,
         cgi,
-        places,
+        limit,
         script,
     };
     let file = match cgi.options.body {
@@ -66,7 +66,7 @@ pub async fn answer(
     let backend = match module {
         Some(code) => Backend::Exchange(run.instance(file, code).await?),
         None => {
-            let permit = run.place().await?;
+            let permit = run.permit().await?;
             Backend::Program(Box::new(run.start(file, permit).await?))
         }
     };
@@ -98,7 +98,7 @@ pub async fn load(
         request,
         head,
         cgi,
-        places: None,
+        limit: None,
         script,
     };
     run.template().await
@@ -110,17 +110,17 @@ struct ProgramRun<'a, 'r, 'c> {
     request: &'a mut Request<'r>,
     head: &'a Rc<Head>,
     cgi: &'c Arc<Cgi>,
-    places: Option<&'c Arc<ConcurrencyLimit>>,
+    limit: Option<&'c Arc<ConcurrencyLimit>>,
     script: FoundProgram<'a>,
 }
 
 impl ProgramRun<'_, '_, '_> {
-    /// Waits for a place among the running programs; a client that leaves meanwhile is noticed.
-    async fn place(&mut self) -> Result<Permit, Fault> {
+    /// Waits for a permit to run a program; a client that leaves meanwhile is noticed.
+    async fn permit(&mut self) -> Result<Permit, Fault> {
         let admission = &self.cx.shared.admission;
-        let admit = admission.admit(self.request.peer(), self.places);
+        let admit = admission.admit(self.request.peer(), self.limit);
         let permit = reply::wait_for(self.request, admit).await?;
-        self.request.has_place(permit.holding());
+        self.request.has_permit(permit.holding());
         Ok(permit)
     }
 

@@ -54,7 +54,7 @@ enum StartState {
     Failed(Box<Failed>),
 }
 
-/// What has become of who was too late.
+/// What became of a program that was too late.
 pub(super) const AFTER: &str = "the program was ended";
 
 impl ProgramRun<'_, '_, '_> {
@@ -216,9 +216,9 @@ impl ProgramRun<'_, '_, '_> {
         }
     }
 
-    /// Feeds the program until it runs, or why it could not be executed is known. Either shows by its first output, or
-    /// at the next tick: a child that fails says so by a byte, and is still ending then. What was fed stays in the pipe,
-    /// whose other end is here, too, for who is started in the place of one that failed.
+    /// Feeds the program until it runs, or it is known why it could not be executed. Either shows by its first output, or
+    /// at the next tick: a child that fails writes a byte, and is still ending then. What was fed stays in the pipe, whose
+    /// other end the server holds, for the program that is started next.
     async fn begun(
         &mut self,
         child: &Child,

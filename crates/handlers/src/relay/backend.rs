@@ -1,5 +1,4 @@
-//! Who is answering a request: a process of its own, or an application that stays, or an instance of a module. What sends the response
-//! on does not care which.
+//! What answers a request: a process of its own, or an application or an instance of a module over a connection.
 
 use galgo_spawn::Exit;
 
@@ -12,7 +11,7 @@ use crate::{
     upstream::exchange::Exchange,
 };
 
-/// Who is answering a request.
+/// What answers a request.
 #[derive(Debug)]
 pub(crate) enum Backend {
     /// A process of its own.

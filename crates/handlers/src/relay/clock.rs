@@ -18,7 +18,7 @@ pub struct Clocks {
     since: Moved,
     /// The tick at which they were.
     looked: u64,
-    /// What has become of who was too late.
+    /// What became of the program or connection that was too late.
     after: &'static str,
 }
 
@@ -68,7 +68,7 @@ impl Clocks {
         self.since = Moved::Body;
     }
 
-    /// How long who is no longer listened to may go on: what is left of the total time, where it `finishes`.
+    /// How long a program may go on whose output is no longer read: what is left of the total time, where it `finishes`.
     pub fn patience(&self, finishes: bool, otherwise: Duration) -> Duration {
         match finishes {
             true => self.total.saturating_duration_since(Instant::now()),
@@ -79,7 +79,7 @@ impl Clocks {
     /// Waits until one of the clocks has run out, and says which.
     pub async fn ring(&mut self) -> Fault {
         loop {
-            // Whoever waits here may give up and begin again many times between two ticks.
+            // A caller may give up and begin again many times between two ticks.
             let tick = tick::beats();
             if std::mem::replace(&mut self.looked, tick) != tick
                 && let Some(fault) = self.look(Instant::now())

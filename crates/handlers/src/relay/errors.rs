@@ -55,7 +55,7 @@ impl StderrPipe {
     }
 
     fn drain_ready(&mut self) {
-        // Bounded: who has left the group may still be writing.
+        // Bounded: a process that has left the group may still be writing.
         for _ in 0..DRAINS {
             let Some(sock) = &self.sock else { return };
             match sock.try_read(&mut self.buf) {

@@ -13,11 +13,11 @@ use tokio::{
 
 use crate::{fault::Fault, sock::register, tick};
 
-/// A process, registered with the event loop only when somebody has to wait for it.
+/// A process, registered with the event loop only when it has to be waited for.
 #[derive(Debug)]
 pub(super) struct Process {
     state: ProcessState,
-    /// When it was started, or somebody last looked whether it has exited.
+    /// When it was started, or last seen running.
     looked: Instant,
     /// Since when it is known to have exited.
     exited: Option<Instant>,
@@ -54,7 +54,7 @@ impl Process {
         sleep_until(since + grace).await;
     }
 
-    /// Whether the process exited `grace` ago, for who has no time to wait; looks itself now and then.
+    /// Whether the process exited `grace` ago. Does not wait; asks the kernel now and then.
     pub(super) fn is_over(&mut self, grace: Duration) -> bool {
         let now = Instant::now();
         if self.exited.is_none() && now >= self.looked + grace {

@@ -34,11 +34,11 @@ use crate::{
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
-/// Who has printed as much as a pipe holds without being widened has more to say than most: from then on
-/// it is left in the pipe, whatever the pieces it is written in.
+/// A program that has printed as much as a pipe usually holds will print more than most: from then on its output is left
+/// in the pipe, to be spliced.
 const BULK: usize = pool::SIZE;
-/// Who dies of a signal closes its output on the way: the signal is known within this, or the process is seen to be
-/// on its way out, or there is none.
+/// A process that dies of a signal closes its output first. Within this the signal is known, or the process is seen
+/// to be exiting, or there is none.
 const VERDICT: Duration = Duration::from_millis(20);
 /// How long a process may go on after it closed its output, before it is told to end.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
@@ -100,7 +100,7 @@ pub(crate) struct Started {
     pub max_stderr: usize,
     /// Names it in the log.
     pub source: Source,
-    /// Its place among the programs running.
+    /// Its permit to run.
     pub permit: Permit,
 }
 
@@ -197,7 +197,7 @@ impl RunningProgram {
         Ok(event)
     }
 
-    /// From now on large output may be left in its pipe, for who sends it to splice (`Producer::take_pipe`).
+    /// From now on large output may be left in its pipe, to be spliced (`Producer::take_pipe`).
     pub(crate) fn may_splice(&mut self) {
         self.splices = way() != Way::Copied;
         if way() == Way::Spliced
@@ -216,7 +216,7 @@ impl RunningProgram {
             && self.spill.is_empty()
         {
             match sock.try_read(self.out.buffer()) {
-                // An error is met again, by who waits for more.
+                // The next read meets an error again.
                 Ok(None) | Err(_) => return,
                 Ok(Some(0)) => self.stdout = None,
                 Ok(Some(_)) => self.out.keep_all(),
@@ -254,7 +254,7 @@ impl RunningProgram {
         });
     }
 
-    /// Waits for the process and for whoever it leaves behind in its group, and ends both where they do not end by themselves.
+    /// Waits for the process and those that it leaves behind in its group, and ends both where they do not end by themselves.
     async fn end(mut self, patience: Duration, done: impl FnOnce(Option<Exit>)) {
         let until = Instant::now() + patience;
         let exit = self.wait_or_end(patience).await;

@@ -1,5 +1,5 @@
-//! What must be ended to while a program's output is awaited or sent: its input, its standard error, the
-//! client, the process itself and the clocks.
+//! What goes on while a program's output is awaited or sent: its input, its standard error, the client, the process itself
+//! and the clocks.
 
 use std::{
     io::{self, IoSlice},
@@ -18,13 +18,13 @@ use crate::{
     sock::{Sock, is_short},
 };
 
-/// Why tending ended.
+/// Why pumping ended.
 pub(super) enum PumpEnd {
     HalfClosed,
     Exited,
 }
 
-/// Tends to everything but standard output: feeds the request body, logs standard error, watches the
+/// Pumps everything but standard output: feeds the request body, logs standard error, watches the
 /// client, the process and the clocks. Ends with a fault, or when the client half-closes, or when the
 /// process has exited and the grace for its background children is over.
 pub(super) async fn pump(
@@ -81,7 +81,7 @@ pub(crate) enum Fed {
     HalfClosed,
 }
 
-/// The rest of a request body does not arrive: whoever was to read it must not take that for its end.
+/// The rest of a request body does not arrive: its reader must not take that for its end.
 pub(crate) fn unfed(e: &io::Error) -> Fault {
     match is_short(e) {
         true => SHORT,

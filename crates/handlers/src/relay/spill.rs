@@ -1,5 +1,5 @@
-//! Output that was printed and that its client has not taken yet: a little in memory, more in a file. So a program ends,
-//! and its place is free, while a client that reads slowly is still being answered.
+//! Output that its client has not taken yet: a little in memory, more in a file. So a program ends, and gives its permit
+//! back, while a client that reads slowly is still being answered.
 
 use std::{collections::VecDeque, io, sync::Arc};
 
@@ -86,8 +86,7 @@ impl Spill {
         charge.reach(MEMORY + more as u64)
     }
 
-    /// Reads output that comes in while the client lets a write wait; how much, 0: it has ended. Who gives up
-    /// waiting for it may ask again.
+    /// Reads output that comes in while the client lets a write wait; how much, 0: it has ended. A caller that gives up may ask again.
     pub(super) async fn gather(&mut self, from: Option<&Sock>) -> io::Result<usize> {
         let from = self.begin(from).await;
         from.read_later(self.back()).await
@@ -128,7 +127,7 @@ impl Spill {
             if self.file.task.is_none() && !self.write() {
                 return std::future::pending().await;
             }
-            // What could not be read again is asked for again, by who sends it.
+            // An error shows again when the piece is sent.
             let _ = self.done().await;
         }
     }
@@ -199,7 +198,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Moves the oldest piece into `out`, which is empty. Who gives up waiting may ask again.
+    /// Moves the oldest piece into `out`, which is empty. A caller that gives up may ask again.
     pub(crate) async fn pull(&mut self, out: &mut Out) -> Result<(), Fault> {
         while self.front.is_empty() && !self.file.is_empty() {
             let under_way = match &self.file.task {

@@ -18,7 +18,7 @@ use crate::{
     tick,
 };
 
-/// Why nobody could be asked.
+/// Why the application could not be asked.
 #[derive(Debug)]
 pub struct Unreachable {
     at: String,
@@ -27,7 +27,7 @@ pub struct Unreachable {
 
 #[derive(Debug)]
 enum Why {
-    /// Nobody takes the connection.
+    /// The connection is refused.
     Error(io::Error),
     /// It takes too long.
     Late(Duration),
@@ -143,7 +143,7 @@ fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
     Ok(socket_with(family, SocketType::STREAM, flags, None)?)
 }
 
-/// Whether somebody takes connections at `address`, for who only wants to know.
+/// Whether connections are taken at `address`: for `galgo check`.
 ///
 /// # Errors
 /// In words, with the mend.

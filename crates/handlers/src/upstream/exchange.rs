@@ -37,7 +37,7 @@ const LONG: usize = 256 << 10;
 /// A request that an application, or an instance of a module, is answering.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The connection and the place it takes; `None` once the response has ended.
+    /// The connection and its lease; `None` once the response has ended.
     link: Option<Connected>,
     /// The same, once the response has ended as it should: good for another request.
     good: Option<Connected>,
@@ -51,13 +51,13 @@ pub struct Exchange {
     spill: Spill,
     /// Bytes that were received.
     heard: usize,
-    /// Who does not answer it may be asked again.
+    /// The request may be sent again.
     again: bool,
-    /// The connection has ended before anybody had read all of the request.
+    /// The connection has ended before all of the request was read.
     unread: bool,
     /// What is wrong with how the response ended.
     verdict: Option<Fault>,
-    /// How the instance ended; of an application nobody knows.
+    /// How the instance ended; not known of an application.
     exit: Option<Exit>,
     /// Let an instance finish when the client has gone.
     run_to_completion: bool,
@@ -101,10 +101,10 @@ impl Errors {
 pub struct ExchangeStart {
     /// The connection.
     pub conn: Sock,
-    /// The request may be repeated where the connection turns out to lead to nobody: it has served another before,
-    /// or it leads to a worker that may die.
+    /// The request may be repeated where the connection turns out to be stale: it has served another before, or it leads
+    /// to a worker that may die.
     pub again: bool,
-    /// The place it takes.
+    /// Its lease.
     pub lease: ExchangeLease,
     /// Clocks, running already.
     pub clocks: Clocks,
@@ -182,14 +182,14 @@ impl Exchange {
         })
     }
 
-    /// The connection has turned out to lead to nobody: nothing of a response came on it. An instance that was
-    /// told of the request may have done something; an application is only asked what may be done twice.
+    /// The connection has turned out to be stale: nothing of a response came on it. An instance that was told of the
+    /// request may have done something; an application is only sent a request that may be repeated.
     pub fn is_stale(&self) -> bool {
         let undone = self.unread || self.exit.is_none();
         self.again && undone && self.heard == 0 && self.output_ended()
     }
 
-    /// Nothing has been heard yet on a connection that may lead to nobody.
+    /// Nothing has been received yet on a connection that may be stale.
     pub fn may_be_stale(&self) -> bool {
         self.again && self.heard == 0 && !self.output_ended()
     }
@@ -324,7 +324,7 @@ fn decode(
     }
 }
 
-/// Tends to everything but the response: sends the request, watches the client and the clocks. Ends with a
+/// Pumps everything but the response: sends the request, watches the client and the clocks. Ends with a
 /// fault, or when the client half-closes.
 async fn pump(
     sending: &mut Sending,

@@ -28,14 +28,13 @@ use crate::{
     tick,
 };
 
-/// Beats of the clock without a byte on a new connection, after which it may be waiting for a process that a
-/// connection which is kept holds.
+/// Ticks without a byte on a new connection, after which it may be waiting for a process that an idle connection holds.
 const PATIENCE: usize = 2;
 
-/// How long no connection is kept after that.
+/// How long connections are closed and not kept idle after that.
 const STARVED: Duration = Duration::from_secs(5);
 
-/// Who answers the requests of one route, shared by all workers of the server.
+/// What answers the requests of one route, shared by all event loops.
 #[derive(Debug)]
 pub struct Upstream {
     to: UpstreamTarget,
@@ -45,7 +44,7 @@ pub struct Upstream {
     idle: Arc<UpstreamIdlePool>,
     /// Requests on connections of their own that have no byte of a response yet.
     unheard: AtomicUsize,
-    /// When one of them waited so long that it may have wanted a process that a kept connection held.
+    /// When one of them waited so long that it may have wanted a process that an idle connection held.
     starved: Mutex<Option<Instant>>,
     /// Its last answer did not fit into a buffer of the usual size.
     long: AtomicBool,
@@ -62,7 +61,7 @@ enum UpstreamTarget {
 }
 
 impl Upstream {
-    /// As configured; `queue` says how requests wait. Nobody is asked yet.
+    /// As configured; `queue` says how requests wait. Nothing is connected yet.
     ///
     /// # Errors
     /// The sockets of its workers could not be made.
@@ -79,7 +78,7 @@ impl Upstream {
         };
         Ok(Self {
             to,
-            // Places of its own: an application that hangs takes none from anybody else.
+            // A limit of its own: an application that hangs takes no permit from others.
             admission: Admission::new(&crate::admission::AdmissionSettings {
                 running: config.running,
                 ..queue.clone()
@@ -105,12 +104,12 @@ impl Upstream {
         }
     }
 
-    /// Closes what is kept of one slot: its worker is to end, and may wait for another request.
+    /// Closes the idle connections of one slot: its worker is to end, and may wait for another request.
     pub(crate) fn forget(&self, slot: usize) {
         self.idle.close_slot(slot);
     }
 
-    /// Waits for a place for a request of `peer` on the worker `home`.
+    /// Waits for a permit for a request of `peer` on the event loop `home`.
     ///
     /// # Errors
     /// There is none within `queue_wait`, or none of its workers can be started.
@@ -148,45 +147,45 @@ impl Upstream {
         self.keep > 0
     }
 
-    /// Whether who waits for an answer on a new connection may be waiting for the process behind one that is
-    /// kept: closing them all the time would cost more than keeping them spares.
+    /// Whether a request on a new connection may be waiting for the process behind an idle one: closing them all the
+    /// time would cost more than keeping them saves.
     fn wanted(&self) -> bool {
         self.unheard.load(Ordering::Relaxed) > 0
             && lock(&self.starved).is_some_and(|at| at.elapsed() < STARVED)
     }
 }
 
-/// A place of one request at an upstream; given back when dropped.
+/// The permit and the worker of one request at an upstream; given back when dropped.
 #[derive(Debug)]
 pub struct UpstreamLease {
     upstream: Arc<Upstream>,
-    /// The worker whose request it is.
+    /// The event loop whose request it is.
     home: usize,
     slot: Option<usize>,
     permit: Option<Permit>,
-    /// A new connection has no byte of a response yet; told to who watches that.
+    /// A new connection has no byte of a response yet: shared with the task that watches for the first one.
     unheard: Option<Arc<AtomicBool>>,
     /// The answer was whole.
     answered: bool,
 }
 
 impl UpstreamLease {
-    /// Its place, for those who wait for the client.
+    /// Its permit, for code that waits for the client.
     pub fn holding(&self) -> Holding {
         self.permit
             .as_ref()
             .map_or_else(Holding::default, Permit::holding)
     }
 
-    /// A connection that was kept, where there is one that is still good.
-    pub fn kept(&self) -> Option<Sock> {
+    /// An idle connection, where there is one that is still good.
+    pub fn idle_connection(&self) -> Option<Sock> {
         self.upstream.idle.take(self.home, self.slot)
     }
 
     /// A new connection.
     pub async fn connect(&mut self) -> Result<Sock, Unreachable> {
         let up = &self.upstream;
-        // Each connection that is kept may hold a process that this request needs.
+        // Each idle connection may hold a process that this request needs.
         match self.slot {
             Some(slot) => up.forget(slot),
             None => up.idle.close_oldest(),
@@ -225,20 +224,20 @@ impl UpstreamLease {
     }
 
     fn prove(&self) {
-        if let Some((slots, slot)) = self.place() {
+        if let Some((slots, slot)) = self.worker() {
             slots.slots[slot].prove();
         }
     }
 
     /// The worker that is asked, where galgo started it.
-    fn place(&self) -> Option<(&Arc<WorkerSlots>, usize)> {
+    fn worker(&self) -> Option<(&Arc<WorkerSlots>, usize)> {
         match &self.upstream.to {
             UpstreamTarget::Slots { slots, .. } => Some((slots, self.slot?)),
             UpstreamTarget::Address(_) => None,
         }
     }
 
-    /// Nobody waits for a first byte any more.
+    /// The first byte has come, or is not waited for any more.
     fn listened(&mut self) {
         if let Some(unheard) = self.unheard.take() {
             unheard.store(false, Ordering::Relaxed);
@@ -255,7 +254,7 @@ impl UpstreamLease {
     pub fn answered(&mut self, bytes: usize) {
         self.answered = true;
         let long = bytes > pool::SIZE;
-        // Written only where it changes: all workers read it.
+        // Written only where it changes: all event loops read it.
         if self.is_long() != long {
             self.upstream.long.store(long, Ordering::Relaxed);
         }
@@ -276,14 +275,14 @@ impl Drop for UpstreamLease {
     fn drop(&mut self) {
         self.listened();
         let permit = self.permit.take();
-        if let (Some((slots, slot)), Some(permit)) = (self.place(), permit) {
+        if let (Some((slots, slot)), Some(permit)) = (self.worker(), permit) {
             slots.judge(slot, self.answered);
             slots.give_back(slot, permit);
         }
     }
 }
 
-/// Waits for a first byte; where none comes, everything that is kept is closed.
+/// Waits for a first byte; where none comes, all idle connections are closed.
 async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
     for _ in 0..PATIENCE {
         tick::next().await;

@@ -1,7 +1,6 @@
-//! Programs that stay and are asked over a socket: who they are, how many connections there may be, and
-//! which of them are kept.
+//! Programs that stay and are asked over a socket: where they are, how many connections there may be, and which stay open.
 //!
-//! | room | holds |
+//! | module | holds |
 //! |---|---|
 //! | `connect` | making a connection, within its clock |
 //! | `lease` | permits and connections, for one request |

@@ -98,7 +98,7 @@ impl Sending {
         });
     }
 
-    /// The body is for somebody else.
+    /// The request has no body for this application.
     pub(super) fn without_body(&mut self) {
         self.bodiless = true;
     }
@@ -167,7 +167,7 @@ impl Sending {
             Next::Data(n) => n.min(self.open),
             Next::More | Next::End => 0,
         };
-        // The end of the body goes with its last piece: who is asked is woken once.
+        // The end of the body goes with its last piece: the application is woken once.
         let last = self.framed && data_len == self.open && self.is_last(client, data_len);
         let end = Header::new(Kind::Stdin, ID, 0).bytes();
         let (pad, end): (&[u8], &[u8]) = match last {
@@ -263,7 +263,7 @@ fn has_closed(e: &io::Error) -> bool {
 }
 
 impl Spooled {
-    /// The next piece. Who gives up waiting for it may ask again.
+    /// The next piece. A caller that gives up may ask again.
     async fn next(&mut self) -> Result<Next, Fault> {
         if self.at == self.piece.len() && self.next < self.file.len() {
             let coming = self.coming.get_or_insert_with(|| {

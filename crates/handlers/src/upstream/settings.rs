@@ -19,7 +19,7 @@ pub struct Application {
     pub protocol: Protocol,
     /// What it is asked to be.
     pub role: Role,
-    /// To whom.
+    /// Where it is.
     pub to: To,
     /// The scripts that it runs: only one that exists is asked for. `None`: every path is passed on.
     pub scripts: Option<CgiRoot>,
@@ -51,10 +51,10 @@ pub enum Protocol {
     Scgi,
 }
 
-/// Who answers the requests of an [`Application`].
+/// What answers the requests of an [`Application`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum To {
-    /// Somebody who listens there.
+    /// An application that listens there.
     Address(Address),
     /// Processes that galgo starts.
     Workers(Workers),

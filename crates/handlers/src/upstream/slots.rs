@@ -1,4 +1,4 @@
-//! The places of an upstream's own workers: one socket each, so that it is known who answers what, and that a
+//! The slots of an upstream's own workers: one socket each, so that it is known which worker answers what, and that a
 //! worker can be replaced while its socket waits for it.
 
 use std::{
@@ -40,7 +40,7 @@ pub(crate) struct WorkerSlots {
 /// that has ended of one of them has not failed to start.
 const UNLUCKY: u32 = 2;
 
-/// The place of one worker.
+/// The slot of one worker.
 #[derive(Debug)]
 pub(super) struct WorkerSlot {
     path: PathBuf,
@@ -50,9 +50,9 @@ pub(super) struct WorkerSlot {
     pub(super) served: AtomicUsize,
     /// Why there is no worker; `None`: there is one, or there will be in a moment.
     pub(super) down: Mutex<Option<String>>,
-    /// Tells who watches it that it is worn, and lends the place for as long as it is replaced.
+    /// Tells its supervisor that it is worn, and lends the permit for as long as it is replaced.
     worn: mpsc::UnboundedSender<Permit>,
-    /// The other end, until somebody watches.
+    /// The other end, until the supervisor takes it.
     pub(super) told: Mutex<Option<mpsc::UnboundedReceiver<Permit>>>,
     /// Its program has changed.
     pub(super) stale: AtomicBool,
@@ -121,7 +121,7 @@ impl WorkerSlot {
 impl WorkerSlots {
     pub(super) fn new(config: &Workers) -> io::Result<Self> {
         let folder = std::env::temp_dir().join(format!("galgo-{}", &*Ids::new().next().text()));
-        // Nobody else may connect: who may is taken for us.
+        // No other user may connect: a worker takes every client for the server.
         DirBuilder::new().mode(0o700).create(&folder)?;
         let slot = |n: usize| -> io::Result<WorkerSlot> {
             let path = folder.join(n.to_string());
@@ -160,7 +160,7 @@ impl WorkerSlots {
         crate::address::Address::Unix(self.slots[slot].path.clone())
     }
 
-    /// Takes a free slot; who holds a permit finds one. The one that has rested longest: its worker may still
+    /// Takes a free slot; a request that holds a permit finds one. The one that has rested longest: its worker may still
     /// have had something to do after its last answer. One whose last request was not answered comes last.
     pub(super) fn take(&self) -> Result<usize, Fault> {
         let mut free = lock(&self.free);
@@ -217,7 +217,7 @@ impl WorkerSlots {
         if worn || s.stale.load(Ordering::Relaxed) {
             match s.worn.send(permit) {
                 Ok(()) => return,
-                // Nobody watches any more: the server ends.
+                // The supervisor is gone: the server ends.
                 Err(permit) => drop(permit),
             }
         }

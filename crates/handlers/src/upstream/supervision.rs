@@ -54,7 +54,7 @@ impl WorkersThread {
         let (pools, new) = mpsc::unbounded_channel();
         // Where there was no thread to be had, the next try needs another.
         let mut spawner = spawner.take().map_or_else(Direct::new, Ok)?;
-        // A server that is killed cannot end them, and nobody else would. The thread outlives them.
+        // A server that is killed cannot end them. The thread outlives them.
         spawner.set_orphaned(Some(TERM));
         let ended = self.end.subscribe();
         let thread = std::thread::Builder::new()

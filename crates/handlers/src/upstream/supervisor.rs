@@ -52,7 +52,7 @@ pub(super) struct Supervisor {
     pub(super) pool: Rc<WorkerPool>,
     pub(super) slot: usize,
     pub(super) spawner: Rc<RefCell<Direct>>,
-    /// All workers are to be replaced; an error: nobody asks them any more.
+    /// All workers are to be replaced; an error: no request comes any more.
     pub(super) renew: watch::Receiver<()>,
     pub(super) ended: watch::Receiver<bool>,
     /// One worker of a pool is replaced at a time.
@@ -63,18 +63,18 @@ pub(super) struct Supervisor {
 enum Over {
     /// It has exited, in this way where that is known.
     Exited(Option<Exit>),
-    /// It was ended, for another to take its place, which is lent meanwhile.
+    /// It was ended, to be replaced; its permit is lent meanwhile.
     Worn(Permit, ReplacePermit),
-    /// Nobody asks for it any more, or the server ends.
+    /// No request comes any more, or the server ends.
     Ended,
 }
 
-/// Who has it may replace a worker.
+/// The holder may replace a worker.
 type ReplacePermit = Option<OwnedSemaphorePermit>;
 
 impl Supervisor {
     pub(super) async fn keep(mut self) {
-        let told = &self.place().told;
+        let told = &self.own_slot().told;
         let told = told.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut told) = told else { return };
         let mut failures = 0;
@@ -87,7 +87,7 @@ impl Supervisor {
             let began = Instant::now();
             // What was said before it is started is done then.
             self.renew.mark_unchanged();
-            self.place().renew();
+            self.own_slot().renew();
             let started = self.start();
             drop(replacing.take());
             let exit = match started {
@@ -130,7 +130,7 @@ impl Supervisor {
                 }
             }
         }
-        self.place().trust(false);
+        self.own_slot().trust(false);
         slots.free(self.slot);
         true
     }
@@ -138,7 +138,7 @@ impl Supervisor {
     /// Whether a worker that has ended had answered before.
     async fn has_answered(&self) -> bool {
         let slots = &self.pool.slots;
-        let mut proven = self.place().proven();
+        let mut proven = self.own_slot().proven();
         // What it said to the request that it had may not have been read yet.
         let wait = if slots.is_free(self.slot) {
             Duration::ZERO
@@ -149,7 +149,7 @@ impl Supervisor {
         matches!(answered, Ok(Ok(_)))
     }
 
-    fn place(&self) -> &WorkerSlot {
+    fn own_slot(&self) -> &WorkerSlot {
         &self.pool.slots.slots[self.slot]
     }
 
@@ -167,7 +167,7 @@ impl Supervisor {
         };
         let wait = FIRST_WAIT.saturating_mul(1 << doubled.min(10));
         let ends = async {
-            // Whoever is to be replaced is gone already.
+            // The worker that is to be replaced is gone already.
             while matches!(
                 order(&mut self.ended, &mut self.renew).await,
                 WorkerOrder::Renew
@@ -214,7 +214,7 @@ impl Supervisor {
                     }
                 },
                 replacing = self.replacing.clone().acquire_owned(), if due => {
-                    // Busy: whoever gives it back hands it over.
+                    // Busy: the request that gives it back hands it over.
                     if let Some(permit) = self.take() {
                         self.end(&mut child).await;
                         return Over::Worn(permit, replacing.ok());
@@ -234,12 +234,12 @@ impl Supervisor {
                 self.down(None);
             }
             if stale {
-                self.place().stale.store(true, Ordering::Relaxed);
+                self.own_slot().stale.store(true, Ordering::Relaxed);
             }
         }
     }
 
-    /// Takes its place, where nobody asks the worker anything.
+    /// Takes its permit and slot, where no request uses the worker.
     fn take(&self) -> Option<Permit> {
         let upstream = self.pool.upstream.upgrade()?;
         let permit = upstream.admission.try_admit()?;
@@ -248,7 +248,7 @@ impl Supervisor {
 
     /// TERM, and KILL after the grace.
     async fn end(&self, child: &mut AsyncFd<Child>) {
-        // Some answer TERM only when nobody is connected.
+        // Some answer TERM only when no client is connected.
         if let Some(upstream) = self.pool.upstream.upgrade() {
             upstream.forget(self.slot);
         }
@@ -260,7 +260,7 @@ impl Supervisor {
 
     /// A worker has ended by itself. Whether it had answered before.
     async fn ended(&self, exit: Option<Exit>) -> bool {
-        self.place().trust(false);
+        self.own_slot().trust(false);
         let success = exit.is_none_or(|exit| exit.status.success());
         if let Some(exit) = exit {
             let level = if success { Level::Info } else { Level::Warn };
@@ -274,10 +274,10 @@ impl Supervisor {
         answered
     }
 
-    /// Requests are told `words` at once, and so are those that wait in the socket already: nobody will
+    /// Requests are told `words` at once, and so are those that wait in the socket already: no worker will
     /// answer them soon. `None`: there is a worker again.
     fn down(&self, words: Option<String>) {
-        let slot = self.place();
+        let slot = self.own_slot();
         let waiting = words.is_some();
         *slot.down.lock().unwrap_or_else(PoisonError::into_inner) = words;
         if waiting {
@@ -362,7 +362,7 @@ struct Stamp(Option<(u64, u64, i64, i64, u64)>);
 enum WorkerOrder {
     /// To make room for another.
     Renew,
-    /// To end: nobody asks it any more, or the server ends.
+    /// To end: no request comes any more, or the server ends.
     End,
 }
 

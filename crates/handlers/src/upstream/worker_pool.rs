@@ -10,7 +10,7 @@ use crate::{log::ErrorLog, program::settings::CgiOptions};
 /// What the workers of one route are started with.
 #[derive(Debug)]
 pub struct WorkerPool {
-    /// Gone once nobody asks it any more.
+    /// Gone once no request can come.
     pub(super) upstream: Weak<Upstream>,
     pub(super) slots: Arc<WorkerSlots>,
     pub(super) renew: watch::Receiver<()>,

@@ -50,7 +50,7 @@ const UNPROVEN: &str = "did not stop before its first line, and may have run to 
 /// Longer than a tick of the clock that files are dated by.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// Looks after the templates of `program` from now on, until nobody asks for it.
+/// Looks after the templates of `program` from now on, until it was not asked for in a long time.
 pub(super) fn start(
     resources: &Rc<Resources>,
     warm: &Arc<Warm>,

@@ -20,7 +20,7 @@ const LIVES: Duration = Duration::from_secs(3600);
 /// A loaded template, or a parked process.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// Shared for as long as it is asked something, which takes system calls: not under the program's lock.
+    /// Shared while it is asked for a child: system calls, not made under the program's lock.
     pub(super) template: Arc<Template>,
     preforked: VecDeque<PreforkedChild>,
     /// Children that it is being asked for ahead of their requests.

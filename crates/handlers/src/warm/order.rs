@@ -36,6 +36,6 @@ pub(super) enum Work {
     Load(LoadOrder),
     /// Look again then.
     Wait(Duration),
-    /// Nobody asks for it any more.
+    /// It was not asked for in a long time.
     Over,
 }

@@ -82,8 +82,8 @@ impl WarmProgram {
             false => Vec::new(),
         };
         let mut next = state.next_child();
-        let keeper = !state.kept && state.fit != Fit::Cold && now >= state.not_before;
-        state.kept |= keeper;
+        let keeper = !state.has_keeper && state.fit != Fit::Cold && now >= state.not_before;
+        state.has_keeper |= keeper;
         drop(state);
         if renewed {
             self.wake.notify_one();
@@ -110,12 +110,12 @@ impl WarmProgram {
         next
     }
 
-    /// As [`child`](Self::child), where somebody is loading a template: waits for that.
+    /// As [`child`](Self::child), where a template is being loaded: waits for that.
     pub(super) async fn awaited(&self, version: &FileVersion) -> Option<Offer> {
         loop {
             let (found, keeper) = self.child(version);
             if keeper {
-                lock(&self.state).kept = false; // for the next request to start one
+                lock(&self.state).has_keeper = false; // for the next request to start one
                 return found;
             }
             if found.is_some() || !self.is_loading() {
@@ -127,7 +127,7 @@ impl WarmProgram {
 
     fn is_loading(&self) -> bool {
         let state = lock(&self.state);
-        state.kept && state.fit != Fit::Cold && Instant::now() >= state.not_before
+        state.has_keeper && state.fit != Fit::Cold && Instant::now() >= state.not_before
     }
 
     /// Has the template fork ahead of the next request.
@@ -147,7 +147,7 @@ impl WarmProgram {
         self.cgi.strong_count() == 0
     }
 
-    /// What the keeper does next. Nobody asks for the program once it was not asked for so `long`.
+    /// What the keeper does next. It ends once the program was not asked for so `long`.
     pub(super) fn work(&self, long: Duration) -> Work {
         let now = Instant::now();
         let idle = now.saturating_duration_since(self.used());
@@ -242,7 +242,7 @@ impl WarmProgram {
         } else {
             state.fit = Fit::Cold;
             state.obstacle = Some(format!("it {why}"));
-            state.kept = false;
+            state.has_keeper = false;
             format!("started cold although `start` is \"warm\": it {why}")
         };
         let gone = std::mem::take(&mut state.live);
@@ -261,8 +261,8 @@ impl WarmProgram {
         self.log.write(Level::Warn, &self.name, &words);
     }
 
-    /// There is no place for a template more: one that is to be replaced makes its own free, and
-    /// a program that has one does without the other.
+    /// The limit of templates is reached: one that is to be replaced goes first, and a program that has one does without
+    /// the other.
     pub(super) fn crowded(&self) {
         let now = Instant::now();
         let mut state = lock(&self.state);

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{log::ErrorLog, program::settings::Cgi, script::FoundProgram, trial};
 
-/// The programs that are started warm, shared by all workers.
+/// The programs that are started warm, shared by all event loops.
 #[derive(Debug)]
 pub struct Warm {
     /// By route and file. A program holds on to its route's address, so that no other route gets it.
@@ -80,7 +80,7 @@ impl Warm {
         Some(program.about())
     }
 
-    /// Forgets the programs of routes that are gone; who keeps their templates does so, too.
+    /// Forgets the programs of routes that are gone; their keepers let go of the templates.
     pub fn forget_gone(&self) {
         let mut programs = self
             .programs

@@ -47,8 +47,8 @@ pub(super) struct WarmState {
     pub(super) failed: Instant,
     /// It has given up its templates for another program, and was not asked for since.
     pub(super) displaced: bool,
-    /// Somebody loads and watches its templates.
-    pub(super) kept: bool,
+    /// A keeper loads and watches its templates.
+    pub(super) has_keeper: bool,
 }
 
 /// The best that an revision of a program was found fit for.
@@ -80,7 +80,7 @@ impl WarmState {
             failures: 0,
             failed: now,
             displaced: false,
-            kept: false,
+            has_keeper: false,
         }
     }
 
@@ -165,7 +165,7 @@ impl WarmState {
     pub(super) fn work(&mut self, now: Instant, idle: Duration, longest: Duration) -> Work {
         let known = self.learned.names().len();
         if idle >= longest || self.fit == Fit::Cold || self.displaced {
-            self.kept = false;
+            self.has_keeper = false;
             return Work::Over;
         }
         let wanting = self.live.len() < TWINS || self.live.iter().any(|l| l.is_old(known, now));

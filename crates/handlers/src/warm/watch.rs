@@ -38,9 +38,9 @@ const MOVES: WatchFlags = WatchFlags::MOVE_SELF
 #[derive(Debug)]
 pub(super) struct FileWatch {
     inotify: OwnedFd,
-    /// No request waits for this lock: whoever has it asks the system about many files.
+    /// No request waits for this lock: its holder asks the system about many files.
     watched: Mutex<Watched>,
-    /// Somebody has read which files have changed, and still lets go of what was made of them.
+    /// A thread has read which files have changed, and still lets go of what was made of them.
     reading: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl FileWatch {
     /// that in hand: what it finds is not known yet.
     pub(super) fn look(&self, retire: impl Fn(&WarmProgram)) -> bool {
         if matches!(ioctl_fionread(&self.inotify), Ok(0)) {
-            // Asked in this order: who empties the queue has said so before.
+            // Asked in this order: the thread that empties the queue has set this before.
             return !self.reading.load(Ordering::SeqCst);
         }
         let Ok(mut watched) = self.watched.try_lock() else {

@@ -72,7 +72,7 @@ pub struct Wasm {
     runtime: OnceLock<Result<Arc<Runtime>, String>>,
     settings: Mutex<Option<Box<RuntimeSettings>>>,
     needs: Needs,
-    /// Connections to the worker that wait for their next request.
+    /// Idle connections to the worker.
     idle: Arc<UpstreamIdlePool>,
 }
 
@@ -234,7 +234,7 @@ impl Wasm {
         self.idle.end();
     }
 
-    /// Has these modules compiled before anybody asks for them; where nothing can do that, the log says so once.
+    /// Has these modules compiled before the first request; where nothing can do that, the log says so once.
     pub fn prepare(&self, modules: impl Iterator<Item = (PathBuf, FileId)>) {
         for (file, id) in modules {
             let Ok(runtime) = self.runtime() else {
@@ -247,14 +247,14 @@ impl Wasm {
     }
 }
 
-/// The place of a request at the worker.
+/// The lease of one connection to the worker, for one request.
 #[derive(Debug)]
 pub struct InstanceLease {
     lease: galgo_wasm::WorkerLease,
     /// The event loop that asks.
     home: usize,
     idle: Arc<UpstreamIdlePool>,
-    /// Connections that are kept at most.
+    /// Idle connections at most.
     most: usize,
     /// Given back when the instance has ended.
     permit: Permit,
@@ -274,7 +274,7 @@ impl InstanceLease {
     /// The connection has ended before the instance could say how it did.
     pub fn gone(&self) -> Exit {
         if self.lease.has_lost_its_worker() {
-            // Connections to a dead worker are good for nobody.
+            // Connections to a dead worker are of no use.
             self.idle.close_slot(self.lease.worker());
         }
         KILLED
@@ -291,7 +291,7 @@ impl InstanceLease {
     }
 }
 
-/// Descriptors that modules may take where so many programs run, beside those of programs: connections that are kept, the
+/// Descriptors that modules may take where so many programs run, beside those of programs: idle connections, the
 /// worker's own, and those of compilations.
 pub fn descriptors(running: usize) -> usize {
     const COMPILES: usize = 2 * 8;

@@ -1,8 +1,8 @@
-//! Who gets a place, who waits and who gives way: the policy, without clocks, locks or waking.
+//! Which request gets a permit, waits or gives way: the policy, without clocks, locks or waking.
 //!
-//! 1. Somebody comes: a place at once, or a place in the queue.
-//! 2. The queue is full: the newest of the address that has most in it gives way, unless that is who comes.
-//! 3. A place comes free: it goes to the address that holds fewest; among equals, to who came first.
+//! 1. A request comes: it gets a permit at once, or joins the queue.
+//! 2. The queue is full: the newest request of the address that has most in it gives way, unless the new request has that address.
+//! 3. A permit comes free: it goes to the address that holds fewest; among equals, to the request that came first.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -14,7 +14,7 @@ use std::{
 
 use crate::peer::Peer;
 
-/// Places of the server or of one route. Written under the line's lock, looked at by anybody.
+/// How many permits the server or one route has, and how many are taken. Written under the queue's lock, read without it.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     most: AtomicUsize,
@@ -22,14 +22,14 @@ pub struct ConcurrencyLimit {
     waiting: AtomicUsize,
 }
 
-/// The places of a server, and who waits for one.
+/// The permits of a server, and the requests that wait for one.
 #[derive(Debug)]
 pub(super) struct PermitQueue<T> {
     pub(super) server: Arc<ConcurrencyLimit>,
     by: HashMap<Peer, Share<T>>,
-    /// Who comes next is this one.
+    /// The number of the next request that waits.
     next: u64,
-    /// Places whose holders have been told to give way.
+    /// Permits whose holders have been told to give way.
     ending: usize,
 }
 
@@ -40,20 +40,20 @@ struct Share<T> {
     waiting: VecDeque<Queued<T>>,
 }
 
-/// Somebody who waits.
+/// A request that waits.
 #[derive(Debug)]
 pub(super) struct Queued<T> {
-    /// Its number: who came earlier has a lower one.
+    /// Its number: lower for earlier ones.
     at: u64,
     pub(super) peer: Peer,
     pub(super) route: Option<Arc<ConcurrencyLimit>>,
     pub(super) tell: T,
 }
 
-/// What has become of somebody who came.
+/// What has become of a request that came.
 #[derive(Debug)]
 pub(super) enum Arrival<T> {
-    /// It has a place.
+    /// It has a permit.
     In,
     /// It waits under that number; another gave way for it.
     Waits(u64, Option<T>),
@@ -62,7 +62,7 @@ pub(super) enum Arrival<T> {
 }
 
 impl ConcurrencyLimit {
-    /// So many places, all free.
+    /// A limit of `most` permits, all free.
     pub fn new(most: usize) -> Self {
         Self {
             most: most.into(),
@@ -71,17 +71,15 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Whether no place is free.
     pub(super) fn is_full(&self) -> bool {
         self.taken.load(Relaxed) >= self.most.load(Relaxed)
     }
 
-    /// How many wait for a place.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)
     }
 
-    /// Whether somebody waits for one of these places.
+    /// Whether a request waits for one of these permits.
     pub(super) fn is_wanted(&self) -> bool {
         self.waiting() > 0 && self.is_full()
     }
@@ -112,12 +110,11 @@ impl<T> PermitQueue<T> {
         }
     }
 
-    /// From now on there are so many places.
     pub(super) fn resize(&mut self, most: usize) {
         self.server.most.store(most, Relaxed);
     }
 
-    /// Somebody comes; at most `queue` wait.
+    /// A request comes; at most `queue` wait.
     pub(super) fn come(
         &mut self,
         peer: Peer,
@@ -148,7 +145,7 @@ impl<T> PermitQueue<T> {
         Arrival::Waits(at, gone)
     }
 
-    /// Takes a place, if one is free.
+    /// Takes a permit, if one is free.
     pub(super) fn take(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>) -> bool {
         let free = !self.server.is_full() && route.is_none_or(|route| !route.is_full());
         if free {
@@ -162,7 +159,7 @@ impl<T> PermitQueue<T> {
         self.server.waiting() >= queue && self.greediest(peer).is_none()
     }
 
-    /// Somebody waits no longer.
+    /// A request waits no longer.
     pub(super) fn leave(&mut self, peer: Peer, at: u64) {
         let Some(share) = self.by.get_mut(&peer) else {
             return;
@@ -176,7 +173,7 @@ impl<T> PermitQueue<T> {
         }
     }
 
-    /// A place is free again; its holder was told to give way, if `ending`.
+    /// A permit is free again; its holder was told to give way, if `ending`.
     pub(super) fn free(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>, ending: bool) {
         self.ending -= usize::from(ending);
         self.server.taken.fetch_sub(1, Relaxed);
@@ -192,7 +189,7 @@ impl<T> PermitQueue<T> {
         }
     }
 
-    /// Gives a place that is free to who is to have it.
+    /// Gives a free permit to the request that is to have it.
     pub(super) fn grant(&mut self) -> Option<Queued<T>> {
         if self.server.is_full() || self.server.waiting() == 0 {
             return None;
@@ -209,9 +206,9 @@ impl<T> PermitQueue<T> {
         Some(one)
     }
 
-    /// A holder whose client is slow asks whether it has to give way: whether its place would help somebody whose address
-    /// holds no more than its own. Nobody has to who is not `slow` for long, unless its address holds more than half of the
-    /// places and another one waits.
+    /// Whether a request whose client is slow has to give up its permit: whether that would help a request whose address
+    /// holds no more permits. One that is not slow for long has to only if its address holds more than half of all permits
+    /// and a request of another address waits.
     pub(super) fn gives_way(
         &mut self,
         peer: Peer,
@@ -246,7 +243,7 @@ impl<T> PermitQueue<T> {
         (share.waiting.len() > own + 1).then_some(*greedy)
     }
 
-    /// The newest of `peer` waits no longer.
+    /// The newest request of `peer` waits no longer.
     fn dismiss(&mut self, peer: Peer) -> Option<T> {
         let one = self.by.get_mut(&peer)?.waiting.pop_back()?;
         uncount(&self.server, one.route.as_ref());
@@ -254,7 +251,7 @@ impl<T> PermitQueue<T> {
         Some(one.tell)
     }
 
-    /// Forgets who has nothing.
+    /// Forgets an address that has nothing.
     fn tidy(&mut self, peer: Peer) {
         if self.by.get(&peer).is_some_and(Share::is_idle) {
             self.by.remove(&peer);
@@ -291,7 +288,7 @@ mod tests {
     }
 
     /// Plays a table: `a` asks as address 1 and `b` as 2, digits as 11 and on; what they were told stands behind:
-    /// `+` has a place, `.` waits, `-` is refused, `>n` waits and the one with number n gave way. An upper case letter gives a place back.
+    /// `+` has a permit, `.` waits, `-` is refused, `>n` waits and the one with number n gave way. An upper case letter gives a permit back.
     fn play(most: usize, queue: usize, table: &str) {
         let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(most)));
         let mut count = 0;
@@ -325,11 +322,11 @@ mod tests {
             // One address: first come, first served, and refused beyond the queue.
             (1, 2, "a+ a. a. a- Aa2 Aa3 A"),
             (2, 0, "a+ a+ a- b-"),
-            // A place goes to who holds fewest, though others came before.
+            // A permit goes to the address that holds fewest, though others came before.
             (3, 9, "a+ a+ a+ a. a. b. Ab6 Aa4 Aa5"),
             (4, 9, "a+ a+ a+ a+ a. a. b. b. b. Ab7 Ab8 Aa5 Bb9 Ba6"),
             (2, 9, "a+ a+ a. b. c. Ab4 Aa3 Bc5"),
-            // The newest of who has most in the queue gives way, until shares are even.
+            // The newest request of the address with most in the queue gives way, until shares are even.
             (1, 4, "a+ a. a. a. a. b>a5 b>a4 b- a- Aa2 Aa3 Ab6"),
             (1, 3, "a+ a. a. b. c>a3 d- a-"),
             (1, 1, "a+ a. b-"),
@@ -350,7 +347,7 @@ mod tests {
         ));
         assert!(matches!(line.come(a, None, 9, || 2), Arrival::In));
         assert!(matches!(line.come(a, None, 9, || 3), Arrival::Waits(..)));
-        // A place that is not of the route is none for who waits for that.
+        // A permit of another route does not help a request that waits for this one.
         line.free(a, None, false);
         assert_eq!(line.grant().map(|one| one.tell), Some(3));
         line.free(a, Some(&route), false);
@@ -363,7 +360,7 @@ mod tests {
         let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(1)));
         assert!(matches!(line.come(peer(1), None, 9, || 0), Arrival::In));
         let Arrival::Waits(at, None) = line.come(peer(2), None, 9, || 1) else {
-            panic!("it has a place");
+            panic!("it has a permit");
         };
         line.leave(peer(2), at);
         line.leave(peer(2), at);
@@ -382,19 +379,19 @@ mod tests {
             }
             line
         };
-        // Nobody waits: nobody is ended.
+        // No request waits: none is ended.
         assert!(!line(&[a, a], &[]).gives_way(a, None, true));
         // One that waits ends one that is slow, be it of the same address.
         let mut one = line(&[a, a, b, c], &[c]);
         assert!(one.gives_way(a, None, true) && !one.gives_way(a, None, true));
         assert!(line(&[a, a], &[a]).gives_way(a, None, true));
-        // Who has few places does not make room for who has many.
+        // An address with few permits does not give way to one that has many.
         assert!(!line(&[a, a, b, c], &[a]).gives_way(b, None, true));
-        // Who has more than half gives way sooner, and not to itself.
+        // An address that has more than half gives way sooner, and not to itself.
         assert!(line(&[a, a, a, c], &[b]).gives_way(a, None, false));
         assert!(!line(&[a, a, b, c], &[b]).gives_way(a, None, false));
         assert!(!line(&[a, a, a, c], &[a]).gives_way(a, None, false));
-        // Its place is nothing to who waits for a route that is full.
+        // Its permit does not help a request that waits for a route that is full.
         let route = Arc::new(ConcurrencyLimit::new(1));
         let mut full = PermitQueue::new(Arc::new(ConcurrencyLimit::new(2)));
         let _ = full.come(a, None, 9, || ());

@@ -30,9 +30,9 @@ pub struct AccessEntry {
     pub bytes: u64,
     /// One word: `ok`, or why not.
     pub outcome: &'static str,
-    /// Waiting for a place among the running programs.
+    /// Waiting for a permit to run a program.
     pub queue: Duration,
-    /// Starting the process; without its execve, where nobody waits for that.
+    /// Starting the process; without its execve, where that is not waited for.
     pub start: Duration,
     /// From the head to the first byte of the response.
     pub first_byte: Duration,

@@ -24,7 +24,7 @@ pub use writer::LogWriter;
 
 use crate::id::Id;
 
-/// Both logs, shared by all workers. Where they go may change, they stay.
+/// Both logs, shared by all event loops. Where they go may change, they stay.
 #[derive(Debug, Clone)]
 pub struct Logs {
     access: Arc<OnceLock<LogWriter>>,

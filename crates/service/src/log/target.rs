@@ -33,7 +33,7 @@ const PATIENCE: Timespec = Timespec {
 #[derive(Debug)]
 pub(super) struct LogTarget {
     to: LogTo,
-    /// `None` where it is no file, or nobody writes to it.
+    /// `None` where it is no file, or nothing is written to it.
     file: Option<File>,
     /// The last line that was written has no end.
     torn: bool,
@@ -51,7 +51,7 @@ impl LogTarget {
         Ok(Self::new(to.clone(), file))
     }
 
-    /// For a log that nobody writes to.
+    /// For a log that is off.
     pub(super) fn nowhere() -> Self {
         Self::new(LogTo::Stderr, None)
     }
@@ -176,7 +176,7 @@ fn in_place(place: &Place) -> io::Result<File> {
     }
 }
 
-/// With the rights of who calls: a link leads where that user may go anyway.
+/// With the rights of the caller: a link leads where that user may go anyway.
 fn by_name(path: &Path) -> io::Result<File> {
     match open(path, HOLD, Mode::empty()) {
         Ok(entry) => reopen(&entry),

@@ -18,7 +18,7 @@ const WAITING: usize = 4096;
 /// Lost lines are reported this often at most.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// How long the end of the server waits for a log that nobody takes in, and looks again.
+/// How long the end of the server waits for a log whose reader does not read, and how often it looks.
 const PATIENCE: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -107,7 +107,7 @@ impl LogWriter {
         let _ = self.to_thread.try_send(LogMessage::Switch);
     }
 
-    /// Waits until everything handed over is written, but not for ever: nobody may be reading.
+    /// Waits until everything handed over is written, but not for ever: a FIFO's reader may not read.
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
         let until = Instant::now() + PATIENCE;
@@ -154,7 +154,7 @@ impl LogThread {
                 Ok(LogMessage::Lines(lines)) => self.write(&lines),
                 Ok(LogMessage::Flush(done)) => {
                     self.report_lost();
-                    // Who waits may have lost patience.
+                    // The waiting thread may have given up.
                     let _ = done.send(());
                 }
                 Ok(LogMessage::Switch) | Err(RecvTimeoutError::Timeout) => {}

@@ -1,4 +1,4 @@
-//! Bytes that wait until somebody takes them: request bodies (`body = "file"`), and output of programs whose clients
+//! Bytes that wait until they are read: request bodies (`body = "file"`), and output of programs whose clients
 //! read slowly.
 //!
 //! No event loop waits for the disk: `threads` open, write, read and close the files. A disk that stalls holds up the
@@ -31,7 +31,7 @@ pub const IN_MEMORY: u64 = 1 << 20;
 /// Where large temporary files belong (file-hierarchy(7)): /tmp may be memory.
 const FOLDER: &str = "/var/tmp";
 
-/// Where bytes wait that nobody takes yet: request bodies, and output of programs whose clients read slowly.
+/// Where bytes wait until they are read: request bodies, and output of programs whose clients read slowly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpoolSettings {
     /// The folder of files without a name; `None`: the system's for temporary files that are large.
@@ -72,7 +72,7 @@ impl Spool {
         }
     }
 
-    /// A place for a body: in memory, where its declared length is small and there is room, else in a file.
+    /// Storage for a body: in memory, where its declared length is small and there is room, else in a file.
     pub async fn for_body(&self, declared: Option<u64>) -> Result<Stored, Full> {
         if let Some(len) = declared.filter(|len| *len <= IN_MEMORY) {
             let charge = self.memory.charge();
@@ -88,7 +88,7 @@ impl Spool {
         self.memory.charge()
     }
 
-    /// A place in a file.
+    /// Storage in a file.
     pub async fn file(&self) -> Result<Stored, Full> {
         Stored::on_disk(self.folder.clone(), self.disk.charge(), &self.threads).await
     }

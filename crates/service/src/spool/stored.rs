@@ -15,8 +15,8 @@ use rustix::fs::MemfdFlags;
 
 use super::{charge::Charge, folder, full::Full, threads::Threads};
 
-/// A file without a name, in memory or on disk. It is written and read by offsets: who is given the descriptor finds it
-/// at its beginning.
+/// A file without a name, in memory or on disk. It is written and read by offsets: a program that is given the
+/// descriptor reads from its beginning.
 #[derive(Debug)]
 pub struct Stored {
     place: Arc<SpoolFile>,
@@ -177,7 +177,7 @@ impl AsFd for Stored {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.place.file {
             Some((file, _)) => file.as_fd(),
-            None => unreachable!("only a place that is dropped has no file"),
+            None => unreachable!("only a file that is dropped has no descriptor"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Starts that nobody waits for: all that a child uses of this memory until it has left it.
+//! Launches that are not waited for: all that a child uses of this memory until it has left it.
 //!
 //! Without CLONE_VFORK the server runs on beside the child, so what the child reads belongs to the start and not to a
 //! frame of the server. The kernel says when it may be used again: it clears a word of it (CLONE_CHILD_CLEARTID) as
@@ -21,7 +21,7 @@ use std::{
 /// Starts for which one thread has prepared what they need. Each has three descriptors below all others, which every child
 /// copies. Further ones get theirs as they begin, with the numbers that are free then.
 pub(super) const PREPARED: usize = 8;
-/// Failures that nobody has asked for are forgotten beyond these.
+/// Failures that were not asked for are forgotten beyond these.
 const FAILED_MOST: usize = 64;
 
 /// What a child runs on, until it has left this memory.
@@ -139,7 +139,7 @@ impl Launches {
         Ok(all)
     }
 
-    /// Ground for another start: that with the lowest numbers, below which there is least to copy.
+    /// Memory for another launch: that with the lowest numbers, below which there is least to copy.
     ///
     /// Where as many are under way as were prepared for, it is made: none of those is waited for, for they may hang.
     pub(super) fn memory(&mut self) -> io::Result<LaunchMemory> {
@@ -214,7 +214,7 @@ impl Launches {
 impl Drop for Launches {
     fn drop(&mut self) {
         self.reclaim();
-        // Who is still under way uses its stack and its data: both stay for as long as this process does.
+        // A child that is still under way uses its stack and its data: both stay for as long as this process does.
         mem::forget(mem::take(&mut self.under_way));
     }
 }

@@ -1,5 +1,5 @@
 //! Starting a program from this process, at a cost that grows neither with its memory nor with its
-//! open descriptors: the child shares both (CLONE_VM, CLONE_FILES) until it executes the program. Whoever starts it
+//! open descriptors: the child shares both (CLONE_VM, CLONE_FILES) until it executes the program. The caller
 //! waits for that (CLONE_VFORK), or does not and asks later: see [`launches`].
 
 mod child_side;
@@ -42,7 +42,7 @@ use std::{
 /// numbers that a start uses, is what it copies. Later is slower, not wrong.
 #[derive(Debug)]
 pub struct Direct {
-    /// Starts that nobody waits for.
+    /// Launches that are not waited for.
     launches: Launches,
     stack: Stack,
     slots: StdioSlots,
@@ -68,7 +68,7 @@ impl Direct {
         Self::with(Launches::new(&null), &null, &ruleset()?)
     }
 
-    /// One for each of so many threads, with what eight starts need that nobody waits for: 27 descriptors each, and small
+    /// One for each of so many threads, with what eight launches need: 27 descriptors each, and small
     /// mappings. The first start of each has lower numbers than the second of any.
     pub fn several(threads: usize) -> io::Result<Vec<Self>> {
         let (null, ruleset) = (null()?, ruleset()?);
@@ -215,7 +215,7 @@ impl Direct {
         }
     }
 
-    /// What a start needs that nobody waits for.
+    /// What a launch needs.
     fn provisions(&mut self, launch: &Launch) -> Result<(LaunchMemory, Vec<OwnedFd>), StartError> {
         let more = above(launch.more.iter().map(AsFd::as_fd))?;
         let memory = self.launches.memory().map_err(StartError::descriptors)?;

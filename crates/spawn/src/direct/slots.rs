@@ -5,8 +5,8 @@
 //! With CLONE_FILES nothing is copied; the child then takes a private copy of the low part only, by
 //! `close_range(.., CLOSE_RANGE_UNSHARE)`. What it needs must lie in that low part: in the slots.
 //!
-//! Between starts a slot holds /dev/null, so that its number never becomes free: nobody else can be
-//! given it, and `dup3` onto it never meets a half-open descriptor (EBUSY).
+//! Between starts a slot holds /dev/null, so that its number never becomes free: no other file can
+//! get it, and `dup3` onto it never meets a half-open descriptor (EBUSY).
 
 use rustix::{
     fs::{Mode, OFlags, open},

@@ -105,7 +105,7 @@ impl Template {
 
     /// Reads what the template has reported; `Some` once it has stopped, together with what stands
     /// in the way of using it. Until then [`AsFd`] becomes readable when there is more to read. From then on
-    /// nobody but root can look into it any more, this process neither.
+    /// only root can look into it, not even this process.
     ///
     /// # Errors
     /// It ended, or reports more than a program can be made of.

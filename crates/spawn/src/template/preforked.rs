@@ -71,7 +71,7 @@ impl PreforkedChild {
     /// Whether the child is there and waits.
     ///
     /// # Errors
-    /// There will be none: the template is gone, could not fork, or somebody else answered.
+    /// There will be none: the template is gone, could not fork, or another process answered.
     pub fn ready(&mut self) -> io::Result<bool> {
         if self.child.is_some() {
             return Ok(true);
@@ -154,7 +154,7 @@ impl AsFd for PreforkedChild {
 impl Drop for PreforkedChild {
     fn drop(&mut self) {
         // The child, if it is there, is killed with its `Child`. One that is still on its way reads
-        // the end of its socket and exits; somebody has to reap it.
+        // the end of its socket and exits; the reaper waits for it.
         if let (Some(socket), None) = (self.socket.take(), &self.child) {
             // A child that is there is killed and reaped as it is dropped.
             reaper::adopt_starting(socket, |socket| !matches!(hello(socket), Ok(None)));

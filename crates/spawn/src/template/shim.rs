@@ -42,7 +42,7 @@ fn once(
     }
 }
 
-/// A file in memory that nobody can change any more.
+/// A file in memory that cannot be changed any more.
 fn sealed(name: &str, mut bytes: &[u8]) -> io::Result<OwnedFd> {
     /// MFD_EXEC: Linux 6.3, where it is the default unless `vm.memfd_noexec` says otherwise.
     const EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);

@@ -35,7 +35,7 @@ pub(super) struct RunRequest {
     pub(super) env: Vec<u8>,
 }
 
-/// What a guest, or who looks after it, may wait for.
+/// What a guest, or the code that watches it, may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaited {
     Input,
@@ -69,7 +69,7 @@ struct RecordOutput {
     bytes: Vec<u8>,
     /// The record that may still grow, and where it begins.
     open: Option<(Kind, usize)>,
-    /// Nobody reads any more.
+    /// The server reads no more.
     broken: Option<Errno>,
 }
 
@@ -156,7 +156,7 @@ impl ServerConnection {
     /// How much is held.
     ///
     /// # Errors
-    /// Nobody reads it.
+    /// The server reads no more.
     pub(super) fn held(&self) -> Result<usize, Errno> {
         let output = lock(&self.output);
         output.broken.map_or(Ok(output.bytes.len()), Err)
@@ -284,7 +284,7 @@ impl RecordOutput {
     }
 }
 
-/// Without padding: nobody here reads words.
+/// Without padding: neither side reads whole words.
 fn header(kind: Kind, content: usize) -> [u8; HEADER] {
     let header = Header::new(kind, ID, content);
     Header {

@@ -108,8 +108,7 @@ fn confine(setup: &WorkerSetup) -> Result<Option<&'static str>, String> {
     left.enter()
 }
 
-/// Takes connections from the socket until it is closed, which ends the process: whoever wanted the answers
-/// is gone.
+/// Takes connections from the socket until it is closed, which ends the process: the server is gone.
 fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, runtime: &tokio::runtime::Runtime) {
     let mut bytes = Vec::new();
     loop {
@@ -176,7 +175,7 @@ impl Worker {
     /// Answers the requests of a connection, until the server closes it.
     fn serve(&self, runtime: &tokio::runtime::Runtime, fd: OwnedFd) {
         let connection = Arc::new(ServerConnection::new(fd));
-        // Whoever still holds it belongs to the request before: nobody else is answered on it then.
+        // Code that still holds it belongs to the request before: no other request is answered on it then.
         while Arc::strong_count(&connection) == 1
             && let Some(request) = connection.request()
         {

@@ -62,7 +62,7 @@ pub(super) fn run(
         system: Duration::ZERO,
         max_rss: memory,
     };
-    // What the store holds is given back when nobody waits any more.
+    // What the store holds is given back after the server has its answer.
     end(connection, Ended::Exit(exit), runtime)
 }
 

@@ -85,7 +85,7 @@ impl Worker {
         self.profiles.get(usize::try_from(run.profile).ok()?)
     }
 
-    /// A program by its name: loaded by whoever asks first, while others who ask wait.
+    /// A program by its name: the first request loads it, while others wait.
     pub(super) fn program(&self, key: &Key) -> Option<Arc<LinkedProgram>> {
         let slot = self.slots().entry(*key).or_default().clone();
         let found = slot.get_or_init(|| {

@@ -21,7 +21,7 @@ use wasmtime_wasi::{
 
 use super::connection::{Awaited, PIECE, ServerConnection};
 
-/// A registration with the event loop, made when somebody has to wait: it belongs to one waiter.
+/// A registration with the event loop, made for the first wait: it belongs to one waiter.
 #[derive(Debug, Default)]
 pub(super) struct Waiter(Option<AsyncFd<SharedFd>>);
 

@@ -15,7 +15,7 @@ use super::say::say;
 
 /// A guest that loops notices its end within this.
 const PERIOD: Duration = Duration::from_millis(10);
-/// Ticks without a guest before the thread rests, so that a worker at rest wakes nobody.
+/// Ticks without a guest before the thread rests, so that a worker at rest does not wake the processor.
 const PATIENCE: u32 = 100;
 
 /// Ticks while guests run.
@@ -80,7 +80,7 @@ impl TickerState {
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         *resting = true;
         self.rests.store(true, Ordering::SeqCst);
-        // Whoever came between the last look and the store did not see it.
+        // A guest that came between the last look and the store did not see it.
         while *resting && self.running.load(Ordering::SeqCst) == 0 {
             resting = self
                 .wake

@@ -48,7 +48,7 @@ const WORDS: u64 = 4 << 10;
 /// is 4 ms at most).
 const SETTLE: Duration = Duration::from_millis(8);
 
-/// Has a module that waits compiled next: somebody waits for it, which nobody does for those that were only found.
+/// Has a module that waits compiled next: a request waits for it, and none for those that were only found.
 pub(super) fn hurry(runtime: &Runtime, file: &Path) {
     let waiting = &mut lock(&runtime.jobs).waiting;
     let at = waiting.iter().position(|job| job.file == file);
@@ -96,7 +96,7 @@ fn work(runtime: &Arc<Runtime>) {
     }
 }
 
-/// Says what came of a file to everybody it concerns.
+/// Says what came of a file to the worker, the operator and the requests that wait.
 fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<Key, Wrong>) {
     let (unused, waiting) = lock(&runtime.modules).done(file, id, made);
     if let Ok(key) = made {
@@ -110,7 +110,7 @@ fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<Key, Wr
         runtime.say(&format!("{}: {}", file.display(), wrong.words));
     }
     for one in waiting {
-        // Who has gone meanwhile need not know.
+        // The request may have gone meanwhile.
         let _ = one.send(made.as_ref().map_err(Wrong::told).copied());
     }
 }
@@ -131,8 +131,8 @@ fn code_of(
             Ok(known) => known,
             Err(e) => return (id, Err(Wrong::module(format!("it cannot be read: {e}")))),
         };
-        // Compiled while its last change is still too near, and looked at again when it is not: whoever
-        // waits for a new file waits for its compilation alone.
+        // Compiled while its last change is still too near, and looked at again when it is not: a request
+        // for a new file waits for its compilation alone.
         let made = made(runtime, &known, &file, spawner);
         if !fresh || is_still(&job.file, id, &known) {
             return (id, made);
@@ -181,7 +181,7 @@ fn made(
     let key = known.key;
     let cache = &runtime.settings.cache;
     let host = found(&runtime.settings.beside, spawner)?;
-    // It is up when there is code. Where there is no thread for it, whoever asks for a run is told.
+    // It is up when there is code. Where there is no thread for it, the next request is told.
     let _ = runtime.start();
     let tag = host.engine();
     if code::is_there(cache, &key, tag) {

@@ -10,7 +10,7 @@ pub(super) struct CompileJob {
     pub(super) id: FileId,
 }
 
-/// Modules that wait to be compiled, and who has that done.
+/// Modules that wait to be compiled, and the threads that have that done.
 #[derive(Default)]
 pub(super) struct Jobs {
     pub(super) waiting: VecDeque<CompileJob>,

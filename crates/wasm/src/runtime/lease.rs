@@ -1,4 +1,4 @@
-//! A request's place at the worker, as the server sees it.
+//! The lease of a worker for one request, as the server sees it.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use crate::wire::{self, Ended, Key, Message};
 
 const SIGKILL: i32 = 9;
 
-/// The place of one request at the worker.
+/// The lease of a worker for one request.
 #[derive(Debug)]
 pub struct WorkerLease {
     runtime: Arc<Runtime>,

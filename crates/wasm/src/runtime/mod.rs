@@ -55,7 +55,7 @@ impl Runtime {
         found
     }
 
-    /// Has a module compiled that somebody may ask for.
+    /// Has a module compiled before the first request for it.
     ///
     /// # Errors
     /// Nothing is there to compile it: why.
@@ -80,7 +80,7 @@ impl Runtime {
         lock(&self.modules).keys().any(|own| own == *key)
     }
 
-    /// A place at the worker, for one request for this code.
+    /// A lease of the worker, for one request for this code.
     ///
     /// # Errors
     /// [`StartFault::Busy`] while there is no worker.
@@ -90,7 +90,7 @@ impl Runtime {
         Ok(WorkerLease::new(self.clone(), link, key))
     }
 
-    /// Whether this worker, by its number, is the one that requests go to, as far as anybody can tell.
+    /// Whether this worker, by its number, is the one that requests go to.
     pub fn is_up(&self, worker: usize) -> bool {
         let link = &mut lock(&self.supervision).link;
         link.take_if(|link| link.has_ended());

@@ -48,7 +48,7 @@ pub(super) struct Modules(HashMap<PathBuf, ModuleState>);
 struct ModuleState {
     /// Serves: the code, and the file it was made of.
     serves: Option<(FileId, Key)>,
-    /// Being compiled; nobody need wait for it.
+    /// Being compiled; the list may be empty.
     pending: Option<Waiters>,
     /// Is no program.
     bad: Option<Box<(FileId, String)>>,
@@ -58,7 +58,7 @@ struct ModuleState {
 const MOST: usize = 10_000;
 
 impl Modules {
-    /// What is known; `None`: it is being compiled. And whether somebody has to do that now.
+    /// What is known; `None`: it is being compiled. And whether the caller has to have that done.
     pub(super) fn find(&mut self, file: &Path, id: FileId) -> (Option<FoundCode>, bool) {
         if !self.0.contains_key(file) {
             if self.0.len() >= MOST {

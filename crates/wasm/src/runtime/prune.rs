@@ -1,4 +1,4 @@
-//! Keeps the cache small: what nobody has asked for in a long time goes, and the oldest where all is too much.
+//! Keeps the cache small: what was not asked for in a long time goes, and the oldest where all is too much.
 //!
 //! The time an entry was last asked for is the time of its last change: [`touch`].
 
@@ -31,7 +31,7 @@ pub(super) fn touch(entry: &Path) {
 
 /// Removes what is too old or too much. What is no entry of ours is left alone.
 pub(super) fn prune(cache: &Path) {
-    // A cache that cannot be read is complained of by whoever needs it.
+    // The request that needs a cache that cannot be read says so.
     let _ = prune_to(cache, MOST, SystemTime::now());
 }
 

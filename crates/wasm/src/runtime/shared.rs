@@ -40,7 +40,7 @@ pub struct Runtime {
     pub(super) supervision: Mutex<Supervision>,
 }
 
-/// Who keeps a worker up.
+/// The worker, and the supervisor that keeps it up.
 #[derive(Debug, Default)]
 pub(super) struct Supervision {
     /// The way to the worker, while there is one that works.

@@ -1,4 +1,4 @@
-//! Why a module has no code: what whoever has it compiled finds, and what a request is told.
+//! Why a module has no code: what the compiler thread finds, and what a request is told.
 
 use super::fault::is_shortage;
 use std::io;

@@ -44,11 +44,11 @@ impl RunningProgram {
             .map(|()| OutputEvent::Output)
     }
 
-    /// The process has exited. Its place is free, whoever still reads what it has printed, where there is room for that.
+    /// The process has exited: gives its permit back, if there is room for the output that its client has not read yet.
     fn over(&mut self) {
-        // What is in its pipe comes into memory when nobody else is to print there.
+        // What is in its pipe will come into memory.
         let pipe = self.stdout.as_ref().map_or(0, |_| PIPE_MOST);
-        // Whom it has left running does not hold the place on: that would be for as long as the client likes.
+        // Processes it has left running do not hold the permit: a client could prolong that at will.
         if self.reap().is_some() && self.spill.reserve(pipe) {
             self.permit = None;
         }
@@ -75,9 +75,9 @@ impl RunningProgram {
                 biased;
                 () = &mut io => return Ok(()),
                 ended = pump => match ended? {
-                    // The write itself will show whether anybody still reads.
+                    // The write itself will show whether the client still reads.
                     PumpEnd::HalfClosed => {}
-                    // Nothing is left to pump to but what is being sent.
+                    // Nothing is left to watch but the write.
                     PumpEnd::Exited => {
                         self.over();
                         io.await;
@@ -87,7 +87,7 @@ impl RunningProgram {
                 read = spill.gather(stdout.as_ref()) => match read {
                     Ok(0) => *stdout = None,
                     Ok(_) => clocks.moved(),
-                    // It is met again, by who waits for more.
+                    // The next read meets it again.
                     Err(_) => spill.disable(),
                 },
             }

@@ -23,7 +23,7 @@ pub(super) fn broken(e: &io::Error) -> ResponseEnd {
 pub(super) fn ended(outcome: Outcome, rest: &[u8]) -> ResponseEnd {
     let script = |words: &str| ResponseEnd::Broken(Fault::Script(words.into()));
     match outcome {
-        // Bytes behind the end are nobody's answer.
+        // Bytes behind the end belong to no request.
         Outcome::Complete => ResponseEnd::Whole {
             reusable: rest.is_empty(),
         },

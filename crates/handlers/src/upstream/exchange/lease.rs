@@ -1,10 +1,10 @@
-//! The place that a request takes, and what becomes of its connection.
+//! The lease of a request, and what becomes of its connection.
 
 use galgo_spawn::Exit;
 
 use crate::{fault::Fault, sock::Sock, upstream::UpstreamLease, wasm};
 
-/// The place of a request.
+/// The lease of a request.
 #[derive(Debug)]
 pub enum ExchangeLease {
     /// Of an application that stays.
@@ -22,7 +22,7 @@ impl ExchangeLease {
         }
     }
 
-    /// Whether it is to be waited for when nobody wants its response any more.
+    /// Whether its end is to be waited for when its response is discarded.
     pub(super) fn waits(&self) -> bool {
         matches!(self, Self::Instance(_))
     }
@@ -34,7 +34,7 @@ impl ExchangeLease {
         }
     }
 
-    /// Whether a long answer is to be expected. Of modules nobody knows.
+    /// Whether a long answer is to be expected. Not known of modules.
     pub(super) fn is_long(&self) -> bool {
         match self {
             Self::Application(lease) => lease.is_long(),

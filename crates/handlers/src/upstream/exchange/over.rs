@@ -80,7 +80,7 @@ impl Exchange {
         self.leave(patience, done);
     }
 
-    /// Nobody wants what still comes. An instance has `patience` to end by itself, in the background.
+    /// The rest of the response is discarded. An instance has `patience` to end by itself, in the background.
     fn leave(mut self: Box<Self>, patience: Duration, done: impl FnOnce(Option<Exit>) + 'static) {
         let Some(link) = &self.link else {
             return done(self.exit);
@@ -97,7 +97,7 @@ impl Exchange {
             return;
         }
         if matches!(self.wire, ResponseFraming::Fastcgi(_)) && self.sending.is_between() {
-            // Who does not take these few bytes sees the connection close.
+            // An application that does not take these few bytes sees the connection close.
             let _ = link.conn.try_write(&fcgi::abort(ID));
         }
         self.errors.finish();

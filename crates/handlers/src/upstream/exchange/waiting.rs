@@ -28,7 +28,7 @@ impl Exchange {
                 biased;
                 () = &mut io => return Ok(()),
                 ended = pump => {
-                    // A half-close: the write itself will show whether anybody still reads.
+                    // A half-close: the write itself will show whether the client still reads.
                     ended?;
                     continue;
                 }
@@ -38,7 +38,7 @@ impl Exchange {
             self.receive(read);
             self.spill_received();
         }
-        // A response that has ended as it should leaves its place to another.
+        // A response that has ended as it should gives its lease back.
         if self.good.is_some()
             && self.spill.reserve(0)
             && let Some(link) = self.good.take()
