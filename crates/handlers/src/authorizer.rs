@@ -11,6 +11,7 @@ use galgo_proto::{
 use crate::{
     context::Answer,
     fault::Fault,
+    producer::Producer,
     relay::backend::Backend,
     reply::{Answering, Trouble},
     variables::USER,

@@ -20,7 +20,7 @@ use crate::{
     log::{Level, Source},
     pace::poll_once,
     pool,
-    producer::OutputEvent,
+    producer::{OutputEvent, Producer},
     program::settings::CgiOptions,
     relay::{backend::Backend, program::LINGER},
     request::Request,
@@ -209,7 +209,7 @@ impl Answering<'_, '_, '_> {
 
     /// Waits for the program's next output.
     pub(super) async fn step(&mut self, program: &mut Backend) -> Result<(), Trouble> {
-        if program.next_event(self.request.client).await? == OutputEvent::HalfClosed {
+        if program.event(self.request.client).await? == OutputEvent::HalfClosed {
             self.request.client.probe();
         }
         Ok(())
@@ -234,7 +234,7 @@ impl Answering<'_, '_, '_> {
         }
         program.drain_ready(pool::SIZE);
         if program.output_ended()
-            && let Some(fault) = program.cut().await
+            && let Some(fault) = program.fault().await
         {
             self.request.stderr = program.stderr_tail();
             self.end(program);
@@ -247,7 +247,7 @@ impl Answering<'_, '_, '_> {
             return Err(fault);
         }
         let output = Output {
-            producer: program.producer(),
+            producer: Box::new(program),
             content_length: reply.content_length,
             nph: self.nph,
             discard: !self.nph && reply.body() == ReplyBody::Discard,

@@ -1,5 +1,7 @@
 //! What answers a request: a process of its own, or an application or an instance of a module over a connection.
 
+use std::{pin::Pin, sync::Arc};
+
 use galgo_spawn::Exit;
 
 use super::program::RunningProgram;
@@ -7,7 +9,9 @@ use crate::{
     client::Client,
     fault::Fault,
     out::Out,
-    producer::{OutputEvent, Producer},
+    producer::{Boxed, OnExit, OutputEvent, Producer},
+    sock::Sock,
+    spool::Spool,
     upstream::exchange::Exchange,
 };
 
@@ -20,37 +24,20 @@ pub(crate) enum Backend {
     Exchange(Box<Exchange>),
 }
 
+/// Does the same with either.
+macro_rules! either {
+    ($backend:expr, $own:ident => $done:expr) => {
+        match $backend {
+            Backend::Program($own) => $done,
+            Backend::Exchange($own) => $done,
+        }
+    };
+}
+
 impl Backend {
-    /// Output received and not yet sent on.
-    pub(crate) fn out(&mut self) -> &mut Out {
-        match self {
-            Self::Program(p) => &mut p.out,
-            Self::Exchange(e) => &mut e.out,
-        }
-    }
-
-    /// How much of it there is.
-    pub(crate) fn ready(&self) -> usize {
-        match self {
-            Self::Program(p) => p.out.len(),
-            Self::Exchange(e) => e.out.len(),
-        }
-    }
-
     /// The response head is whole.
     pub(crate) fn head_done(&mut self) {
-        match self {
-            Self::Program(p) => p.head_done(),
-            Self::Exchange(e) => e.head_done(),
-        }
-    }
-
-    /// Whether output has ended.
-    pub(crate) fn output_ended(&self) -> bool {
-        match self {
-            Self::Program(p) => p.output_ended(),
-            Self::Exchange(e) => e.output_ended(),
-        }
+        either!(self, own => own.head_done());
     }
 
     /// Output has ended: what is wrong with how a connection ended. How a process did is asked for later.
@@ -61,79 +48,115 @@ impl Backend {
         }
     }
 
-    /// Waits for output while everything else goes on.
-    pub(crate) async fn next_event(
-        &mut self,
-        client: &mut dyn Client,
-    ) -> Result<OutputEvent, Fault> {
-        match self {
-            Self::Program(p) => p.next_event(client).await,
-            Self::Exchange(e) => e.next_event(client).await,
-        }
+    /// See [`Producer::next_event`].
+    pub(crate) async fn event(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
+        either!(self, own => own.next_event(client).await)
     }
 
-    /// Takes what output is there already, without waiting, until it ends, or there are `most` bytes
-    /// of a process, or as many as are read at once of an application.
-    pub(crate) fn drain_ready(&mut self, most: usize) {
-        match self {
-            Self::Program(p) => p.drain_ready(most),
-            Self::Exchange(e) => e.drain_ready(),
-        }
-    }
-
-    /// Output has ended: whether that was the end of a response, or of a piece of one.
-    pub(crate) async fn cut(&mut self) -> Option<Fault> {
+    /// See [`Producer::cut`].
+    pub(crate) async fn fault(&mut self) -> Option<Fault> {
         match self {
             Self::Program(p) => p.killed().await,
             Self::Exchange(e) => e.cut(),
         }
     }
 
-    /// Output has ended: how the process did, if it exits soon.
-    pub(crate) async fn exit(&mut self) -> Option<Exit> {
-        match self {
-            Self::Program(p) => p.exit().await,
-            Self::Exchange(e) => e.exit(),
-        }
-    }
-
-    /// From now on it produces a body.
-    pub(crate) fn producer(self) -> Box<dyn Producer> {
-        match self {
-            Self::Program(p) => p,
-            Self::Exchange(e) => e,
-        }
-    }
-
-    /// The response is over; `done` is told how the process ended.
+    /// See [`Producer::finish`].
     pub(crate) fn finish(self, done: impl FnOnce(Option<Exit>) + 'static) {
-        match self {
-            Self::Program(p) => RunningProgram::finish(*p, done),
-            Self::Exchange(e) => Exchange::finish(e, done),
-        }
+        either!(self, own => own.finish(done));
     }
 
-    /// The request has failed or the client is gone.
+    /// See [`Producer::abandon`].
     pub(crate) fn abandon(self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
-        match self {
-            Self::Program(p) => RunningProgram::abandon(*p, client_left, done),
-            Self::Exchange(e) => Exchange::abandon(e, client_left, done),
-        }
+        either!(self, own => own.abandon(client_left, done));
     }
 
-    /// The response is none. Gives a process a moment to exit and to say why, unless it must `end` at once.
-    pub(crate) async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
-        match self {
-            Self::Program(p) => p.post_mortem(end).await,
-            Self::Exchange(e) => e.post_mortem(end).await,
-        }
-    }
-
-    /// The last it said on standard error.
+    /// The last lines of standard error.
     pub(crate) fn stderr_tail(&self) -> String {
+        either!(self, own => own.stderr_tail())
+    }
+}
+
+impl Producer for Backend {
+    fn out(&mut self) -> &mut Out {
+        either!(self, own => &mut own.out)
+    }
+
+    fn ready(&self) -> usize {
+        either!(self, own => own.out.len())
+    }
+
+    fn output_ended(&self) -> bool {
+        either!(self, own => own.output_ended())
+    }
+
+    fn streams(&mut self, spool: &Arc<Spool>) {
+        either!(self, own => own.streams(spool));
+    }
+
+    fn drain_ready(&mut self, most: usize) {
         match self {
-            Self::Program(p) => p.stderr_tail(),
-            Self::Exchange(e) => e.stderr_tail(),
+            Self::Program(p) => p.drain_ready(most),
+            Self::Exchange(e) => e.drain_ready(),
         }
+    }
+
+    fn next_event<'a>(
+        &'a mut self,
+        client: &'a mut dyn Client,
+    ) -> Boxed<'a, Result<OutputEvent, Fault>> {
+        either!(self, own => Box::pin(own.next_event(client)))
+    }
+
+    fn take_pipe(&mut self) -> Option<Sock> {
+        match self {
+            Self::Program(p) => p.take_pipe(),
+            Self::Exchange(_) => None,
+        }
+    }
+
+    fn give_pipe(&mut self, pipe: Sock) {
+        if let Self::Program(p) = self {
+            p.give_pipe(pipe);
+        }
+    }
+
+    fn sent(&mut self) {
+        either!(self, own => own.sent());
+    }
+
+    fn client_keeps_up(&mut self, whether: bool) {
+        either!(self, own => own.client_keeps_up(whether));
+    }
+
+    fn while_sending<'a>(
+        &'a mut self,
+        client: &'a mut dyn Client,
+        io: Pin<&'a mut dyn Future<Output = ()>>,
+    ) -> Boxed<'a, Result<(), Fault>> {
+        either!(self, own => Box::pin(own.while_sending(client, io)))
+    }
+
+    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
+        Box::pin(self.fault())
+    }
+
+    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
+        match self {
+            Self::Program(p) => Box::pin(p.exit()),
+            Self::Exchange(e) => Box::pin(std::future::ready(e.exit())),
+        }
+    }
+
+    fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)> {
+        either!(self, own => Box::pin(own.post_mortem(end)))
+    }
+
+    fn finish(self: Box<Self>, done: OnExit) {
+        Self::finish(*self, done);
+    }
+
+    fn abandon(self: Box<Self>, client_left: bool, done: OnExit) {
+        Self::abandon(*self, client_left, done);
     }
 }

@@ -4,14 +4,13 @@ use std::convert::Infallible;
 
 use tokio::time::Instant;
 
-use super::{stderr::Lines, way::PIPE_MOST};
+use super::{stderr::StderrLog, way::PIPE_MOST};
 use crate::{log::Source, pool, sock::Sock, tick};
 
 #[derive(Debug)]
 pub(super) struct StderrPipe {
     sock: Option<Sock>,
-    pub(super) lines: Lines,
-    source: Source,
+    pub(super) log: StderrLog,
     buf: Vec<u8>,
     began: Instant,
 }
@@ -23,8 +22,7 @@ impl StderrPipe {
     pub(super) fn new(sock: Sock, max: usize, source: Source) -> Self {
         Self {
             sock: Some(sock),
-            lines: Lines::new(max),
-            source,
+            log: StderrLog::new(max, source),
             buf: Vec::new(),
             began: Instant::now(),
         }
@@ -66,23 +64,14 @@ impl StderrPipe {
     }
 
     fn log(&mut self) {
-        let Self {
-            lines, source, buf, ..
-        } = self;
-        lines.take(buf, &mut |line| source.line(line));
-        pool::give(std::mem::take(buf));
-    }
-
-    /// Names the program in the log.
-    pub(super) fn source(&self) -> &Source {
-        &self.source
+        self.log.take(&self.buf);
+        pool::give(std::mem::take(&mut self.buf));
     }
 
     /// The program is over: logs what it said last.
     pub(super) fn finish(&mut self) {
         self.drain_ready();
-        let Self { lines, source, .. } = self;
-        lines.finish(&mut |line| source.line(line));
+        self.log.finish();
     }
 }
 

@@ -289,7 +289,7 @@ impl RunningProgram {
         // Only processes that had ended already: their parent has not asked for them yet.
         if !names.is_empty() {
             let words = format!("what it had left running was ended: {names} ({how})");
-            self.errors.source().write(Level::Info, &words);
+            self.errors.log.source.write(Level::Info, &words);
         }
     }
 
@@ -322,7 +322,7 @@ impl RunningProgram {
 
     /// The last it wrote to standard error.
     pub(crate) fn stderr_tail(&self) -> String {
-        self.errors.lines.tail()
+        self.errors.log.tail()
     }
 
     async fn discard_output(&mut self) {

@@ -16,14 +16,14 @@ use galgo_spawn::Exit;
 
 use end::{ResponseEnd, broken, ended};
 
-use super::sending::{Fed, ID, Sending};
+use super::sending::{ID, Sending};
 use crate::{
     client::Client,
     fault::Fault,
     log::Source,
     out::Out,
     producer::OutputEvent,
-    relay::{clock::Clocks, spill::Spill, stderr::Lines},
+    relay::{clock::Clocks, pump::Fed, spill::Spill, stderr::StderrLog},
     sock::Sock,
     spool::Stored,
 };
@@ -43,7 +43,7 @@ pub struct Exchange {
     good: Option<Connected>,
     wire: ResponseFraming,
     sending: Sending,
-    errors: Errors,
+    stderr: StderrLog,
     clocks: Clocks,
     /// Output received and not yet sent on.
     pub out: Out,
@@ -76,24 +76,6 @@ enum ResponseFraming {
     Fastcgi(reply::ReplyReader),
     /// It ends with the connection.
     Scgi,
-}
-
-#[derive(Debug)]
-struct Errors {
-    lines: Lines,
-    source: Source,
-}
-
-impl Errors {
-    fn take(&mut self, bytes: &[u8]) {
-        let Self { lines, source } = self;
-        lines.take(bytes, &mut |line| source.line(line));
-    }
-
-    fn finish(&mut self) {
-        let Self { lines, source } = self;
-        lines.finish(&mut |line| source.line(line));
-    }
 }
 
 /// What an exchange begins with.
@@ -166,10 +148,7 @@ impl Exchange {
             good: None,
             wire,
             sending,
-            errors: Errors {
-                lines: Lines::new(begun.max_stderr),
-                source: begun.source,
-            },
+            stderr: StderrLog::new(begun.max_stderr, begun.source),
             clocks: begun.clocks,
             out: Out::default(),
             spill: Spill::default(),
@@ -211,7 +190,7 @@ impl Exchange {
 
     /// The last it said for the log.
     pub fn stderr_tail(&self) -> String {
-        self.errors.lines.tail()
+        self.stderr.tail()
     }
 
     /// Waits for output while everything else goes on.
@@ -277,7 +256,7 @@ impl Exchange {
                 }
                 let end = match &mut self.wire {
                     ResponseFraming::Fastcgi(reply) => {
-                        decode(reply, &mut self.errors, &mut self.out)
+                        decode(reply, &mut self.stderr, &mut self.out)
                     }
                     ResponseFraming::Scgi => {
                         self.out.keep_all();
@@ -295,7 +274,7 @@ impl Exchange {
 /// Takes records apart; `Some` once they say that the response has ended, or are none.
 fn decode(
     reply: &mut reply::ReplyReader,
-    errors: &mut Errors,
+    stderr: &mut StderrLog,
     out: &mut Out,
 ) -> Option<ResponseEnd> {
     loop {
@@ -315,7 +294,7 @@ fn decode(
         match event {
             reply::ReplyEvent::Stdout(n) => out.keep(n),
             reply::ReplyEvent::Stderr(n) => {
-                errors.take(&out.unseen()[..n]);
+                stderr.take(&out.unseen()[..n]);
                 out.skip(n);
             }
             reply::ReplyEvent::StdoutEnd => {}

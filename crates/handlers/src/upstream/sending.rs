@@ -12,7 +12,7 @@ use crate::{
     client::{Client, Next},
     fault::Fault,
     pool,
-    relay::pump::unfed,
+    relay::pump::{Fed, unfed},
     sock::Sock,
     spool::{Stored, Task},
 };
@@ -54,12 +54,6 @@ struct Spooled {
     coming: Option<Task<io::Result<Vec<u8>>>>,
     piece: Vec<u8>,
     at: usize,
-}
-
-/// What became of a piece of the request.
-pub(super) enum Fed {
-    Moved,
-    HalfClosed,
 }
 
 impl Sending {

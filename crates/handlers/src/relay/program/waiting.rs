@@ -2,20 +2,11 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use galgo_spawn::Exit;
-
 use super::{
     super::pump::{PumpEnd, pump},
     PIPE_MOST, RunningProgram,
 };
-use crate::{
-    client::Client,
-    fault::Fault,
-    out::Out,
-    producer::{Boxed, OnExit, OutputEvent, Producer},
-    sock::Sock,
-    spool::Spool,
-};
+use crate::{client::Client, fault::Fault, producer::OutputEvent, sock::Sock, spool::Spool};
 
 impl RunningProgram {
     /// The next output that waits becomes that which is sent.
@@ -55,7 +46,7 @@ impl RunningProgram {
     }
 
     /// Goes on while `io` waits for a client that did not take everything at once.
-    async fn while_waiting(
+    pub(crate) async fn while_sending(
         &mut self,
         client: &mut dyn Client,
         mut io: Pin<&mut dyn Future<Output = ()>>,
@@ -93,82 +84,30 @@ impl RunningProgram {
             }
         }
     }
-}
 
-impl Producer for RunningProgram {
-    fn out(&mut self) -> &mut Out {
-        &mut self.out
-    }
-
-    fn ready(&self) -> usize {
-        self.out.len()
-    }
-
-    fn output_ended(&self) -> bool {
-        Self::output_ended(self)
-    }
-
-    fn streams(&mut self, spool: &Arc<Spool>) {
+    /// Output may wait for the client in `spool`, and large output in its pipe.
+    pub(crate) fn streams(&mut self, spool: &Arc<Spool>) {
         self.may_splice();
         self.spill.enable(spool);
     }
 
-    fn drain_ready(&mut self, most: usize) {
-        Self::drain_ready(self, most);
-    }
-
-    fn next_event<'a>(
-        &'a mut self,
-        client: &'a mut dyn Client,
-    ) -> Boxed<'a, Result<OutputEvent, Fault>> {
-        Box::pin(Self::next_event(self, client))
-    }
-
-    /// None where output waits already: it was in the pipe before what is there now, and comes first.
-    fn take_pipe(&mut self) -> Option<Sock> {
+    /// `None` where output waits already: it was in the pipe before what is there now, and comes first.
+    pub(crate) fn take_pipe(&mut self) -> Option<Sock> {
         match self.spill.is_empty() {
             true => self.stdout.take(),
             false => None,
         }
     }
 
-    fn give_pipe(&mut self, pipe: Sock) {
+    pub(crate) fn give_pipe(&mut self, pipe: Sock) {
         self.stdout = Some(pipe);
     }
 
-    fn sent(&mut self) {
+    pub(crate) fn sent(&mut self) {
         self.clocks.moved();
     }
 
-    fn client_keeps_up(&mut self, whether: bool) {
+    pub(crate) fn client_keeps_up(&mut self, whether: bool) {
         self.spill.sent_at_once(whether);
-    }
-
-    fn while_sending<'a>(
-        &'a mut self,
-        client: &'a mut dyn Client,
-        io: Pin<&'a mut dyn Future<Output = ()>>,
-    ) -> Boxed<'a, Result<(), Fault>> {
-        Box::pin(self.while_waiting(client, io))
-    }
-
-    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
-        Box::pin(self.killed())
-    }
-
-    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
-        Box::pin(Self::exit(self))
-    }
-
-    fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)> {
-        Box::pin(Self::post_mortem(self, end))
-    }
-
-    fn finish(self: Box<Self>, done: OnExit) {
-        Self::finish(*self, done);
-    }
-
-    fn abandon(self: Box<Self>, client_left: bool, done: OnExit) {
-        Self::abandon(*self, client_left, done);
     }
 }

@@ -25,7 +25,7 @@ impl Exchange {
 
     /// The response is over. The connection may be kept only where nothing at all was wrong.
     pub(super) fn end(&mut self, end: ResponseEnd) {
-        self.errors.finish();
+        self.stderr.finish();
         let Some(mut link) = self.link.take() else {
             return;
         };
@@ -100,7 +100,7 @@ impl Exchange {
             // An application that does not take these few bytes sees the connection close.
             let _ = link.conn.try_write(&fcgi::abort(ID));
         }
-        self.errors.finish();
+        self.stderr.finish();
         done(None);
     }
 

@@ -2,20 +2,12 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use galgo_spawn::Exit;
-
 use super::{Exchange, pump};
-use crate::{
-    client::Client,
-    fault::Fault,
-    out::Out,
-    producer::{Boxed, OnExit, OutputEvent, Producer},
-    spool::Spool,
-};
+use crate::{client::Client, fault::Fault, producer::OutputEvent, spool::Spool};
 
 impl Exchange {
     /// Goes on while `io` waits for a client that did not take everything at once.
-    async fn while_waiting(
+    pub(crate) async fn while_sending(
         &mut self,
         client: &mut dyn Client,
         mut io: Pin<&mut dyn Future<Output = ()>>,
@@ -77,69 +69,17 @@ impl Exchange {
             .await
             .map(|()| OutputEvent::Output)
     }
-}
 
-impl Producer for Exchange {
-    fn out(&mut self) -> &mut Out {
-        &mut self.out
-    }
-
-    fn ready(&self) -> usize {
-        self.out.len()
-    }
-
-    fn output_ended(&self) -> bool {
-        Self::output_ended(self)
-    }
-
-    fn streams(&mut self, spool: &Arc<Spool>) {
+    /// Output may wait for the client in `spool`.
+    pub(crate) fn streams(&mut self, spool: &Arc<Spool>) {
         self.spill.enable(spool);
     }
 
-    fn drain_ready(&mut self, _most: usize) {
-        Self::drain_ready(self);
-    }
-
-    fn next_event<'a>(
-        &'a mut self,
-        client: &'a mut dyn Client,
-    ) -> Boxed<'a, Result<OutputEvent, Fault>> {
-        Box::pin(Self::next_event(self, client))
-    }
-
-    fn sent(&mut self) {
+    pub(crate) fn sent(&mut self) {
         self.clocks.moved();
     }
 
-    fn client_keeps_up(&mut self, whether: bool) {
+    pub(crate) fn client_keeps_up(&mut self, whether: bool) {
         self.spill.sent_at_once(whether);
-    }
-
-    fn while_sending<'a>(
-        &'a mut self,
-        client: &'a mut dyn Client,
-        io: Pin<&'a mut dyn Future<Output = ()>>,
-    ) -> Boxed<'a, Result<(), Fault>> {
-        Box::pin(self.while_waiting(client, io))
-    }
-
-    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
-        Box::pin(std::future::ready(Self::cut(self)))
-    }
-
-    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
-        Box::pin(std::future::ready(Self::exit(self)))
-    }
-
-    fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)> {
-        Box::pin(Self::post_mortem(self, end))
-    }
-
-    fn finish(self: Box<Self>, done: OnExit) {
-        Self::finish(self, done);
-    }
-
-    fn abandon(self: Box<Self>, client_left: bool, done: OnExit) {
-        Self::abandon(self, client_left, done);
     }
 }
