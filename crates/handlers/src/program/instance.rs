@@ -1,6 +1,7 @@
 //! An instance of a module for the request: its code, and a connection to the worker that runs it.
 
 use galgo_proto::{fcgi::Role, vars::Sink};
+use galgo_wasm::wire::Key;
 use tokio::time::Instant;
 
 use super::{super::reply, ProgramRun, start::AFTER};
@@ -10,7 +11,6 @@ use crate::{
     relay::clock::Clocks,
     spool::Stored,
     upstream::exchange::{Exchange, ExchangeLease, ExchangeStart},
-    wasm,
 };
 
 /// Workers that may die, one after the other, before one has read a request.
@@ -18,7 +18,7 @@ const TRIES: u32 = 4;
 
 impl ProgramRun<'_, '_, '_> {
     /// The code of a module, compiled now where that has not been done; `None`: it is no module.
-    pub(super) async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
+    pub(super) async fn module(&mut self) -> Result<Option<Key>, Fault> {
         let wasm = &self.cx.shared.wasm;
         if !self.script.module {
             return Ok(None);
@@ -35,7 +35,7 @@ impl ProgramRun<'_, '_, '_> {
     pub(super) async fn instance(
         &mut self,
         mut file: Option<Stored>,
-        mut code: wasm::Code,
+        mut code: Key,
     ) -> Result<Box<Exchange>, Fault> {
         let repeats = reply::may_repeat(self.head) && self.head.body.is_empty();
         let mut tries = if repeats { TRIES } else { 0 };
@@ -63,7 +63,7 @@ impl ProgramRun<'_, '_, '_> {
     async fn ask(
         &mut self,
         file: &mut Option<Stored>,
-        code: wasm::Code,
+        code: Key,
         permit: Permit,
         again: bool,
     ) -> Result<Option<(usize, Box<Exchange>)>, Fault> {

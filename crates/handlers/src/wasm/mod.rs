@@ -9,13 +9,14 @@ use std::{
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use galgo_spawn::{Exit, FileId, words};
 use galgo_wasm::{
-    Beside, FoundCode, KILLED, NoCode, Profile, Runtime, RuntimeSettings, StartFault, runtime, wire,
+    Beside, FoundCode, KILLED, NoCode, Profile, Runtime, RuntimeSettings, StartFault, runtime,
+    wire::{self, Key},
 };
 
 use crate::{
@@ -63,14 +64,10 @@ pub fn examine(module: &Path) -> Result<(), String> {
     runtime::examine(beside(), module)
 }
 
-/// The code of a module.
-pub type Code = galgo_wasm::wire::Key;
-
 /// Runs modules; what that takes is started with the first one.
 #[derive(Debug)]
 pub struct Wasm {
-    runtime: OnceLock<Result<Arc<Runtime>, String>>,
-    settings: Mutex<Option<Box<RuntimeSettings>>>,
+    runtime: Arc<Runtime>,
     needs: Needs,
     /// Idle connections to the worker.
     idle: Arc<UpstreamIdlePool>,
@@ -102,35 +99,21 @@ impl Wasm {
             say: Box::new(move |words| errors.write(Level::Error, "wasm", words)),
         };
         Arc::new(Self {
-            runtime: OnceLock::new(),
-            settings: Mutex::new(Some(Box::new(settings))),
+            runtime: Runtime::new(settings),
             needs,
             idle: Arc::default(),
         })
-    }
-
-    fn runtime(&self) -> Result<&Arc<Runtime>, Fault> {
-        let made = self.runtime.get_or_init(|| {
-            let settings = self
-                .settings
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
-            let settings = settings.ok_or("its settings are gone")?;
-            Ok(Runtime::new(*settings))
-        });
-        made.as_ref().map_err(|why| Fault::Internal(why.clone()))
     }
 
     /// The code of a module; waits where it has to be compiled first.
     ///
     /// # Errors
     /// The file is no program: why.
-    pub async fn code(&self, script: &FoundProgram<'_>) -> Result<Code, Fault> {
+    pub async fn code(&self, script: &FoundProgram<'_>) -> Result<Key, Fault> {
         let file = Path::new(OsStr::from_bytes(script.script_filename.as_bytes()));
         let bad = |why: String| Fault::Script(format!("the module cannot be run: {why}"));
         let refused = |why: String| Fault::Refused(format!("{}: {why}", words::path(file)));
-        match self.runtime()?.find(file, script.id) {
+        match self.runtime.find(file, script.id) {
             FoundCode::Ready(code) => Ok(code),
             FoundCode::Bad(why) => Err(bad(why)),
             FoundCode::Refused(why) => Err(refused(why)),
@@ -149,17 +132,17 @@ impl Wasm {
     /// There is none to be had.
     pub async fn connect(
         &self,
-        code: Code,
+        code: Key,
         permit: Permit,
         home: usize,
         wait: Duration,
     ) -> Result<Option<(Sock, InstanceLease)>, Fault> {
-        let (runtime, began) = (self.runtime()?, Instant::now());
+        let began = Instant::now();
         let wait = wait.max(STARTS);
         let mut waited = false;
         loop {
-            match self.at_once(runtime, code, home) {
-                Ok(_) if waited && !runtime.has(&code) => return Ok(None),
+            match self.at_once(code, home) {
+                Ok(_) if waited && !self.runtime.has(&code) => return Ok(None),
                 Ok((sock, lease)) => {
                     let lease = InstanceLease {
                         lease,
@@ -193,21 +176,17 @@ impl Wasm {
     /// connections before its pidfd says that it has ended. Not for long: it may have had another reason.
     pub async fn replaced(&self, worker: usize) {
         let began = Instant::now();
-        while let Ok(runtime) = self.runtime()
-            && runtime.is_up(worker)
-            && began.elapsed() < STARTS
-        {
+        while self.runtime.is_up(worker) && began.elapsed() < STARTS {
             tokio::time::sleep(PAUSE).await;
         }
     }
 
     fn at_once(
         &self,
-        runtime: &Arc<Runtime>,
-        code: Code,
+        code: Key,
         home: usize,
     ) -> Result<(Sock, galgo_wasm::WorkerLease), StartFault> {
-        let lease = runtime.lease(code)?;
+        let lease = self.runtime.lease(code)?;
         let sock = match self.idle.take(home, Some(lease.worker())) {
             Some(sock) => sock,
             None => Sock::asking(lease.connect()?),
@@ -216,7 +195,7 @@ impl Wasm {
     }
 
     /// What the worker is told of a run besides the variables: the value of the one without a name.
-    pub fn run(&self, code: Code, cgi: &Cgi, name: &[u8]) -> Vec<u8> {
+    pub fn run(&self, code: Key, cgi: &Cgi, name: &[u8]) -> Vec<u8> {
         let limits = &cgi.options.limits;
         let sight = self.needs.profiles.iter().position(|p| *p == cgi.sight);
         let run = wire::Run {
@@ -237,11 +216,8 @@ impl Wasm {
     /// Has these modules compiled before the first request; where nothing can do that, the log says so once.
     pub fn prepare(&self, modules: impl Iterator<Item = (PathBuf, FileId)>) {
         for (file, id) in modules {
-            let Ok(runtime) = self.runtime() else {
-                return;
-            };
-            if let Err(why) = runtime.prepare(&file, id) {
-                return runtime.say(&format!("{}: {why}", words::path(&file)));
+            if let Err(why) = self.runtime.prepare(&file, id) {
+                return self.runtime.say(&format!("{}: {why}", words::path(&file)));
             }
         }
     }
