@@ -54,17 +54,6 @@ pub struct FoundProgram<'p> {
     pub id: FileId,
     /// The file's name begins with `nph-`: its output goes to the client untouched.
     pub nph: bool,
-    /// Which file it is, and in which state.
-    pub version: FileVersion,
-}
-
-/// A file in one state: it has another when it was replaced or written to. The time of its last
-/// change of status is left out: every hard link made to it changes that.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FileVersion {
-    file: (u64, u64),
-    size: i64,
-    modified: (i64, i64),
 }
 
 /// Why there is no program to run.
@@ -387,20 +376,7 @@ fn found<'p>(
         module,
         id: FileId::of(stat),
         nph,
-        version: FileVersion::of(stat),
     })
-}
-
-impl FileVersion {
-    #[allow(clippy::unnecessary_cast)] // the fields' types are not the same on every machine
-    /// Of a file that was looked at.
-    pub fn of(stat: &Stat) -> Self {
-        Self {
-            file: (stat.st_dev as u64, stat.st_ino as u64),
-            size: stat.st_size as i64,
-            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
-        }
-    }
 }
 
 /// Whether the file may be run. The mode alone is looked at: where it says yes and this user may

@@ -16,11 +16,12 @@ use std::{
 };
 
 use galgo_proto::{Fields, h1::Head};
+use galgo_spawn::FileId;
 use rustix::fs::{AtFlags, statat};
 use tokio::sync::Notify;
 
+use super::send::SMALL;
 use super::settings::Files;
-use super::{identity::Identity, send::SMALL};
 use crate::body::{Body, FilePart, Response};
 
 /// Files kept for each thread, and their bytes together: past either all are dropped.
@@ -49,7 +50,7 @@ struct Cache {
 struct Cached {
     /// The file below the route, an index included.
     path: Vec<u8>,
-    identity: Identity,
+    identity: FileId,
     fields: Fields,
     content: Content,
 }
@@ -74,10 +75,10 @@ pub(super) fn applies(files: &Files, head: &Head) -> bool {
 }
 
 /// The identity of the file at `path` now.
-pub(super) fn identity(files: &Files, path: &[u8]) -> Option<Identity> {
+pub(super) fn identity(files: &Files, path: &[u8]) -> Option<FileId> {
     statat(&files.fd, path, AtFlags::empty())
         .ok()
-        .map(|stat| Identity::of(&stat))
+        .map(|stat| FileId::of(&stat))
 }
 
 /// The answer for `rest`, if its file is still the one that was read.
@@ -94,13 +95,7 @@ pub(super) fn answer(files: &Files, rest: &[u8]) -> Option<Response> {
 }
 
 /// Keeps the answer for `rest`, read from `path`, whose identity was `before` it was opened.
-pub(super) fn keep(
-    files: &Files,
-    rest: &[u8],
-    path: Vec<u8>,
-    before: Identity,
-    response: &Response,
-) {
+pub(super) fn keep(files: &Files, rest: &[u8], path: Vec<u8>, before: FileId, response: &Response) {
     let content = match &response.body {
         Body::Bytes(bytes) => Content::Bytes(bytes.as_slice().into()),
         Body::File(part) if part.len > SMALL => Content::Open(part.file.clone(), part.len),
@@ -110,7 +105,7 @@ pub(super) fn keep(
     if response.status != 200
         || !same
         || !before.has_settled()
-        || before.size != length(&response.body)
+        || before.size() != length(&response.body)
     {
         return;
     }
@@ -216,7 +211,7 @@ mod tests {
         for n in 0..3 * FILES {
             let cached = Cached {
                 path: Vec::new(),
-                identity: Identity::of(&stat),
+                identity: FileId::of(&stat),
                 fields: Fields::new(),
                 content: match n % 5 {
                     0 => Content::Open(file.clone(), 100 << 10),
@@ -237,7 +232,7 @@ mod tests {
     fn nothing_is_kept_for_another_configuration() {
         let cached = Cached {
             path: Vec::new(),
-            identity: Identity::of(&rustix::fs::stat("/").unwrap()),
+            identity: FileId::of(&rustix::fs::stat("/").unwrap()),
             fields: Fields::new(),
             content: Content::Bytes(vec![0].into()),
         };
@@ -254,7 +249,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "x").unwrap();
-        assert!(!Identity::of(&rustix::fs::stat(&path).unwrap()).has_settled());
-        assert!(Identity::of(&rustix::fs::stat("/etc/passwd").unwrap()).has_settled());
+        assert!(!FileId::of(&rustix::fs::stat(&path).unwrap()).has_settled());
+        assert!(FileId::of(&rustix::fs::stat("/etc/passwd").unwrap()).has_settled());
     }
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use galgo_proto::h1::Head;
+use galgo_spawn::FileId;
 use rustix::{
     fs::{AtFlags, Dir, FileType, OFlags, Stat, fstat, statat},
     io::Errno,
@@ -19,7 +20,6 @@ use tokio::{sync::Mutex, time::Instant};
 use super::settings::Files;
 use super::{
     entries::{Column, Listed, ListingEntry, MAX_ENTRIES, PAGE, SortOrder},
-    identity::Identity,
     open::{self, Refused},
     page,
 };
@@ -86,7 +86,7 @@ impl List<'_> {
 struct ListingKey {
     route: RawFd,
     path: Vec<u8>,
-    folder: Identity,
+    folder: FileId,
 }
 
 thread_local! {
@@ -101,7 +101,7 @@ async fn listed(files: &Files, path: &[u8], fd: OwnedFd) -> Result<Rc<Listed>, R
         Ok(ListingKey {
             route: files.fd.as_fd().as_raw_fd(),
             path: path.to_vec(),
-            folder: Identity::of(&fstat(&fd)?),
+            folder: FileId::of(&fstat(&fd)?),
         })
     };
     if let Some(listed) = cached(&key()?, Instant::now()) {
@@ -303,7 +303,7 @@ mod tests {
         let key = |route| ListingKey {
             route,
             path: Vec::new(),
-            folder: Identity::of(&rustix::fs::stat("/").unwrap()),
+            folder: FileId::of(&rustix::fs::stat("/").unwrap()),
         };
         let now = Instant::now();
         let listed = || Listed {

@@ -6,7 +6,6 @@
 
 mod cache;
 mod entries;
-mod identity;
 mod listing;
 mod open;
 mod page;

@@ -4,18 +4,18 @@
 use std::{
     cell::RefCell,
     ffi::{CString, NulError},
-    fs::Metadata,
     io,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::{ffi::OsStrExt, fs::MetadataExt},
+        unix::ffi::OsStrExt,
     },
+    path::Path,
     rc::Rc,
     sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
-use galgo_spawn::{Child, Direct, EnvBlock, Exit, Start, inspect, words::how};
+use galgo_spawn::{Child, Direct, EnvBlock, Exit, FileId, Start, inspect, words::how};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -91,7 +91,7 @@ impl Supervisor {
             let started = self.start();
             drop(replacing.take());
             let exit = match started {
-                Ok((child, stamp)) => match self.watch(child, stamp, &mut told).await {
+                Ok((child, executed)) => match self.watch(child, executed, &mut told).await {
                     Over::Ended => return,
                     Over::Worn(permit, own) => {
                         failures = 0;
@@ -190,7 +190,7 @@ impl Supervisor {
     async fn watch(
         &mut self,
         mut child: AsyncFd<Child>,
-        stamp: Stamp,
+        executed: Option<FileId>,
         told: &mut mpsc::UnboundedReceiver<Permit>,
     ) -> Over {
         let began = Instant::now();
@@ -223,7 +223,8 @@ impl Supervisor {
                     continue;
                 }
                 () = sleep(LOOK) => {
-                    if !stale && stamp.is_old(&self.pool.slots.config.run) {
+                    let now = version(&self.pool.slots.config.run);
+                    if !stale && now.is_some() && now != executed {
                         self.say(Level::Info, "its program has changed: it is replaced");
                         stale = true;
                     }
@@ -295,7 +296,7 @@ impl Supervisor {
     }
 
     /// Starts a worker on the slot's socket.
-    fn start(&self) -> Result<(AsyncFd<Child>, Stamp), String> {
+    fn start(&self) -> Result<(AsyncFd<Child>, Option<FileId>), String> {
         let failed = |words: &str| format!("a worker could not be started: {words}");
         let io = |e: io::Error| failed(&e.to_string());
         let (errors, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
@@ -303,7 +304,7 @@ impl Supervisor {
         let slots = &self.pool.slots;
         let (run, slot) = (&slots.config.run, &slots.slots[self.slot]);
         // Looked at before it is executed: a change meanwhile is noticed then.
-        let stamp = Stamp(Stamp::of(run));
+        let executed = version(run);
         let listener = slot.listener().map_err(io)?;
         let command = WorkerCommand::of(&slots.config).map_err(|e| io(e.into()))?;
         let mut spawner = self.spawner.borrow_mut();
@@ -321,7 +322,7 @@ impl Supervisor {
         let child = started.map_err(|e| failed(&inspect::diagnose(run, &self.pool.path, &e)))?;
         let child = register(child, Interest::READABLE).map_err(io)?;
         tokio::task::spawn_local(log_errors(errors, self.pool.log.clone(), self.about()));
-        Ok((child, stamp))
+        Ok((child, executed))
     }
 
     fn environment(&self) -> EnvBlock {
@@ -354,10 +355,6 @@ impl WorkerCommand {
     }
 }
 
-/// What tells one version of a program from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp(Option<(u64, u64, i64, i64, u64)>);
-
 /// What a worker is to do.
 enum WorkerOrder {
     /// To make room for another.
@@ -376,17 +373,9 @@ async fn order(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()
     }
 }
 
-impl Stamp {
-    /// Whether the program is there and another one.
-    fn is_old(self, path: &std::path::Path) -> bool {
-        let now = Self::of(path);
-        now.is_some() && now != self.0
-    }
-
-    fn of(path: &std::path::Path) -> Option<(u64, u64, i64, i64, u64)> {
-        let m: Metadata = path.metadata().ok()?;
-        Some((m.dev(), m.ino(), m.mtime(), m.mtime_nsec(), m.size()))
-    }
+/// The program as it is now; `None`: it is not there.
+fn version(program: &Path) -> Option<FileId> {
+    Some(FileId::of(&rustix::fs::stat(program).ok()?).content())
 }
 
 /// Logs what a worker writes to its standard output and error, until both are closed.

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use galgo_spawn::template::{SearchPath, Uses};
-
-use crate::script::FileVersion;
+use galgo_spawn::{
+    FileId,
+    template::{SearchPath, Uses},
+};
 
 /// A program as it is on disk, together with what it loads: what was made of another one is stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Revision {
     /// Its own file.
-    pub(super) version: FileVersion,
+    pub(super) version: FileId,
     /// How often any of its files was seen to change.
     pub(super) changes: u64,
 }

@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{LoadedTemplate, Template, TemplateKind};
+use galgo_spawn::{
+    FileId,
+    template::{LoadedTemplate, Template, TemplateKind},
+};
 use tokio::sync::Notify;
 
 use super::{
@@ -21,7 +24,6 @@ use crate::{
     lock::lock,
     log::{ErrorLog, Level},
     program::settings::Cgi,
-    script::FileVersion,
 };
 
 /// How a program stands.
@@ -56,7 +58,7 @@ pub(super) struct WarmProgram {
 }
 
 impl WarmProgram {
-    pub(super) fn new(cgi: &Arc<Cgi>, name: String, version: FileVersion, log: ErrorLog) -> Self {
+    pub(super) fn new(cgi: &Arc<Cgi>, name: String, version: FileId, log: ErrorLog) -> Self {
         let now = Instant::now();
         Self {
             name,
@@ -71,7 +73,7 @@ impl WarmProgram {
 
     /// A child of the next template, or the next parked process; `None` where there is neither.
     /// The second answer is whether a keeper has to be started.
-    pub(super) fn child(&self, version: &FileVersion) -> (Option<Offer>, bool) {
+    pub(super) fn child(&self, version: &FileId) -> (Option<Offer>, bool) {
         let now = Instant::now();
         self.touch(now);
         let mut state = lock(&self.state);
@@ -111,7 +113,7 @@ impl WarmProgram {
     }
 
     /// As [`child`](Self::child), where a template is being loaded: waits for that.
-    pub(super) async fn awaited(&self, version: &FileVersion) -> Option<Offer> {
+    pub(super) async fn awaited(&self, version: &FileId) -> Option<Offer> {
         loop {
             let (found, keeper) = self.child(version);
             if keeper {

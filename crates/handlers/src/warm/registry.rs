@@ -64,7 +64,12 @@ impl Warm {
         }
         let make = || {
             let name = script.script_filename.to_string_lossy().into_owned();
-            Arc::new(WarmProgram::new(cgi, name, script.version, log.clone()))
+            Arc::new(WarmProgram::new(
+                cgi,
+                name,
+                script.id.content(),
+                log.clone(),
+            ))
         };
         let mut programs = self
             .programs

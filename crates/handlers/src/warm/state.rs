@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{Template, Uses};
+use galgo_spawn::{
+    FileId,
+    template::{Template, Uses},
+};
 
 use super::{
     dates,
@@ -13,7 +16,6 @@ use super::{
     live::{Live, NextChild},
     order::{LoadOrder, Revision, Work},
 };
-use crate::script::FileVersion;
 
 /// Templates of one program: requests go to them in next, so that what one child learns of its
 /// addresses does not hold for the next. Of parked processes there are as many.
@@ -62,7 +64,7 @@ pub(super) enum Fit {
 
 impl WarmState {
     /// Nothing has been loaded yet.
-    pub(super) fn new(version: FileVersion, now: Instant) -> Self {
+    pub(super) fn new(version: FileId, now: Instant) -> Self {
         Self {
             revision: Revision {
                 version,
@@ -116,7 +118,7 @@ impl WarmState {
 
     /// Begins anew with another version of the file, or of what it loads. Where that changes all
     /// the time, as a file does that each request writes to, it is not loaded each time.
-    pub(super) fn renew(&mut self, version: &FileVersion, now: Instant) -> Vec<Live> {
+    pub(super) fn renew(&mut self, version: &FileId, now: Instant) -> Vec<Live> {
         let restless = |at| now.saturating_duration_since(at) < PAUSE;
         self.not_before = match self.changed {
             Some(at) if restless(at) => now + PAUSE,

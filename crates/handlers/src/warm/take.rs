@@ -60,12 +60,12 @@ pub async fn child(
         tokio::time::sleep(BUSY).await;
     }
     let program = warm.program(&resources.errors, cgi, script);
-    let (found, keeper) = program.child(&script.version);
+    let (found, keeper) = program.child(&script.id.content());
     if keeper {
         keeper::start(resources, warm, &program, setup());
     }
     let found = match found {
-        None if warm.waits => program.awaited(&script.version).await,
+        None if warm.waits => program.awaited(&script.id.content()).await,
         found => found,
     };
     let mut offer = found?;

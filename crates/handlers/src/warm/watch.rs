@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use galgo_spawn::FileId;
 use rustix::{
     fs::{
         inotify::{self, CreateFlags, ReadFlags, WatchFlags},
@@ -21,7 +22,7 @@ use rustix::{
 };
 
 use super::program::WarmProgram;
-use crate::{lock::lock, script::FileVersion};
+use crate::lock::lock;
 
 /// Contents, permissions, or the name of a file changed. Reading it is none of these.
 const CHANGES: WatchFlags = WatchFlags::MODIFY
@@ -51,7 +52,7 @@ type Watched = HashMap<i32, Vec<Watcher>>;
 struct Watcher {
     program: Weak<WarmProgram>,
     file: PathBuf,
-    version: FileVersion,
+    version: FileId,
 }
 
 impl FileWatch {
@@ -78,7 +79,7 @@ impl FileWatch {
         for (file, what) in files.chain(ways.iter().map(|way| (way.as_path(), MOVES))) {
             let failed = |e: Errno| io::Error::other(format!("{}: {e}", file.display()));
             let wd = inotify::add_watch(&self.inotify, file, what).map_err(failed)?;
-            let version = FileVersion::of(&stat(file).map_err(failed)?);
+            let version = FileId::of(&stat(file).map_err(failed)?).content();
             let watchers = watched.entry(wd).or_default();
             watchers.retain(|w| w.program.strong_count() > 0 && !w.is(program));
             watchers.push(Watcher {
@@ -139,7 +140,7 @@ impl Watcher {
     }
 
     fn has_changed(&self) -> bool {
-        stat(&self.file).map_or(true, |now| FileVersion::of(&now) != self.version)
+        stat(&self.file).map_or(true, |now| FileId::of(&now).content() != self.version)
     }
 }
 
