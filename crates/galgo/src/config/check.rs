@@ -11,7 +11,7 @@ use super::{
         Address, AdmissionSettings, BodyMode, CgiOptions, Config, DevErrors, Http, Listen,
         LogFormat, LogSettings, LogTo, SpoolSettings, StartMode, Templates,
     },
-    error::ConfigError,
+    error::Checked,
     error::ConfigText,
     folder,
     identity::identity,
@@ -22,7 +22,6 @@ use super::{
 use crate::address::fits;
 use galgo_io::pace::Rates;
 
-type Checked<X> = Result<X, ConfigError>;
 type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;
 
 const EMPTY: &str = "the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it";

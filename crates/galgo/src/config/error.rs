@@ -18,6 +18,9 @@ pub struct ConfigError {
     message: String,
 }
 
+/// What was checked, or what is wrong with it.
+pub(super) type Checked<X> = Result<X, ConfigError>;
+
 impl ConfigError {
     /// An error that is not about a place in a file.
     pub(super) fn new(message: impl Into<String>) -> Self {

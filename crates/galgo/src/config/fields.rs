@@ -1,8 +1,6 @@
 //! Fields and media types that an operator adds to responses.
 
-use super::{error::ConfigError, error::ConfigText, raw};
-
-type Checked<X> = Result<X, ConfigError>;
+use super::{error::Checked, error::ConfigText, raw};
 
 impl ConfigText<'_> {
     /// A media type, as far as a field value can be spoilt by it.

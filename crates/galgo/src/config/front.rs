@@ -4,12 +4,10 @@ use galgo_proto::forwarded::{Block, Field, Trusted};
 
 use super::{
     checked::{Config, Files, Sendfile},
-    error::ConfigError,
+    error::Checked,
     error::ConfigText,
     raw::{self, RawConfig, RawRoute},
 };
-
-type Checked<X> = Result<X, ConfigError>;
 
 impl ConfigText<'_> {
     pub(super) fn trusted(&self, raw: &RawConfig) -> Checked<Trusted> {

@@ -11,14 +11,12 @@ use toml::Spanned;
 use super::{
     check::flag,
     checked::{Cgi, CgiRoot, Config, Files, Handler, Respond, Sight},
-    error::ConfigError,
     error::ConfigText,
+    error::{Checked, ConfigError},
     folder::{self, unopened},
     raw::Raw,
     raw::{self, RawRespond, RawRoute},
 };
-
-type Checked<X> = Result<X, ConfigError>;
 
 /// Bytes of a file that a `respond` route keeps in memory.
 const MAX_RESPOND: u64 = 16 << 20;

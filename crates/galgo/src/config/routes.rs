@@ -7,15 +7,13 @@ use toml::Spanned;
 use super::{
     checked::{CgiRoot, Config, Handler, Placed, Protocol, Route},
     cover,
-    error::ConfigError,
+    error::Checked,
     error::ConfigText,
     raw::{self, Raw, RawConfig, RawRoute},
     userdir,
 };
 
 const HANDLERS: &str = "`cgi`, `fastcgi`, `scgi`, `files`, `respond`";
-
-type Checked<X> = Result<X, ConfigError>;
 
 /// Checks and opens the routes and puts them into `config`, in the order to try them.
 pub(super) fn fill(text: &ConfigText<'_>, raw: &RawConfig, config: &mut Config) -> Checked<()> {

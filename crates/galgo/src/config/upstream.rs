@@ -9,15 +9,13 @@ use super::{
     checked::{
         Address, Application, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks, To, Workers,
     },
-    error::ConfigError,
+    error::Checked,
     error::ConfigText,
     folder,
     raw::Raw,
     raw::{self, RawRoute, RawTo, RawWorkers, Typed},
 };
 use crate::address::fits;
-
-type Checked<X> = Result<X, ConfigError>;
 
 /// Workers where the route does not say.
 const WORKERS: usize = 4;

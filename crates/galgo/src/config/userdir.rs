@@ -11,14 +11,12 @@ use toml::Spanned;
 
 use super::{
     checked::{Cgi, CgiRoot, Config, Files, Handler, Placed, Route, UserDir},
-    error::ConfigError,
+    error::Checked,
     error::ConfigText,
     folder::unopened,
     identity,
     raw::{self, RawUserDir},
 };
-
-type Checked<X> = Result<X, ConfigError>;
 
 /// Looks the users up and adds a route for each folder that is there. A folder that is missing, or a
 /// link that leads out of the home, is a warning: one user must not keep the server from starting.
