@@ -27,7 +27,6 @@ pub struct Child {
     /// How it ended; once set, the process is reaped and its numbers may be anybody's.
     exit: Option<Exit>,
     gone: bool,
-    leave: bool,
     /// It was reaped, and others of its group were still there when that was last asked.
     remains: bool,
     /// Of a launch that was not waited for.
@@ -42,7 +41,6 @@ impl Child {
             pid,
             exit: None,
             gone: false,
-            leave: false,
             remains: false,
             launch_number: None,
         }
@@ -84,8 +82,8 @@ impl Child {
         self.exit.is_none() && flags.is_some_and(|f| f & EXITING != 0)
     }
 
-    /// How the process ended, or `None` while it runs. Ends what is left of its group first, unless
-    /// [`leave_group`](Self::leave_group) was called. The same answer when asked again.
+    /// How the process ended, or `None` while it runs. Ends what is left of its group first. The same answer when
+    /// asked again.
     pub fn try_wait(&mut self) -> io::Result<Option<Exit>> {
         if self.exit.is_none() && peek(self.pidfd.as_fd(), libc::WNOHANG)? {
             self.finish()?;
@@ -97,7 +95,7 @@ impl Child {
     /// whether there is anybody, [`signal_group`](Self::signal_group) still reaches them, and dropping the [`Child`] ends
     /// them. Before Linux 6.9, where a group cannot be named but by its number, they are ended.
     pub fn try_wait_alone(&mut self) -> io::Result<Option<Exit>> {
-        if self.exit.is_some() || self.leave || !groups_by_pidfd() {
+        if self.exit.is_some() || !groups_by_pidfd() {
             return self.try_wait();
         }
         if peek(self.pidfd.as_fd(), libc::WNOHANG)? {
@@ -150,19 +148,11 @@ impl Child {
         }
     }
 
-    /// From now on nothing ends the group: neither this process's exit nor dropping the [`Child`],
-    /// which then leaves the process to run and only sees to it that it is reaped.
-    pub fn leave_group(&mut self) {
-        self.leave = true;
-    }
-
     /// The process has exited: ends its group and reaps it, in this order. A zombie keeps its id,
     /// and the group's, from being given to anybody else; once it is reaped a signal could meet
     /// strangers.
     fn finish(&mut self) -> io::Result<Exit> {
-        if !self.leave {
-            let _ = self.signal_group(libc::SIGKILL);
-        }
+        let _ = self.signal_group(libc::SIGKILL);
         self.reap()
     }
 
@@ -186,7 +176,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if (!self.gone || self.remains) && !self.leave {
+        if !self.gone || self.remains {
             // Ends stopped processes too.
             let _ = self.signal_group(libc::SIGKILL);
         }

@@ -125,12 +125,6 @@ impl Logs {
 }
 
 impl ErrorLog {
-    /// A log that writes to standard error.
-    pub fn to_stderr() -> io::Result<Self> {
-        let stderr = LogTarget::open(&LogTo::Stderr, None)?;
-        Ok(Self(Arc::new(LogWriter::start(stderr, None)?)))
-    }
-
     /// Writes one line: time, level, what it is about, message. Control characters and those that change the direction
     /// of text are escaped.
     pub fn write(&self, level: Level, about: &str, message: &str) {
