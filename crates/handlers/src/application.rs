@@ -26,8 +26,8 @@ use crate::{
     sock::Sock,
     spool::Stored,
     upstream::{
-        Application, Protocol, Unreachable, Upstream, UpstreamLease,
-        exchange::{Exchange, ExchangeLease, ExchangeStart},
+        Application, Protocol, Upstream, UpstreamLease,
+        exchange::{Exchange, ExchangeLease, ExchangeStart, RequestBody},
     },
     variables::{self, ScriptVars},
 };
@@ -72,7 +72,6 @@ pub async fn authorize(
     answering.judgment(backend).await
 }
 
-/// One request about to be passed on.
 struct Ask<'a, 'r, 'c> {
     cx: Context<'a>,
     request: &'a mut Request<'r>,
@@ -124,15 +123,16 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             false => None,
         };
         let exchange = match idle {
-            Some(conn) => self.begin(conn, true, lease, length)?,
+            Some(conn) => self.begin(conn, true, lease, (file, length))?,
             // Boxed, here and below: nearly every request finds a connection, and needs no room for making one.
-            None => Box::pin(self.connect(lease, length)).await?.with_file(file),
+            None => Box::pin(self.connect(lease, (file, length))).await?,
         };
         let exchange = match heard(self.request, exchange).await? {
             Some(exchange) => exchange,
             None => {
                 let lease = self.lease().await?;
-                Box::pin(self.connect(lease, length)).await?
+                // Only a request without a body is asked again.
+                Box::pin(self.connect(lease, (None, length))).await?
             }
         };
         let answering = Answering {
@@ -191,15 +191,13 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         Ok(lease)
     }
 
-    /// Asks on a new connection.
     async fn connect(
         &mut self,
         mut lease: UpstreamLease,
-        length: Option<u64>,
+        body: (Option<Stored>, Option<u64>),
     ) -> Result<Box<Exchange>, Fault> {
-        let connected = async { lease.connect().await.map_err(Unreachable::fault) };
-        let conn = wait_for(self.request, connected).await?;
-        self.begin(conn, false, lease, length)
+        let conn = wait_for(self.request, lease.connect()).await?;
+        self.begin(conn, false, lease, body)
     }
 
     fn begin(
@@ -207,31 +205,29 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         conn: Sock,
         idle: bool,
         lease: UpstreamLease,
-        length: Option<u64>,
+        (file, length): (Option<Stored>, Option<u64>),
     ) -> Result<Box<Exchange>, Fault> {
         let options = &self.config.options;
-        let begun = ExchangeStart {
+        let start = ExchangeStart {
             conn,
             again: idle,
             lease: ExchangeLease::Application(lease),
             clocks: Clocks::start(options, "the connection to the application was closed"),
             max_stderr: options.max_stderr,
             source: self.source.clone(),
+            body: RequestBody::of(file, self.bodiless()),
+            run_to_completion: false,
         };
-        let exchange = match self.config.protocol {
+        Ok(match self.config.protocol {
             Protocol::Fastcgi => {
                 let (role, keep) = (self.config.role, self.upstream.keeps());
-                Exchange::fastcgi(begun, role, keep, |params| self.variables(length, params))?
+                Exchange::fastcgi(start, role, keep, |params| self.variables(length, params))?
             }
             Protocol::Scgi => {
                 let mut request = scgi::ScgiRequest::new(length.unwrap_or(0));
                 self.variables(length, &mut request)?;
-                Exchange::scgi(begun, request.finish())
+                Exchange::scgi(start, request.finish())
             }
-        };
-        Ok(match self.bodiless() {
-            true => exchange.without_body(),
-            false => exchange,
         })
     }
 

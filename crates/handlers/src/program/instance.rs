@@ -10,7 +10,7 @@ use crate::{
     fault::Fault,
     relay::clock::Clocks,
     spool::Stored,
-    upstream::exchange::{Exchange, ExchangeLease, ExchangeStart},
+    upstream::exchange::{Exchange, ExchangeLease, ExchangeStart, RequestBody},
 };
 
 /// Workers that may die, one after the other, before one has read a request.
@@ -78,27 +78,22 @@ impl ProgramRun<'_, '_, '_> {
             return Ok(None);
         };
         let worker = lease.worker();
-        let begun = ExchangeStart {
+        let start = ExchangeStart {
             conn,
             again,
             lease: ExchangeLease::Instance(lease),
             clocks,
             max_stderr: options.max_stderr,
             source: self.source(),
+            // A local redirect's request has no body, whatever the one before it had.
+            body: RequestBody::of(file.take(), self.head.body.is_empty()),
+            run_to_completion: options.run_to_completion,
         };
-        let exchange = Exchange::fastcgi(begun, Role::Responder, true, |params| {
+        let exchange = Exchange::fastcgi(start, Role::Responder, true, |params| {
             params.put(b"", &site.wasm.run(code, self.cgi, self.script.script_name));
             self.variables(length, params)
         })?;
         self.request.entry.borrow_mut().start = began.elapsed();
-        let exchange = exchange
-            .with_file(file.take())
-            .run_to_completion(options.run_to_completion);
-        // A local redirect's request has no body, whatever the one before it had.
-        let exchange = match self.head.body.is_empty() {
-            true => exchange.without_body(),
-            false => exchange,
-        };
         Ok(Some((worker, exchange)))
     }
 }

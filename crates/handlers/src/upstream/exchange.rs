@@ -25,9 +25,9 @@ use crate::{
     producer::OutputEvent,
     relay::{clock::Clocks, pump::Fed, spill::Spill, stderr::StderrLog},
     sock::Sock,
-    spool::Stored,
 };
 
+pub use super::sending::RequestBody;
 pub use lease::ExchangeLease;
 
 /// Of an answer that is longer, the rest is read into large buffers; all of it, where the one before did not fit into
@@ -49,9 +49,7 @@ pub struct Exchange {
     pub out: Out,
     /// Output that waits for a slow client; it comes behind what is in `out`.
     spill: Spill,
-    /// Bytes that were received.
     heard: usize,
-    /// The request may be sent again.
     again: bool,
     /// The connection has ended before all of the request was read.
     unread: bool,
@@ -69,7 +67,6 @@ struct Connected {
     lease: ExchangeLease,
 }
 
-/// How a response is framed.
 #[derive(Debug)]
 enum ResponseFraming {
     /// In records.
@@ -94,6 +91,10 @@ pub struct ExchangeStart {
     pub max_stderr: usize,
     /// Names the application in the log.
     pub source: Source,
+    /// Where the body comes from.
+    pub body: RequestBody,
+    /// Let an instance finish when the client has gone.
+    pub run_to_completion: bool,
 }
 
 impl Exchange {
@@ -102,62 +103,43 @@ impl Exchange {
     /// # Errors
     /// Those of `put`.
     pub fn fastcgi<E>(
-        begun: ExchangeStart,
+        start: ExchangeStart,
         role: fcgi::Role,
         keep: bool,
         put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
     ) -> Result<Box<Self>, E> {
         let head = super::sending::fastcgi_head(role, keep, put)?;
-        let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_more(ID, begun.lease.more()));
-        Ok(Self::new(begun, wire, Sending::fastcgi(head)))
+        let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_more(ID, start.lease.more()));
+        Ok(Self::new(start, wire, head))
     }
 
     /// Asks over SCGI: `head` is the netstring, and `body` stands behind it.
-    pub fn scgi(begun: ExchangeStart, head: Vec<u8>) -> Box<Self> {
-        Self::new(begun, ResponseFraming::Scgi, Sending::scgi(head))
-    }
-
-    /// The body of the request comes from a file.
-    #[must_use]
-    pub fn with_file(mut self: Box<Self>, file: Option<Stored>) -> Box<Self> {
-        self.sending.take_from(file);
-        self
-    }
-
-    /// The request is passed on without its body.
-    #[must_use]
-    pub fn without_body(mut self: Box<Self>) -> Box<Self> {
-        self.sending.without_body();
-        self
-    }
-
-    /// Whether an instance may finish when its client has gone.
-    #[must_use]
-    pub fn run_to_completion(mut self: Box<Self>, may: bool) -> Box<Self> {
-        self.run_to_completion = may;
-        self
+    pub fn scgi(start: ExchangeStart, head: Vec<u8>) -> Box<Self> {
+        Self::new(start, ResponseFraming::Scgi, head)
     }
 
     /// Boxed from the beginning: it is large, and passed from hand to hand.
-    fn new(begun: ExchangeStart, wire: ResponseFraming, sending: Sending) -> Box<Self> {
+    fn new(start: ExchangeStart, wire: ResponseFraming, head: Vec<u8>) -> Box<Self> {
+        let framed = matches!(wire, ResponseFraming::Fastcgi(_));
+        let sending = Sending::new(head, framed, start.body);
         Box::new(Self {
             link: Some(Connected {
-                conn: begun.conn,
-                lease: begun.lease,
+                conn: start.conn,
+                lease: start.lease,
             }),
             good: None,
             wire,
             sending,
-            stderr: StderrLog::new(begun.max_stderr, begun.source),
-            clocks: begun.clocks,
+            stderr: StderrLog::new(start.max_stderr, start.source),
+            clocks: start.clocks,
             out: Out::default(),
             spill: Spill::default(),
             heard: 0,
-            again: begun.again,
+            again: start.again,
             unread: false,
             verdict: None,
             exit: None,
-            run_to_completion: false,
+            run_to_completion: start.run_to_completion,
         })
     }
 

@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    connect::{self, Unreachable},
+    connect,
     idle_pool::UpstreamIdlePool,
     settings::{Application, To},
     slots::WorkerSlots,
@@ -183,7 +183,7 @@ impl UpstreamLease {
     }
 
     /// A new connection.
-    pub async fn connect(&mut self) -> Result<Sock, Unreachable> {
+    pub async fn connect(&mut self) -> Result<Sock, Fault> {
         let up = &self.upstream;
         // Each idle connection may hold a process that this request needs.
         match self.slot {
@@ -213,17 +213,13 @@ impl UpstreamLease {
     /// Something of a response has come.
     pub fn heard(&mut self) {
         if self.unheard.is_some() {
-            self.prove();
+            self.broken_off();
         }
         self.listened();
     }
 
     /// Galgo closes the connection before the request has ended. What its worker makes of that says nothing about it.
     pub fn broken_off(&self) {
-        self.prove();
-    }
-
-    fn prove(&self) {
         if let Some((slots, slot)) = self.worker() {
             slots.slots[slot].prove();
         }

@@ -21,7 +21,7 @@ mod supervision;
 mod supervisor;
 mod worker_pool;
 
-pub use connect::{Unreachable, probe};
+pub use connect::probe;
 pub use lease::{Upstream, UpstreamLease};
 pub use settings::{Application, Protocol, To, Workers};
 pub use supervision::WorkersThread;

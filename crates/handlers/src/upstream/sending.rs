@@ -44,6 +44,17 @@ pub(super) struct Sending {
     begun: bool,
 }
 
+/// Where the body of a request comes from.
+#[derive(Debug)]
+pub enum RequestBody {
+    /// From the client, as it comes.
+    Client,
+    /// From a file.
+    File(Stored),
+    /// The request is sent without its body.
+    None,
+}
+
 /// A body in a file.
 #[derive(Debug)]
 struct Spooled {
@@ -56,45 +67,42 @@ struct Spooled {
     at: usize,
 }
 
+impl RequestBody {
+    /// The body of a request that is `bodiless`, or whose body is in `file`.
+    pub fn of(file: Option<Stored>, bodiless: bool) -> Self {
+        match (file, bodiless) {
+            (_, true) => Self::None,
+            (Some(file), _) => Self::File(file),
+            (None, _) => Self::Client,
+        }
+    }
+}
+
 impl Sending {
-    /// A FastCGI request that begins with `head`: BEGIN_REQUEST and all variables.
-    pub(super) fn fastcgi(head: Vec<u8>) -> Self {
-        Self::new(head, true)
-    }
-
-    /// An SCGI request that begins with `head`.
-    pub(super) fn scgi(head: Vec<u8>) -> Self {
-        Self::new(head, false)
-    }
-
-    fn new(queue: Vec<u8>, framed: bool) -> Self {
+    /// A request that begins with `queue`, its variables; `framed`: in FastCGI records.
+    pub(super) fn new(queue: Vec<u8>, framed: bool, body: RequestBody) -> Self {
+        let bodiless = matches!(body, RequestBody::None);
+        let file = match body {
+            RequestBody::File(file) => Some(Spooled {
+                file: Rc::new(file),
+                next: 0,
+                coming: None,
+                piece: Vec::new(),
+                at: 0,
+            }),
+            RequestBody::Client | RequestBody::None => None,
+        };
         Self {
             framed,
             queue,
             open: 0,
             header: Header::new(Kind::Stdin, ID, 0),
-            file: None,
-            bodiless: false,
+            file,
+            bodiless,
             over: false,
             closed: false,
             begun: false,
         }
-    }
-
-    /// The body comes from this file.
-    pub(super) fn take_from(&mut self, file: Option<Stored>) {
-        self.file = file.map(|file| Spooled {
-            file: Rc::new(file),
-            next: 0,
-            coming: None,
-            piece: Vec::new(),
-            at: 0,
-        });
-    }
-
-    /// The request has no body for this application.
-    pub(super) fn without_body(&mut self) {
-        self.bodiless = true;
     }
 
     /// Whether all of it has been sent.

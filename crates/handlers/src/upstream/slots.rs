@@ -22,10 +22,8 @@ use tokio::sync::{mpsc, watch};
 use super::settings::Workers;
 use crate::{admission::Permit, fault::Fault, id::Ids, lock::lock};
 
-/// The workers of one upstream.
 #[derive(Debug)]
 pub(crate) struct WorkerSlots {
-    /// What they run.
     pub(super) config: Workers,
     pub(super) slots: Vec<WorkerSlot>,
     free: Mutex<VecDeque<usize>>,
@@ -40,7 +38,6 @@ pub(crate) struct WorkerSlots {
 /// that has ended of one of them has not failed to start.
 const UNLUCKY: u32 = 2;
 
-/// The slot of one worker.
 #[derive(Debug)]
 pub(super) struct WorkerSlot {
     path: PathBuf,

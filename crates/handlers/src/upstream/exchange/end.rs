@@ -6,7 +6,6 @@ use galgo_proto::fcgi::Outcome;
 
 use crate::fault::Fault;
 
-/// How a response ended.
 pub(super) enum ResponseEnd {
     /// As it should.
     Whole { reusable: bool },

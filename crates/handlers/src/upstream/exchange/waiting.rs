@@ -41,7 +41,6 @@ impl Exchange {
         Ok(())
     }
 
-    /// What was received waits.
     fn spill_received(&mut self) {
         for mut part in self.out.parts() {
             while !part.is_empty() {
