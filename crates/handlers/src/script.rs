@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     ffi::{CString, OsStr},
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd},
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
@@ -13,11 +13,12 @@ use std::{
 use galgo_proto::target::UrlPath;
 use galgo_spawn::{FileId, words};
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2},
+    fs::{CWD, FileType, OFlags, ResolveFlags, Stat, fstat},
     io::Errno,
 };
 
 use crate::{
+    beneath,
     fault::{Fault, is_shortage},
     links,
     program::settings::Cgi,
@@ -28,6 +29,9 @@ use crate::{
 
 /// Endings of the names of WebAssembly modules.
 const MODULES: [&[u8]; 2] = [b".wasm", b".wcgi"];
+
+/// Opens without the right to read: what runs the program needs none.
+const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// A program and how the path falls apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,7 +164,6 @@ fn is_script(up: &Application, file: &[u8]) -> bool {
     up.endings.is_empty() || up.endings.iter().any(ends)
 }
 
-/// The script that answers for a folder.
 fn index<'p>(
     up: &Application,
     root: &CgiRoot,
@@ -202,21 +205,37 @@ fn locate(
     path: &[u8],
 ) -> Result<(Vec<u8>, Stat, usize), Refusal> {
     let base = route_path.strip_suffix('/').unwrap_or(route_path).len();
+    let from = match root {
+        CgiRoot::Program { .. } => base,
+        CgiRoot::Folder { .. } => base + 1,
+    };
+    let below = path.get(from..).ok_or(Refusal::NotFound)?;
+    let (file, stat, length) = locate_below(root, route_path, below)?;
+    Ok((file, stat, from + length))
+}
+
+/// The first existing file on the way to `below`: its name, what it is, and how much of `below` names it.
+fn locate_below(
+    root: &CgiRoot,
+    route_path: &str,
+    below: &[u8],
+) -> Result<(Vec<u8>, Stat, usize), Refusal> {
     match root {
-        CgiRoot::Program { path: file } => {
-            let name = file.as_os_str().as_bytes();
-            let opened = open(CWD, name, ResolveFlags::NO_MAGICLINKS);
-            let (_, stat) = opened.map_err(|errno| refusal(errno, file))?;
-            Ok((name.to_owned(), stat, base))
+        CgiRoot::Program { path } => {
+            let name = path.as_os_str().as_bytes();
+            let opened = beneath::resolve(CWD, name, NAME, ResolveFlags::NO_MAGICLINKS);
+            let stat = opened.and_then(fstat);
+            Ok((
+                name.to_owned(),
+                stat.map_err(|errno| refusal(errno, path))?,
+                0,
+            ))
         }
-        CgiRoot::Folder { path: folder, fd } => {
-            let below = path.get(base + 1..).ok_or(Refusal::NotFound)?;
-            let (length, stat) = walk(fd.as_fd(), below)
-                .map_err(|unfit| unfit.refusal(folder, below, route_path))?;
-            let mut file = folder.as_os_str().as_bytes().to_owned();
-            file.push(b'/');
-            file.extend_from_slice(&below[..length]);
-            Ok((file, stat, base + 1 + length))
+        CgiRoot::Folder { path, fd } => {
+            let (length, stat) =
+                walk(fd.as_fd(), below).map_err(|unfit| unfit.refusal(path, below, route_path))?;
+            let file = [path.as_os_str().as_bytes(), b"/", &below[..length]].concat();
+            Ok((file, stat, length))
         }
     }
 }
@@ -228,24 +247,8 @@ pub fn inside<'p>(
     below: &[u8],
     named: &'p Named,
 ) -> Result<FoundProgram<'p>, Refusal> {
-    let (file, stat, rest) = match &cgi.root {
-        CgiRoot::Program { path } => {
-            let (_, stat) = open(
-                CWD,
-                path.as_os_str().as_bytes(),
-                ResolveFlags::NO_MAGICLINKS,
-            )
-            .map_err(|errno| refusal(errno, path))?;
-            (path.as_os_str().as_bytes().to_owned(), stat, below)
-        }
-        CgiRoot::Folder { path, fd } => {
-            let (length, stat) =
-                walk(fd.as_fd(), below).map_err(|unfit| unfit.refusal(path, below, route_path))?;
-            let (own, rest) = below.split_at(length);
-            let file = [path.as_os_str().as_bytes(), b"/", own].concat();
-            (file, stat, rest)
-        }
-    };
+    let (file, stat, length) = locate_below(&cgi.root, route_path, below)?;
+    let rest = &below[length..];
     let (script_name, path_info) = match (rest, &named.path_info[..]) {
         ([], info) => (&named.script_name[..], info),
         (rest, []) if named.script_name.ends_with(rest) => {
@@ -272,7 +275,7 @@ fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), NotAProgr
     if whole == 0 {
         return Err(nothing);
     }
-    match beneath(folder, &below[..whole]) {
+    match look(folder, &below[..whole]) {
         Ok(stat) if is_folder(&stat) => return Err(nothing),
         Ok(stat) => return Ok((whole, stat)),
         // The path behind the program may be longer than any file's.
@@ -281,7 +284,7 @@ fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), NotAProgr
     }
     let slashes = (0..whole).filter(|&at| below[at] == b'/');
     for length in slashes {
-        let stat = beneath(folder, &below[..length]).map_err(|errno| NotAProgram(errno, length))?;
+        let stat = look(folder, &below[..length]).map_err(|errno| NotAProgram(errno, length))?;
         if !is_folder(&stat) {
             return Ok((length, stat));
         }
@@ -289,13 +292,9 @@ fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), NotAProgr
     Err(nothing)
 }
 
-/// What is beneath the folder; opened without the right to read: what runs the program needs none.
-fn beneath(folder: BorrowedFd<'_>, path: &[u8]) -> Result<Stat, Errno> {
-    fstat(crate::beneath::open(
-        folder,
-        path,
-        OFlags::PATH | OFlags::CLOEXEC,
-    )?)
+/// What is beneath the folder.
+fn look(folder: BorrowedFd<'_>, path: &[u8]) -> Result<Stat, Errno> {
+    fstat(beneath::open(folder, path, NAME)?)
 }
 
 /// Why nothing beneath a folder is a program, and how much of the path is meant.
@@ -325,21 +324,6 @@ fn plausible(below: &[u8]) -> usize {
         length += segment.len() + usize::from(length > 0);
     }
     length
-}
-
-/// Opens without the right to read: what runs the program needs none.
-fn open(folder: impl AsFd, path: &[u8], how: ResolveFlags) -> Result<(OwnedFd, Stat), Errno> {
-    const TRIES: u8 = 8; // EAGAIN: a folder was renamed meanwhile (openat2(2))
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let mut tries = 0;
-    let fd = loop {
-        match openat2(&folder, path, flags, Mode::empty(), how) {
-            Err(Errno::AGAIN) if tries < TRIES => tries += 1,
-            other => break other?,
-        }
-    };
-    let stat = fstat(&fd)?;
-    Ok((fd, stat))
 }
 
 fn found<'p>(
