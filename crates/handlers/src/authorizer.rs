@@ -71,7 +71,6 @@ fn is_granted(reply: &Reply) -> bool {
     matches!(reply.kind, ReplyKind::Document) && reply.status == 200
 }
 
-/// The name of the variable that a field sets.
 fn variable(field: &[u8]) -> Option<&[u8]> {
     let (start, name) = field.split_at_checked(VARIABLE.len())?;
     start.eq_ignore_ascii_case(VARIABLE).then_some(name)

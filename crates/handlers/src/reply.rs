@@ -32,12 +32,10 @@ use crate::{
 const UNTYPED: &str = "the response has a document and no Content-Type, so its reader has to guess what it is; \
     print \"Content-Type: text/html\", or what the document is, before the empty line (this is said once for each program)";
 
-/// A request that is being answered.
 pub(super) struct Answering<'a, 'r, 'c> {
     pub(super) cx: Context<'a>,
     pub(super) request: &'a mut Request<'r>,
     pub(super) options: &'c CgiOptions,
-    /// Files it may hand over.
     pub(super) sendfile: &'c Sendfile,
     pub(super) head: &'c Head,
     /// It speaks to the client itself.
@@ -141,7 +139,6 @@ impl Answering<'_, '_, '_> {
         self.typed(program, reply).await
     }
 
-    /// Reads the head.
     pub(super) async fn scan(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
         let limits = ReplyLimits {
             bytes: self.options.max_reply_head,
@@ -340,7 +337,6 @@ fn conditional(head: &Head, reply: &mut Reply) {
     }
 }
 
-/// Why there is no response head.
 pub(super) enum Trouble {
     Reply(ReplyError),
     Fault(Fault),

@@ -1,6 +1,5 @@
 //! What a test asks of the server that it starts, in the environment. A release build looks at nothing there.
 
-/// The value of this variable.
 #[cfg(debug_assertions)]
 pub(crate) fn asked(name: &str) -> Option<String> {
     std::env::var(name).ok()

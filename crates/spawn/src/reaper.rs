@@ -21,7 +21,6 @@ const ROUND: Duration = Duration::from_secs(5);
 /// Children made by clone(2) with another signal than SIGCHLD, too.
 const WALL: u32 = libc::__WALL.cast_unsigned();
 
-/// A process that is waited for.
 #[derive(Debug)]
 enum Pending {
     /// A process, by its pidfd.

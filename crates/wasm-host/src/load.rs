@@ -3,7 +3,6 @@
 use galgo_wasm::code::{Code, ModuleKind};
 use wasmtime::{Engine, Module, Result, component::Component};
 
-/// Code that can be run.
 #[derive(Debug)]
 pub(crate) enum LoadedCode {
     Module(Module),

@@ -36,7 +36,6 @@ pub fn key(module: &[u8]) -> Key {
     Sha256::digest(module).into()
 }
 
-/// Where the code of a module is kept.
 pub(crate) fn path(cache: &Path, key: &Key, tag: &str) -> PathBuf {
     cache.join(name(key, tag))
 }

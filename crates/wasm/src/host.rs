@@ -146,7 +146,6 @@ impl Beside {
         }
     }
 
-    /// The program that was found, once it has been.
     pub(crate) fn known(&self) -> Option<&Host> {
         self.host.get()
     }
@@ -225,14 +224,12 @@ impl Beside {
     }
 }
 
-/// Why there is no program that fits.
 pub(crate) enum NoHost<E> {
     Refused(String),
     Failed(E),
 }
 
 impl Host {
-    /// Names the engine that code is for.
     pub(crate) fn engine(&self) -> &str {
         &self.engine
     }

@@ -31,7 +31,6 @@ pub(crate) fn pieces(mut file: impl Read, mut take: impl FnMut(&[u8])) -> io::Re
 /// A module, as the server knows it: it never holds one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ModuleInfo {
-    /// Names its code.
     pub(crate) key: Key,
     /// What is wrong with its first bytes.
     pub(crate) wrong: Option<&'static str>,

@@ -74,7 +74,6 @@ pub(super) fn applies(files: &Files, head: &Head) -> bool {
     !files.precompressed && !head.fields.iter().any(|(name, _)| asks(name))
 }
 
-/// The identity of the file at `path` now.
 pub(super) fn identity(files: &Files, path: &[u8]) -> Option<FileId> {
     statat(&files.fd, path, AtFlags::empty())
         .ok()
@@ -185,7 +184,6 @@ impl Content {
         }
     }
 
-    /// Bytes in memory.
     fn bytes(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
@@ -193,7 +191,6 @@ impl Content {
         }
     }
 
-    /// Descriptors.
     fn open(&self) -> usize {
         usize::from(matches!(self, Self::Open(..)))
     }

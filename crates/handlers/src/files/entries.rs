@@ -4,7 +4,6 @@ use std::time::SystemTime;
 
 /// Entries that are listed; the page says so where there are more. Each costs a stat on the event loop.
 pub(super) const MAX_ENTRIES: usize = 10_000;
-/// Entries on one page.
 pub(super) const PAGE: usize = 1000;
 
 /// A name in a folder that would be answered if it were asked for.
@@ -24,7 +23,6 @@ pub(super) struct SortOrder {
     pub(super) descending: bool,
 }
 
-/// A column of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     Name,
@@ -32,7 +30,6 @@ pub(super) enum Column {
     Size,
 }
 
-/// What is in a folder.
 #[derive(Debug)]
 pub(super) struct Listed {
     /// Folders first, each part by name.

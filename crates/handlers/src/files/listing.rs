@@ -48,7 +48,6 @@ pub struct List<'a> {
 }
 
 impl List<'_> {
-    /// Lists the folder, or says why that cannot be.
     pub(super) async fn page(self) -> Result<Response, Refused> {
         let query = self.head.target.query();
         let order = SortOrder::of(query);

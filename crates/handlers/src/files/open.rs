@@ -12,7 +12,6 @@ use rustix::{
 
 use crate::{beneath, body::Response};
 
-/// What a path turned out to be.
 #[derive(Debug)]
 pub(super) enum Opened {
     File(OpenFile),

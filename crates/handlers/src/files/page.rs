@@ -9,14 +9,12 @@ use super::entries::{Column, Listed, ListingEntry, MAX_ENTRIES, PAGE, SortOrder}
 
 const STYLE: &str = include_str!("listing.css");
 
-/// What is on the page.
 #[derive(Debug)]
 pub(super) struct Page<'a> {
     /// The decoded path of the folder.
     pub(super) path: &'a [u8],
     /// Whether it is the route's own folder, so that nothing of ours is above.
     pub(super) is_root: bool,
-    /// What is on this page.
     pub(super) entries: &'a [&'a ListingEntry],
     /// Of this folder.
     pub(super) folder: &'a Listed,
@@ -25,7 +23,6 @@ pub(super) struct Page<'a> {
     pub(super) order: SortOrder,
 }
 
-/// The document.
 pub(super) fn html(page: &Page<'_>) -> String {
     let mut out = String::with_capacity(2048 + 192 * page.entries.len());
     // INVARIANT: writing to a String does not fail.

@@ -24,7 +24,6 @@ pub(super) struct Variant {
 }
 
 impl Variant {
-    /// `file` as it is.
     pub(super) fn identity(file: OpenFile, now: SystemTime) -> Self {
         Self::of(file, Coding::Identity, now)
     }

@@ -104,7 +104,6 @@ pub async fn load(
     run.template().await
 }
 
-/// One program about to answer one request.
 struct ProgramRun<'a, 'r, 'c> {
     cx: Context<'a>,
     request: &'a mut Request<'r>,

@@ -15,7 +15,6 @@ pub(super) struct Pipes {
     pub(super) ours: ServerEnds,
 }
 
-/// What a program reads.
 enum ProgramStdin {
     /// /dev/null.
     Nothing,

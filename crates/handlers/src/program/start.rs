@@ -38,7 +38,6 @@ const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 /// A child that has failed is looked at again after this, until it has ended.
 const ENDING: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// A process that answers the request.
 struct StartedProcess {
     child: Child,
     /// The template it was forked from; `None` where it was executed.
@@ -47,7 +46,6 @@ struct StartedProcess {
     fault: Option<Fault>,
 }
 
-/// What has become of a start.
 enum StartState {
     /// The program runs; what went wrong meanwhile.
     Runs(Option<Fault>),
@@ -58,7 +56,6 @@ enum StartState {
 pub(super) const AFTER: &str = "the program was ended";
 
 impl ProgramRun<'_, '_, '_> {
-    /// Starts the process.
     pub(super) async fn start(
         &mut self,
         file: Option<Stored>,
@@ -96,7 +93,6 @@ impl ProgramRun<'_, '_, '_> {
         }
     }
 
-    /// A process: forked from a template, or executed.
     async fn process(
         &mut self,
         pipes: &mut Pipes,
@@ -147,7 +143,6 @@ impl ProgramRun<'_, '_, '_> {
         ready.start(env, stdio, cpu).await.ok()
     }
 
-    /// A child that waits for a request.
     async fn ready(&self, args: &[CString]) -> Option<ReadyChild> {
         // Words of the query are arguments of one request, and a template has its own.
         let wordless = args.len() == 1 + usize::from(self.script.interpreter.is_some());
@@ -158,7 +153,6 @@ impl ProgramRun<'_, '_, '_> {
         warm::child(self.cx, self.cgi, &self.script, setup).await
     }
 
-    /// How a template of the program is started.
     fn setup(&self, args: &[CString]) -> TemplateSetup {
         let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
         let mut env = Env(EnvBlock::default());
@@ -178,7 +172,6 @@ impl ProgramRun<'_, '_, '_> {
         }
     }
 
-    /// Executes the program.
     async fn cold(
         &mut self,
         pipes: &mut Pipes,
@@ -337,7 +330,6 @@ impl ProgramRun<'_, '_, '_> {
     }
 }
 
-/// An environment as a sink of variables.
 struct Env(EnvBlock);
 
 impl Sink for Env {

@@ -15,7 +15,6 @@ use crate::{
     upstream::exchange::Exchange,
 };
 
-/// What answers a request.
 #[derive(Debug)]
 pub(crate) enum Backend {
     /// A process of its own.
@@ -35,7 +34,6 @@ macro_rules! either {
 }
 
 impl Backend {
-    /// The response head is whole.
     pub(crate) fn head_done(&mut self) {
         either!(self, own => own.head_done());
     }
@@ -71,7 +69,6 @@ impl Backend {
         either!(self, own => own.abandon(client_left, done));
     }
 
-    /// The last lines of standard error.
     pub(crate) fn stderr_tail(&self) -> String {
         either!(self, own => own.stderr_tail())
     }

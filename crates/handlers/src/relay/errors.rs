@@ -68,7 +68,6 @@ impl StderrPipe {
         pool::give(std::mem::take(&mut self.buf));
     }
 
-    /// The program is over: logs what it said last.
     pub(super) fn finish(&mut self) {
         self.drain_ready();
         self.log.finish();

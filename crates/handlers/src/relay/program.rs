@@ -43,7 +43,6 @@ const VERDICT: Duration = Duration::from_millis(20);
 /// How long a process may go on after it closed its output, before it is told to end.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-/// A program that is answering a request.
 #[derive(Debug)]
 pub(crate) struct RunningProgram {
     process: Process,
@@ -51,7 +50,6 @@ pub(crate) struct RunningProgram {
     exit: Option<Exit>,
     /// Where it came from, when it was started warm.
     origin: Option<TemplateChild>,
-    /// It was told to end.
     signalled: bool,
     stdin: Option<Sock>,
     stdout: Option<Sock>,
@@ -65,9 +63,7 @@ pub(crate) struct RunningProgram {
     spill: Spill,
     kill_grace: Duration,
     run_to_completion: bool,
-    /// Large output may be spliced.
     splices: bool,
-    /// Bytes of output that were read.
     read: usize,
     /// There is much output: it is left in its pipe, which has been widened.
     bulk: bool,
@@ -105,7 +101,6 @@ pub(crate) struct Started {
 }
 
 impl RunningProgram {
-    /// Takes charge of a process that has just been started.
     pub(crate) fn new(s: Started) -> Self {
         let errors = StderrPipe::new(s.stderr, s.max_stderr, s.source);
         Self {
@@ -129,17 +124,14 @@ impl RunningProgram {
         }
     }
 
-    /// The response head is whole.
     pub(crate) fn head_done(&mut self) {
         self.clocks.first_byte();
     }
 
-    /// Whether standard output has ended.
     pub(crate) fn output_ended(&self) -> bool {
         self.stdout.is_none() && self.spill.is_empty()
     }
 
-    /// Waits for output while everything else goes on.
     pub(crate) async fn next_event(
         &mut self,
         client: &mut dyn Client,
@@ -320,7 +312,6 @@ impl RunningProgram {
         (exit, self.stderr_tail())
     }
 
-    /// The last it wrote to standard error.
     pub(crate) fn stderr_tail(&self) -> String {
         self.errors.log.tail()
     }

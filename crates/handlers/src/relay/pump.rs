@@ -18,7 +18,6 @@ use crate::{
     sock::{Sock, is_short},
 };
 
-/// Why pumping ended.
 pub(super) enum PumpEnd {
     HalfClosed,
     Exited,
@@ -73,7 +72,6 @@ async fn more(stdin: &mut Option<Sock>, client: &mut dyn Client) -> Result<Fed, 
     Ok(Fed::Moved)
 }
 
-/// What became of the request body.
 pub(crate) enum Fed {
     /// A piece of it moved on.
     Moved,

@@ -30,11 +30,9 @@ pub(crate) struct Spill {
     back: VecDeque<Vec<u8>>,
     /// The file takes no more.
     full: bool,
-    /// The client is slow.
     slow: bool,
 }
 
-/// The file, and what is in it.
 #[derive(Debug, Default)]
 struct SpillFile {
     stored: Option<Stored>,
@@ -44,24 +42,20 @@ struct SpillFile {
     written: u64,
 }
 
-/// What has become of a piece.
 enum Done {
     Wrote(Vec<u8>, Result<(), Full>),
     Read(io::Result<Vec<u8>>),
 }
 
 impl Spill {
-    /// From now on output may wait.
     pub(crate) fn enable(&mut self, spool: &Arc<Spool>) {
         self.spool = Some(spool.clone());
     }
 
-    /// No more output may wait.
     pub(crate) fn disable(&mut self) {
         self.spool = None;
     }
 
-    /// Whether no output waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.front.is_empty() && self.file.is_empty() && self.back.iter().all(Vec::is_empty)
     }
@@ -156,7 +150,6 @@ impl Spill {
         true
     }
 
-    /// Begins to read the next piece of the file.
     fn read(&mut self) -> io::Result<()> {
         let stored = self.file.stored.take();
         let stored = stored.ok_or(io::ErrorKind::NotFound)?;

@@ -15,7 +15,6 @@ pub(super) struct Bounds {
     memory: AtomicU64,
 }
 
-/// A template's share of what is bounded; given back when dropped.
 #[derive(Debug)]
 pub(super) struct TemplateShare {
     bounds: Arc<Bounds>,

@@ -40,8 +40,8 @@ fn barred(path: &Path) -> Option<&Path> {
     above.find(|f| fs::metadata(f).is_ok() && !may(f, Access::EXEC_OK))
 }
 
-/// See [`super::closed`].
-pub(super) fn closed(folder: &Path) -> Option<Finding> {
+/// Why this process may not enter or look through a folder of programs; `None`: it may do both.
+pub fn closed(folder: &Path) -> Option<Finding> {
     let user = crate::identity::effective_uid();
     let says = |folder: &Path, what: &str, mend, fails| Finding {
         says: format!("the folder {} {what} user {user}", words::path(folder)),

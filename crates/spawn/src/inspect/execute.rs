@@ -64,7 +64,6 @@ pub fn misnamed(path: &Path) -> Option<Finding> {
 /// The first bytes of every WebAssembly module.
 const MODULE: &[u8] = b"\0asm";
 
-/// Neither a script nor an ELF file.
 fn unknown(subject: Subject<'_>, path: &Path, head: &[u8]) -> Finding {
     const BOM: &[u8] = b"\xef\xbb\xbf";
     if head.is_empty() {

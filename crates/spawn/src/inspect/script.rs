@@ -3,11 +3,9 @@
 /// Bytes of the line the kernel looks at, `#!` included.
 pub(super) const LINE_MAX: usize = 255;
 
-/// What a `#!` line says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shebang<'a> {
     pub(super) interpreter: &'a [u8],
-    /// Everything behind it, as one argument.
     pub(super) argument: &'a [u8],
     /// The kernel does not see the line's end.
     pub(super) cut: bool,

@@ -40,7 +40,6 @@ pub struct SearchPath {
     folders: Vec<PathBuf>,
     /// Endings of a module's file, in the order they are tried (Python).
     endings: Vec<Vec<u8>>,
-    /// Modules that need no file.
     builtin: BTreeSet<Vec<u8>>,
 }
 
@@ -139,7 +138,6 @@ fn python<'p>(
     Some(found)
 }
 
-/// A folder of the search path.
 #[derive(Debug)]
 struct SearchFolder {
     path: PathBuf,

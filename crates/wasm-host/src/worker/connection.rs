@@ -60,7 +60,6 @@ struct RecordInput {
     requests: Requests,
     /// Bytes of the body that come next.
     body: usize,
-    /// The body is over.
     over: bool,
 }
 
@@ -69,7 +68,6 @@ struct RecordOutput {
     bytes: Vec<u8>,
     /// The record that may still grow, and where it begins.
     open: Option<(Kind, usize)>,
-    /// The server reads no more.
     broken: Option<Errno>,
 }
 

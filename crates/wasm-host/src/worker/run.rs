@@ -154,7 +154,6 @@ async fn call(
     }
 }
 
-/// How it ended, and why, on its standard error.
 fn verdict(e: &wasmtime::Error, connection: &ServerConnection) -> Status {
     if let Some(exit) = e.downcast_ref::<I32Exit>() {
         return Status::Code(exit.0 & 0xff);

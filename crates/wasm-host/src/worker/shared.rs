@@ -38,7 +38,6 @@ pub(super) enum LinkedProgram {
     Http(ProxyPre<InstanceState>),
 }
 
-/// What the threads share.
 pub(super) struct Worker {
     pub(super) engine: Engine,
     tag: String,

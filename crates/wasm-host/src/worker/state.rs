@@ -32,7 +32,6 @@ pub(super) struct InstanceState {
     cpu: Option<Duration>,
 }
 
-/// Why an instance was ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The server has closed its end.
@@ -52,7 +51,6 @@ impl std::fmt::Display for Stop {
 
 impl std::error::Error for Stop {}
 
-/// Memory of an instance.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Bytes, over all its linear memories.

@@ -104,11 +104,9 @@ fn failed(errno: Errno) -> StreamError {
     }
 }
 
-/// Standard input.
 #[derive(Debug)]
 pub(super) struct GuestStdin(pub(super) Arc<ServerConnection>);
 
-/// Standard output or error.
 #[derive(Debug)]
 pub(super) struct GuestOutput(pub(super) Arc<ServerConnection>, pub(super) Kind);
 

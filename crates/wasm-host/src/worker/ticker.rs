@@ -18,7 +18,6 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// Ticks without a guest before the thread rests, so that a worker at rest does not wake the processor.
 const PATIENCE: u32 = 100;
 
-/// Ticks while guests run.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Ticker(Arc<TickerState>);
 
@@ -31,7 +30,6 @@ struct TickerState {
     rests: std::sync::atomic::AtomicBool,
 }
 
-/// A guest that runs.
 #[derive(Debug)]
 pub(super) struct RunningGuest<'t>(&'t TickerState);
 

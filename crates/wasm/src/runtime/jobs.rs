@@ -4,7 +4,6 @@ use std::{collections::VecDeque, path::PathBuf};
 
 use galgo_spawn::FileId;
 
-/// A module to compile.
 pub(super) struct CompileJob {
     pub(super) file: PathBuf,
     pub(super) id: FileId,

@@ -21,7 +21,6 @@ const SIGKILL: i32 = 9;
 #[derive(Debug)]
 pub struct WorkerLease {
     runtime: Arc<Runtime>,
-    /// The worker it runs in.
     link: Arc<WorkerHandle>,
     key: Key,
 }

@@ -40,7 +40,6 @@ impl Pending {
     }
 }
 
-/// Files that were asked for.
 #[derive(Debug, Default)]
 pub(super) struct Modules(HashMap<PathBuf, ModuleState>);
 
@@ -88,7 +87,6 @@ impl Modules {
         (old, begins)
     }
 
-    /// Waits for a file that is being compiled.
     pub(super) fn wait(&mut self, file: &Path) -> Pending {
         let (verdict, pending) = oneshot::channel();
         if let Some(waiting) = self.0.get_mut(file).and_then(|e| e.pending.as_mut()) {
@@ -126,7 +124,6 @@ impl Modules {
         }
     }
 
-    /// All code that serves.
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         self.0.values().filter_map(|e| e.serves.map(|(_, key)| key))
     }

@@ -23,7 +23,6 @@ struct CachedCode {
     age: Duration,
 }
 
-/// Notes that an entry was asked for.
 pub(super) fn touch(entry: &Path) {
     // Where it fails the entry is made again some day.
     let _ = File::open(entry).and_then(|file| file.set_modified(SystemTime::now()));

@@ -52,7 +52,6 @@ pub(super) struct Supervision {
     pub(super) workers: usize,
 }
 
-/// The way to a worker.
 #[derive(Debug)]
 pub(super) struct WorkerHandle {
     pub(super) socket: OwnedFd,
@@ -68,7 +67,6 @@ pub(super) struct WorkerHandle {
 pub(super) type FolderId = (u64, u64);
 
 impl WorkerHandle {
-    /// Whether the worker has ended.
     pub(super) fn has_ended(&self) -> bool {
         let mut fds = [PollFd::new(&self.process, PollFlags::IN)];
         matches!(poll(&mut fds, Some(&Timespec::default())), Ok(n) if n > 0)

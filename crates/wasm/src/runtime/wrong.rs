@@ -14,7 +14,6 @@ pub enum NoCode {
     Refused(String),
 }
 
-/// Why there is no code.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) words: String,
@@ -64,7 +63,6 @@ impl Wrong {
         (self.whose == Whose::Module).then_some(&self.words)
     }
 
-    /// What a request that waits is told.
     pub(super) fn told(&self) -> NoCode {
         match self.whose {
             Whose::Shortage => NoCode::Short,
