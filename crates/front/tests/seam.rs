@@ -106,7 +106,7 @@ struct Front {
 impl Front {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let settings = log::Settings {
+        let settings = log::LogSettings {
             access: Some(LogTo::File(folder.path().join("access"))),
             format: LogFormat::Combined,
             error: LogTo::File(folder.path().join("error")),

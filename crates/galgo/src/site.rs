@@ -4,7 +4,7 @@
 use std::{io, sync::Arc};
 
 use galgo_handlers::{
-    shared::{Once, Shared},
+    shared::{OncePerProgram, Shared},
     upstream::{Application, Upstream, WorkerPool},
     warm::Warm,
     wasm::{self, Needs, Sight, Wasm},
@@ -12,7 +12,7 @@ use galgo_handlers::{
 use galgo_proto::fcgi::Role;
 
 use crate::{
-    admission::{Admission, Gauge},
+    admission::{Admission, ConcurrencyLimit},
     config::{Config, Handler, Route},
     fault::Fault,
     log::{ErrorLog, Logs},
@@ -29,7 +29,7 @@ pub struct Site {
     /// The port of the first listener that speaks TLS.
     pub https_port: Option<u16>,
     /// Places of routes with a limit of their own.
-    route_places: Vec<(Arc<Route>, Arc<Gauge>)>,
+    route_places: Vec<(Arc<Route>, Arc<ConcurrencyLimit>)>,
     /// Programs that stay.
     upstreams: Vec<Asked>,
 }
@@ -62,7 +62,7 @@ impl Site {
             Handler::Cgi(cgi) => {
                 let most = cgi.options.max_running?;
                 let kept = before.and_then(|before| before.places(route)).cloned();
-                let places = kept.unwrap_or_else(|| Arc::new(Gauge::new(most)));
+                let places = kept.unwrap_or_else(|| Arc::new(ConcurrencyLimit::new(most)));
                 Some((route.clone(), places))
             }
             _ => None,
@@ -145,7 +145,7 @@ impl Site {
     }
 
     /// The places of a route, where it has a limit of its own.
-    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<Gauge>> {
+    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<ConcurrencyLimit>> {
         self.route_places
             .iter()
             .find(|(r, _)| Arc::ptr_eq(r, route))
@@ -183,7 +183,7 @@ pub fn shared(config: &Config, before: Option<&Shared>, logs: &Logs) -> Shared {
         spool: Arc::new(spool),
         warm: warm.unwrap_or_else(|| Arc::new(Warm::new(config.templates.wait))),
         wasm: Wasm::next(needs, &logs.error, before.map(|before| &before.wasm)),
-        untyped: Once::default(),
+        untyped: OncePerProgram::default(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The variables of a request, for whoever answers it: the same table into any sink.
+//! The variables of a request: the same table into any sink.
 
 use galgo_proto::{
     h1::Head,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// What routing and the route's configuration say.
-pub(crate) struct Known<'a> {
+pub(crate) struct ScriptVars<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) script_name: &'a [u8],
     pub(crate) path_info: &'a [u8],
@@ -53,7 +53,7 @@ pub(crate) const USER: [&str; 2] = ["REMOTE_USER", "AUTH_TYPE"];
 pub(crate) fn put(
     request: &Request<'_>,
     head: &Head,
-    known: &Known<'_>,
+    known: &ScriptVars<'_>,
     sink: &mut impl Sink,
 ) -> Result<Dropped, Fault> {
     server(known.shared, sink);

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 pub enum Fault {
     /// The client sent something wrong: this status, and why.
     Client(u16, &'static str),
-    /// The client left, or stopped moving bytes; nobody is there to answer.
+    /// The client left, or stopped moving bytes.
     Gone(&'static str),
     /// Nothing answers at this path.
     NotFound,

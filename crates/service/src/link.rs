@@ -9,7 +9,7 @@ use std::{
 use galgo_io::tls::Agreed;
 use galgo_proto::{forwarded::Origin, gateway::Gateway, vars};
 
-/// What is known of both ends: from the connection itself, or from who passes requests on.
+/// What is known of both ends: from the connection itself, or from the proxy that passes requests on.
 #[derive(Debug, Clone)]
 pub struct Link {
     /// The client's address as text; `unix` where it has none.

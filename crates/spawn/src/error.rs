@@ -66,12 +66,6 @@ impl StartError {
         self.stage == Stage::Exec && self.source.raw_os_error() == Some(libc::ETXTBSY)
     }
 
-    /// The file is executable, yet the kernel knows no way to run it (ENOEXEC): a script without
-    /// `#!`, an empty file, or a program for another machine.
-    pub fn is_unknown_format(&self) -> bool {
-        self.stage == Stage::Exec && self.source.raw_os_error() == Some(libc::ENOEXEC)
-    }
-
     pub(crate) fn descriptors(source: io::Error) -> Self {
         Self {
             stage: Stage::Descriptors,

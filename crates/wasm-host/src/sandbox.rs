@@ -23,11 +23,9 @@ const LANDLOCK: ABI = ABI::V6;
 /// What is left; its memory is closed to others of its user.
 #[derive(Debug, Default)]
 pub(crate) struct Sandbox {
-    /// Folders that may be read.
     pub(crate) read: Vec<PathBuf>,
     /// Folders that may be written to, too.
     pub(crate) write: Vec<PathBuf>,
-    /// May connect to other machines.
     pub(crate) network: bool,
 }
 

@@ -28,7 +28,7 @@ use galgo_proto::{
 use galgo_service::{
     fault::Fault,
     link::Link,
-    log::{Level, access::Entry},
+    log::{Level, access::AccessEntry},
     peer::Peer,
     request::Request,
     service::Service,
@@ -72,7 +72,7 @@ pub(crate) fn start<S: Site>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
 struct Unfinished<'l, S: Site> {
     event_loop: &'l Rc<EventLoop<S>>,
     sock: Rc<Transport>,
-    entry: Rc<RefCell<Entry>>,
+    entry: Rc<RefCell<AccessEntry>>,
     began: Instant,
     over: bool,
 }
@@ -387,8 +387,8 @@ impl<'l, S: Site> Conn<'l, S> {
         })
     }
 
-    fn entry(&self, head: Option<Rc<Head>>, link: &Link) -> Entry {
-        Entry::new(self.event_loop.ids.next(), link.remote.clone(), head)
+    fn entry(&self, head: Option<Rc<Head>>, link: &Link) -> AccessEntry {
+        AccessEntry::new(self.event_loop.ids.next(), link.remote.clone(), head)
     }
 
     /// Answers what is not a request: nothing behind it can be trusted.

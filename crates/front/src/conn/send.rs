@@ -6,7 +6,7 @@ use galgo_proto::h1::Version;
 use galgo_service::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
-    log::access::Entry,
+    log::access::AccessEntry,
     request::Request,
     service::Service,
 };
@@ -56,7 +56,7 @@ impl Sender {
         request.entry.borrow_mut().status = response.status;
         let body = std::mem::replace(&mut response.body, Body::Empty);
         if let Body::Stream(output) = body {
-            self.pace.has_place(request.place.clone());
+            self.pace.has_place(request.permit.clone());
             // Boxed, so that other responses need no room for it.
             return Box::pin(self.program(event_loop, service, request, response, output)).await;
         }
@@ -230,7 +230,7 @@ fn cut(framing: Framing, gone: bool) -> After {
 /// before.
 struct Line<S: Site> {
     event_loop: Rc<EventLoop<S>>,
-    entry: Rc<RefCell<Entry>>,
+    entry: Rc<RefCell<AccessEntry>>,
 }
 
 impl<S: Site> Line<S> {

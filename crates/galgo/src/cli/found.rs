@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     paint::Paint,
-    programs::{self, Seen, State, Verdict},
+    programs::{self, FileState, Seen, Verdict},
     screen::{lines, near},
 };
 use crate::config::{
@@ -166,7 +166,7 @@ fn program(out: &mut impl Write, seen: &Seen, base: &str, paint: Paint) -> io::R
         Verdict::Fine | Verdict::Note => paint.good("ok  "),
     };
     writeln!(out, "    {mark}  {base}{}", programs::encoded(&seen.url))?;
-    if let State::Program(found) = &seen.state {
+    if let FileState::Program(found) = &seen.state {
         for finding in found.iter().take(2) {
             writeln!(out, "          {}", lines(&finding.says))?;
             if !finding.mend.is_empty() {

@@ -1,6 +1,6 @@
 //! The command line. Exit codes: 0 done, 1 something is wrong with what was asked for, 2 usage.
 //!
-//! | room | holds |
+//! | module | holds |
 //! |---|---|
 //! | `serve`, `run`, `check` | one command each |
 //! | `help` | what `--help` says beyond the options |
@@ -52,10 +52,10 @@ struct Args {
 enum Command {
     /// Serve a folder of programs and files
     #[command(help_template = help::SERVE_PAGE, after_help = help::SERVE)]
-    Serve(serve::Serve),
+    Serve(serve::ServeArgs),
     /// Run one program as the server would, without a server
     #[command(help_template = help::RUN_PAGE, after_help = help::RUN)]
-    Run(run::args::Run),
+    Run(run::args::RunArgs),
     /// Say what is wrong with a configuration and its programs
     #[command(help_template = help::CHECK_PAGE, after_help = help::CHECK)]
     Check(Check),

@@ -10,17 +10,17 @@ pub use galgo_front::settings::{Http, Listen, Speaks};
 
 pub use crate::{
     address::Address,
-    admission::Settings as Admission,
-    log::{LogFormat, LogTo, Settings as Log},
+    admission::AdmissionSettings,
+    log::{LogFormat, LogSettings, LogTo},
     route::{Handler, Route},
-    spool::Settings as Spool,
+    spool::SpoolSettings,
 };
 pub use galgo_handlers::{
     files::Files,
-    handover::Handover,
     program::{BodyMode, Cgi, CgiOptions, StartMode},
     respond::Respond,
     root::{CgiRoot, Folder},
+    sendfile::Sendfile,
     upstream::{Application, Protocol, To, Workers},
     warm::Templates,
     wasm::Sight,
@@ -48,11 +48,11 @@ pub struct Config {
     /// Certificates of `https://` listeners.
     pub tls: Tls,
     /// Logs.
-    pub log: Log,
+    pub log: LogSettings,
     /// Where the compiled code of modules is kept; `None`: where the system's user keeps such things.
     pub cache: Option<PathBuf>,
     /// Where bytes wait that nobody takes yet, and how many may.
-    pub spool: Spool,
+    pub spool: SpoolSettings,
     /// Show the cause of a failed program to developers.
     pub dev_errors: DevErrors,
     /// How long requests may go on after SIGTERM.
@@ -62,7 +62,7 @@ pub struct Config {
     /// Programs kept loaded for warm starts, over all routes.
     pub templates: Templates,
     /// Programs running at once, over all routes.
-    pub admission: Admission,
+    pub admission: AdmissionSettings,
     /// How programs are run where a route does not say otherwise.
     pub options: CgiOptions,
     /// Programs that run files by their ending, the longest ending first.

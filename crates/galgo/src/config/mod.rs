@@ -35,9 +35,9 @@ mod upstream;
 mod userdir;
 
 pub use checked::{
-    Address, Admission, Application, BodyMode, Cgi, CgiOptions, CgiRoot, Config, DevErrors, Files,
-    Folder, Handler, Handover, Http, Listen, Log, LogFormat, LogTo, Protocol, Respond, Route,
-    Sight, Speaks, Spool, StartMode, Templates, Tls, To, UserDir, Workers,
+    Address, AdmissionSettings, Application, BodyMode, Cgi, CgiOptions, CgiRoot, Config, DevErrors,
+    Files, Folder, Handler, Http, Listen, LogFormat, LogSettings, LogTo, Protocol, Respond, Route,
+    Sendfile, Sight, Speaks, SpoolSettings, StartMode, Templates, Tls, To, UserDir, Workers,
 };
 pub use error::ConfigError;
 pub use identity::{Identity, identity};

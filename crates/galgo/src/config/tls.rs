@@ -7,14 +7,14 @@ use galgo_io::tls::Certificate;
 use super::{
     check::flag,
     checked::{Config, Speaks, Tls},
-    error::{ConfigError, Text},
+    error::{ConfigError, ConfigText},
     folder::unopened,
     raw::{self, RawCertificate, RawConfig},
 };
 
 type Checked<X> = Result<X, ConfigError>;
 
-impl Text<'_> {
+impl ConfigText<'_> {
     /// Reads all certificates and keys.
     pub(super) fn tls(&self, raw: &RawConfig, warnings: &mut Vec<String>) -> Checked<Tls> {
         let mut tls = Tls::default();

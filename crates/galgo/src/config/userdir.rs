@@ -11,19 +11,17 @@ use toml::Spanned;
 
 use super::{
     checked::{Cgi, CgiRoot, Config, Files, Handler, Placed, Route, UserDir},
-    error::ConfigError,
-    error::Text,
+    error::Checked,
+    error::ConfigText,
     folder::unopened,
     identity,
     raw::{self, RawUserDir},
 };
 
-type Checked<X> = Result<X, ConfigError>;
-
 /// Looks the users up and adds a route for each folder that is there. A folder that is missing, or a
 /// link that leads out of the home, is a warning: one user must not keep the server from starting.
 pub(super) fn fill(
-    text: &Text<'_>,
+    text: &ConfigText<'_>,
     raw: &Spanned<RawUserDir>,
     config: &mut Config,
     routes: &mut Vec<Placed>,
@@ -87,7 +85,7 @@ pub(super) fn route(
     })
 }
 
-impl Text<'_> {
+impl ConfigText<'_> {
     fn userdir(&self, raw: &Spanned<RawUserDir>) -> Checked<UserDir> {
         let (at, raw) = (raw.span(), raw.get_ref());
         let files = raw

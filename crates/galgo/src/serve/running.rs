@@ -10,7 +10,7 @@ use galgo_front::{
     shared::{Handed, Shared},
     site::NewSite,
 };
-use galgo_handlers::{script, upstream::Watch};
+use galgo_handlers::{script, upstream::WorkersThread};
 use galgo_io::tls::{Certificates, Server};
 use galgo_proto::target::UrlPath;
 use galgo_spawn::FileId;
@@ -37,7 +37,7 @@ pub(super) struct Running {
     /// How clients are spoken with now.
     pub(super) settings: Arc<Settings>,
     pub(super) bound: Vec<Bound>,
-    pub(super) workers: Watch,
+    pub(super) workers: WorkersThread,
 }
 
 /// Resolves, with an error, when all event loops have the site.
@@ -127,8 +127,8 @@ impl Running {
         let fixed = keep_fixed(&mut config, &self.site.config);
         limits::allowed(&config)?;
         let new = New::bind(&config, &self.bound)?;
-        let turn = logs.prepare(&self.site.config.log, &config.log);
-        let turn = turn.map_err(|e| format!("cannot open a log: {e}"))?;
+        let switch = logs.prepare(&self.site.config.log, &config.log);
+        let switch = switch.map_err(|e| format!("cannot open a log: {e}"))?;
         let before = (&*self.site, &*self.settings);
         let (mut site, settings) = site(config, Some(before), &logs)?;
         let listens = |one: &&Bound| is_named(&site.config, one);
@@ -137,7 +137,7 @@ impl Running {
         self.prepare(&site)?;
         let before = std::mem::replace(&mut self.site, Arc::new(site));
         self.settings = Arc::new(settings);
-        logs.turn(turn);
+        logs.switch(switch);
         self.site.shared.admission.settle();
         let taken = self.hand_out(new, Some(&before));
         before.succeeded_by(&self.site);

@@ -9,20 +9,20 @@ use tokio::{sync::watch, task::LocalSet};
 use super::*;
 use crate::{
     address::Address,
-    admission::{self, Admission},
+    admission::{Admission, AdmissionSettings},
     client::Whole,
     id::Ids,
     link::Link,
-    log::{self, LogFormat, LogTo, Logs, access::Entry},
+    log::{LogFormat, LogSettings, LogTo, Logs, access::AccessEntry},
     phase::Phase,
     relay::clock::Clocks,
     resources::Resources,
-    shared::{Once, Shared},
+    shared::{OncePerProgram, Shared},
     sock::Sock,
-    spool::Spool,
+    spool::{Spool, SpoolSettings},
     upstream::{
         Application, Protocol, To, Upstream,
-        exchange::{Begun, Seat},
+        exchange::{ExchangeLease, ExchangeStart, RequestBody},
     },
     warm::{Templates, Warm},
     wasm::{Needs, Wasm},
@@ -39,7 +39,7 @@ fn said(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
 }
 
 async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
-    let settings = log::Settings {
+    let settings = LogSettings {
         access: None,
         format: LogFormat::Combined,
         error: LogTo::File("/dev/null".into()),
@@ -50,7 +50,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     let spawner = Spawner::direct().unwrap();
     let templates = Templates::default();
     let resources = Resources::new(0, spawner, errors.clone(), templates, serving).unwrap();
-    let places = admission::Settings::default();
+    let places = AdmissionSettings::default();
     let needs = Needs {
         cache: "/nowhere".into(),
         running: 1,
@@ -61,10 +61,10 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
         shows_causes: false,
         queue_wait: places.wait,
         admission: Admission::new(&places),
-        spool: Arc::new(Spool::new(&crate::spool::Settings::default(), None)),
+        spool: Arc::new(Spool::new(&SpoolSettings::default(), None)),
         warm: Arc::new(Warm::new(false)),
         wasm: Wasm::next(needs, &errors, None),
-        untyped: Once::default(),
+        untyped: OncePerProgram::default(),
     };
     let options = CgiOptions {
         max_reply_head: 1 << 10,
@@ -78,22 +78,28 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     let head = Rc::new(Head::parse(text.as_bytes(), &HeadLimits::default()).unwrap());
     let (link, mut client) = (Link::between(None, None), Whole::new(Vec::new()));
     let (id, remote) = (Ids::new().next(), link.remote.clone());
-    let entry = Rc::new(RefCell::new(Entry::new(id, remote, Some(head.clone()))));
+    let entry = Rc::new(RefCell::new(AccessEntry::new(
+        id,
+        remote,
+        Some(head.clone()),
+    )));
     let mut request = Request::new(head.clone(), &link, &mut client, entry);
     let source = Source::new(errors, id, "/p");
 
-    let seat = Seat::Application(upstream.lease(0, request.peer()).await.unwrap());
+    let lease = ExchangeLease::Application(upstream.lease(0, request.peer()).await.unwrap());
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.write_all(output).unwrap();
     theirs.shutdown(Shutdown::Write).unwrap();
-    let begun = Begun {
+    let start = ExchangeStart {
         conn: Sock::new(ours.into()),
         again: false,
-        seat,
+        lease,
         clocks: Clocks::start(&config.options, ""),
         max_stderr: 1000,
         source: source.clone(),
+        body: RequestBody::None,
+        run_to_completion: false,
     };
     let answering = Answering {
         cx: Context {
@@ -102,13 +108,13 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
         },
         request: &mut request,
         options: &config.options,
-        handover: &config.handover,
+        sendfile: &config.sendfile,
         head: &head,
         nph,
         source,
     };
-    let exchange = Exchange::scgi(begun, b"0:,".to_vec());
-    words(answering.reply(Speaker::Exchange(exchange)).await)
+    let exchange = Exchange::scgi(start, b"0:,".to_vec());
+    words(answering.reply(Backend::Exchange(exchange)).await)
 }
 
 fn words(answer: Result<Answer, Fault>) -> Said {

@@ -12,7 +12,7 @@ use crate::{
     config::{Config, LogTo},
     id::Ids,
     link::Link,
-    log::{Logs, access::Entry},
+    log::{Logs, access::AccessEntry},
     phase::Phase,
     request::Request,
     site,
@@ -63,7 +63,7 @@ impl Caller {
         link: &'r Link,
         client: &'r mut dyn Client,
     ) -> Request<'r> {
-        let entry = Entry::new(self.ids.next(), link.remote.clone(), Some(head.clone()));
+        let entry = AccessEntry::new(self.ids.next(), link.remote.clone(), Some(head.clone()));
         Request {
             last: true,
             ..Request::new(head, link, client, Rc::new(RefCell::new(entry)))

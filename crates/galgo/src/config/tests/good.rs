@@ -92,7 +92,7 @@ fn values_reach_their_place() {
     let wait = Duration::from_millis(250);
     assert_eq!(
         config.admission,
-        Admission {
+        AdmissionSettings {
             running: 7,
             queue: 0,
             wait

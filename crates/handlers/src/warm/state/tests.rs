@@ -39,12 +39,17 @@ enum Next {
     Over,
 }
 
+/// A file as it is.
+fn version() -> FileId {
+    FileId::of(&rustix::fs::stat("/").unwrap())
+}
+
 /// Plays the events; what comes next for a program that was asked for `idle` ago.
-fn next(events: &[Event], idle: Duration) -> (Next, State) {
+fn next(events: &[Event], idle: Duration) -> (Next, WarmState) {
     let mut now = Instant::now();
-    let version = Version::default();
-    let mut state = State::new(version, now);
-    state.kept = true;
+    let version = version();
+    let mut state = WarmState::new(version, now);
+    state.has_keeper = true;
     for event in events {
         match event {
             Pass(seconds) => now += Duration::from_secs(*seconds),
@@ -61,7 +66,7 @@ fn next(events: &[Event], idle: Duration) -> (Next, State) {
         Work::Load(order) => Next::Load {
             uses: order.uses,
             first: order.first,
-            changes: order.edition.changes,
+            changes: order.revision.changes,
         },
         Work::Wait(long) => Next::Wait(long),
         Work::Over => Next::Over,
@@ -121,7 +126,7 @@ fn what_a_keeper_does_next() {
     for (events, wanted) in table {
         let (next, state) = next(events, Duration::ZERO);
         assert_eq!(next, *wanted, "{events:?}");
-        assert_eq!(state.kept, next != Next::Over, "{events:?}");
+        assert_eq!(state.has_keeper, next != Next::Over, "{events:?}");
     }
 }
 
@@ -148,10 +153,10 @@ fn a_change_forgets() {
     assert!(
         state
             .learned
-            .take(galgo_spawn::template::Kind::Python, report)
+            .take(galgo_spawn::template::TemplateKind::Python, report)
     );
     let now = Instant::now();
-    assert!(state.renew(&Version::default(), now).is_empty());
+    assert!(state.renew(&version(), now).is_empty());
     assert_eq!((&state.fit, state.unparked), (&Fit::Forked, 0));
     assert!(state.obstacle.is_none() && state.learned.names().is_empty());
     let Work::Load(order) = state.work(now, Duration::ZERO, LONGEST) else {
@@ -159,5 +164,5 @@ fn a_change_forgets() {
     };
     assert!(order.learned.is_empty() && !order.proven);
     // Whose turn it is without a template.
-    assert!(state.turn().is_none());
+    assert!(state.next_child().is_none());
 }

@@ -5,7 +5,7 @@
 //! has given up the server's handlers itself.
 
 use super::{
-    child_side::{self, Context},
+    child_side::{self, ChildContext},
     signals,
     stack::Stack,
 };
@@ -22,12 +22,12 @@ const FLAGS: u64 = (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD) as u
 
 /// Which one this process has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Birth {
+pub(super) enum CloneCall {
     Clone3,
     Clone,
 }
 
-impl Birth {
+impl CloneCall {
     /// Asks the system.
     pub(super) fn known() -> Self {
         // SAFETY: arguments of no size are refused (EINVAL) before anything is read.
@@ -57,7 +57,7 @@ impl Birth {
         flags: libc::c_int,
         stack: &Stack,
         cleared: *const u32,
-        context: &Context,
+        context: &ChildContext,
     ) -> Result<(OwnedFd, i32), StartError> {
         let mut pidfd: RawFd = -1;
         let to = &raw mut pidfd;
