@@ -50,7 +50,7 @@ pub(crate) fn adopt_starting(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
 }
 
 /// From now on zombies are reaped that became this process's children without being started here
-/// (CLONE_PARENT; orphans, where it is process 1 of a container). Whoever calls this starts no
+/// (CLONE_PARENT; orphans, where it is process 1 of a container). The caller starts no
 /// children but by this crate, or waits for them within seconds.
 pub fn reap_strangers() {
     let mut wake = WAKE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,10 +4,10 @@
 //! only where the program would look for it, by the search path that a template told before there was any
 //! request, and only if its file is one that the program's user cannot change; or, where that user may put
 //! files into a folder of the search path anyway and so could have the program load them without us, one
-//! that has not changed since before the first request. Nobody can set the time of a file's last change (ctime) back.
+//! that has not changed since before the first request. The time of a file's last change (ctime) cannot be set back.
 //!
 //! 1. `SearchPath`: as told by a template  2. `files`: the files that a name stands for, as its language
-//!    finds them  3. `SearchFolder`: who can change a file, decided on descriptors
+//!    finds them  3. `SearchFolder`: which users can change a file, decided on descriptors
 
 use super::kind::TemplateKind;
 use rustix::{
@@ -307,7 +307,7 @@ impl Walk {
     }
 }
 
-/// Whether it can be changed by who may change the rights of what `owner` has.
+/// Whether this user may change the rights of what `owner` has, and so what it holds.
 fn is_own(owner: u32) -> bool {
     let own = geteuid();
     own.is_root() || own.as_raw() == owner

@@ -59,7 +59,7 @@ pub(super) async fn call(
     let handle = async {
         let handler = proxy.wasi_http_incoming_handler();
         let handled = handler.call_handle(&mut *store, request, out).await;
-        // What the guest kept of its response ends with it: nobody else would.
+        // What the guest kept of its response ends with it.
         let table = store.data_mut().http().table;
         *table = wasmtime::component::ResourceTable::new();
         handled
