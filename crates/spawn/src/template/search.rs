@@ -186,7 +186,7 @@ impl SearchFolder {
 
     fn beneath(&self, kind: TemplateKind, file: &Path, since: Duration) -> io::Result<bool> {
         let mut walk = Walk {
-            folders: vec![Step::of(self.folder.try_clone()?)?],
+            folders: vec![PathEntry::of(self.folder.try_clone()?)?],
             changeable: self.open,
             newest: Duration::ZERO,
         };
@@ -212,7 +212,7 @@ impl SearchFolder {
 #[derive(Debug)]
 struct Walk {
     /// Those entered, the root or the search path's folder first.
-    folders: Vec<Step>,
+    folders: Vec<PathEntry>,
     /// Something on the way can be replaced, or made so, by the program's user.
     changeable: bool,
     /// When the last of what was entered changed.
@@ -221,7 +221,7 @@ struct Walk {
 
 /// A folder or a file on the way.
 #[derive(Debug)]
-struct Step {
+struct PathEntry {
     fd: OwnedFd,
     owner: u32,
     sticky: bool,
@@ -230,7 +230,7 @@ struct Step {
     writable: bool,
 }
 
-impl Step {
+impl PathEntry {
     fn of(fd: OwnedFd) -> io::Result<Self> {
         let stat = fstat(&fd)?;
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -252,7 +252,7 @@ impl Step {
 impl Walk {
     fn from_root() -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = Step::of(openat(CWD, "/", flags, Mode::empty())?)?;
+        let root = PathEntry::of(openat(CWD, "/", flags, Mode::empty())?)?;
         Ok(Self {
             changeable: is_own(root.owner),
             folders: vec![root],
@@ -260,7 +260,7 @@ impl Walk {
         })
     }
 
-    fn here(&self) -> &Step {
+    fn here(&self) -> &PathEntry {
         // INVARIANT: the first is never left.
         self.folders.last().unwrap_or_else(|| unreachable!())
     }
@@ -284,7 +284,7 @@ impl Walk {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             return Ok(Some(readlinkat(&fd, "", Vec::new())?.into_bytes()));
         }
-        self.folders.push(Step::of(fd)?);
+        self.folders.push(PathEntry::of(fd)?);
         Ok(None)
     }
 
@@ -300,7 +300,7 @@ impl Walk {
             flags,
             Mode::empty(),
         );
-        match cache.map_err(io::Error::from).and_then(Step::of) {
+        match cache.map_err(io::Error::from).and_then(PathEntry::of) {
             Ok(cache) => cache.writable || is_own(cache.owner),
             Err(e) => e.kind() != io::ErrorKind::NotFound,
         }
