@@ -4,7 +4,7 @@
 use std::{io, sync::Arc};
 
 use galgo_handlers::{
-    shared::{OncePerProgram, Shared},
+    shared::{HandlersShared, OncePerProgram},
     upstream::{Application, Upstream, WorkerPool},
     warm::Warm,
     wasm::{self, Needs, Sight, Wasm},
@@ -25,7 +25,7 @@ pub struct Site {
     /// The configuration.
     pub config: Config,
     /// What the handlers of all event loops share.
-    pub shared: Shared,
+    pub shared: HandlersShared,
     /// The port of the first listener that speaks TLS.
     pub https_port: Option<u16>,
     /// Places of routes with a limit of their own.
@@ -168,11 +168,11 @@ impl Site {
 }
 
 /// What handlers share by this configuration; what is the same as `before` goes on.
-pub fn shared(config: &Config, before: Option<&Shared>, logs: &Logs) -> Shared {
+pub fn shared(config: &Config, before: Option<&HandlersShared>, logs: &Logs) -> HandlersShared {
     let warm = before.map(|before| before.warm.clone());
     let spool = Spool::new(&config.spool, before.map(|before| &*before.spool));
     let needs = modules(config);
-    Shared {
+    HandlersShared {
         path: config.path.clone(),
         shows_causes: config.shows_causes(),
         queue_wait: config.admission.wait,

@@ -27,7 +27,7 @@ use crate::{
     spool::Stored,
     upstream::{
         Application, Protocol, Upstream, UpstreamLease,
-        exchange::{Exchange, ExchangeLease, ExchangeStart, RequestBody},
+        exchange::{BodySource, Exchange, ExchangeLease, ExchangeStart},
     },
     variables::{self, ScriptVars},
 };
@@ -215,7 +215,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             clocks: Clocks::start(options, "the connection to the application was closed"),
             max_stderr: options.max_stderr,
             source: self.source.clone(),
-            body: RequestBody::of(file, self.bodiless()),
+            body: BodySource::of(file, self.bodiless()),
             run_to_completion: false,
         };
         Ok(match self.config.protocol {

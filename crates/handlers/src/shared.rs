@@ -12,7 +12,7 @@ use crate::{admission::Admission, warm::registry::Warm, wasm::Wasm};
 
 /// Shared by the handlers of all event loops.
 #[derive(Debug)]
-pub struct Shared {
+pub struct HandlersShared {
     /// PATH of programs.
     pub path: String,
     /// Show the cause of a failed program to developers.

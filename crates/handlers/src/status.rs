@@ -11,7 +11,7 @@ use crate::{
     log::Level,
     request::Request,
     resources::Resources,
-    shared::Shared,
+    shared::HandlersShared,
 };
 
 /// Notes a failed request in its access log entry and, where the operator or an author can act on it, in the error log.
@@ -41,7 +41,7 @@ pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
 }
 
 /// The response to a failed request.
-pub fn failed(shared: &Shared, request: &Request<'_>, fault: &Fault) -> Response {
+pub fn failed(shared: &HandlersShared, request: &Request<'_>, fault: &Fault) -> Response {
     let shows = shows_cause(shared, request);
     let program = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
     let dev = program || matches!(fault, Fault::Client(..));
@@ -60,7 +60,7 @@ pub fn failed(shared: &Shared, request: &Request<'_>, fault: &Fault) -> Response
 }
 
 /// The response to bytes that are no request. Its words are about those bytes, and name nothing of the server.
-pub fn unread(shared: &Shared, link: &Link, fault: &Fault, id: &str) -> Response {
+pub fn unread(shared: &HandlersShared, link: &Link, fault: &Fault, id: &str) -> Response {
     let near =
         link.remote_ip.is_some_and(is_loopback) && link.announced_by.is_none() && !link.passed_on;
     let cause = (shared.shows_causes && near).then(|| Cause {
@@ -73,7 +73,7 @@ pub fn unread(shared: &Shared, link: &Link, fault: &Fault, id: &str) -> Response
 }
 
 /// Whether the client is shown the cause of a failure.
-pub fn shows_cause(shared: &Shared, request: &Request<'_>) -> bool {
+pub fn shows_cause(shared: &HandlersShared, request: &Request<'_>) -> bool {
     shared.shows_causes && is_developer(request)
 }
 

@@ -10,12 +10,12 @@ use crate::{
     log::{Level, Source},
     program::settings::CgiOptions,
     request::Request,
-    shared::Shared,
+    shared::HandlersShared,
 };
 
 /// What routing and the route's configuration say.
 pub(crate) struct ScriptVars<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a HandlersShared,
     pub(crate) script_name: &'a [u8],
     pub(crate) path_info: &'a [u8],
     pub(crate) path_translated: Option<&'a [u8]>,
@@ -31,14 +31,14 @@ pub(crate) struct ScriptVars<'a> {
 }
 
 /// Puts the variables that every request of a route has into `sink`; `env` are its own.
-pub(crate) fn constants(shared: &Shared, env: &[(String, String)], sink: &mut impl Sink) {
+pub(crate) fn constants(shared: &HandlersShared, env: &[(String, String)], sink: &mut impl Sink) {
     server(shared, sink);
     for (name, value) in env {
         sink.put(name.as_bytes(), value.as_bytes());
     }
 }
 
-fn server(shared: &Shared, sink: &mut impl Sink) {
+fn server(shared: &HandlersShared, sink: &mut impl Sink) {
     let server = vars::Server {
         software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
         path: &shared.path,

@@ -36,7 +36,7 @@ impl Fault {
     pub fn status(&self) -> u16 {
         match self {
             Self::Client(status, _) => *status,
-            Self::Gone(_) => 499, // only in the log: nobody reads the answer
+            Self::Gone(_) => 499, // only in the log: there is no answer
             Self::NotFound => 404,
             Self::Refused(_) => 403,
             Self::Script(_) => 502,

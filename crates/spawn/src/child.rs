@@ -24,7 +24,7 @@ pub struct Child {
     /// Taken out in `drop` only: by the reaper, or to be closed.
     pidfd: ManuallyDrop<OwnedFd>,
     pid: i32,
-    /// How it ended; once set, the process is reaped and its numbers may be anybody's.
+    /// How it ended; once set, the process is reaped and its numbers may be reused.
     exit: Option<Exit>,
     gone: bool,
     /// It was reaped, and others of its group were still there when that was last asked.
@@ -92,7 +92,7 @@ impl Child {
     }
 
     /// As [`try_wait`](Self::try_wait), but the rest of the group goes on: [`group_remains`](Self::group_remains) says
-    /// whether there is anybody, [`signal_group`](Self::signal_group) still reaches them, and dropping the [`Child`] ends
+    /// whether there is any, [`signal_group`](Self::signal_group) still reaches them, and dropping the [`Child`] ends
     /// them. Before Linux 6.9, where a group cannot be named but by its number, they are ended.
     pub fn try_wait_alone(&mut self) -> io::Result<Option<Exit>> {
         if self.exit.is_some() || !groups_by_pidfd() {
@@ -149,7 +149,7 @@ impl Child {
     }
 
     /// The process has exited: ends its group and reaps it, in this order. A zombie keeps its id,
-    /// and the group's, from being given to anybody else; once it is reaped a signal could meet
+    /// and the group's, from being reused; once it is reaped a signal could meet
     /// strangers.
     fn finish(&mut self) -> io::Result<Exit> {
         let _ = self.signal_group(libc::SIGKILL);

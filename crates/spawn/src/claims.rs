@@ -19,7 +19,7 @@ pub(crate) fn claim(pid: i32) -> bool {
     word.fetch_or(bit, Ordering::Relaxed) & bit == 0
 }
 
-/// To be called just before it is reaped: then its number may be anybody's.
+/// To be called just before it is reaped: then its number may be reused.
 pub(crate) fn release(pid: i32) {
     if let Some((word, bit)) = place(pid) {
         word.fetch_and(!bit, Ordering::Relaxed);

@@ -90,7 +90,7 @@ impl Spawner {
         }
     }
 
-    /// What has become of a start that this spawner launched. A failure is told once. Whoever asks for any lets go of the
+    /// What has become of a start that this spawner launched. A failure is told once. Each call lets go of the
     /// descriptors of all that have begun.
     pub fn outcome(&mut self, child: &Child) -> LaunchOutcome {
         match self {

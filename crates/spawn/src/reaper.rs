@@ -22,7 +22,7 @@ const ROUND: Duration = Duration::from_secs(5);
 const WALL: u32 = libc::__WALL.cast_unsigned();
 
 #[derive(Debug)]
-enum Pending {
+enum Unreaped {
     /// A process, by its pidfd.
     Process(OwnedFd),
     /// A template's child that is still on its way, by the socket it will report on, and what looks there whether
@@ -31,7 +31,7 @@ enum Pending {
 }
 
 /// What arrived since the thread last looked.
-static ARRIVED: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
+static ARRIVED: Mutex<Vec<Unreaped>> = Mutex::new(Vec::new());
 
 /// The thread, and what wakes it; `None` where the system gave neither: then the next process that
 /// is handed over tries again, and until then exited ones stay zombies, which hurts less than
@@ -40,17 +40,17 @@ static WAKE: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
 
 /// Takes over a process, by its pidfd.
 pub(crate) fn adopt(pidfd: OwnedFd) {
-    wait_for(Pending::Process(pidfd));
+    wait_for(Unreaped::Process(pidfd));
 }
 
 /// Takes over a child that is not needed any more, before it is known which process it is: `is_over` is asked when
 /// `socket` is ready.
 pub(crate) fn adopt_starting(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
-    wait_for(Pending::Starting(socket, is_over));
+    wait_for(Unreaped::Starting(socket, is_over));
 }
 
 /// From now on zombies are reaped that became this process's children without being started here
-/// (CLONE_PARENT; orphans, where it is process 1 of a container). Whoever calls this starts no
+/// (CLONE_PARENT; orphans, where it is process 1 of a container). The caller starts no
 /// children but by this crate, or waits for them within seconds.
 pub fn reap_strangers() {
     let mut wake = WAKE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +59,7 @@ pub fn reap_strangers() {
     }
 }
 
-fn wait_for(waiting: Pending) {
+fn wait_for(waiting: Unreaped) {
     ARRIVED
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -84,7 +84,7 @@ fn start() -> Option<Arc<OwnedFd>> {
 }
 
 fn serve(wake: &OwnedFd) {
-    let mut waiting: Vec<Pending> = Vec::new();
+    let mut waiting: Vec<Unreaped> = Vec::new();
     let mut strangers: Vec<Pid> = Vec::new();
     let mut looked = Instant::now();
     let round = Timespec {
@@ -149,7 +149,7 @@ fn children() -> Vec<Pid> {
     lists.flat_map(numbers).collect()
 }
 
-impl Pending {
+impl Unreaped {
     fn fd(&self) -> &OwnedFd {
         match self {
             Self::Process(fd) | Self::Starting(fd, _) => fd,

@@ -116,7 +116,7 @@ fn check(cache: &Path, key: &Key, tag: &str, mut take: impl FnMut(&[u8])) -> Opt
     (rest[32..] == found).then_some(kind)
 }
 
-/// Belongs to this user, or to root, and nobody else may write to it.
+/// Belongs to this user, or to root, and no other user may write to it.
 pub(crate) fn ours(metadata: &std::fs::Metadata) -> Option<()> {
     let owner = metadata.uid();
     let mine = owner == rustix::process::geteuid().as_raw() || owner == 0;

@@ -1,7 +1,7 @@
 //! The program that compiles and runs modules, `galgo-wasm`: where it is found, whether it fits, how it is started.
 //!
 //! It lies beside the server's own executable. The folder is opened once, at the start, and so is the program when it is
-//! first needed: what is installed there later is the next server's. It is not executed unless everybody who can change it can
+//! first needed: what is installed there later is the next server's. It is not executed unless all users that can change it can
 //! change the server's executable, too, and not used unless it was built with it.
 
 use std::{

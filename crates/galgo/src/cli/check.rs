@@ -14,14 +14,14 @@ use super::{
     paint::Paint,
     programs::{self, FileState, Seen, Verdict},
     screen::{lines, near},
-    site::Site,
+    site::SiteArgs,
 };
 use crate::config::{
     Application, BodyMode, Cgi, Config, Files, Handler, Protocol, Route, StartMode, To,
 };
 
 /// Looks at the configuration and at all programs.
-pub(super) fn check(site: &Site) -> Result<ExitCode, String> {
+pub(super) fn check(site: &SiteArgs) -> Result<ExitCode, String> {
     let out = io::stdout().lock();
     let mut report = Report {
         paint: Paint::on(&out),

@@ -32,7 +32,7 @@ use galgo_spawn::words;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
-use site::Site;
+use site::SiteArgs;
 
 /// A web server for cgi-bin: copy a program into a folder and it is on the web.
 #[derive(Debug, Parser)]
@@ -66,7 +66,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct Check {
     #[command(flatten)]
-    site: Site,
+    site: SiteArgs,
     /// Run all programs, or one, cold and warm
     #[arg(long, value_name = "PROGRAM", num_args = 0..=1)]
     warm: Option<Option<PathBuf>>,

@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::{apart, found, identity, paint::Paint, screen::lines, site::Site};
+use super::{apart, found, identity, paint::Paint, screen::lines, site::SiteArgs};
 use crate::{
     config::{Address, Config, Listen, Speaks},
     serve::{End, Ready},
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub(super) struct ServeArgs {
     #[command(flatten)]
-    site: Site,
+    site: SiteArgs,
     /// Where; repeatable [default: 127.0.0.1:8080]
     #[arg(long, short, value_name = "ADDR")]
     listen: Vec<Listen>,

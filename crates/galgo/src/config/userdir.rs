@@ -28,7 +28,10 @@ pub(super) fn fill(
 ) -> Checked<UserDir> {
     let userdir = text.userdir(raw)?;
     for (user, home) in &userdir.users {
-        for (name, kind) in [(&userdir.files, Kind::Files), (&userdir.cgi, Kind::Cgi)] {
+        for (name, kind) in [
+            (&userdir.files, HomeRouteKind::Files),
+            (&userdir.cgi, HomeRouteKind::Cgi),
+        ] {
             let Some(name) = name else { continue };
             match route(user, home, name, kind, &userdir, config) {
                 Ok(route) => routes.push((route, raw.span())),
@@ -42,7 +45,7 @@ pub(super) fn fill(
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum HomeRouteKind {
     Files,
     Cgi,
 }
@@ -51,7 +54,7 @@ pub(super) fn route(
     user: &str,
     home: &Path,
     name: &Path,
-    kind: Kind,
+    kind: HomeRouteKind,
     userdir: &UserDir,
     config: &Config,
 ) -> io::Result<Route> {
@@ -59,14 +62,14 @@ pub(super) fn route(
     let fd = galgo_handlers::root::open_below(galgo_handlers::root::open(home)?, name)?;
     let path = home.join(name);
     let (url, handler) = match kind {
-        Kind::Files => {
+        HomeRouteKind::Files => {
             let files = Files {
                 interpreters: config.interpreters.clone(),
                 ..Files::new(path, fd)
             };
             (format!("/~{user}/"), Handler::Files(files))
         }
-        Kind::Cgi => {
+        HomeRouteKind::Cgi => {
             let document_root = home.join(userdir.files.as_deref().unwrap_or(name));
             let root = CgiRoot::Folder { path, fd };
             let cgi = Cgi {

@@ -69,7 +69,7 @@ impl List<'_> {
         });
         let mut response = Response::new(200)
             .with("Content-Type", "text/html; charset=utf-8")
-            // Names are chosen by whoever may write here; should one ever get through, it runs nothing.
+            // Names are chosen by the users that may write here; should one ever get through, it runs nothing.
             .with(
                 "Content-Security-Policy",
                 "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",

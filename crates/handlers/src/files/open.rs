@@ -129,7 +129,7 @@ impl OpenFile {
 }
 
 /// The modification time of `stat`; `None` before 1970 and after 9999, which an HTTP-date cannot
-/// say and httpdate panics at. Whoever may write a file may set both.
+/// say and httpdate panics at. A user that may write a file may set both.
 pub(super) fn modified(stat: &Stat) -> Option<SystemTime> {
     const YEAR_10000: u64 = 253_402_300_800;
     let seconds = u64::try_from(stat.st_mtime).ok()?;

@@ -215,7 +215,7 @@ fn content_range(range: &Range<u64>, size: u64) -> String {
     format!("bytes {}-{}/{size}", range.start, range.end - 1)
 }
 
-/// 128 bits that nobody can write into a file beforehand: the standard library's hash keys are random.
+/// 128 bits that no file can hold beforehand: the standard library's hash keys are random.
 fn boundary() -> String {
     let half = || RandomState::new().hash_one(0);
     format!("{:016x}{:016x}", half(), half())

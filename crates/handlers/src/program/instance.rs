@@ -10,7 +10,7 @@ use crate::{
     fault::Fault,
     relay::clock::Clocks,
     spool::Stored,
-    upstream::exchange::{Exchange, ExchangeLease, ExchangeStart, RequestBody},
+    upstream::exchange::{BodySource, Exchange, ExchangeLease, ExchangeStart},
 };
 
 /// Workers that may die, one after the other, before one has read a request.
@@ -86,7 +86,7 @@ impl ProgramRun<'_, '_, '_> {
             max_stderr: options.max_stderr,
             source: self.source(),
             // A local redirect's request has no body, whatever the one before it had.
-            body: RequestBody::of(file.take(), self.head.body.is_empty()),
+            body: BodySource::of(file.take(), self.head.body.is_empty()),
             run_to_completion: options.run_to_completion,
         };
         let exchange = Exchange::fastcgi(start, Role::Responder, true, |params| {

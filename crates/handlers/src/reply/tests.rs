@@ -17,12 +17,12 @@ use crate::{
     phase::Phase,
     relay::clock::Clocks,
     resources::Resources,
-    shared::{OncePerProgram, Shared},
+    shared::{HandlersShared, OncePerProgram},
     sock::Sock,
     spool::{Spool, SpoolSettings},
     upstream::{
         Application, Protocol, To, Upstream,
-        exchange::{ExchangeLease, ExchangeStart, RequestBody},
+        exchange::{BodySource, ExchangeLease, ExchangeStart},
     },
     warm::{Templates, Warm},
     wasm::{Needs, Wasm},
@@ -56,7 +56,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
         running: 1,
         profiles: Vec::new(),
     };
-    let shared = Shared {
+    let shared = HandlersShared {
         path: String::new(),
         shows_causes: false,
         queue_wait: places.wait,
@@ -98,7 +98,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
         clocks: Clocks::start(&config.options, ""),
         max_stderr: 1000,
         source: source.clone(),
-        body: RequestBody::None,
+        body: BodySource::None,
         run_to_completion: false,
     };
     let answering = Answering {

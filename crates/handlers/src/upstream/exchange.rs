@@ -27,7 +27,7 @@ use crate::{
     sock::Sock,
 };
 
-pub use super::sending::RequestBody;
+pub use super::sending::BodySource;
 pub use lease::ExchangeLease;
 
 /// Of an answer that is longer, the rest is read into large buffers; all of it, where the one before did not fit into
@@ -92,7 +92,7 @@ pub struct ExchangeStart {
     /// Names the application in the log.
     pub source: Source,
     /// Where the body comes from.
-    pub body: RequestBody,
+    pub body: BodySource,
     /// Let an instance finish when the client has gone.
     pub run_to_completion: bool,
 }

@@ -46,7 +46,7 @@ pub(super) struct Sending {
 
 /// Where the body of a request comes from.
 #[derive(Debug)]
-pub enum RequestBody {
+pub enum BodySource {
     /// From the client, as it comes.
     Client,
     /// From a file.
@@ -67,7 +67,7 @@ struct Spooled {
     at: usize,
 }
 
-impl RequestBody {
+impl BodySource {
     /// The body of a request that is `bodiless`, or whose body is in `file`.
     pub fn of(file: Option<Stored>, bodiless: bool) -> Self {
         match (file, bodiless) {
@@ -80,17 +80,17 @@ impl RequestBody {
 
 impl Sending {
     /// A request that begins with `queue`, its variables; `framed`: in FastCGI records.
-    pub(super) fn new(queue: Vec<u8>, framed: bool, body: RequestBody) -> Self {
-        let bodiless = matches!(body, RequestBody::None);
+    pub(super) fn new(queue: Vec<u8>, framed: bool, body: BodySource) -> Self {
+        let bodiless = matches!(body, BodySource::None);
         let file = match body {
-            RequestBody::File(file) => Some(Spooled {
+            BodySource::File(file) => Some(Spooled {
                 file: Rc::new(file),
                 next: 0,
                 coming: None,
                 piece: Vec::new(),
                 at: 0,
             }),
-            RequestBody::Client | RequestBody::None => None,
+            BodySource::Client | BodySource::None => None,
         };
         Self {
             framed,

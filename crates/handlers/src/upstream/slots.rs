@@ -91,7 +91,7 @@ impl WorkerSlot {
     /// Closes the connections that wait for a worker, and the listener with them.
     ///
     /// What a worker has left behind may hold the listener, too, and take connections from it. Once it is shut down,
-    /// which nobody can take back, accept(2) gives what waits there and then fails: it never blocks.
+    /// which cannot be undone, accept(2) gives what waits there and then fails: it never blocks.
     pub(super) fn hang_up(&self) {
         let Some(listener) = lock(&self.listener).take() else {
             return;

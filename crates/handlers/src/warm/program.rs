@@ -289,9 +289,7 @@ impl WarmProgram {
 
     /// A child did not come: its template is gone, or stuck.
     pub(super) fn lost(&self, template: i32, why: &std::io::Error) {
-        let mut state = lock(&self.state);
-        let gone = state.remove(template);
-        drop(state);
+        let gone = lock(&self.state).remove(template);
         if gone.is_some() {
             let words = format!("its template gave no child ({why}): it is replaced");
             self.log.write(Level::Warn, &self.name, &words);
@@ -302,10 +300,15 @@ impl WarmProgram {
 
     /// A file it is made of has changed.
     pub(super) fn retire_changed(&self) {
-        let mut state = lock(&self.state);
-        let version = state.revision.version;
-        let gone = state.renew(&version, Instant::now());
-        drop(state);
+        self.retire(|state| {
+            let version = state.revision.version;
+            state.renew(&version, Instant::now())
+        });
+    }
+
+    /// Changes the state under its lock, ends the processes that `change` gives up without it, and wakes the keeper.
+    fn retire<T>(&self, change: impl FnOnce(&mut WarmState) -> T) {
+        let gone = change(&mut lock(&self.state));
         drop(gone);
         self.wake.notify_one();
     }
@@ -333,13 +336,11 @@ impl WarmProgram {
     /// Gives up its templates, for another program. It takes them back only when it is asked for again, and not at once:
     /// programs that are asked for in turn would do nothing but load.
     pub(super) fn let_go(&self) {
-        let mut state = lock(&self.state);
-        let gone = std::mem::take(&mut state.live);
-        state.failed(Instant::now());
-        state.displaced = true;
-        drop(state);
-        drop(gone);
-        self.wake.notify_one();
+        self.retire(|state| {
+            state.failed(Instant::now());
+            state.displaced = true;
+            std::mem::take(&mut state.live)
+        });
     }
 
     pub(super) fn has_templates(&self) -> bool {

@@ -90,7 +90,7 @@ async fn arrival(child: &mut PreforkedChild, patience: Duration) -> io::Result<(
 }
 
 /// Waits until the process has read its request. A parked one may have been killed long after it
-/// was asked for, as a child is not, and a request that it has not read is nobody's yet.
+/// was asked for, as a child is not, and a request that it has not read can still be started cold.
 async fn began(running: &mut RunningChild, patience: Duration) -> io::Result<()> {
     until(running, |running| running.began(), patience).await
 }
@@ -175,7 +175,7 @@ impl TemplateChild {
     }
 }
 
-/// Signals that tell whoever provoked them something about the program's memory. Others end
+/// Signals that tell the client that provoked them something about the program's memory. Others end
 /// programs in good health: a reader that left (PIPE), a limit (XCPU, XFSZ), an operator (TERM).
 fn is_crash(signal: i32) -> bool {
     use rustix::process::Signal;

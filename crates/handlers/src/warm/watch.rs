@@ -164,7 +164,7 @@ fn ways<'f>(files: impl Iterator<Item = &'f Path>) -> BTreeSet<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Nobody waits for who looks, and nothing that has changed is lost to who could not.
+    /// No thread waits for the one that looks, and none misses a change.
     #[test]
     fn what_has_changed_is_known_or_it_is_said_that_it_is_not() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -44,7 +44,7 @@ const STARTS: Duration = Duration::from_secs(1);
 const SHORT: Fault =
     Fault::Busy("no thread, process or descriptor is left for a WebAssembly module");
 
-/// Where `galgo-wasm` is looked for. To be called before the server becomes another user, who may not enter the folders
+/// Where `galgo-wasm` is looked for. To be called before the server becomes another user, which may not enter the folders
 /// on the way there.
 pub fn beside() -> &'static Arc<Beside> {
     static BESIDE: OnceLock<Arc<Beside>> = OnceLock::new();

@@ -9,7 +9,7 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
-use super::provider;
+use super::provider::provider;
 
 /// A certificate with its chain and its key.
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@ use rustix::{
 };
 use rustls::ServerConnection;
 
-use super::{Agreed, Server};
+use super::server::{Agreed, Server};
 use crate::{
     buf::Buf,
     sock::{Direction, Sock},

@@ -9,7 +9,7 @@ use std::{
 
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, pki_types::ServerName};
 
-use super::{Certificate, Certificates, Server, provider};
+use super::{Certificate, Certificates, Server, provider::provider};
 use crate::{buf::Buf, sock::Sock, transport::Transport};
 
 struct Made {

@@ -308,7 +308,7 @@ mod tests {
             drop(taken);
             assert!(
                 permits.try_admit().is_none(),
-                "it has been given to who waits"
+                "it has been given to the request that waits"
             );
         }
         assert!(permits.try_admit().is_some());

@@ -1,7 +1,7 @@
 //! Where a log goes: opening it, and writing lines to it.
 //!
 //! Decisions:
-//! - Root opens a file itself only where nobody else can change the path to it, and as the configured user elsewhere.
+//! - Root opens a file itself only where no other user can change the path to it, and as the configured user elsewhere.
 //! - Nothing here blocks for long: a FIFO need not have a reader, and one that does not read costs a second once.
 //! - A line that was cut, because the disk was full, is ended before the next one.
 

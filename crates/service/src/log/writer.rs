@@ -27,19 +27,19 @@ const RETRY: Duration = Duration::from_millis(10);
 pub struct LogWriter {
     to_thread: SyncSender<LogMessage>,
     dropped: Arc<AtomicU64>,
-    switch: Arc<Mutex<Switch>>,
+    switch: Arc<Mutex<LogSwitch>>,
 }
 
 /// What the thread does before it writes anything more.
 #[derive(Debug, Default)]
-struct Switch {
+struct LogSwitch {
     /// Goes on there.
     to: Option<LogTarget>,
     /// Then opens its file again.
     reopens: bool,
 }
 
-impl Switch {
+impl LogSwitch {
     /// Goes on there; `None`: opens the file again, also one that was opened for a switch that is still to come. It may have been
     /// moved away since.
     fn next(&mut self, to: Option<LogTarget>) {
@@ -63,7 +63,7 @@ struct LogThread {
     /// Lines that the system did not take, and why.
     failed: Option<(u64, io::Error)>,
     reported: Option<Instant>,
-    switch: Arc<Mutex<Switch>>,
+    switch: Arc<Mutex<LogSwitch>>,
     errors: Option<Arc<LogWriter>>,
 }
 
@@ -213,7 +213,7 @@ mod tests {
     fn a_file_is_opened_again_though_it_was_opened_for_the_turn_before() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let switch = Arc::<Mutex<Switch>>::default();
+        let switch = Arc::<Mutex<LogSwitch>>::default();
         let mut output = LogThread {
             target: LogTarget::nowhere(),
             dropped: Arc::default(),

@@ -121,7 +121,7 @@ fn domain(c: &ChildContext) -> Step {
     };
     let ruleset = [ruleset as usize, 0, 0, 0];
     match call(DOMAIN, libc::SYS_landlock_restrict_self, ruleset) {
-        // Who may gain privileges may not enter a domain, but for root (CAP_SYS_ADMIN).
+        // A process that may gain privileges may not enter a domain, but for root (CAP_SYS_ADMIN).
         Err((_, libc::EPERM)) if !c.no_new_privs => Ok(()),
         entered => entered,
     }

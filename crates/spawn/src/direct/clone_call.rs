@@ -81,13 +81,13 @@ impl CloneCall {
         if pid < 0 {
             return Err(StartError::errno(Stage::Clone, -pid as i32));
         }
-        // SAFETY: CLONE_PIDFD stored a new descriptor there which nobody else knows.
+        // SAFETY: CLONE_PIDFD stored a new descriptor there which no other code knows.
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
         Ok((pidfd, pid as i32))
     }
 }
 
-// The exit signal stays 0 in both: a child that fails before `execve` is nobody's business but ours, neither of a SIGCHLD
+// The exit signal stays 0 in both: a child that fails before `execve` concerns this spawner alone, neither a SIGCHLD
 // handler nor of a stray wait(2). `execve` itself makes it SIGCHLD; __WALL reaps both kinds.
 
 /// The arguments of clone3.

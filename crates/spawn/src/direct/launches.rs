@@ -110,7 +110,7 @@ impl PendingLaunch {
 
     /// The data of a child that has left.
     fn reclaim(self) -> (LaunchMemory, Box<LaunchData>) {
-        // SAFETY: made by `Box::into_raw` in `begin`, taken back once, for `self` is consumed; whoever calls has seen
+        // SAFETY: made by `Box::into_raw` in `begin`, taken back once, for `self` is consumed; the caller has seen
         // that the child has left this memory.
         (self.memory, unsafe { Box::from_raw(self.data.as_ptr()) })
     }

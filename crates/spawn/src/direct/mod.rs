@@ -62,7 +62,7 @@ pub struct Direct {
 
 impl Direct {
     /// Reserves what starts need that are waited for: five descriptors and a small mapping. Where the
-    /// process discards the exit status of its children (SIGCHLD ignored by whoever started it) that is undone.
+    /// process discards the exit status of its children (its parent had SIGCHLD ignored) that is undone.
     pub fn new() -> io::Result<Self> {
         let null = null()?;
         Self::with(Launches::new(&null), &null, &ruleset()?)

@@ -1,4 +1,4 @@
-//! Whether a file is there, may be executed, and by whom it may be replaced.
+//! Whether a file is there, may be executed, and which users may replace it.
 
 use super::finding::{Finding, Subject, chmod};
 use crate::words;

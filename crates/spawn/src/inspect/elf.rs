@@ -90,7 +90,7 @@ fn number(bytes: &[u8], offset: usize, len: usize, little_endian: bool) -> Optio
 /// What is wrong with the ELF file at `path` that begins with `head`.
 pub(super) fn check(subject: Subject<'_>, path: &Path, head: &[u8]) -> Option<Finding> {
     let Some(header) = ElfHeader::parse(head) else {
-        // Headers that lie further behind than what was read are legal, only nobody makes them.
+        // Headers that lie further behind than what was read are legal, but no linker makes them.
         let whole = std::fs::metadata(path).is_ok_and(|m| m.len() <= head.len() as u64);
         return whole
             .then(|| subject.fails("is cut off: its header speaks of more", "copy it again"));

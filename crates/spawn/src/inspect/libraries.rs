@@ -35,8 +35,8 @@ pub(super) fn missing(path: &Path) -> Vec<Finding> {
     }
 }
 
-/// A linker that only root could have put there. The name comes from the program, and whoever wrote
-/// that must not choose what `galgo check` runs.
+/// A linker that only root could have put there. The name comes from the program, and its author
+/// must not choose what `galgo check` runs.
 fn is_systems_own(linker: &Path) -> bool {
     const PLACES: [&str; 4] = ["/usr/lib", "/lib", "/nix/store", "/gnu/store"];
     let Ok(real) = linker.canonicalize() else {

@@ -23,7 +23,7 @@ use format::head;
 use std::path::Path;
 
 /// Everything that is wrong with the program at `path`, as far as this process may see: whatever
-/// keeps it from starting, shared libraries that are missing, and who else could replace it.
+/// keeps it from starting, shared libraries that are missing, and which other users could replace it.
 /// `path_env` is the PATH that programs are given. An empty list is a good program.
 ///
 /// Shared libraries are found by the dynamic linker's own `--list`, for only it knows its rules. It

@@ -18,7 +18,7 @@ use std::{
 /// # Errors
 /// It cannot be; why, in words that go behind the program's name.
 pub fn kind(path: &Path) -> Result<TemplateKind, Unfit> {
-    // Such a program is not told who asks it to load something: ld.so(8), secure-execution mode.
+    // In such a program LD_PRELOAD is ignored: ld.so(8), secure-execution mode.
     if fs::metadata(path).map_err(unreadable)?.mode() & 0o6000 != 0 {
         return Err(unfit("is set-user-ID or set-group-ID"));
     }

@@ -201,8 +201,8 @@ fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
         _ => None,
     });
     let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
-    // Whoever sent this was alive with that number; whether it is a child of ours the kernel says:
-    // one that is stays ours to reap, so its number cannot have gone to anybody else; but one that
+    // The sender was alive with that number; whether it is a child of ours the kernel says:
+    // one that is stays ours to reap, so its number cannot have been reused; but one that
     // ended long ago may have been taken for a stranger, and another child have its number.
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     reap(pidfd.as_fd(), libc::WNOHANG | libc::WNOWAIT)?;

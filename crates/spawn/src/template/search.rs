@@ -4,10 +4,10 @@
 //! only where the program would look for it, by the search path that a template told before there was any
 //! request, and only if its file is one that the program's user cannot change; or, where that user may put
 //! files into a folder of the search path anyway and so could have the program load them without us, one
-//! that has not changed since before the first request. Nobody can set the time of a file's last change (ctime) back.
+//! that has not changed since before the first request. The time of a file's last change (ctime) cannot be set back.
 //!
 //! 1. `SearchPath`: as told by a template  2. `files`: the files that a name stands for, as its language
-//!    finds them  3. `SearchFolder`: who can change a file, decided on descriptors
+//!    finds them  3. `SearchFolder`: which users can change a file, decided on descriptors
 
 use super::kind::TemplateKind;
 use rustix::{
@@ -186,7 +186,7 @@ impl SearchFolder {
 
     fn beneath(&self, kind: TemplateKind, file: &Path, since: Duration) -> io::Result<bool> {
         let mut walk = Walk {
-            folders: vec![Step::of(self.folder.try_clone()?)?],
+            folders: vec![PathEntry::of(self.folder.try_clone()?)?],
             changeable: self.open,
             newest: Duration::ZERO,
         };
@@ -212,7 +212,7 @@ impl SearchFolder {
 #[derive(Debug)]
 struct Walk {
     /// Those entered, the root or the search path's folder first.
-    folders: Vec<Step>,
+    folders: Vec<PathEntry>,
     /// Something on the way can be replaced, or made so, by the program's user.
     changeable: bool,
     /// When the last of what was entered changed.
@@ -221,7 +221,7 @@ struct Walk {
 
 /// A folder or a file on the way.
 #[derive(Debug)]
-struct Step {
+struct PathEntry {
     fd: OwnedFd,
     owner: u32,
     sticky: bool,
@@ -230,7 +230,7 @@ struct Step {
     writable: bool,
 }
 
-impl Step {
+impl PathEntry {
     fn of(fd: OwnedFd) -> io::Result<Self> {
         let stat = fstat(&fd)?;
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -252,7 +252,7 @@ impl Step {
 impl Walk {
     fn from_root() -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = Step::of(openat(CWD, "/", flags, Mode::empty())?)?;
+        let root = PathEntry::of(openat(CWD, "/", flags, Mode::empty())?)?;
         Ok(Self {
             changeable: is_own(root.owner),
             folders: vec![root],
@@ -260,7 +260,7 @@ impl Walk {
         })
     }
 
-    fn here(&self) -> &Step {
+    fn here(&self) -> &PathEntry {
         // INVARIANT: the first is never left.
         self.folders.last().unwrap_or_else(|| unreachable!())
     }
@@ -284,7 +284,7 @@ impl Walk {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             return Ok(Some(readlinkat(&fd, "", Vec::new())?.into_bytes()));
         }
-        self.folders.push(Step::of(fd)?);
+        self.folders.push(PathEntry::of(fd)?);
         Ok(None)
     }
 
@@ -300,14 +300,14 @@ impl Walk {
             flags,
             Mode::empty(),
         );
-        match cache.map_err(io::Error::from).and_then(Step::of) {
+        match cache.map_err(io::Error::from).and_then(PathEntry::of) {
             Ok(cache) => cache.writable || is_own(cache.owner),
             Err(e) => e.kind() != io::ErrorKind::NotFound,
         }
     }
 }
 
-/// Whether it can be changed by who may change the rights of what `owner` has.
+/// Whether this user may change the rights of what `owner` has, and so what it holds.
 fn is_own(owner: u32) -> bool {
     let own = geteuid();
     own.is_root() || own.as_raw() == owner

@@ -59,7 +59,7 @@ pub(super) async fn call(
     let handle = async {
         let handler = proxy.wasi_http_incoming_handler();
         let handled = handler.call_handle(&mut *store, request, out).await;
-        // What the guest kept of its response ends with it: nobody else would.
+        // What the guest kept of its response ends with it.
         let table = store.data_mut().http().table;
         *table = wasmtime::component::ResourceTable::new();
         handled
@@ -69,7 +69,7 @@ pub(super) async fn call(
 }
 
 /// The request that the variables describe (RFC 3875, 4.1).
-fn request(env: &[u8], body: InStream) -> Result<(Scheme, Request<RequestBody>)> {
+fn request(env: &[u8], body: InStream) -> Result<(Scheme, Request<StdinBody>)> {
     let env: HashMap<&[u8], &[u8]> = variables(env).collect();
     let value = |name: &str| env.get(name.as_bytes()).copied().unwrap_or_default();
     let text = |name: &str| String::from_utf8_lossy(value(name)).into_owned();
@@ -89,7 +89,7 @@ fn request(env: &[u8], body: InStream) -> Result<(Scheme, Request<RequestBody>)>
         .scheme(name)
         .authority(host)
         .path_and_query(target);
-    let mut request = Request::new(RequestBody(body));
+    let mut request = Request::new(StdinBody(body));
     *request.method_mut() = Method::from_bytes(value("REQUEST_METHOD"))?;
     *request.uri_mut() = uri.build()?;
     for (name, value) in &env {
@@ -146,9 +146,9 @@ fn io(e: Errno) -> Error {
 }
 
 /// Standard input as a request's body.
-struct RequestBody(InStream);
+struct StdinBody(InStream);
 
-impl Body for RequestBody {
+impl Body for StdinBody {
     type Data = Bytes;
     type Error = HttpError;
 

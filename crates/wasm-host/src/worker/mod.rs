@@ -64,7 +64,7 @@ fn serve() -> Result<(), String> {
     let Some(Message::Setup(setup)) = Message::decode(first) else {
         return Err("the first message is not what it should be".into());
     };
-    // What a dead worker held in memory is nobody's to read.
+    // What a dead worker held in memory must not be readable.
     limits::lower(&[(Resource::Core, 0)])?;
     let worker = Arc::new(Worker::new(&setup)?);
     if let Some(warning) = confine(&setup)? {

@@ -25,7 +25,7 @@ pub enum FoundCode {
 }
 
 type CompileResult = Result<Key, NoCode>;
-/// Those who wait for a verdict.
+/// Requests that wait for a module.
 pub(super) type Waiters = Vec<oneshot::Sender<CompileResult>>;
 
 /// A module that is being compiled.
@@ -95,7 +95,7 @@ impl Modules {
         Pending(pending)
     }
 
-    /// A compilation is over. The code that no file has any more, and who waits.
+    /// A compilation is over. The code that no file has any more, and the requests that wait.
     pub(super) fn done(
         &mut self,
         file: &Path,

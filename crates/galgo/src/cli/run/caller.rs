@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use galgo_handlers::{context::Context, resources::Resources, shared::Shared};
+use galgo_handlers::{context::Context, resources::Resources, shared::HandlersShared};
 use galgo_proto::h1::Head;
 use galgo_spawn::Spawner;
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ use crate::{
 /// Calls handlers with requests of its own making.
 pub(super) struct Caller {
     pub(super) config: Config,
-    pub(super) shared: Shared,
+    pub(super) shared: HandlersShared,
     resources: Rc<Resources>,
     ids: Ids,
     pub(super) logs: Logs,

@@ -25,7 +25,7 @@ use crate::{
     cli::{
         identity, programs,
         screen::{lines, near},
-        site::Site,
+        site::SiteArgs,
     },
     config::{Config, Handler, LogTo},
     tick,
@@ -61,7 +61,7 @@ enum WarmVerdict {
 }
 
 /// Compares one program, or all of a site.
-pub(crate) fn check(site: &Site, program: Option<&Path>) -> Result<ExitCode, String> {
+pub(crate) fn check(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode, String> {
     let place = program.map(|p| ProgramPlace::of(p, site.config.as_deref()));
     let (mut config, one) = match place.transpose()? {
         Some(ProgramPlace { config, route }) => (config, Some(route)),
