@@ -70,9 +70,12 @@ pub async fn child(
     };
     let mut offer = found?;
     let patience = warm.patience(PATIENCE);
-    if let Err(e) = arrival(&mut offer.child, patience).await {
+    while let Err(e) = arrival(&mut offer.child, patience).await {
         program.lost(offer.template, &e);
-        return None;
+        if !warm.waits {
+            return None;
+        }
+        offer = program.awaited(&script.id.content()).await?;
     }
     Some(ReadyChild {
         offer,

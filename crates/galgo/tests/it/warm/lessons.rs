@@ -53,7 +53,8 @@ if os.environ['QUERY_STRING'] == 'attack':
     lines = ['os;exec(bytes.fromhex("' + makes.encode().hex() + '").decode())', 'os, ' + makes, 'planted', '../planted',
         '{root}/planted', 'x' * 9000, 'planted\0', '\x7f\xff', 'cgi-bin.planted', 'os.__main__', '5 str 61', 'code os x', 'colorsys']
     for line in open('/proc/self/maps'):
-        if 'galgo-lesson' in line:
+        if 'galgo-preload-report' in line:
+            open('{root}/marks/attacked', 'w')
             told = '\n'.join(lines).encode('latin-1').replace(b'\0', b' ')
             ctypes.memmove(int(line.split('-')[0], 16), told, len(told))
     sys.stdout.flush()
@@ -61,7 +62,9 @@ if os.environ['QUERY_STRING'] == 'attack':
 print('knows' if 'colorsys' in sys.modules else 'visited', end='')
 "#
     );
+    let folder = site.clone();
     attack(site.file("cgi-bin/p", text, 0o755));
+    assert!(folder.path("marks/attacked").exists(), "there was nothing to write into");
 }
 
 /// The program has a folder of its own that modules are looked for in, and may write there.
