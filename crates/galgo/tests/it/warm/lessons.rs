@@ -52,7 +52,7 @@ if os.environ['QUERY_STRING'] == 'attack':
     lines = ['os;exec(bytes.fromhex("' + makes.encode().hex() + '").decode())', 'os, ' + makes, 'planted', '../planted',
         '{root}/planted', 'x' * 9000, 'planted\0', '\x7f\xff', 'cgi-bin.planted', 'os.__main__', '5 str 61', 'code os x', 'colorsys']
     for line in open('/proc/self/maps'):
-        if 'galgo-lesson' in line:
+        if 'galgo-preload-report' in line:
             told = '\n'.join(lines).encode('latin-1').replace(b'\0', b' ')
             ctypes.memmove(int(line.split('-')[0], 16), told, len(told))
     sys.stdout.flush()
