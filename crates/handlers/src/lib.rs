@@ -2,14 +2,14 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`program`], [`relay`] | a process for each request, and what is done while it runs |
+//! | [`program`], `relay` | a process for each request, and what is done while it runs |
 //! | [`warm`] | programs kept loaded, and forked for each request |
 //! | [`wasm`] | programs that are WebAssembly modules |
 //! | [`application`], [`upstream`] | FastCGI and SCGI: asking an application, its connections and worker processes |
 //! | [`files`], [`respond`] | files, constant answers |
-//! | [`script`], [`root`], [`beneath`] | the file that a path names, found in a folder and nowhere else |
-//! | [`reply`], [`authorizer`], [`sendfile`], [`variables`] | what CGI programs are told, and what is made of their answers |
-//! | [`status`], [`reasons`] | what becomes of a failed request |
+//! | [`script`], [`root`], `beneath` | the file that a path names, found in a folder and nowhere else |
+//! | `reply`, `authorizer`, [`sendfile`], `variables` | what CGI programs are told, and what is made of their answers |
+//! | [`status`], `reasons` | what becomes of a failed request |
 //! | [`context`], [`resources`], [`shared`] | what all of them may use |
 
 pub mod application;

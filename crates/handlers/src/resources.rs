@@ -75,7 +75,7 @@ impl Resources {
         self.templates.replace(templates);
     }
 
-    /// Says in the error log why `fault` is the client's: see [`Reasons::note`].
+    /// Says in the error log why `fault` is the client's, once a second for each client.
     pub fn note(&self, link: &Link, id: Id, path: &[u8], fault: &Fault) {
         self.reasons.note(&self.errors, link, id, path, fault);
     }

@@ -261,7 +261,7 @@
     });
   }
 
-  function lesson() {
+  function preloadReport() {
     const builtin = process.moduleLoadList
       .filter((name) => name.startsWith("NativeModule ") && !known.has(name))
       .map((name) => name.slice("NativeModule ".length))
@@ -318,7 +318,7 @@
     random.reseed();
     if (galgo.forks) seedEngine();
     if (process.env.TZ !== zone) process.env.TZ = process.env.TZ;
-    if (learn & LEARN) galgo.teach(lesson);
+    if (learn & LEARN) galgo.teach(preloadReport);
   }
 
   const version = Number(process.versions.node.split(".")[0]);

@@ -21,7 +21,7 @@ void galgo_node_leave(void *unused) {
     _exit(exit_code);
 }
 
-static napi_ref emit_ref, lesson_ref;
+static napi_ref emit_ref, preload_report_ref;
 
 /* process.reallyExit, the last step of process.exit. */
 napi_value galgo_node_really_exit(napi_env env, napi_info info) {
@@ -55,10 +55,10 @@ static napi_value emit(napi_env env, napi_info info) {
         return result;
     if (napi_get_named_property(env, self, "exitCode", &name) == 0 && napi_get_value_int32(env, name, &code) == 0)
         exit_code = code;
-    if (lesson_ref) {
-        napi_value lesson, modules;
-        napi_get_reference_value(env, lesson_ref, &lesson);
-        if (napi_call_function(env, self, lesson, 0, NULL, &modules) == 0) {
+    if (preload_report_ref) {
+        napi_value preload_report, modules;
+        napi_get_reference_value(env, preload_report_ref, &preload_report);
+        if (napi_call_function(env, self, preload_report, 0, NULL, &modules) == 0) {
             char *names = galgo_node_text(env, modules);
             if (names)
                 galgo_learned(names);
@@ -79,9 +79,9 @@ napi_value galgo_node_emitter(napi_env env, napi_info info) {
 }
 
 napi_value galgo_node_teach(napi_env env, napi_info info) {
-    napi_value lesson;
+    napi_value preload_report;
     size_t count = 1;
-    napi_get_cb_info(env, info, &count, &lesson, NULL, NULL);
-    napi_create_reference(env, lesson, 1, &lesson_ref);
+    napi_get_cb_info(env, info, &count, &preload_report, NULL, NULL);
+    napi_create_reference(env, preload_report, 1, &preload_report_ref);
     return NULL;
 }

@@ -58,8 +58,8 @@ extern char **environ;
 
 static char *environment;
 static size_t environment_length;
-static char *lesson; /* LESSON bytes, shared with the server */
-enum { LESSON = 65536 };
+static char *preload_report; /* REPORT_BYTES bytes, shared with the server */
+enum { REPORT_BYTES = 65536 };
 
 /* ---- fork handlers ---- */
 
@@ -342,11 +342,11 @@ static int become(int socket) {
         setrlimit(RLIMIT_CPU, &cpu);
     close(socket);
     if (fds[3] >= 0) {
-        lesson = mmap(NULL, LESSON, PROT_READ | PROT_WRITE, MAP_SHARED, fds[3], 0);
+        preload_report = mmap(NULL, REPORT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fds[3], 0);
         close(fds[3]);
     }
     prctl(PR_SET_DUMPABLE, dumpable == 1, 0, 0, 0);
-    return lesson && lesson != MAP_FAILED ? GALGO_LEARN : 0;
+    return preload_report && preload_report != MAP_FAILED ? GALGO_LEARN : 0;
 }
 
 /* ---- the template ---- */
@@ -450,11 +450,11 @@ const char *galgo_environment(size_t *length) {
 }
 
 void galgo_learned(const char *modules) {
-    if (!lesson || lesson == MAP_FAILED)
+    if (!preload_report || preload_report == MAP_FAILED)
         return;
     size_t length = strlen(modules);
-    if (length < LESSON)
-        memcpy(lesson, modules, length);
+    if (length < REPORT_BYTES)
+        memcpy(preload_report, modules, length);
 }
 
 __attribute__((constructor)) static void begin(void) {

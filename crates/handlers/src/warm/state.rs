@@ -17,7 +17,7 @@ use super::{
     order::{LoadOrder, Revision, Work},
 };
 
-/// Templates of one program: requests go to them in next, so that what one child learns of its
+/// Templates of one program: requests go to them in turn, so that what one child learns of its
 /// addresses does not hold for the next. Of parked processes there are as many.
 pub(super) const TWINS: usize = 2;
 /// After a crash or a failure the program stays cold for this long, doubled each time up to the
@@ -53,7 +53,7 @@ pub(super) struct WarmState {
     pub(super) has_keeper: bool,
 }
 
-/// The best that an revision of a program was found fit for.
+/// The best that a revision of a program was found fit for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     Forked,

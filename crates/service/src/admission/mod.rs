@@ -1,4 +1,4 @@
-//! How many programs run at once: a limit, a queue with a length and a longest wait, 503 beyond. [`queue`] decides
+//! How many programs run at once: a limit, a queue with a length and a longest wait, 503 beyond. `queue` decides
 //! which request gets a permit, and which gives way.
 
 mod queue;

@@ -128,7 +128,7 @@ impl Launches {
         }
     }
 
-    /// For so many threads, each with [`PREPARED`] memories.
+    /// For so many threads, each with memory for [`PREPARED`] launches.
     pub(super) fn several(threads: usize, null: &Arc<OwnedFd>) -> io::Result<Vec<Self>> {
         let mut all: Vec<Self> = (0..threads).map(|_| Self::new(null)).collect();
         for _ in 0..PREPARED {

@@ -64,7 +64,10 @@ print('knows' if 'colorsys' in sys.modules else 'visited', end='')
     );
     let folder = site.clone();
     attack(site.file("cgi-bin/p", text, 0o755));
-    assert!(folder.path("marks/attacked").exists(), "there was nothing to write into");
+    assert!(
+        folder.path("marks/attacked").exists(),
+        "there was nothing to write into"
+    );
 }
 
 /// The program has a folder of its own that modules are looked for in, and may write there.
