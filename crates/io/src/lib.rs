@@ -5,6 +5,7 @@
 
 pub mod address;
 pub mod buf;
+mod kernel;
 pub mod off_loop;
 pub mod out;
 pub mod pace;

@@ -18,7 +18,6 @@ use rustix::{
     buffer::spare_capacity,
     io::Errno,
     net::{SendAncillaryBuffer, SendFlags, sendmsg},
-    pipe::{SpliceFlags, splice},
 };
 use tokio::io::{
     Interest, Ready,
@@ -185,7 +184,7 @@ impl Sock {
 
     /// Calls at once, and again whenever the event loop calls it ready, until there is nothing to wait for. One future
     /// for both, for layers above have room for several of it.
-    fn run<T>(
+    pub(crate) fn run<T>(
         &self,
         to: Direction,
         mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
@@ -345,25 +344,6 @@ impl Sock {
         Poll::Ready(Ok(0))
     }
 
-    /// Moves what fits of `len` bytes from `from` to this descriptor without copying them through this process
-    /// (splice(2)); one of the two is a pipe. Something is there in `from`, so a wait is for this one.
-    pub async fn splice(&self, from: impl AsFd, len: usize) -> io::Result<usize> {
-        poll_fn(|cx| self.poll_splice(&from, len, cx)).await
-    }
-
-    /// As [`Sock::splice`], polled.
-    pub fn poll_splice(
-        &self,
-        from: impl AsFd,
-        len: usize,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<usize>> {
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        self.poll_run(Direction::Out, &mut false, cx, |fd| {
-            splice(from.as_fd(), None, fd, None, len, flags)
-        })
-    }
-
     /// Gives the pipe room for `bytes`, where the user's share of pipe memory allows (pipe(7)).
     pub fn widen(&self, bytes: usize) {
         if rustix::pipe::fcntl_getpipe_size(&self.fd).is_ok_and(|size| size >= bytes) {
@@ -411,19 +391,6 @@ impl Sock {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             done => Ok(Some(done?)),
         }
-    }
-
-    /// Sends bytes of a file without copying them through this process (sendfile(2)); moves `offset`.
-    pub async fn sendfile(
-        &self,
-        file: impl AsFd,
-        offset: &mut u64,
-        len: usize,
-    ) -> io::Result<usize> {
-        self.run(Direction::Out, |fd| {
-            rustix::fs::sendfile(fd, file.as_fd(), Some(offset), len)
-        })
-        .await
     }
 
     /// Waits for the next request; holds no memory while there is none.
