@@ -18,6 +18,8 @@ mod crowd;
 pub mod event_loop;
 mod idle;
 pub mod listener;
+mod logged;
+mod origin;
 pub mod run;
 pub mod settings;
 pub mod shared;

@@ -21,17 +21,12 @@ use std::{cell::RefCell, rc::Rc};
 
 use galgo_io::{pace::Pace, sock::Sock, transport::Transport};
 use galgo_proto::{
-    forwarded::{Trusted, Unreadable},
+    forwarded::Trusted,
     h1::{BodyLen, Head, HeadScan},
-    target::{Authority, LastHost},
+    target::LastHost,
 };
 use galgo_service::{
-    fault::Fault,
-    link::Link,
-    log::{Level, access::Entry},
-    peer::Peer,
-    request::Request,
-    service::Service,
+    fault::Fault, link::Link, log::access::Entry, peer::Peer, request::Request, service::Service,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -39,6 +34,8 @@ use crate::{
     crowd::Member,
     event_loop::EventLoop,
     idle::Lease,
+    logged::Unfinished,
+    origin::origin,
     settings::{Http, Settings, Speaks},
     shared::Accepted,
     site::Site,
@@ -65,33 +62,6 @@ pub(crate) fn start<S: Site>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
             conn.serve().await;
         }
     });
-}
-
-/// A request that is being answered. The end of the server may drop it: then it is logged, and its
-/// client sees that the response was cut.
-struct Unfinished<'l, S: Site> {
-    event_loop: &'l Rc<EventLoop<S>>,
-    sock: Rc<Transport>,
-    entry: Rc<RefCell<Entry>>,
-    began: Instant,
-    over: bool,
-}
-
-impl<S: Site> Drop for Unfinished<'_, S> {
-    fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        // The client sees that the response was cut.
-        self.sock.reset_on_close();
-        let mut entry = self.entry.borrow_mut();
-        entry.outcome = "shutdown";
-        if entry.status == 0 {
-            entry.status = 503;
-        }
-        entry.total = self.began.elapsed();
-        self.event_loop.log(&entry);
-    }
 }
 
 struct Conn<'l, S: Site> {
@@ -295,7 +265,7 @@ impl<'l, S: Site> Conn<'l, S> {
         let began = request.began;
         let mut unfinished = Unfinished {
             event_loop: self.event_loop,
-            sock: self.sender.sock.clone(),
+            sock: Some(self.sender.sock.clone()),
             entry: request.entry.clone(),
             began,
             over: false,
@@ -321,41 +291,12 @@ impl<'l, S: Site> Conn<'l, S> {
         }
     }
 
-    /// What trusted proxies say of the client: it asked that host, over that link.
     fn origin(&self, mut head: Rc<Head>, trusted: &Trusted) -> Result<Arrived, Fault> {
-        let body = RequestBody::new(head.body);
-        // A proxy that may name clients by the PROXY protocol has to be listed, too, to be believed in what it passes on.
-        let announced = self.link.announced_by;
-        let origin = match announced.is_none_or(|peer| trusted.covers(peer)) {
-            true => trusted.origin(&head.fields, self.link.remote_ip),
-            false => Ok(None),
-        };
-        let Some(origin) = origin.map_err(|Unreadable(field)| {
-            let words = format!("a trusted proxy wrote a {field} that cannot be read");
-            let errors = &self.event_loop.shared.logs.error;
-            errors.write(Level::Warn, &self.link.remote, &words);
-            Fault::Client(
-                400,
-                "what a trusted proxy says of the client cannot be read",
-            )
-        })?
-        else {
-            return Ok(Arrived {
-                head,
-                link: None,
-                body,
-                named: None,
-            });
-        };
-        let link = self.link.behind(&origin);
-        if let Some(Authority { host, port }) = origin.host {
-            let head = Rc::make_mut(&mut head);
-            (head.host, head.port) = (host, port);
-        }
+        let link = origin(self.event_loop, trusted, &self.link, &mut head)?;
         Ok(Arrived {
+            body: RequestBody::new(head.body),
             head,
-            link: Some(link),
-            body,
+            link,
             named: None,
         })
     }
