@@ -23,7 +23,7 @@ pub struct Settings {
     pub access_log: Option<LogFormat>,
 }
 
-/// One listener. Read from `127.0.0.1:8080`, `[::1]:8080` or `unix:/path`, with `proxy+`, `fastcgi+` or `scgi+` in front of
+/// One listener. Read from `127.0.0.1:8080`, `[::1]:8080` or `unix:/path`, with `h2c+`, `proxy+`, `fastcgi+` or `scgi+` in front of
 /// it where that is spoken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
@@ -38,6 +38,8 @@ pub struct Listen {
 pub enum Speaks {
     /// HTTP/1.
     Http,
+    /// HTTP/2 without TLS, by clients that know that (RFC 9113, 3.3; `h2c+127.0.0.1:8080`).
+    H2c,
     /// A PROXY protocol v2 header, then HTTP/1 (`proxy+127.0.0.1:8080`, `proxy+unix:/path`).
     Proxied,
     /// FastCGI, by a web server in front of us (`fastcgi+unix:/path`).
@@ -101,7 +103,8 @@ impl Http {
     }
 }
 
-const SPOKEN: [(&str, Speaks); 3] = [
+const SPOKEN: [(&str, Speaks); 4] = [
+    ("h2c+", Speaks::H2c),
     ("proxy+", Speaks::Proxied),
     ("fastcgi+", Speaks::FastCgi),
     ("scgi+", Speaks::Scgi),
@@ -155,6 +158,8 @@ mod tests {
             "[::1]:8080",
             "unix:/run/galgo.sock",
             "unix:galgo.sock",
+            "h2c+127.0.0.1:8080",
+            "h2c+unix:/run/galgo.sock",
             "proxy+127.0.0.1:8080",
             "proxy+unix:/run/galgo.sock",
             "fastcgi+unix:/run/galgo.sock",

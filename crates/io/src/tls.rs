@@ -17,6 +17,9 @@ use rustls::{
     server::ProducesTickets,
 };
 
+/// HTTP/2 as ALPN names it (RFC 9113, 3.2).
+pub(crate) const H2: &[u8] = b"h2";
+
 /// What is agreed upon with clients: certificates, and the keys of session tickets.
 #[derive(Clone)]
 pub struct Server {
@@ -53,10 +56,18 @@ impl Server {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(certificates));
         config.ticketer = tickets;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
         Ok(Self {
             config: Arc::new(config),
         })
+    }
+
+    /// The same, without HTTP/2.
+    #[must_use]
+    pub fn without_h2(mut self) -> Self {
+        let config = Arc::make_mut(&mut self.config);
+        config.alpn_protocols.retain(|name| name != H2);
+        self
     }
 }
 

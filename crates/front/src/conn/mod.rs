@@ -4,8 +4,8 @@
 
 mod admit;
 mod body;
-mod end;
-mod framing;
+pub(crate) mod end;
+pub(crate) mod framing;
 mod gateway;
 mod incoming;
 mod input;
@@ -33,6 +33,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     crowd::Member,
     event_loop::EventLoop,
+    http2,
     idle::Lease,
     logged::Unfinished,
     origin::origin,
@@ -59,7 +60,10 @@ pub(crate) fn start<S: Site>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
             return refuse(accepted);
         }
         if let Some(mut conn) = Conn::open(&event_loop, lease, member, accepted).await {
-            conn.serve().await;
+            match conn.speaks == Speaks::H2c || conn.input.sock.alpn_is_h2() {
+                true => Box::pin(conn.http2()).await,
+                false => conn.serve().await,
+            }
         }
     });
 }
@@ -135,6 +139,13 @@ impl<'l, S: Site> Conn<'l, S> {
         })
     }
 
+    /// Serves as HTTP/2.
+    async fn http2(&mut self) {
+        let (sock, link) = (self.input.sock.clone(), self.link.clone());
+        let received = std::mem::take(&mut self.input.buf);
+        http2::serve(self.event_loop, &self.lease, link, sock, received).await;
+    }
+
     /// Serves until the connection is over.
     async fn serve(&mut self) {
         while self.await_request().await {
@@ -186,7 +197,7 @@ impl<'l, S: Site> Conn<'l, S> {
         self.sender.begin(Wire::Http);
         let (input, wire) = (&mut self.input, &mut self.sender.wire);
         let arrived = match self.speaks {
-            Speaks::Http | Speaks::Proxied => {
+            Speaks::Http | Speaks::H2c | Speaks::Proxied => {
                 let Some(head) = self.head(http).await? else {
                     return Ok(None);
                 };
