@@ -16,7 +16,7 @@ use galgo_service::{
 };
 use h2::RecvStream;
 
-use super::{STREAM_WINDOW, outgoing::Outgoing};
+use super::{STREAM_WINDOW, outgoing::Outgoing, windows::Windows};
 
 /// Bytes of a body that are read before the request takes a place and a process. The other half of the window lets more
 /// come meanwhile.
@@ -28,6 +28,7 @@ const GONE: Fault = Fault::Gone("the client reset the stream, or closed the conn
 #[derive(Debug)]
 pub(super) struct Incoming {
     body: RecvStream,
+    windows: Rc<Windows>,
     out: Rc<Outgoing>,
     /// What has come of the body and was not taken.
     buf: Buf,
@@ -45,15 +46,18 @@ pub(super) struct Incoming {
 impl Incoming {
     /// The client that sends `body`, of which it may have `declared` the length.
     pub(super) fn new(
-        body: RecvStream,
+        mut body: RecvStream,
+        windows: Rc<Windows>,
         out: Rc<Outgoing>,
         declared: Option<u64>,
         pace: Pace,
         owes_continue: bool,
     ) -> Self {
+        windows.enter(&mut body);
         Self {
             ended: body.is_end_stream(),
             body,
+            windows,
             out,
             buf: Buf::default(),
             left: declared.filter(|n| *n > 0),
@@ -70,7 +74,7 @@ impl Incoming {
             body, buf, pace, ..
         } = self;
         let mut ended = false;
-        let came = pace.poll_wait(cx, |cx| {
+        let mut receive = |cx: &mut Context<'_>| {
             Poll::Ready(match ready!(body.poll_data(cx)) {
                 Some(Ok(data)) => {
                     buf.room(data.len()).extend_from_slice(&data);
@@ -83,8 +87,17 @@ impl Incoming {
                     Ok(0)
                 }
             })
-        });
-        ready!(came).map_err(slow)?;
+        };
+        loop {
+            match ready!(pace.poll_wait(cx, &mut receive)) {
+                Ok(_) => break,
+                // It is not the client that is slow.
+                Err(e) if e.kind() == io::ErrorKind::TimedOut && self.windows.are_shut() => {
+                    pace.reset();
+                }
+                Err(e) => return Poll::Ready(Err(slow(e))),
+            }
+        }
         self.ended |= ended || self.body.is_end_stream();
         Poll::Ready(Ok(()))
     }
@@ -186,6 +199,12 @@ impl Client for Incoming {
 
     fn has_place(&mut self, place: Holding) {
         self.pace.has_place(place);
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        self.windows.leave(&self.body);
     }
 }
 

@@ -7,6 +7,7 @@ mod client;
 mod outgoing;
 mod send;
 mod stream;
+mod windows;
 mod wire;
 
 use std::{
@@ -30,6 +31,7 @@ use tokio::{
 
 use crate::{conn::end::linger, event_loop::EventLoop, idle::Lease, settings::Http, site::Site};
 use stream::Came;
+use windows::Windows;
 use wire::Wire;
 
 /// Requests at once on a connection (SETTINGS_MAX_CONCURRENT_STREAMS): the least that RFC 9113, 6.5.2 recommends.
@@ -71,6 +73,7 @@ pub(crate) async fn serve<S: Site>(
         event_loop,
         lease,
         link: Rc::new(link),
+        windows: Rc::default(),
         connection,
         streams: JoinSet::new(),
     };
@@ -119,6 +122,7 @@ struct Served<'l, S: Site> {
     event_loop: &'l Rc<EventLoop<S>>,
     lease: &'l Lease<'l>,
     link: Rc<Link>,
+    windows: Rc<Windows>,
     connection: Connection<Wire, Bytes>,
     /// The requests that are being answered. Each says whether it was refused for want of capacity.
     streams: JoinSet<bool>,
@@ -199,9 +203,9 @@ impl<S: Site> Served<'_, S> {
     }
 
     fn answer(&mut self, came: Came) {
-        let (event_loop, link) = (self.event_loop.clone(), self.link.clone());
-        self.streams
-            .spawn_local(stream::serve(event_loop, link, came));
+        let (link, windows) = (self.link.clone(), self.windows.clone());
+        let answered = stream::serve(self.event_loop.clone(), link, windows, came);
+        self.streams.spawn_local(answered);
     }
 
     /// Ends a connection on which no request is being answered: GOAWAY names the last one that was.

@@ -14,7 +14,7 @@ use galgo_service::{
 use h2::{Reason, RecvStream, server::SendResponse};
 use http::request::Parts;
 
-use super::{MAX_STREAMS, client::Incoming, outgoing::Outgoing, send::Sender};
+use super::{MAX_STREAMS, client::Incoming, outgoing::Outgoing, send::Sender, windows::Windows};
 use crate::{
     event_loop::EventLoop, logged::Unfinished, origin::origin, settings::Settings, site::Site,
 };
@@ -26,6 +26,7 @@ pub(super) type Came = (http::Request<RecvStream>, SendResponse<Bytes>);
 pub(super) async fn serve<S: Site>(
     event_loop: Rc<EventLoop<S>>,
     link: Rc<Link>,
+    windows: Rc<Windows>,
     (request, respond): Came,
 ) -> bool {
     // One site from its first byte to its last, whatever the event loop is handed meanwhile.
@@ -51,7 +52,14 @@ pub(super) async fn serve<S: Site>(
         BodyLen::Length(n) => Some(n),
         BodyLen::None | BodyLen::Chunked => None,
     };
-    let mut client = Incoming::new(body, out.clone(), declared, pace(), head.expects_continue);
+    let mut client = Incoming::new(
+        body,
+        windows,
+        out.clone(),
+        declared,
+        pace(),
+        head.expects_continue,
+    );
     let entry = Entry::new(
         event_loop.ids.next(),
         link.remote.clone(),
