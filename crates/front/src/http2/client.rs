@@ -16,7 +16,7 @@ use galgo_service::{
 };
 use h2::RecvStream;
 
-use super::{STREAM_WINDOW, outgoing::Outgoing, windows::Windows};
+use super::{limits::STREAM_WINDOW, outgoing::Outgoing, windows::Windows};
 
 /// Bytes of a body that are read before the request takes a place and a process. The other half of the window lets more
 /// come meanwhile.

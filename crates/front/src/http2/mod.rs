@@ -4,6 +4,7 @@
 //! brought ([`galgo_proto::h2`]), and its response goes out as the client has room for it.
 
 mod client;
+mod limits;
 mod outgoing;
 mod send;
 mod stream;
@@ -30,26 +31,14 @@ use tokio::{
 };
 
 use crate::{conn::end::linger, event_loop::EventLoop, idle::Lease, settings::Http, site::Site};
+use limits::{
+    CONNECTION_WINDOW, MAX_RESET_BY_CLIENT, MAX_RESET_FOR_ERRORS, MAX_RESET_HERE, MAX_STREAMS,
+    SEND_BUFFER, STREAM_WINDOW,
+};
 use stream::Came;
 use windows::Windows;
 use wire::Wire;
 
-/// Requests at once on a connection (SETTINGS_MAX_CONCURRENT_STREAMS): the least that RFC 9113, 6.5.2 recommends.
-const MAX_STREAMS: u32 = 100;
-/// Bytes of a request body that may be on their way or wait here, a stream: as many as a pipe holds.
-const STREAM_WINDOW: u32 = 64 << 10;
-/// The same of all streams of a connection: the memory that one client can fill with bodies nobody reads. Sixteen programs may
-/// leave their input alone before the seventeenth upload has to wait for them.
-const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Bytes of a response that wait here for the connection to take them, a stream.
-const SEND_BUFFER: usize = 64 << 10;
-/// Streams that the client has opened and reset before they were looked at: beyond, the connection ends with
-/// ENHANCE_YOUR_CALM (CVE-2023-44487).
-const MAX_RESET_BY_CLIENT: usize = 20;
-/// Streams that were reset for what the client did wrong, in all: beyond, the same (CVE-2025-8671).
-const MAX_RESET_FOR_ERRORS: usize = 200;
-/// Streams that were reset here and are remembered, since their frames may still come.
-const MAX_RESET_HERE: usize = 50;
 /// How long a connection that ends may take to say so.
 const GOODBYE: Duration = Duration::from_secs(2);
 

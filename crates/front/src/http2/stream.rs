@@ -14,7 +14,9 @@ use galgo_service::{
 use h2::{Reason, RecvStream, server::SendResponse};
 use http::request::Parts;
 
-use super::{MAX_STREAMS, client::Incoming, outgoing::Outgoing, send::Sender, windows::Windows};
+use super::{
+    client::Incoming, limits::MAX_STREAMS, outgoing::Outgoing, send::Sender, windows::Windows,
+};
 use crate::{
     event_loop::EventLoop, logged::Unfinished, origin::origin, settings::Settings, site::Site,
 };

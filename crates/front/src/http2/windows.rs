@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashMap};
 
 use h2::{FlowControl, RecvStream, StreamId};
 
-use super::CONNECTION_WINDOW;
+use super::limits::CONNECTION_WINDOW;
 
 /// The largest frame that clients send, SETTINGS_MAX_FRAME_SIZE at its start: with less room than that some send nothing.
 const FRAME: usize = 16 << 10;

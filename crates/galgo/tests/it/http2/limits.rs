@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    os::unix::net::UnixStream,
+    net::TcpStream,
 };
 
 use super::*;
@@ -180,9 +180,13 @@ fn another_protocol() {
 }
 
 fn an_idle_connection_makes_room() {
-    let site = Site::new().top("max_connections = 3\nmax_connections_per_client = 3\nworkers = 1");
-    let (server, socket) = serve(site);
-    let mut client = Connection::connect(&socket);
+    let (server, at) = serve_tcp(Site::new().top(
+        "max_connections = 3\nmax_connections_per_client = 3\nworkers = 1\nkeep_alive = \"1h\"",
+    ));
+    let socket = TcpStream::connect(&at).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let open = || tokio::net::TcpStream::from_std(socket).unwrap();
+    let mut client = Connection::over(&Builder::new(), open);
     assert_eq!(client.get("/health").text(), "fine");
     let others: Vec<_> = (0..4)
         .map(|_| {
@@ -192,6 +196,8 @@ fn an_idle_connection_makes_room() {
             one
         })
         .collect();
+    let over = || client.driver.is_finished().then_some(());
+    eventually("the end of the connection", over);
     assert!(client.driver.join().unwrap().is_ok());
     drop(others);
 }

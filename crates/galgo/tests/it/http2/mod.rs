@@ -3,8 +3,10 @@
 mod ends;
 mod limits;
 mod requests;
+mod spec;
 
 use std::{
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::mpsc,
     thread,
@@ -16,13 +18,22 @@ use h2::{
     client::{Builder, ResponseFuture, SendRequest},
 };
 use http::{HeaderMap, Request};
-use tokio::runtime::Runtime;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    runtime::Runtime,
+};
 
 use crate::harness::{LONG, Server, Site, Test, child::pattern, encode, eventually, list};
 
 /// The tests of this module and those below it.
 pub fn tests() -> Vec<Test> {
-    [requests::tests(), ends::tests(), limits::tests()].concat()
+    [
+        requests::tests(),
+        ends::tests(),
+        limits::tests(),
+        spec::tests(),
+    ]
+    .concat()
 }
 
 /// The site with a listener for HTTP/2, and its socket.
@@ -31,6 +42,15 @@ fn serve(site: Site) -> (Server, PathBuf) {
     let listen = format!("h2c+unix:{}", socket.display());
     let arguments = ["-l", "127.0.0.1:0", "-l", &listen];
     (site.arguments(&arguments).start(), socket)
+}
+
+/// The site with a listener for HTTP/2 over TCP, and its address.
+fn serve_tcp(site: Site) -> (Server, String) {
+    let arguments = ["-l", "127.0.0.1:0", "-l", "h2c+127.0.0.1:0"];
+    let mut server = site.arguments(&arguments).start();
+    let line = server.next_line();
+    let at = line.trim().strip_prefix("listening on h2c+");
+    (server, at.unwrap().to_owned())
 }
 
 fn runtime() -> Runtime {
@@ -79,11 +99,22 @@ impl Connection {
 
     /// A connection of a client with these windows.
     fn of(socket: &Path, builder: &Builder) -> Self {
+        let socket = UnixStream::connect(socket).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let open = || tokio::net::UnixStream::from_std(socket).unwrap();
+        Self::over(builder, open)
+    }
+
+    /// A connection over what is opened on the event loop of its thread.
+    fn over<T>(builder: &Builder, open: impl FnOnce() -> T + Send + 'static) -> Self
+    where
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
         let (give, given) = mpsc::channel();
-        let (socket, builder) = (socket.to_owned(), builder.clone());
+        let builder = builder.clone();
         let driver = thread::spawn(move || {
             runtime().block_on(async {
-                let socket = tokio::net::UnixStream::connect(socket).await.unwrap();
+                let socket = open();
                 let (send, connection) = builder.handshake(socket).await?;
                 give.send(send).unwrap();
                 connection.await
