@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 /// The events of a stream with the lengths of data summed up, so that pieces do not matter. The application
 /// may be one of our own that puts `more` bytes behind END_REQUEST.
 fn reply_of(input: &[u8], step: usize, more: usize) -> (Vec<u8>, Vec<u8>, String) {
-    let mut reply = reply::Reply::with_more(1, more);
+    let mut reply = reply::ReplyReader::with_more(1, more);
     let (mut stdout, mut stderr, mut marks) = (Vec::new(), Vec::new(), String::new());
     for piece in input.chunks(step) {
         let mut rest = piece;
@@ -21,8 +21,8 @@ fn reply_of(input: &[u8], step: usize, more: usize) -> (Vec<u8>, Vec<u8>, String
                 Ok(Parsed::Complete(event, used)) => {
                     rest = &rest[used..];
                     let (to, n) = match event {
-                        reply::Event::Stdout(n) => (&mut stdout, n),
-                        reply::Event::Stderr(n) => (&mut stderr, n),
+                        reply::ReplyEvent::Stdout(n) => (&mut stdout, n),
+                        reply::ReplyEvent::Stderr(n) => (&mut stderr, n),
                         mark => {
                             marks.push_str(&format!("{mark:?} {:x?} ", reply.more()));
                             continue;

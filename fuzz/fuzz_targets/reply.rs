@@ -4,7 +4,7 @@
 
 use galgo_proto::{
     Parsed,
-    cgi::{Kind, Reply, ReplyError, ReplyLimits, ReplyScan},
+    cgi::{ReplyKind, Reply, ReplyError, ReplyLimits, ReplyScan},
     fields::is_token,
 };
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +24,7 @@ fn check(reply: &Reply) {
     assert!((200..=999).contains(&reply.status));
     let text = |b: &u8| !b.is_ascii_control() || *b == b'\t';
     assert!(reply.reason.iter().all(|r| r.as_bytes().iter().all(text)));
-    if let Kind::LocalRedirect(path) = &reply.kind {
+    if let ReplyKind::LocalRedirect(path) = &reply.kind {
         assert!(path.starts_with('/') && !path.starts_with("//"));
     }
     for (name, value) in reply.fields.iter() {

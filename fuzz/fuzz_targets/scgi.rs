@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     for cut in 0..used {
         assert_eq!(scgi::parse(&data[..cut], MOST), Ok(Parsed::Partial));
     }
-    let mut request = scgi::Request::new(variables.content_length);
+    let mut request = scgi::ScgiRequest::new(variables.content_length);
     let others: Vec<_> = variables
         .iter()
         .filter(|(name, _)| *name != b"SCGI" && *name != b"CONTENT_LENGTH")

@@ -108,6 +108,7 @@ pub fn variables(head: &Head, sink: &mut impl Sink) {
         server_addr: "127.0.0.1",
         server_port: 8080,
         https: false,
+        tls: None,
     };
     let server = Server {
         software: "galgo/0.1.0",

@@ -10,7 +10,7 @@ use std::{
 
 use galgo_service::{
     id::Ids,
-    log::{access::Entry, time::first_of_second},
+    log::{access::AccessEntry, time::first_of_second},
 };
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{sync::Notify, time::Instant};
@@ -97,7 +97,7 @@ impl<S: Site> EventLoop<S> {
     }
 
     /// Logs a request that is over.
-    pub(crate) fn log(self: &Rc<Self>, entry: &Entry) {
+    pub(crate) fn log(self: &Rc<Self>, entry: &AccessEntry) {
         let format = self.site.borrow().settings().access_log;
         let (Some(log), Some(format)) = (self.shared.logs.access(), format) else {
             return;

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, rc::Rc};
 
 use galgo_io::transport::Transport;
-use galgo_service::{log::access::Entry, request::Request};
+use galgo_service::{log::access::AccessEntry, request::Request};
 use tokio::time::Instant;
 
 use crate::{event_loop::EventLoop, site::Site};
@@ -14,7 +14,7 @@ pub(crate) struct Unfinished<'l, S: Site> {
     pub(crate) event_loop: &'l Rc<EventLoop<S>>,
     /// The connection, where nothing else would tell the client.
     pub(crate) sock: Option<Rc<Transport>>,
-    pub(crate) entry: Rc<RefCell<Entry>>,
+    pub(crate) entry: Rc<RefCell<AccessEntry>>,
     pub(crate) began: Instant,
     pub(crate) over: bool,
 }
@@ -41,7 +41,7 @@ impl<S: Site> Drop for Unfinished<'_, S> {
 /// before.
 pub(crate) struct Line<S: Site> {
     event_loop: Rc<EventLoop<S>>,
-    pub(crate) entry: Rc<RefCell<Entry>>,
+    pub(crate) entry: Rc<RefCell<AccessEntry>>,
 }
 
 impl<S: Site> Line<S> {

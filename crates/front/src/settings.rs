@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use galgo_io::{address::Address, pace::Rates};
+use galgo_io::{address::Address, pace::Rates, tls};
 use galgo_proto::{forwarded::Trusted, h1::HeadLimits};
 use galgo_service::log::LogFormat;
 
@@ -19,11 +19,13 @@ pub struct Settings {
     pub max_connections: (usize, usize),
     /// How long requests may go on once the server drains.
     pub shutdown_grace: Duration,
+    /// What is agreed upon with clients of listeners that speak TLS; `None`: there are none.
+    pub tls: Option<tls::Server>,
     /// Format of the access log; `None`: there is none.
     pub access_log: Option<LogFormat>,
 }
 
-/// One listener. Read from `127.0.0.1:8080`, `[::1]:8080` or `unix:/path`, with `h2c+`, `proxy+`, `fastcgi+` or `scgi+` in front of
+/// One listener. Read from `127.0.0.1:8080`, `[::1]:8080` or `unix:/path`, with `https://`, `h2c+`, `proxy+`, `fastcgi+` or `scgi+` in front of
 /// it where that is spoken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
@@ -38,6 +40,8 @@ pub struct Listen {
 pub enum Speaks {
     /// HTTP/1.
     Http,
+    /// HTTP/2 or HTTP/1 in TLS, as the client likes (`https://127.0.0.1:8443`, `https://unix:/path`).
+    Https,
     /// HTTP/2 without TLS, by clients that know that (RFC 9113, 3.3; `h2c+127.0.0.1:8080`).
     H2c,
     /// A PROXY protocol v2 header, then HTTP/1 (`proxy+127.0.0.1:8080`, `proxy+unix:/path`).
@@ -103,8 +107,9 @@ impl Http {
     }
 }
 
-const SPOKEN: [(&str, Speaks); 4] = [
+const SPOKEN: [(&str, Speaks); 5] = [
     ("h2c+", Speaks::H2c),
+    ("https://", Speaks::Https),
     ("proxy+", Speaks::Proxied),
     ("fastcgi+", Speaks::FastCgi),
     ("scgi+", Speaks::Scgi),
@@ -114,6 +119,7 @@ impl Listen {
     /// Its address as a person would type it into a browser.
     pub fn url(&self) -> String {
         match (&self.address, self.speaks) {
+            (Address::Tcp(at), Speaks::Https) => format!("https://{at}"),
             (Address::Tcp(at), Speaks::Http | Speaks::Proxied) => format!("http://{at}"),
             (Address::Unix(path), Speaks::Http | Speaks::Proxied) => {
                 format!("unix:{}", path.display())
@@ -166,6 +172,8 @@ mod tests {
             "fastcgi+127.0.0.1:9000",
             "scgi+unix:galgo.sock",
             "scgi+[::1]:4000",
+            "https://127.0.0.1:8443",
+            "https://unix:/run/galgo.sock",
         ];
         for text in table {
             assert_eq!(

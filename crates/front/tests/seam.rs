@@ -81,6 +81,7 @@ fn shout(greeting: &'static str, listener: Option<&Listener>) -> Shout {
         trusted: Trusted::default(),
         max_connections: (100, 100),
         shutdown_grace: Duration::from_secs(10),
+        tls: None,
         access_log: Some(LogFormat::Combined),
     };
     Shout { greeting, settings }
@@ -105,7 +106,7 @@ struct Front {
 impl Front {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let settings = log::Settings {
+        let settings = log::LogSettings {
             access: Some(LogTo::File(folder.path().join("access"))),
             format: LogFormat::Combined,
             error: LogTo::File(folder.path().join("error")),

@@ -1,6 +1,7 @@
 //! What answers a request: steps in one order, each of which may answer.
 //!
-//! 1. route  2. authorizer  3. a folder's missing slash  4. handler; a local redirect begins anew with its own path
+//! 1. to HTTPS, where the site wants that  2. route  3. authorizer  4. a folder's missing slash  5. handler  6. fields of every
+//!    response. A local redirect begins anew with the route of its own path.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -58,6 +59,15 @@ impl Dispatch {
         }
     }
 
+    /// The last step: fields that every response has.
+    fn dressed(&self, request: &Request<'_>, mut response: Response) -> Response {
+        if let (Some(hsts), Some(_)) = (&self.site.config.tls.hsts, &request.link.tls) {
+            // RFC 6797, 7.2: only what came in TLS may say so.
+            response.fields.push("Strict-Transport-Security", hsts);
+        }
+        response
+    }
+
     fn context(&self) -> Context<'_> {
         Context {
             resources: &self.resources,
@@ -75,7 +85,7 @@ impl galgo_front::site::Site for Dispatch {
 impl Service for Dispatch {
     async fn call(&self, request: &mut Request<'_>) -> Result<Response, Left> {
         let fault = match dispatch(self, request).await {
-            Ok(response) => return Ok(response),
+            Ok(response) => return Ok(self.dressed(request, response)),
             Err(fault) => fault,
         };
         status::report(&self.resources, request, &fault);
@@ -84,7 +94,8 @@ impl Service for Dispatch {
         }
         request.last = matches!(fault, Fault::Client(..));
         request.refused = matches!(fault, Fault::Busy(_));
-        Ok(status::failed(&self.site.shared, request, &fault))
+        let failed = status::failed(&self.site.shared, request, &fault);
+        Ok(self.dressed(request, failed))
     }
 
     fn cut(&self, request: &Request<'_>, fault: &Fault) {
@@ -107,6 +118,9 @@ async fn dispatch(cx: &Dispatch, request: &mut Request<'_>) -> Result<Response, 
         // OPTIONS: the server as a whole is asked (RFC 9110, 9.3.7).
         return Ok(Response::new(204).with("Allow", ALLOW));
     }
+    if let Some(response) = to_https(cx, request) {
+        return Ok(response);
+    }
     let mut head = request.head.clone();
     let mut answered = first(cx, request, &head).await?;
     for _ in 0..MAX_LOCAL_REDIRECTS {
@@ -122,6 +136,21 @@ async fn dispatch(cx: &Dispatch, request: &mut Request<'_>) -> Result<Response, 
     Err(Fault::Script(format!(
         "more than {MAX_LOCAL_REDIRECTS} local redirects in a row: the programs redirect to each other"
     )))
+}
+
+/// Sends a client that asks in the plain to the same path of a listener that speaks TLS (308: the method stays, RFC 9110,
+/// 15.4.9). What another server passes on has been in TLS, or is that server's to decide.
+fn to_https(cx: &Dispatch, request: &Request<'_>) -> Option<Response> {
+    let (link, head) = (request.link, &request.head);
+    if !cx.site.config.tls.redirect || link.https || link.passed_on || head.host.is_empty() {
+        return None;
+    }
+    let port = match cx.site.https_port? {
+        443 => String::new(),
+        port => format!(":{port}"),
+    };
+    let to = format!("https://{}{port}{}", head.host, head.target.uri());
+    Some(Response::new(308).with("Location", to))
 }
 
 /// Answers the request as it came: where a front server names the program's file, by that.

@@ -8,7 +8,7 @@ use crate::{
     body::{Body, Response},
     cli::{
         found::describe,
-        programs::{self, Seen, State, Verdict},
+        programs::{self, FileState, Seen, Verdict},
     },
     config::{Config, Handler, Route},
     request::Request,
@@ -94,7 +94,7 @@ fn program(html: &mut String, seen: &Seen, here: bool) {
     html.push_str("<li>");
     let fails = seen.verdict() == Verdict::Fails;
     link(html, &seen.url, here && !fails, &words::escape(&seen.url));
-    if let State::Program(found) = &seen.state {
+    if let FileState::Program(found) = &seen.state {
         for finding in found {
             html.push_str(if finding.fails {
                 "<p class=\"cause\">fails: "

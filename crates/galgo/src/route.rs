@@ -7,7 +7,7 @@ use galgo_handlers::{
     program::Cgi,
     respond::Respond,
     root::CgiRoot,
-    script::{self, Found, Refusal},
+    script::{self, FoundProgram, Refusal},
     upstream::Application,
 };
 
@@ -75,12 +75,12 @@ pub fn find<'c, 'p>(routes: &'c [Arc<Route>], host: &str, path: &'p [u8]) -> Opt
     Some(Match {
         route,
         rest,
-        slash_missing: kind == Kind::Slashless,
+        slash_missing: kind == RouteMatch::Slashless,
     })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RouteMatch {
     /// The path is the route's or below it.
     Below,
     /// The path is the route's without its last slash.
@@ -92,7 +92,7 @@ pub(crate) fn first<'c>(
     routes: impl IntoIterator<Item = &'c Route>,
     host: &str,
     path: &[u8],
-) -> Option<(usize, Kind)> {
+) -> Option<(usize, RouteMatch)> {
     let mut slashless = None;
     for (index, route) in routes.into_iter().enumerate() {
         if !answers(route, host) {
@@ -100,14 +100,14 @@ pub(crate) fn first<'c>(
         }
         match kind(route, path) {
             // `/docs` typed as a path of its own is nearer to `/docs` than the folder `/docs/` is.
-            Some(Kind::Below) if slashless.is_none() || route.path.as_bytes() == path => {
-                return Some((index, Kind::Below));
+            Some(RouteMatch::Below) if slashless.is_none() || route.path.as_bytes() == path => {
+                return Some((index, RouteMatch::Below));
             }
-            Some(Kind::Slashless) if slashless.is_none() => slashless = Some(index),
+            Some(RouteMatch::Slashless) if slashless.is_none() => slashless = Some(index),
             _ => {}
         }
     }
-    slashless.map(|index| (index, Kind::Slashless))
+    slashless.map(|index| (index, RouteMatch::Slashless))
 }
 
 /// Whether the route is one of that host's.
@@ -116,14 +116,14 @@ fn answers(route: &Route, host: &str) -> bool {
     own.is_none_or(|own| own.eq_ignore_ascii_case(name(host)))
 }
 
-fn kind(route: &Route, path: &[u8]) -> Option<Kind> {
+fn kind(route: &Route, path: &[u8]) -> Option<RouteMatch> {
     let own = route.path.as_bytes();
     let folder = own.ends_with(b"/");
     match path.strip_prefix(own) {
-        Some(rest) => (folder || matches!(rest, [] | [b'/', ..])).then_some(Kind::Below),
+        Some(rest) => (folder || matches!(rest, [] | [b'/', ..])).then_some(RouteMatch::Below),
         // A constant answer has no folder to be redirected into.
         None if folder && !matches!(route.handler, Handler::Respond(_)) => {
-            (own.strip_suffix(b"/") == Some(path)).then_some(Kind::Slashless)
+            (own.strip_suffix(b"/") == Some(path)).then_some(RouteMatch::Slashless)
         }
         None => None,
     }
@@ -140,7 +140,10 @@ fn name(host: &str) -> &str {
 }
 
 /// A route, and the program in its folder.
-pub type Owned<'c, 'p> = (&'c Arc<Route>, Result<(&'c Arc<Cgi>, Found<'p>), Refusal>);
+pub type Owned<'c, 'p> = (
+    &'c Arc<Route>,
+    Result<(&'c Arc<Cgi>, FoundProgram<'p>), Refusal>,
+);
 
 /// Finds the program that a front server names by its file, in a folder of a `cgi` route of this host, or as its one
 /// program: the innermost folder counts. `None`: no route has such a folder.

@@ -17,7 +17,7 @@ use galgo_front::{
     settings::Settings,
     shared::{Handed, Handle, Shared},
 };
-use galgo_handlers::{files, resources::Resources, upstream::Watch, wasm};
+use galgo_handlers::{files, resources::Resources, upstream::WorkersThread, wasm};
 use galgo_spawn::{Direct, Spawner};
 use rustix::{
     fs::{Mode, OFlags},
@@ -39,7 +39,7 @@ use crate::{
     site::Site,
 };
 use running::{Running, Taken};
-use sockets::New;
+use sockets::{New, https_port};
 
 /// A server that has bound its listeners and dropped its privileges, and has not yet read a byte from the network.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub struct Ready {
     logs: Logs,
     spawners: Vec<Direct>,
     /// The workers of upstreams.
-    workers: Watch,
+    workers: WorkersThread,
     signals: Signals,
 }
 
@@ -146,7 +146,8 @@ impl Ready {
         // ambient set over execve, capabilities(7). Threads inherit the absence of it.
         rustix::thread::clear_ambient_capability_set()
             .map_err(|e| format!("cannot keep capabilities from programs: {e}"))?;
-        let (site, settings) = running::site(config, None, &logs)?;
+        let (mut site, settings) = running::site(config, None, &logs)?;
+        site.https_port = https_port(&new.bound);
         let signals = Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
         galgo_spawn::reap_strangers();
         Ok(Self {
@@ -155,7 +156,7 @@ impl Ready {
             new,
             logs,
             spawners,
-            workers: Watch::new(workers),
+            workers: WorkersThread::new(workers),
             signals,
         })
     }
@@ -258,7 +259,7 @@ fn thread(
     };
     let name = format!("worker-{index}");
     std::thread::Builder::new().name(name).spawn(move || {
-        let _last = Member(together);
+        let _last = ServingThread(together);
         if let Err(e) = run() {
             errors.write(Level::Error, "worker", &e.to_string());
         }
@@ -274,7 +275,7 @@ struct Together {
 }
 
 /// A thread that waits, where it ends, for the others.
-struct Member(Arc<Together>);
+struct ServingThread(Arc<Together>);
 
 impl Together {
     fn of(count: usize) -> Arc<Self> {
@@ -285,7 +286,7 @@ impl Together {
     }
 }
 
-impl Drop for Member {
+impl Drop for ServingThread {
     fn drop(&mut self) {
         let left = self.0.left.lock();
         let mut left = left.unwrap_or_else(PoisonError::into_inner);

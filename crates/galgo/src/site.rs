@@ -4,7 +4,7 @@
 use std::{io, sync::Arc};
 
 use galgo_handlers::{
-    shared::{Once, Shared},
+    shared::{HandlersShared, OncePerProgram},
     upstream::{Application, Upstream, WorkerPool},
     warm::Warm,
     wasm::{self, Needs, Sight, Wasm},
@@ -12,7 +12,7 @@ use galgo_handlers::{
 use galgo_proto::fcgi::Role;
 
 use crate::{
-    admission::{Admission, Gauge},
+    admission::{Admission, ConcurrencyLimit},
     config::{Config, Handler, Route},
     fault::Fault,
     log::{ErrorLog, Logs},
@@ -25,9 +25,11 @@ pub struct Site {
     /// The configuration.
     pub config: Config,
     /// What the handlers of all event loops share.
-    pub shared: Shared,
+    pub shared: HandlersShared,
+    /// The port of the first listener that speaks TLS.
+    pub https_port: Option<u16>,
     /// Places of routes with a limit of their own.
-    route_places: Vec<(Arc<Route>, Arc<Gauge>)>,
+    route_places: Vec<(Arc<Route>, Arc<ConcurrencyLimit>)>,
     /// Programs that stay.
     upstreams: Vec<Asked>,
 }
@@ -60,7 +62,7 @@ impl Site {
             Handler::Cgi(cgi) => {
                 let most = cgi.options.max_running?;
                 let kept = before.and_then(|before| before.places(route)).cloned();
-                let places = kept.unwrap_or_else(|| Arc::new(Gauge::new(most)));
+                let places = kept.unwrap_or_else(|| Arc::new(ConcurrencyLimit::new(most)));
                 Some((route.clone(), places))
             }
             _ => None,
@@ -68,6 +70,7 @@ impl Site {
         Self {
             route_places: config.routes.iter().filter_map(places).collect(),
             shared: shared(&config, before.map(|before| &before.shared), logs),
+            https_port: None,
             upstreams: Vec::new(),
             config,
         }
@@ -142,7 +145,7 @@ impl Site {
     }
 
     /// The places of a route, where it has a limit of its own.
-    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<Gauge>> {
+    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<ConcurrencyLimit>> {
         self.route_places
             .iter()
             .find(|(r, _)| Arc::ptr_eq(r, route))
@@ -165,11 +168,11 @@ impl Site {
 }
 
 /// What handlers share by this configuration; what is the same as `before` goes on.
-pub fn shared(config: &Config, before: Option<&Shared>, logs: &Logs) -> Shared {
+pub fn shared(config: &Config, before: Option<&HandlersShared>, logs: &Logs) -> HandlersShared {
     let warm = before.map(|before| before.warm.clone());
     let spool = Spool::new(&config.spool, before.map(|before| &*before.spool));
     let needs = modules(config);
-    Shared {
+    HandlersShared {
         path: config.path.clone(),
         shows_causes: config.shows_causes(),
         queue_wait: config.admission.wait,
@@ -180,7 +183,7 @@ pub fn shared(config: &Config, before: Option<&Shared>, logs: &Logs) -> Shared {
         spool: Arc::new(spool),
         warm: warm.unwrap_or_else(|| Arc::new(Warm::new(config.templates.wait))),
         wasm: Wasm::next(needs, &logs.error, before.map(|before| &before.wasm)),
-        untyped: Once::default(),
+        untyped: OncePerProgram::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Programs that stay: FastCGI and SCGI, as responders and as authorizers.
 //!
 //! 1. find the script, if one answers  2. take in the body where its length must be known first, else its beginning
-//! 3. wait for a place  4. connect, or take a connection that was kept  5. its response: see `reply`
+//! 3. wait for a lease  4. connect, or take an idle connection  5. its response: see `reply`
 
 use std::{os::unix::ffi::OsStrExt, rc::Rc, sync::Arc};
 
@@ -19,17 +19,17 @@ use crate::{
     files,
     log::Source,
     program::settings::BodyMode,
-    relay::{clock::Clocks, speaker::Speaker},
+    relay::{backend::Backend, clock::Clocks},
     reply::{Answering, heard, may_repeat, wait_for},
     request::Request,
-    script::{self, Script},
+    script::{self, UpstreamScript},
     sock::Sock,
     spool::Stored,
     upstream::{
-        Application, Lease, Protocol, Unreachable, Upstream,
-        exchange::{Begun, Exchange, Seat},
+        Application, Protocol, Upstream, UpstreamLease,
+        exchange::{BodySource, Exchange, ExchangeLease, ExchangeStart},
     },
-    variables::{self, Known},
+    variables::{self, ScriptVars},
 };
 
 /// Answers a request by asking the application of its route.
@@ -42,38 +42,43 @@ pub async fn answer(
 ) -> Result<Answer, Fault> {
     let path = head.target.url_path();
     let script = match script::script(config, route_path, path).map_err(Fault::from)? {
-        script::Asked::Script(script) => script,
-        script::Asked::Folder => return Ok(Answer::Response(files::to_slash(head))),
+        script::UpstreamPath::Script(script) => script,
+        script::UpstreamPath::Folder => return Ok(Answer::Response(files::to_slash(head))),
     };
     request.client.limit(config.options.max_body)?;
     let ask = Ask::new(cx, request, head, (config, upstream), script);
-    let (answering, speaker) = ask.asked().await?;
-    answering.reply(speaker).await
+    let (answering, backend) = ask.asked().await?;
+    answering.reply(backend).await
 }
 
 /// Asks the authorizer of a route. `Ok(None)`: the request may be answered.
 ///
 /// # Errors
-/// It could not be asked, or has not answered as it should: nobody comes in then.
+/// It could not be asked, or has not answered as it should: the request is refused then.
 pub async fn authorize(
     cx: Context<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     (authorizer, upstream): (&Application, &Arc<Upstream>),
 ) -> Result<Option<Answer>, Fault> {
-    let ask = Ask::new(cx, request, head, (authorizer, upstream), Script::default());
-    let (answering, speaker) = ask.asked().await?;
-    answering.judgment(speaker).await
+    let ask = Ask::new(
+        cx,
+        request,
+        head,
+        (authorizer, upstream),
+        UpstreamScript::default(),
+    );
+    let (answering, backend) = ask.asked().await?;
+    answering.judgment(backend).await
 }
 
-/// One request about to be passed on.
 struct Ask<'a, 'r, 'c> {
     cx: Context<'a>,
     request: &'a mut Request<'r>,
     head: &'a Rc<Head>,
     config: &'c Application,
     upstream: &'c Arc<Upstream>,
-    script: Script<'a>,
+    script: UpstreamScript<'a>,
     /// Names it in the log.
     source: Source,
 }
@@ -84,7 +89,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         request: &'a mut Request<'r>,
         head: &'a Rc<Head>,
         (config, upstream): (&'c Application, &'c Arc<Upstream>),
-        script: Script<'a>,
+        script: UpstreamScript<'a>,
     ) -> Self
     where
         'a: 'c,
@@ -105,28 +110,29 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         }
     }
 
-    /// Asks, and says who will answer.
-    async fn asked(mut self) -> Result<(Answering<'a, 'r, 'c>, Speaker), Fault>
+    /// Asks; what will answer.
+    async fn asked(mut self) -> Result<(Answering<'a, 'r, 'c>, Backend), Fault>
     where
         'a: 'c,
     {
         let (file, length) = self.body().await?;
         let lease = self.lease().await?;
-        // What may be said twice is worth trying on a connection that was kept: it may be closed by now.
-        let kept = match self.may_repeat() {
-            true => lease.kept(),
+        // An idle connection may be closed by now: only a request that may be repeated tries one.
+        let idle = match self.may_repeat() {
+            true => lease.idle_connection(),
             false => None,
         };
-        let exchange = match kept {
-            Some(conn) => self.begin(conn, true, lease, length)?,
+        let exchange = match idle {
+            Some(conn) => self.begin(conn, true, lease, (file, length))?,
             // Boxed, here and below: nearly every request finds a connection, and needs no room for making one.
-            None => Box::pin(self.connect(lease, length)).await?.with_file(file),
+            None => Box::pin(self.connect(lease, (file, length))).await?,
         };
         let exchange = match heard(self.request, exchange).await? {
             Some(exchange) => exchange,
             None => {
                 let lease = self.lease().await?;
-                Box::pin(self.connect(lease, length)).await?
+                // Only a request without a body is asked again.
+                Box::pin(self.connect(lease, (None, length))).await?
             }
         };
         let answering = Answering {
@@ -134,14 +140,14 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             source: self.source,
             nph: false,
             options: &self.config.options,
-            handover: &self.config.handover,
+            sendfile: &self.config.sendfile,
             head: self.head,
             request: self.request,
         };
-        Ok((answering, Speaker::Exchange(exchange)))
+        Ok((answering, Backend::Exchange(exchange)))
     }
 
-    /// The body is for who answers, and a local redirect's request has none, whatever the one before it had.
+    /// An authorizer gets no body; a local redirect's request has none, whatever the one before it had.
     fn bodiless(&self) -> bool {
         self.config.role == Role::Authorizer || self.head.body.is_empty()
     }
@@ -177,62 +183,57 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         may_repeat(self.head) && self.bodiless() && self.config.protocol == Protocol::Fastcgi
     }
 
-    /// Waits for a place.
-    async fn lease(&mut self) -> Result<Lease, Fault> {
+    async fn lease(&mut self) -> Result<UpstreamLease, Fault> {
         let peer = self.request.peer();
         let lease = self.upstream.lease(self.cx.resources.index, peer);
         let lease = wait_for(self.request, lease).await?;
-        self.request.has_place(lease.holding());
+        self.request.has_permit(lease.holding());
         Ok(lease)
     }
 
-    /// Asks on a new connection.
     async fn connect(
         &mut self,
-        mut lease: Lease,
-        length: Option<u64>,
+        mut lease: UpstreamLease,
+        body: (Option<Stored>, Option<u64>),
     ) -> Result<Box<Exchange>, Fault> {
-        let connected = async { lease.connect().await.map_err(Unreachable::fault) };
-        let conn = wait_for(self.request, connected).await?;
-        self.begin(conn, false, lease, length)
+        let conn = wait_for(self.request, lease.connect()).await?;
+        self.begin(conn, false, lease, body)
     }
 
     fn begin(
         &self,
         conn: Sock,
-        kept: bool,
-        lease: Lease,
-        length: Option<u64>,
+        idle: bool,
+        lease: UpstreamLease,
+        (file, length): (Option<Stored>, Option<u64>),
     ) -> Result<Box<Exchange>, Fault> {
         let options = &self.config.options;
-        let begun = Begun {
+        let start = ExchangeStart {
             conn,
-            again: kept,
-            seat: Seat::Application(lease),
+            again: idle,
+            lease: ExchangeLease::Application(lease),
             clocks: Clocks::start(options, "the connection to the application was closed"),
             max_stderr: options.max_stderr,
             source: self.source.clone(),
+            body: BodySource::of(file, self.bodiless()),
+            run_to_completion: false,
         };
-        let exchange = match self.config.protocol {
+        Ok(match self.config.protocol {
             Protocol::Fastcgi => {
                 let (role, keep) = (self.config.role, self.upstream.keeps());
-                Exchange::fastcgi(begun, role, keep, |params| self.variables(length, params))?
+                Exchange::fastcgi(start, role, keep, |params| self.variables(length, params))?
             }
             Protocol::Scgi => {
-                let mut request = scgi::Request::new(length.unwrap_or(0));
+                let mut request = scgi::ScgiRequest::new(length.unwrap_or(0));
                 self.variables(length, &mut request)?;
-                Exchange::scgi(begun, request.finish())
+                Exchange::scgi(start, request.finish())
             }
-        };
-        Ok(match self.bodiless() {
-            true => exchange.without_body(),
-            false => exchange,
         })
     }
 
     fn variables(&self, length: Option<u64>, sink: &mut impl Sink) -> Result<(), Fault> {
         let folder = self.config.document_root.as_ref();
-        let known = Known {
+        let known = ScriptVars {
             shared: self.cx.shared,
             script_name: &self.script.script_name,
             path_info: self.script.path_info,

@@ -1,18 +1,18 @@
-//! What an authorizer says of a request (FastCGI, 6.3): who may be answered, and variables of who is.
+//! What an authorizer says of a request (FastCGI, 6.3): whether it may be answered, and variables to add.
 //!
-//! The role is asked over `upstream`; here its answer is judged. Nobody comes in but by a whole answer
-//! with the status 200: whatever is wrong with one is a failure of the request.
+//! Only a whole answer with the status 200 lets a request in: whatever is wrong with it is a failure of the request.
 
 use galgo_proto::{
     Fields,
-    cgi::{Kind, Reply},
+    cgi::{Reply, ReplyKind},
     vars,
 };
 
 use crate::{
     context::Answer,
     fault::Fault,
-    relay::speaker::Speaker,
+    producer::Producer,
+    relay::backend::Backend,
     reply::{Answering, Trouble},
     variables::USER,
 };
@@ -24,43 +24,43 @@ const MOST_IGNORED: usize = 1 << 20;
 
 impl Answering<'_, '_, '_> {
     /// Reads what an authorizer answers. `Ok(None)`: the request may be answered.
-    pub(super) async fn judgment(mut self, mut speaker: Speaker) -> Result<Option<Answer>, Fault> {
-        let judged = match self.scan(&mut speaker).await {
-            Ok(reply) if is_granted(&reply) => match self.granted(&mut speaker, &reply).await {
+    pub(super) async fn judgment(mut self, mut backend: Backend) -> Result<Option<Answer>, Fault> {
+        let judged = match self.scan(&mut backend).await {
+            Ok(reply) if is_granted(&reply) => match self.granted(&mut backend, &reply).await {
                 Ok(granted) => {
                     self.request.granted = granted;
-                    self.end(speaker);
+                    self.end(backend);
                     return Ok(None);
                 }
                 Err(trouble) => Err(trouble),
             },
             Ok(mut denied) => {
                 denied.fields.retain(|name, _| variable(name).is_none());
-                self.typed(&mut speaker, denied).await
+                self.typed(&mut backend, denied).await
             }
             Err(trouble) => Err(trouble),
         };
-        self.answered(speaker, judged).await.map(Some)
+        self.answered(backend, judged).await.map(Some)
     }
 
-    /// Hears a request's grant out: what is cut short is none.
+    /// Reads a grant to its end: one that is cut short is none.
     async fn granted(
         &mut self,
-        speaker: &mut Speaker,
+        backend: &mut Backend,
         reply: &Reply,
     ) -> Result<Vec<(String, Vec<u8>)>, Trouble> {
         let mut ignored = 0;
-        while !speaker.output_ended() {
-            ignored += speaker.ready();
-            speaker.out().clear();
+        while !backend.output_ended() {
+            ignored += backend.ready();
+            backend.out().clear();
             if ignored > MOST_IGNORED {
                 let words =
                     "the authorizer lets the request in and prints more than 1M behind that";
                 return Err(Fault::Script(words.into()).into());
             }
-            self.turn(speaker).await?;
+            self.step(backend).await?;
         }
-        match speaker.verdict() {
+        match backend.verdict() {
             Some(fault) => Err(fault.into()),
             None => Ok(variables(&reply.fields)?),
         }
@@ -68,10 +68,9 @@ impl Answering<'_, '_, '_> {
 }
 
 fn is_granted(reply: &Reply) -> bool {
-    matches!(reply.kind, Kind::Document) && reply.status == 200
+    matches!(reply.kind, ReplyKind::Document) && reply.status == 200
 }
 
-/// The name of the variable that a field sets.
 fn variable(field: &[u8]) -> Option<&[u8]> {
     let (start, name) = field.split_at_checked(VARIABLE.len())?;
     start.eq_ignore_ascii_case(VARIABLE).then_some(name)

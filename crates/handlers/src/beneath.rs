@@ -20,6 +20,8 @@ const ATTEMPTS: usize = 8;
 /// Links on one path that lead back into the folder.
 const LINKS: usize = 8;
 
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
 /// Opens `path` beneath `folder`. An empty path is the folder itself.
 ///
 /// # Errors
@@ -27,7 +29,7 @@ const LINKS: usize = 8;
 pub(crate) fn open(folder: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let mut path = Cow::Borrowed(if path.is_empty() { &b"."[..] } else { path });
     for _ in 0..LINKS {
-        match strictly(&folder, &path, flags) {
+        match resolve(&folder, &path, flags, BENEATH) {
             Err(Errno::XDEV) => path = led_back(&folder, &path)?.into(),
             opened => return opened,
         }
@@ -35,11 +37,16 @@ pub(crate) fn open(folder: impl AsFd, path: &[u8], flags: OFlags) -> Result<Owne
     Err(Errno::LOOP)
 }
 
-fn strictly(folder: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+/// openat2(2), tried again where that may help.
+pub(crate) fn resolve(
+    folder: impl AsFd,
+    path: &[u8],
+    flags: OFlags,
+    how: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
     let mut tried = 1;
     loop {
-        match openat2(&folder, path, flags, Mode::empty(), beneath) {
+        match openat2(&folder, path, flags, Mode::empty(), how) {
             Err(Errno::AGAIN | Errno::INTR) if tried < ATTEMPTS => tried += 1,
             result => return result,
         }
@@ -52,7 +59,7 @@ fn led_back(folder: impl AsFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
     let ends = (1..=path.len()).filter(|&at| path.get(at).is_none_or(|&b| b == b'/'));
     for end in ends {
         let (link, behind) = path.split_at(end);
-        match strictly(&folder, link, NAME) {
+        match resolve(&folder, link, NAME, BENEATH) {
             Ok(_) => {}
             Err(Errno::XDEV) => {
                 let magic = ResolveFlags::NO_MAGICLINKS;

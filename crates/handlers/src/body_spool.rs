@@ -1,4 +1,4 @@
-//! A whole request body, taken in before anybody is asked to answer (`body = "file"`).
+//! A whole request body, taken in before a program is started or an application asked (`body = "file"`).
 
 use std::{pin::pin, time::Duration};
 
@@ -17,7 +17,7 @@ pub(crate) async fn store(
     patience: Duration,
 ) -> Result<Stored, Fault> {
     let declared = request.client.declared();
-    let mut stored = kept(request, patience, spool.for_body(declared)).await?;
+    let mut stored = on_disk(request, patience, spool.for_body(declared)).await?;
     request.client.send_continue();
     let mut piece = pool::take();
     loop {
@@ -31,18 +31,18 @@ pub(crate) async fn store(
             Next::End => break,
         }
         if piece.len() == pool::SIZE {
-            piece = kept(request, patience, stored.append(piece)).await?;
+            piece = on_disk(request, patience, stored.append(piece)).await?;
         }
     }
     if !piece.is_empty() {
-        piece = kept(request, patience, stored.append(piece)).await?;
+        piece = on_disk(request, patience, stored.append(piece)).await?;
     }
     pool::give(piece);
     Ok(stored)
 }
 
 /// Waits for the disk; a client that leaves meanwhile is noticed.
-async fn kept<T>(
+async fn on_disk<T>(
     request: &mut Request<'_>,
     patience: Duration,
     disk: impl Future<Output = Result<T, Full>>,

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::{body::Response, resources::Resources, shared::Shared};
+use crate::{body::Response, resources::Resources, shared::HandlersShared};
 
 /// What every handler may use: what its event loop has, and what the configuration that the request began with has made.
 #[derive(Debug, Clone, Copy)]
@@ -10,7 +10,7 @@ pub struct Context<'a> {
     /// What its event loop has.
     pub resources: &'a Rc<Resources>,
     /// What the handlers of all event loops share.
-    pub shared: &'a Shared,
+    pub shared: &'a HandlersShared,
 }
 
 /// What a program wants to be done.

@@ -8,7 +8,7 @@
 //! | [`application`], [`upstream`] | FastCGI and SCGI: asking an application, its connections and worker processes |
 //! | [`files`], [`respond`] | files, constant answers |
 //! | [`script`], [`root`], [`beneath`] | the file that a path names, found in a folder and nowhere else |
-//! | [`reply`], [`authorizer`], [`handover`], [`variables`] | what CGI programs are told, and what is made of their answers |
+//! | [`reply`], [`authorizer`], [`sendfile`], [`variables`] | what CGI programs are told, and what is made of their answers |
 //! | [`status`], [`reasons`] | what becomes of a failed request |
 //! | [`context`], [`resources`], [`shared`] | what all of them may use |
 
@@ -18,7 +18,6 @@ mod beneath;
 mod body_spool;
 pub mod context;
 pub mod files;
-pub mod handover;
 mod links;
 mod lock;
 pub mod program;
@@ -29,6 +28,7 @@ pub mod resources;
 pub mod respond;
 pub mod root;
 pub mod script;
+pub mod sendfile;
 pub mod shared;
 pub mod status;
 mod trial;

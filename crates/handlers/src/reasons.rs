@@ -1,6 +1,6 @@
 //! Why requests were refused: words for the error log, so that an operator need not guess at a 400.
 //!
-//! Whoever sends such requests could fill the log: it has the first of each second of each address, and of so many
+//! A client could fill the log with such requests: it has the first of each second of each address, and of so many
 //! addresses. The access log has them all.
 
 use std::{
@@ -19,7 +19,7 @@ use crate::{
 /// Addresses of which something is said in one second of one event loop.
 const MOST: usize = 100;
 
-/// Who has been told of in this second, by one event loop.
+/// Clients that one event loop has named in this second.
 #[derive(Debug, Default)]
 pub(crate) struct Reasons(RefCell<Second>);
 

@@ -1,4 +1,4 @@
-//! The response of a CGI program, or of who speaks like one.
+//! The response of a CGI program, or of an application that speaks like one.
 //!
 //! 1. read its head  2. document, redirect, or its own words (NPH)
 
@@ -6,8 +6,8 @@ use std::{pin::Pin, task::Poll};
 
 use galgo_proto::{
     Parsed,
-    cgi::{Kind, Reply, ReplyBody, ReplyError, ReplyLimits, ReplyScan, nph},
-    cond::{self, Outcome, Validators},
+    cgi::{Reply, ReplyBody, ReplyError, ReplyKind, ReplyLimits, ReplyScan, nph},
+    cond::{self, CondOutcome, Validators},
     h1::{Head, Method},
 };
 use galgo_spawn::{Exit, Status, words::how};
@@ -17,14 +17,14 @@ use crate::{
     body::{Body, Output, Response},
     context::{Answer, Context},
     fault::Fault,
-    handover::{self, Handover},
     log::{Level, Source},
     pace::poll_once,
     pool,
-    producer::Turn,
+    producer::{OutputEvent, Producer},
     program::settings::CgiOptions,
-    relay::{program::LINGER, speaker::Speaker},
+    relay::{backend::Backend, program::LINGER},
     request::Request,
+    sendfile::{self, Sendfile},
     status,
     upstream::exchange::Exchange,
 };
@@ -32,13 +32,11 @@ use crate::{
 const UNTYPED: &str = "the response has a document and no Content-Type, so its reader has to guess what it is; \
     print \"Content-Type: text/html\", or what the document is, before the empty line (this is said once for each program)";
 
-/// A request that somebody is answering.
 pub(super) struct Answering<'a, 'r, 'c> {
     pub(super) cx: Context<'a>,
     pub(super) request: &'a mut Request<'r>,
     pub(super) options: &'c CgiOptions,
-    /// Files it may hand over.
-    pub(super) handover: &'c Handover,
+    pub(super) sendfile: &'c Sendfile,
     pub(super) head: &'c Head,
     /// It speaks to the client itself.
     pub(super) nph: bool,
@@ -46,26 +44,26 @@ pub(super) struct Answering<'a, 'r, 'c> {
     pub(super) source: Source,
 }
 
-/// Waits for a place, or a connection; a client that leaves meanwhile is noticed. The time counts as
+/// Waits for a permit, or a connection; a client that leaves meanwhile is noticed. The time counts as
 /// spent in the queue.
 pub(super) async fn wait_for<T>(
     request: &mut Request<'_>,
-    place: impl Future<Output = Result<T, Fault>>,
+    permit: impl Future<Output = Result<T, Fault>>,
 ) -> Result<T, Fault> {
-    let mut place = std::pin::pin!(place);
+    let mut permit = std::pin::pin!(permit);
     // Nearly always there is one at once: no clock is read then.
-    if let Poll::Ready(found) = poll_once(place.as_mut()).await {
+    if let Poll::Ready(found) = poll_once(permit.as_mut()).await {
         return found;
     }
-    Box::pin(wait_long(request, place)).await
+    Box::pin(wait_long(request, permit)).await
 }
 
 async fn wait_long<T>(
     request: &mut Request<'_>,
-    place: Pin<&mut impl Future<Output = Result<T, Fault>>>,
+    permit: Pin<&mut impl Future<Output = Result<T, Fault>>>,
 ) -> Result<T, Fault> {
     let began = Instant::now();
-    let found = request.client.waits_for(place).await??;
+    let found = request.client.waits_for(permit).await??;
     request.entry.borrow_mut().queue += began.elapsed();
     Ok(found)
 }
@@ -75,7 +73,7 @@ pub(super) fn may_repeat(head: &Head) -> bool {
     ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"].contains(&head.method.as_str())
 }
 
-/// Waits until an exchange has shown that somebody answers it. `None`: nobody has, and it may be asked again.
+/// Waits until an exchange has brought the first byte. `None`: its connection was stale, and the request may be sent again.
 ///
 /// # Errors
 /// The client has left, or a clock has run out: the exchange is ended.
@@ -84,8 +82,8 @@ pub(super) async fn heard(
     mut exchange: Box<Exchange>,
 ) -> Result<Option<Box<Exchange>>, Fault> {
     while exchange.may_be_stale() {
-        match exchange.turn(request.client).await {
-            Ok(Turn::HalfClosed) => request.client.probe(),
+        match exchange.next_event(request.client).await {
+            Ok(OutputEvent::HalfClosed) => request.client.probe(),
             Ok(_) => {}
             Err(fault) => {
                 request.stderr = exchange.stderr_tail();
@@ -99,7 +97,7 @@ pub(super) async fn heard(
 
 impl Answering<'_, '_, '_> {
     /// Reads the response head, and decides what becomes of the rest.
-    pub(super) async fn reply(mut self, mut program: Speaker) -> Result<Answer, Fault> {
+    pub(super) async fn reply(mut self, mut program: Backend) -> Result<Answer, Fault> {
         self.request.client.send_continue();
         if self.request.client.has_half_closed() {
             self.request.client.probe();
@@ -114,12 +112,12 @@ impl Answering<'_, '_, '_> {
     /// What becomes of a response whose head was read.
     pub(super) async fn answered(
         mut self,
-        program: Speaker,
+        program: Backend,
         reply: Result<Reply, Trouble>,
     ) -> Result<Answer, Fault> {
         match reply {
             Ok(Reply {
-                kind: Kind::LocalRedirect(location),
+                kind: ReplyKind::LocalRedirect(location),
                 ..
             }) => {
                 self.end(program);
@@ -136,13 +134,12 @@ impl Answering<'_, '_, '_> {
         }
     }
 
-    async fn head(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
+    async fn head(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
         let reply = self.scan(program).await?;
         self.typed(program, reply).await
     }
 
-    /// Reads the head.
-    pub(super) async fn scan(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
+    pub(super) async fn scan(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
         let limits = ReplyLimits {
             bytes: self.options.max_reply_head,
             ..Default::default()
@@ -159,7 +156,7 @@ impl Answering<'_, '_, '_> {
                         None => scan.ended(program.out().front()).into(),
                     });
                 }
-                Parsed::Partial => self.turn(program).await?,
+                Parsed::Partial => self.step(program).await?,
             }
         };
         program.head_done();
@@ -170,10 +167,10 @@ impl Answering<'_, '_, '_> {
     /// Tells the author of a program, once, that its documents have no type.
     pub(super) async fn typed(
         &mut self,
-        program: &mut Speaker,
+        program: &mut Backend,
         reply: Reply,
     ) -> Result<Reply, Trouble> {
-        if reply.body() == ReplyBody::SendUntyped && !handover::asked(self.handover, &reply) {
+        if reply.body() == ReplyBody::SendUntyped && !sendfile::asked(self.sendfile, &reply) {
             self.some_output(program).await?;
             if program.ready() > 0 && self.cx.shared.untyped.is_new(self.source.script()) {
                 self.source.write(Level::Warn, UNTYPED);
@@ -183,14 +180,14 @@ impl Answering<'_, '_, '_> {
     }
 
     /// A program that writes the whole response itself. Its first bytes are looked at for the log only.
-    async fn own_words(&mut self, program: &mut Speaker) -> Result<Reply, Trouble> {
+    async fn own_words(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
         self.some_output(program).await?;
         if program.ready() == 0 {
             return Err(ReplyError::Nothing.into());
         }
         program.head_done();
         Ok(Reply {
-            kind: Kind::Document,
+            kind: ReplyKind::Document,
             status: nph::status(program.out().front()).unwrap_or(200),
             reason: None,
             fields: galgo_proto::Fields::new(),
@@ -200,24 +197,24 @@ impl Answering<'_, '_, '_> {
     }
 
     /// Waits for a byte of output, or its end.
-    async fn some_output(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
+    async fn some_output(&mut self, program: &mut Backend) -> Result<(), Trouble> {
         while program.ready() == 0 && !program.output_ended() {
-            self.turn(program).await?;
+            self.step(program).await?;
         }
         Ok(())
     }
 
-    /// One turn of the program.
-    pub(super) async fn turn(&mut self, program: &mut Speaker) -> Result<(), Trouble> {
-        if program.turn(self.request.client).await? == Turn::HalfClosed {
+    /// Waits for the program's next output.
+    pub(super) async fn step(&mut self, program: &mut Backend) -> Result<(), Trouble> {
+        if program.event(self.request.client).await? == OutputEvent::HalfClosed {
             self.request.client.probe();
         }
         Ok(())
     }
 
-    async fn document(&mut self, mut program: Speaker, mut reply: Reply) -> Result<Answer, Fault> {
+    async fn document(&mut self, mut program: Backend, mut reply: Reply) -> Result<Answer, Fault> {
         let passed_on = self.request.link.passed_on;
-        match handover::answer(self.handover, self.head, &mut reply, passed_on) {
+        match sendfile::answer(self.sendfile, self.head, &mut reply, passed_on) {
             Ok(None) => {}
             Ok(Some(response)) => {
                 self.end(program);
@@ -234,7 +231,7 @@ impl Answering<'_, '_, '_> {
         }
         program.drain_ready(pool::SIZE);
         if program.output_ended()
-            && let Some(fault) = program.cut().await
+            && let Some(fault) = program.fault().await
         {
             self.request.stderr = program.stderr_tail();
             self.end(program);
@@ -247,7 +244,7 @@ impl Answering<'_, '_, '_> {
             return Err(fault);
         }
         let output = Output {
-            producer: program.producer(),
+            producer: Box::new(program),
             content_length: reply.content_length,
             nph: self.nph,
             discard: !self.nph && reply.body() == ReplyBody::Discard,
@@ -265,7 +262,7 @@ impl Answering<'_, '_, '_> {
 
     /// A developer is shown why a page is blank: the program failed behind its head, and printed nothing more. It has a
     /// moment to print something; everybody else is sent the head as it comes.
-    async fn blank(&mut self, program: &mut Speaker, reply: &Reply) -> Option<Fault> {
+    async fn blank(&mut self, program: &mut Backend, reply: &Reply) -> Option<Fault> {
         let empty = self.nph || reply.status != 200 || self.head.method == Method::Head;
         if empty || !status::shows_cause(self.cx.shared, self.request) {
             return None;
@@ -287,11 +284,11 @@ impl Answering<'_, '_, '_> {
     }
 
     /// What the program did wrong, together with how it ended.
-    async fn bad_reply(&mut self, mut program: Speaker, e: &ReplyError) -> Fault {
+    async fn bad_reply(&mut self, mut program: Backend, e: &ReplyError) -> Fault {
         let ended = program.output_ended();
         let (exit, stderr) = program.post_mortem(!ended).await;
         // What a process has left running has its time, as behind a response.
-        if let Speaker::Program(program) = program {
+        if let Backend::Program(program) = program {
             program.finish(|_exit| {});
         }
         self.request.entry.borrow_mut().exit = exit;
@@ -306,7 +303,7 @@ impl Answering<'_, '_, '_> {
     }
 
     /// Ends a program whose response is complete.
-    pub(super) fn end(&self, program: Speaker) {
+    pub(super) fn end(&self, program: Backend) {
         let entry = self.request.entry.clone();
         program.finish(move |exit: Option<Exit>| entry.borrow_mut().exit = exit);
     }
@@ -314,7 +311,7 @@ impl Answering<'_, '_, '_> {
 
 /// Makes a 304 of a document that the client has already (RFC 9110, 13.2): the program has said which one it is, by ETag
 /// or Last-Modified, and left the comparison to the server, as with Apache. What else it prints is read and dropped.
-/// A precondition that fails is not looked at: the program has done by now what it was asked.
+/// A precondition that fails is not looked at: the program has already done what it was asked.
 fn conditional(head: &Head, reply: &mut Reply) {
     let asks = ["if-none-match", "if-modified-since"];
     if reply.status != 200 || !asks.iter().any(|name| head.fields.has(name)) {
@@ -326,7 +323,9 @@ fn conditional(head: &Head, reply: &mut Reply) {
         modified: said("last-modified").and_then(cond::date),
     };
     let known = current.etag.is_some() || current.modified.is_some();
-    if known && cond::evaluate(&head.method, &head.fields, Some(current)) == Outcome::NotModified {
+    if known
+        && cond::evaluate(&head.method, &head.fields, Some(current)) == CondOutcome::NotModified
+    {
         (reply.status, reply.reason, reply.content_length) = (304, None, None);
         // 15.4.5: nothing about the document but what a cache needs.
         reply.fields.retain(|name, _| {
@@ -338,7 +337,6 @@ fn conditional(head: &Head, reply: &mut Reply) {
     }
 }
 
-/// Why there is no response head.
 pub(super) enum Trouble {
     Reply(ReplyError),
     Fault(Fault),
@@ -355,3 +353,6 @@ impl From<Fault> for Trouble {
         Self::Fault(fault)
     }
 }
+
+#[cfg(test)]
+mod tests;

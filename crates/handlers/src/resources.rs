@@ -1,4 +1,4 @@
-//! What those who answer requests have of their event loop: they start programs with it, and log.
+//! What handlers have of their event loop: they start programs with it, and log.
 
 use std::{
     cell::{Cell, RefCell},

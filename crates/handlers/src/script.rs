@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     ffi::{CString, OsStr},
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd},
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
@@ -13,11 +13,12 @@ use std::{
 use galgo_proto::target::UrlPath;
 use galgo_spawn::{FileId, words};
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2},
+    fs::{CWD, FileType, OFlags, ResolveFlags, Stat, fstat},
     io::Errno,
 };
 
 use crate::{
+    beneath,
     fault::{Fault, is_shortage},
     links,
     program::settings::Cgi,
@@ -29,9 +30,12 @@ use crate::{
 /// Endings of the names of WebAssembly modules.
 const MODULES: [&[u8]; 2] = [b".wasm", b".wcgi"];
 
+/// Opens without the right to read: what runs the program needs none.
+const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
 /// A program and how the path falls apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found<'p> {
+pub struct FoundProgram<'p> {
     /// SCRIPT_NAME: the path up to and including the program, no slash at its end.
     pub script_name: &'p [u8],
     /// PATH_INFO: the rest of the path as it came (`//` stays); empty or begins with `/`.
@@ -54,17 +58,6 @@ pub struct Found<'p> {
     pub id: FileId,
     /// The file's name begins with `nph-`: its output goes to the client untouched.
     pub nph: bool,
-    /// Which file it is, and in which state.
-    pub version: Version,
-}
-
-/// A file in one state: it has another when it was replaced or written to. The time of its last
-/// change of status is left out: every hard link made to it changes that.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Version {
-    file: (u64, u64),
-    size: i64,
-    modified: (i64, i64),
 }
 
 /// Why there is no program to run.
@@ -92,7 +85,11 @@ impl From<Refusal> for Fault {
 ///
 /// # Errors
 /// There is none, or it may not be run; a file is never shown instead.
-pub fn program<'p>(cgi: &Cgi, route_path: &str, path: UrlPath<'p>) -> Result<Found<'p>, Refusal> {
+pub fn program<'p>(
+    cgi: &Cgi,
+    route_path: &str,
+    path: UrlPath<'p>,
+) -> Result<FoundProgram<'p>, Refusal> {
     let (file, stat, length) = locate(&cgi.root, route_path, path.clean)?;
     let (name, info) = path.split_at(length).ok_or(Refusal::NotFound)?;
     found(cgi, file, &stat, name, info)
@@ -100,7 +97,7 @@ pub fn program<'p>(cgi: &Cgi, route_path: &str, path: UrlPath<'p>) -> Result<Fou
 
 /// What an application is asked for, and how the path falls apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Script<'p> {
+pub struct UpstreamScript<'p> {
     /// SCRIPT_NAME, no slash at its end.
     pub script_name: Cow<'p, [u8]>,
     /// PATH_INFO.
@@ -113,9 +110,9 @@ pub struct Script<'p> {
 
 /// What a path means on a route of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked<'p> {
+pub enum UpstreamPath<'p> {
     /// A script.
-    Script(Script<'p>),
+    Script(UpstreamScript<'p>),
     /// A folder with an index, without its last slash: answer 301 to the same path with it.
     Folder,
 }
@@ -125,19 +122,19 @@ pub enum Asked<'p> {
 /// PATH_INFO.
 ///
 /// # Errors
-/// There is none, or nobody may read it.
+/// There is none, or it may not be read.
 pub fn script<'p>(
     up: &Application,
     route_path: &str,
     path: UrlPath<'p>,
-) -> Result<Asked<'p>, Refusal> {
+) -> Result<UpstreamPath<'p>, Refusal> {
     let (script_filename, length) = match &up.scripts {
         None => {
             let own = route_path.strip_suffix('/').unwrap_or(route_path);
             (Vec::new(), own.len())
         }
         Some(root) => match locate(root, route_path, path.clean) {
-            // What somebody has uploaded as a picture is not run because it is there.
+            // An uploaded picture is not run because it is there.
             Ok((file, ..)) if !is_script(up, &file) => return Err(Refusal::NotFound),
             Ok((file, stat, length)) => {
                 runnable(&file, &stat, true)?;
@@ -152,7 +149,7 @@ pub fn script<'p>(
         .document_root
         .as_deref()
         .filter(|_| !path_info.is_empty());
-    Ok(Asked::Script(Script {
+    Ok(UpstreamPath::Script(UpstreamScript {
         script_name: script_name.into(),
         path_info,
         path_translated: document_root.map(|root| translated(root, path_info)),
@@ -167,13 +164,12 @@ fn is_script(up: &Application, file: &[u8]) -> bool {
     up.endings.is_empty() || up.endings.iter().any(ends)
 }
 
-/// The script that answers for a folder.
 fn index<'p>(
     up: &Application,
     root: &CgiRoot,
     route_path: &str,
     path: &[u8],
-) -> Result<Asked<'p>, Refusal> {
+) -> Result<UpstreamPath<'p>, Refusal> {
     let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
     for name in &up.index {
         let whole = [path, slash, name.as_bytes()].concat();
@@ -181,13 +177,13 @@ fn index<'p>(
             // Anything shorter is a file on the way, which was looked for before.
             Ok((file, stat, length)) if length == whole.len() => {
                 if !slash.is_empty() {
-                    return Ok(Asked::Folder);
+                    return Ok(UpstreamPath::Folder);
                 }
                 runnable(&file, &stat, true)?;
-                return Ok(Asked::Script(Script {
+                return Ok(UpstreamPath::Script(UpstreamScript {
                     script_name: whole.into(),
                     script_filename: file,
-                    ..Script::default()
+                    ..UpstreamScript::default()
                 }));
             }
             Ok(_) | Err(Refusal::NotFound) => {}
@@ -209,21 +205,37 @@ fn locate(
     path: &[u8],
 ) -> Result<(Vec<u8>, Stat, usize), Refusal> {
     let base = route_path.strip_suffix('/').unwrap_or(route_path).len();
+    let from = match root {
+        CgiRoot::Program { .. } => base,
+        CgiRoot::Folder { .. } => base + 1,
+    };
+    let below = path.get(from..).ok_or(Refusal::NotFound)?;
+    let (file, stat, length) = locate_below(root, route_path, below)?;
+    Ok((file, stat, from + length))
+}
+
+/// The first existing file on the way to `below`: its name, what it is, and how much of `below` names it.
+fn locate_below(
+    root: &CgiRoot,
+    route_path: &str,
+    below: &[u8],
+) -> Result<(Vec<u8>, Stat, usize), Refusal> {
     match root {
-        CgiRoot::Program { path: file } => {
-            let name = file.as_os_str().as_bytes();
-            let opened = open(CWD, name, ResolveFlags::NO_MAGICLINKS);
-            let (_, stat) = opened.map_err(|errno| refusal(errno, file))?;
-            Ok((name.to_owned(), stat, base))
+        CgiRoot::Program { path } => {
+            let name = path.as_os_str().as_bytes();
+            let opened = beneath::resolve(CWD, name, NAME, ResolveFlags::NO_MAGICLINKS);
+            let stat = opened.and_then(fstat);
+            Ok((
+                name.to_owned(),
+                stat.map_err(|errno| refusal(errno, path))?,
+                0,
+            ))
         }
-        CgiRoot::Folder { path: folder, fd } => {
-            let below = path.get(base + 1..).ok_or(Refusal::NotFound)?;
-            let (length, stat) = walk(fd.as_fd(), below)
-                .map_err(|unfit| unfit.refusal(folder, below, route_path))?;
-            let mut file = folder.as_os_str().as_bytes().to_owned();
-            file.push(b'/');
-            file.extend_from_slice(&below[..length]);
-            Ok((file, stat, base + 1 + length))
+        CgiRoot::Folder { path, fd } => {
+            let (length, stat) =
+                walk(fd.as_fd(), below).map_err(|unfit| unfit.refusal(path, below, route_path))?;
+            let file = [path.as_os_str().as_bytes(), b"/", &below[..length]].concat();
+            Ok((file, stat, length))
         }
     }
 }
@@ -234,25 +246,9 @@ pub fn inside<'p>(
     route_path: &str,
     below: &[u8],
     named: &'p Named,
-) -> Result<Found<'p>, Refusal> {
-    let (file, stat, rest) = match &cgi.root {
-        CgiRoot::Program { path } => {
-            let (_, stat) = open(
-                CWD,
-                path.as_os_str().as_bytes(),
-                ResolveFlags::NO_MAGICLINKS,
-            )
-            .map_err(|errno| refusal(errno, path))?;
-            (path.as_os_str().as_bytes().to_owned(), stat, below)
-        }
-        CgiRoot::Folder { path, fd } => {
-            let (length, stat) =
-                walk(fd.as_fd(), below).map_err(|unfit| unfit.refusal(path, below, route_path))?;
-            let (own, rest) = below.split_at(length);
-            let file = [path.as_os_str().as_bytes(), b"/", own].concat();
-            (file, stat, rest)
-        }
-    };
+) -> Result<FoundProgram<'p>, Refusal> {
+    let (file, stat, length) = locate_below(&cgi.root, route_path, below)?;
+    let rest = &below[length..];
     let (script_name, path_info) = match (rest, &named.path_info[..]) {
         ([], info) => (&named.script_name[..], info),
         (rest, []) if named.script_name.ends_with(rest) => {
@@ -273,22 +269,22 @@ pub fn inside<'p>(
 /// The whole is tried first, for most requests carry no PATH_INFO: one openat2 and one fstat. Where a
 /// file stands in the way, it is the program: the walk from the front meets it after at most as many
 /// steps as there are real folders.
-fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), Unfit> {
+fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), NotAProgram> {
     let whole = plausible(below);
-    let nothing = Unfit(Errno::NOENT, whole);
+    let nothing = NotAProgram(Errno::NOENT, whole);
     if whole == 0 {
         return Err(nothing);
     }
-    match beneath(folder, &below[..whole]) {
+    match look(folder, &below[..whole]) {
         Ok(stat) if is_folder(&stat) => return Err(nothing),
         Ok(stat) => return Ok((whole, stat)),
         // The path behind the program may be longer than any file's.
         Err(Errno::NOTDIR | Errno::NAMETOOLONG) => {}
-        Err(errno) => return Err(Unfit(errno, whole)),
+        Err(errno) => return Err(NotAProgram(errno, whole)),
     }
     let slashes = (0..whole).filter(|&at| below[at] == b'/');
     for length in slashes {
-        let stat = beneath(folder, &below[..length]).map_err(|errno| Unfit(errno, length))?;
+        let stat = look(folder, &below[..length]).map_err(|errno| NotAProgram(errno, length))?;
         if !is_folder(&stat) {
             return Ok((length, stat));
         }
@@ -296,19 +292,15 @@ fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), Unfit> {
     Err(nothing)
 }
 
-/// What is beneath the folder; opened without the right to read: what runs the program needs none.
-fn beneath(folder: BorrowedFd<'_>, path: &[u8]) -> Result<Stat, Errno> {
-    fstat(crate::beneath::open(
-        folder,
-        path,
-        OFlags::PATH | OFlags::CLOEXEC,
-    )?)
+/// What is beneath the folder.
+fn look(folder: BorrowedFd<'_>, path: &[u8]) -> Result<Stat, Errno> {
+    fstat(beneath::open(folder, path, NAME)?)
 }
 
 /// Why nothing beneath a folder is a program, and how much of the path is meant.
-struct Unfit(Errno, usize);
+struct NotAProgram(Errno, usize);
 
-impl Unfit {
+impl NotAProgram {
     fn refusal(self, folder: &Path, below: &[u8], route_path: &str) -> Refusal {
         let Self(errno, length) = self;
         let below = OsStr::from_bytes(&below[..length]);
@@ -334,28 +326,13 @@ fn plausible(below: &[u8]) -> usize {
     length
 }
 
-/// Opens without the right to read: what runs the program needs none.
-fn open(folder: impl AsFd, path: &[u8], how: ResolveFlags) -> Result<(OwnedFd, Stat), Errno> {
-    const TRIES: u8 = 8; // EAGAIN: a folder was renamed meanwhile (openat2(2))
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let mut tries = 0;
-    let fd = loop {
-        match openat2(&folder, path, flags, Mode::empty(), how) {
-            Err(Errno::AGAIN) if tries < TRIES => tries += 1,
-            other => break other?,
-        }
-    };
-    let stat = fstat(&fd)?;
-    Ok((fd, stat))
-}
-
 fn found<'p>(
     cgi: &Cgi,
     file: Vec<u8>,
     stat: &Stat,
     script_name: &'p [u8],
     path_info: &'p [u8],
-) -> Result<Found<'p>, Refusal> {
+) -> Result<FoundProgram<'p>, Refusal> {
     let name_at = file.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let name = &file[name_at..];
     let ours = cgi
@@ -373,7 +350,7 @@ fn found<'p>(
     let (Ok(dir), Ok(script_filename)) = (dir, CString::new(file)) else {
         return Err(Refusal::NotFound);
     };
-    Ok(Found {
+    Ok(FoundProgram {
         script_name,
         path_info,
         path_translated,
@@ -383,20 +360,7 @@ fn found<'p>(
         module,
         id: FileId::of(stat),
         nph,
-        version: Version::of(stat),
     })
-}
-
-impl Version {
-    #[allow(clippy::unnecessary_cast)] // the fields' types are not the same on every machine
-    /// Of a file that was looked at.
-    pub fn of(stat: &Stat) -> Self {
-        Self {
-            file: (stat.st_dev as u64, stat.st_ino as u64),
-            size: stat.st_size as i64,
-            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
-        }
-    }
 }
 
 /// Whether the file may be run. The mode alone is looked at: where it says yes and this user may

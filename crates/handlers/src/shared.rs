@@ -12,30 +12,30 @@ use crate::{admission::Admission, warm::registry::Warm, wasm::Wasm};
 
 /// Shared by the handlers of all event loops.
 #[derive(Debug)]
-pub struct Shared {
+pub struct HandlersShared {
     /// PATH of programs.
     pub path: String,
     /// Show the cause of a failed program to developers.
     pub shows_causes: bool,
-    /// How long a request waits for a place (`queue_wait`).
+    /// How long a request waits for a permit (`queue_wait`).
     pub queue_wait: Duration,
-    /// Places for running programs.
+    /// Permits for running programs.
     pub admission: Admission,
-    /// Where bytes wait that nobody takes yet.
+    /// Where bytes wait until they are read.
     pub spool: Arc<Spool>,
     /// Programs that are kept loaded.
     pub warm: Arc<Warm>,
     /// WebAssembly programs.
     pub wasm: Arc<Wasm>,
     /// Programs whose documents have no type.
-    pub untyped: Once,
+    pub untyped: OncePerProgram,
 }
 
 /// Programs of which something has been said.
 #[derive(Debug, Default)]
-pub struct Once(Mutex<BTreeSet<String>>);
+pub struct OncePerProgram(Mutex<BTreeSet<String>>);
 
-impl Once {
+impl OncePerProgram {
     /// As many programs are remembered; of others nothing is said. A folder of links to itself has endless names.
     const MOST: usize = 1000;
 

@@ -11,10 +11,10 @@ use crate::{
     log::Level,
     request::Request,
     resources::Resources,
-    shared::Shared,
+    shared::HandlersShared,
 };
 
-/// Notes a failed request in its access log entry and, where somebody can act on it, in the error log.
+/// Notes a failed request in its access log entry and, where the operator or an author can act on it, in the error log.
 pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
     let id = {
         let mut entry = request.entry.borrow_mut();
@@ -41,7 +41,7 @@ pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
 }
 
 /// The response to a failed request.
-pub fn failed(shared: &Shared, request: &Request<'_>, fault: &Fault) -> Response {
+pub fn failed(shared: &HandlersShared, request: &Request<'_>, fault: &Fault) -> Response {
     let shows = shows_cause(shared, request);
     let program = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
     let dev = program || matches!(fault, Fault::Client(..));
@@ -59,9 +59,8 @@ pub fn failed(shared: &Shared, request: &Request<'_>, fault: &Fault) -> Response
     response
 }
 
-/// The response to what is no request. Who sent it, with which fields, is not known; the words are about its bytes alone,
-/// and name nothing of the server.
-pub fn unread(shared: &Shared, link: &Link, fault: &Fault, id: &str) -> Response {
+/// The response to bytes that are no request. Its words are about those bytes, and name nothing of the server.
+pub fn unread(shared: &HandlersShared, link: &Link, fault: &Fault, id: &str) -> Response {
     let near =
         link.remote_ip.is_some_and(is_loopback) && link.announced_by.is_none() && !link.passed_on;
     let cause = (shared.shows_causes && near).then(|| Cause {
@@ -73,13 +72,13 @@ pub fn unread(shared: &Shared, link: &Link, fault: &Fault, id: &str) -> Response
     page(fault.status(), id, cause)
 }
 
-/// Whether who asks is shown the cause of a failure.
-pub fn shows_cause(shared: &Shared, request: &Request<'_>) -> bool {
+/// Whether the client is shown the cause of a failure.
+pub fn shows_cause(shared: &HandlersShared, request: &Request<'_>) -> bool {
     shared.shows_causes && is_developer(request)
 }
 
 /// Whether the request was made by a browser on this machine, of this machine. What came over a Unix socket or by the
-/// PROXY protocol, or says that it was passed on, is a proxy's: whom that serves is not known. Some proxies do not say
+/// PROXY protocol, or says that it was passed on, is a proxy's, and its client is not known. Some proxies do not say
 /// so; many of them speak HTTP/1.0, which no browser does. Another host's name is that of a page elsewhere that had its
 /// name lead here (DNS rebinding), or of a site.
 fn is_developer(request: &Request<'_>) -> bool {

@@ -1,4 +1,4 @@
-//! The variables of a request, for whoever answers it: the same table into any sink.
+//! The variables of a request: the same table into any sink.
 
 use galgo_proto::{
     h1::Head,
@@ -10,12 +10,12 @@ use crate::{
     log::{Level, Source},
     program::settings::CgiOptions,
     request::Request,
-    shared::Shared,
+    shared::HandlersShared,
 };
 
 /// What routing and the route's configuration say.
-pub(crate) struct Known<'a> {
-    pub(crate) shared: &'a Shared,
+pub(crate) struct ScriptVars<'a> {
+    pub(crate) shared: &'a HandlersShared,
     pub(crate) script_name: &'a [u8],
     pub(crate) path_info: &'a [u8],
     pub(crate) path_translated: Option<&'a [u8]>,
@@ -31,14 +31,14 @@ pub(crate) struct Known<'a> {
 }
 
 /// Puts the variables that every request of a route has into `sink`; `env` are its own.
-pub(crate) fn constants(shared: &Shared, env: &[(String, String)], sink: &mut impl Sink) {
+pub(crate) fn constants(shared: &HandlersShared, env: &[(String, String)], sink: &mut impl Sink) {
     server(shared, sink);
     for (name, value) in env {
         sink.put(name.as_bytes(), value.as_bytes());
     }
 }
 
-fn server(shared: &Shared, sink: &mut impl Sink) {
+fn server(shared: &HandlersShared, sink: &mut impl Sink) {
     let server = vars::Server {
         software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
         path: &shared.path,
@@ -53,7 +53,7 @@ pub(crate) const USER: [&str; 2] = ["REMOTE_USER", "AUTH_TYPE"];
 pub(crate) fn put(
     request: &Request<'_>,
     head: &Head,
-    known: &Known<'_>,
+    known: &ScriptVars<'_>,
     sink: &mut impl Sink,
 ) -> Result<Dropped, Fault> {
     server(known.shared, sink);

@@ -23,10 +23,10 @@ pub mod search;
 #[cfg(test)]
 mod tests;
 
-pub use error::{Fault, ReplyError};
+pub use error::{LineFault, ReplyError};
 
 use crate::{Fields, Parsed};
-use field::{FieldLine, Role};
+use field::{FieldLine, FieldRole};
 
 /// How large a response head may be: 502 beyond.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ impl Default for ReplyLimits {
 
 /// What kind of response a program gave (RFC 3875, 6.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum ReplyKind {
     /// 6.2.1: a document.
     Document,
     /// 6.2.2: the server answers this path and query itself, as if it had been asked for. Begins with
@@ -62,7 +62,7 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// What to do with it.
-    pub kind: Kind,
+    pub kind: ReplyKind,
     /// The status, 200 to 599: of the `Status` field, 302 for a redirect without one, else 200.
     pub status: u16,
     /// The reason phrase of the `Status` field, where it holds one.
@@ -95,9 +95,9 @@ impl Reply {
     /// that has no content (RFC 9110: 204, 205, 304). The method HEAD is for the caller to see.
     pub fn body(&self) -> ReplyBody {
         match (&self.kind, self.status) {
-            (Kind::LocalRedirect(_), _) | (_, 204 | 205 | 304) => ReplyBody::Discard,
+            (ReplyKind::LocalRedirect(_), _) | (_, 204 | 205 | 304) => ReplyBody::Discard,
             _ if self.content_type => ReplyBody::Send,
-            (Kind::Redirect, 300..=399) => ReplyBody::Discard,
+            (ReplyKind::Redirect, 300..=399) => ReplyBody::Discard,
             _ => ReplyBody::SendUntyped,
         }
     }
@@ -169,46 +169,46 @@ impl ReplyScan {
         rest.lines += 1;
         match FieldLine::parse(tail) {
             Err(fault) => rest.at(fault, tail),
-            Ok(_) => rest.at(Fault::Unfinished, tail),
+            Ok(_) => rest.at(LineFault::Unfinished, tail),
         }
     }
 
     /// An error in the line read last.
-    fn at(&self, fault: Fault, line: &[u8]) -> ReplyError {
+    fn at(&self, fault: LineFault, line: &[u8]) -> ReplyError {
         ReplyError::line(self.lines, fault, line)
     }
 
     fn field(&mut self, line: &[u8]) -> Result<(), ReplyError> {
         let FieldLine { name, value } =
             FieldLine::parse(line).map_err(|fault| self.at(fault, line))?;
-        let role = Role::of(name);
+        let role = FieldRole::of(name);
         let twice = match role {
-            Role::Status => self.status.is_some(),
-            Role::ContentType => self.content_type,
-            Role::ContentLength => self.content_length.is_some(),
-            Role::Location => self.location,
+            FieldRole::Status => self.status.is_some(),
+            FieldRole::ContentType => self.content_type,
+            FieldRole::ContentLength => self.content_length.is_some(),
+            FieldRole::Location => self.location,
             _ => false,
         };
         if twice {
-            return Err(self.at(Fault::Twice, line));
+            return Err(self.at(LineFault::Twice, line));
         }
         match role {
-            Role::Removed => {}
-            Role::TransferEncoding => return Err(self.at(Fault::TransferEncoding, line)),
-            Role::Status => {
+            FieldRole::Removed => {}
+            FieldRole::TransferEncoding => return Err(self.at(LineFault::TransferEncoding, line)),
+            FieldRole::Status => {
                 self.status =
-                    Some(field::status(value).ok_or_else(|| self.at(Fault::Status, line))?);
+                    Some(field::status(value).ok_or_else(|| self.at(LineFault::Status, line))?);
             }
-            Role::ContentLength => {
+            FieldRole::ContentLength => {
                 let length = field::content_length(value);
-                self.content_length = Some(length.ok_or_else(|| self.at(Fault::Length, line))?);
+                self.content_length = Some(length.ok_or_else(|| self.at(LineFault::Length, line))?);
             }
-            Role::ContentType | Role::Location if value.is_empty() => {
-                return Err(self.at(Fault::NoValue, line));
+            FieldRole::ContentType | FieldRole::Location if value.is_empty() => {
+                return Err(self.at(LineFault::NoValue, line));
             }
-            Role::ContentType | Role::Location | Role::Other => {
-                self.content_type |= role == Role::ContentType;
-                self.location |= role == Role::Location;
+            FieldRole::ContentType | FieldRole::Location | FieldRole::Other => {
+                self.content_type |= role == FieldRole::ContentType;
+                self.location |= role == FieldRole::Location;
                 self.fields.push(name, value);
             }
         }
@@ -223,13 +223,13 @@ impl ReplyScan {
         let mut fields = std::mem::take(&mut self.fields);
         let alone = fields.len() == 1 && self.status.is_none() && self.content_length.is_none();
         let kind = match fields.first("location") {
-            None => Kind::Document,
+            None => ReplyKind::Document,
             Some(location) => match field::local_pathquery(location) {
-                Some(path) if alone => Kind::LocalRedirect(path),
-                _ => Kind::Redirect,
+                Some(path) if alone => ReplyKind::LocalRedirect(path),
+                _ => ReplyKind::Redirect,
             },
         };
-        if matches!(kind, Kind::LocalRedirect(_)) {
+        if matches!(kind, ReplyKind::LocalRedirect(_)) {
             fields = Fields::new();
         }
         let default = if self.location { 302 } else { 200 };

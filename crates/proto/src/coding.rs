@@ -38,12 +38,12 @@ impl Coding {
 
 /// What the Accept-Encoding fields of a request allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptedCodings {
     /// Thousandths, in the order of [`Coding::ALL`].
     quality: [u16; 4],
 }
 
-impl Accepted {
+impl AcceptedCodings {
     /// Reads the fields. Without one, or with an empty one, only identity is taken: a coding is for
     /// those who ask. An element that is not valid is skipped; of two for one coding the lower counts.
     pub fn of(fields: &Fields) -> Self {
@@ -122,7 +122,7 @@ mod tests {
     fn ranked(values: &[&str]) -> Vec<Coding> {
         let mut f = Fields::new();
         values.iter().for_each(|v| f.push("Accept-Encoding", v));
-        Accepted::of(&f).ranked().collect()
+        AcceptedCodings::of(&f).ranked().collect()
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
         fn any_bytes_at_all_are_survived(value: Vec<u8>) {
             let mut f = Fields::new();
             f.push("Accept-Encoding", value);
-            let accepted = Accepted::of(&f);
+            let accepted = AcceptedCodings::of(&f);
             let list: Vec<_> = accepted.ranked().collect();
             prop_assert!(list.iter().all(|&c| accepted.quality(c) > 0));
             prop_assert!(list.windows(2).all(|w| accepted.quality(w[0]) >= accepted.quality(w[1])));

@@ -15,7 +15,7 @@ pub struct Validators<'a> {
 
 /// What the preconditions of a request ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CondOutcome {
     /// Answer as if there were none.
     Proceed,
     /// 304.
@@ -29,26 +29,26 @@ pub enum Outcome {
 ///
 /// A list of entity tags is read up to the first thing in it that is none; a date that is not valid
 /// or comes twice is ignored, as 13.1.3 and 13.1.4 want.
-pub fn evaluate(method: &Method, fields: &Fields, current: Option<Validators<'_>>) -> Outcome {
+pub fn evaluate(method: &Method, fields: &Fields, current: Option<Validators<'_>>) -> CondOutcome {
     if fields.has("if-match") {
         if !any_tag(fields, "if-match", current, strong_eq) {
-            return Outcome::Failed;
+            return CondOutcome::Failed;
         }
     } else if newer_than(fields, "if-unmodified-since", current) == Some(true) {
-        return Outcome::Failed;
+        return CondOutcome::Failed;
     }
     let reads = matches!(method, Method::Get | Method::Head);
     if fields.has("if-none-match") {
         return match (any_tag(fields, "if-none-match", current, weak_eq), reads) {
-            (false, _) => Outcome::Proceed,
-            (true, true) => Outcome::NotModified,
-            (true, false) => Outcome::Failed,
+            (false, _) => CondOutcome::Proceed,
+            (true, true) => CondOutcome::NotModified,
+            (true, false) => CondOutcome::Failed,
         };
     }
     if reads && newer_than(fields, "if-modified-since", current) == Some(false) {
-        return Outcome::NotModified;
+        return CondOutcome::NotModified;
     }
-    Outcome::Proceed
+    CondOutcome::Proceed
 }
 
 /// Whether If-Range, where it is there, allows a part to be sent (RFC 9110, 13.1.5).
@@ -172,7 +172,7 @@ fn whole(time: SystemTime) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{Outcome::*, *};
+    use super::{CondOutcome::*, *};
 
     const OLD: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
     const SAME: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -188,7 +188,7 @@ mod tests {
         f
     }
 
-    fn ask(method: Method, etag: &str, pairs: &[(&str, &str)]) -> Outcome {
+    fn ask(method: Method, etag: &str, pairs: &[(&str, &str)]) -> CondOutcome {
         let current = Validators {
             etag: (!etag.is_empty()).then_some(etag),
             modified: Some(modified()),

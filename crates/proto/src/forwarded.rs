@@ -183,7 +183,7 @@ impl Trusted {
         for hop in hops.iter().rev() {
             let node = match &hop.node {
                 None => None,
-                Some(node) => Node::parse(node).ok_or(bad)?.into(),
+                Some(node) => NodeName::parse(node).ok_or(bad)?.into(),
             };
             // What a trusted proxy says of the connection it took goes with the address it saw there.
             origin.https = match &hop.proto {
@@ -194,7 +194,7 @@ impl Trusted {
                 None => origin.host,
                 Some(host) => Some(Authority::parse(host).ok_or(bad)?),
             };
-            let Some(Node::Address(client, port)) = node else {
+            let Some(NodeName::Address(client, port)) = node else {
                 break;
             };
             (origin.client, origin.client_port) = (Some(client), port);
@@ -220,9 +220,9 @@ impl Trusted {
         let nodes = list(Field::For);
         let mut at = nodes.len();
         for node in nodes.iter().rev() {
-            let node = Node::parse(node).ok_or(Unreadable(Field::For.name()))?;
+            let node = NodeName::parse(node).ok_or(Unreadable(Field::For.name()))?;
             at -= 1;
-            let Node::Address(client, port) = node else {
+            let NodeName::Address(client, port) = node else {
                 break;
             };
             (origin.client, origin.client_port) = (Some(client), port);
@@ -268,13 +268,13 @@ fn port(text: &[u8]) -> Option<u16> {
 
 /// RFC 7239, 6: who was at the other end.
 #[derive(Debug, PartialEq, Eq)]
-enum Node {
+enum NodeName {
     Address(IpAddr, Option<u16>),
     /// `unknown`, or a name that means something to the proxy alone.
     Hidden,
 }
 
-impl Node {
+impl NodeName {
     /// X-Forwarded-For has IPv6 addresses without brackets too, where no port follows.
     fn parse(raw: &[u8]) -> Option<Self> {
         let text = str::from_utf8(raw).ok()?;

@@ -7,7 +7,7 @@ use crate::{
     Fields,
     fields::is_token,
     h1::{
-        BodyLen, Framing, Head, HeadError, HeadLimits, Method, Once, Version, content_length,
+        BodyLen, FramingFields, Head, HeadError, HeadLimits, Method, Once, Version, content_length,
         host_of_target,
     },
     target::{Authority, Target},
@@ -95,8 +95,8 @@ fn copied<'a>(
     all: impl Iterator<Item = (&'a str, &'a [u8])>,
     line: usize,
     limits: &HeadLimits,
-) -> Result<(Fields, Framing<'a>), HeadError> {
-    let (mut fields, mut framing, mut bytes) = (Fields::new(), Framing::default(), line);
+) -> Result<(Fields, FramingFields<'a>), HeadError> {
+    let (mut fields, mut framing, mut bytes) = (Fields::new(), FramingFields::default(), line);
     for (name, value) in all {
         let lower = |b: u8| is_token(b) && !b.is_ascii_uppercase();
         if name.is_empty() || !name.bytes().all(lower) {

@@ -8,11 +8,11 @@ use crate::{Parsed, vars::Sink};
 /// Writes the variables of a request. CONTENT_LENGTH is the first of them and always there: the
 /// protocol knows no other end of a body.
 #[derive(Debug)]
-pub struct Request {
+pub struct ScgiRequest {
     variables: Vec<u8>,
 }
 
-impl Request {
+impl ScgiRequest {
     /// A request with this many bytes of body.
     pub fn new(content_length: u64) -> Self {
         let mut request = Self {
@@ -39,7 +39,7 @@ impl Request {
     }
 }
 
-impl Sink for Request {
+impl Sink for ScgiRequest {
     fn put(&mut self, name: &[u8], value: &[u8]) {
         // These two are said already; twice is not allowed.
         if name != b"CONTENT_LENGTH" && name != b"SCGI" {
@@ -119,7 +119,7 @@ fn checked(block: &[u8]) -> Result<u64, ScgiError> {
     if block.last() != Some(&0) || !memchr::memchr_iter(0, block).count().is_multiple_of(2) {
         return Err(ScgiError("a variable has no value or no end"));
     }
-    let mut pairs = Pairs { rest: block };
+    let mut pairs = ScgiPairs { rest: block };
     let length = match pairs.next() {
         Some((b"CONTENT_LENGTH", value)) => digits(value),
         _ => None,
@@ -140,18 +140,18 @@ fn digits(value: &[u8]) -> Option<u64> {
 
 impl<'b> Variables<'b> {
     /// Names and values, in their order.
-    pub fn iter(&self) -> Pairs<'b> {
-        Pairs { rest: self.block }
+    pub fn iter(&self) -> ScgiPairs<'b> {
+        ScgiPairs { rest: self.block }
     }
 }
 
 /// Names and values.
 #[derive(Debug, Clone)]
-pub struct Pairs<'b> {
+pub struct ScgiPairs<'b> {
     rest: &'b [u8],
 }
 
-impl<'b> Pairs<'b> {
+impl<'b> ScgiPairs<'b> {
     fn word(&mut self) -> Option<&'b [u8]> {
         let end = memchr::memchr(0, self.rest)?;
         let word = &self.rest[..end];
@@ -160,7 +160,7 @@ impl<'b> Pairs<'b> {
     }
 }
 
-impl<'b> Iterator for Pairs<'b> {
+impl<'b> Iterator for ScgiPairs<'b> {
     type Item = (&'b [u8], &'b [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -184,7 +184,7 @@ mod tests {
         };
         assert_eq!(variables.content_length, 27);
         assert_eq!(&DEEP[used..], b"What is the answer to life?");
-        let mut request = Request::new(27);
+        let mut request = ScgiRequest::new(27);
         for (name, value) in variables.iter() {
             request.put(name, value);
         }
@@ -240,7 +240,7 @@ mod tests {
             length in 0..1_u64 << 63,
             cut in 0..4000_usize,
         ) {
-            let mut request = Request::new(length);
+            let mut request = ScgiRequest::new(length);
             for (name, value) in &pairs {
                 request.put(name.as_bytes(), value.as_bytes());
             }

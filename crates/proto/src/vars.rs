@@ -16,7 +16,7 @@ mod protocol;
 #[cfg(test)]
 mod tests;
 
-pub use given::{Connection, Script, Server, Sink};
+pub use given::{Connection, Script, Server, Sink, Tls};
 pub use protocol::{Ambiguous, Dropped};
 
 use crate::h1::Head;
@@ -48,6 +48,9 @@ pub const NAMES: &[&str] = &[
     "SERVER_PORT",
     "SERVER_PROTOCOL",
     "SERVER_SOFTWARE",
+    "SSL_CIPHER",
+    "SSL_PROTOCOL",
+    "SSL_SERVER_NAME",
     "UNIQUE_ID",
 ];
 
@@ -79,7 +82,8 @@ pub fn server(s: &Server<'_>, sink: &mut impl Sink) {
     sink.put(b"REDIRECT_STATUS", b"200");
 }
 
-/// REMOTE_ADDR, REMOTE_HOST, REMOTE_PORT, SERVER_ADDR, SERVER_PORT, HTTPS, REQUEST_SCHEME.
+/// REMOTE_ADDR, REMOTE_HOST, REMOTE_PORT, SERVER_ADDR, SERVER_PORT, HTTPS, REQUEST_SCHEME, and of a client that speaks TLS
+/// to this server itself SSL_PROTOCOL, SSL_CIPHER, SSL_SERVER_NAME, as mod_ssl and others name them.
 pub fn connection(c: &Connection<'_>, sink: &mut impl Sink) {
     sink.put(b"REMOTE_ADDR", c.remote_addr.as_bytes());
     sink.put(b"REMOTE_HOST", c.remote_addr.as_bytes());
@@ -92,6 +96,13 @@ pub fn connection(c: &Connection<'_>, sink: &mut impl Sink) {
     }
     if c.https {
         sink.put(b"HTTPS", b"on");
+    }
+    if let Some(tls) = &c.tls {
+        sink.put(b"SSL_PROTOCOL", tls.protocol.as_bytes());
+        sink.put(b"SSL_CIPHER", tls.cipher.as_bytes());
+        if let Some(name) = tls.server_name {
+            sink.put(b"SSL_SERVER_NAME", name.as_bytes());
+        }
     }
     let scheme: &[u8] = if c.https { b"https" } else { b"http" };
     sink.put(b"REQUEST_SCHEME", scheme);

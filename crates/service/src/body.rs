@@ -1,4 +1,4 @@
-//! What a handler answers: a status, fields, and a body that only the relay knows how to move.
+//! What a handler answers: a status, fields, and a body that only the front knows how to send.
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
@@ -37,14 +37,14 @@ pub enum Body {
     File(FilePart),
     /// Pieces in a row: multipart/byteranges.
     Parts(Vec<Part>),
-    /// What somebody produces while it is sent.
+    /// Produced while it is sent.
     Stream(Box<Output>),
 }
 
 /// A body that is produced while it is sent, behind its response head.
 #[derive(Debug)]
 pub struct Output {
-    /// Who produces it.
+    /// What produces it.
     pub producer: Box<dyn Producer>,
     /// The Content-Length it gave.
     pub content_length: Option<u64>,

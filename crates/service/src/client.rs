@@ -1,7 +1,7 @@
-//! Who sent a request, as those who answer it have it: its body, and whether somebody still waits for the response.
+//! The client of a request, as handlers see it: its body, and whether it still waits for the response.
 //!
-//! Each front makes one of what it has: a connection, one stream of many, or a file. Nobody who answers a request reads from
-//! a socket, or writes to one.
+//! Each front makes one of what it has: a connection, one stream of many, or a file. No handler reads from a client's
+//! socket, or writes to one.
 
 use std::{
     fmt::Debug,
@@ -30,7 +30,7 @@ pub enum Spliced {
     Moved,
     /// The client has shut down its sending side meanwhile.
     HalfClosed,
-    /// Nobody reads from the pipe any more.
+    /// The other end of the pipe is closed.
     Unread,
 }
 
@@ -65,7 +65,7 @@ pub trait Client: Debug {
     /// Whether all of the body has been taken.
     fn is_over(&self) -> bool;
 
-    /// Whether the body is whole, or so much of it is here that who is to read it has something to do, as far as that is seen
+    /// Whether the body is whole, or so much of it is here that its reader has something to do, as far as that is seen
     /// without looking into its framing.
     fn is_here(&self) -> bool;
 
@@ -101,7 +101,7 @@ pub trait Client: Debug {
         false
     }
 
-    /// Somebody wants the body: sends the `100 Continue` that is owed, once, unless the body has begun to come anyway
+    /// The handler wants the body: sends the `100 Continue` that is owed, once, unless the body has begun to come anyway
     /// (RFC 9110, 10.1.1).
     fn send_continue(&mut self) {}
 
@@ -118,8 +118,8 @@ pub trait Client: Debug {
         true
     }
 
-    /// The request has a place that others may wait for: from now on the client may be waited for less long.
-    fn has_place(&mut self, _place: Holding) {}
+    /// The request holds a permit that others may wait for: from now on its client gets a smaller rate allowance.
+    fn has_permit(&mut self, _permit: Holding) {}
 }
 
 impl dyn Client + '_ {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 pub enum Fault {
     /// The client sent something wrong: this status, and why.
     Client(u16, &'static str),
-    /// The client left, or stopped moving bytes; nobody is there to answer.
+    /// The client left, or stopped moving bytes.
     Gone(&'static str),
     /// Nothing answers at this path.
     NotFound,
@@ -36,7 +36,7 @@ impl Fault {
     pub fn status(&self) -> u16 {
         match self {
             Self::Client(status, _) => *status,
-            Self::Gone(_) => 499, // only in the log: nobody reads the answer
+            Self::Gone(_) => 499, // only in the log: there is no answer
             Self::NotFound => 404,
             Self::Refused(_) => 403,
             Self::Script(_) => 502,

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, ops::Deref};
 
-/// Makes the ids of one worker.
+/// Makes the ids of one event loop.
 #[derive(Debug)]
 pub struct Ids {
     base: u64,
@@ -18,7 +18,7 @@ pub struct Id {
 
 /// An id as text: 20 characters of `0-9a-z` without `i l o u`.
 #[derive(Debug, Clone, Copy)]
-pub struct Text([u8; 20]);
+pub struct IdText([u8; 20]);
 
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
@@ -55,18 +55,18 @@ impl Default for Ids {
 
 impl Id {
     /// As text.
-    pub fn text(self) -> Text {
+    pub fn text(self) -> IdText {
         let mut bits = u128::from(self.base) << 36 | u128::from(self.number & 0xf_ffff_ffff);
         let mut out = [0; 20];
         for c in out.iter_mut().rev() {
             *c = ALPHABET[usize::try_from(bits & 31).unwrap_or(0)];
             bits >>= 5;
         }
-        Text(out)
+        IdText(out)
     }
 }
 
-impl Deref for Text {
+impl Deref for IdText {
     type Target = str;
 
     fn deref(&self) -> &str {

@@ -1,14 +1,14 @@
-//! The waist: what those who speak with clients and those who answer requests share, and neither knows of the other.
+//! The waist: what fronts and handlers share, which do not know each other.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`service`] | what answers requests, for who speaks with clients |
+//! | [`service`] | what answers requests, as the front sees it |
 //! | [`request`], [`link`] | what is asked, and both ends of the connection that it came by |
-//! | [`client`] | who sent a request: its body, and whether it is still there |
+//! | [`client`] | the client of a request: its body, and whether it is still there |
 //! | [`body`] | what answers it: status, fields, and a body |
-//! | [`producer`] | who produces a body while it is sent |
+//! | [`producer`] | what produces a body while it is sent |
 //! | [`fault`] | what went wrong, and who is to blame: that decides status, log level and the word in the access log |
-//! | [`admission`] | places for running programs, and the queue for them |
+//! | [`admission`] | permits for running programs, and the queue for them |
 //! | [`spool`] | bytes that wait, in memory and in files without a name |
 //! | [`log`] | the access log and the error log |
 //! | [`phase`] | whether the server takes requests, or is about to end |

@@ -6,9 +6,10 @@ use std::{
     rc::Rc,
 };
 
+use galgo_io::tls::Agreed;
 use galgo_proto::{forwarded::Origin, gateway::Gateway, vars};
 
-/// What is known of both ends: from the connection itself, or from who passes requests on.
+/// What is known of both ends: from the connection itself, or from the proxy that passes requests on.
 #[derive(Debug, Clone)]
 pub struct Link {
     /// The client's address as text; `unix` where it has none.
@@ -23,6 +24,8 @@ pub struct Link {
     pub port: u16,
     /// Whether the client spoke TLS, as far as is known.
     pub https: bool,
+    /// What was agreed upon with a client that speaks TLS to galgo itself.
+    pub tls: Option<Rc<Agreed>>,
     /// (REMOTE_USER, AUTH_TYPE) as verified by a FastCGI or SCGI front.
     pub user: Option<(Rc<str>, Rc<str>)>,
     /// Another server passed the request on.
@@ -43,6 +46,7 @@ impl Link {
             local: local.map_or_else(|| "".into(), |a| text(a.ip().to_canonical())),
             port: local.map_or(0, |a| a.port()),
             https: false,
+            tls: None,
             user: None,
             passed_on: false,
             announced_by: None,
@@ -76,6 +80,8 @@ impl Link {
             https: origin.https.unwrap_or(self.https),
             port: origin.server_port().unwrap_or(self.port),
             passed_on: true,
+            // That is with the proxy.
+            tls: None,
             ..self.clone()
         };
         if let Some(client) = origin.client {
@@ -96,6 +102,7 @@ impl Link {
             local: gateway.local.map_or_else(|| "".into(), text),
             port: gateway.port.unwrap_or(0),
             https: gateway.https,
+            tls: None,
             user: user.map(|(user, scheme)| (user.as_str().into(), scheme.as_str().into())),
             passed_on: true,
             announced_by: None,
@@ -113,6 +120,11 @@ impl Link {
             server_addr: &self.local,
             server_port: self.port,
             https: self.https,
+            tls: self.tls.as_ref().map(|tls| vars::Tls {
+                protocol: tls.protocol,
+                cipher: &tls.cipher,
+                server_name: tls.server_name.as_deref(),
+            }),
         }
     }
 }

@@ -1,16 +1,17 @@
-//! Who asks, as far as fairness goes.
+//! The address that limits count a client by.
 
 use std::net::IpAddr;
 
-/// A client by its address: IPv4 whole, IPv6 by the /64 that one subscriber is given. All that have none, as behind a Unix
-/// socket, are one.
-/// One number, for it is hashed with every program that starts: 0 for who has none, the mapped IPv6 address of an IPv4 one, and
-/// a /64 with 1 behind it.
+/// A client by its address: IPv4 whole, IPv6 by the /64 that one subscriber is given. All clients without an address, as
+/// behind a Unix socket, are one.
+///
+/// One number, for it is hashed with every program that starts: 0 without an address, an IPv4 address mapped into IPv6, or
+/// a /64 followed by 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Peer(u128);
 
 impl Peer {
-    /// Who asks from that address.
+    /// The client at that address.
     pub fn of(ip: Option<IpAddr>) -> Self {
         Self(ip.map_or(0, |ip| match ip.to_canonical() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),

@@ -1,4 +1,4 @@
-//! Who produces the body of a response while it is sent: a program, or an application on a connection.
+//! What produces the body of a response while it is sent: a program, or an application on a connection.
 //!
 //! A front takes what comes, and sends it as its protocol wants. Meanwhile the producer goes on: it reads the request's
 //! body, writes to the log, and is watched.
@@ -23,19 +23,19 @@ use crate::{
     tick,
 };
 
-/// A client that has let a write wait for so many beats reads slower than its program prints.
-const BEATS: u32 = 2;
+/// A client that has let a write wait for so many ticks reads slower than its program prints.
+const TICKS: u32 = 2;
 
 /// What a [`Producer`] is asked for. The futures are boxed: they are awaited once for each piece of a body that was not
 /// there at once.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// Called once with how a process ended, as far as that is known.
-pub type Done = Box<dyn FnOnce(Option<Exit>)>;
+pub type OnExit = Box<dyn FnOnce(Option<Exit>)>;
 
 /// What happened while output was awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum OutputEvent {
     /// [`Producer::out`] holds more.
     Output,
     /// This many bytes of output wait in a pipe: see [`Producer::take_pipe`].
@@ -46,7 +46,7 @@ pub enum Turn {
     HalfClosed,
 }
 
-/// Who produces a body.
+/// What produces a body.
 pub trait Producer: Debug {
     /// Output received and not yet sent on.
     fn out(&mut self) -> &mut Out;
@@ -65,7 +65,10 @@ pub trait Producer: Debug {
     fn drain_ready(&mut self, most: usize);
 
     /// Waits for output while everything else goes on.
-    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<Turn, Fault>>;
+    fn next_event<'a>(
+        &'a mut self,
+        client: &'a mut dyn Client,
+    ) -> Boxed<'a, Result<OutputEvent, Fault>>;
 
     /// Takes the pipe in which output waits, to splice from it. It comes back by [`Producer::give_pipe`].
     fn take_pipe(&mut self) -> Option<Sock> {
@@ -100,10 +103,10 @@ pub trait Producer: Debug {
     fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)>;
 
     /// The response is over; `done` is told how the process ended.
-    fn finish(self: Box<Self>, done: Done);
+    fn finish(self: Box<Self>, done: OnExit);
 
     /// The request has failed or the client is gone.
-    fn abandon(self: Box<Self>, client_left: bool, done: Done);
+    fn abandon(self: Box<Self>, client_left: bool, done: OnExit);
 }
 
 impl dyn Producer + '_ {
@@ -133,7 +136,7 @@ impl dyn Producer + '_ {
 
 /// Waits until a client that is being written to has shown itself to be slow.
 pub async fn slow() {
-    for _ in 0..BEATS {
+    for _ in 0..TICKS {
         tick::next().await;
     }
 }
@@ -141,7 +144,7 @@ pub async fn slow() {
 fn send_failed(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::TimedOut => "the client reads slower than min_rate",
-        GIVES_WAY => "the client reads slower than busy_rate, and others wait for a place",
+        GIVES_WAY => "the client reads slower than busy_rate, and others wait for a permit",
         _ => "the client closed the connection while the response was sent",
     }
 }

@@ -1,11 +1,13 @@
-//! A request, as those who answer it have it.
+//! A request, as handlers see it.
 
 use std::{cell::RefCell, rc::Rc};
 
 use galgo_proto::h1::{Head, Method};
 use tokio::time::Instant;
 
-use crate::{client::Client, id::Id, link::Link, log::access::Entry, pace::Holding, peer::Peer};
+use crate::{
+    client::Client, id::Id, link::Link, log::access::AccessEntry, pace::Holding, peer::Peer,
+};
 
 /// What a front server says of the program it means (fcgiwrap's contract).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,10 +29,10 @@ pub struct Request<'a> {
     pub head: Rc<Head>,
     /// Its connection.
     pub link: &'a Link,
-    /// Who sent it: its body comes from there.
+    /// Its client.
     pub client: &'a mut dyn Client,
     /// What will be logged.
-    pub entry: Rc<RefCell<Entry>>,
+    pub entry: Rc<RefCell<AccessEntry>>,
     /// When its head was complete.
     pub began: Instant,
     /// What the program said on standard error, for the page that shows a failure to its author.
@@ -43,17 +45,17 @@ pub struct Request<'a> {
     pub last: bool,
     /// It was refused for want of capacity.
     pub refused: bool,
-    /// Its place among the programs running, once it has one.
-    pub place: Holding,
+    /// The permit that it holds, once it has one.
+    pub permit: Holding,
 }
 
 impl<'a> Request<'a> {
-    /// A request that has just come and owes nothing to anybody.
+    /// A request that has just come.
     pub fn new(
         head: Rc<Head>,
         link: &'a Link,
         client: &'a mut dyn Client,
-        entry: Rc<RefCell<Entry>>,
+        entry: Rc<RefCell<AccessEntry>>,
     ) -> Self {
         let began = entry.borrow().began;
         Self {
@@ -67,7 +69,7 @@ impl<'a> Request<'a> {
             granted: Vec::new(),
             last: false,
             refused: false,
-            place: Holding::default(),
+            permit: Holding::default(),
         }
     }
 
@@ -87,14 +89,14 @@ impl<'a> Request<'a> {
         self.head.method == Method::Head || matches!(status, 100..=199 | 204 | 304)
     }
 
-    /// Who asks.
+    /// Its client, as limits count it.
     pub fn peer(&self) -> Peer {
         Peer::of(self.link.remote_ip)
     }
 
-    /// It has a place that others may wait for: from now on its client may be waited for less long.
-    pub fn has_place(&mut self, place: Holding) {
-        self.client.has_place(place.clone());
-        self.place = place;
+    /// It holds a permit that others may wait for: see [`Client::has_permit`].
+    pub fn has_permit(&mut self, permit: Holding) {
+        self.client.has_permit(permit.clone());
+        self.permit = permit;
     }
 }

@@ -1,8 +1,8 @@
-//! What answers requests, as those who speak with clients have it.
+//! What answers requests, as the front sees it.
 
 use crate::{body::Response, fault::Fault, id::Id, link::Link, request::Request};
 
-/// The client has left, and nobody is to be answered.
+/// The client has left: there is nothing to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left;
 
@@ -17,6 +17,6 @@ pub trait Service {
     /// A response was cut: for the logs.
     fn cut(&self, request: &Request<'_>, fault: &Fault);
 
-    /// The response to what is no request: nothing but its sender is known.
+    /// The response to bytes that are no request: only their sender is known.
     fn refuse(&self, link: &Link, id: Id, fault: &Fault) -> Response;
 }

@@ -4,7 +4,7 @@
 
 use galgo_spawn::{
     EnvBlock, Launch, Limits, Spawner, Start, inspect,
-    template::{Request, Template, Uses},
+    template::{ChildRequest, Template, Uses},
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use std::{
@@ -66,7 +66,7 @@ impl World {
         drop(stdin);
         let null = std::fs::File::open("/dev/null").unwrap();
         let spare = template.map(|(t, _)| {
-            let mut spare = t.spare().unwrap();
+            let mut spare = t.prefork().unwrap();
             while !spare.ready().unwrap() {
                 poll(&mut [PollFd::new(&spare, PollFlags::IN)], None).unwrap();
             }
@@ -81,7 +81,7 @@ impl World {
             theirs_in.as_fd()
         };
         let stdio = [stdin, theirs_out.as_fd(), stderr.as_fd()];
-        let (mut child, lesson) = match spare {
+        let (mut child, report) = match spare {
             None => {
                 let args = [self.path.clone()];
                 let start = Start {
@@ -98,14 +98,14 @@ impl World {
             }
             Some(spare) => {
                 let running = spare
-                    .start(&Request {
+                    .start(&ChildRequest {
                         env: &self.env,
                         stdio,
                         cpu: None,
                         learn: template.unwrap().1,
                     })
                     .unwrap();
-                (running.child, running.lesson)
+                (running.child, running.report)
             }
         };
         drop((theirs_in, theirs_out));
@@ -116,7 +116,7 @@ impl World {
         let after = usage();
         cost.cpu.push(after.0 - before.0);
         cost.faults.push(after.1 - before.1);
-        let modules = lesson.map(|l| l.modules()).unwrap_or_default();
+        let modules = report.map(|l| l.modules()).unwrap_or_default();
         (
             format!("{out}{:?}", exit.status),
             String::from_utf8(modules).unwrap(),

@@ -24,14 +24,13 @@ pub struct Child {
     /// Taken out in `drop` only: by the reaper, or to be closed.
     pidfd: ManuallyDrop<OwnedFd>,
     pid: i32,
-    /// How it ended; once set, the process is reaped and its numbers may be anybody's.
+    /// How it ended; once set, the process is reaped and its numbers may be reused.
     exit: Option<Exit>,
     gone: bool,
-    leave: bool,
     /// It was reaped, and others of its group were still there when that was last asked.
     remains: bool,
-    /// Of a start that nobody waited for.
-    flight: Option<u64>,
+    /// Of a launch that was not waited for.
+    launch_number: Option<u64>,
 }
 
 impl Child {
@@ -42,22 +41,21 @@ impl Child {
             pid,
             exit: None,
             gone: false,
-            leave: false,
             remains: false,
-            flight: None,
+            launch_number: None,
         }
     }
 
-    /// A child that may still be on its way to its program.
-    pub(crate) fn under_way(pidfd: OwnedFd, pid: i32, flight: u64) -> Self {
+    /// A child that may not have executed its program yet.
+    pub(crate) fn under_way(pidfd: OwnedFd, pid: i32, launch_number: u64) -> Self {
         let mut child = Self::new(pidfd, pid);
-        child.flight = Some(flight);
+        child.launch_number = Some(launch_number);
         child
     }
 
-    /// The number of the start, where nobody waited for it.
-    pub(crate) fn flight(&self) -> Option<u64> {
-        self.flight
+    /// The number of the launch, where it was not waited for.
+    pub(crate) fn launch_number(&self) -> Option<u64> {
+        self.launch_number
     }
 
     /// The process id, for logs; also the id of its process group.
@@ -84,8 +82,8 @@ impl Child {
         self.exit.is_none() && flags.is_some_and(|f| f & EXITING != 0)
     }
 
-    /// How the process ended, or `None` while it runs. Ends what is left of its group first, unless
-    /// [`leave_group`](Self::leave_group) was called. The same answer when asked again.
+    /// How the process ended, or `None` while it runs. Ends what is left of its group first. The same answer when
+    /// asked again.
     pub fn try_wait(&mut self) -> io::Result<Option<Exit>> {
         if self.exit.is_none() && peek(self.pidfd.as_fd(), libc::WNOHANG)? {
             self.finish()?;
@@ -93,11 +91,11 @@ impl Child {
         Ok(self.exit)
     }
 
-    /// As [`try_wait`](Self::try_wait), but whoever is left of the group goes on: [`group_remains`](Self::group_remains) says
-    /// whether there is anybody, [`signal_group`](Self::signal_group) still reaches them, and dropping the [`Child`] ends
+    /// As [`try_wait`](Self::try_wait), but the rest of the group goes on: [`group_remains`](Self::group_remains) says
+    /// whether there is any, [`signal_group`](Self::signal_group) still reaches them, and dropping the [`Child`] ends
     /// them. Before Linux 6.9, where a group cannot be named but by its number, they are ended.
     pub fn try_wait_alone(&mut self) -> io::Result<Option<Exit>> {
-        if self.exit.is_some() || self.leave || !groups_by_pidfd() {
+        if self.exit.is_some() || !groups_by_pidfd() {
             return self.try_wait();
         }
         if peek(self.pidfd.as_fd(), libc::WNOHANG)? {
@@ -138,7 +136,7 @@ impl Child {
         }
         match signal_group(self.pidfd.as_fd(), self.pid, signal) {
             // It is still on its way to its group, and alone.
-            Err(e) if self.flight.is_some() && e.raw_os_error() == Some(libc::ESRCH) => {
+            Err(e) if self.launch_number.is_some() && e.raw_os_error() == Some(libc::ESRCH) => {
                 signal_process(self.pidfd.as_fd(), signal)?;
                 // Or it has just arrived there, and is not alone any more. SIGKILL stops it from becoming more.
                 if signal == libc::SIGKILL {
@@ -150,19 +148,11 @@ impl Child {
         }
     }
 
-    /// From now on nothing ends the group: neither this process's exit nor dropping the [`Child`],
-    /// which then leaves the process to run and only sees to it that it is reaped.
-    pub fn leave_group(&mut self) {
-        self.leave = true;
-    }
-
     /// The process has exited: ends its group and reaps it, in this order. A zombie keeps its id,
-    /// and the group's, from being given to anybody else; once it is reaped a signal could meet
+    /// and the group's, from being reused; once it is reaped a signal could meet
     /// strangers.
     fn finish(&mut self) -> io::Result<Exit> {
-        if !self.leave {
-            let _ = self.signal_group(libc::SIGKILL);
-        }
+        let _ = self.signal_group(libc::SIGKILL);
         self.reap()
     }
 
@@ -186,14 +176,14 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if (!self.gone || self.remains) && !self.leave {
+        if !self.gone || self.remains {
             // Ends stopped processes too.
             let _ = self.signal_group(libc::SIGKILL);
         }
         // SAFETY: nothing uses the field after `drop`.
         let pidfd = unsafe { ManuallyDrop::take(&mut self.pidfd) };
-        // A process in the middle of its I/O, or with much memory to give back, is not gone at
-        // once, and whoever drops us may be an event loop: the rest is waited for elsewhere.
+        // A process in the middle of its I/O, or with much memory to give back, is not gone at once, and an event loop
+        // must not wait for it: the reaper does.
         if !self.gone {
             claims::release(self.pid);
         }

@@ -1,6 +1,6 @@
-//! Which of this process's children somebody waits for: a bit for each process id.
+//! Which of this process's children are waited for: a bit for each process id.
 //!
-//! The system may hand over children that nobody here started: a program that forks with
+//! The system may hand over children that this process did not start: a program that forks with
 //! CLONE_PARENT, and orphans where the server is process 1 of a container. Only those are the
 //! reaper's to find ([`crate::reaper`]). A request claims and releases without a lock.
 
@@ -11,7 +11,7 @@ const PIDS: usize = 1 << 22;
 
 static CLAIMED: [AtomicU64; PIDS / 64] = [const { AtomicU64::new(0) }; PIDS / 64];
 
-/// From now on somebody waits for `pid`; false where somebody does already.
+/// From now on `pid` is waited for; false where it is already.
 pub(crate) fn claim(pid: i32) -> bool {
     let Some((word, bit)) = place(pid) else {
         return true;
@@ -19,7 +19,7 @@ pub(crate) fn claim(pid: i32) -> bool {
     word.fetch_or(bit, Ordering::Relaxed) & bit == 0
 }
 
-/// To be called just before it is reaped: then its number may be anybody's.
+/// To be called just before it is reaped: then its number may be reused.
 pub(crate) fn release(pid: i32) {
     if let Some((word, bit)) = place(pid) {
         word.fetch_and(!bit, Ordering::Relaxed);

@@ -38,7 +38,7 @@ pub(crate) fn ruleset() -> io::Result<Option<OwnedFd>> {
     // SAFETY: the kernel reads `size` bytes of `attributes`, which outlives the call.
     let made = unsafe { syscall(libc::SYS_landlock_create_ruleset, [at, size, 0, 0, 0, 0]) };
     match made {
-        // SAFETY: a new descriptor that nobody else knows.
+        // SAFETY: a new descriptor that no other code knows.
         0.. => Ok(Some(unsafe { OwnedFd::from_raw_fd(made as RawFd) })),
         _ => match Errno::from_raw_os_error(-made as i32) {
             e @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Err(e.into()),

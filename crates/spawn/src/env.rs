@@ -13,7 +13,6 @@ pub const STRING_MAX: usize = 128 * 1024;
 pub struct EnvBlock {
     bytes: Vec<u8>,
     vars: Vec<Var>,
-    dropped: u32,
 }
 
 /// Where a variable lies in the block.
@@ -29,11 +28,9 @@ impl EnvBlock {
     /// Appends one variable, or replaces the one of that name.
     ///
     /// A name that is empty or holds `=` or NUL, or a value that holds NUL, cannot be said in an
-    /// environment. Such a variable is left out whole, never cut, and counted by
-    /// [`dropped`](Self::dropped).
+    /// environment. Such a variable is left out whole, never cut.
     pub fn put(&mut self, name: &[u8], value: &[u8]) {
         if name.is_empty() || name.contains(&b'=') || name.contains(&0) || value.contains(&0) {
-            self.dropped += 1;
             return;
         }
         if let Some(at) = self.find(name) {
@@ -85,11 +82,6 @@ impl EnvBlock {
                 len: v.len,
             }),
         }
-    }
-
-    /// How many variables were left out because no environment can hold them.
-    pub fn dropped(&self) -> u32 {
-        self.dropped
     }
 
     /// The array `execve` takes; valid until the block changes.
@@ -175,7 +167,6 @@ mod tests {
             env.put(b"KEPT", b"1");
             env.put(name, value);
             assert_eq!(all(&env), [(&b"KEPT"[..], &b"1"[..])], "{name:?}={value:?}");
-            assert_eq!(env.dropped(), 1);
         }
     }
 

@@ -60,16 +60,10 @@ impl StartError {
     /// The program's file is open for writing somewhere (ETXTBSY): it is being replaced in place.
     /// Trying again after some milliseconds may succeed.
     ///
-    /// `start` does not wait by itself: whoever writes may take seconds, and the caller can wait
+    /// `start` does not wait by itself: the writer may take seconds, and the caller can wait
     /// without stopping a whole thread.
     pub fn is_busy(&self) -> bool {
         self.stage == Stage::Exec && self.source.raw_os_error() == Some(libc::ETXTBSY)
-    }
-
-    /// The file is executable, yet the kernel knows no way to run it (ENOEXEC): a script without
-    /// `#!`, an empty file, or a program for another machine.
-    pub fn is_unknown_format(&self) -> bool {
-        self.stage == Stage::Exec && self.source.raw_os_error() == Some(libc::ENOEXEC)
     }
 
     pub(crate) fn descriptors(source: io::Error) -> Self {

@@ -22,7 +22,7 @@ pub mod template;
 pub mod words;
 
 pub use child::{Child, group_members};
-pub use direct::{Direct, Failed, Outcome};
+pub use direct::{Direct, Failed, LaunchOutcome};
 pub use domain::keeps_apart;
 pub use env::{EnvBlock, STRING_MAX, TooLong};
 pub use error::{Stage, StartError};
@@ -79,7 +79,7 @@ impl Spawner {
     /// program lies on a file system that does not answer. What has become of it is asked for by
     /// [`outcome`](Self::outcome): until then its group may not exist, and pipes whose ends it was given have another
     /// end here, so that their other end does not see the end of file. It waits for none of those that are under way,
-    /// however many there are: whoever launches bounds them.
+    /// however many there are: the caller bounds them.
     pub fn launch(
         &mut self,
         launch: Launch,
@@ -90,9 +90,9 @@ impl Spawner {
         }
     }
 
-    /// What has become of a start that this spawner launched. A failure is told once. Whoever asks for any lets go of the
+    /// What has become of a start that this spawner launched. A failure is told once. Each call lets go of the
     /// descriptors of all that have begun.
-    pub fn outcome(&mut self, child: &Child) -> Outcome {
+    pub fn outcome(&mut self, child: &Child) -> LaunchOutcome {
         match self {
             Self::Direct(direct) => direct.outcome(child),
         }

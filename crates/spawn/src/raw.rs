@@ -11,12 +11,12 @@ use std::arch::asm;
 /// # Safety
 /// The arguments must be what the call `number` demands: pointers valid for what it reads or
 /// writes.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
     let ret: isize;
     // SAFETY: the registers are those of the kernel's calling convention; it clobbers rcx and r11
     // only. What the call does to memory is the caller's promise.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!(
             "syscall",
@@ -27,20 +27,8 @@ pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
             options(nostack),
         );
     }
-    ret
-}
-
-/// One system call with six arguments; the kernel's answer as it is, `-errno` for a failure.
-///
-/// # Safety
-/// The arguments must be what the call `number` demands: pointers valid for what it reads or
-/// writes.
-#[cfg(target_arch = "aarch64")]
-#[inline(always)]
-pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
-    let ret: isize;
-    // SAFETY: the registers are those of the kernel's calling convention; it clobbers x0 only.
-    // What the call does to memory is the caller's promise.
+    // SAFETY: as above; it clobbers x0 only.
+    #[cfg(target_arch = "aarch64")]
     unsafe {
         asm!(
             "svc #0",
@@ -58,9 +46,8 @@ pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
 ///
 /// # Safety
 /// `args` must be what the call `number` demands, with `CLONE_VM` and a stack whose top is 16-byte aligned; `entry` must not
-/// return. Until it called `execve` or `exit` nobody else may use the stack, and everything that it reaches from `context`
+/// return. Until it called `execve` or `exit` nothing else may use the stack, and everything that it reaches from `context`
 /// must live: with `CLONE_VFORK` that is while this call lasts.
-#[cfg(target_arch = "x86_64")]
 #[inline(never)]
 pub(crate) unsafe fn clone<T>(
     number: libc::c_long,
@@ -72,6 +59,7 @@ pub(crate) unsafe fn clone<T>(
     // SAFETY: in the parent this is a plain system call. The child finds 0 in rax, rsp at its own
     // stack's top, and never comes out of `call`, so none of the compiler's assumptions about this
     // frame apply to it.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!(
             "syscall",
@@ -90,28 +78,8 @@ pub(crate) unsafe fn clone<T>(
             lateout("rcx") _, lateout("r11") _,
         );
     }
-    ret
-}
-
-/// A system call that makes a child on a stack of its own in this process's memory, clone(2) or clone3: the child calls
-/// `entry(context)`, the caller goes on with the child's pid or `-errno`.
-///
-/// # Safety
-/// `args` must be what the call `number` demands, with `CLONE_VM` and a stack whose top is 16-byte aligned; `entry` must not
-/// return. Until it called `execve` or `exit` nobody else may use the stack, and everything that it reaches from `context`
-/// must live: with `CLONE_VFORK` that is while this call lasts.
-#[cfg(target_arch = "aarch64")]
-#[inline(never)]
-pub(crate) unsafe fn clone<T>(
-    number: libc::c_long,
-    args: [usize; 5],
-    entry: unsafe extern "C" fn(*const T) -> !,
-    context: *const T,
-) -> isize {
-    let ret: isize;
-    // SAFETY: in the parent this is a plain system call. The child finds 0 in x0, sp at its own
-    // stack's top, and never comes out of `blr`, so none of the compiler's assumptions about this
-    // frame apply to it.
+    // SAFETY: as above, with x0, sp and `blr`.
+    #[cfg(target_arch = "aarch64")]
     unsafe {
         asm!(
             "svc #0",

@@ -1,5 +1,4 @@
-//! Waits for processes that were killed, or left to run, but are not gone yet, so that nobody else
-//! has to.
+//! Waits for processes that were killed, or left to run, but are not gone yet, so that no event loop has to.
 
 use crate::{claims, exit::reap};
 use rustix::{
@@ -15,25 +14,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So often the thread looks for children that nobody waits for. Slow: one that was just born or
-/// has just exited may not be claimed, or no more, so only who is met twice is a stranger.
+/// So often the thread looks for children that are not waited for. Slow: one that has just started or exited may not be
+/// claimed, so only one that is met twice is a stranger.
 const ROUND: Duration = Duration::from_secs(5);
 
 /// Children made by clone(2) with another signal than SIGCHLD, too.
 const WALL: u32 = libc::__WALL.cast_unsigned();
 
-/// Who is waited for.
 #[derive(Debug)]
-enum Waiting {
+enum Unreaped {
     /// A process, by its pidfd.
     Process(OwnedFd),
     /// A template's child that is still on its way, by the socket it will report on, and what looks there whether
     /// nothing is left to wait for. A child that is there is killed and reaped by that.
-    Unborn(OwnedFd, fn(&OwnedFd) -> bool),
+    Starting(OwnedFd, fn(&OwnedFd) -> bool),
 }
 
 /// What arrived since the thread last looked.
-static ARRIVED: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
+static ARRIVED: Mutex<Vec<Unreaped>> = Mutex::new(Vec::new());
 
 /// The thread, and what wakes it; `None` where the system gave neither: then the next process that
 /// is handed over tries again, and until then exited ones stay zombies, which hurts less than
@@ -42,17 +40,17 @@ static WAKE: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
 
 /// Takes over a process, by its pidfd.
 pub(crate) fn adopt(pidfd: OwnedFd) {
-    wait_for(Waiting::Process(pidfd));
+    wait_for(Unreaped::Process(pidfd));
 }
 
-/// Takes over a child that nobody needs any more, before it is known which process it is: `is_over` is asked when
+/// Takes over a child that is not needed any more, before it is known which process it is: `is_over` is asked when
 /// `socket` is ready.
-pub(crate) fn adopt_unborn(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
-    wait_for(Waiting::Unborn(socket, is_over));
+pub(crate) fn adopt_starting(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
+    wait_for(Unreaped::Starting(socket, is_over));
 }
 
 /// From now on zombies are reaped that became this process's children without being started here
-/// (CLONE_PARENT; orphans, where it is process 1 of a container). Whoever calls this starts no
+/// (CLONE_PARENT; orphans, where it is process 1 of a container). The caller starts no
 /// children but by this crate, or waits for them within seconds.
 pub fn reap_strangers() {
     let mut wake = WAKE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +59,7 @@ pub fn reap_strangers() {
     }
 }
 
-fn wait_for(waiting: Waiting) {
+fn wait_for(waiting: Unreaped) {
     ARRIVED
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -86,7 +84,7 @@ fn start() -> Option<Arc<OwnedFd>> {
 }
 
 fn serve(wake: &OwnedFd) {
-    let mut waiting: Vec<Waiting> = Vec::new();
+    let mut waiting: Vec<Unreaped> = Vec::new();
     let mut strangers: Vec<Pid> = Vec::new();
     let mut looked = Instant::now();
     let round = Timespec {
@@ -117,7 +115,7 @@ fn serve(wake: &OwnedFd) {
     }
 }
 
-/// Reaps the zombies that nobody claims and that are in `met`; the others of today.
+/// Reaps the zombies that are not claimed and are in `met`; returns the others.
 fn reap_those_met_again(met: &[Pid]) -> Vec<Pid> {
     let all = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::from_bits_retain(WALL);
     let peek = |who| waitid(who, all | WaitIdOptions::NOWAIT).ok().flatten();
@@ -151,10 +149,10 @@ fn children() -> Vec<Pid> {
     lists.flat_map(numbers).collect()
 }
 
-impl Waiting {
+impl Unreaped {
     fn fd(&self) -> &OwnedFd {
         match self {
-            Self::Process(fd) | Self::Unborn(fd, _) => fd,
+            Self::Process(fd) | Self::Starting(fd, _) => fd,
         }
     }
 
@@ -162,7 +160,7 @@ impl Waiting {
     fn is_over(&self) -> bool {
         match self {
             Self::Process(fd) => reap(fd.as_fd(), libc::WNOHANG).map_or(true, |r| r.is_some()),
-            Self::Unborn(socket, is_over) => is_over(socket),
+            Self::Starting(socket, is_over) => is_over(socket),
         }
     }
 }

@@ -66,7 +66,7 @@ pub struct Launch {
     /// Its descriptors from 3 on, as those of a [`Start`].
     pub more: Vec<OwnedFd>,
     /// Where the program cannot be executed the child writes one zero byte to its standard output, where it has that
-    /// already, and ends: who waits for output learns of it.
+    /// already, and ends: a caller that waits for output learns of it.
     pub knocks: bool,
 }
 

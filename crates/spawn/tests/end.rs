@@ -139,35 +139,6 @@ fn reaping_ends_what_the_leader_left_behind() {
 }
 
 #[test]
-fn a_group_that_is_left_runs_on() {
-    let mut scene = Scene::new();
-    let mut running = scene.sh("sleep 1000 & echo $!; exit 5");
-    let pid = running.line();
-    let grandchild = pidfd(&pid);
-    running.child.leave_group();
-    assert_eq!(running.child.wait().unwrap().status, Status::Code(5));
-    assert!(!has_ended(&grandchild));
-    // SAFETY: numbers only; the pidfd shows that the process still runs.
-    unsafe { libc::kill(pid.parse().unwrap(), libc::SIGKILL) };
-    assert!(ends(&grandchild));
-}
-
-#[test]
-fn a_dropped_child_that_is_left_runs_to_its_end() {
-    let mut scene = Scene::new();
-    let mut running = scene.sh("read x; echo $x; exit 0");
-    running.child.leave_group();
-    let leader = running.child.as_fd().try_clone_to_owned().unwrap();
-    drop(running.child);
-    assert!(!has_ended(&leader));
-    running.stdin.write_all(b"done\n").unwrap();
-    let mut text = String::new();
-    running.stdout.read_to_string(&mut text).unwrap();
-    assert_eq!(text, "done\n");
-    assert!(ends(&leader));
-}
-
-#[test]
 fn a_stopped_program_can_be_ended() {
     let mut scene = Scene::new();
     let running = scene.sh("kill -STOP $$; echo never");

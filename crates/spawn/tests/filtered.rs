@@ -3,7 +3,7 @@
 
 mod scene;
 
-use galgo_spawn::{Launch, Limits, Outcome, Stage};
+use galgo_spawn::{Launch, LaunchOutcome, Limits, Stage};
 use scene::{Scene, c};
 use std::{
     fs::{self, File},
@@ -84,13 +84,16 @@ fn both_ways_of_starting() {
     let mut failing = scene.spawner.launch(none, stdio()).unwrap();
     failing.wait().unwrap();
     match scene.spawner.outcome(&failing) {
-        Outcome::Failed(failed) => assert_eq!(failed.error.stage, Stage::Exec),
+        LaunchOutcome::Failed(failed) => assert_eq!(failed.error.stage, Stage::Exec),
         other => panic!("{other:?}"),
     }
     let mut child = scene.spawner.launch(program, stdio()).unwrap();
     drop(theirs);
     assert!(child.wait().unwrap().status.success());
-    assert!(matches!(scene.spawner.outcome(&child), Outcome::Started));
+    assert!(matches!(
+        scene.spawner.outcome(&child),
+        LaunchOutcome::Started
+    ));
     let mut text = String::new();
     stdout.read_to_string(&mut text).unwrap();
     assert_eq!(text, wanted);

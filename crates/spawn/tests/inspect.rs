@@ -13,7 +13,6 @@ use std::{
     io,
     os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
-    process::Command,
 };
 
 const PATH: &str = "/usr/bin:/bin";
@@ -32,18 +31,7 @@ impl Folder {
     }
     /// Compiled by the system's C compiler.
     fn compiled(&self, name: &str, source: &str, flags: &[&str]) -> PathBuf {
-        let (code, path) = (
-            self.file("source.c", 0o644, source.as_bytes()),
-            self.0.path().join(name),
-        );
-        let cc = Command::new("cc")
-            .arg("-o")
-            .arg(&path)
-            .arg(&code)
-            .args(flags)
-            .status();
-        assert!(cc.unwrap().success());
-        path
+        galgo_testkit::file::compile(self.0.path(), name, source, flags)
     }
 }
 
@@ -66,6 +54,78 @@ fn says(path: &Path) -> Vec<String> {
         .collect()
 }
 
+/// Files with their modes, and what is wrong with them.
+const REFUSED: [(&str, u32, &[u8], &str); 12] = [
+    (
+        "plain",
+        0o644,
+        b"#!/bin/sh\n",
+        "the program is not executable (try: chmod +x ",
+    ),
+    ("empty", 0o755, b"", "the program is an empty file"),
+    (
+        "text",
+        0o755,
+        b"echo hello\n",
+        "the program has no `#!` line",
+    ),
+    (
+        "binary",
+        0o755,
+        b"\0\x01\x02\x03",
+        "the program is neither a script nor a program for",
+    ),
+    (
+        "module",
+        0o755,
+        b"\0asm\x01\0\0\0",
+        "the program is a WebAssembly module: its name has to end in .wasm (try: mv ",
+    ),
+    (
+        "bare",
+        0o755,
+        b"#!\n",
+        "the program names no interpreter behind `#!`",
+    ),
+    (
+        "lost",
+        0o755,
+        b"#!/no/such\n",
+        "interpreter `/no/such` does not exist",
+    ),
+    (
+        "cr",
+        0o755,
+        b"#!/usr/bin/python3\r\nprint()\r\n",
+        "interpreter `/usr/bin/python3\\r` does not exist: the first line ends in a carriage \
+             return (try: sed -i 's/\\r$//' ",
+    ),
+    (
+        "bom",
+        0o755,
+        b"\xef\xbb\xbf#!/bin/sh\n",
+        "the program begins with a byte order mark",
+    ),
+    (
+        "folder",
+        0o755,
+        b"#!/usr\n",
+        "interpreter `/usr` is a folder",
+    ),
+    (
+        "data",
+        0o755,
+        b"#!/etc/passwd\n",
+        "interpreter `/etc/passwd` is not executable (try: ",
+    ),
+    (
+        "relative",
+        0o755,
+        b"#!nowhere\n",
+        "interpreter `nowhere` does not exist",
+    ),
+];
+
 #[test]
 fn what_the_kernel_refuses_is_named() {
     let dir = Folder::new();
@@ -81,80 +141,12 @@ fn what_the_kernel_refuses_is_named() {
         .unwrap();
     let mut lost = ok;
     lost[linker..linker + 4].copy_from_slice(b"/lob");
-    let table: [(&str, u32, &[u8], &str); 16] = [
-        (
-            "plain",
-            0o644,
-            b"#!/bin/sh\n",
-            "the program is not executable (try: chmod +x ",
-        ),
-        ("empty", 0o755, b"", "the program is an empty file"),
-        (
-            "text",
-            0o755,
-            b"echo hello\n",
-            "the program has no `#!` line",
-        ),
-        (
-            "binary",
-            0o755,
-            b"\0\x01\x02\x03",
-            "the program is neither a script nor a program for",
-        ),
-        (
-            "module",
-            0o755,
-            b"\0asm\x01\0\0\0",
-            "the program is a WebAssembly module: its name has to end in .wasm (try: mv ",
-        ),
-        (
-            "bare",
-            0o755,
-            b"#!\n",
-            "the program names no interpreter behind `#!`",
-        ),
-        (
-            "lost",
-            0o755,
-            b"#!/no/such\n",
-            "interpreter `/no/such` does not exist",
-        ),
-        (
-            "cr",
-            0o755,
-            b"#!/usr/bin/python3\r\nprint()\r\n",
-            "interpreter `/usr/bin/python3\\r` does not exist: the first line ends in a carriage \
-             return (try: sed -i 's/\\r$//' ",
-        ),
-        (
-            "bom",
-            0o755,
-            b"\xef\xbb\xbf#!/bin/sh\n",
-            "the program begins with a byte order mark",
-        ),
+    let made: [(&str, u32, &[u8], &str); 4] = [
         (
             "long",
             0o755,
             long.as_bytes(),
             "the program has a `#!` line longer than the 255 bytes",
-        ),
-        (
-            "folder",
-            0o755,
-            b"#!/usr\n",
-            "interpreter `/usr` is a folder",
-        ),
-        (
-            "data",
-            0o755,
-            b"#!/etc/passwd\n",
-            "interpreter `/etc/passwd` is not executable (try: ",
-        ),
-        (
-            "relative",
-            0o755,
-            b"#!nowhere\n",
-            "interpreter `nowhere` does not exist",
         ),
         (
             "foreign",
@@ -170,7 +162,7 @@ fn what_the_kernel_refuses_is_named() {
         ),
         ("linker", 0o755, &lost, "interpreter `/lob"),
     ];
-    for (name, mode, bytes, expected) in table {
+    for (name, mode, bytes, expected) in REFUSED.into_iter().chain(made) {
         let path = dir.file(name, mode, bytes);
         let text = fails(&path);
         assert!(text.starts_with(expected), "{name}: {text}");

@@ -3,7 +3,7 @@
 
 mod scene;
 
-use galgo_spawn::{Child, EnvBlock, Failed, Launch, Limits, Outcome, Spawner, Stage, Status};
+use galgo_spawn::{Child, EnvBlock, Failed, Launch, LaunchOutcome, Limits, Spawner, Stage, Status};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use scene::c;
 use std::{
@@ -64,9 +64,9 @@ impl Field {
     fn outcome(&mut self, launched: &Launched) -> Result<(), Box<Failed>> {
         loop {
             match self.spawner.outcome(&launched.child) {
-                Outcome::Started => return Ok(()),
-                Outcome::Failed(failed) => return Err(failed),
-                Outcome::UnderWay => {
+                LaunchOutcome::Started => return Ok(()),
+                LaunchOutcome::Failed(failed) => return Err(failed),
+                LaunchOutcome::UnderWay => {
                     let fds = [launched.child.as_fd(), launched.stdout.as_fd()];
                     poll(
                         &mut fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
@@ -93,7 +93,7 @@ impl Field {
         // Told once, and the next is not blamed for it.
         assert!(matches!(
             self.spawner.outcome(&launched.child),
-            Outcome::Started
+            LaunchOutcome::Started
         ));
         let mut knocked = Vec::new();
         launched.stdout.read_to_end(&mut knocked).unwrap();
@@ -212,7 +212,7 @@ fn an_execve_that_takes_long_keeps_nobody(field: &mut Field) {
         let dropped = field.launch(slow_start());
         assert!(matches!(
             field.spawner.outcome(&dropped.child),
-            Outcome::UnderWay
+            LaunchOutcome::UnderWay
         ));
         assert!(field.text(&["/bin/true"]).1.success());
         let Launched { child, mut stdout } = dropped;
@@ -225,7 +225,7 @@ fn an_execve_that_takes_long_keeps_nobody(field: &mut Field) {
     }
     assert!(matches!(
         field.spawner.outcome(&late.child),
-        Outcome::UnderWay
+        LaunchOutcome::UnderWay
     ));
     assert_eq!(late.child.try_wait().unwrap(), None);
     drop(lease.0);

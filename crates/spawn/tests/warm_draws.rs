@@ -4,7 +4,8 @@
 
 mod scene;
 
-use scene::warm::{Warm, compile, script};
+use galgo_testkit::file::{compile, script};
+use scene::warm::Warm;
 use std::{collections::HashSet, fs, path::Path};
 
 const CHILDREN: usize = 10_000;

@@ -4,7 +4,8 @@
 mod scene;
 
 use galgo_spawn::Status;
-use scene::warm::{Warm, compile};
+use galgo_testkit::file::compile;
+use scene::warm::Warm;
 
 const ECHO: &str = r#"
 #include <stdio.h>

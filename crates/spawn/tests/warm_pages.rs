@@ -3,7 +3,8 @@
 
 mod scene;
 
-use scene::warm::{Warm, script};
+use galgo_testkit::file::script;
+use scene::warm::Warm;
 use std::{fs, path::Path};
 
 const LARGE: usize = 2 << 20;
@@ -28,7 +29,7 @@ fn has_large_pages() -> bool {
 /// The mappings of a child: rights and file.
 fn mappings(interpreter: &str, text: &str) -> Vec<(String, String)> {
     let folder = tempfile::tempdir().unwrap();
-    let path = script(folder.path(), "script", &format!("#!{interpreter}\n{text}"));
+    let path = script(folder.path(), "script", format!("#!{interpreter}\n{text}"));
     let warm = Warm::load(&path);
     assert_eq!(warm.loaded.obstacle, None);
     let real = fs::canonicalize(interpreter).unwrap();

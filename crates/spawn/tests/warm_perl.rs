@@ -4,7 +4,8 @@
 mod scene;
 
 use galgo_spawn::Status;
-use scene::warm::{Warm, script};
+use galgo_testkit::file::script;
+use scene::warm::Warm;
 use std::{fs, io::Read, path::Path};
 
 /// What a run showed: standard output, standard error, and how it ended.
@@ -253,7 +254,7 @@ fn a_script_with_learned_modules_is_the_same_as_a_cold_one() {
     ];
     for text in scripts {
         let folder = tempfile::tempdir().unwrap();
-        let path = script(folder.path(), "s.pl", &format!("#!/usr/bin/perl\n{text}\n"));
+        let path = script(folder.path(), "s.pl", format!("#!/usr/bin/perl\n{text}\n"));
         let learned = Warm::load(&path).answer(&VARS, BODY, true).learned;
         assert!(learned.contains(".pm"), "{text}");
         let taught = Warm::load_with(&path, &learned);
@@ -272,55 +273,58 @@ fn sqlite_draws_other_numbers_in_each_child() {
     assert_ne!(taught.get(&[]).out, taught.get(&[]).out);
 }
 
+const WHOLE: &str = "its whole environment";
+
+/// What a program does while it is loaded, and which variable that depends on.
+const EARLY: [(&str, Option<&str>); 19] = [
+    (
+        "BEGIN { our $m = $ENV{REQUEST_METHOD} }",
+        Some("REQUEST_METHOD"),
+    ),
+    (
+        "use constant ASKED => $ENV{QUERY_STRING} // 'none';",
+        Some("QUERY_STRING"),
+    ),
+    (
+        "BEGIN { our $h = exists $ENV{HTTP_HOST} ? 1 : 0 }",
+        Some("HTTP_HOST"),
+    ),
+    (
+        "BEGIN { our ($a, $b) = @ENV{qw(PATH SCRIPT_NAME)} }",
+        Some("SCRIPT_NAME"),
+    ),
+    (
+        "BEGIN { my $n = 'PATH_' . 'INFO'; our $p = $ENV{$n} }",
+        Some("PATH_INFO"),
+    ),
+    ("use lib '.'; use Early;", Some("REMOTE_ADDR")),
+    (
+        "BEGIN { our $p = $ENV{PATH}; our $q = $ENV{MOD_PERL}; our $r = $ENV{SERVER_SOFTWARE} }",
+        None,
+    ),
+    (
+        "BEGIN { $ENV{QUERY_STRING} = 'x'; delete $ENV{HTTP_HOST}; local $ENV{LANG} = 'C'; our $n = %ENV }",
+        None,
+    ),
+    ("BEGIN { our %saved = %ENV }", Some(WHOLE)),
+    ("BEGIN { our $saved = {%ENV} }", Some(WHOLE)),
+    ("BEGIN { our @names = keys %ENV }", Some(WHOLE)),
+    ("BEGIN { our @values = values %ENV }", Some(WHOLE)),
+    ("BEGIN { our ($name) = each %ENV }", Some(WHOLE)),
+    ("BEGIN { our @pairs = map { $_ } %ENV }", Some(WHOLE)),
+    ("use lib '.'; use Whole;", Some(WHOLE)),
+    ("our %saved = %ENV;", None),
+    (
+        "BEGIN { $ENV{SHOWN} = 'yes'; `echo \\$SHOWN` eq \"yes\\n\" or die }",
+        None,
+    ),
+    ("use CGI (); use DBI;", None),
+    ("our $m = $ENV{REQUEST_METHOD};", None),
+];
+
 /// What a script does before it runs, and the variable of a request that it misses.
 #[test]
 fn variables_that_are_read_too_early_are_noticed() {
-    const WHOLE: &str = "its whole environment";
-    let rows = [
-        (
-            "BEGIN { our $m = $ENV{REQUEST_METHOD} }",
-            Some("REQUEST_METHOD"),
-        ),
-        (
-            "use constant ASKED => $ENV{QUERY_STRING} // 'none';",
-            Some("QUERY_STRING"),
-        ),
-        (
-            "BEGIN { our $h = exists $ENV{HTTP_HOST} ? 1 : 0 }",
-            Some("HTTP_HOST"),
-        ),
-        (
-            "BEGIN { our ($a, $b) = @ENV{qw(PATH SCRIPT_NAME)} }",
-            Some("SCRIPT_NAME"),
-        ),
-        (
-            "BEGIN { my $n = 'PATH_' . 'INFO'; our $p = $ENV{$n} }",
-            Some("PATH_INFO"),
-        ),
-        ("use lib '.'; use Early;", Some("REMOTE_ADDR")),
-        (
-            "BEGIN { our $p = $ENV{PATH}; our $q = $ENV{MOD_PERL}; our $r = $ENV{SERVER_SOFTWARE} }",
-            None,
-        ),
-        (
-            "BEGIN { $ENV{QUERY_STRING} = 'x'; delete $ENV{HTTP_HOST}; local $ENV{LANG} = 'C'; our $n = %ENV }",
-            None,
-        ),
-        ("BEGIN { our %saved = %ENV }", Some(WHOLE)),
-        ("BEGIN { our $saved = {%ENV} }", Some(WHOLE)),
-        ("BEGIN { our @names = keys %ENV }", Some(WHOLE)),
-        ("BEGIN { our @values = values %ENV }", Some(WHOLE)),
-        ("BEGIN { our ($name) = each %ENV }", Some(WHOLE)),
-        ("BEGIN { our @pairs = map { $_ } %ENV }", Some(WHOLE)),
-        ("use lib '.'; use Whole;", Some(WHOLE)),
-        ("our %saved = %ENV;", None),
-        (
-            "BEGIN { $ENV{SHOWN} = 'yes'; `echo \\$SHOWN` eq \"yes\\n\" or die }",
-            None,
-        ),
-        ("use CGI (); use DBI;", None),
-        ("our $m = $ENV{REQUEST_METHOD};", None),
-    ];
     let folder = tempfile::tempdir().unwrap();
     fs::write(
         folder.path().join("Whole.pm"),
@@ -332,7 +336,7 @@ fn variables_that_are_read_too_early_are_noticed() {
         "package Early; our $who = $ENV{REMOTE_ADDR}; 1;",
     )
     .unwrap();
-    for (n, (does, name)) in rows.iter().enumerate() {
+    for (n, (does, name)) in EARLY.iter().enumerate() {
         let text = format!(
             "#!/usr/bin/perl\n{does}\nprint $ENV{{REQUEST_METHOD}}, `echo \\$REQUEST_METHOD`;\n"
         );

@@ -4,7 +4,8 @@
 mod scene;
 
 use galgo_spawn::Status;
-use scene::warm::{Answer, Warm, script};
+use galgo_testkit::file::script;
+use scene::warm::{Answer, Warm};
 use std::path::Path;
 
 /// Standard output, standard error, and how it ended.
@@ -32,7 +33,7 @@ fn ruby(folder: &Path, text: &str) -> std::path::PathBuf {
     } else {
         "#!/usr/bin/ruby\n"
     };
-    script(folder, "script.rb", &format!("{first}{text}"))
+    script(folder, "script.rb", format!("{first}{text}"))
 }
 
 /// What a script shows cold and in two children of one template.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use galgo_wasm::{
-    code::{self, Kind},
+    code::{self, ModuleKind},
     host::{self, CPU},
     module,
 };
@@ -92,7 +92,7 @@ fn run() -> Result<(), String> {
 }
 
 /// Compiles, and sees that everything the module imports is there.
-fn compile(engine: &Engine, bytes: &[u8]) -> wasmtime::Result<(Kind, Vec<u8>)> {
+fn compile(engine: &Engine, bytes: &[u8]) -> wasmtime::Result<(ModuleKind, Vec<u8>)> {
     if module::is_component(bytes) {
         let component = Component::from_binary(engine, bytes)?;
         let kind = worker::component_kind(engine, &component)?;
@@ -100,7 +100,7 @@ fn compile(engine: &Engine, bytes: &[u8]) -> wasmtime::Result<(Kind, Vec<u8>)> {
     }
     let module = Module::from_binary(engine, bytes)?;
     worker::check_module(engine, &module)?;
-    Ok((Kind::Command, module.serialize()?))
+    Ok((ModuleKind::Command, module.serialize()?))
 }
 
 /// An error of wasmtime with its causes, on one line.

@@ -7,7 +7,7 @@ use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Result,
 };
 
-/// The version of wasmtime, as far as anybody can tell from outside: a part of the names of cache
+/// The version of wasmtime, as far as is visible from outside: a part of the names of cache
 /// entries, beside the hash of the configuration.
 const VERSION: &str = "wasmtime-48";
 

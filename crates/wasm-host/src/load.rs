@@ -1,11 +1,10 @@
 //! Code from the cache, made ready to run.
 
-use galgo_wasm::code::{Code, Kind};
+use galgo_wasm::code::{Code, ModuleKind};
 use wasmtime::{Engine, Module, Result, component::Component};
 
-/// Code that can be run.
 #[derive(Debug)]
-pub(crate) enum Loaded {
+pub(crate) enum LoadedCode {
     Module(Module),
     Component(Component),
     Http(Component),
@@ -15,11 +14,11 @@ pub(crate) enum Loaded {
 ///
 /// # Errors
 /// It is for another engine.
-pub(crate) fn load(code: &Code, engine: &Engine) -> Result<Loaded> {
+pub(crate) fn load(code: &Code, engine: &Engine) -> Result<LoadedCode> {
     Ok(match code.kind() {
-        Kind::Command => Loaded::Module(module(engine, code)?),
-        Kind::Component => Loaded::Component(component(engine, code)?),
-        Kind::Http => Loaded::Http(component(engine, code)?),
+        ModuleKind::Command => LoadedCode::Module(module(engine, code)?),
+        ModuleKind::Component => LoadedCode::Component(component(engine, code)?),
+        ModuleKind::Http => LoadedCode::Http(component(engine, code)?),
     })
 }
 
@@ -28,7 +27,7 @@ fn module(engine: &Engine, code: &Code) -> Result<Module> {
     // SAFETY: the bytes must be what wasmtime made. `Code` comes from `galgo_wasm::code::read` alone, which saw that
     // folder and file can be written by this user (or root) only, and that the digest stored with
     // them fits: so they were written by `compile` and are whole. They are in our own memory, where
-    // nobody changes them now. wasmtime itself compares its version and configuration.
+    // no other code changes them. wasmtime itself compares its version and configuration.
     unsafe { Module::deserialize(engine, code.bytes()) }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Its first argument says what to do ([`galgo_wasm::host`]), its second which build the server is of.
 //!
-//! | room | holds |
+//! | module | holds |
 //! |---|---|
 //! | [`worker`] | the worker process |
 //! | [`compile`] | the process that compiles one module, and the one that says which engine that is for |

@@ -23,11 +23,9 @@ const LANDLOCK: ABI = ABI::V6;
 /// What is left; its memory is closed to others of its user.
 #[derive(Debug, Default)]
 pub(crate) struct Sandbox {
-    /// Folders that may be read.
     pub(crate) read: Vec<PathBuf>,
     /// Folders that may be written to, too.
     pub(crate) write: Vec<PathBuf>,
-    /// May connect to other machines.
     pub(crate) network: bool,
 }
 
@@ -38,7 +36,7 @@ impl Sandbox {
     /// # Errors
     /// A part of it could not be entered.
     pub(crate) fn enter(&self) -> Result<Option<&'static str>, String> {
-        // Nobody of the same user may look into it, ptrace(2) and /proc/PID/mem among others.
+        // No process of the same user may look into it, ptrace(2) and /proc/PID/mem among others.
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(|e| format!("closing its memory: {e}"))?;
         let files = self.files().map_err(|e| format!("Landlock: {e}"))?;
@@ -62,7 +60,7 @@ impl Sandbox {
         let write = (AccessFs::from_all(LANDLOCK) & !special) & !AccessFs::Execute;
         let folders = self.read.iter().map(|f| (f, read));
         for (folder, access) in folders.chain(self.write.iter().map(|f| (f, write))) {
-            // A folder that is not there is nobody's to see.
+            // A folder that is not there needs no rule.
             if let Ok(fd) = PathFd::new(folder) {
                 rules = rules.add_rule(PathBeneath::new(fd, access))?;
             }

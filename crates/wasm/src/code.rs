@@ -22,7 +22,7 @@ const HEAD: usize = 16 + 1 + 32 + 32;
 
 /// What a module is, as read from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ModuleKind {
     /// A preview 1 command: exports `_start`.
     Command = 1,
     /// A preview 2 command: a component that exports `wasi:cli/run`.
@@ -36,7 +36,6 @@ pub fn key(module: &[u8]) -> Key {
     Sha256::digest(module).into()
 }
 
-/// Where the code of a module is kept.
 pub(crate) fn path(cache: &Path, key: &Key, tag: &str) -> PathBuf {
     cache.join(name(key, tag))
 }
@@ -52,7 +51,7 @@ fn name(key: &Key, tag: &str) -> String {
 ///
 /// # Errors
 /// The system's.
-pub fn write(mut to: impl Write, kind: Kind, key: &Key, code: &[u8]) -> io::Result<()> {
+pub fn write(mut to: impl Write, kind: ModuleKind, key: &Key, code: &[u8]) -> io::Result<()> {
     let mut head = Vec::with_capacity(HEAD);
     head.extend_from_slice(MAGIC);
     head.push(kind as u8);
@@ -63,14 +62,14 @@ pub fn write(mut to: impl Write, kind: Kind, key: &Key, code: &[u8]) -> io::Resu
 }
 
 /// The digest of an entry, but for its code.
-fn begun(kind: Kind, key: &Key) -> Sha256 {
+fn begun(kind: ModuleKind, key: &Key) -> Sha256 {
     Sha256::new().chain_update([kind as u8]).chain_update(key)
 }
 
 /// Code that is what was put into the cache: [`read`] alone makes it.
 #[derive(Debug)]
 pub struct Code {
-    kind: Kind,
+    kind: ModuleKind,
     bytes: Vec<u8>,
 }
 
@@ -82,13 +81,13 @@ pub fn read(cache: &Path, key: &Key, tag: &str) -> Option<Code> {
     Some(Code { kind, bytes })
 }
 
-/// Whether there is such an entry, for who does not run it: a piece of it is in memory at a time.
+/// Whether there is such an entry; holds one piece of it in memory at a time.
 pub(crate) fn is_there(cache: &Path, key: &Key, tag: &str) -> bool {
     check(cache, key, tag, |_| {}).is_some()
 }
 
 /// Checks an entry; its code is given to `take`, piece by piece, before it is known to be right.
-fn check(cache: &Path, key: &Key, tag: &str, mut take: impl FnMut(&[u8])) -> Option<Kind> {
+fn check(cache: &Path, key: &Key, tag: &str, mut take: impl FnMut(&[u8])) -> Option<ModuleKind> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = File::from(rustix::fs::open(cache, flags, Mode::empty()).ok()?);
     ours(&folder.metadata().ok()?)?;
@@ -101,7 +100,7 @@ fn check(cache: &Path, key: &Key, tag: &str, mut take: impl FnMut(&[u8])) -> Opt
     file.read_exact(&mut head).ok()?;
     let (magic, rest) = head.split_at(MAGIC.len());
     let (kind, rest) = rest.split_first()?;
-    let kind = [Kind::Command, Kind::Component, Kind::Http]
+    let kind = [ModuleKind::Command, ModuleKind::Component, ModuleKind::Http]
         .into_iter()
         .find(|k| *k as u8 == *kind)?;
     if magic != MAGIC || rest[..32] != key[..] {
@@ -117,7 +116,7 @@ fn check(cache: &Path, key: &Key, tag: &str, mut take: impl FnMut(&[u8])) -> Opt
     (rest[32..] == found).then_some(kind)
 }
 
-/// Belongs to this user, or to root, and nobody else may write to it.
+/// Belongs to this user, or to root, and no other user may write to it.
 pub(crate) fn ours(metadata: &std::fs::Metadata) -> Option<()> {
     let owner = metadata.uid();
     let mine = owner == rustix::process::geteuid().as_raw() || owner == 0;
@@ -126,7 +125,7 @@ pub(crate) fn ours(metadata: &std::fs::Metadata) -> Option<()> {
 
 impl Code {
     /// What it is the code of.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ModuleKind {
         self.kind
     }
 
@@ -145,7 +144,13 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let key = key(b"module");
         let at = path(cache.path(), &key, "t");
-        write(File::create(&at).unwrap(), Kind::Command, &key, b"code").unwrap();
+        write(
+            File::create(&at).unwrap(),
+            ModuleKind::Command,
+            &key,
+            b"code",
+        )
+        .unwrap();
         (cache, at, key)
     }
 
@@ -153,7 +158,10 @@ mod tests {
     fn an_entry_is_read_as_it_was_written() {
         let (cache, _, key) = entry();
         let code = read(cache.path(), &key, "t").unwrap();
-        assert_eq!((code.kind, &code.bytes[..]), (Kind::Command, &b"code"[..]));
+        assert_eq!(
+            (code.kind, &code.bytes[..]),
+            (ModuleKind::Command, &b"code"[..])
+        );
         assert!(read(cache.path(), &key, "other").is_none());
     }
 

@@ -1,7 +1,7 @@
 //! The program that compiles and runs modules, `galgo-wasm`: where it is found, whether it fits, how it is started.
 //!
 //! It lies beside the server's own executable. The folder is opened once, at the start, and so is the program when it is
-//! first needed: what is installed there later is the next server's. It is not executed unless everybody who can change it can
+//! first needed: what is installed there later is the next server's. It is not executed unless all users that can change it can
 //! change the server's executable, too, and not used unless it was built with it.
 
 use std::{
@@ -37,7 +37,7 @@ pub fn version() -> String {
     format!("{}-{PROTOCOL:08x}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Of the sources that say what is exchanged and kept: who changes them need not think of a number.
+/// A digest of the sources that say what is exchanged and kept: a change of them changes it.
 const PROTOCOL: u32 = digest(
     include_bytes!("wire.rs"),
     digest(include_bytes!("code.rs"), 0x811c_9dc5),
@@ -72,7 +72,7 @@ fn answered(said: &str) -> Option<(&str, &str)> {
 pub struct Beside {
     folder: Result<OwnedFd, Errno>,
     path: PathBuf,
-    /// Who can change the executable.
+    /// The users that can change the executable.
     own: Writers,
     host: OnceLock<Host>,
     /// One that does not fit, and why: it is not asked again while it is the same file.
@@ -86,7 +86,7 @@ pub struct Host {
     engine: String,
 }
 
-/// Whom a file can be changed by, beside root.
+/// The users that can change a file, beside root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Writers {
     owner: u32,
@@ -146,12 +146,11 @@ impl Beside {
         }
     }
 
-    /// The program that was found, once it has been.
     pub(crate) fn known(&self) -> Option<&Host> {
         self.host.get()
     }
 
-    /// The program beside ours, before anybody has asked it anything.
+    /// The program beside ours, before it is asked for its version.
     fn look(&self) -> Result<(OwnedFd, FileId), String> {
         let at = self.path.display();
         let cannot =
@@ -185,18 +184,18 @@ impl Beside {
     /// The program, which is asked for its version and engine by `ask` where that has not been done.
     ///
     /// # Errors
-    /// That of `ask`; or [`Unfit::Refused`], in words about the module.
+    /// That of `ask`; or [`NoHost::Refused`], in words about the module.
     pub(crate) fn host<E>(
         &self,
         ask: impl FnOnce(&Host) -> Result<String, E>,
-    ) -> Result<&Host, Unfit<E>> {
+    ) -> Result<&Host, NoHost<E>> {
         if let Some(host) = self.host.get() {
             return Ok(host);
         }
-        let (file, id) = self.look().map_err(Unfit::Refused)?;
+        let (file, id) = self.look().map_err(NoHost::Refused)?;
         let engine = String::new();
         let asked = Host { file, engine };
-        let said = ask(&asked).map_err(Unfit::Failed)?;
+        let said = ask(&asked).map_err(NoHost::Failed)?;
         match answered(&said) {
             Some((its, engine)) if its == version() => Ok(self.host.get_or_init(|| Host {
                 engine: engine.to_owned(),
@@ -206,7 +205,7 @@ impl Beside {
                 let why = self.stranger(other.map(|(its, _)| its));
                 let mut unfit = self.unfit.lock().unwrap_or_else(PoisonError::into_inner);
                 *unfit = Some((id, why.clone()));
-                Err(Unfit::Refused(why))
+                Err(NoHost::Refused(why))
             }
         }
     }
@@ -225,14 +224,12 @@ impl Beside {
     }
 }
 
-/// Why there is no program that fits.
-pub(crate) enum Unfit<E> {
+pub(crate) enum NoHost<E> {
     Refused(String),
     Failed(E),
 }
 
 impl Host {
-    /// Names the engine that code is for.
     pub(crate) fn engine(&self) -> &str {
         &self.engine
     }
@@ -311,7 +308,7 @@ mod tests {
     fn refused(beside: &Beside, says: &str) -> String {
         let asked = beside.host(|_| Ok::<_, Infallible>(says.to_owned()));
         match asked {
-            Err(Unfit::Refused(why)) => why,
+            Err(NoHost::Refused(why)) => why,
             Ok(_) => panic!("{says:?} fits"),
         }
     }

@@ -5,7 +5,7 @@
 //! run by a worker process that sees the folders it was given and nothing else. The server talks to the worker as to a
 //! FastCGI application, over connections that it hands to it: variables and body in, output and how it ended out.
 //!
-//! | room | holds |
+//! | module | holds |
 //! |---|---|
 //! | [`runtime`] | the server's side: keeps the worker up, has modules compiled, makes connections |
 //! | [`host`] | `galgo-wasm`: where it is found, whether it fits, how it is started |
@@ -20,4 +20,6 @@ pub mod runtime;
 pub mod wire;
 
 pub use host::Beside;
-pub use runtime::{Found, KILLED, NoCode, Profile, Runtime, Seat, Settings, StartFault};
+pub use runtime::{
+    FoundCode, KILLED, NoCode, Profile, Runtime, RuntimeSettings, StartFault, WorkerLease,
+};

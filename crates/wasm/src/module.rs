@@ -12,7 +12,7 @@ pub const MAGIC: [u8; 4] = *b"\0asm";
 /// Largest file that is compiled.
 pub const MAX_BYTES: u64 = 256 << 20;
 
-/// A file is read this much at a time: who needs to know what is in it need not hold it.
+/// A file is read this much at a time.
 const PIECE: usize = 8 << 10;
 
 /// Gives all of a file to `take`, a piece at a time.
@@ -30,8 +30,7 @@ pub(crate) fn pieces(mut file: impl Read, mut take: impl FnMut(&[u8])) -> io::Re
 
 /// A module, as the server knows it: it never holds one.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Known {
-    /// Names its code.
+pub(crate) struct ModuleInfo {
     pub(crate) key: Key,
     /// What is wrong with its first bytes.
     pub(crate) wrong: Option<&'static str>,
@@ -41,7 +40,7 @@ pub(crate) struct Known {
 ///
 /// # Errors
 /// The file cannot be read, or is larger than [`MAX_BYTES`].
-pub(crate) fn look(file: impl Read) -> io::Result<Known> {
+pub(crate) fn look(file: impl Read) -> io::Result<ModuleInfo> {
     let (mut digest, mut length, mut first) = (Sha256::new(), 0, Vec::with_capacity(FIRST));
     pieces(file.take(MAX_BYTES + 1), |piece| {
         digest.update(piece);
@@ -53,7 +52,7 @@ pub(crate) fn look(file: impl Read) -> io::Result<Known> {
         let message = format!("it is larger than {} MiB", MAX_BYTES >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
-    Ok(Known {
+    Ok(ModuleInfo {
         key: digest.finalize().into(),
         wrong: complaint(&first),
     })

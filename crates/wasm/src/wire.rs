@@ -143,10 +143,10 @@ fn unspill(memfd: OwnedFd, message: &mut Vec<u8>) -> io::Result<()> {
 
 /// Puts numbers and texts one behind the other.
 #[derive(Debug, Default)]
-pub struct Writer(pub Vec<u8>);
+pub struct Encoder(pub Vec<u8>);
 
 #[allow(missing_docs)]
-impl Writer {
+impl Encoder {
     pub fn number(&mut self, n: u64) -> &mut Self {
         self.0.extend_from_slice(&n.to_le_bytes());
         self
@@ -161,10 +161,10 @@ impl Writer {
 
 /// Takes them apart again. `None`: the message is shorter than it says.
 #[derive(Debug)]
-pub struct Reader<'m>(pub &'m [u8]);
+pub struct Decoder<'m>(pub &'m [u8]);
 
 #[allow(missing_docs)]
-impl<'m> Reader<'m> {
+impl<'m> Decoder<'m> {
     pub fn number(&mut self) -> Option<u64> {
         let (n, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -190,7 +190,7 @@ pub type Key = [u8; 32];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// The first message: what the worker may see, and how much it runs at once.
-    Setup(Setup),
+    Setup(WorkerSetup),
     /// Load this code now: it will be asked for.
     Load(Key),
     /// This code will not be asked for again.
@@ -201,7 +201,7 @@ pub enum Message {
 
 /// What the worker may see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Setup {
+pub struct WorkerSetup {
     /// The folder of compiled code.
     pub cache: Vec<u8>,
     /// Instances at once.
@@ -227,7 +227,7 @@ pub const ID: u16 = 1;
 pub struct Run {
     /// The code.
     pub key: Key,
-    /// The place of its profile in [`Setup::profiles`].
+    /// The place of its profile in [`WorkerSetup::profiles`].
     pub profile: u64,
     /// Bytes of linear memory, over all memories of the instance.
     pub memory: u64,
@@ -240,7 +240,7 @@ pub struct Run {
 impl Run {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut to = Writer::default();
+        let mut to = Encoder::default();
         to.bytes(&self.key).number(self.profile);
         to.number(self.memory).number(self.cpu).bytes(&self.name);
         to.0
@@ -248,7 +248,7 @@ impl Run {
 
     /// From bytes; `None`: they are none.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut from = Reader(bytes);
+        let mut from = Decoder(bytes);
         let run = Self {
             key: from.bytes()?.try_into().ok()?,
             profile: from.number()?,
@@ -263,7 +263,7 @@ impl Run {
 impl Message {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut to = Writer::default();
+        let mut to = Encoder::default();
         match self {
             Self::Setup(setup) => {
                 to.number(0).bytes(&setup.cache).number(setup.instances);
@@ -286,7 +286,7 @@ impl Message {
 
     /// From bytes; `None`: they are no message.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut from = Reader(bytes);
+        let mut from = Decoder(bytes);
         let message = match from.number()? {
             0 => Self::Setup(setup(&mut from)?),
             1 => Self::Load(from.bytes()?.try_into().ok()?),
@@ -298,8 +298,8 @@ impl Message {
     }
 }
 
-fn setup(from: &mut Reader<'_>) -> Option<Setup> {
-    let mut setup = Setup {
+fn setup(from: &mut Decoder<'_>) -> Option<WorkerSetup> {
+    let mut setup = WorkerSetup {
         cache: from.bytes()?.to_vec(),
         instances: from.number()?,
         profiles: Vec::new(),
@@ -361,7 +361,7 @@ impl Ended {
 
     /// From bytes; `None`: they are none.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut from = Reader(bytes);
+        let mut from = Decoder(bytes);
         let kind = from.number()?;
         let status = u32::try_from(from.number()?).ok()?.cast_signed();
         let mut exit = |status| {
@@ -395,7 +395,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn setup(cache: usize) -> Message {
-        Message::Setup(Setup {
+        Message::Setup(WorkerSetup {
             cache: vec![b'c'; cache],
             instances: 9,
             profiles: vec![Profile {

@@ -219,8 +219,8 @@ impl Client for Incoming<'_> {
         self.input.wire.is_http()
     }
 
-    fn has_place(&mut self, place: Holding) {
-        self.input.pace.has_place(place);
+    fn has_permit(&mut self, permit: Holding) {
+        self.input.pace.has_place(permit);
     }
 }
 

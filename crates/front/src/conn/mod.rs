@@ -19,14 +19,15 @@ mod write;
 
 use std::{cell::RefCell, rc::Rc};
 
-use galgo_io::{pace::Pace, sock::Sock, transport::Transport};
+use galgo_io::{pace::Pace, sock::Sock, tls::Agreed, transport::Transport};
 use galgo_proto::{
     forwarded::Trusted,
     h1::{BodyLen, Head, HeadScan},
     target::LastHost,
 };
 use galgo_service::{
-    fault::Fault, link::Link, log::access::Entry, peer::Peer, request::Request, service::Service,
+    fault::Fault, link::Link, log::access::AccessEntry, peer::Peer, request::Request,
+    service::Service,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -68,6 +69,38 @@ pub(crate) fn start<S: Site>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
     });
 }
 
+/// What `said` resolves to; `None` where that takes longer than until `by`, or another connection needs the room.
+async fn in_time<T>(said: impl Future<Output = T>, by: Instant, lease: &Lease<'_>) -> Option<T> {
+    let waiting = lease.hears();
+    let said = tokio::select! {
+        biased;
+        said = timeout_at(by, said) => said.ok()?,
+        () = waiting.ended() => return None,
+    };
+    (!waiting.is_ended()).then_some(said)
+}
+
+/// To a client that speaks HTTP where TLS is spoken.
+const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 46\r\nConnection: close\r\n\r\nHTTPS is spoken on this port: ask https://...\n";
+
+/// Shakes hands within `head_timeout`: what was agreed upon. `None`: the connection is over.
+async fn encrypt(input: &mut Input, lease: &Lease<'_>, settings: &Settings) -> Option<Rc<Agreed>> {
+    let by = Instant::now() + settings.http.head_timeout;
+    let Input { sock, buf, .. } = input;
+    if buf.is_empty() {
+        in_time(sock.read_idle(buf), by, lease).await?.ok()?;
+    }
+    // A hello is in a record of that kind (RFC 8446, 5.1); a method begins with a letter.
+    if buf.bytes().first().is_some_and(u8::is_ascii_alphabetic) {
+        let _ = sock.try_write(PLAIN);
+        let _ = sock.end_output();
+        return None;
+    }
+    let shaken = sock.accept(settings.tls.as_ref()?, buf);
+    in_time(shaken, by, lease).await?.ok()?;
+    sock.agreed().map(Rc::new)
+}
+
 struct Conn<'l, S: Site> {
     event_loop: &'l Rc<EventLoop<S>>,
     /// Ends before its lease, which another connection may have next.
@@ -100,16 +133,7 @@ impl<'l, S: Site> Conn<'l, S> {
         if accepted.speaks == Speaks::Proxied {
             let by = Instant::now() + http.head_timeout;
             let said = Box::pin(proxy::read(&mut input));
-            let waiting = lease.hears();
-            let said = tokio::select! {
-                biased;
-                said = timeout_at(by, said) => said.ok()?,
-                () = waiting.ended() => return None,
-            };
-            if waiting.is_ended() {
-                return None;
-            }
-            drop(waiting);
+            let said = in_time(said, by, &lease).await?;
             let said = said.inspect_err(|fault| unannounced(event_loop, &link, fault));
             let said = said.ok()?;
             let speaks_for_another = said.is_some();
@@ -123,6 +147,10 @@ impl<'l, S: Site> Conn<'l, S> {
                     return None;
                 }
             }
+        }
+        if accepted.speaks == Speaks::Https {
+            link.tls = Some(Box::pin(encrypt(&mut input, &lease, site.settings())).await?);
+            link.https = true;
         }
         let pace = Pace::reading(&http.rates, &sock);
         let sender = Sender::new(sock, pace);
@@ -197,7 +225,7 @@ impl<'l, S: Site> Conn<'l, S> {
         self.sender.begin(Wire::Http);
         let (input, wire) = (&mut self.input, &mut self.sender.wire);
         let arrived = match self.speaks {
-            Speaks::Http | Speaks::H2c | Speaks::Proxied => {
+            Speaks::Http | Speaks::Https | Speaks::H2c | Speaks::Proxied => {
                 let Some(head) = self.head(http).await? else {
                     return Ok(None);
                 };
@@ -312,8 +340,8 @@ impl<'l, S: Site> Conn<'l, S> {
         })
     }
 
-    fn entry(&self, head: Option<Rc<Head>>, link: &Link) -> Entry {
-        Entry::new(self.event_loop.ids.next(), link.remote.clone(), head)
+    fn entry(&self, head: Option<Rc<Head>>, link: &Link) -> AccessEntry {
+        AccessEntry::new(self.event_loop.ids.next(), link.remote.clone(), head)
     }
 
     /// Answers what is not a request: nothing behind it can be trusted.

@@ -55,7 +55,7 @@ impl Sender {
         request.entry.borrow_mut().status = response.status;
         let body = std::mem::replace(&mut response.body, Body::Empty);
         if let Body::Stream(output) = body {
-            self.pace.has_place(request.place.clone());
+            self.pace.has_place(request.permit.clone());
             // Boxed, so that other responses need no room for it.
             return Box::pin(self.program(event_loop, service, request, response, output)).await;
         }

@@ -10,7 +10,7 @@ use galgo_service::{
     body::Output,
     client::Client,
     fault::Fault,
-    producer::{Producer, Turn, exit_status, slow},
+    producer::{OutputEvent, Producer, exit_status, slow},
     request::Request,
 };
 
@@ -75,22 +75,22 @@ impl Stream<'_, '_, '_> {
                 return self.ended();
             }
             let client = &mut *self.request.client;
-            match self.output.producer.turn(client).await? {
+            match self.output.producer.next_event(client).await? {
                 // What is there already goes out together, and with the end if that is there.
-                Turn::Output => self.output.producer.drain_ready(pool::SIZE),
-                Turn::Waiting(n) => {
+                OutputEvent::Output => self.output.producer.drain_ready(pool::SIZE),
+                OutputEvent::Waiting(n) => {
                     // Boxed: so much at once comes of long answers only, and others need no room for it.
                     Box::pin(self.pass_on(n)).await?;
                     probed = false;
                 }
-                Turn::End => {}
-                Turn::HalfClosed if self.framing == Framing::Chunked && !probed => {
+                OutputEvent::End => {}
+                OutputEvent::HalfClosed if self.framing == Framing::Chunked && !probed => {
                     // Does the client still read? A leading zero of the next chunk size (RFC 9112, 7.1)
                     // means nothing to a client that is there, and makes the kernel of one that is
                     // not send a reset.
                     probed = matches!(self.sender.sock.try_write(b"0"), Ok(Some(1)));
                 }
-                Turn::HalfClosed => {}
+                OutputEvent::HalfClosed => {}
             }
         }
     }
@@ -210,15 +210,15 @@ impl Stream<'_, '_, '_> {
             let Sender { sock, pace, .. } = &mut *self.sender;
             let client = &mut *self.request.client;
             let producer = &mut *self.output.producer;
-            let turn = producer.turn(client).await?;
-            if let Turn::Waiting(n) = turn {
+            let event = producer.next_event(client).await?;
+            if let OutputEvent::Waiting(n) = event {
                 let most = left.min(n);
                 left -= splice(producer, client, sock, pace, most).await?;
                 continue;
             }
             let mut out = std::mem::take(producer.out());
             let n = left.min(out.len());
-            if n == 0 && turn == Turn::End {
+            if n == 0 && event == OutputEvent::End {
                 let words = "output that was announced to the client did not come";
                 return Err(Fault::Internal(words.into()));
             }
@@ -256,7 +256,7 @@ impl Stream<'_, '_, '_> {
     }
 }
 
-/// Moves `len` bytes that [`Turn::Waiting`] announced to `to`: fewer, where the client takes them slowly. Says how many.
+/// Moves `len` bytes that [`OutputEvent::Waiting`] announced to `to`: fewer, where the client takes them slowly. Says how many.
 async fn splice(
     producer: &mut dyn Producer,
     client: &mut dyn Client,

@@ -18,7 +18,7 @@ use h2::RecvStream;
 
 use super::{limits::STREAM_WINDOW, outgoing::Outgoing, windows::Windows};
 
-/// Bytes of a body that are read before the request takes a place and a process. The other half of the window lets more
+/// Bytes of a body that are read before the request takes a permit and a process. The other half of the window lets more
 /// come meanwhile.
 const AHEAD: usize = STREAM_WINDOW as usize / 2;
 
@@ -197,8 +197,8 @@ impl Client for Incoming {
         false
     }
 
-    fn has_place(&mut self, place: Holding) {
-        self.pace.has_place(place);
+    fn has_permit(&mut self, permit: Holding) {
+        self.pace.has_place(permit);
     }
 }
 
@@ -214,7 +214,7 @@ fn slow(e: io::Error) -> Fault {
         io::ErrorKind::TimedOut => Fault::Client(408, "the client sends slower than min_rate"),
         GIVES_WAY => Fault::Client(
             408,
-            "the client sends slower than busy_rate, and others wait for a place",
+            "the client sends slower than busy_rate, and others wait for a permit",
         ),
         _ => GONE,
     }

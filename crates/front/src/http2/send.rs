@@ -7,7 +7,7 @@ use galgo_io::{out::Out, pace::Pace, pool};
 use galgo_service::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
-    producer::Turn,
+    producer::OutputEvent,
     request::Request,
     service::Service,
 };
@@ -45,7 +45,7 @@ impl Sender {
         request.entry.borrow_mut().status = response.status;
         let body = std::mem::replace(&mut response.body, Body::Empty);
         if let Body::Stream(output) = body {
-            self.pace.has_place(request.place.clone());
+            self.pace.has_place(request.permit.clone());
             return Box::pin(self.program(event_loop, service, request, response, output)).await;
         }
         let bodiless = request.is_bodiless(response.status);
@@ -219,7 +219,7 @@ impl Stream<'_, '_, '_> {
                 };
             }
             let client = &mut *self.request.client;
-            if self.output.producer.turn(client).await? == Turn::Output {
+            if self.output.producer.next_event(client).await? == OutputEvent::Output {
                 // What is there already goes out together, and with the end if that is there.
                 self.output.producer.drain_ready(pool::SIZE);
             }

@@ -9,7 +9,8 @@ use galgo_proto::{
     h2 as heads,
 };
 use galgo_service::{
-    body::Body, fault::Fault, link::Link, log::access::Entry, request::Request, service::Service,
+    body::Body, fault::Fault, link::Link, log::access::AccessEntry, request::Request,
+    service::Service,
 };
 use h2::{Reason, RecvStream, server::SendResponse};
 use http::request::Parts;
@@ -62,7 +63,7 @@ pub(super) async fn serve<S: Site>(
         pace(),
         head.expects_continue,
     );
-    let entry = Entry::new(
+    let entry = AccessEntry::new(
         event_loop.ids.next(),
         link.remote.clone(),
         Some(head.clone()),
@@ -130,7 +131,7 @@ async fn refuse<S: Site>(
     sender: &mut Sender,
     fault: &Fault,
 ) {
-    let mut entry = Entry::new(event_loop.ids.next(), link.remote.clone(), None);
+    let mut entry = AccessEntry::new(event_loop.ids.next(), link.remote.clone(), None);
     entry.status = fault.status();
     entry.outcome = fault.outcome();
     let mut response = service.refuse(link, entry.id, fault);

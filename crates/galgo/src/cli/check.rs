@@ -12,16 +12,16 @@ use galgo_spawn::{inspect, template::Unfit};
 use super::{
     apart, identity,
     paint::Paint,
-    programs::{self, Seen, State, Verdict},
+    programs::{self, FileState, Seen, Verdict},
     screen::{lines, near},
-    site::Site,
+    site::SiteArgs,
 };
 use crate::config::{
     Application, BodyMode, Cgi, Config, Files, Handler, Protocol, Route, StartMode, To,
 };
 
 /// Looks at the configuration and at all programs.
-pub(super) fn check(site: &Site) -> Result<ExitCode, String> {
+pub(super) fn check(site: &SiteArgs) -> Result<ExitCode, String> {
     let out = io::stdout().lock();
     let mut report = Report {
         paint: Paint::on(&out),
@@ -138,7 +138,7 @@ impl<W: Write> Report<W> {
     fn program(&mut self, seen: &Seen, fine: &str) -> io::Result<()> {
         let path = near(&seen.path);
         match &seen.state {
-            State::Other(mend) => {
+            FileState::Other(mend) => {
                 let says = "is not a program (no #! line, not executable): its URL answers 403";
                 let says = match mend {
                     Some(mend) => format!("{says} (try: {mend})"),
@@ -146,9 +146,9 @@ impl<W: Write> Report<W> {
                 };
                 self.line(Verdict::Note, &path, &says)
             }
-            State::Module => self.line(Verdict::Fine, &path, ""),
-            State::Program(found) if found.is_empty() => self.line(Verdict::Fine, &path, fine),
-            State::Program(found) => found.iter().try_for_each(|finding| {
+            FileState::Module => self.line(Verdict::Fine, &path, ""),
+            FileState::Program(found) if found.is_empty() => self.line(Verdict::Fine, &path, fine),
+            FileState::Program(found) => found.iter().try_for_each(|finding| {
                 let verdict = if finding.fails {
                     Verdict::Fails
                 } else {

@@ -7,11 +7,11 @@ use std::{
 
 use super::{
     paint::Paint,
-    programs::{self, Seen, State, Verdict},
+    programs::{self, FileState, Seen, Verdict},
     screen::{lines, near},
 };
 use crate::config::{
-    Address, Application, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route, To,
+    Address, Application, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route, Speaks, To,
 };
 use galgo_proto::status::reason;
 use galgo_spawn::words;
@@ -45,17 +45,23 @@ pub(super) fn table(
 /// What URLs of the site begin with on this machine: the first TCP listener, else nothing.
 pub(super) fn base<'l>(listeners: impl IntoIterator<Item = &'l Listen>) -> String {
     let tcp = listeners.into_iter().find_map(|l| match l.address {
-        Address::Tcp(at) => Some(at),
+        Address::Tcp(at) => Some((at, l.speaks)),
         Address::Unix(_) => None,
     });
-    let Some(at) = tcp else { return String::new() };
+    let Some((at, speaks)) = tcp else {
+        return String::new();
+    };
+    let scheme = match speaks {
+        Speaks::Https => "https",
+        _ => "http",
+    };
     let ip = match at.ip() {
         // Every address is listened on; this machine's own is one of them.
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
         ip => ip,
     };
-    format!("http://{}", SocketAddr::new(ip, at.port()))
+    format!("{scheme}://{}", SocketAddr::new(ip, at.port()))
 }
 
 fn name(route: &Route) -> String {
@@ -160,7 +166,7 @@ fn program(out: &mut impl Write, seen: &Seen, base: &str, paint: Paint) -> io::R
         Verdict::Fine | Verdict::Note => paint.good("ok  "),
     };
     writeln!(out, "    {mark}  {base}{}", programs::encoded(&seen.url))?;
-    if let State::Program(found) = &seen.state {
+    if let FileState::Program(found) = &seen.state {
         for finding in found.iter().take(2) {
             writeln!(out, "          {}", lines(&finding.says))?;
             if !finding.mend.is_empty() {

@@ -1,6 +1,6 @@
 //! The command line. Exit codes: 0 done, 1 something is wrong with what was asked for, 2 usage.
 //!
-//! | room | holds |
+//! | module | holds |
 //! |---|---|
 //! | `serve`, `run`, `check` | one command each |
 //! | `help` | what `--help` says beyond the options |
@@ -32,7 +32,7 @@ use galgo_spawn::words;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
-use site::Site;
+use site::SiteArgs;
 
 /// A web server for cgi-bin: copy a program into a folder and it is on the web.
 #[derive(Debug, Parser)]
@@ -52,10 +52,10 @@ struct Args {
 enum Command {
     /// Serve a folder of programs and files
     #[command(help_template = help::SERVE_PAGE, after_help = help::SERVE)]
-    Serve(serve::Serve),
+    Serve(serve::ServeArgs),
     /// Run one program as the server would, without a server
     #[command(help_template = help::RUN_PAGE, after_help = help::RUN)]
-    Run(run::args::Run),
+    Run(run::args::RunArgs),
     /// Say what is wrong with a configuration and its programs
     #[command(help_template = help::CHECK_PAGE, after_help = help::CHECK)]
     Check(Check),
@@ -66,7 +66,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct Check {
     #[command(flatten)]
-    site: Site,
+    site: SiteArgs,
     /// Run all programs, or one, cold and warm
     #[arg(long, value_name = "PROGRAM", num_args = 0..=1)]
     warm: Option<Option<PathBuf>>,

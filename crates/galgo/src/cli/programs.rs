@@ -36,12 +36,12 @@ pub(crate) struct Seen {
     /// What is configured to run it.
     pub(crate) interpreter: Option<PathBuf>,
     /// What it is.
-    pub(crate) state: State,
+    pub(crate) state: FileState,
 }
 
 /// What a file in a program folder is.
 #[derive(Debug)]
-pub(crate) enum State {
+pub(crate) enum FileState {
     /// A program; empty where it is fine.
     Program(Vec<Finding>),
     /// A WebAssembly module, whose inside only [`Seen::examined`] has looked at.
@@ -63,16 +63,16 @@ pub(crate) enum Verdict {
 impl Seen {
     pub(crate) fn verdict(&self) -> Verdict {
         match &self.state {
-            State::Other(_) => Verdict::Note,
-            State::Program(found) if found.iter().any(|f| f.fails) => Verdict::Fails,
-            State::Program(found) if !found.is_empty() => Verdict::Warns,
-            State::Program(_) | State::Module => Verdict::Fine,
+            FileState::Other(_) => Verdict::Note,
+            FileState::Program(found) if found.iter().any(|f| f.fails) => Verdict::Fails,
+            FileState::Program(found) if !found.is_empty() => Verdict::Warns,
+            FileState::Program(_) | FileState::Module => Verdict::Fine,
         }
     }
 
     /// The same, with what is wrong inside a module: that takes as long as compiling it.
     pub(super) fn examined(self) -> Self {
-        let State::Module = self.state else {
+        let FileState::Module = self.state else {
             return self;
         };
         let wrong = wasm::examine(&self.path).err();
@@ -81,7 +81,7 @@ impl Seen {
             mend: String::new(),
             fails: true,
         });
-        let state = State::Program(finding.into_iter().collect());
+        let state = FileState::Program(finding.into_iter().collect());
         Self { state, ..self }
     }
 }
@@ -145,20 +145,22 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
             url,
             path,
             interpreter: None,
-            state: State::Program(vec![finding]),
+            state: FileState::Program(vec![finding]),
         });
     }
     let found = script::program(cgi, &route.path, UrlPath::plain(&url));
     let interpreter = found.as_ref().ok().and_then(|f| f.interpreter.clone());
     let state = match found {
-        Err(Refusal::NotFound | Refusal::Busy) => State::Program(vec![dangling(&path)?]),
+        Err(Refusal::NotFound | Refusal::Busy) => FileState::Program(vec![dangling(&path)?]),
         Err(Refusal::Forbidden(_)) if !claims_to_run(&path) => {
-            State::Other(script::instead(url.as_slice()))
+            FileState::Other(script::instead(url.as_slice()))
         }
-        Err(Refusal::Forbidden(why)) => State::Program(vec![refused(&path, why)]),
-        Ok(found) if found.interpreter.is_some() => State::Program(inspect::check_source(&path)),
+        Err(Refusal::Forbidden(why)) => FileState::Program(vec![refused(&path, why)]),
+        Ok(found) if found.interpreter.is_some() => {
+            FileState::Program(inspect::check_source(&path))
+        }
         Ok(found) if found.module => module(),
-        Ok(_) => State::Program(inspect::check(&path, &config.path)),
+        Ok(_) => FileState::Program(inspect::check(&path, &config.path)),
     };
     Some(Seen {
         url,
@@ -169,10 +171,10 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
 }
 
 /// A module, which fails where nothing can run it.
-fn module() -> State {
+fn module() -> FileState {
     match wasm::missing() {
-        None => State::Module,
-        Some(says) => State::Program(vec![Finding {
+        None => FileState::Module,
+        Some(says) => FileState::Program(vec![Finding {
             says,
             mend: String::new(),
             fails: true,

@@ -6,16 +6,16 @@ use std::{
     process::ExitCode,
 };
 
-use super::{apart, found, identity, paint::Paint, screen::lines, site::Site};
+use super::{apart, found, identity, paint::Paint, screen::lines, site::SiteArgs};
 use crate::{
     config::{Address, Config, Listen, Speaks},
     serve::{End, Ready},
 };
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Serve {
+pub(super) struct ServeArgs {
     #[command(flatten)]
-    site: Site,
+    site: SiteArgs,
     /// Where; repeatable [default: 127.0.0.1:8080]
     #[arg(long, short, value_name = "ADDR")]
     listen: Vec<Listen>,
@@ -25,7 +25,7 @@ pub(super) struct Serve {
 }
 
 /// Serves until a signal ends it.
-pub(super) fn serve(args: &Serve) -> Result<ExitCode, String> {
+pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, String> {
     let own = args.site.file();
     let ready = Ready::prepare(configured(args, None)?)?;
     greet(&ready);
@@ -37,7 +37,7 @@ pub(super) fn serve(args: &Serve) -> Result<ExitCode, String> {
 }
 
 /// What the file and the command line say now; `own`: the file of the folder, where there must be one.
-fn configured(args: &Serve, own: Option<&Path>) -> Result<Config, String> {
+fn configured(args: &ServeArgs, own: Option<&Path>) -> Result<Config, String> {
     let mut config = match own {
         Some(file) => Config::load(file).map_err(|e| e.to_string())?,
         None => args.site.load()?,

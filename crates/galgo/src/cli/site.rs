@@ -9,7 +9,7 @@ use crate::config::Config;
 
 /// What names a site on the command line.
 #[derive(Debug, clap::Args)]
-pub(super) struct Site {
+pub(super) struct SiteArgs {
     /// The folder, with cgi-bin/, public/ or galgo.toml in it
     #[arg(default_value = ".")]
     pub(super) dir: PathBuf,
@@ -18,7 +18,7 @@ pub(super) struct Site {
     pub(super) config: Option<PathBuf>,
 }
 
-impl Site {
+impl SiteArgs {
     pub(super) fn load(&self) -> Result<Config, String> {
         let loaded = Config::for_dir(&self.dir, self.config.as_deref());
         loaded.map_err(|e| self.meant().unwrap_or_else(|| e.to_string()))

@@ -8,11 +8,11 @@ use toml::Spanned;
 use super::{
     Identity,
     checked::{
-        Address, Admission, BodyMode, CgiOptions, Config, DevErrors, Http, Listen, Log, LogFormat,
-        LogTo, Spool, StartMode, Templates,
+        Address, AdmissionSettings, BodyMode, CgiOptions, Config, DevErrors, Http, Listen,
+        LogFormat, LogSettings, LogTo, SpoolSettings, StartMode, Templates,
     },
-    error::ConfigError,
-    error::Text,
+    error::Checked,
+    error::ConfigText,
     folder,
     identity::identity,
     raw::{self, RawConfig, RawOptions, Typed},
@@ -22,14 +22,13 @@ use super::{
 use crate::address::fits;
 use galgo_io::pace::Rates;
 
-type Checked<X> = Result<X, ConfigError>;
 type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;
 
 const EMPTY: &str = "the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it";
 
 /// Reads, checks and opens everything that `source`, standing in `file`, says.
 pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
-    let text = Text::new(file, source)?;
+    let text = ConfigText::new(file, source)?;
     // An editor that writes in place empties the file first: read at that moment it would be a configuration of defaults,
     // and a reload would close the listeners.
     if source.trim().is_empty() {
@@ -62,11 +61,12 @@ pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
     if let Some(defaults) = &raw.defaults {
         config.options = text.options(defaults.get_ref(), &config.options)?;
     }
+    config.tls = text.tls(&raw, &mut config.warnings)?;
     routes::fill(&text, &raw, &mut config)?;
     Ok(config)
 }
 
-impl Text<'_> {
+impl ConfigText<'_> {
     fn listen(&self, raw: &RawConfig) -> Checked<Vec<Listen>> {
         let Some(typed) = &raw.listen else {
             return Ok(Config::default().listen);
@@ -135,8 +135,8 @@ impl Text<'_> {
         self.no_nul(path)
     }
 
-    fn log(&self, raw: &RawConfig) -> Checked<Log> {
-        let default = Log::default();
+    fn log(&self, raw: &RawConfig) -> Checked<LogSettings> {
+        let default = LogSettings::default();
         let access = match &raw.access_log {
             None => default.access,
             Some(to) if to.get_ref() == "off" => None,
@@ -163,7 +163,7 @@ impl Text<'_> {
             }
             Some(to) => self.log_to(to)?,
         };
-        Ok(Log {
+        Ok(LogSettings {
             access,
             format,
             error,
@@ -178,8 +178,8 @@ impl Text<'_> {
         }
     }
 
-    fn spool(&self, raw: &RawConfig) -> Checked<Spool> {
-        let d = Spool::default();
+    fn spool(&self, raw: &RawConfig) -> Checked<SpoolSettings> {
+        let d = SpoolSettings::default();
         let folder = match &raw.spool {
             Some(typed) if typed.get_ref() != "auto" => {
                 let path = self.path(typed)?;
@@ -191,7 +191,7 @@ impl Text<'_> {
             }
             _ => d.folder,
         };
-        Ok(Spool {
+        Ok(SpoolSettings {
             folder,
             limit: self.size(&raw.spool_limit, d.limit, 0, T)?,
             memory: self.size(&raw.spool_memory, d.memory, 0, T)?,
@@ -264,9 +264,9 @@ impl Text<'_> {
         })
     }
 
-    fn admission(&self, raw: &RawConfig) -> Checked<Admission> {
-        let d = Admission::default();
-        Ok(Admission {
+    fn admission(&self, raw: &RawConfig) -> Checked<AdmissionSettings> {
+        let d = AdmissionSettings::default();
+        Ok(AdmissionSettings {
             running: or_derived(self.count(&raw.max_running, 0, 0, 100_000)?, d.running),
             queue: self.count(&raw.queue, d.queue, 0, 1_000_000)?,
             wait: self.time(&raw.queue_wait, d.wait, 0, 3_600_000)?,
@@ -389,7 +389,7 @@ impl Text<'_> {
 }
 
 /// Values with a range.
-impl Text<'_> {
+impl ConfigText<'_> {
     fn within<U: Copy + PartialOrd + Display>(
         &self,
         span: std::ops::Range<usize>,

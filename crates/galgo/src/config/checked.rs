@@ -2,6 +2,7 @@
 
 use std::{ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
+use galgo_io::tls::Certificate;
 use galgo_proto::forwarded::Trusted;
 use galgo_spawn::identity::Identity;
 
@@ -9,17 +10,17 @@ pub use galgo_front::settings::{Http, Listen, Speaks};
 
 pub use crate::{
     address::Address,
-    admission::Settings as Admission,
-    log::{LogFormat, LogTo, Settings as Log},
+    admission::AdmissionSettings,
+    log::{LogFormat, LogSettings, LogTo},
     route::{Handler, Route},
-    spool::Settings as Spool,
+    spool::SpoolSettings,
 };
 pub use galgo_handlers::{
     files::Files,
-    handover::Handover,
     program::{BodyMode, Cgi, CgiOptions, StartMode},
     respond::Respond,
     root::{CgiRoot, Folder},
+    sendfile::Sendfile,
     upstream::{Application, Protocol, To, Workers},
     warm::Templates,
     wasm::Sight,
@@ -44,12 +45,14 @@ pub struct Config {
     pub umask: u32,
     /// PATH of programs.
     pub path: String,
+    /// Certificates of `https://` listeners.
+    pub tls: Tls,
     /// Logs.
-    pub log: Log,
+    pub log: LogSettings,
     /// Where the compiled code of modules is kept; `None`: where the system's user keeps such things.
     pub cache: Option<PathBuf>,
     /// Where bytes wait that nobody takes yet, and how many may.
-    pub spool: Spool,
+    pub spool: SpoolSettings,
     /// Show the cause of a failed program to developers.
     pub dev_errors: DevErrors,
     /// How long requests may go on after SIGTERM.
@@ -59,7 +62,7 @@ pub struct Config {
     /// Programs kept loaded for warm starts, over all routes.
     pub templates: Templates,
     /// Programs running at once, over all routes.
-    pub admission: Admission,
+    pub admission: AdmissionSettings,
     /// How programs are run where a route does not say otherwise.
     pub options: CgiOptions,
     /// Programs that run files by their ending, the longest ending first.
@@ -70,6 +73,19 @@ pub struct Config {
     pub userdir: Option<UserDir>,
     /// What the operator should know, one sentence each: shown at the start.
     pub warnings: Vec<String>,
+}
+
+/// The certificates of `https://` listeners.
+#[derive(Debug, Clone, Default)]
+pub struct Tls {
+    /// Those that could be read; the first is shown to clients that name no host, or an unknown one.
+    pub certificates: Vec<Certificate>,
+    /// Requests that came in the plain are sent to an `https://` listener.
+    pub redirect: bool,
+    /// Strict-Transport-Security of responses in TLS; `None`: they have none.
+    pub hsts: Option<String>,
+    /// Why a key could not be read, where its permissions are to blame.
+    pub unreadable: Option<String>,
 }
 
 /// `/~user/…` from `~user/public_html`, `/~user/cgi-bin/…` from `~user/cgi-bin`.

@@ -13,10 +13,10 @@ use std::{
 use super::{
     checked::{CgiRoot, Files, Handler, Placed, Route},
     error::ConfigError,
-    error::Text,
+    error::ConfigText,
 };
 
-pub(super) fn check(text: &Text<'_>, routes: &[Placed]) -> Result<(), ConfigError> {
+pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), ConfigError> {
     for (files_route, at) in routes {
         let Handler::Files(files) = &files_route.handler else {
             continue;

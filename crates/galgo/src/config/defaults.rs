@@ -5,7 +5,8 @@ use std::{sync::Arc, thread, time::Duration};
 use galgo_proto::forwarded::{Field, Trusted};
 
 use super::checked::{
-    Address, Admission, CgiOptions, Config, DevErrors, Http, Listen, Log, Speaks, Spool, Templates,
+    Address, AdmissionSettings, CgiOptions, Config, DevErrors, Http, Listen, LogSettings, Speaks,
+    SpoolSettings, Templates, Tls,
 };
 
 /// Processors this process may use.
@@ -32,14 +33,15 @@ impl Default for Config {
             workers: cores(),
             umask: 0o022,
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
-            log: Log::default(),
+            tls: Tls::default(),
+            log: LogSettings::default(),
             cache: None,
-            spool: Spool::default(),
+            spool: SpoolSettings::default(),
             dev_errors: DevErrors::Is(false),
             shutdown_grace: Duration::from_secs(10),
             http: Http::default(),
             templates: Templates::default(),
-            admission: Admission::default(),
+            admission: AdmissionSettings::default(),
             options: CgiOptions::default(),
             interpreters: Arc::default(),
             routes: Vec::new(),

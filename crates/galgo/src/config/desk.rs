@@ -35,7 +35,9 @@ impl Config {
             Address::Unix(_) => false,
         };
         let mut listeners = self.listen.iter();
-        self.identity.is_none() && listeners.all(|l| l.speaks == Speaks::Http && near(&l.address))
+        self.identity.is_none()
+            && listeners
+                .all(|l| matches!(l.speaks, Speaks::Http | Speaks::Https) && near(&l.address))
     }
 }
 

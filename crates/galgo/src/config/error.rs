@@ -18,6 +18,9 @@ pub struct ConfigError {
     message: String,
 }
 
+/// What was checked, or what is wrong with it.
+pub(super) type Checked<X> = Result<X, ConfigError>;
+
 impl ConfigError {
     /// An error that is not about a place in a file.
     pub(super) fn new(message: impl Into<String>) -> Self {
@@ -55,14 +58,14 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// The text of a configuration: knows the place and the key of each span of it.
-pub(super) struct Text<'a> {
+pub(super) struct ConfigText<'a> {
     pub(super) file: &'a Path,
     pub(super) source: &'a str,
     /// The absolute folder of the file: relative paths start there.
     pub(super) folder: PathBuf,
 }
 
-impl<'a> Text<'a> {
+impl<'a> ConfigText<'a> {
     pub(super) fn new(file: &'a Path, source: &'a str) -> Result<Self, ConfigError> {
         let absolute = std::path::absolute(file)
             .map_err(|e| ConfigError::new(format!("{}: {e}", file.display())))?;

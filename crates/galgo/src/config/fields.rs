@@ -1,10 +1,8 @@
 //! Fields and media types that an operator adds to responses.
 
-use super::{error::ConfigError, error::Text, raw};
+use super::{error::Checked, error::ConfigText, raw};
 
-type Checked<X> = Result<X, ConfigError>;
-
-impl Text<'_> {
+impl ConfigText<'_> {
     /// A media type, as far as a field value can be spoilt by it.
     pub(super) fn media_type(&self, typed: &raw::Text) -> Checked<String> {
         let text = typed.get_ref();

@@ -3,15 +3,13 @@
 use galgo_proto::forwarded::{Block, Field, Trusted};
 
 use super::{
-    checked::{Config, Files, Handover},
-    error::ConfigError,
-    error::Text,
+    checked::{Config, Files, Sendfile},
+    error::Checked,
+    error::ConfigText,
     raw::{self, RawConfig, RawRoute},
 };
 
-type Checked<X> = Result<X, ConfigError>;
-
-impl Text<'_> {
+impl ConfigText<'_> {
     pub(super) fn trusted(&self, raw: &RawConfig) -> Checked<Trusted> {
         let mut trusted = Config::default().trusted;
         for typed in raw.trusted_proxies.iter().flat_map(|list| list.get_ref()) {
@@ -65,10 +63,10 @@ impl Text<'_> {
     }
 
     /// Folders are opened now, and what programs name is looked up beneath them.
-    pub(super) fn handover(&self, route: &RawRoute, config: &Config) -> Checked<Handover> {
-        let mut handover = Handover::default();
+    pub(super) fn sendfile(&self, route: &RawRoute, config: &Config) -> Checked<Sendfile> {
+        let mut sendfile = Sendfile::default();
         for typed in route.sendfile.iter().flat_map(|list| list.get_ref()) {
-            handover.folders.push(self.handed(typed, config)?);
+            sendfile.folders.push(self.handed(typed, config)?);
         }
         for (prefix, typed) in route.accel_redirect.iter().flat_map(|map| map.get_ref()) {
             let text = prefix.get_ref();
@@ -79,12 +77,12 @@ impl Text<'_> {
                 return Err(self.bare(prefix.span(), message));
             }
             let files = self.handed(typed, config)?;
-            handover.paths.push((text.clone(), files));
+            sendfile.paths.push((text.clone(), files));
         }
-        handover
+        sendfile
             .paths
             .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        Ok(handover)
+        Ok(sendfile)
     }
 
     fn handed(&self, typed: &raw::Text, config: &Config) -> Checked<Files> {

@@ -11,20 +11,18 @@ use toml::Spanned;
 use super::{
     check::flag,
     checked::{Cgi, CgiRoot, Config, Files, Handler, Respond, Sight},
-    error::ConfigError,
-    error::Text,
+    error::ConfigText,
+    error::{Checked, ConfigError},
     folder::{self, unopened},
     raw::Raw,
     raw::{self, RawRespond, RawRoute},
 };
 
-type Checked<X> = Result<X, ConfigError>;
-
 /// Bytes of a file that a `respond` route keeps in memory.
 const MAX_RESPOND: u64 = 16 << 20;
 
 /// Programs.
-impl Text<'_> {
+impl ConfigText<'_> {
     pub(super) fn cgi(
         &self,
         route: &RawRoute,
@@ -46,7 +44,7 @@ impl Text<'_> {
             env: self.env(route)?,
             load_env: self.load_env(route)?,
             interpreters: config.interpreters.clone(),
-            handover: self.handover(route, config)?,
+            sendfile: self.sendfile(route, config)?,
             options: self.options(&route.options(), &config.options)?,
             sight: self.sight(route)?,
         })
@@ -138,7 +136,7 @@ impl Text<'_> {
 }
 
 /// Files.
-impl Text<'_> {
+impl ConfigText<'_> {
     pub(super) fn files(
         &self,
         route: &RawRoute,
@@ -190,7 +188,7 @@ impl Text<'_> {
 }
 
 /// Constant answers.
-impl Text<'_> {
+impl ConfigText<'_> {
     pub(super) fn respond(
         &self,
         route: &RawRoute,
@@ -263,7 +261,7 @@ impl Text<'_> {
 }
 
 /// What the three share.
-impl Text<'_> {
+impl ConfigText<'_> {
     /// Refuses the keys of `files` on a route of another kind.
     pub(super) fn only_for_files(&self, r: &RawRoute, kind: &str) -> Checked<()> {
         let span = |span: Option<Range<usize>>| span;

@@ -10,7 +10,7 @@
 //! | `cover` | no program's source is served as a file |
 //! | `folder`, `identity` | what the file system and the system's accounts say |
 //! | `desk` | who is shown why a program has failed |
-//! | `front` | whose word about a client counts, files that programs hand over |
+//! | `front`, `tls` | whose word about a client counts, files that programs hand over; certificates |
 //! | `defaults`, `source` | defaults, where a configuration comes from |
 
 mod check;
@@ -29,14 +29,15 @@ mod routes;
 mod source;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod units;
 mod upstream;
 mod userdir;
 
 pub use checked::{
-    Address, Admission, Application, BodyMode, Cgi, CgiOptions, CgiRoot, Config, DevErrors, Files,
-    Folder, Handler, Handover, Http, Listen, Log, LogFormat, LogTo, Protocol, Respond, Route,
-    Sight, Speaks, Spool, StartMode, Templates, To, UserDir, Workers,
+    Address, AdmissionSettings, Application, BodyMode, Cgi, CgiOptions, CgiRoot, Config, DevErrors,
+    Files, Folder, Handler, Http, Listen, LogFormat, LogSettings, LogTo, Protocol, Respond, Route,
+    Sendfile, Sight, Speaks, SpoolSettings, StartMode, Templates, Tls, To, UserDir, Workers,
 };
 pub use error::ConfigError;
 pub use identity::{Identity, identity};

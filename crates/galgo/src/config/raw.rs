@@ -190,6 +190,26 @@ table! {
         route: Vec<Spanned<RawRoute>>,
         interpreters: Map,
         userdir: RawUserDir,
+        tls: RawTls,
+    }
+}
+
+table! {
+    /// `[tls]`.
+    RawTls {
+        certificate: String,
+        key: String,
+        certificates: Vec<RawCertificate>,
+        redirect_to_https: bool,
+        hsts: Value<Time>,
+    }
+}
+
+table! {
+    /// One of `certificates = [{ … }]`.
+    RawCertificate {
+        certificate: String,
+        key: String,
     }
 }
 

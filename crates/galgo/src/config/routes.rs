@@ -7,18 +7,16 @@ use toml::Spanned;
 use super::{
     checked::{CgiRoot, Config, Handler, Placed, Protocol, Route},
     cover,
-    error::ConfigError,
-    error::Text,
+    error::Checked,
+    error::ConfigText,
     raw::{self, Raw, RawConfig, RawRoute},
     userdir,
 };
 
 const HANDLERS: &str = "`cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
-type Checked<X> = Result<X, ConfigError>;
-
 /// Checks and opens the routes and puts them into `config`, in the order to try them.
-pub(super) fn fill(text: &Text<'_>, raw: &RawConfig, config: &mut Config) -> Checked<()> {
+pub(super) fn fill(text: &ConfigText<'_>, raw: &RawConfig, config: &mut Config) -> Checked<()> {
     let conventional = match (&raw.route, &raw.userdir) {
         (None, None) => conventional(text),
         _ => Vec::new(),
@@ -49,7 +47,7 @@ pub(super) fn fill(text: &Text<'_>, raw: &RawConfig, config: &mut Config) -> Che
 
 /// What a folder serves without a file ([`Config::convention`]), as if it had been typed: a file that says nothing of
 /// routes leaves them as they are.
-fn conventional(text: &Text<'_>) -> Vec<Raw> {
+fn conventional(text: &ConfigText<'_>) -> Vec<Raw> {
     fn typed<T>(value: T) -> Option<Spanned<T>> {
         Some(Spanned::new(0..0, value))
     }
@@ -71,7 +69,7 @@ fn conventional(text: &Text<'_>) -> Vec<Raw> {
 const NO_ROUTE: &str = "there is no route: add a [[route]] with `path` and one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
 /// Two routes with the same host and path stand side by side once they are sorted.
-fn distinct(text: &Text<'_>, routes: &[Placed]) -> Checked<()> {
+fn distinct(text: &ConfigText<'_>, routes: &[Placed]) -> Checked<()> {
     for ((a, at_a), (b, at_b)) in routes.iter().zip(routes.iter().skip(1)) {
         if (&a.path, &a.host) != (&b.path, &b.host) {
             continue;
@@ -99,7 +97,7 @@ fn sort(routes: &mut [Placed]) {
     });
 }
 
-impl Text<'_> {
+impl ConfigText<'_> {
     fn route(&self, raw: &Raw, all: &[Raw], config: &Config) -> Checked<Route> {
         let route = raw.get_ref();
         let host = route

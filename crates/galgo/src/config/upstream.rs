@@ -9,15 +9,13 @@ use super::{
     checked::{
         Address, Application, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks, To, Workers,
     },
-    error::ConfigError,
-    error::Text,
+    error::Checked,
+    error::ConfigText,
     folder,
     raw::Raw,
     raw::{self, RawRoute, RawTo, RawWorkers, Typed},
 };
 use crate::address::fits;
-
-type Checked<X> = Result<X, ConfigError>;
 
 /// Workers where the route does not say.
 const WORKERS: usize = 4;
@@ -35,7 +33,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 const NO_FOLDER: &str = "is about a folder of scripts: name that by `root`, or delete it";
 
-impl Text<'_> {
+impl ConfigText<'_> {
     pub(super) fn upstream(
         &self,
         route: &RawRoute,
@@ -68,7 +66,7 @@ impl Text<'_> {
             endings,
             scripts,
             env: self.env(route)?,
-            handover: self.handover(route, config)?,
+            sendfile: self.sendfile(route, config)?,
             connect_timeout: self.time(&route.connect_timeout, CONNECT, 1, 600_000)?,
             keep: match &fresh.to {
                 To::Address(_) => self.count(&route.keep_connections, 0, 0, 10_000)?,

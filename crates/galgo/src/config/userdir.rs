@@ -11,26 +11,27 @@ use toml::Spanned;
 
 use super::{
     checked::{Cgi, CgiRoot, Config, Files, Handler, Placed, Route, UserDir},
-    error::ConfigError,
-    error::Text,
+    error::Checked,
+    error::ConfigText,
     folder::unopened,
     identity,
     raw::{self, RawUserDir},
 };
 
-type Checked<X> = Result<X, ConfigError>;
-
 /// Looks the users up and adds a route for each folder that is there. A folder that is missing, or a
 /// link that leads out of the home, is a warning: one user must not keep the server from starting.
 pub(super) fn fill(
-    text: &Text<'_>,
+    text: &ConfigText<'_>,
     raw: &Spanned<RawUserDir>,
     config: &mut Config,
     routes: &mut Vec<Placed>,
 ) -> Checked<UserDir> {
     let userdir = text.userdir(raw)?;
     for (user, home) in &userdir.users {
-        for (name, kind) in [(&userdir.files, Kind::Files), (&userdir.cgi, Kind::Cgi)] {
+        for (name, kind) in [
+            (&userdir.files, HomeRouteKind::Files),
+            (&userdir.cgi, HomeRouteKind::Cgi),
+        ] {
             let Some(name) = name else { continue };
             match route(user, home, name, kind, &userdir, config) {
                 Ok(route) => routes.push((route, raw.span())),
@@ -44,7 +45,7 @@ pub(super) fn fill(
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum HomeRouteKind {
     Files,
     Cgi,
 }
@@ -53,7 +54,7 @@ pub(super) fn route(
     user: &str,
     home: &Path,
     name: &Path,
-    kind: Kind,
+    kind: HomeRouteKind,
     userdir: &UserDir,
     config: &Config,
 ) -> io::Result<Route> {
@@ -61,14 +62,14 @@ pub(super) fn route(
     let fd = galgo_handlers::root::open_below(galgo_handlers::root::open(home)?, name)?;
     let path = home.join(name);
     let (url, handler) = match kind {
-        Kind::Files => {
+        HomeRouteKind::Files => {
             let files = Files {
                 interpreters: config.interpreters.clone(),
                 ..Files::new(path, fd)
             };
             (format!("/~{user}/"), Handler::Files(files))
         }
-        Kind::Cgi => {
+        HomeRouteKind::Cgi => {
             let document_root = home.join(userdir.files.as_deref().unwrap_or(name));
             let root = CgiRoot::Folder { path, fd };
             let cgi = Cgi {
@@ -87,7 +88,7 @@ pub(super) fn route(
     })
 }
 
-impl Text<'_> {
+impl ConfigText<'_> {
     fn userdir(&self, raw: &Spanned<RawUserDir>) -> Checked<UserDir> {
         let (at, raw) = (raw.span(), raw.get_ref());
         let files = raw

@@ -10,14 +10,15 @@ use galgo_front::{
     shared::{Handed, Shared},
     site::NewSite,
 };
-use galgo_handlers::{script, upstream::Watch};
+use galgo_handlers::{script, upstream::WorkersThread};
+use galgo_io::tls::{Certificates, Server};
 use galgo_proto::target::UrlPath;
 use galgo_spawn::FileId;
 use tokio::sync::oneshot;
 
 use super::{
     limits,
-    sockets::{Bound, New},
+    sockets::{Bound, New, https_port},
 };
 use crate::{
     cli::programs,
@@ -36,7 +37,7 @@ pub(super) struct Running {
     /// How clients are spoken with now.
     pub(super) settings: Arc<Settings>,
     pub(super) bound: Vec<Bound>,
-    pub(super) workers: Watch,
+    pub(super) workers: WorkersThread,
 }
 
 /// Resolves, with an error, when all event loops have the site.
@@ -49,9 +50,15 @@ pub(super) type Taken = oneshot::Receiver<()>;
 /// In words.
 pub(super) fn site(
     config: Config,
-    before: Option<&Site>,
+    before: Option<(&Site, &Settings)>,
     logs: &Logs,
 ) -> Result<(Site, Settings), String> {
+    let tls = tls(
+        &config,
+        before.and_then(|(_, before)| before.tls.as_ref()),
+        logs,
+    )?;
+    let before = before.map(|(before, _)| before);
     let max_connections = limits::max_connections(&config, limits::raise_descriptors())?;
     let site = Site::new(config, before, logs).with_upstreams(before);
     let site = site.map_err(|e| {
@@ -72,9 +79,31 @@ pub(super) fn site(
         trusted: config.trusted.clone(),
         max_connections: (max_connections, each),
         shutdown_grace: config.shutdown_grace,
+        tls,
         access_log: config.log.access.as_ref().map(|_| config.log.format),
     };
     Ok((site, settings))
+}
+
+/// What is agreed upon with clients in TLS.
+///
+/// # Errors
+/// A listener speaks TLS, and there is no certificate.
+fn tls(config: &Config, before: Option<&Server>, logs: &Logs) -> Result<Option<Server>, String> {
+    // The server was root when it read the key, and may not read it any more.
+    if let (Some(before), Some(why)) = (before, &config.tls.unreadable) {
+        let words =
+            format!("{why}. The certificates that were read before stay in use until a restart");
+        logs.error.write(Level::Warn, "reload", &words);
+        return Ok(Some(before.clone()));
+    }
+    match config.lacks_certificate() {
+        Some(why) => Err(why),
+        None => {
+            let certificates = Certificates::new(&config.tls.certificates);
+            certificates.map(|c| Server::new(c, before)).transpose()
+        }
+    }
 }
 
 impl Running {
@@ -98,13 +127,17 @@ impl Running {
         let fixed = keep_fixed(&mut config, &self.site.config);
         limits::allowed(&config)?;
         let new = New::bind(&config, &self.bound)?;
-        let turn = logs.prepare(&self.site.config.log, &config.log);
-        let turn = turn.map_err(|e| format!("cannot open a log: {e}"))?;
-        let (site, settings) = site(config, Some(&self.site), &logs)?;
+        let switch = logs.prepare(&self.site.config.log, &config.log);
+        let switch = switch.map_err(|e| format!("cannot open a log: {e}"))?;
+        let before = (&*self.site, &*self.settings);
+        let (mut site, settings) = site(config, Some(before), &logs)?;
+        let listens = |one: &&Bound| is_named(&site.config, one);
+        let bound = self.bound.iter().filter(listens).chain(&new.bound);
+        site.https_port = https_port(bound);
         self.prepare(&site)?;
         let before = std::mem::replace(&mut self.site, Arc::new(site));
         self.settings = Arc::new(settings);
-        logs.turn(turn);
+        logs.switch(switch);
         self.site.shared.admission.settle();
         let taken = self.hand_out(new, Some(&before));
         before.succeeded_by(&self.site);
@@ -138,9 +171,8 @@ impl Running {
     /// Hands the site to the event loops.
     fn hand_out(&mut self, new: New, before: Option<&Site>) -> Taken {
         let (bound, queues) = new.take();
-        let named = &self.site.config.listen;
-        let is_named = |one: &Bound| named.iter().any(|listen| listen.address == one.asked);
-        let removed = self.bound.extract_if(.., |one| !is_named(one));
+        let config = &self.site.config;
+        let removed = self.bound.extract_if(.., |one| !is_named(config, one));
         // First of all, so that nobody comes by it while it is closed.
         removed.for_each(|one| one.remove());
         self.bound.extend(bound);
@@ -189,6 +221,11 @@ fn modules(config: &Config) -> impl Iterator<Item = (PathBuf, FileId)> {
             found.module.then_some((file, found.id))
         })
     })
+}
+
+fn is_named(config: &Config, bound: &Bound) -> bool {
+    let mut listeners = config.listen.iter();
+    listeners.any(|listen| listen.address == bound.asked)
 }
 
 /// Puts what cannot change while the server runs back as it was; returns the settings that would have.

@@ -28,12 +28,12 @@ use crate::{config::Config, trusted_path};
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    own: FileId,
+    own: SocketFileId,
     lock: Lock,
 }
 
 /// Device and inode.
-type FileId = (u64, u64);
+type SocketFileId = (u64, u64);
 
 /// A lock that ends with the process, however that ends.
 #[derive(Debug)]
@@ -127,19 +127,19 @@ impl SocketFile {
     }
 }
 
-fn id_of(path: &Path) -> io::Result<FileId> {
+fn id_of(path: &Path) -> io::Result<SocketFileId> {
     let stat = path.symlink_metadata()?;
     Ok((stat.dev(), stat.ino()))
 }
 
-fn id(file: impl AsFd) -> Result<FileId, Errno> {
+fn id(file: impl AsFd) -> Result<SocketFileId, Errno> {
     let stat = rustix::fs::fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
 /// Gives the file of a socket that was just bound its mode and group. By its descriptor: where others may write to the
 /// folder, the name may be that of something else by now, and this may be root.
-fn permit(path: &Path, owner: u32, mode: u32, group: Option<u32>) -> io::Result<FileId> {
+fn permit(path: &Path, owner: u32, mode: u32, group: Option<u32>) -> io::Result<SocketFileId> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&file)?;

@@ -6,7 +6,7 @@ use galgo_front::{listener::Listener, settings::Listen};
 use rustix::process::geteuid;
 
 use super::socket_file::{self, SocketFile};
-use crate::config::{Address, Config};
+use crate::config::{Address, Config, Speaks};
 
 /// An address that is listened on.
 #[derive(Debug)]
@@ -26,6 +26,14 @@ impl Bound {
             file.remove();
         }
     }
+}
+
+/// The port of the first of these that speaks TLS.
+pub(super) fn https_port<'b>(bound: impl IntoIterator<Item = &'b Bound>) -> Option<u16> {
+    bound.into_iter().find_map(|one| match &one.listen.address {
+        Address::Tcp(at) if one.listen.speaks == Speaks::Https => Some(at.port()),
+        _ => None,
+    })
 }
 
 /// Sockets that are listened on, and not yet accepted from. Dropped before they are [taken](New::take), none is left.

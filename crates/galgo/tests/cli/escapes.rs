@@ -1,6 +1,7 @@
 //! Names of files and words of programs on their way to a terminal, a log and a shell.
 
-use crate::scene::{Done, Site};
+use crate::scene::new_site;
+use galgo_testkit::{Done, Site};
 use std::{
     ffi::OsStr,
     fs,
@@ -34,7 +35,7 @@ fn assert_plain(bytes: &[u8]) {
 }
 
 fn scripts() -> (Site, Vec<PathBuf>) {
-    let site = Site::new();
+    let site = new_site();
     let path = |name: &&[u8]| site.path("cgi-bin").join(OsStr::from_bytes(name));
     let paths: Vec<_> = NAMES.iter().map(path).collect();
     for path in &paths {
@@ -108,7 +109,7 @@ fn every_command_prints_names_escaped() {
 /// On a terminal a response is escaped, too; in a pipe it stays as it is.
 #[test]
 fn a_terminal_gets_a_response_escaped() {
-    let site = Site::new();
+    let site = new_site();
     let says =
         "Content-Type: text/plain\\nX-Name: a\\342\\200\\256b\\n\\nbody\\033[2J\\342\\200\\256x\\n";
     let errors = "oops\\033]0;owned\\007\\342\\200\\256\\n";
@@ -144,8 +145,8 @@ fn a_terminal_gets_a_response_escaped() {
 /// What stands before each line is counted.
 #[test]
 fn max_stderr_bounds_what_is_added_to_the_log() {
-    let site = Site::new();
-    site.file(
+    let site = new_site();
+    site.write(
         "galgo.toml",
         "[[route]]\npath = '/'\ncgi = 'cgi-bin'\nmax_stderr = '64K'\n",
     );
@@ -154,7 +155,7 @@ fn max_stderr_bounds_what_is_added_to_the_log() {
         "yes | head -c 1000000 >&2; printf 'Content-Type: text/plain\n\n'",
     );
     let done = site.galgo(&["run", "cgi-bin/chatty"]);
-    assert!(done.err.contains("max_stderr is reached"), "{}", done.err);
+    done.has_err("max_stderr is reached");
     let most = 65 << 10;
     assert!(
         done.err.len() > 60_000 && done.err.len() < most,

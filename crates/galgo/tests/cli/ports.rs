@@ -1,6 +1,7 @@
 //! What other users and programs try with the server's port, socket and logs.
 
-use crate::scene::{GALGO, Server, Site, is_root};
+use crate::scene::{GALGO, new_site};
+use galgo_testkit::{Server, Site, is_root};
 use std::{
     fs,
     os::unix::fs::lchown,
@@ -57,27 +58,27 @@ fn unprivileged(site: &Site, args: &[&str]) -> Command {
 
 #[test]
 fn a_program_cannot_listen_on_the_port_of_its_server() {
-    let site = Site::new();
+    let site = new_site();
     site.program("join", JOIN);
-    let server = Server::start(unprivileged(&site, &["serve", "-l", "127.0.0.1:0"]));
-    cannot_join(&server, server.at.strip_prefix("http://").unwrap());
+    let server = Server::start(unprivileged(&site, &["serve", "-l", "127.0.0.1:0"]), &site);
+    cannot_join(&server, &server.address().to_string());
     if is_root() {
         let server = site.serve(&["-l", "127.0.0.1:0", "--user", "nobody"]);
-        cannot_join(&server, server.at.strip_prefix("http://").unwrap());
+        cannot_join(&server, &server.address().to_string());
     }
 }
 
 /// A listener that was added while the server ran as the user of its programs.
 #[test]
 fn a_program_cannot_listen_on_a_port_that_was_added() {
-    let site = Site::new();
+    let site = new_site();
     site.program("join", JOIN);
     let config = |listen: &str| {
         let user = if is_root() { "user = 'nobody'" } else { "" };
         let text = format!(
             "listen = ['127.0.0.1:0'{listen}]\n{user}\nerror_log = 'errors'\n[[route]]\npath = '/cgi-bin/'\ncgi = 'cgi-bin'\n"
         );
-        site.file("galgo.toml", &text);
+        site.write("galgo.toml", &text);
     };
     config("");
     let server = site.serve(&[]);
@@ -134,7 +135,7 @@ fn one_of_two(site: &Site, listen: &str) {
 
 #[test]
 fn of_two_starts_at_once_one_fails_with_words() {
-    let site = Site::new();
+    let site = new_site();
     let folder = site.path("run");
     fs::create_dir(&folder).unwrap();
     if is_root() {
@@ -159,7 +160,7 @@ fn root_opens_no_log_by_the_link_of_another_user() {
         return;
     }
     use std::os::unix::fs::{PermissionsExt, symlink};
-    let site = Site::new();
+    let site = new_site();
     let (logs, secret) = (site.path("logs"), site.path("secret"));
     for folder in [&logs, &secret] {
         fs::create_dir(folder).unwrap();
@@ -176,7 +177,7 @@ fn root_opens_no_log_by_the_link_of_another_user() {
             let text = format!(
                 "listen = ['127.0.0.1:0']\n{user}access_log = '{log}'\n[[route]]\npath = '/'\ncgi = 'cgi-bin'\n"
             );
-            site.file("galgo.toml", &text);
+            site.write("galgo.toml", &text);
             let done = site.galgo(&["serve"]);
             assert!(
                 done.code == 1 && done.err.contains("cannot open a log"),
@@ -194,9 +195,9 @@ fn a_full_disk_tears_one_line() {
         eprintln!("skipped a_full_disk_tears_one_line: it needs root, to mount");
         return;
     }
-    let site = Site::new();
+    let site = new_site();
     fs::create_dir(site.path("logs")).unwrap();
-    site.file(
+    site.write(
         "galgo.toml",
         "listen = ['127.0.0.1:0']\naccess_log = 'logs/a'\nlog_format = 'json'\nerror_log = 'errors'\n\
          [[route]]\npath = '/'\nrespond = { body = 'fine' }\n",
@@ -206,8 +207,7 @@ fn a_full_disk_tears_one_line() {
     unshare
         .args(["-m", "sh", "-c", mount, GALGO])
         .current_dir(site.path(""));
-    let server = Server::start(unshare);
-    assert!(!server.at.is_empty(), "no mount");
+    let server = Server::start(unshare, &site);
     let logs = format!(
         "/proc/{}/root{}",
         server.child.id(),

@@ -1,6 +1,11 @@
 //! `galgo serve`: what it prints, and whom it shows causes to.
 
-use crate::scene::{GALGO, Server, Site, ask, assert_gone, unix};
+use crate::scene::{GALGO, new_site};
+use galgo_testkit::{
+    Client, Config, Server, Site,
+    client::{page, proxy_header},
+    process::assert_gone,
+};
 use std::{
     fs,
     io::{Read, Write},
@@ -13,13 +18,13 @@ use std::{
 
 #[test]
 fn the_table_names_every_program_and_why_one_would_fail() {
-    let site = Site::new();
+    let site = new_site();
     site.sh("hello", "printf 'Content-Type: text/plain\n\nhello'");
     site.program("broken", "#!/no/such\n");
-    site.file("cgi-bin/data", "");
-    site.file("public/index.html", "page");
+    site.write("cgi-bin/data", "");
+    site.write("public/index.html", "page");
     let server = site.serve(&["-l", "127.0.0.1:0"]);
-    let at = &server.at;
+    let at = server.listener(0);
     let want = format!(
         "listening on {at}\n\n  /cgi-bin/   programs in cgi-bin\n    FAIL  {at}/cgi-bin/broken\n          \
          interpreter `/no/such` does not exist\n    ok    {at}/cgi-bin/hello\n  /           files in public\n\n"
@@ -31,7 +36,7 @@ fn the_table_names_every_program_and_why_one_would_fail() {
 
 #[test]
 fn the_table_is_bounded() {
-    let site = Site::new();
+    let site = new_site();
     for n in 0..53 {
         site.sh(&format!("p{n:02}"), "");
     }
@@ -51,7 +56,7 @@ fn the_table_is_bounded() {
 
 #[test]
 fn an_empty_folder_says_what_to_do() {
-    let site = Site::new();
+    let site = new_site();
     let server = site.serve(&["-l", "127.0.0.1:0"]);
     assert!(
         server.table.contains("no program yet: copy one in"),
@@ -64,9 +69,9 @@ fn an_empty_folder_says_what_to_do() {
 
 /// A program that says on standard error what only its author may see.
 fn failing() -> Site {
-    let site = Site::new();
+    let site = new_site();
     site.sh("fail", "echo 'secret <detail>' >&2; exit 7");
-    site.file(
+    site.write(
         "galgo.toml",
         "listen = ['127.0.0.1:0', 'unix:plain.sock', 'proxy+unix:proxy.sock', 'proxy+127.0.0.2:0']\n\
          dev_errors = true\n[[route]]\npath = '/cgi-bin/'\ncgi = 'cgi-bin'\n",
@@ -118,11 +123,15 @@ fn nobody_else_is_shown_the_cause() {
         "Via: 1.1 x",
     ] {
         assert!(
-            !shows_cause(&ask(server.tcp(), path, &format!("{field}\r\n"))),
+            !shows_cause(&page(server.tcp(), path, &format!("{field}\r\n"))),
             "{field}"
         );
     }
-    assert!(!shows_cause(&ask(unix(&site.path("plain.sock")), path, "")));
+    assert!(!shows_cause(&page(
+        Client::unix(&site.path("plain.sock")).stream,
+        path,
+        ""
+    )));
     // Nobody becomes a developer by what a proxy says.
     let proxied = server
         .table
@@ -130,12 +139,12 @@ fn nobody_else_is_shown_the_cause() {
         .find_map(|l| l.strip_prefix("listening on http://127.0.0.2:"));
     let proxied = format!("127.0.0.2:{}", proxied.unwrap());
     for from in [[192, 0, 2, 1], [10, 0, 0, 1], [127, 0, 0, 1]] {
-        let mut to = unix(&site.path("proxy.sock"));
-        to.write_all(&proxy_header(from)).unwrap();
-        assert!(!shows_cause(&ask(to, path, "")), "{from:?}");
+        let mut to = Client::unix(&site.path("proxy.sock")).stream;
+        to.write_all(&proxy_header(from, [127, 0, 0, 1])).unwrap();
+        assert!(!shows_cause(&page(to, path, "")), "{from:?}");
         let mut to = TcpStream::connect(&proxied).unwrap();
-        to.write_all(&proxy_header(from)).unwrap();
-        assert!(!shows_cause(&ask(to, path, "")), "{from:?}");
+        to.write_all(&proxy_header(from, [127, 0, 0, 1])).unwrap();
+        assert!(!shows_cause(&page(to, path, "")), "{from:?}");
     }
     // Nor by the name of another host (DNS rebinding), nor behind a proxy that does not say so.
     for (version, host, near) in [
@@ -164,15 +173,14 @@ fn auto_is_off_where_others_are_served() {
         return;
     }
     let site = failing();
-    let config = fs::read_to_string(site.path("galgo.toml")).unwrap();
-    let config = config.replace("dev_errors = true\n", "access_log = 'off'\n");
-    let alone = config.replace(
-        ", 'unix:plain.sock', 'proxy+unix:proxy.sock', 'proxy+127.0.0.2:0'",
-        "",
-    );
-    assert_ne!(alone, config);
+    let file = site.path("galgo.toml");
+    let mut config = Config::read(&file);
+    config.remove("dev_errors");
+    config.merge("access_log = 'off'");
+    let mut alone = config.clone();
+    alone.merge("listen = ['127.0.0.1:0']");
     for (config, shows) in [(alone, true), (config, false)] {
-        site.file("galgo.toml", &config);
+        config.write(&file);
         let mut script = Command::new("script");
         script.args([
             "-qfec",
@@ -180,7 +188,7 @@ fn auto_is_off_where_others_are_served() {
             "/dev/null",
         ]);
         script.current_dir(site.path("")).env("NO_COLOR", "1");
-        let server = Server::start(script);
+        let server = Server::start(script, &site);
         assert_eq!(shows_cause(&server.page("/cgi-bin/fail")), shows);
     }
 }
@@ -188,18 +196,12 @@ fn auto_is_off_where_others_are_served() {
 #[test]
 fn without_dev_errors_nobody_is_shown_the_cause() {
     let site = failing();
-    let config = std::fs::read_to_string(site.path("galgo.toml")).unwrap();
+    let file = site.path("galgo.toml");
+    let mut config = Config::read(&file);
     // "auto" in a pipe is off.
-    site.file("galgo.toml", &config.replace("dev_errors = true\n", ""));
+    config.remove("dev_errors");
+    config.write(&file);
     assert!(!shows_cause(&site.serve(&[]).page("/cgi-bin/fail")));
-}
-
-/// PROXY protocol, version 2: TCP over IPv4, from `from` to 127.0.0.1:80.
-fn proxy_header(from: [u8; 4]) -> Vec<u8> {
-    let mut head = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
-    head.extend(from);
-    head.extend([127, 0, 0, 1, 0x12, 0x34, 0, 80]);
-    head
 }
 
 #[test]
@@ -217,9 +219,9 @@ fn a_program_that_cannot_start_tells_its_author_why() {
 #[test]
 fn signals_end_it_with_0() {
     use rustix::process::{Pid, Signal, kill_process};
-    let site = Site::new();
+    let site = new_site();
     for signal in [Signal::TERM, Signal::INT] {
-        let mut server = Server::start(site.command(&["serve", "-l", "127.0.0.1:0"]));
+        let mut server = site.serve(&["-l", "127.0.0.1:0"]);
         kill_process(Pid::from_child(&server.child), signal).unwrap();
         assert_eq!(server.child.wait().unwrap().code(), Some(0));
     }
@@ -227,15 +229,11 @@ fn signals_end_it_with_0() {
 
 #[test]
 fn colours_are_for_terminals_that_want_them() {
-    let site = Site::new();
+    let site = new_site();
     site.sh("hello", "");
     let check = |no_color: &str| {
         let out = Command::new("script")
-            .args([
-                "-qec",
-                &format!("{} check", crate::scene::GALGO),
-                "/dev/null",
-            ])
+            .args(["-qec", &format!("{} check", GALGO), "/dev/null"])
             .current_dir(site.path(""))
             .env("TERM", "xterm")
             .env("NO_COLOR", no_color)
@@ -260,7 +258,7 @@ fn colours_are_for_terminals_that_want_them() {
 /// server's, and what it pushes into it (TIOCSTI) the operator's shell for typed.
 #[test]
 fn programs_have_no_terminal() {
-    let site = Site::new();
+    let site = new_site();
     let asks = "printf 'Content-Type: text/plain\\n\\n'; (: </dev/tty) 2>/dev/null && echo one || echo none";
     site.sh("asks", asks);
     let perl = "#!/usr/bin/perl\nprint \"Content-Type: text/plain\\n\\n\", open(my $t, '<', '/dev/tty') ? 'one' : 'none', \
@@ -268,7 +266,7 @@ fn programs_have_no_terminal() {
     site.program("perl", perl);
     let rest = "[[route]]\npath = '/warm/'\ncgi = 'cgi-bin'\nstart = 'warm'\n";
     let routes = format!("[[route]]\npath = '/cold/'\ncgi = 'cgi-bin'\nstart = 'cold'\n{rest}");
-    site.file("galgo.toml", &format!("listen = ['unix:socket']\n{routes}"));
+    site.write("galgo.toml", format!("listen = ['unix:socket']\n{routes}"));
     // First as one of a session with a terminal, then as its leader.
     for before in ["true; ", "exec "] {
         let script = Command::new("script")
@@ -285,7 +283,7 @@ fn programs_have_no_terminal() {
             ("/cold/perl", "none leads"),
             ("/warm/perl", "none leads"),
         ] {
-            let page = ask(connect(&site.path("socket")), path, "");
+            let page = page(connect(&site.path("socket")), path, "");
             assert!(
                 page.contains(&format!("\n{answer}")),
                 "{before}{path}: {page}"
@@ -329,7 +327,7 @@ const DEAF: &str = "#!/usr/bin/perl\n$SIG{TERM} = 'IGNORE';\nopen(my $f, '>', \"
 
 /// A site with one program that may be started either way, and its server.
 fn deaf(workers: usize) -> (Site, Server) {
-    let site = Site::new();
+    let site = new_site();
     site.program("deaf", DEAF);
     fs::create_dir(site.path("marks")).unwrap();
     let route = |start: &str| {
@@ -337,10 +335,10 @@ fn deaf(workers: usize) -> (Site, Server) {
     };
     let top = format!("listen = ['127.0.0.1:0']\nworkers = {workers}\nshutdown_grace = '1h'\n");
     let config = [top, route("cold"), route("warm")].concat();
-    site.file("galgo.toml", &config);
+    site.write("galgo.toml", &config);
     let mut command = site.command(&["serve"]);
     command.env("GALGO_TEST_WAIT_FOR_TEMPLATES", "1");
-    let server = Server::start(command);
+    let server = Server::start(command, &site);
     (site, server)
 }
 
@@ -354,11 +352,11 @@ fn asked(server: &Server, path: &str) -> TcpStream {
 }
 
 /// The process ids of `count` programs, once so many run.
-fn running(site: &Site, count: usize) -> Vec<i32> {
+fn running(site: &Site, count: usize) -> Vec<u32> {
     loop {
         let marks = fs::read_dir(site.path("marks")).unwrap();
         let pids = marks.map(|m| m.unwrap().file_name().to_string_lossy().parse().unwrap());
-        let pids: Vec<i32> = pids.collect();
+        let pids: Vec<u32> = pids.collect();
         if pids.len() == count {
             return pids;
         }
@@ -386,10 +384,10 @@ fn a_thread_that_has_drained_takes_nothing_with_it() {
     let pid = rustix::process::Pid::from_child(&server.child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     // Refused: the event loops have begun to drain, and those without a request are done.
-    while TcpStream::connect(server.at.strip_prefix("http://").unwrap()).is_ok() {
+    while TcpStream::connect(server.address()).is_ok() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    site.file("go", "");
+    site.write("go", "");
     for mut client in clients {
         let mut page = String::new();
         client.read_to_string(&mut page).unwrap();
@@ -413,7 +411,7 @@ fn readme() -> Site {
         .map(|l| l.strip_prefix("$ ").unwrap_or(l))
         .collect();
     assert_eq!(lines.len(), 8, "{block}");
-    let site = Site::new();
+    let site = new_site();
     std::fs::remove_dir(site.path("cgi-bin")).unwrap();
     let done = std::process::Command::new("sh")
         .args(["-ec", &lines.join("\n")])
@@ -426,9 +424,9 @@ fn readme() -> Site {
 #[test]
 fn a_developer_is_shown_what_is_live() {
     let site = readme();
-    site.file("galgo.toml", "dev_errors = true\n");
-    site.file("cgi-bin/<b>forgot</b>.sh", "#!/bin/sh\n");
-    site.file("cgi-bin/notes.txt", "");
+    site.write("galgo.toml", "dev_errors = true\n");
+    site.write("cgi-bin/<b>forgot</b>.sh", "#!/bin/sh\n");
+    site.write("cgi-bin/notes.txt", "");
     let server = site.serve(&["-l", "127.0.0.1:0"]);
     let page = server.page("/");
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
@@ -454,19 +452,19 @@ fn a_developer_is_shown_what_is_live() {
     site.sh("new", "");
     assert!(server.page("/").contains("<a href=\"/cgi-bin/new\">"));
     // Nothing of it for others, at other paths, by other methods.
-    let proxied = ask(server.tcp(), "/", "X-Forwarded-For: 192.0.2.1\r\n");
+    let proxied = galgo_testkit::client::page(server.tcp(), "/", "X-Forwarded-For: 192.0.2.1\r\n");
     for page in [proxied, server.page("/other"), server.page("/cgi-bin/none")] {
         assert!(
             page.starts_with("HTTP/1.1 404 ") && !page.contains("cgi-bin"),
             "{page}"
         );
     }
-    site.file("galgo.toml", "dev_errors = false\n");
+    site.write("galgo.toml", "dev_errors = false\n");
     let server = site.serve(&["-l", "127.0.0.1:0"]);
     assert!(server.page("/").starts_with("HTTP/1.1 404 "));
     // A page of the site's own goes before.
-    site.file("galgo.toml", "dev_errors = true\n");
-    site.file("public/index.html", "own page");
+    site.write("galgo.toml", "dev_errors = true\n");
+    site.write("public/index.html", "own page");
     let server = site.serve(&["-l", "127.0.0.1:0"]);
     assert!(server.page("/").ends_with("own page"));
 }

@@ -1,6 +1,7 @@
 //! `--user`: the server and its programs are that user for good.
 
-use crate::scene::{GALGO, Server, Site, is_root};
+use crate::scene::{GALGO, new_site};
+use galgo_testkit::{Server, is_root};
 use std::{fs, process::Command};
 
 /// Ids and capabilities of a process, as /proc shows them.
@@ -38,7 +39,7 @@ fn server_and_programs_are_that_user_and_stay_so() {
         eprintln!("skipped server_and_programs_are_that_user_and_stay_so: it needs root");
         return;
     }
-    let site = Site::new();
+    let site = new_site();
     site.program("regain", REGAIN);
     // Groups of root that must be gone.
     let mut command = Command::new("setpriv");
@@ -46,7 +47,7 @@ fn server_and_programs_are_that_user_and_stay_so() {
     command
         .args(["--user", "nobody:daemon"])
         .current_dir(site.path(""));
-    let server = Server::start(command);
+    let server = Server::start(command, &site);
 
     let nobody = "65534 65534 65534 65534";
     let none = "0000000000000000";
@@ -77,7 +78,7 @@ fn programs_do_not_inherit_the_capabilities_of_the_server() {
         eprintln!("skipped programs_do_not_inherit_the_capabilities_of_the_server: it needs root");
         return;
     }
-    let site = Site::new();
+    let site = new_site();
     site.program("regain", REGAIN);
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
@@ -89,7 +90,7 @@ fn programs_do_not_inherit_the_capabilities_of_the_server() {
     ]);
     command.args([GALGO, "serve", "-l", "127.0.0.1:0"]);
     command.current_dir(site.path(""));
-    let server = Server::start(command);
+    let server = Server::start(command, &site);
     let of = |page: &str| credentials(page)[4..].join(" ");
     let pid = server.child.id();
     let own = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -108,26 +109,21 @@ fn run_and_check_meet_the_permissions_of_the_configured_user() {
         return;
     }
     use std::os::unix::fs::PermissionsExt;
-    let site = Site::new();
+    let site = new_site();
     site.sh("who", "printf 'Content-Type: text/plain\n\n'; id -u");
     site.sh("mine", "");
     let mine = site.path("cgi-bin/mine");
     fs::set_permissions(mine, fs::Permissions::from_mode(0o700)).unwrap();
     let route = "[[route]]\npath = '/'\ncgi = 'cgi-bin'\n";
-    site.file("galgo.toml", &format!("user = 'nobody'\n{route}"));
+    site.write("galgo.toml", format!("user = 'nobody'\n{route}"));
     assert_eq!(
         site.galgo(&["run", "cgi-bin/who", "-o", "body"]).out,
         "65534\n"
     );
     let done = site.galgo(&["check"]);
-    assert!(
-        done.out
-            .contains("mine: the program is not executable for user 65534"),
-        "{}",
-        done.out
-    );
+    done.has_out("mine: the program is not executable for user 65534");
     assert_eq!(done.code, 1);
-    site.file("galgo.toml", route);
+    site.write("galgo.toml", route);
     assert_eq!(site.galgo(&["check"]).code, 0);
 }
 
@@ -141,10 +137,10 @@ fn folders_that_are_closed_to_the_user_are_named_with_the_mend() {
         );
         return;
     }
-    let site = Site::new();
+    let site = new_site();
     site.sh("hello", "");
     site.sh("sub/hello", "");
-    site.file(
+    site.write(
         "galgo.toml",
         "user = 'nobody'\n[[route]]\npath = '/'\ncgi = 'cgi-bin'\n",
     );
@@ -201,7 +197,7 @@ fn a_site_in_a_closed_folder_is_not_called_empty() {
         eprintln!("skipped a_site_in_a_closed_folder_is_not_called_empty: it needs root");
         return;
     }
-    let site = Site::new();
+    let site = new_site();
     site.sh("hello", "");
     let folder = site.path("");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();

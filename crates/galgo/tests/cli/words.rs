@@ -1,11 +1,12 @@
 //! Help, usage, and sentences for beginners.
 
-use crate::scene::{Site, is_root};
+use crate::scene::new_site;
+use galgo_testkit::is_root;
 use std::net::TcpListener;
 
 #[test]
 fn help_has_examples_and_fits_80_columns() {
-    let site = Site::new();
+    let site = new_site();
     let pages: [(&[&str], i32); 9] = [
         (&[], 2),
         (&["--help"], 0),
@@ -33,7 +34,7 @@ fn help_has_examples_and_fits_80_columns() {
 
 #[test]
 fn the_example_of_the_help_works_as_it_is_printed() {
-    let site = Site::new();
+    let site = new_site();
     let page = site.galgo(&["--help"]).out;
     let lines = page.lines().skip_while(|l| !l.contains("mkdir -p site"));
     let text: Vec<_> = lines.take_while(|l| !l.is_empty()).collect();
@@ -55,7 +56,7 @@ fn the_example_of_the_help_works_as_it_is_printed() {
 
 #[test]
 fn version_both_ways() {
-    let site = Site::new();
+    let site = new_site();
     for args in ["version", "-V", "--version"] {
         let done = site.galgo(&[args]);
         assert_eq!(done.out, format!("galgo {}\n", env!("CARGO_PKG_VERSION")));
@@ -65,7 +66,7 @@ fn version_both_ways() {
 
 #[test]
 fn a_wrong_command_line_is_2_and_says_the_right_one() {
-    let site = Site::new();
+    let site = new_site();
     site.sh("hello", "");
     let table: [(&[&str], &str); 11] = [
         (&["srve"], "a similar subcommand exists: 'serve'"),
@@ -104,66 +105,58 @@ fn a_wrong_command_line_is_2_and_says_the_right_one() {
     }
 }
 
+/// What is typed, and what is said.
+const TOLD: [(&[&str], &str); 12] = [
+    (&["serve", "none"], "none does not exist: create it"),
+    (
+        &["serve", "empty"],
+        "holds nothing to serve: put programs into",
+    ),
+    (
+        &["serve", "cgi-bin"],
+        "cgi-bin is a folder of programs: name the folder it is in, .",
+    ),
+    (&["serve", "cgi-bin/hello"], "galgo run cgi-bin/hello"),
+    (
+        &["serve", "-c", "bad.toml"],
+        "bad.toml:2:1: unknown key \"lisen\"; did you mean \"listen\"?",
+    ),
+    (&["serve", "-c", "none.toml"], "none.toml does not exist"),
+    (&["serve", "-l", "unix:none/x"], "its folder does not exist"),
+    (
+        &["serve", "--user", "no-such-user"],
+        "there is no user `no-such-user`",
+    ),
+    (
+        &["serve", "--user", "nobody:no-such"],
+        "there is no group `no-such`",
+    ),
+    (&["serve", "--user", "root"], "galgo does not serve as root"),
+    (
+        &["run", "hello"],
+        "hello does not exist; did you mean cgi-bin/hello?",
+    ),
+    (&["run", "cgi-bin"], "cgi-bin is a folder: name a program"),
+];
+
 #[test]
 fn beginners_are_told_what_to_do() {
-    let site = Site::new();
+    let site = new_site();
     site.sh("hello", "");
     std::fs::create_dir(site.path("empty")).unwrap();
-    site.file("bad.toml", "\nlisen = []\n");
+    site.write("bad.toml", "\nlisen = []\n");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    let mut table: Vec<(Vec<&str>, &str)> = vec![
-        (
-            vec!["serve", "-l", &taken],
-            "another program listens there already. Stop it",
-        ),
-        (vec!["serve", "none"], "none does not exist: create it"),
-        (
-            vec!["serve", "empty"],
-            "holds nothing to serve: put programs into",
-        ),
-        (
-            vec!["serve", "cgi-bin"],
-            "cgi-bin is a folder of programs: name the folder it is in, .",
-        ),
-        (vec!["serve", "cgi-bin/hello"], "galgo run cgi-bin/hello"),
-        (
-            vec!["serve", "-c", "bad.toml"],
-            "bad.toml:2:1: unknown key \"lisen\"; did you mean \"listen\"?",
-        ),
-        (vec!["serve", "-c", "none.toml"], "none.toml does not exist"),
-        (
-            vec!["serve", "-l", "unix:none/x"],
-            "its folder does not exist",
-        ),
-        (
-            vec!["serve", "--user", "no-such-user"],
-            "there is no user `no-such-user`",
-        ),
-        (
-            vec!["serve", "--user", "nobody:no-such"],
-            "there is no group `no-such`",
-        ),
-        (
-            vec!["serve", "--user", "root"],
-            "galgo does not serve as root",
-        ),
-        (
-            vec!["run", "hello"],
-            "hello does not exist; did you mean cgi-bin/hello?",
-        ),
-        (
-            vec!["run", "cgi-bin"],
-            "cgi-bin is a folder: name a program",
-        ),
-    ];
+    let port = ["serve", "-l", &taken];
+    let mut table = TOLD.to_vec();
+    table.push((&port, "another program listens there already. Stop it"));
     if is_root() {
-        table.push((vec!["serve", "-l", "0.0.0.0:0"], "Name the user to run as"));
+        table.push((&["serve", "-l", "0.0.0.0:0"], "Name the user to run as"));
     } else {
-        table.push((vec!["serve", "--user", "daemon"], "only root can"));
+        table.push((&["serve", "--user", "daemon"], "only root can"));
     }
     for (args, says) in table {
-        let done = site.galgo(&args);
+        let done = site.galgo(args);
         assert_eq!(
             (done.code, done.out.as_str()),
             (1, ""),

@@ -5,11 +5,13 @@ use std::os::unix::net::UnixStream;
 use galgo_proto::fcgi::{Kind, Outcome, Role};
 
 use crate::harness::{
-    Server, Site, Test,
+    Test,
     child::pattern,
-    encode, eventually,
+    encode, new_site,
     upstream::{Application, ended, hear, hold, record, say, stdout},
+    watch::Watch,
 };
+use galgo_testkit::{Server, wait_until};
 
 const AUTHORIZER: &str = "authorizer = \"unix:app.sock\"\n";
 
@@ -22,16 +24,16 @@ fn site_with(
     clocks: &str,
     answer: impl Fn(&mut UnixStream) + Send + Sync + 'static,
 ) -> (Application, Server) {
-    let site = Site::new()
-        .top("dev_errors = false")
+    let site = new_site()
+        .config("dev_errors = false")
         .defaults(clocks)
         .file("kept/a.txt", "secret", 0o644)
-        .table(&format!(
+        .config(&format!(
             "[[route]]\npath = \"/in/\"\ncgi = \"cgi-bin\"\nenv = {{ COLOUR = \"grey\", KIND = \"one\" }}\n{AUTHORIZER}\
              [[route]]\npath = \"/kept/\"\nfiles = \"kept\"\n{AUTHORIZER}\
              [[route]]\npath = \"/said\"\nrespond = {{ body = \"secret\" }}\n{AUTHORIZER}"
         ));
-    let application = Application::start(site.path(), move |_, stream| answer(stream));
+    let application = Application::start(site.folder(), move |_, stream| answer(stream));
     (application, site.start())
 }
 
@@ -80,7 +82,7 @@ fn a_grant_and_its_variables() {
         "Status: 200 OK\r\nvariable-REMOTE_USER: ada\r\nVariable-AUTH_TYPE: Token\r\nVariable-COLOUR: red, or blue\r\n\
          X-Secret: s\r\nContent-Length: 3\r\n\r\nignored",
     ));
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let request = "GET /in/t/x?head&env HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer 1\r\nVariable-X: 1\r\n\r\n";
     let reply = server.ask(request);
     assert_eq!(reply.status, 200, "{reply:?}");
@@ -113,7 +115,7 @@ fn a_grant_and_its_variables() {
 /// RFC 3875, 6.3.3: 200 is the status where none is said.
 fn s6_3_3_a_grant_without_a_status() {
     let (_app, server) = site(says("Variable-COLOUR: red\n\n"));
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let text = server.get("/in/t?head&env").text();
     assert!(text.contains("COLOUR=red\n"), "{text}");
     assert_eq!(server.get("/kept/a.txt").text(), "secret");
@@ -134,7 +136,7 @@ fn what_it_is_told() {
             )),
         );
     });
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let reply = server.ask(
         "POST /in/t/info?a=b HTTP/1.1\r\nHost: a\r\nAuthorization: Basic eA==\r\nContent-Length: 4\r\nProxy: evil\r\n\r\nbody",
     );
@@ -168,7 +170,7 @@ fn a_denial_is_the_answer() {
     let (_app, server) = site(says(
         "Status: 401 Who are you\nWWW-Authenticate: Basic realm=\"x\"\nVariable-SECRET: s\nContent-Type: text/plain\n\nname yourself",
     ));
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let reply = server.get("/in/t?touch=ran&head");
     assert_eq!(reply.status, 401);
     assert!(
@@ -206,7 +208,7 @@ fn every_kind_of_route() {
             }),
         );
     });
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     for target in ["/in/t?head&out=secret", "/kept/a.txt", "/said"] {
         let reply = server.get(target);
         assert_eq!((reply.status, reply.text()), (403, "no".into()), "{target}");
@@ -235,7 +237,7 @@ fn a_body_waits_for_the_grant() {
         );
         hold(stream);
     });
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let body = pattern(0, 300_000);
     let mut client = server.connect();
     client.send(
@@ -263,7 +265,7 @@ fn a_body_waits_for_the_grant() {
 
 fn a_local_redirect_is_asked_for_by_itself() {
     let (app, server) = site(says("Status: 403\nContent-Type: text/plain\n\nno"));
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let target = format!("/cgi-bin/t?out={}", encode("Location: /kept/a.txt\n\n"));
     let reply = server.get(&target);
     assert_eq!((reply.status, reply.text()), (403, "no".into()));
@@ -272,13 +274,13 @@ fn a_local_redirect_is_asked_for_by_itself() {
 }
 
 fn nobody_there() {
-    let site = Site::new()
+    let site = new_site()
         .file("kept/a.txt", "secret", 0o644)
-        .table(&format!(
+        .config(&format!(
             "[[route]]\npath = \"/kept/\"\nfiles = \"kept\"\n{AUTHORIZER}"
         ));
     let server = site.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let reply = server.get("/kept/a.txt");
     assert_eq!(reply.status, 502);
     assert!(!reply.text().contains("secret"));
@@ -386,12 +388,12 @@ fn hostile(row: std::sync::Arc<Row>) {
             hold(stream);
         }
     });
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let reply = server.get("/in/t?touch=ran&head&out=secret");
     assert_eq!(reply.status, row.3, "{reply:?}");
     assert!(!reply.text().contains("secret"));
     server.says(row.5);
-    eventually("the authorizer", || (app.accepted() == 1).then_some(()));
+    wait_until("the authorizer", || app.accepted() == 1);
     assert!(!server.mark("ran").exists());
     watch.after(&[row.4]);
 }

@@ -3,15 +3,16 @@
 use galgo_proto::fcgi::Outcome;
 
 use crate::harness::{
-    End, Reply, Server, Site,
     child::pattern,
-    encode, list,
+    encode, list, new_site,
     upstream::{Application, ended, hear, say, stdout},
+    watch::Watch,
 };
+use galgo_testkit::{End, Reply, Server, Site};
 
 fn site() -> Site {
-    Site::new()
-        .table(
+    new_site()
+        .config(
             "[[route]]\npath = \"/cgi-bin/\"\n\
              cgi = \"cgi-bin\"\nsendfile = [\"kept\"]\naccel_redirect = { \"/inside/\" = \"kept\" }\n",
         )
@@ -29,7 +30,7 @@ fn get(server: &Server, head: &str, fields: &str) -> Reply {
 }
 
 fn ask(server: &Server, method: &str, head: &str, fields: &str) -> Reply {
-    let head = head.replace("KEPT", &server.path().join("kept").display().to_string());
+    let head = head.replace("KEPT", &server.path("kept").display().to_string());
     let target = format!("/cgi-bin/t?out={}", encode(head));
     let mut client = server.connect();
     client.send(format!(
@@ -42,7 +43,7 @@ const PLAIN: &str = "Content-Type: text/x-own\nX-Sendfile: KEPT/a.txt\n\n";
 
 fn the_file_is_sent_with_the_programs_fields() {
     let server = site().start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let head = "Content-Type: text/x-own\nSet-Cookie: a=1\nSet-Cookie: b=2\nCache-Control: private\n\
                 Content-Disposition: attachment\nContent-Length: 3\nETag: \"own\"\n\
                 x-sendfile: KEPT/a.txt\n\nxyz and what else it prints";
@@ -73,7 +74,7 @@ fn the_file_is_sent_with_the_programs_fields() {
 
 fn ranges_and_conditions() {
     let server = site().start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let part = get(&server, PLAIN, "Range: bytes=2-4\r\n");
     assert_eq!((part.status, part.text()), (206, "234".into()));
     assert_eq!(part.fields("content-range"), ["bytes 2-4/10"]);
@@ -105,7 +106,7 @@ fn ranges_and_conditions() {
 
 fn another_method_or_status_gets_the_whole_file() {
     let server = site().start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let reply = ask(
         &server,
         "POST",
@@ -127,14 +128,14 @@ fn another_method_or_status_gets_the_whole_file() {
 /// Anything but a file in a folder that is listed: a 502, and nothing of it in the log or the page.
 fn anything_else_is_a_502() {
     let server = site().start();
-    std::os::unix::fs::symlink("../beside.txt", server.path().join("kept/out")).unwrap();
-    std::os::unix::fs::symlink("a.txt", server.path().join("kept/in")).unwrap();
-    let base = server.path().display().to_string();
+    std::os::unix::fs::symlink("../beside.txt", server.path("kept/out")).unwrap();
+    std::os::unix::fs::symlink("a.txt", server.path("kept/in")).unwrap();
+    let base = server.site.folder().display().to_string();
     assert_eq!(
         get(&server, "Status: 200\nX-Sendfile: KEPT/in\n\n", "").text(),
         "0123456789"
     );
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let rows = [
         "X-Sendfile: KEPT/../beside.txt",
         "X-Sendfile: KEPT/sub/../../beside.txt",
@@ -187,11 +188,11 @@ fn anything_else_is_a_502() {
 
 /// Off unless a route says so: the field is removed, and the body is the program's.
 fn off_by_default() {
-    let server = Site::new().file("public/open.txt", "secret", 0o644).start();
-    let watch = server.watch();
+    let server = new_site().file("public/open.txt", "secret", 0o644).start();
+    let watch = Watch::begin(&server);
     let head = format!(
         "Content-Type: text/plain\nX-Sendfile: {}/public/open.txt\nX-Accel-Redirect: /open.txt\n\nown",
-        server.path().display()
+        server.site.folder().display()
     );
     let reply = get(&server, &head, "");
     assert_eq!((reply.status, reply.text()), (200, "own".into()));
@@ -202,8 +203,8 @@ fn off_by_default() {
 /// The program is ended as after any complete response, and is not waited for.
 fn the_program_is_ended() {
     let server = site().defaults("kill_grace = \"100ms\"").start();
-    let watch = server.watch();
-    let head = encode(PLAIN.replace("KEPT", &server.path().join("kept").display().to_string()));
+    let watch = Watch::begin(&server);
+    let head = encode(PLAIN.replace("KEPT", &server.path("kept").display().to_string()));
     for rest in ["hang", "endless", "deaf&hang"] {
         assert_eq!(
             server.get(&format!("/cgi-bin/t?out={head}&{rest}")).text(),
@@ -215,12 +216,12 @@ fn the_program_is_ended() {
 
 /// What an application that stays hands over is answered as what a program does.
 fn an_application_hands_a_file_over() {
-    let site = site().table(
+    let site = site().config(
         "[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nsendfile = [\"kept\"]\nkeep_connections = 1\n\
          [[route]]\npath = \"/other\"\nfastcgi = \"unix:app.sock\"\n",
     );
-    let kept = site.path().join("kept/a.txt").display().to_string();
-    let application = Application::start(site.path(), move |_, stream| {
+    let kept = site.path("kept/a.txt").display().to_string();
+    let application = Application::start(site.folder(), move |_, stream| {
         while let Some(heard) = hear(stream) {
             let outside = heard.param("QUERY_STRING") == Some("outside");
             let file = if outside { "/etc/hostname" } else { &kept };
@@ -235,7 +236,7 @@ fn an_application_hands_a_file_over() {
         }
     });
     let server = site.start();
-    let watch = server.watch().keeps(1);
+    let watch = Watch::begin(&server).keeps(1);
     for _ in 0..2 {
         let part = server.ask("GET /app HTTP/1.1\r\nHost: a\r\nRange: bytes=2-4\r\n\r\n");
         assert_eq!((part.status, part.text()), (206, "234".into()));

@@ -8,7 +8,8 @@ use rustix::{
 };
 use serde_json::Value;
 
-use crate::harness::{Server, Site, eventually, list};
+use crate::harness::{list, new_site};
+use galgo_testkit::{Server, Site, eventually, wait_until};
 
 list![
     why_a_request_was_refused,
@@ -31,7 +32,7 @@ fn line(server: &Server, target: &str) -> Value {
 }
 
 fn json_has_every_field() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let target = "/cgi-bin/t?head&out=hello&exit=3";
     let reply = server.ask(format!(
         "GET {target} HTTP/1.1\r\nHost: A.example:80\r\nReferer: r\"\\\r\nUser-Agent: \u{e4}\t\u{7f52}\r\n\r\n"
@@ -106,7 +107,7 @@ fn own(site: Site, top: &str) -> Server {
         "listen = [\"127.0.0.1:0\"]\n{top}\n[[route]]\npath = \"/health\"\nrespond = {{ body = \"fine\" }}\n\
          [[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n"
     );
-    let file = site.path().join("own.toml");
+    let file = site.path("own.toml");
     let site = site.file("own.toml", config, 0o644);
     site.arguments(&["--config", file.to_str().unwrap()])
         .start()
@@ -159,13 +160,13 @@ fn combined(line: &str) -> Vec<String> {
 }
 
 fn combined_has_its_form() {
-    let server = own(Site::new(), "access_log = \"combined.log\"");
+    let server = own(new_site(), "access_log = \"combined.log\"");
     server.ask(
         "GET /cgi-bin/t?head&out=\"hello\" HTTP/1.1\r\nHost: a\r\nReferer: a\"b\\\r\nUser-Agent: c\td \u{e4}\r\n\r\n",
     );
     server.ask("nonsense\r\n\r\n");
     server.ask("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
-    let path = server.path().join("combined.log");
+    let path = server.path("combined.log");
     let all: Vec<_> = lines(&path, 4).iter().map(|l| combined(l)).collect();
     let with = |text: &str| all.iter().find(|p| p[4].contains(text)).unwrap();
     let program = with("/cgi-bin/t");
@@ -183,8 +184,27 @@ fn combined_has_its_form() {
     assert_eq!(nonsense[4], "\"-\"");
 }
 
+/// Targets that would forge a line of a log.
+const TARGETS: [&str; 6] = [
+    "/a%0a",
+    "/a%0d%0a",
+    "/%1b[2K",
+    "/cgi-bin/%c2%85x",
+    "/cgi-bin/%ff",
+    "/cgi-bin/\\n",
+];
+
+/// Values of fields that would.
+const VALUES: [&str; 5] = [
+    "a\tb",
+    "\u{85}",
+    "\u{9b}31m",
+    "\"}\n{\"",
+    "\\\",\"outcome\":\"forged",
+];
+
 fn no_line_is_forged() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let forged = "2026-01-01T00:00:00.000Z error forged";
     // By a program: line ends of every kind, escapes of a terminal, bytes that are no text.
     for text in [
@@ -199,23 +219,10 @@ fn no_line_is_forged() {
         assert_eq!(server.get(&program).status, 502);
     }
     // By a client: in what it asks for, and in its fields.
-    for target in [
-        "/a%0a",
-        "/a%0d%0a",
-        "/%1b[2K",
-        "/cgi-bin/%c2%85x",
-        "/cgi-bin/%ff",
-        "/cgi-bin/\\n",
-    ] {
+    for target in TARGETS {
         server.get(target);
     }
-    for value in [
-        "a\tb",
-        "\u{85}",
-        "\u{9b}31m",
-        "\"}\n{\"",
-        "\\\",\"outcome\":\"forged",
-    ] {
+    for value in VALUES {
         server.ask(format!(
             "GET /health HTTP/1.1\r\nHost: a\r\nUser-Agent: {value}\r\nReferer: {value}\r\n\r\n"
         ));
@@ -246,7 +253,7 @@ fn no_line_is_forged() {
         assert_ne!(line["outcome"], "forged");
         assert!(line["id"].is_string() && line["total_ms"].is_number());
     }
-    let raw = fs::read(server.path().join("access.log")).unwrap();
+    let raw = fs::read(server.path("access.log")).unwrap();
     assert!(raw.iter().all(|&b| b >= b' ' || b == b'\n'));
 }
 
@@ -256,10 +263,10 @@ fn reopen(server: &Server) {
 
 fn both_are_opened_again() {
     let server = own(
-        Site::new(),
+        new_site(),
         "access_log = \"a.log\"\nerror_log = \"e.log\"\nlog_format = \"json\"",
     );
-    let at = |name: &str| server.path().join(name);
+    let at = |name: &str| server.path(name);
     server.get("/cgi-bin/t?err=first&head");
     lines(&at("a.log"), 2);
     lines(&at("e.log"), 1);
@@ -267,8 +274,8 @@ fn both_are_opened_again() {
         fs::rename(at(&format!("{name}.log")), at(&format!("{name}.old"))).unwrap();
     }
     reopen(&server);
-    eventually("the new files", || {
-        (at("a.log").exists() && at("e.log").exists()).then_some(())
+    wait_until("the new files", || {
+        at("a.log").exists() && at("e.log").exists()
     });
     server.get("/cgi-bin/t?err=second&head");
     let (access, error) = (lines(&at("a.log"), 1), lines(&at("e.log"), 1));
@@ -284,11 +291,10 @@ fn both_are_opened_again() {
     fs::rename(at("a.log"), at("a.kept")).unwrap();
     fs::create_dir(at("a.log")).unwrap();
     reopen(&server);
-    eventually("the complaint", || {
+    wait_until("the complaint", || {
         lines(&at("e.log"), 1)
             .iter()
             .any(|l| l.contains("could not be reopened"))
-            .then_some(())
     });
     server.get("/cgi-bin/t?head&out=third");
     assert!(lines(&at("a.kept"), 2)[1].contains("third"));
@@ -296,7 +302,7 @@ fn both_are_opened_again() {
 
 fn a_full_disk_is_counted_and_said() {
     let server = own(
-        Site::new(),
+        new_site(),
         "access_log = \"/dev/full\"\nerror_log = \"e.log\"",
     );
     let began = Instant::now();
@@ -305,7 +311,7 @@ fn a_full_disk_is_counted_and_said() {
         client.get("/health");
         assert_eq!(client.reply().text(), "fine");
     }
-    let path = server.path().join("e.log");
+    let path = server.path("e.log");
     let lost = |l: &str| -> Option<u64> {
         assert!(l.contains("No space left on device"), "{l}");
         l.split("log: ").nth(1)?.split(' ').next()?.parse().ok()
@@ -322,9 +328,9 @@ fn a_full_disk_is_counted_and_said() {
 }
 
 fn an_access_log_that_is_off() {
-    let server = own(Site::new(), "access_log = \"off\"");
+    let server = own(new_site(), "access_log = \"off\"");
     assert_eq!(server.get("/cgi-bin/t?head&out=a").text(), "a");
-    assert!(!server.path().join("off").exists());
+    assert!(!server.path("off").exists());
 }
 
 /// Requests that are refused, their status, and the words for it.
@@ -361,7 +367,7 @@ fn refused() -> [(String, u16, &'static str); 8] {
 }
 
 fn why_a_request_was_refused() {
-    let server = Site::new().defaults("max_body = 9").start();
+    let server = new_site().defaults("max_body = 9").start();
     for (request, status, why) in refused() {
         // Another one may have been told of in this second.
         eventually(why, || {
@@ -384,7 +390,7 @@ fn why_a_request_was_refused() {
 }
 
 fn why_many_requests_were_refused_is_said_once_a_second() {
-    let server = Site::new().top("workers = 1").start();
+    let server = new_site().config("workers = 1").start();
     let began = Instant::now();
     for _ in 0..300 {
         assert_eq!(server.ask("GET / HTTP/1.1\r\n\r\n").status, 400);
@@ -397,7 +403,7 @@ fn why_many_requests_were_refused_is_said_once_a_second() {
 
 fn a_developer_is_told_why_a_request_was_refused() {
     for (shows, key) in [(true, "dev_errors = true"), (false, "dev_errors = false")] {
-        let server = Site::new().top(key).defaults("max_body = 9").start();
+        let server = new_site().config(key).defaults("max_body = 9").start();
         for (request, status, why) in refused() {
             let request = request.replace("Host: a", "Host: localhost");
             let mut client = server.connect();
@@ -415,14 +421,14 @@ fn a_developer_is_told_why_a_request_was_refused() {
 
 /// It neither stops a server that is told to write there, nor is it where lines go for ever.
 fn a_fifo_that_nobody_reads() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let fifo = |name: &str| {
-        let path = server.path().join(name);
+        let path = server.path(name);
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     };
     // Named by the configuration, and put in the place of the file.
     fifo("pipe");
-    server.configure("\"access.log\"", "\"pipe\"");
+    server.configure("access_log = \"pipe\"");
     assert!(server.reload());
     let filler = "x".repeat(4000);
     let mut client = server.connect();
@@ -432,8 +438,8 @@ fn a_fifo_that_nobody_reads() {
         assert_eq!(client.reply().status, 200);
     }
     server.says("lines could not be written");
-    let log = server.path().join("access.log");
-    server.configure("\"pipe\"", "\"access.log\"");
+    let log = server.path("access.log");
+    server.configure("access_log = \"access.log\"");
     fs::remove_file(&log).unwrap();
     fifo("access.log");
     assert!(server.reload());
@@ -441,8 +447,8 @@ fn a_fifo_that_nobody_reads() {
     assert!(server.reload());
     client.get("/last");
     client.reply();
-    eventually("a line in the file", || {
+    wait_until("a line in the file", || {
         let text = fs::read_to_string(&log).unwrap_or_default();
-        text.contains("\"/last\"").then_some(())
+        text.contains("\"/last\"")
     });
 }

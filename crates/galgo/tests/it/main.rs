@@ -30,6 +30,7 @@ mod reload;
 mod secrets;
 mod server;
 mod spool;
+mod tls;
 mod warm;
 mod wasm;
 
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         secrets::tests(),
         server::tests(),
         spool::tests(),
+        tls::tests(),
         wasm::tests(),
         warm::tests(),
     ]

@@ -1,12 +1,9 @@
 //! Behind a proxy that speaks HTTP: whose word about a client counts; and socket files.
 
-use std::{
-    io::Write,
-    os::unix::fs::{FileTypeExt, PermissionsExt},
-    os::unix::net::UnixStream,
-};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
-use crate::harness::{Reply, Server, Site, list};
+use crate::harness::{list, new_site, watch::Watch};
+use galgo_testkit::{Client, Reply, Server};
 
 fn vars(reply: &Reply) -> impl Fn(&str) -> String + use<> {
     let text = reply.text();
@@ -37,8 +34,8 @@ fn nothing_is_believed_unless_asked_for() {
         "trusted_proxies = [\"10.0.0.0/8\", \"unix\", \"::1\"]",
         "trusted_proxies = [\"10.0.0.0/8\"]\nforwarded = [\"Forwarded\"]",
     ] {
-        let server = Site::new().top(top).start();
-        let watch = server.watch();
+        let server = new_site().config(top).start();
+        let watch = Watch::begin(&server);
         let var = vars(&asked(&server, LIES));
         let port = server.address().port().to_string();
         let facts = [
@@ -59,10 +56,10 @@ fn nothing_is_believed_unless_asked_for() {
 }
 
 fn a_trusted_proxy_is_believed() {
-    let server = Site::new()
-        .top("trusted_proxies = [\"127.0.0.0/8\"]")
+    let server = new_site()
+        .config("trusted_proxies = [\"127.0.0.0/8\"]")
         .start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let var = vars(&asked(&server, LIES));
     let facts = [
         ("REMOTE_ADDR", "203.0.113.7"),
@@ -83,14 +80,14 @@ fn a_trusted_proxy_is_believed() {
 fn the_other_fields_are_read_where_they_are_named() {
     let every = "trusted_proxies = [\"127.0.0.1\"]\nforwarded = [\"X-Forwarded-For\", \
                  \"X-Forwarded-Proto\", \"X-Forwarded-Host\", \"X-Forwarded-Port\"]";
-    let server = Site::new().top(every).start();
+    let server = new_site().config(every).start();
     let var = vars(&asked(&server, LIES));
     assert_eq!(
         (var("SERVER_NAME").as_str(), var("SERVER_PORT").as_str()),
         ("shop.example", "444")
     );
     let forwarded = "trusted_proxies = [\"127.0.0.1\"]\nforwarded = [\"Forwarded\"]";
-    let server = Site::new().top(forwarded).start();
+    let server = new_site().config(forwarded).start();
     let var = vars(&asked(&server, LIES));
     let facts = [
         ("REMOTE_ADDR", "192.0.2.60"),
@@ -104,11 +101,11 @@ fn the_other_fields_are_read_where_they_are_named() {
 
 /// Each request of a connection has its own client, and routes are chosen by the host that was said.
 fn each_request_has_its_own_client() {
-    let site = Site::new()
-        .top("trusted_proxies = [\"127.0.0.1\"]\nforwarded = [\"X-Forwarded-For\", \"X-Forwarded-Host\"]")
-        .table("[[route]]\npath = \"/\"\nhost = \"b.example\"\nrespond = { body = \"B\" }\n");
+    let site = new_site()
+        .config("trusted_proxies = [\"127.0.0.1\"]\nforwarded = [\"X-Forwarded-For\", \"X-Forwarded-Host\"]")
+        .config("[[route]]\npath = \"/\"\nhost = \"b.example\"\nrespond = { body = \"B\" }\n");
     let server = site.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     for (fields, remote) in [
         ("X-Forwarded-For: 203.0.113.1\r\n", "203.0.113.1"),
@@ -127,8 +124,10 @@ fn each_request_has_its_own_client() {
 }
 
 fn what_a_trusted_proxy_garbles_is_a_400() {
-    let server = Site::new().top("trusted_proxies = [\"127.0.0.1\"]").start();
-    let watch = server.watch();
+    let server = new_site()
+        .config("trusted_proxies = [\"127.0.0.1\"]")
+        .start();
+    let watch = Watch::begin(&server);
     let reply = asked(&server, "X-Forwarded-For: not an address\r\n");
     assert_eq!(reply.status, 400);
     server.says("a trusted proxy wrote a X-Forwarded-For that cannot be read");
@@ -137,8 +136,8 @@ fn what_a_trusted_proxy_garbles_is_a_400() {
 
 /// A socket file has the mode that was asked for, its peers are trusted as "unix", and it goes with the server.
 fn a_unix_socket() {
-    let site = Site::new().top("trusted_proxies = [\"unix\"]\nsocket_mode = \"606\"");
-    let path = site.path().join("s");
+    let site = new_site().config("trusted_proxies = [\"unix\"]\nsocket_mode = \"606\"");
+    let path = site.path("s");
     // One that nobody listens on any more is in nobody's way.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let listen = format!("unix:{}", path.display());
@@ -148,23 +147,20 @@ fn a_unix_socket() {
     let meta = path.symlink_metadata().unwrap();
     assert!(meta.file_type().is_socket());
     assert_eq!(meta.permissions().mode() & 0o777, 0o606);
-    let mut stream = UnixStream::connect(&path).unwrap();
-    write!(
-        stream,
+    let mut client = Client::unix(&path);
+    client.send(
         "GET /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\n\
-                    X-Forwarded-Proto: https\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let text = std::io::read_to_string(stream).unwrap();
+                    X-Forwarded-Proto: https\r\nConnection: close\r\n\r\n",
+    );
+    let text = std::io::read_to_string(client.stream).unwrap();
     assert!(
         text.contains("\nREMOTE_ADDR=203.0.113.9\n") && text.contains("\nHTTPS=on\n"),
         "{text}"
     );
     // Over TCP nobody is.
     assert_eq!(vars(&asked(&server, LIES))("REMOTE_ADDR"), "127.0.0.1");
-    let pid = rustix::process::Pid::from_child(server.process());
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    server.process().wait().unwrap();
+    server.signal(rustix::process::Signal::TERM);
+    server.child.wait().unwrap();
     assert!(!path.exists());
 }
 

@@ -2,10 +2,11 @@
 
 use std::{path::Path, process::Command};
 
+use galgo_testkit::{Beside, Server, Site, file::compile};
+
 use crate::{
     curl::curl,
-    fastcgi::Application,
-    site::{Server, Site, needed},
+    site::{needed, new_site},
 };
 
 const C: &str = r#"
@@ -46,11 +47,13 @@ const PROGRAM: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n\
 /// Nobody comes in without the password; who does is known to the program, and the body is the program's.
 fn guards(site: Site, authorizer: &str) {
     site.program("who", PROGRAM);
-    site.file("kept/a.txt", "kept");
-    let server: Server = site.serve(&format!(
-        "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nauthorizer = {authorizer}\n\
+    site.write("kept/a.txt", "kept");
+    let server: Server = site
+        .config(&format!(
+            "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nauthorizer = {authorizer}\n\
          [[route]]\npath = \"/kept/\"\nfiles = \"kept\"\nauthorizer = {authorizer}\n"
-    ));
+        ))
+        .start();
     for path in ["/cgi-bin/who", "/cgi-bin/none", "/kept/a.txt"] {
         let reply = curl(&["-d", "body", &server.url(path)]).is(401);
         assert_eq!(reply.text(), "who?\n");
@@ -70,12 +73,9 @@ fn guards(site: Site, authorizer: &str) {
 
 #[test]
 fn c_with_libfcgi_as_workers() {
-    let site = Site::new();
+    let site = new_site();
     needed("/usr/include/fcgi_stdio.h");
-    let (source, app) = (site.file("app.c", C), site.path("app"));
-    let mut cc = Command::new("cc");
-    let status = cc.arg("-o").arg(&app).arg(source).arg("-lfcgi").status();
-    assert!(status.unwrap().success());
+    let app = compile(site.folder(), "app", C, &["-lfcgi"]);
     guards(
         site,
         &format!("{{ run = [\"{}\"], workers = 2 }}", app.display()),
@@ -84,10 +84,10 @@ fn c_with_libfcgi_as_workers() {
 
 #[test]
 fn perl_with_fcgi_pm() {
-    let site = Site::new();
-    let (source, socket) = (site.file("app.pl", PERL), site.path("app.sock"));
+    let site = new_site();
+    let (source, socket) = (site.write("app.pl", PERL), site.path("app.sock"));
     let mut command = Command::new("perl");
-    let _application = Application::start(command.arg(source).arg(&socket), &socket);
+    let _application = Beside::at(command.arg(source).arg(&socket), &socket);
     guards(site, &address(&socket));
 }
 

@@ -2,7 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{curl::curl_with, processes::wait_until, site::Site};
+use galgo_testkit::wait_until;
+
+use crate::{
+    curl::curl_with,
+    site::{new_site, serve_programs},
+};
 
 const RUBY: &str = r#"#!/usr/bin/env ruby
 body = $stdin.read
@@ -33,7 +38,7 @@ BEGIN {
 
 #[test]
 fn ruby_tcl_shell_and_awk() {
-    let site = Site::new();
+    let site = new_site();
     let programs = [
         ("ask.rb", "Ruby", RUBY),
         ("ask.tcl", "Tcl", TCL),
@@ -43,7 +48,7 @@ fn ruby_tcl_shell_and_awk() {
     for (name, _, source) in programs {
         site.program(name, source);
     }
-    let server = site.serve_programs("");
+    let server = serve_programs(site, "");
     for (name, language, _) in programs {
         let url = server.url(&format!("/cgi-bin/{name}/a/b?some+words"));
         let reply = curl_with(
@@ -65,7 +70,7 @@ fn ruby_tcl_shell_and_awk() {
 /// A program that is copied in is there for the next request, and a replaced one too.
 #[test]
 fn copied_and_replaced_while_the_server_runs() {
-    let server = Site::new().serve_programs("");
+    let server = serve_programs(new_site(), "");
     let url = server.url("/cgi-bin/new.sh");
     curl_with(&[&url], b"").is(404);
     for version in ["one", "two", "three"] {
@@ -83,10 +88,10 @@ fn copied_and_replaced_while_the_server_runs() {
 /// Clients that ask while a program is being replaced get the old one or the new one, never a failure.
 #[test]
 fn no_request_fails_during_a_replacement() {
-    let site = Site::new();
+    let site = new_site();
     let source = |n: u32| format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n{n}'\n");
     site.program("now.sh", &source(0));
-    let server = site.serve_programs("");
+    let server = serve_programs(site, "");
     let url = server.url("/cgi-bin/now.sh");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

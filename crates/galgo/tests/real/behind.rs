@@ -2,43 +2,33 @@
 
 use std::{
     io::Read,
-    net::{Ipv4Addr, SocketAddrV4, TcpListener},
+    net::SocketAddr,
     path::Path,
-    process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU8, Ordering},
+    process::{Command, Stdio},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use galgo_testkit::{Beside, Server, free_address, wait_until};
 
 use crate::{
-    curl::{self, curl, curl_with},
-    processes::{MARK, mark, marked, wait_until},
+    curl::{self, Begun, curl, curl_with},
+    processes::{MARK, mark, marked},
     recipe::block,
     repository::{git, noise, small},
-    site::{Server, Site, demo, needed},
+    site::{demo, needed, new_site},
 };
 
 /// A front, and galgo behind it.
 struct Behind {
-    front: Child,
-    at: SocketAddrV4,
+    _front: Beside,
+    at: SocketAddr,
     galgo: Server,
     folder: tempfile::TempDir,
 }
 
-/// A port that is free, on an address of this machine that nobody else asks for one: it stays free.
-fn free() -> SocketAddrV4 {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
-    let [.., a, b] = std::process::id().to_be_bytes();
-    let own = Ipv4Addr::new(127, a | 1, b, NEXT.fetch_add(1, Ordering::Relaxed));
-    let listener = TcpListener::bind((own, 0)).unwrap();
-    SocketAddrV4::new(own, listener.local_addr().unwrap().port())
-}
-
 /// A server's own part of its configuration, and how it is started.
-type Kind = fn(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command);
+type Kind = fn(at: SocketAddr, folder: &Path, block: &str) -> (String, Command);
 
-fn nginx(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command) {
+fn nginx(at: SocketAddr, folder: &Path, block: &str) -> (String, Command) {
     let folder = folder.display();
     let temp = ["client_body", "fastcgi", "scgi", "proxy", "uwsgi"]
         .map(|name| format!("{name}_temp_path {folder}/{name};"))
@@ -52,7 +42,7 @@ fn nginx(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command) {
     (config, command)
 }
 
-fn apache(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command) {
+fn apache(at: SocketAddr, folder: &Path, block: &str) -> (String, Command) {
     let modules = ["mpm_event", "authz_core", "proxy", "proxy_fcgi"].map(|name| {
         let path = needed(format!("/usr/lib/apache2/modules/mod_{name}.so"));
         format!("LoadModule {name}_module {}\n", path.display())
@@ -75,7 +65,7 @@ fn apache(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command) {
     (config, command)
 }
 
-fn lighttpd(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command) {
+fn lighttpd(at: SocketAddr, folder: &Path, block: &str) -> (String, Command) {
     let folder = folder.display();
     let config = format!(
         "server.document-root = \"{folder}\"\nserver.bind = \"{}\"\nserver.port = {}\n\
@@ -91,7 +81,7 @@ fn lighttpd(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command) {
     (config, command)
 }
 
-fn caddy(at: SocketAddrV4, folder: &Path, block: &str) -> (String, Command) {
+fn caddy(at: SocketAddr, folder: &Path, block: &str) -> (String, Command) {
     let own = folder.display();
     let config = format!(
         "{{\nadmin off\nauto_https off\nstorage file_system {own}\n}}\n\
@@ -121,7 +111,7 @@ const FACTS: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n\
 
 impl Behind {
     fn start(kind: Kind, block: &str, scheme: &str, mark: &str) -> Self {
-        let site = Site::new();
+        let site = new_site();
         for (name, source) in [
             ("stream", STREAM),
             ("hang", HANG),
@@ -133,7 +123,7 @@ impl Behind {
         let bare = small(&site.path("repos"), "small.git");
         git(&bare, &["config", "http.receivepack", "true"]);
         let socket = site.path("sock");
-        let gitweb = site.file(
+        let gitweb = site.write(
             "gitweb.conf",
             crate::recipe::block("gitweb.md", "perl", &[("/srv/git", &site.path("repos"))]),
         );
@@ -150,37 +140,32 @@ impl Behind {
         );
         let listen = format!("{scheme}+unix:{}", socket.display());
         // The front may run as somebody else.
-        let galgo = site.serve_also("socket_mode = \"666\"", &config, &listen);
+        let site = site.config("socket_mode = \"666\"\n[defaults]\nstart = \"cold\"");
+        let galgo = site
+            .config(&config)
+            .arguments(&["--listen", &listen])
+            .start();
         let folder = tempfile::tempdir().unwrap();
-        let at = free();
+        let at = free_address();
         let block = block.replace("/run/galgo/galgo.sock", socket.to_str().unwrap());
         let block = block.replace("SITE/cgi-bin", galgo.site.path("cgi-bin").to_str().unwrap());
         let (config, mut command) = kind(at, folder.path(), &block);
         std::fs::write(folder.path().join("front.conf"), config).unwrap();
         let output = std::fs::File::create(folder.path().join("output")).unwrap();
-        let front = command
-            .stdin(Stdio::null())
-            .stdout(output.try_clone().unwrap())
-            .stderr(output);
-        let front = front.spawn().unwrap();
-        let mut behind = Self {
-            front,
-            at,
-            galgo,
-            folder,
-        };
-        wait_until("the front answers", || {
-            assert!(
-                behind.front.try_wait().unwrap().is_none(),
-                "the front ended"
-            );
+        command.stdout(output.try_clone().unwrap()).stderr(output);
+        let front = Beside::start(&mut command, || {
             // Apache opens its socket twice: only an answer counts.
-            let url = behind.url("/cgi-bin/facts");
+            let url = format!("http://{at}/cgi-bin/facts");
             let mut curl = curl::command();
             let asked = curl.args(["-o", "/dev/null", &url]).stderr(Stdio::null());
             asked.status().unwrap().success()
         });
-        behind
+        Self {
+            _front: front,
+            at,
+            galgo,
+            folder,
+        }
     }
 
     fn url(&self, path: &str) -> String {
@@ -191,9 +176,6 @@ impl Behind {
 #[allow(clippy::print_stderr, reason = "what a failed test is understood by")]
 impl Drop for Behind {
     fn drop(&mut self) {
-        let pid = Pid::from_child(&self.front);
-        let _ = kill_process(pid, Signal::TERM);
-        let _ = self.front.wait();
         if std::thread::panicking() {
             for name in ["front.conf", "output", "log"] {
                 let text = std::fs::read(self.folder.path().join(name)).unwrap_or_default();
@@ -267,20 +249,10 @@ fn push(behind: &Behind) {
 
 /// A line that was flushed arrives before the program ends.
 fn streams(behind: &Behind) {
-    let mut client = curl::command()
-        .args(["-N", &behind.url("/cgi-bin/stream")])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut output = client.stdout.take().unwrap();
-    let mut first = [0; 6];
-    output.read_exact(&mut first).unwrap();
-    assert_eq!(&first, b"first\n");
-    std::fs::write(behind.galgo.site.path("cgi-bin/go"), "").unwrap();
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
+    let begun = Begun::ask(&behind.url("/cgi-bin/stream"));
+    assert_eq!(begun.first, "first\n");
+    let rest = begun.go_on(&behind.galgo.path("cgi-bin/go"), "");
     assert_eq!(rest, "second\n");
-    assert!(client.wait().unwrap().success());
 }
 
 /// The front's client leaves: the front closes, and the program ends.
@@ -362,5 +334,5 @@ fn behind_nginx_by_script_filename() {
     curl(&[&front.url("/etc/passwd")]).is(403);
     front
         .galgo
-        .wait_for_log("\"/etc/passwd\", which lies in no folder of a `cgi` route");
+        .says("\"/etc/passwd\", which lies in no folder of a `cgi` route");
 }

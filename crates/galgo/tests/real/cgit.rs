@@ -2,22 +2,24 @@
 
 use std::process::{Command, Stdio};
 
+use galgo_testkit::Server;
+
 use crate::{
     curl::curl,
     gitweb::parts_are_served,
     recipe::block,
     repository::{git, run, sha256, small},
-    site::{Server, Site, needed},
+    site::{needed, new_site},
 };
 
 fn serve() -> (Server, std::path::PathBuf) {
     needed("/usr/lib/cgit/cgit.cgi");
-    let site = Site::new();
+    let site = new_site();
     let bare = small(&site.path("repos"), "small.git");
     let rc = block("cgit.md", "", &[("/srv/git", &site.path("repos"))]);
-    let rc = site.file("cgitrc", rc);
+    let rc = site.write("cgitrc", rc);
     let config = block("cgit.md", "toml", &[("/srv/cgitrc", &rc)]);
-    (site.serve(&config), bare)
+    (site.config(&config).start(), bare)
 }
 
 #[test]
@@ -73,7 +75,7 @@ fn snapshot_is_what_git_archive_makes() {
             .contains(&format!("small-{commit}.tar.gz"))
     );
     let mut gzip = Command::new("gzip");
-    let file = server.site.file("snapshot.gz", &packed.body);
+    let file = server.site.write("snapshot.gz", &packed.body);
     gzip.arg("-dc").arg(file).stdin(Stdio::null());
     assert_eq!(sha256(&run(&mut gzip).stdout), sha256(&expected));
 }

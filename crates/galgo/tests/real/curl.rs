@@ -6,7 +6,7 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-use crate::PATIENCE;
+use galgo_testkit::LONG;
 
 /// A response.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Reply {
 pub(crate) fn command() -> Command {
     let mut curl = Command::new("curl");
     curl.args(["-q", "-sS", "--noproxy", "*", "--path-as-is", "--max-time"])
-        .arg(PATIENCE.as_secs().to_string());
+        .arg(LONG.as_secs().to_string());
     curl
 }
 

@@ -2,12 +2,9 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-use crate::{
-    curl::curl,
-    processes::wait_until,
-    recipe::block,
-    site::{Server, Site},
-};
+use galgo_testkit::{Server, wait_until};
+
+use crate::{curl::curl, recipe::block, site::new_site};
 
 /// Debian's.
 const PYTHON: &str = "/usr/bin/python3";
@@ -23,7 +20,7 @@ fn django(folder: &Path, args: &[&str]) {
 }
 
 fn serve() -> Server {
-    let site = Site::new();
+    let site = new_site();
     let folder = site.path("project");
     fs::create_dir(&folder).unwrap();
     django(&folder, &["-m", "django", "startproject", "mysite", "."]);
@@ -42,7 +39,7 @@ fn serve() -> Server {
     fs::write(&file, program).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     let route = block("django.md", "toml", &[("/srv/mysite/site.cgi", &file)]);
-    site.serve(&route)
+    site.config(&route).start()
 }
 
 #[test]
@@ -94,11 +91,15 @@ fn the_admin() {
                 .contains("a@b.example")
         );
     }
-    assert!(!server.log().contains("started cold"), "{}", server.log());
+    assert!(
+        !server.errors().contains("started cold"),
+        "{}",
+        server.errors()
+    );
     // What costs most is loaded ahead, in the third template at the latest.
     wait_until("a template with the models", || {
         asked(&[], "/admin/").ok();
-        let log = server.log();
+        let log = server.errors();
         let left = log
             .lines()
             .rfind(|line| line.contains("left to each request"));

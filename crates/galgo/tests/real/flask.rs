@@ -2,21 +2,23 @@
 
 use std::path::PathBuf;
 
+use galgo_testkit::Server;
+
 use crate::{
     curl::{Begun, curl},
     recipe::block,
     repository::{noise, sha256},
-    site::{Server, Site, needed, root},
+    site::{needed, new_site, root, serve_programs},
 };
 
 fn serve() -> Server {
-    let site = Site::new();
+    let site = new_site();
     site.program(
         "site.py",
         &format!("#!{}\n{}", python().display(), include_str!("site.py")),
     );
     site.fifo("go-on");
-    site.serve_programs("")
+    serve_programs(site, "")
 }
 
 fn python() -> PathBuf {
@@ -31,11 +33,11 @@ fn python() -> PathBuf {
 /// The program of the recipe, in a folder of programs and as a route of its own.
 #[test]
 fn recipe() {
-    let site = Site::new();
+    let site = new_site();
     let program = block("flask.md", "python", &[("/srv/venv/bin/python", &python())]);
     site.program("site.py", &program);
     let route = "[[route]]\npath = \"/site\"\ncgi = \"cgi-bin/site.py\"\n";
-    let server = site.serve_programs(route);
+    let server = serve_programs(site, route);
     for path in [SITE, "/site"] {
         let home = curl(&[&server.url(&format!("{path}/"))]).ok().text();
         assert_eq!(
@@ -53,7 +55,7 @@ const SITE: &str = "/cgi-bin/site.py";
 fn path_is_split_between_server_and_site() {
     let server = serve();
     let told = curl(&[&server.url(&format!("{SITE}/where/one/two?a=b"))]).ok();
-    let port = server.url.rsplit(':').next().unwrap();
+    let port = server.address().port();
     assert_eq!(
         told.text(),
         format!(
@@ -97,7 +99,7 @@ fn generator_streams() {
 fn upload() {
     let server = serve();
     let bytes = noise(3_000_000);
-    let file = server.site.file("größe.bin", &bytes);
+    let file = server.site.write("größe.bin", &bytes);
     let form = format!("file=@{}", file.display());
     let told = curl(&[
         "-F",
@@ -133,7 +135,7 @@ fn exception_is_500_and_its_trace_is_logged() {
     let server = serve();
     let reply = curl(&[&server.url(&format!("{SITE}/broken"))]).is(500);
     assert!(!reply.text().contains("ZeroDivisionError"), "{reply:?}");
-    server.wait_for_log("ZeroDivisionError");
+    server.says("ZeroDivisionError");
 }
 
 #[test]

@@ -10,12 +10,14 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use galgo_testkit::{Server, Site, is_root, wait_until};
+
 use crate::{
     curl::{curl, curl_with},
-    processes::{MARK, mark, marked, wait_until},
+    processes::{MARK, mark, marked},
     recipe::block,
     repository::{self, git, noise, run, small},
-    site::{Server, Site, needed},
+    site::{needed, new_site},
 };
 
 /// Serves `repos/` of the site at `/git`, as the recipe says.
@@ -27,7 +29,7 @@ fn serve(site: Site, mark: &str) -> Server {
         ("GIT_HTTP_EXPORT_ALL = \"\"", &marked),
     ];
     let config = block("git.md", "toml", &names);
-    site.serve(&config)
+    site.config(&config).start()
 }
 
 /// What the recipe says, line by line: the repository belongs to whoever runs the tests, and galgo is another user where
@@ -35,18 +37,19 @@ fn serve(site: Site, mark: &str) -> Server {
 #[test]
 fn recipe() {
     needed("/usr/lib/git-core/git-http-backend");
-    let site = Site::new();
+    let site = new_site();
     let repositories = site.path("repos");
     std::fs::create_dir(&repositories).unwrap();
     let there: [(_, &dyn AsRef<Path>); 1] = [("/srv/git", &repositories)];
     let config = block("git.md", "toml", &there);
-    let server = match rustix::process::geteuid().is_root() {
-        true => site.serve_as("nobody", &config),
-        false => site.serve(&config),
+    let site = match is_root() {
+        true => site.config("user = \"nobody\"\n[defaults]\nstart = \"cold\""),
+        false => site,
     };
+    let server = site.config(&config).start();
     let names: [(_, &dyn AsRef<Path>); 2] = [
         ("/srv/git", &repositories),
-        ("http://127.0.0.1:8080", &server.url),
+        ("http://127.0.0.1:8080", &server.listener(0)),
     ];
     let commands = block("git.md", "sh", &names);
     let here = client();
@@ -84,7 +87,7 @@ fn sound(repository: &Path) {
 
 #[test]
 fn clone_speaks_protocol_version_2() {
-    let site = Site::new();
+    let site = new_site();
     let bare = small(&site.path("repos"), "small.git");
     let server = serve(site, &mark("clone"));
     let here = client();
@@ -113,7 +116,7 @@ fn clone_speaks_protocol_version_2() {
 
 #[test]
 fn clone_speaks_the_older_protocol_too() {
-    let site = Site::new();
+    let site = new_site();
     let bare = small(&site.path("repos"), "small.git");
     let server = serve(site, &mark("v0"));
     let here = client();
@@ -135,7 +138,7 @@ fn clone_speaks_the_older_protocol_too() {
 
 #[test]
 fn shallow_clone_has_one_commit_and_deepens() {
-    let site = Site::new();
+    let site = new_site();
     small(&site.path("repos"), "small.git");
     let server = serve(site, &mark("shallow"));
     let here = client();
@@ -161,7 +164,7 @@ fn shallow_clone_has_one_commit_and_deepens() {
 /// Where http.postBuffer is exceeded git sends chunks, without knowing the length itself.
 #[test]
 fn push_of_50_mb_in_chunks() {
-    let site = Site::new();
+    let site = new_site();
     let bare = small(&site.path("repos"), "small.git");
     git(&bare, &["config", "http.receivepack", "true"]);
     let server = serve(site, &mark("push"));
@@ -202,7 +205,7 @@ fn push_of_50_mb_in_chunks() {
 
 #[test]
 fn push_is_refused_without_receivepack() {
-    let site = Site::new();
+    let site = new_site();
     small(&site.path("repos"), "small.git");
     let server = serve(site, &mark("refused"));
     let url = server.url("/git/small.git/info/refs?service=git-receive-pack");
@@ -238,7 +241,7 @@ fn many_branches(site: &Site) -> PathBuf {
 
 #[test]
 fn compressed_requests_are_understood() {
-    let site = Site::new();
+    let site = new_site();
     let bare = many_branches(&site);
     let server = serve(site, &mark("gzip"));
     for version in ["0", "2"] {
@@ -266,7 +269,7 @@ fn compressed_requests_are_understood() {
 /// The same by hand: the bytes of the body reach the backend as they are, and it unpacks them.
 #[test]
 fn compressed_and_chunked_body_reaches_the_backend() {
-    let site = Site::new();
+    let site = new_site();
     small(&site.path("repos"), "small.git");
     let server = serve(site, &mark("gzip-chunked"));
     let line = |s: &str| format!("{:04x}{s}", s.len() + 4);
@@ -313,7 +316,7 @@ fn compressed_and_chunked_body_reaches_the_backend() {
 /// The dumb protocol: every object is a file, sent by the backend.
 #[test]
 fn dumb_protocol_serves_plain_files() {
-    let site = Site::new();
+    let site = new_site();
     let packed = small(&site.path("repos"), "packed.git");
     let loose = small(&site.path("repos"), "loose.git");
     git(&packed, &["repack", "-q", "-a", "-d"]);
@@ -361,18 +364,18 @@ fn dumb_protocol_serves_plain_files() {
     assert_eq!(head.text(), "ref: refs/heads/main\n");
     assert_eq!(head.field("Content-Type"), "text/plain");
     curl(&[&server.url("/git/loose.git/config")]).is(404);
-    // Answered as /error.log, which no route serves.
-    curl(&[&server.url("/git/../error.log")]).is(404);
-    curl(&[&server.url("/git/../../error.log")]).is(400);
+    // Answered as /stderr, which no route serves.
+    curl(&[&server.url("/git/../stderr")]).is(404);
+    curl(&[&server.url("/git/../../stderr")]).is(400);
 }
 
 /// A client that is killed while it receives leaves no process behind on the server.
 #[test]
 fn killed_client_leaves_no_process() {
-    let site = Site::new();
+    let site = new_site();
     let bare = small(&site.path("repos"), "large.git");
     git(&bare, &["config", "core.compression", "0"]);
-    let blob = site.file("blob", noise(50_000_000));
+    let blob = site.write("blob", noise(50_000_000));
     let blob = git(&bare, &["hash-object", "-w", blob.to_str().unwrap()]);
     let tree = {
         let mut tree = repository::command(&bare)

@@ -1,20 +1,22 @@
 //! gitweb: docs/recipes/gitweb.md.
 
+use galgo_testkit::Server;
+
 use crate::{
     curl::curl,
     recipe::block,
     repository::{git, noise, run, sha256, small},
-    site::{Server, Site, needed},
+    site::{needed, new_site},
 };
 
 fn serve() -> (Server, std::path::PathBuf) {
     needed("/usr/share/gitweb/gitweb.cgi");
-    let site = Site::new();
+    let site = new_site();
     let bare = small(&site.path("repos"), "small.git");
     let conf = block("gitweb.md", "perl", &[("/srv/git", &site.path("repos"))]);
-    let conf = site.file("gitweb.conf", conf);
+    let conf = site.write("gitweb.conf", conf);
     let config = block("gitweb.md", "toml", &[("/srv/gitweb.conf", &conf)]);
-    (site.serve(&config), bare)
+    (site.config(&config).start(), bare)
 }
 
 /// What a page names in these attributes is there.

@@ -2,10 +2,12 @@
 
 use std::process::Command;
 
+use galgo_testkit::{Server, wait_until};
+
 use crate::{
     curl::{Reply, curl, curl_with},
-    processes::{MARK, mark, marked, wait_until},
-    site::{Server, Site, demo},
+    processes::{MARK, mark, marked},
+    site::{demo, new_site},
 };
 
 const LANGUAGES: [&str; 7] = [
@@ -49,14 +51,14 @@ struct Book {
 impl Book {
     /// With an empty database of its own.
     fn open(name: &'static str) -> Self {
-        let site = Site::new();
+        let site = new_site();
         let config = format!(
             "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"{}\"\nenv = {{ GUESTBOOK_DB = \"{}\", {MARK} = \"{}\" }}\n",
             demo().join("cgi-bin").display(),
             site.path("book.db").display(),
             mark(name),
         );
-        let server = site.serve(&config);
+        let server = site.config(&config).start();
         Self { server, name }
     }
 
@@ -101,10 +103,10 @@ fn behaves(name: &'static str) {
     refuses(&book);
     shows_the_newest_100(&book);
     assert_eq!(
-        book.server.log().matches("stderr").count(),
+        book.server.errors().matches("stderr").count(),
         0,
         "{}",
-        book.server.log()
+        book.server.errors()
     );
     wait_until("every program has ended", || marked(&mark(name)).is_empty());
 }

@@ -27,6 +27,3 @@ mod repository;
 mod service;
 mod site;
 mod wasm;
-
-/// The longest a test waits for something that must happen: a guard, not a measure.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(300);

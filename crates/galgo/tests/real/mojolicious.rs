@@ -1,9 +1,11 @@
 //! Mojolicious, cold and warm: docs/recipes/mojolicious.md.
 
+use galgo_testkit::{Server, Site};
+
 use crate::{
     curl::curl,
     recipe::block,
-    site::{Server, Site},
+    site::{new_site, serve_programs},
 };
 
 const APP: &str = "/cgi-bin/hello.pl";
@@ -23,21 +25,21 @@ fn answers(server: &Server) {
 }
 
 fn site() -> Site {
-    let site = Site::new();
+    let site = new_site();
     site.program("hello.pl", &block("mojolicious.md", "perl", &[]));
     site
 }
 
 #[test]
 fn cold() {
-    answers(&site().serve_programs("start = \"cold\""));
+    answers(&serve_programs(site(), "start = \"cold\""));
 }
 
 #[test]
 fn warm() {
-    let server = site().serve(&block("mojolicious.md", "toml", &[]));
+    let server = site().config(&block("mojolicious.md", "toml", &[])).start();
     answers(&server);
-    let log = server.log();
+    let log = server.errors();
     assert!(log.contains("hello.pl: loaded"), "{log}");
     assert!(!log.contains("started cold"), "{log}");
 }
@@ -45,7 +47,7 @@ fn warm() {
 /// Without the key of the recipe it is cold, and the log proposes it.
 #[test]
 fn the_key_is_proposed() {
-    let server = site().serve_programs("start = \"warm\"");
+    let server = serve_programs(site(), "start = \"warm\"");
     answers(&server);
-    server.wait_for_log("load_env = { PATH_INFO = \"\" }");
+    server.says("load_env = { PATH_INFO = \"\" }");
 }

@@ -1,16 +1,18 @@
 //! CGI.pm: docs/recipes/perl.md.
 
+use galgo_testkit::Server;
+
 use crate::{
     curl::curl,
     recipe::block,
     repository::{noise, sha256},
-    site::{Server, Site},
+    site::{new_site, serve_programs},
 };
 
 fn serve() -> Server {
-    let site = Site::new();
+    let site = new_site();
     site.program("form.pl", include_str!("form.pl"));
-    site.serve_programs("")
+    serve_programs(site, "")
 }
 
 const FORM: &str = "/cgi-bin/form.pl";
@@ -19,7 +21,7 @@ const FORM: &str = "/cgi-bin/form.pl";
 fn multipart_upload() {
     let server = serve();
     let bytes = noise(1_000_000);
-    let file = server.site.file("data.bin", &bytes);
+    let file = server.site.write("data.bin", &bytes);
     let form = format!("file=@{};type=application/x-noise", file.display());
     let url = server.url(&format!("{FORM}/upload"));
     let told = curl(&[
@@ -64,9 +66,12 @@ fn redirects() {
     let away = curl(&[&server.url(&format!("{FORM}/away"))]).is(302);
     assert_eq!(away.field("Location"), "https://example.org/");
     let post = curl(&["-d", "a=b", &server.url(&format!("{FORM}/see-other"))]).is(303);
-    assert_eq!(post.field("Location"), format!("{}{FORM}/self", server.url));
+    assert_eq!(
+        post.field("Location"),
+        format!("{}{FORM}/self", server.listener(0))
+    );
     let followed = curl(&["-L", "-d", "a=b", &server.url(&format!("{FORM}/see-other"))]).ok();
-    let expected = format!("{}{FORM}/self {FORM} /self GET\n", server.url);
+    let expected = format!("{}{FORM}/self {FORM} /self GET\n", server.listener(0));
     assert_eq!(followed.text(), expected);
 }
 
@@ -84,9 +89,9 @@ fn query_and_post_parameters() {
 
 #[test]
 fn recipe() {
-    let site = Site::new();
+    let site = new_site();
     site.program("hello.pl", &block("perl.md", "perl", &[]));
-    let server = site.serve_programs("");
+    let server = serve_programs(site, "");
     let url = server.url("/cgi-bin/hello.pl");
     assert!(
         curl(&[&url])
@@ -106,9 +111,9 @@ fn recipe() {
 /// CGI.pm wants to be told the length, and is, where the body goes to a file first.
 #[test]
 fn chunked_form_arrives_as_a_file() {
-    let site = Site::new();
+    let site = new_site();
     site.program("form.pl", include_str!("form.pl"));
-    let server = site.serve_programs("body = \"file\"\n");
+    let server = serve_programs(site, "body = \"file\"\n");
     let url = server.url(&format!("{FORM}/params"));
     let chunked = ["-H", "Transfer-Encoding: chunked", "-d", "a=1&b=two", &url];
     assert_eq!(curl(&chunked).ok().text(), "a=1 b=two\n");

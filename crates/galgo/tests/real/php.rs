@@ -1,24 +1,26 @@
 //! php-cgi by the ending of the file: docs/recipes/php.md.
 
+use galgo_testkit::{Server, Site};
+
 use crate::{
     curl::{Begun, curl, curl_with},
     recipe::block,
     repository::{noise, sha256},
-    site::{Server, Site, needed},
+    site::{needed, new_site, serve_programs},
 };
 
 /// `page.php` has no executable bit: php-cgi reads it.
 fn serve(page: &str) -> Server {
-    serve_site(Site::new(), page)
+    serve_site(new_site(), page)
 }
 
 fn serve_site(site: Site, page: &str) -> Server {
-    site.file("cgi-bin/sub/page.php", page);
+    site.write("cgi-bin/sub/page.php", page);
     let ini = "upload_max_filesize = 32M\npost_max_size = 32M\nallow_url_include = 0\n";
-    let ini = site.file("php.ini", ini);
+    let ini = site.write("php.ini", ini);
     needed("/usr/bin/php-cgi");
     let config = block("php.md", "toml", &[("/srv/php.ini", &ini)]);
-    site.serve(&config)
+    site.config(&config).start()
 }
 
 const PAGE: &str = "/cgi-bin/sub/page.php";
@@ -77,13 +79,13 @@ fn post_form() {
 /// php-cgi reads exactly CONTENT_LENGTH bytes; a chunked body has none until it is a file.
 #[test]
 fn chunked_form_arrives_as_a_file() {
-    let site = Site::new();
-    site.file(
+    let site = new_site();
+    site.write(
         "cgi-bin/page.php",
         "<?php echo $_POST['name'] ?? '-', $_SERVER['CONTENT_LENGTH'] ?? '-';",
     );
     let config = "body = \"file\"\n[interpreters]\n\".php\" = \"/usr/bin/php-cgi\"\n";
-    let server = site.serve_programs(config);
+    let server = serve_programs(site, config);
     let url = server.url("/cgi-bin/page.php");
     let reply = curl(&["-H", "Transfer-Encoding: chunked", "-d", "name=Ada", &url]).ok();
     assert_eq!(reply.text(), "Ada8");
@@ -96,7 +98,7 @@ fn upload_of_20_mb() {
          $f['size'], ' ', hash_file('sha256', $f['tmp_name']), ' ', $_POST['title'];",
     );
     let bytes = noise(20_000_000);
-    let file = server.site.file("größe.bin", &bytes);
+    let file = server.site.write("größe.bin", &bytes);
     let form = format!("file=@{}", file.display());
     let reply = curl(&["-F", "title=a title", "-F", &form, &server.url(PAGE)]).ok();
     let expected = format!("0 größe.bin 20000000 {} a title", sha256(&bytes));
@@ -120,7 +122,7 @@ fn two_cookies_arrive_and_leave() {
 /// The first part is received while the script stands still, and only that lets it go on.
 #[test]
 fn flush_sends_at_once() {
-    let site = Site::new();
+    let site = new_site();
     let fifo = site.fifo("go-on");
     let page = format!(
         "<?php header('Content-Type: text/plain'); echo \"first\\n\"; flush(); \
@@ -155,7 +157,7 @@ fn response_code_redirect_and_error() {
     );
     assert!(get("/204").is(204).body.is_empty());
     get("/fatal").is(500);
-    server.wait_for_log("no_such_function");
+    server.says("no_such_function");
 }
 
 /// A session begun by one request is there in the next.
@@ -228,12 +230,12 @@ fn no_query_becomes_an_option() {
 /// A script in a folder of files would show its source: it is refused there.
 #[test]
 fn among_files_a_script_is_refused() {
-    let site = Site::new();
+    let site = new_site();
     for name in ["page.php", "other.PhP", "index.php"] {
-        site.file(&format!("public/{name}"), "<?php /* SECRET */");
+        site.write(&format!("public/{name}"), "<?php /* SECRET */");
     }
     let config = "[[route]]\npath = \"/\"\nfiles = \"public\"\nindex = [\"index.php\"]\n[interpreters]\n\".php\" = \"/usr/bin/php-cgi\"\n";
-    let server = site.serve(config);
+    let server = site.config(config).start();
     for path in ["/page.php", "/page.PHP", "/other.PhP", "/", "/page.php?-s"] {
         let got = curl(&[&server.url(path)]);
         let expected = if path == "/page.PHP" { 404 } else { 403 };

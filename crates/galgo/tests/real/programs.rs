@@ -5,15 +5,17 @@ use std::{
     process::Stdio,
 };
 
+use galgo_testkit::{Server, wait_until};
+
 use crate::{
     curl::{self, Reply, curl, curl_with},
-    processes::{MARK, mark, marked, wait_until},
+    processes::{MARK, mark, marked},
     repository::{noise, sha256},
-    site::{Server, Site, demo},
+    site::{compiled, demo, new_site},
 };
 
 fn serve() -> Server {
-    Site::new().serve_folder(demo())
+    new_site().serving(demo()).start()
 }
 
 fn get(server: &Server, path: &str) -> Reply {
@@ -56,7 +58,7 @@ fn every_link_of_the_index_works() {
         if let Some(name) = link.strip_prefix("/cgi-bin/")
             && name.ends_with(".wasm")
         {
-            server.compiled(name);
+            compiled(&server, name);
         }
         let reply = get(&server, link);
         assert!(matches!(reply.status, 200 | 301 | 302), "{link}: {reply:?}");
@@ -118,10 +120,13 @@ fn redirects_of_every_kind() {
     );
     assert_eq!(to("file").ok().body, get(&server, "/").ok().body);
     let client = to("client").is(302);
-    assert_eq!(client.field("Location"), format!("{}/", server.url));
+    assert_eq!(client.field("Location"), format!("{}/", server.listener(0)));
     let document = to("document").is(301);
     assert_eq!(document.text(), "This page lives at / now.\n");
-    assert_eq!(document.field("Location"), format!("{}/", server.url));
+    assert_eq!(
+        document.field("Location"),
+        format!("{}/", server.listener(0))
+    );
     to("loop").is(502);
     to("nowhere").is(400);
 }
@@ -166,7 +171,7 @@ fn bytes_and_echo_carry_what_they_are_given() {
 fn upload_tells_the_sum_of_each_file() {
     let server = serve();
     let bytes = noise(2_000_000);
-    let file = server.site.file("noise.bin", &bytes);
+    let file = server.site.write("noise.bin", &bytes);
     let form = format!("file=@{}", file.display());
     let url = server.url("/cgi-bin/upload.py");
     let page = curl_with(
@@ -204,7 +209,7 @@ fn clock_sends_events_one_by_one() {
         "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"{}\"\nenv = {{ {MARK} = \"{mark}\" }}\n",
         demo().join("cgi-bin").display()
     );
-    let server = Site::new().serve(&config);
+    let server = new_site().config(&config).start();
     let mut client = curl::command()
         .args(["-N", "-i", &server.url("/cgi-bin/clock.sh")])
         .stdout(Stdio::piped())

@@ -1,32 +1,44 @@
 //! Workers of FastCGI routes while the configuration is read again and again.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::collections::BTreeSet;
+
+use galgo_testkit::{Repeated, Server, wait_until};
 
 use crate::{
     curl::{Begun, curl},
-    fastcgi::{WORKED, crew, load, pids_of},
-    processes::{mark, wait_until},
-    site::{Server, Site, needed},
+    fastcgi::{WORKED, load},
+    processes::{MARK, mark, pids_of},
+    site::{needed, new_site},
 };
 
-/// PHP on workers of galgo's own, with a page that tells its process and a generation, and one that waits.
-fn php(mark: &str, workers: usize, keys: &str) -> Server {
+const PATH: &str = "/app/";
+
+/// A route whose workers know a generation.
+fn route(mark: &str, path: &str, workers: usize, generation: u32, keys: &str) -> String {
     let run = needed("/usr/bin/php-cgi");
-    let site = Site::new();
-    let config = crew(&site, &run.display().to_string(), workers, 0, mark);
-    let config = config.replace("env = {", "env = { GENERATION = \"1\",");
-    site.file(
+    format!(
+        "[[route]]\npath = \"{path}\"\nroot = \"php\"\n\
+         env = {{ {MARK} = \"{mark}\", GENERATION = \"{generation}\" }}\n\
+         fastcgi = {{ run = [{run:?}], workers = {workers}, max_requests = 0 }}\n{keys}"
+    )
+}
+
+/// PHP on workers of galgo's own, with pages that tell their process and a generation, and one that waits.
+fn php(route: &str) -> Server {
+    let site = new_site();
+    site.write("php/page.php", "<?php echo getmypid();");
+    site.write(
         "php/wait.php",
         "<?php while (ob_get_level()) ob_end_flush(); echo getmypid(), \"\\n\"; flush(); echo file_get_contents($_GET['fifo']), getenv('GENERATION');",
     );
-    site.file("php/generation.php", "<?php echo getenv('GENERATION');");
-    site.serve(&format!("{config}{keys}"))
+    site.write("php/generation.php", "<?php echo getenv('GENERATION');");
+    site.config(route).start()
+}
+
+/// Its routes change, and its workers with them.
+fn change(server: &Server, route: &str) {
+    server.configure(route);
+    assert!(server.reload());
 }
 
 fn all(mark: &str) -> BTreeSet<u32> {
@@ -64,16 +76,15 @@ impl Waiting {
 fn workers_are_replaced_without_losing_a_request() {
     for keys in ["", "keep_connections = 0\n"] {
         let mark = mark("reloaded");
-        let server = php(&mark, 3, keys);
+        let server = php(&route(&mark, PATH, 3, 1, keys));
         curl(&[&server.url(WORKED)]).ok();
         wait_until("three workers", || all(&mark).len() == 3);
-        let stop = Arc::new(AtomicBool::new(false));
-        let loads = [(); 3].map(|()| load(server.url(WORKED), stop.clone()));
+        let loads = [(); 3].map(|()| load(server.url(WORKED)));
         let waiting = Waiting::begin(&server);
         for _ in 0..5 {
             let mut before = all(&mark);
             before.remove(&waiting.worker);
-            server.reload("", "");
+            assert!(server.reload());
             wait_until("others", || {
                 let now = all(&mark);
                 now.len() == 3 && now.is_disjoint(&before)
@@ -86,8 +97,7 @@ fn workers_are_replaced_without_losing_a_request() {
             let now = all(&mark);
             now.len() == 3 && !now.contains(&old)
         });
-        stop.store(true, Ordering::Relaxed);
-        assert!(loads.map(|l| l.join().unwrap()).iter().all(|&n| n > 0));
+        loads.into_iter().for_each(Repeated::end);
     }
 }
 
@@ -95,22 +105,23 @@ fn workers_are_replaced_without_losing_a_request() {
 #[test]
 fn workers_of_a_route_that_changed() {
     let mark = mark("changed");
-    let server = php(&mark, 2, "");
+    let server = php(&route(&mark, PATH, 2, 1, ""));
     let generation = || curl(&[&server.url("/app/generation.php")]).ok().text();
     assert_eq!(generation(), "1");
     let old = all(&mark);
     let waiting = Waiting::begin(&server);
-    server.reload("GENERATION = \"1\"", "GENERATION = \"2\"");
+    change(&server, &route(&mark, PATH, 2, 2, ""));
     assert_eq!(generation(), "2");
     assert_eq!(waiting.end(), "went on 1");
     wait_until("the end of the old ones", || {
         let now = all(&mark);
         now.len() == 2 && now.is_disjoint(&old)
     });
-    server.reload("workers = 2", "workers = 4");
+    change(&server, &route(&mark, PATH, 4, 2, ""));
     wait_until("four", || all(&mark).len() == 4);
     assert_eq!(generation(), "2");
-    server.reload("path = \"/app/\"", "path = \"/elsewhere/\"");
+    server.reconfigure(|config| config.remove_route(PATH));
+    change(&server, &route(&mark, "/elsewhere/", 4, 2, ""));
     curl(&[&server.url("/elsewhere/generation.php")]).ok();
     curl(&[&server.url(WORKED)]).is(404);
     wait_until("four again", || all(&mark).len() == 4);
@@ -120,14 +131,11 @@ fn workers_of_a_route_that_changed() {
 #[test]
 fn workers_that_come_and_go() {
     let mark = mark("come-and-go");
-    let run = needed("/usr/bin/php-cgi");
-    let site = Site::new();
-    let route = crew(&site, &run.display().to_string(), 2, 0, &mark);
-    let fine = "[[route]]\npath = \"/fine\"\nrespond = { body = \"fine\" }\n";
-    let server = site.serve(fine);
-    server.reload(fine, &format!("{fine}{route}"));
+    let server = php("[[route]]\npath = \"/fine\"\nrespond = { body = \"fine\" }\n");
+    change(&server, &route(&mark, PATH, 2, 1, ""));
     curl(&[&server.url(WORKED)]).ok();
-    server.reload(&route, "");
+    server.reconfigure(|config| config.remove_route(PATH));
+    assert!(server.reload());
     curl(&[&server.url(WORKED)]).is(404);
     wait_until("their end", || all(&mark).is_empty());
 }
@@ -136,7 +144,8 @@ fn workers_that_come_and_go() {
 #[test]
 fn nothing_of_workers_leaks() {
     let mark = mark("leaks");
-    let server = php(&mark, 2, "keep_connections = 1\n");
+    let kept = |generation| route(&mark, PATH, 2, generation, "keep_connections = 1\n");
+    let server = php(&kept(1));
     let held = || {
         let of = |what: &str| {
             let folder = format!("/proc/{}/{what}", server.pid());
@@ -163,14 +172,11 @@ fn nothing_of_workers_leaks() {
     curl(&[&server.url(WORKED)]).ok();
     wait_until("two workers", || all(&mark).len() == 2);
     let (before, old) = (held(), sockets());
-    let stop = Arc::new(AtomicBool::new(false));
-    let loads = [(); 2].map(|()| load(server.url(WORKED), stop.clone()));
-    for n in 1..=50 {
-        let generation = |n: u32| format!("GENERATION = \"{}\"", n.div_ceil(2));
-        server.reload(&generation(n), &generation(n + 1));
+    let loads = [(); 2].map(|()| load(server.url(WORKED)));
+    for n in 1..=50_u32 {
+        change(&server, &kept((n + 1).div_ceil(2)));
     }
-    stop.store(true, Ordering::Relaxed);
-    assert!(loads.map(|l| l.join().unwrap()).iter().all(|&n| n > 0));
+    loads.into_iter().for_each(Repeated::end);
     wait_until("as much as before", || {
         let now = held();
         now.0 <= before.0 && now.1 <= before.1 && now.2 == before.2

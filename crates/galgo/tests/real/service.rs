@@ -1,68 +1,53 @@
 //! galgo as a service: docs/recipes/service.md.
 
-use std::{
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{path::Path, process::Command};
+
+use galgo_testkit::Done;
 
 use crate::{
     recipe::block,
-    site::{Site, needed},
+    site::{GALGO, needed, new_site},
 };
-
-const GALGO: &str = env!("CARGO_BIN_EXE_galgo");
-
-/// What a command says, and whether it was content.
-fn said(command: &mut Command) -> (bool, String) {
-    let done = command.stdin(Stdio::null()).output().unwrap();
-    let words = [done.stdout, done.stderr].concat();
-    (
-        done.status.success(),
-        String::from_utf8_lossy(&words).into_owned(),
-    )
-}
 
 #[test]
 fn systemd_takes_the_unit() {
     let analyze = "/usr/bin/systemd-analyze";
     needed(analyze);
-    let site = Site::new();
+    let site = new_site();
     let names: [(&str, &dyn AsRef<Path>); 2] = [
         ("/usr/local/bin/galgo", &GALGO),
         ("/srv/www", &site.path("")),
     ];
-    let unit = site.file("galgo.service", block("service.md", "ini", &names));
-    let (content, words) = said(
-        Command::new(analyze)
-            .args(["verify", "--man=no", "--recursive-errors=no"])
-            .arg(&unit),
-    );
-    assert!(content && words.is_empty(), "{words}");
+    let unit = site.write("galgo.service", block("service.md", "ini", &names));
+    let mut verify = Command::new(analyze);
+    verify.args(["verify", "--man=no", "--recursive-errors=no"]);
+    let done = Done::of(verify.arg(&unit), b"");
+    assert_eq!((done.code, done.out + &done.err), (0, String::new()));
 }
 
 /// The configuration behind another web server, but for what the tests of each web server have.
 #[test]
 fn the_configuration_behind_a_web_server_is_right() {
-    let site = Site::new();
+    let site = new_site();
     let names: [(&str, &dyn AsRef<Path>); 3] = [
         ("/run/galgo/galgo.sock", &site.path("galgo.sock")),
         ("/srv/cgi-bin", &site.path("cgi-bin")),
         ("/srv/git", &site.path("")),
     ];
-    site.file("galgo.toml", block("behind.md", "toml", &names));
-    let (content, words) = said(Command::new(GALGO).arg("check").arg(site.path("")));
-    assert!(content, "{words}");
+    site.write("galgo.toml", block("behind.md", "toml", &names));
+    let done = site.galgo(&["check"]);
+    assert_eq!(done.code, 0, "{done:?}");
 }
 
 #[test]
 fn the_configuration_is_right() {
-    let site = Site::new();
-    site.file("public/index.html", "hello");
+    let site = new_site();
+    site.write("public/index.html", "hello");
     let names: [(&str, &dyn AsRef<Path>); 2] = [
         ("user = \"galgo\"", &"user = \"nobody\""),
         (":80\"", &":0\""),
     ];
-    site.file("galgo.toml", block("service.md", "toml", &names));
-    let (content, words) = said(Command::new(GALGO).arg("check").arg(site.path("")));
-    assert!(content, "{words}");
+    site.write("galgo.toml", block("service.md", "toml", &names));
+    let done = site.galgo(&["check"]);
+    assert_eq!(done.code, 0, "{done:?}");
 }

@@ -13,7 +13,7 @@ use std::{
 use crate::{
     curl::curl,
     repository::noise,
-    site::{Site, demo},
+    site::{compiled, demo, new_site, serve_programs},
 };
 
 /// The bytes of a response's body, but for what is of the moment and the program's name.
@@ -35,7 +35,7 @@ fn body(url: &str, name: &str, more: &[&str]) -> Vec<u8> {
 
 #[test]
 fn one_source_answers_alike_as_a_native_program_and_as_a_module() {
-    let server = Site::new().serve_folder(demo());
+    let server = new_site().serving(demo()).start();
     let field = ["-H", "X-Own: \u{e4}\u{f6}"];
     for (name, target) in [
         ("hello", ""),
@@ -44,7 +44,7 @@ fn one_source_answers_alike_as_a_native_program_and_as_a_module() {
     ] {
         let [native, module] = [name.to_owned(), format!("{name}.wasm")].map(|name| {
             if name.ends_with(".wasm") {
-                server.compiled(&name);
+                compiled(&server, &name);
             }
             let url = server.url(&format!("/cgi-bin/{name}{target}"));
             body(&url, &name, &field)
@@ -61,12 +61,12 @@ fn one_source_answers_alike_as_a_native_program_and_as_a_module() {
 
 #[test]
 fn an_echo_gives_back_every_byte() {
-    let server = Site::new().serve_folder(demo());
+    let server = new_site().serving(demo()).start();
     let file = tempfile::NamedTempFile::new().unwrap();
     let sent = noise(3 << 20);
     std::fs::write(file.path(), &sent).unwrap();
     let data = format!("@{}", file.path().display());
-    server.compiled("echo.wasm");
+    compiled(&server, "echo.wasm");
     for name in ["echo", "echo.wasm"] {
         let url = server.url(&format!("/cgi-bin/{name}"));
         let reply = curl(&["--data-binary", &data, &url]).ok();
@@ -76,14 +76,14 @@ fn an_echo_gives_back_every_byte() {
 
 #[test]
 fn modules_of_every_language_say_hello() {
-    let server = Site::new().serve_folder(demo());
+    let server = new_site().serving(demo()).start();
     for (name, said) in [
         ("hello.wasm", "Hello from C.\n"),
         ("hello-go.wasm", "Hello from Go, in WebAssembly.\n"),
         ("hello-rust.wasm", "Hello from Rust, in WebAssembly.\n"),
         ("hello-component.wasm", "Hello from Rust, in WebAssembly.\n"),
     ] {
-        server.compiled(name);
+        compiled(&server, name);
         let reply = curl(&[&server.url(&format!("/cgi-bin/{name}"))]).ok();
         assert_eq!(reply.text(), said, "{name}");
     }
@@ -91,8 +91,8 @@ fn modules_of_every_language_say_hello() {
 
 #[test]
 fn a_guestbook_keeps_every_entry_of_writers_at_once() {
-    let server = Site::new().serve_folder(demo());
-    server.compiled("guestbook.wasm");
+    let server = new_site().serving(demo()).start();
+    compiled(&server, "guestbook.wasm");
     let url = server.url("/cgi-bin/guestbook.wasm");
     std::thread::scope(|scope| {
         for writer in 0..8 {
@@ -117,8 +117,8 @@ fn a_guestbook_keeps_every_entry_of_writers_at_once() {
 
 #[test]
 fn a_component_handles_http_itself() {
-    let server = Site::new().serve_folder(demo());
-    server.compiled("handler.wasm");
+    let server = new_site().serving(demo()).start();
+    compiled(&server, "handler.wasm");
     let url = server.url("/cgi-bin/handler.wasm/a/b?x=y");
     let file = tempfile::NamedTempFile::new().unwrap();
     let sent = noise(2 << 20);
@@ -158,7 +158,7 @@ const ALLOWED: [&str; 9] = [
 
 #[test]
 fn nothing_leads_out_of_the_folders_of_a_route() {
-    let site = Site::new();
+    let site = new_site();
     let module = site.path("cgi-bin/escape.wasm");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/escape.c");
     let words = ["--target=wasm32-wasi", "-O2", "-D_DEFAULT_SOURCE", "-o"].map(OsStr::new);
@@ -166,8 +166,8 @@ fn nothing_leads_out_of_the_folders_of_a_route() {
         "clang",
         &[&words[..], &[module.as_os_str(), source.as_ref()]].concat(),
     );
-    let secret = site.file("secret", "untouched");
-    site.file("data/note", "a note");
+    let secret = site.write("secret", "untouched");
+    site.write("data/note", "a note");
     for folder in ["data/inner", "own"] {
         std::fs::create_dir(site.path(folder)).unwrap();
     }
@@ -180,7 +180,8 @@ fn nothing_leads_out_of_the_folders_of_a_route() {
     ] {
         symlink(to, site.path(at)).unwrap();
     }
-    let server = site.serve_programs(
+    let server = serve_programs(
+        site,
         "preopen = { \"/data\" = \"data\" }\npreopen_rw = { \"/own\" = \"own\" }\n",
     );
     let page = curl(&[&server.url("/cgi-bin/escape.wasm")]).ok().text();
@@ -204,14 +205,7 @@ fn nothing_leads_out_of_the_folders_of_a_route() {
         names("data"),
         ["absolute", "folder", "inner", "link", "note"]
     );
-    let all = [
-        "cgi-bin",
-        "data",
-        "error.log",
-        "galgo.toml",
-        "own",
-        "secret",
-    ];
+    let all = ["cgi-bin", "data", "galgo.toml", "own", "secret", "stderr"];
     let mut beside = names("");
     beside.retain(|name| name != "cache");
     assert_eq!(beside, all);
@@ -237,8 +231,8 @@ fn main() {
 
 #[test]
 fn a_component_reaches_the_network_where_its_route_allows_it_and_nowhere_else() {
-    let site = Site::new();
-    let source = site.file("caller.rs", CALLER);
+    let site = new_site();
+    let source = site.write("caller.rs", CALLER);
     let module = site.path("cgi-bin/caller.wasm");
     let words = ["-O", "--edition", "2024", "--target", "wasm32-wasip2", "-o"].map(OsStr::new);
     build(
@@ -248,10 +242,12 @@ fn a_component_reaches_the_network_where_its_route_allows_it_and_nowhere_else() 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     // Both in one server, so in one worker: what one may, the other still may not.
-    let server = site.serve(
-        "[[route]]\npath = \"/open/\"\ncgi = \"cgi-bin\"\nnetwork = true\n\
+    let server = site
+        .config(
+            "[[route]]\npath = \"/open/\"\ncgi = \"cgi-bin\"\nnetwork = true\n\
          [[route]]\npath = \"/shut/\"\ncgi = \"cgi-bin\"\n",
-    );
+        )
+        .start();
     let ask = |path: &str| {
         let url = server.url(&format!("{path}caller.wasm?{port}"));
         curl(&[&url]).ok().text()

@@ -16,11 +16,12 @@ use std::{
 };
 
 use galgo_proto::{Fields, h1::Head};
+use galgo_spawn::FileId;
 use rustix::fs::{AtFlags, statat};
 use tokio::sync::Notify;
 
+use super::send::SMALL;
 use super::settings::Files;
-use super::{identity::Identity, send::SMALL};
 use crate::body::{Body, FilePart, Response};
 
 /// Files kept for each thread, and their bytes together: past either all are dropped.
@@ -40,16 +41,16 @@ thread_local! {
 #[derive(Default)]
 struct Cache {
     /// By route, then by path.
-    routes: HashMap<RawFd, HashMap<Vec<u8>, Kept>>,
+    routes: HashMap<RawFd, HashMap<Vec<u8>, Cached>>,
     files: usize,
     bytes: usize,
     open: usize,
 }
 
-struct Kept {
+struct Cached {
     /// The file below the route, an index included.
     path: Vec<u8>,
-    identity: Identity,
+    identity: FileId,
     fields: Fields,
     content: Content,
 }
@@ -73,34 +74,27 @@ pub(super) fn applies(files: &Files, head: &Head) -> bool {
     !files.precompressed && !head.fields.iter().any(|(name, _)| asks(name))
 }
 
-/// The identity of the file at `path` now.
-pub(super) fn identity(files: &Files, path: &[u8]) -> Option<Identity> {
+pub(super) fn identity(files: &Files, path: &[u8]) -> Option<FileId> {
     statat(&files.fd, path, AtFlags::empty())
         .ok()
-        .map(|stat| Identity::of(&stat))
+        .map(|stat| FileId::of(&stat))
 }
 
 /// The answer for `rest`, if its file is still the one that was read.
 pub(super) fn answer(files: &Files, rest: &[u8]) -> Option<Response> {
     CACHE.with_borrow(|cache| {
-        let kept = cache.routes.get(&files.fd.as_fd().as_raw_fd())?.get(rest)?;
-        (identity(files, &kept.path)? == kept.identity).then(|| Response {
+        let cached = cache.routes.get(&files.fd.as_fd().as_raw_fd())?.get(rest)?;
+        (identity(files, &cached.path)? == cached.identity).then(|| Response {
             status: 200,
             reason: None,
-            fields: kept.fields.clone(),
-            body: kept.content.body(),
+            fields: cached.fields.clone(),
+            body: cached.content.body(),
         })
     })
 }
 
 /// Keeps the answer for `rest`, read from `path`, whose identity was `before` it was opened.
-pub(super) fn keep(
-    files: &Files,
-    rest: &[u8],
-    path: Vec<u8>,
-    before: Identity,
-    response: &Response,
-) {
+pub(super) fn keep(files: &Files, rest: &[u8], path: Vec<u8>, before: FileId, response: &Response) {
     let content = match &response.body {
         Body::Bytes(bytes) => Content::Bytes(bytes.as_slice().into()),
         Body::File(part) if part.len > SMALL => Content::Open(part.file.clone(), part.len),
@@ -110,20 +104,20 @@ pub(super) fn keep(
     if response.status != 200
         || !same
         || !before.has_settled()
-        || before.size != length(&response.body)
+        || before.size() != length(&response.body)
     {
         return;
     }
-    let kept = Kept {
+    let cached = Cached {
         path,
         identity: before,
         fields: response.fields.clone(),
         content,
     };
-    if matches!(kept.content, Content::Open(..)) {
+    if matches!(cached.content, Content::Open(..)) {
         OPENED.with(|opened| opened.notify_one());
     }
-    CACHE.with_borrow_mut(|cache| cache.insert(files.fd.as_fd().as_raw_fd(), rest, kept));
+    CACHE.with_borrow_mut(|cache| cache.insert(files.fd.as_fd().as_raw_fd(), rest, cached));
 }
 
 /// Forgets everything: a route may be gone, and its number become that of another.
@@ -146,22 +140,22 @@ fn length(body: &Body) -> i64 {
 }
 
 impl Cache {
-    fn insert(&mut self, route: RawFd, rest: &[u8], kept: Kept) {
-        let bytes = kept.content.bytes();
+    fn insert(&mut self, route: RawFd, rest: &[u8], cached: Cached) {
+        let bytes = cached.content.bytes();
         if self.files >= FILES || self.bytes + bytes > BYTES {
             *self = Self::default();
         }
-        if self.open + kept.content.open() > OPEN {
+        if self.open + cached.content.open() > OPEN {
             self.close_open();
         }
         self.files += 1;
         self.bytes += bytes;
-        self.open += kept.content.open();
+        self.open += cached.content.open();
         let old = self
             .routes
             .entry(route)
             .or_default()
-            .insert(rest.to_vec(), kept);
+            .insert(rest.to_vec(), cached);
         if let Some(old) = old {
             self.files -= 1;
             self.bytes -= old.content.bytes();
@@ -171,7 +165,7 @@ impl Cache {
 
     fn close_open(&mut self) {
         for files in self.routes.values_mut() {
-            files.retain(|_, kept| kept.content.open() == 0);
+            files.retain(|_, cached| cached.content.open() == 0);
         }
         self.files -= self.open;
         self.open = 0;
@@ -190,7 +184,6 @@ impl Content {
         }
     }
 
-    /// Bytes in memory.
     fn bytes(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
@@ -198,7 +191,6 @@ impl Content {
         }
     }
 
-    /// Descriptors.
     fn open(&self) -> usize {
         usize::from(matches!(self, Self::Open(..)))
     }
@@ -214,16 +206,16 @@ mod tests {
         let stat = rustix::fs::stat("/").unwrap();
         let file: Arc<OwnedFd> = Arc::new(std::fs::File::open("/etc/passwd").unwrap().into());
         for n in 0..3 * FILES {
-            let kept = Kept {
+            let cached = Cached {
                 path: Vec::new(),
-                identity: Identity::of(&stat),
+                identity: FileId::of(&stat),
                 fields: Fields::new(),
                 content: match n % 5 {
                     0 => Content::Open(file.clone(), 100 << 10),
                     _ => Content::Bytes(vec![0; 20 << 10].into()),
                 },
             };
-            cache.insert(3, n.to_string().as_bytes(), kept);
+            cache.insert(3, n.to_string().as_bytes(), cached);
             let there: usize = cache.routes.values().map(HashMap::len).sum();
             assert!(cache.files == there && there <= FILES && cache.bytes <= BYTES);
             assert_eq!(cache.open, Arc::strong_count(&file) - 1);
@@ -235,13 +227,13 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_for_another_configuration() {
-        let kept = Kept {
+        let cached = Cached {
             path: Vec::new(),
-            identity: Identity::of(&rustix::fs::stat("/").unwrap()),
+            identity: FileId::of(&rustix::fs::stat("/").unwrap()),
             fields: Fields::new(),
             content: Content::Bytes(vec![0].into()),
         };
-        CACHE.with_borrow_mut(|cache| cache.insert(3, b"a", kept));
+        CACHE.with_borrow_mut(|cache| cache.insert(3, b"a", cached));
         forget();
         CACHE.with_borrow(|cache| {
             assert!(cache.routes.is_empty());
@@ -254,7 +246,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "x").unwrap();
-        assert!(!Identity::of(&rustix::fs::stat(&path).unwrap()).has_settled());
-        assert!(Identity::of(&rustix::fs::stat("/etc/passwd").unwrap()).has_settled());
+        assert!(!FileId::of(&rustix::fs::stat(&path).unwrap()).has_settled());
+        assert!(FileId::of(&rustix::fs::stat("/etc/passwd").unwrap()).has_settled());
     }
 }

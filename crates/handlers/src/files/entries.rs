@@ -4,12 +4,11 @@ use std::time::SystemTime;
 
 /// Entries that are listed; the page says so where there are more. Each costs a stat on the event loop.
 pub(super) const MAX_ENTRIES: usize = 10_000;
-/// Entries on one page.
 pub(super) const PAGE: usize = 1000;
 
 /// A name in a folder that would be answered if it were asked for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ListingEntry {
     pub(super) name: Vec<u8>,
     pub(super) folder: bool,
     /// Bytes; of no meaning for a folder.
@@ -19,12 +18,11 @@ pub(super) struct Entry {
 
 /// What a list is sorted by: `?C=N|M|S&O=A|D`, as Apache has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Order {
+pub(super) struct SortOrder {
     pub(super) column: Column,
     pub(super) descending: bool,
 }
 
-/// A column of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     Name,
@@ -32,11 +30,10 @@ pub(super) enum Column {
     Size,
 }
 
-/// What is in a folder.
 #[derive(Debug)]
 pub(super) struct Listed {
     /// Folders first, each part by name.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<ListingEntry>,
     pub(super) folders: usize,
     /// It holds more.
     pub(super) more: bool,

@@ -10,6 +10,7 @@ use std::{
 };
 
 use galgo_proto::h1::Head;
+use galgo_spawn::FileId;
 use rustix::{
     fs::{AtFlags, Dir, FileType, OFlags, Stat, fstat, statat},
     io::Errno,
@@ -18,8 +19,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 use super::settings::Files;
 use super::{
-    entries::{Column, Entry, Listed, MAX_ENTRIES, Order, PAGE},
-    identity::Identity,
+    entries::{Column, Listed, ListingEntry, MAX_ENTRIES, PAGE, SortOrder},
     open::{self, Refused},
     page,
 };
@@ -48,10 +48,9 @@ pub struct List<'a> {
 }
 
 impl List<'_> {
-    /// Lists the folder, or says why that cannot be.
     pub(super) async fn page(self) -> Result<Response, Refused> {
         let query = self.head.target.query();
-        let order = Order::of(query);
+        let order = SortOrder::of(query);
         let listed = listed(self.files, &self.path, self.fd).await?;
         let all = listed.ordered(order);
         let number = number(query).min(all.len().div_ceil(PAGE)).max(1);
@@ -70,7 +69,7 @@ impl List<'_> {
         });
         let mut response = Response::new(200)
             .with("Content-Type", "text/html; charset=utf-8")
-            // Names are chosen by whoever may write here; should one ever get through, it runs nothing.
+            // Names are chosen by the users that may write here; should one ever get through, it runs nothing.
             .with(
                 "Content-Security-Policy",
                 "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
@@ -83,60 +82,60 @@ impl List<'_> {
 /// What tells one state of one folder from another. A link's target is looked for beneath the route, so the same
 /// folder has another list on another route.
 #[derive(Debug, PartialEq, Eq)]
-struct Key {
+struct ListingKey {
     route: RawFd,
     path: Vec<u8>,
-    folder: Identity,
+    folder: FileId,
 }
 
 thread_local! {
-    static KEPT: RefCell<VecDeque<(Key, Instant, Rc<Listed>)>> = RefCell::default();
-    /// One folder is read at a time: who waits for the same one finds it kept.
+    static CACHED: RefCell<VecDeque<(ListingKey, Instant, Rc<Listed>)>> = RefCell::default();
+    /// One folder is read at a time: a request that waits for the same one finds it cached.
     static READING: Rc<Mutex<()>> = Rc::default();
 }
 
 /// What is in the folder, as it was [`FRESH`] ago at most.
 async fn listed(files: &Files, path: &[u8], fd: OwnedFd) -> Result<Rc<Listed>, Refused> {
-    let key = || -> Result<Key, Refused> {
-        Ok(Key {
+    let key = || -> Result<ListingKey, Refused> {
+        Ok(ListingKey {
             route: files.fd.as_fd().as_raw_fd(),
             path: path.to_vec(),
-            folder: Identity::of(&fstat(&fd)?),
+            folder: FileId::of(&fstat(&fd)?),
         })
     };
-    if let Some(listed) = kept(&key()?, Instant::now()) {
+    if let Some(listed) = cached(&key()?, Instant::now()) {
         return Ok(listed);
     }
     let reading = READING.with(Rc::clone);
     let _one = reading.lock().await;
     // Before it is read: a change meanwhile is another state.
     let key = key()?;
-    if let Some(listed) = kept(&key, Instant::now()) {
+    if let Some(listed) = cached(&key, Instant::now()) {
         return Ok(listed);
     }
     let listed = Rc::new(read(files, path, fd, MAX_ENTRIES).await?);
-    keep(key, Instant::now(), listed.clone());
+    cache(key, Instant::now(), listed.clone());
     Ok(listed)
 }
 
-fn keep(key: Key, now: Instant, listed: Rc<Listed>) {
-    KEPT.with_borrow_mut(|kept| {
-        kept.truncate(FOLDERS - 1);
-        kept.push_front((key, now, listed));
+fn cache(key: ListingKey, now: Instant, listed: Rc<Listed>) {
+    CACHED.with_borrow_mut(|cached| {
+        cached.truncate(FOLDERS - 1);
+        cached.push_front((key, now, listed));
     });
 }
 
-fn kept(key: &Key, now: Instant) -> Option<Rc<Listed>> {
-    KEPT.with_borrow_mut(|kept| {
-        kept.retain(|(_, since, _)| now.saturating_duration_since(*since) < FRESH);
-        let found = kept.iter().find(|(k, ..)| k == key);
+fn cached(key: &ListingKey, now: Instant) -> Option<Rc<Listed>> {
+    CACHED.with_borrow_mut(|cached| {
+        cached.retain(|(_, since, _)| now.saturating_duration_since(*since) < FRESH);
+        let found = cached.iter().find(|(k, ..)| k == key);
         found.map(|(.., listed)| listed.clone())
     })
 }
 
-/// Forgets what is kept: a route may be gone, and its number become that of another.
+/// Forgets what is cached: a route may be gone, and its number become that of another.
 pub(super) fn forget() {
-    KEPT.take();
+    CACHED.take();
 }
 
 /// The entries that can be served, at most `max`. The event loop goes on between pieces.
@@ -172,7 +171,7 @@ pub(super) async fn read(
 }
 
 /// What is told of a name; `None`: nothing.
-fn entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Option<Entry> {
+fn entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Option<ListingEntry> {
     // Dotfiles, `.` and `..`; `.well-known` is there to be known, not to be listed.
     if name.starts_with(b".") {
         return None;
@@ -184,7 +183,7 @@ fn entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Option<Entry>
         FileType::Directory => 0,
         _ => return None,
     };
-    Some(Entry {
+    Some(ListingEntry {
         name: name.to_vec(),
         folder: kind == FileType::Directory,
         size,
@@ -213,7 +212,7 @@ impl Column {
     }
 }
 
-impl Order {
+impl SortOrder {
     pub(super) fn direction(self) -> char {
         if self.descending { 'D' } else { 'A' }
     }
@@ -240,7 +239,7 @@ impl Order {
 
 impl Listed {
     /// Folders first, then by column; names decide between equals.
-    fn ordered(&self, order: Order) -> Vec<&Entry> {
+    fn ordered(&self, order: SortOrder) -> Vec<&ListingEntry> {
         let mut all: Vec<_> = self.entries.iter().collect();
         let (folders, files) = all.split_at_mut(self.folders);
         for part in [folders, files] {
@@ -272,7 +271,7 @@ fn number(query: &str) -> usize {
 
 /// Entries in the order of their names: folders first, small letters as large ones.
 #[derive(PartialEq, Eq)]
-struct ByName(Entry);
+struct ByName(ListingEntry);
 
 impl Ord for ByName {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -300,10 +299,10 @@ mod tests {
 
     #[test]
     fn a_list_is_kept_for_a_second_and_few_are() {
-        let key = |route| Key {
+        let key = |route| ListingKey {
             route,
             path: Vec::new(),
-            folder: Identity::of(&rustix::fs::stat("/").unwrap()),
+            folder: FileId::of(&rustix::fs::stat("/").unwrap()),
         };
         let now = Instant::now();
         let listed = || Listed {
@@ -312,14 +311,14 @@ mod tests {
             more: false,
         };
         for route in 0..10 {
-            keep(key(route), now, Rc::new(listed()));
+            cache(key(route), now, Rc::new(listed()));
         }
-        assert_eq!(KEPT.with_borrow(VecDeque::len), FOLDERS);
-        assert!(kept(&key(9), now + FRESH / 2).is_some());
-        assert!(kept(&key(5), now + FRESH / 2).is_none());
-        assert!(kept(&key(9), now + FRESH).is_none());
-        keep(key(9), now, Rc::new(listed()));
+        assert_eq!(CACHED.with_borrow(VecDeque::len), FOLDERS);
+        assert!(cached(&key(9), now + FRESH / 2).is_some());
+        assert!(cached(&key(5), now + FRESH / 2).is_none());
+        assert!(cached(&key(9), now + FRESH).is_none());
+        cache(key(9), now, Rc::new(listed()));
         forget();
-        assert!(kept(&key(9), now).is_none());
+        assert!(cached(&key(9), now).is_none());
     }
 }

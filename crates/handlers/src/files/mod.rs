@@ -6,7 +6,6 @@
 
 mod cache;
 mod entries;
-mod identity;
 mod listing;
 mod open;
 mod page;
@@ -28,7 +27,7 @@ pub use self::{
 };
 use self::{
     listing::List,
-    open::{Found, Refused},
+    open::{Opened, Refused},
 };
 use crate::body::Response;
 
@@ -60,7 +59,7 @@ const NO_INDEX: &str = "the folder has no index, and is not listed: add one of t
 ///
 /// Whether a folder was asked for with its slash is read from the target, since `rest` is empty for
 /// the route's own folder either way.
-pub fn answer<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Answered<'a> {
+pub fn answer<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
     match head.method {
         Method::Get | Method::Head => {}
         Method::Other(ref m) if m == "OPTIONS" => {
@@ -75,21 +74,21 @@ pub fn answer<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Answered<'a>
         return fresh(files, head, rest);
     }
     match cache::answer(files, rest) {
-        Some(response) => Answered::Now(response, None),
-        None => kept(files, head, rest),
+        Some(response) => FileAnswer::Now(response, None),
+        None => fresh_and_cached(files, head, rest),
     }
 }
 
 /// An answer, or what takes its time.
 #[derive(Debug)]
-pub enum Answered<'a> {
+pub enum FileAnswer<'a> {
     /// This; and why it is refused, where the log is to say it.
     Now(Response, Option<&'static str>),
     /// The list of a folder.
     List(List<'a>),
 }
 
-impl Answered<'_> {
+impl FileAnswer<'_> {
     /// The answer, and why it is a refusal.
     pub async fn response(self) -> (Response, Option<&'static str>) {
         match self {
@@ -103,7 +102,7 @@ impl Answered<'_> {
 }
 
 /// As [`fresh`], and keeps the answer for the next request where the cache takes such.
-fn kept<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Answered<'a> {
+fn fresh_and_cached<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
     let mut path = rest.to_vec();
     if head.target.path().ends_with(b"/") {
         // Only the first index: an earlier one may appear at any time.
@@ -114,15 +113,15 @@ fn kept<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Answered<'a> {
         false => None,
     };
     let answered = fresh(files, head, rest);
-    if let (Some(before), Answered::Now(response, _)) = (before, &answered) {
+    if let (Some(before), FileAnswer::Now(response, _)) = (before, &answered) {
         cache::keep(files, rest, path, before, response);
     }
     answered
 }
 
 /// Answers with the file at `rest` that a program hands over, of `media_type` where the program gave
-/// one. `None`: there is no such file, or it is not for anybody to see.
-pub fn hand_over(
+/// one. `None`: there is no such file, or it may not be seen.
+pub fn send_for_program(
     files: &Files,
     head: &Head,
     rest: &[u8],
@@ -132,24 +131,24 @@ pub fn hand_over(
         return None;
     }
     match open::open(&files.fd, rest) {
-        Ok(Found::File(file)) => {
+        Ok(Opened::File(file)) => {
             send::file(files, head, rest, file, media_type, SystemTime::now()).ok()
         }
-        Ok(Found::Folder(_)) | Err(_) => None,
+        Ok(Opened::Folder(_)) | Err(_) => None,
     }
 }
 
-fn fresh<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Answered<'a> {
+fn fresh<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
     match found(files, head, rest) {
-        Ok(Answered::List(list)) => Answered::List(list),
-        Ok(Answered::Now(response, _)) => now(files, response),
-        Err(refused) => Answered::Now(refused.response(), refused.cause()),
+        Ok(FileAnswer::List(list)) => FileAnswer::List(list),
+        Ok(FileAnswer::Now(response, _)) => now(files, response),
+        Err(refused) => FileAnswer::Now(refused.response(), refused.cause()),
     }
 }
 
-fn now<'a>(files: &Files, response: Response) -> Answered<'a> {
+fn now<'a>(files: &Files, response: Response) -> FileAnswer<'a> {
     let (response, cause) = finished(files, Ok(response));
-    Answered::Now(response, cause)
+    FileAnswer::Now(response, cause)
 }
 
 /// A response with what the configuration adds. Errors get it with their page: [`add_to_error`].
@@ -182,7 +181,7 @@ pub fn slash_missing(files: &Files, head: &Head) -> Response {
     finished(files, Ok(to_slash(head))).0
 }
 
-fn found<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<Answered<'a>, Refused> {
+fn found<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<FileAnswer<'a>, Refused> {
     if !open::may_be_seen(rest) {
         return Err(Refused::NotFound);
     }
@@ -190,15 +189,15 @@ fn found<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<Answered<'
         return folder(files, head, rest);
     }
     match open::open(&files.fd, rest)? {
-        Found::File(_) if files.is_source(rest) => Err(Refused::Forbidden(SOURCE)),
-        Found::File(file) => whole(files, head, rest, file),
-        Found::Folder(_) => Ok(Answered::Now(to_slash(head), None)),
+        Opened::File(_) if files.is_source(rest) => Err(Refused::Forbidden(SOURCE)),
+        Opened::File(file) => whole(files, head, rest, file),
+        Opened::Folder(_) => Ok(FileAnswer::Now(to_slash(head), None)),
     }
 }
 
 /// The first index that is a file, else a list of what is there. The folder itself is opened only
 /// for the list: the usual folder costs as much as a file, and may be one that cannot be read.
-fn folder<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<Answered<'a>, Refused> {
+fn folder<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<FileAnswer<'a>, Refused> {
     let mut path = Vec::with_capacity(rest.len() + 16);
     path.extend_from_slice(rest);
     if !rest.is_empty() && !rest.ends_with(b"/") {
@@ -209,22 +208,24 @@ fn folder<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<Answered<
         path.truncate(base);
         path.extend_from_slice(name.as_bytes());
         match open::open(&files.fd, &path) {
-            Ok(Found::File(_)) if files.is_source(&path) => return Err(Refused::Forbidden(SOURCE)),
-            Ok(Found::File(file)) => return whole(files, head, &path, file),
-            Ok(Found::Folder(_)) | Err(Refused::NotFound) => {}
+            Ok(Opened::File(_)) if files.is_source(&path) => {
+                return Err(Refused::Forbidden(SOURCE));
+            }
+            Ok(Opened::File(file)) => return whole(files, head, &path, file),
+            Ok(Opened::Folder(_)) | Err(Refused::NotFound) => {}
             Err(refused) => return Err(refused),
         }
     }
     path.truncate(base);
     match open::open(&files.fd, &path)? {
-        Found::Folder(fd) if files.listing => Ok(Answered::List(List {
+        Opened::Folder(fd) if files.listing => Ok(FileAnswer::List(List {
             files,
             head,
             path,
             fd,
         })),
-        Found::Folder(_) => Err(Refused::Forbidden(NO_INDEX)),
-        Found::File(_) => Err(Refused::NotFound),
+        Opened::Folder(_) => Err(Refused::Forbidden(NO_INDEX)),
+        Opened::File(_) => Err(Refused::NotFound),
     }
 }
 
@@ -232,10 +233,10 @@ fn whole<'a>(
     files: &Files,
     head: &Head,
     path: &[u8],
-    file: open::File,
-) -> Result<Answered<'a>, Refused> {
+    file: open::OpenFile,
+) -> Result<FileAnswer<'a>, Refused> {
     let response = send::file(files, head, path, file, None, SystemTime::now())?;
-    Ok(Answered::Now(response, None))
+    Ok(FileAnswer::Now(response, None))
 }
 
 /// The same target with a slash at its end, as it came but for dot segments.

@@ -12,16 +12,15 @@ use rustix::{
 
 use crate::{beneath, body::Response};
 
-/// What a path turned out to be.
 #[derive(Debug)]
-pub(super) enum Found {
-    File(File),
+pub(super) enum Opened {
+    File(OpenFile),
     Folder(OwnedFd),
 }
 
 /// A regular file, open for reading, and what fstat said of it.
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct OpenFile {
     pub(super) fd: OwnedFd,
     pub(super) stat: Stat,
 }
@@ -92,7 +91,7 @@ pub(super) fn may_be_seen(rest: &[u8]) -> bool {
 }
 
 /// Opens `path` beneath `root`; an empty path is `root` itself. Links are followed where they stay beneath.
-pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Found, Refused> {
+pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Opened, Refused> {
     // NONBLOCK: a FIFO without a writer must not hold up the thread before fstat tells it apart.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd = match beneath::open(&root, path, flags) {
@@ -104,20 +103,20 @@ pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Found, Refused> {
             return if path.ends_with(b"/") || path.is_empty() {
                 Err(Refused::Forbidden(UNREADABLE))
             } else {
-                Ok(Found::Folder(folder))
+                Ok(Opened::Folder(folder))
             };
         }
         opened => opened?,
     };
     let stat = fstat(&fd)?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(Found::File(File { fd, stat })),
-        FileType::Directory => Ok(Found::Folder(fd)),
+        FileType::RegularFile => Ok(Opened::File(OpenFile { fd, stat })),
+        FileType::Directory => Ok(Opened::Folder(fd)),
         _ => Err(Refused::NotFound),
     }
 }
 
-impl File {
+impl OpenFile {
     /// Bytes.
     pub(super) fn size(&self) -> u64 {
         u64::try_from(self.stat.st_size).unwrap_or(0)
@@ -130,7 +129,7 @@ impl File {
 }
 
 /// The modification time of `stat`; `None` before 1970 and after 9999, which an HTTP-date cannot
-/// say and httpdate panics at. Whoever may write a file may set both.
+/// say and httpdate panics at. A user that may write a file may set both.
 pub(super) fn modified(stat: &Stat) -> Option<SystemTime> {
     const YEAR_10000: u64 = 253_402_300_800;
     let seconds = u64::try_from(stat.st_mtime).ok()?;

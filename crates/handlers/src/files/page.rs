@@ -5,27 +5,24 @@ use std::{
     time::SystemTime,
 };
 
-use super::entries::{Column, Entry, Listed, MAX_ENTRIES, Order, PAGE};
+use super::entries::{Column, Listed, ListingEntry, MAX_ENTRIES, PAGE, SortOrder};
 
 const STYLE: &str = include_str!("listing.css");
 
-/// What is on the page.
 #[derive(Debug)]
 pub(super) struct Page<'a> {
     /// The decoded path of the folder.
     pub(super) path: &'a [u8],
     /// Whether it is the route's own folder, so that nothing of ours is above.
     pub(super) is_root: bool,
-    /// What is on this page.
-    pub(super) entries: &'a [&'a Entry],
+    pub(super) entries: &'a [&'a ListingEntry],
     /// Of this folder.
     pub(super) folder: &'a Listed,
     /// Its number, from 1.
     pub(super) number: usize,
-    pub(super) order: Order,
+    pub(super) order: SortOrder,
 }
 
-/// The document.
 pub(super) fn html(page: &Page<'_>) -> String {
     let mut out = String::with_capacity(2048 + 192 * page.entries.len());
     // INVARIANT: writing to a String does not fail.
@@ -34,7 +31,7 @@ pub(super) fn html(page: &Page<'_>) -> String {
 }
 
 fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
-    let title = Text(page.path);
+    let title = HtmlText(page.path);
     write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -64,7 +61,7 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
         folders,
         more,
     } = page.folder;
-    turn(out, page, entries.len().div_ceil(PAGE))?;
+    page_links(out, page, entries.len().div_ceil(PAGE))?;
     let files = entries.len() - folders;
     if *more {
         let note = "entries are shown; the folder holds more.";
@@ -76,7 +73,7 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
 }
 
 /// Links to the pages beside this one, where there are `pages`.
-fn turn(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
+fn page_links(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
     if pages < 2 {
         return Ok(());
     }
@@ -100,7 +97,7 @@ fn turn(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
 }
 
 /// A column's name, which sorts by it, or the other way round where it already does.
-fn heading(out: &mut String, order: Order, column: Column, label: &str) -> fmt::Result {
+fn heading(out: &mut String, order: SortOrder, column: Column, label: &str) -> fmt::Result {
     let key = column.key();
     let active = order.column == column;
     let direction = if active && !order.descending {
@@ -119,19 +116,19 @@ fn heading(out: &mut String, order: Order, column: Column, label: &str) -> fmt::
     )
 }
 
-fn row(out: &mut String, entry: &Entry) -> fmt::Result {
+fn row(out: &mut String, entry: &ListingEntry) -> fmt::Result {
     let (class, slash) = if entry.folder {
         ("folder", "/")
     } else {
         ("file", "")
     };
-    let (link, text) = (Link(&entry.name), Text(&entry.name));
+    let (link, text) = (Href(&entry.name), HtmlText(&entry.name));
     write!(
         out,
         "<tr class=\"{class}\"><td><a href=\"{link}{slash}\"><bdi>{text}</bdi>{slash}</a></td><td>"
     )?;
     if !entry.folder {
-        write!(out, "{}", Size(entry.size))?;
+        write!(out, "{}", ByteSize(entry.size))?;
     }
     out.write_str("</td><td>")?;
     if let Some(modified) = entry.modified {
@@ -142,9 +139,9 @@ fn row(out: &mut String, entry: &Entry) -> fmt::Result {
 
 /// Bytes as text for HTML, in content and in attributes: escaped, control characters as their
 /// pictures, what is not UTF-8 as U+FFFD.
-struct Text<'a>(&'a [u8]);
+struct HtmlText<'a>(&'a [u8]);
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for HtmlText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in String::from_utf8_lossy(self.0).chars() {
             match c {
@@ -164,9 +161,9 @@ impl fmt::Display for Text<'_> {
 
 /// A name as a relative reference, byte for byte: all but the unreserved characters of RFC 3986, 2.3
 /// are encoded, so that a colon makes no scheme of it.
-struct Link<'a>(&'a [u8]);
+struct Href<'a>(&'a [u8]);
 
-impl fmt::Display for Link<'_> {
+impl fmt::Display for Href<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for &b in self.0 {
             if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
@@ -180,9 +177,9 @@ impl fmt::Display for Link<'_> {
 }
 
 /// Bytes, in the largest unit that leaves at least one: `617 B`, `4.2 KiB`.
-struct Size(u64);
+struct ByteSize(u64);
 
-impl fmt::Display for Size {
+impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut unit = "B";
         // In tenths; u128 because ten times the largest size is more than u64 holds.
@@ -218,7 +215,7 @@ mod tests {
 
     #[test]
     fn text_cannot_leave_its_place() {
-        let text = Text(b"<b>&\"'\n\xff\x7f\xc2\x85").to_string();
+        let text = HtmlText(b"<b>&\"'\n\xff\x7f\xc2\x85").to_string();
         assert_eq!(
             text,
             "&lt;b&gt;&amp;&quot;&#39;\u{240a}\u{fffd}\u{2421}\u{2421}"
@@ -228,7 +225,7 @@ mod tests {
     #[test]
     fn links_hold_every_byte() {
         assert_eq!(
-            Link(b"a:b/%\n\xff~.-_").to_string(),
+            Href(b"a:b/%\n\xff~.-_").to_string(),
             "a%3Ab%2F%25%0A%FF~.-_"
         );
     }
@@ -243,7 +240,7 @@ mod tests {
             (1 << 20, "1.0 MiB"),
             (u64::MAX, "15.9 EiB"),
         ] {
-            assert_eq!(Size(bytes).to_string(), want);
+            assert_eq!(ByteSize(bytes).to_string(), want);
         }
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use galgo_proto::{
     coding::Coding,
-    cond::{self, Outcome, Validators},
+    cond::{self, CondOutcome, Validators},
     h1::{Head, Method},
     range::{self, Ranges},
 };
@@ -21,7 +21,7 @@ use rustix::{
 
 use super::settings::Files;
 use super::{
-    open::{File, Refused},
+    open::{OpenFile, Refused},
     types,
     variant::Variant,
 };
@@ -34,7 +34,7 @@ pub(super) const SMALL: u64 = 64 << 10;
 const MAX_RANGES: usize = 16;
 
 /// What the preconditions and Range leave of the request.
-enum Answer {
+enum Selected {
     NotModified,
     Whole,
     Partial(Vec<Range<u64>>),
@@ -45,7 +45,7 @@ pub(super) fn file(
     files: &Files,
     head: &Head,
     path: &[u8],
-    file: File,
+    file: OpenFile,
     own_type: Option<String>,
     now: SystemTime,
 ) -> Result<Response, Refused> {
@@ -61,34 +61,34 @@ pub(super) fn file(
         Err(response) => return Ok(response),
     };
     let mut response = Response::new(match answer {
-        Answer::NotModified => 304,
-        Answer::Whole => 200,
-        Answer::Partial(_) => 206,
+        Selected::NotModified => 304,
+        Selected::Whole => 200,
+        Selected::Partial(_) => 206,
     });
     describe(&mut response, &variant, varies);
     match answer {
-        Answer::NotModified => {}
-        Answer::Whole => whole(&mut response, head, variant.file, &media_type)?,
-        Answer::Partial(ranges) => partial(&mut response, variant.file, &media_type, &ranges)?,
+        Selected::NotModified => {}
+        Selected::Whole => whole(&mut response, head, variant.file, &media_type)?,
+        Selected::Partial(ranges) => partial(&mut response, variant.file, &media_type, &ranges)?,
     }
     Ok(response)
 }
 
 /// Preconditions, then ranges (13.2.2); `Err` is the whole answer where one of them fails.
-fn decide(head: &Head, variant: &Variant) -> Result<Answer, Response> {
+fn decide(head: &Head, variant: &Variant) -> Result<Selected, Response> {
     let current = Validators {
         etag: Some(&variant.etag),
         modified: variant.modified,
     };
     match cond::evaluate(&head.method, &head.fields, Some(current)) {
-        Outcome::Failed => return Err(Response::new(412)),
-        Outcome::NotModified => return Ok(Answer::NotModified),
-        Outcome::Proceed => {}
+        CondOutcome::Failed => return Err(Response::new(412)),
+        CondOutcome::NotModified => return Ok(Selected::NotModified),
+        CondOutcome::Proceed => {}
     }
     let size = variant.file.size();
     match range::evaluate(&head.method, &head.fields, current, size, MAX_RANGES) {
-        Ranges::Whole => Ok(Answer::Whole),
-        Ranges::Partial(ranges) => Ok(Answer::Partial(ranges)),
+        Ranges::Whole => Ok(Selected::Whole),
+        Ranges::Partial(ranges) => Ok(Selected::Partial(ranges)),
         Ranges::Unsatisfiable => Err(Response::new(416)
             .with("Content-Range", format!("bytes */{size}"))
             .with("Accept-Ranges", "bytes")),
@@ -118,7 +118,7 @@ fn describe(response: &mut Response, variant: &Variant, varies: bool) {
 fn whole(
     response: &mut Response,
     head: &Head,
-    file: File,
+    file: OpenFile,
     media_type: &str,
 ) -> Result<(), Refused> {
     let all = 0..file.size();
@@ -135,7 +135,7 @@ fn whole(
 /// 206: one part as it is (15.3.7.1), several as multipart/byteranges (15.3.7.2).
 fn partial(
     response: &mut Response,
-    file: File,
+    file: OpenFile,
     media_type: &str,
     ranges: &[Range<u64>],
 ) -> Result<(), Refused> {
@@ -171,7 +171,7 @@ fn partial(
 ///
 /// Where the file has become shorter meanwhile the relay is left to find out, and to cut the response
 /// visibly: fewer bytes under the old ETag would pass for the file.
-fn body(file: File, range: &Range<u64>) -> Result<Body, Refused> {
+fn body(file: OpenFile, range: &Range<u64>) -> Result<Body, Refused> {
     let len = range.end - range.start;
     if len == 0 {
         return Ok(Body::Empty);
@@ -215,7 +215,7 @@ fn content_range(range: &Range<u64>, size: u64) -> String {
     format!("bytes {}-{}/{size}", range.start, range.end - 1)
 }
 
-/// 128 bits that nobody can write into a file beforehand: the standard library's hash keys are random.
+/// 128 bits that no file can hold beforehand: the standard library's hash keys are random.
 fn boundary() -> String {
     let half = || RandomState::new().hash_one(0);
     format!("{:016x}{:016x}", half(), half())

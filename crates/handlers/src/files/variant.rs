@@ -5,9 +5,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use galgo_proto::{Fields, coding::Accepted, coding::Coding};
+use galgo_proto::{Fields, coding::AcceptedCodings, coding::Coding};
 
-use super::open::{self, File, Found};
+use super::open::{self, OpenFile, Opened};
 use super::settings::Files;
 
 /// A file younger than this may change again without its mtime telling.
@@ -16,7 +16,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// The representation selected (RFC 9110, 3.2), with its validators.
 #[derive(Debug)]
 pub(super) struct Variant {
-    pub(super) file: File,
+    pub(super) file: OpenFile,
     pub(super) coding: Coding,
     pub(super) etag: String,
     /// Last-Modified, never later than now (8.8.2.1).
@@ -24,8 +24,7 @@ pub(super) struct Variant {
 }
 
 impl Variant {
-    /// `file` as it is.
-    pub(super) fn identity(file: File, now: SystemTime) -> Self {
+    pub(super) fn identity(file: OpenFile, now: SystemTime) -> Self {
         Self::of(file, Coding::Identity, now)
     }
 
@@ -35,10 +34,10 @@ impl Variant {
         files: &Files,
         request: &Fields,
         path: &[u8],
-        file: File,
+        file: OpenFile,
         now: SystemTime,
     ) -> Self {
-        for coding in Accepted::of(request).ranked() {
+        for coding in AcceptedCodings::of(request).ranked() {
             if coding == Coding::Identity {
                 break;
             }
@@ -49,7 +48,7 @@ impl Variant {
         Self::identity(file, now)
     }
 
-    fn of(file: File, coding: Coding, now: SystemTime) -> Self {
+    fn of(file: OpenFile, coding: Coding, now: SystemTime) -> Self {
         Self {
             etag: etag(&file, coding, now),
             modified: file.modified().map(|m| m.min(now)),
@@ -60,7 +59,7 @@ impl Variant {
 }
 
 /// The file beside `path` in `coding`, unless it is older: then it was made from something else.
-fn sibling(files: &Files, path: &[u8], file: &File, coding: Coding) -> Option<File> {
+fn sibling(files: &Files, path: &[u8], file: &OpenFile, coding: Coding) -> Option<OpenFile> {
     let ending = match coding {
         Coding::Brotli => ".br",
         Coding::Zstd => ".zst",
@@ -68,7 +67,7 @@ fn sibling(files: &Files, path: &[u8], file: &File, coding: Coding) -> Option<Fi
         Coding::Identity => return None,
     };
     match open::open(&files.fd, &[path, ending.as_bytes()].concat()) {
-        Ok(Found::File(found)) if found.modified() >= file.modified() && found.size() > 0 => {
+        Ok(Opened::File(found)) if found.modified() >= file.modified() && found.size() > 0 => {
             Some(found)
         }
         _ => None,
@@ -78,7 +77,7 @@ fn sibling(files: &Files, path: &[u8], file: &File, coding: Coding) -> Option<Fi
 /// An entity tag (8.8.3) of inode, size and mtime, hashed so that it tells no inode numbers, and of
 /// the coding (8.8.3.3). It is weak while the file is younger than [`SETTLED`], or from the future:
 /// a second write within one tick of the clock would leave all three as they are (8.8.1).
-fn etag(file: &File, coding: Coding, now: SystemTime) -> String {
+fn etag(file: &OpenFile, coding: Coding, now: SystemTime) -> String {
     let mut hasher = DefaultHasher::new();
     let s = &file.stat;
     (s.st_ino, s.st_size, s.st_mtime, s.st_mtime_nsec).hash(&mut hasher);

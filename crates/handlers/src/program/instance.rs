@@ -1,24 +1,24 @@
 //! An instance of a module for the request: its code, and a connection to the worker that runs it.
 
 use galgo_proto::{fcgi::Role, vars::Sink};
+use galgo_wasm::wire::Key;
 use tokio::time::Instant;
 
-use super::{super::reply, Run, start::AFTER};
+use super::{super::reply, ProgramRun, start::AFTER};
 use crate::{
     admission::Permit,
     fault::Fault,
     relay::clock::Clocks,
     spool::Stored,
-    upstream::exchange::{Begun, Exchange, Seat},
-    wasm,
+    upstream::exchange::{BodySource, Exchange, ExchangeLease, ExchangeStart},
 };
 
 /// Workers that may die, one after the other, before one has read a request.
 const TRIES: u32 = 4;
 
-impl Run<'_, '_, '_> {
+impl ProgramRun<'_, '_, '_> {
     /// The code of a module, compiled now where that has not been done; `None`: it is no module.
-    pub(super) async fn module(&mut self) -> Result<Option<wasm::Code>, Fault> {
+    pub(super) async fn module(&mut self) -> Result<Option<Key>, Fault> {
         let wasm = &self.cx.shared.wasm;
         if !self.script.module {
             return Ok(None);
@@ -31,17 +31,16 @@ impl Run<'_, '_, '_> {
         code.map_err(late)?.map(Some)
     }
 
-    /// An instance that answers. What no worker has read, for the one it was sent to was dying, is sent to the
-    /// next.
+    /// An instance that answers. A request that its worker has not read, because the worker was ending, is sent to the next.
     pub(super) async fn instance(
         &mut self,
         mut file: Option<Stored>,
-        mut code: wasm::Code,
+        mut code: Key,
     ) -> Result<Box<Exchange>, Fault> {
         let repeats = reply::may_repeat(self.head) && self.head.body.is_empty();
         let mut tries = if repeats { TRIES } else { 0 };
         loop {
-            let permit = self.place().await?;
+            let permit = self.permit().await?;
             let Some((worker, exchange)) = self.ask(&mut file, code, permit, tries > 0).await?
             else {
                 // It is compiled again.
@@ -64,7 +63,7 @@ impl Run<'_, '_, '_> {
     async fn ask(
         &mut self,
         file: &mut Option<Stored>,
-        code: wasm::Code,
+        code: Key,
         permit: Permit,
         again: bool,
     ) -> Result<Option<(usize, Box<Exchange>)>, Fault> {
@@ -75,31 +74,26 @@ impl Run<'_, '_, '_> {
         let site = self.cx.shared;
         let (home, wait) = (self.cx.resources.index, self.cx.shared.queue_wait);
         let conn = site.wasm.connect(code, permit, home, wait);
-        let Some((conn, seat)) = reply::wait_for(self.request, conn).await? else {
+        let Some((conn, lease)) = reply::wait_for(self.request, conn).await? else {
             return Ok(None);
         };
-        let worker = seat.worker();
-        let begun = Begun {
+        let worker = lease.worker();
+        let start = ExchangeStart {
             conn,
             again,
-            seat: Seat::Instance(seat),
+            lease: ExchangeLease::Instance(lease),
             clocks,
             max_stderr: options.max_stderr,
             source: self.source(),
+            // A local redirect's request has no body, whatever the one before it had.
+            body: BodySource::of(file.take(), self.head.body.is_empty()),
+            run_to_completion: options.run_to_completion,
         };
-        let exchange = Exchange::fastcgi(begun, Role::Responder, true, |params| {
+        let exchange = Exchange::fastcgi(start, Role::Responder, true, |params| {
             params.put(b"", &site.wasm.run(code, self.cgi, self.script.script_name));
             self.variables(length, params)
         })?;
         self.request.entry.borrow_mut().start = began.elapsed();
-        let exchange = exchange
-            .with_file(file.take())
-            .run_to_completion(options.run_to_completion);
-        // A local redirect's request has no body, whatever the one before it had.
-        let exchange = match self.head.body.is_empty() {
-            true => exchange.without_body(),
-            false => exchange,
-        };
         Ok(Some((worker, exchange)))
     }
 }

@@ -1,6 +1,6 @@
 //! Programs: a process, or an instance of a module, for each request.
 //!
-//! 1. take in the body, where it goes to a file, else what comes first of it  2. wait for a place  3. start
+//! 1. take in the body, where it goes to a file, else what comes first of it  2. wait for a permit  3. start
 //! 4. its response: see `reply`
 
 mod instance;
@@ -15,25 +15,25 @@ use galgo_proto::h1::{BodyLen, Head};
 pub use settings::{BodyMode, Cgi, CgiOptions, StartMode};
 
 use crate::{
-    admission::{Gauge, Permit},
+    admission::{ConcurrencyLimit, Permit},
     body_spool,
     context::{Answer, Context},
     fault::Fault,
     log::Source,
-    relay::speaker::Speaker,
+    relay::backend::Backend,
     reply::{self, Answering},
     request::Request,
-    script::Found,
+    script::FoundProgram,
 };
 
-/// Answers a request by running `script`; `places` are those of its route, where that has a limit of its own.
+/// Answers a request by running `script`; `limit` is its route's own concurrency limit.
 pub async fn answer(
     cx: Context<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     cgi: &Arc<Cgi>,
-    places: Option<&Arc<Gauge>>,
-    script: Found<'_>,
+    limit: Option<&Arc<ConcurrencyLimit>>,
+    script: FoundProgram<'_>,
 ) -> Result<Answer, Fault> {
     if script.nph && !request.client.speaks_http() {
         return Err(Fault::Refused(
@@ -43,12 +43,12 @@ pub async fn answer(
     }
     request.client.limit(cgi.options.max_body)?;
     // A local redirect's request has no body, whatever the one before it had.
-    let mut run = Run {
+    let mut run = ProgramRun {
         cx,
         request,
         head,
         cgi,
-        places,
+        limit,
         script,
     };
     let file = match cgi.options.body {
@@ -63,11 +63,11 @@ pub async fn answer(
         }
     };
     let module = run.module().await?;
-    let speaker = match module {
-        Some(code) => Speaker::Exchange(run.instance(file, code).await?),
+    let backend = match module {
+        Some(code) => Backend::Exchange(run.instance(file, code).await?),
         None => {
-            let permit = run.place().await?;
-            Speaker::Program(Box::new(run.start(file, permit).await?))
+            let permit = run.permit().await?;
+            Backend::Program(Box::new(run.start(file, permit).await?))
         }
     };
     let answering = Answering {
@@ -75,11 +75,11 @@ pub async fn answer(
         source: run.source(),
         nph: run.script.nph,
         options: &cgi.options,
-        handover: &cgi.handover,
+        sendfile: &cgi.sendfile,
         head,
         request: run.request,
     };
-    answering.reply(speaker).await
+    answering.reply(backend).await
 }
 
 /// Loads a program's template ahead of a request, where it is to start warm, and waits for it. Whether there is one.
@@ -88,39 +88,38 @@ pub async fn load(
     request: &mut Request<'_>,
     head: &Rc<Head>,
     cgi: &Arc<Cgi>,
-    script: Found<'_>,
+    script: FoundProgram<'_>,
 ) -> bool {
     if script.module {
         return false;
     }
-    let run = Run {
+    let run = ProgramRun {
         cx,
         request,
         head,
         cgi,
-        places: None,
+        limit: None,
         script,
     };
     run.template().await
 }
 
-/// One program about to answer one request.
-struct Run<'a, 'r, 'c> {
+struct ProgramRun<'a, 'r, 'c> {
     cx: Context<'a>,
     request: &'a mut Request<'r>,
     head: &'a Rc<Head>,
     cgi: &'c Arc<Cgi>,
-    places: Option<&'c Arc<Gauge>>,
-    script: Found<'a>,
+    limit: Option<&'c Arc<ConcurrencyLimit>>,
+    script: FoundProgram<'a>,
 }
 
-impl Run<'_, '_, '_> {
-    /// Waits for a place among the running programs; a client that leaves meanwhile is noticed.
-    async fn place(&mut self) -> Result<Permit, Fault> {
+impl ProgramRun<'_, '_, '_> {
+    /// Waits for a permit to run a program; a client that leaves meanwhile is noticed.
+    async fn permit(&mut self) -> Result<Permit, Fault> {
         let admission = &self.cx.shared.admission;
-        let admit = admission.admit(self.request.peer(), self.places);
+        let admit = admission.admit(self.request.peer(), self.limit);
         let permit = reply::wait_for(self.request, admit).await?;
-        self.request.has_place(permit.holding());
+        self.request.has_permit(permit.holding());
         Ok(permit)
     }
 

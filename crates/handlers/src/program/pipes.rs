@@ -9,14 +9,13 @@ use crate::{sock::Sock, spool::Stored};
 
 /// The three standard streams: the program's ends, and ours.
 pub(super) struct Pipes {
-    stdin: Stdin,
+    stdin: ProgramStdin,
     stdout: OwnedFd,
     stderr: OwnedFd,
-    pub(super) ours: Ends,
+    pub(super) ours: ServerEnds,
 }
 
-/// What a program reads.
-enum Stdin {
+enum ProgramStdin {
     /// /dev/null.
     Nothing,
     Pipe(OwnedFd),
@@ -24,7 +23,7 @@ enum Stdin {
 }
 
 /// Ours, non-blocking.
-pub(super) struct Ends {
+pub(super) struct ServerEnds {
     pub(super) stdin: Option<Sock>,
     pub(super) stdout: Sock,
     pub(super) stderr: Sock,
@@ -33,16 +32,16 @@ pub(super) struct Ends {
 impl Pipes {
     pub(super) fn new(file: Option<Stored>, body: BodyLen) -> std::io::Result<Self> {
         let (stdin, to_stdin) = match (file, body) {
-            (Some(file), _) => (Stdin::File(file), None),
-            (None, BodyLen::None) => (Stdin::Nothing, None),
+            (Some(file), _) => (ProgramStdin::File(file), None),
+            (None, BodyLen::None) => (ProgramStdin::Nothing, None),
             (None, _) => {
                 let (theirs, ours) = pipe(|(_, ours)| ours)?;
-                (Stdin::Pipe(theirs), Some(ours))
+                (ProgramStdin::Pipe(theirs), Some(ours))
             }
         };
         let (from_stdout, stdout) = pipe(|(ours, _)| ours)?;
         let (from_stderr, stderr) = pipe(|(ours, _)| ours)?;
-        let ours = Ends {
+        let ours = ServerEnds {
             stdin: to_stdin.map(Sock::writer),
             stdout: Sock::reader(from_stdout),
             stderr: Sock::reader(from_stderr),
@@ -56,10 +55,10 @@ impl Pipes {
     }
 
     /// Ours, and the file that the program reads.
-    pub(super) fn ours(self) -> (Ends, Option<Stored>) {
+    pub(super) fn ours(self) -> (ServerEnds, Option<Stored>) {
         let file = match self.stdin {
-            Stdin::File(file) => Some(file),
-            Stdin::Nothing | Stdin::Pipe(_) => None,
+            ProgramStdin::File(file) => Some(file),
+            ProgramStdin::Nothing | ProgramStdin::Pipe(_) => None,
         };
         (self.ours, file)
     }
@@ -67,9 +66,9 @@ impl Pipes {
     /// The program's ends; `null` where it gets no body.
     pub(super) fn stdio<'p>(&'p self, null: &'p OwnedFd) -> [BorrowedFd<'p>; 3] {
         let stdin = match &self.stdin {
-            Stdin::Nothing => null.as_fd(),
-            Stdin::Pipe(fd) => fd.as_fd(),
-            Stdin::File(file) => file.as_fd(),
+            ProgramStdin::Nothing => null.as_fd(),
+            ProgramStdin::Pipe(fd) => fd.as_fd(),
+            ProgramStdin::File(file) => file.as_fd(),
         };
         [stdin, self.stdout.as_fd(), self.stderr.as_fd()]
     }

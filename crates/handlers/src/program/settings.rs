@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use galgo_spawn::Limits;
 
-use crate::{handover::Handover, root::CgiRoot, wasm::sight::Sight};
+use crate::{root::CgiRoot, sendfile::Sendfile, wasm::sight::Sight};
 
 /// Programs.
 #[derive(Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub struct Cgi {
     /// Programs that run files by their ending: (".php", "/usr/bin/php-cgi").
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
     /// Files that programs may hand over.
-    pub handover: Handover,
+    pub sendfile: Sendfile,
     /// How programs are run.
     pub options: CgiOptions,
     /// What WebAssembly programs see of this machine.
@@ -37,7 +37,7 @@ impl Cgi {
             env: Vec::new(),
             load_env: Vec::new(),
             interpreters: Arc::default(),
-            handover: Handover::default(),
+            sendfile: Sendfile::default(),
             options: CgiOptions::default(),
             sight: Sight::default(),
         }

@@ -7,12 +7,12 @@ use std::{
 };
 
 use galgo_proto::{cgi::search, h1::BodyLen, vars::Sink};
-use galgo_spawn::{Child, EnvBlock, Failed, Launch, Outcome, Stage, StartError, inspect};
+use galgo_spawn::{Child, EnvBlock, Failed, Launch, LaunchOutcome, Stage, StartError, inspect};
 use tokio::time::Instant;
 
 use super::{
-    Run,
-    pipes::{Ends, Pipes},
+    ProgramRun,
+    pipes::{Pipes, ServerEnds},
     settings::StartMode,
 };
 use crate::{
@@ -21,13 +21,13 @@ use crate::{
     off_loop::off_loop,
     relay::{
         clock::Clocks,
-        program::{Program, Started},
-        tend::{Fed, feed},
+        program::{RunningProgram, Started},
+        pump::{Fed, feed},
     },
     spool::Stored,
     tick,
-    variables::{self, Known},
-    warm::{self, Born, Ready, Setup},
+    variables::{self, ScriptVars},
+    warm::{self, ReadyChild, TemplateChild, TemplateSetup},
 };
 
 /// A program's file that is being written cannot be executed (ETXTBSY): tried again this often,
@@ -38,32 +38,29 @@ const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 /// A child that has failed is looked at again after this, until it has ended.
 const ENDING: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// A process that answers the request.
-struct Running {
+struct StartedProcess {
     child: Child,
     /// The template it was forked from; `None` where it was executed.
-    born: Option<Born>,
+    origin: Option<TemplateChild>,
     /// Why the request must end before it is answered: the process ends as all do, it has begun.
     fault: Option<Fault>,
 }
 
-/// What has become of a start.
-enum Begun {
+enum StartState {
     /// The program runs; what went wrong meanwhile.
     Runs(Option<Fault>),
     Failed(Box<Failed>),
 }
 
-/// What has become of who was too late.
+/// What became of a program that was too late.
 pub(super) const AFTER: &str = "the program was ended";
 
-impl Run<'_, '_, '_> {
-    /// Starts the process.
+impl ProgramRun<'_, '_, '_> {
     pub(super) async fn start(
         &mut self,
         file: Option<Stored>,
         permit: Permit,
-    ) -> Result<Program, Fault> {
+    ) -> Result<RunningProgram, Fault> {
         let began = Instant::now();
         let mut env = Env(EnvBlock::default());
         self.variables(self.length(file.as_ref()), &mut env)?;
@@ -73,9 +70,9 @@ impl Run<'_, '_, '_> {
         // From here on only the program has its ends.
         let (ours, file) = pipes.ours();
         let options = &self.cgi.options;
-        let program = Program::new(Started {
+        let program = RunningProgram::new(Started {
             child: running.child,
-            born: running.born,
+            origin: running.origin,
             stdin: ours.stdin,
             file,
             stdout: ours.stdout,
@@ -96,20 +93,19 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    /// A process: forked from a template, or executed.
     async fn process(
         &mut self,
         pipes: &mut Pipes,
         env: EnvBlock,
         clocks: &mut Clocks,
         began: Instant,
-    ) -> Result<Running, Fault> {
+    ) -> Result<StartedProcess, Fault> {
         let args = self.arguments()?;
-        if let Some((child, born)) = self.warm(pipes, &args, &env).await {
+        if let Some((child, origin)) = self.warm(pipes, &args, &env).await {
             self.request.entry.borrow_mut().start = began.elapsed();
-            return Ok(Running {
+            return Ok(StartedProcess {
                 child,
-                born: Some(born),
+                origin: Some(origin),
                 fault: None,
             });
         }
@@ -135,15 +131,19 @@ impl Run<'_, '_, '_> {
     }
 
     /// A child of the program's template, where it has one.
-    async fn warm(&self, pipes: &Pipes, args: &[CString], env: &EnvBlock) -> Option<(Child, Born)> {
+    async fn warm(
+        &self,
+        pipes: &Pipes,
+        args: &[CString],
+        env: &EnvBlock,
+    ) -> Option<(Child, TemplateChild)> {
         let ready = self.ready(args).await?;
         let cpu = self.cgi.options.limits.cpu;
         let stdio = pipes.stdio(&self.cx.resources.null);
         ready.start(env, stdio, cpu).await.ok()
     }
 
-    /// A child that waits for a request.
-    async fn ready(&self, args: &[CString]) -> Option<Ready> {
+    async fn ready(&self, args: &[CString]) -> Option<ReadyChild> {
         // Words of the query are arguments of one request, and a template has its own.
         let wordless = args.len() == 1 + usize::from(self.script.interpreter.is_some());
         if self.cgi.options.start == StartMode::Cold || !wordless {
@@ -153,15 +153,14 @@ impl Run<'_, '_, '_> {
         warm::child(self.cx, self.cgi, &self.script, setup).await
     }
 
-    /// How a template of the program is started.
-    fn setup(&self, args: &[CString]) -> Setup {
+    fn setup(&self, args: &[CString]) -> TemplateSetup {
         let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
         let mut env = Env(EnvBlock::default());
         variables::constants(self.cx.shared, &self.cgi.env, &mut env);
         for (name, value) in &self.cgi.load_env {
             env.0.put(name.as_bytes(), value.as_bytes());
         }
-        Setup {
+        TemplateSetup {
             args: args.to_vec(),
             env: env.0,
             dir: self.script.dir.clone(),
@@ -173,14 +172,13 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    /// Executes the program.
     async fn cold(
         &mut self,
         pipes: &mut Pipes,
         mut launch: Launch,
         clocks: &mut Clocks,
         began: Instant,
-    ) -> Result<Running, Fault> {
+    ) -> Result<StartedProcess, Fault> {
         let mut tries = 0;
         loop {
             let stdio = pipes.stdio(&self.cx.resources.null);
@@ -188,15 +186,15 @@ impl Run<'_, '_, '_> {
             let took = began.elapsed();
             let failed = match started {
                 Ok(child) => match self.begun(&child, pipes, clocks).await? {
-                    Begun::Runs(fault) => {
+                    StartState::Runs(fault) => {
                         self.request.entry.borrow_mut().start = took;
-                        return Ok(Running {
+                        return Ok(StartedProcess {
                             child,
-                            born: None,
+                            origin: None,
                             fault,
                         });
                     }
-                    Begun::Failed(failed) => failed,
+                    StartState::Failed(failed) => failed,
                 },
                 Err(failed) => failed,
             };
@@ -211,24 +209,26 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    /// Feeds the program until it runs, or why it could not be executed is known. Either shows by its first output, or
-    /// at the next beat: a child that fails says so by a byte, and is still ending then. What was fed stays in the pipe,
-    /// whose other end is here, too, for who is started in the place of one that failed.
+    /// Feeds the program until it runs, or it is known why it could not be executed. Either shows by its first output, or
+    /// at the next tick: a child that fails writes a byte, and is still ending then. What was fed stays in the pipe, whose
+    /// other end the server holds, for the program that is started next.
     async fn begun(
         &mut self,
         child: &Child,
         pipes: &mut Pipes,
         clocks: &mut Clocks,
-    ) -> Result<Begun, Fault> {
+    ) -> Result<StartState, Fault> {
         self.request.client.send_continue();
-        let Ends { stdin, stdout, .. } = &mut pipes.ours;
+        let ServerEnds { stdin, stdout, .. } = &mut pipes.ours;
         let mut arrived = false;
         let mut fault = None;
         loop {
             match self.cx.resources.spawner.borrow_mut().outcome(child) {
-                Outcome::Started => return Ok(Begun::Runs(fault)),
-                Outcome::Failed(failed) => return fault.map_or(Ok(Begun::Failed(failed)), Err),
-                Outcome::UnderWay => {}
+                LaunchOutcome::Started => return Ok(StartState::Runs(fault)),
+                LaunchOutcome::Failed(failed) => {
+                    return fault.map_or(Ok(StartState::Failed(failed)), Err);
+                }
+                LaunchOutcome::UnderWay => {}
             }
             if let Some(fault) = fault {
                 return Err(fault);
@@ -279,7 +279,7 @@ impl Run<'_, '_, '_> {
         content_length: Option<u64>,
         sink: &mut impl Sink,
     ) -> Result<(), Fault> {
-        let known = Known {
+        let known = ScriptVars {
             shared: self.cx.shared,
             script_name: self.script.script_name,
             path_info: self.script.path_info,
@@ -330,7 +330,6 @@ impl Run<'_, '_, '_> {
     }
 }
 
-/// An environment as a sink of variables.
 struct Env(EnvBlock);
 
 impl Sink for Env {

@@ -16,13 +16,13 @@ pub struct Clocks {
     lengths: [Duration; 3],
     /// What has moved since the clocks were looked at.
     since: Moved,
-    /// The beat at which they were.
+    /// The tick at which they were.
     looked: u64,
-    /// What has become of who was too late.
+    /// What became of the program or connection that was too late.
     after: &'static str,
 }
 
-/// Whether anything has moved. When is asked with the next beat: reading a clock for each piece would cost more than
+/// Whether anything has moved. When is asked with the next tick: reading a clock for each piece would cost more than
 /// the rest of this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Moved {
@@ -68,7 +68,7 @@ impl Clocks {
         self.since = Moved::Body;
     }
 
-    /// How long who is no longer listened to may go on: what is left of the total time, where it `finishes`.
+    /// How long a program may go on whose output is no longer read: what is left of the total time, where it `finishes`.
     pub fn patience(&self, finishes: bool, otherwise: Duration) -> Duration {
         match finishes {
             true => self.total.saturating_duration_since(Instant::now()),
@@ -79,9 +79,9 @@ impl Clocks {
     /// Waits until one of the clocks has run out, and says which.
     pub async fn ring(&mut self) -> Fault {
         loop {
-            // Whoever waits here may give up and begin again many times between two beats.
-            let beat = tick::beats();
-            if std::mem::replace(&mut self.looked, beat) != beat
+            // A caller may give up and begin again many times between two ticks.
+            let tick = tick::beats();
+            if std::mem::replace(&mut self.looked, tick) != tick
                 && let Some(fault) = self.look(Instant::now())
             {
                 return fault;

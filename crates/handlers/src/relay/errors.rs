@@ -4,14 +4,13 @@ use std::convert::Infallible;
 
 use tokio::time::Instant;
 
-use super::{stderr::Lines, way::PIPE_MOST};
+use super::{stderr::StderrLog, way::PIPE_MOST};
 use crate::{log::Source, pool, sock::Sock, tick};
 
 #[derive(Debug)]
-pub(super) struct Errors {
+pub(super) struct StderrPipe {
     sock: Option<Sock>,
-    pub(super) lines: Lines,
-    source: Source,
+    pub(super) log: StderrLog,
     buf: Vec<u8>,
     began: Instant,
 }
@@ -19,18 +18,17 @@ pub(super) struct Errors {
 /// Reads of standard error after the process is gone: a pipe holds no more.
 const DRAINS: usize = PIPE_MOST / pool::SIZE;
 
-impl Errors {
+impl StderrPipe {
     pub(super) fn new(sock: Sock, max: usize, source: Source) -> Self {
         Self {
             sock: Some(sock),
-            lines: Lines::new(max),
-            source,
+            log: StderrLog::new(max, source),
             buf: Vec::new(),
             began: Instant::now(),
         }
     }
 
-    /// Logs what comes on standard error, forever. Begins when the first beat is over: most programs are by
+    /// Logs what comes on standard error, forever. Begins when the first tick is over: most programs are by
     /// then, and what they said is read at their end; the event loop never hears of their pipe.
     pub(super) async fn drain(&mut self) -> Infallible {
         while self.began.elapsed() < tick::BEAT {
@@ -39,7 +37,7 @@ impl Errors {
         while let Some(sock) = &self.sock {
             let read = match sock.read_later(&mut self.buf).await {
                 Ok(n) => Ok(Some(n)),
-                // The event loop may have no room for it: it is looked at with the next beat.
+                // The event loop may have no room for it: it is looked at with the next tick.
                 Err(_) => {
                     tick::next().await;
                     sock.try_read(&mut self.buf)
@@ -55,7 +53,7 @@ impl Errors {
     }
 
     fn drain_ready(&mut self) {
-        // Bounded: who has left the group may still be writing.
+        // Bounded: a process that has left the group may still be writing.
         for _ in 0..DRAINS {
             let Some(sock) = &self.sock else { return };
             match sock.try_read(&mut self.buf) {
@@ -66,27 +64,17 @@ impl Errors {
     }
 
     fn log(&mut self) {
-        let Self {
-            lines, source, buf, ..
-        } = self;
-        lines.take(buf, &mut |line| source.line(line));
-        pool::give(std::mem::take(buf));
+        self.log.take(&self.buf);
+        pool::give(std::mem::take(&mut self.buf));
     }
 
-    /// Names the program in the log.
-    pub(super) fn source(&self) -> &Source {
-        &self.source
-    }
-
-    /// The program is over: logs what it said last.
     pub(super) fn finish(&mut self) {
         self.drain_ready();
-        let Self { lines, source, .. } = self;
-        lines.finish(&mut |line| source.line(line));
+        self.log.finish();
     }
 }
 
-impl Drop for Errors {
+impl Drop for StderrPipe {
     fn drop(&mut self) {
         pool::give(std::mem::take(&mut self.buf));
     }

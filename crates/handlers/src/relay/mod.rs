@@ -1,11 +1,11 @@
 //! Moving bytes between a client and a program: all directions watched at once.
 
+pub(crate) mod backend;
 pub(crate) mod clock;
 mod errors;
 pub(crate) mod process;
 pub(crate) mod program;
-pub(crate) mod speaker;
+pub(crate) mod pump;
 pub(crate) mod spill;
 pub(crate) mod stderr;
-pub(crate) mod tend;
 mod way;

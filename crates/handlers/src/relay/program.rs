@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::{
     clock::Clocks,
-    errors::Errors,
+    errors::StderrPipe,
     process::{Process, unfinished},
+    pump::{PumpEnd, pump},
     spill::Spill,
-    tend::{Tended, tend},
     way::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Way, way},
 };
 use crate::{
@@ -24,40 +24,38 @@ use crate::{
     off_loop::off_loop,
     out::Out,
     pool,
-    producer::Turn,
+    producer::OutputEvent,
     sock::{Came, Sock, is_short},
     spool::Stored,
     tick,
-    warm::Born,
+    warm::TemplateChild,
 };
 
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
-/// Who has printed as much as a pipe holds without being widened has more to say than most: from then on
-/// it is left in the pipe, whatever the pieces it is written in.
+/// A program that has printed as much as a pipe usually holds will print more than most: from then on its output is left
+/// in the pipe, to be spliced.
 const BULK: usize = pool::SIZE;
-/// Who dies of a signal closes its output on the way: the signal is known within this, or the process is seen to be
-/// on its way out, or there is none.
+/// A process that dies of a signal closes its output first. Within this the signal is known, or the process is seen
+/// to be exiting, or there is none.
 const VERDICT: Duration = Duration::from_millis(20);
 /// How long a process may go on after it closed its output, before it is told to end.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-/// A program that is answering a request.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct RunningProgram {
     process: Process,
     /// How it ended, once that has been asked.
     exit: Option<Exit>,
     /// Where it came from, when it was started warm.
-    born: Option<Born>,
-    /// It was told to end.
+    origin: Option<TemplateChild>,
     signalled: bool,
     stdin: Option<Sock>,
     stdout: Option<Sock>,
     /// Its standard input, where that is a file: closed when the program is gone.
     _file: Option<Stored>,
-    errors: Errors,
+    errors: StderrPipe,
     clocks: Clocks,
     /// Output read and not yet sent.
     pub out: Out,
@@ -65,9 +63,7 @@ pub(crate) struct Program {
     spill: Spill,
     kill_grace: Duration,
     run_to_completion: bool,
-    /// Large output may be spliced.
     splices: bool,
-    /// Bytes of output that were read.
     read: usize,
     /// There is much output: it is left in its pipe, which has been widened.
     bulk: bool,
@@ -81,7 +77,7 @@ pub(crate) struct Started {
     /// The process.
     pub child: Child,
     /// The template it was forked from; `None` where it was executed.
-    pub born: Option<Born>,
+    pub origin: Option<TemplateChild>,
     /// Our end of its standard input; `None` where it reads a file or nothing.
     pub stdin: Option<Sock>,
     /// The file it reads.
@@ -100,18 +96,17 @@ pub(crate) struct Started {
     pub max_stderr: usize,
     /// Names it in the log.
     pub source: Source,
-    /// Its place among the programs running.
+    /// Its permit to run.
     pub permit: Permit,
 }
 
-impl Program {
-    /// Takes charge of a process that has just been started.
+impl RunningProgram {
     pub(crate) fn new(s: Started) -> Self {
-        let errors = Errors::new(s.stderr, s.max_stderr, s.source);
+        let errors = StderrPipe::new(s.stderr, s.max_stderr, s.source);
         Self {
             process: Process::new(s.child),
             exit: None,
-            born: s.born,
+            origin: s.origin,
             signalled: false,
             stdin: s.stdin,
             stdout: Some(s.stdout),
@@ -129,18 +124,18 @@ impl Program {
         }
     }
 
-    /// The response head is whole.
     pub(crate) fn head_done(&mut self) {
         self.clocks.first_byte();
     }
 
-    /// Whether standard output has ended.
     pub(crate) fn output_ended(&self) -> bool {
         self.stdout.is_none() && self.spill.is_empty()
     }
 
-    /// Waits for output while everything else goes on.
-    pub(crate) async fn turn(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
+    pub(crate) async fn next_event(
+        &mut self,
+        client: &mut dyn Client,
+    ) -> Result<OutputEvent, Fault> {
         if !self.spill.is_empty() {
             return self.pull(client).await;
         }
@@ -163,10 +158,10 @@ impl Program {
             ..
         } = self;
         let Some(sock) = stdout else {
-            return Ok(Turn::End);
+            return Ok(OutputEvent::End);
         };
-        let tend = tend(stdin, errors, process, clocks, client);
-        let turn = tokio::select! {
+        let pump = pump(stdin, errors, process, clocks, client);
+        let event = tokio::select! {
             biased;
             came = come(sock, *bulk && !spill.is_slow(), out) => match came.map_err(|e| unreadable(&e))? {
                 Came::Read(n) if n > 0 => {
@@ -176,25 +171,25 @@ impl Program {
                         *bulk = true;
                         sock.widen(PIPE_MOST);
                     }
-                    Turn::Output
+                    OutputEvent::Output
                 }
-                Came::Waiting(n) => Turn::Waiting(n),
-                Came::Read(_) => Turn::End,
+                Came::Waiting(n) => OutputEvent::Waiting(n),
+                Came::Read(_) => OutputEvent::End,
             },
-            tended = tend => match tended? {
-                Tended::HalfClosed => Turn::HalfClosed,
-                Tended::Exited => Turn::End,
+            ended = pump => match ended? {
+                PumpEnd::HalfClosed => OutputEvent::HalfClosed,
+                PumpEnd::Exited => OutputEvent::End,
             },
         };
-        match turn {
-            Turn::Output | Turn::Waiting(_) => self.clocks.moved(),
-            Turn::End => self.stdout = None,
-            Turn::HalfClosed => {}
+        match event {
+            OutputEvent::Output | OutputEvent::Waiting(_) => self.clocks.moved(),
+            OutputEvent::End => self.stdout = None,
+            OutputEvent::HalfClosed => {}
         }
-        Ok(turn)
+        Ok(event)
     }
 
-    /// From now on large output may be left in its pipe, for who sends it to splice (`Producer::take_pipe`).
+    /// From now on large output may be left in its pipe, to be spliced (`Producer::take_pipe`).
     pub(crate) fn may_splice(&mut self) {
         self.splices = way() != Way::Copied;
         if way() == Way::Spliced
@@ -213,7 +208,7 @@ impl Program {
             && self.spill.is_empty()
         {
             match sock.try_read(self.out.buffer()) {
-                // An error is met again, by who waits for more.
+                // The next read meets an error again.
                 Ok(None) | Err(_) => return,
                 Ok(Some(0)) => self.stdout = None,
                 Ok(Some(_)) => self.out.keep_all(),
@@ -251,7 +246,7 @@ impl Program {
         });
     }
 
-    /// Waits for the process and for whoever it leaves behind in its group, and ends both where they do not end by themselves.
+    /// Waits for the process and those that it leaves behind in its group, and ends both where they do not end by themselves.
     async fn end(mut self, patience: Duration, done: impl FnOnce(Option<Exit>)) {
         let until = Instant::now() + patience;
         let exit = self.wait_or_end(patience).await;
@@ -286,7 +281,7 @@ impl Program {
         // Only processes that had ended already: their parent has not asked for them yet.
         if !names.is_empty() {
             let words = format!("what it had left running was ended: {names} ({how})");
-            self.errors.source().write(Level::Info, &words);
+            self.errors.log.source.write(Level::Info, &words);
         }
     }
 
@@ -317,9 +312,8 @@ impl Program {
         (exit, self.stderr_tail())
     }
 
-    /// The last it wrote to standard error.
     pub(crate) fn stderr_tail(&self) -> String {
-        self.errors.lines.tail()
+        self.errors.log.tail()
     }
 
     async fn discard_output(&mut self) {
@@ -373,8 +367,8 @@ impl Program {
     fn reap(&mut self) -> Option<Exit> {
         if self.exit.is_none() {
             self.exit = self.process.reap();
-            if let (Some(exit), Some(born)) = (&self.exit, self.born.take()) {
-                born.ended(exit, self.signalled);
+            if let (Some(exit), Some(origin)) = (&self.exit, self.origin.take()) {
+                origin.ended(exit, self.signalled);
             }
         }
         self.exit

@@ -1,5 +1,5 @@
-//! Output that was printed and that its client has not taken yet: a little in memory, more in a file. So a program ends,
-//! and its place is free, while a client that reads slowly is still being answered.
+//! Output that its client has not taken yet: a little in memory, more in a file. So a program ends, and gives its permit
+//! back, while a client that reads slowly is still being answered.
 
 use std::{collections::VecDeque, io, sync::Arc};
 
@@ -26,17 +26,15 @@ pub(crate) struct Spill {
     /// Its share of what may wait in memory.
     charge: Option<Charge>,
     front: Vec<u8>,
-    file: File,
+    file: SpillFile,
     back: VecDeque<Vec<u8>>,
     /// The file takes no more.
     full: bool,
-    /// The client is slow.
     slow: bool,
 }
 
-/// The file, and what is in it.
 #[derive(Debug, Default)]
-struct File {
+struct SpillFile {
     stored: Option<Stored>,
     /// What is under way with it; `stored` is there, too.
     task: Option<Task<(Option<Stored>, Done)>>,
@@ -44,24 +42,20 @@ struct File {
     written: u64,
 }
 
-/// What has become of a piece.
 enum Done {
     Wrote(Vec<u8>, Result<(), Full>),
     Read(io::Result<Vec<u8>>),
 }
 
 impl Spill {
-    /// From now on output may wait.
     pub(crate) fn enable(&mut self, spool: &Arc<Spool>) {
         self.spool = Some(spool.clone());
     }
 
-    /// No more output may wait.
     pub(crate) fn disable(&mut self) {
         self.spool = None;
     }
 
-    /// Whether no output waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.front.is_empty() && self.file.is_empty() && self.back.iter().all(Vec::is_empty)
     }
@@ -86,8 +80,7 @@ impl Spill {
         charge.reach(MEMORY + more as u64)
     }
 
-    /// Reads output that comes in while the client lets a write wait; how much, 0: it has ended. Who gives up
-    /// waiting for it may ask again.
+    /// Reads output that comes in while the client lets a write wait; how much, 0: it has ended. A caller that gives up may ask again.
     pub(super) async fn gather(&mut self, from: Option<&Sock>) -> io::Result<usize> {
         let from = self.begin(from).await;
         from.read_later(self.back()).await
@@ -128,7 +121,7 @@ impl Spill {
             if self.file.task.is_none() && !self.write() {
                 return std::future::pending().await;
             }
-            // What could not be read again is asked for again, by who sends it.
+            // An error shows again when the piece is sent.
             let _ = self.done().await;
         }
     }
@@ -157,7 +150,6 @@ impl Spill {
         true
     }
 
-    /// Begins to read the next piece of the file.
     fn read(&mut self) -> io::Result<()> {
         let stored = self.file.stored.take();
         let stored = stored.ok_or(io::ErrorKind::NotFound)?;
@@ -199,7 +191,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Moves the oldest piece into `out`, which is empty. Who gives up waiting may ask again.
+    /// Moves the oldest piece into `out`, which is empty. A caller that gives up may ask again.
     pub(crate) async fn pull(&mut self, out: &mut Out) -> Result<(), Fault> {
         while self.front.is_empty() && !self.file.is_empty() {
             let under_way = match &self.file.task {
@@ -228,7 +220,7 @@ impl Spill {
     }
 }
 
-impl File {
+impl SpillFile {
     fn is_empty(&self) -> bool {
         self.task.is_none() && self.read == self.written
     }

@@ -2,6 +2,36 @@
 
 use galgo_spawn::words::escape;
 
+use crate::log::Source;
+
+/// Standard error of one request, on its way to the log.
+#[derive(Debug)]
+pub(crate) struct StderrLog {
+    lines: Lines,
+    /// Names the program in the log.
+    pub(crate) source: Source,
+}
+
+impl StderrLog {
+    /// At most `most` bytes are added to the log.
+    pub(crate) fn new(most: usize, source: Source) -> Self {
+        let lines = Lines::new(most);
+        Self { lines, source }
+    }
+
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
+        self.lines.take(bytes, &mut |line| self.source.line(line));
+    }
+
+    pub(crate) fn finish(&mut self) {
+        self.lines.finish(&mut |line| self.source.line(line));
+    }
+
+    pub(crate) fn tail(&self) -> String {
+        self.lines.tail()
+    }
+}
+
 /// Cuts what a program writes to standard error into lines.
 #[derive(Debug)]
 pub(crate) struct Lines {

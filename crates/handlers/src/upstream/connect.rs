@@ -1,6 +1,6 @@
 //! Making a connection, within its clock.
 
-use std::{fmt, io, os::fd::OwnedFd, path::Path, time::Duration};
+use std::{io, os::fd::OwnedFd, path::Path, time::Duration};
 
 use rustix::{
     io::Errno,
@@ -18,57 +18,6 @@ use crate::{
     tick,
 };
 
-/// Why nobody could be asked.
-#[derive(Debug)]
-pub struct Unreachable {
-    at: String,
-    why: Why,
-}
-
-#[derive(Debug)]
-enum Why {
-    /// Nobody takes the connection.
-    Error(io::Error),
-    /// It takes too long.
-    Late(Duration),
-    /// More wait already than are taken.
-    Full,
-    /// We have no descriptor left for it.
-    Ours,
-}
-
-impl Unreachable {
-    /// What the client is told: 502, 503 or 504.
-    pub fn fault(self) -> Fault {
-        match self.why {
-            Why::Error(_) => Fault::Script(self.to_string()),
-            Why::Late(_) => Fault::Late(self.to_string()),
-            Why::Full => {
-                Fault::Busy("the application takes no more connections: its backlog is full")
-            }
-            Why::Ours => Fault::Busy("no descriptors are left for another connection"),
-        }
-    }
-}
-
-impl fmt::Display for Unreachable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = &self.at;
-        match &self.why {
-            Why::Error(e) => write!(f, "the application at {at} cannot be reached: {}", words(e)),
-            Why::Late(after) => write!(
-                f,
-                "the application at {at} took no connection within {after:?} (connect_timeout)"
-            ),
-            Why::Full => write!(
-                f,
-                "the application at {at} takes no more connections: its backlog is full"
-            ),
-            Why::Ours => write!(f, "no descriptors are left for a connection to {at}"),
-        }
-    }
-}
-
 /// What to do about it.
 fn words(e: &io::Error) -> String {
     match e.kind() {
@@ -84,11 +33,7 @@ fn words(e: &io::Error) -> String {
 }
 
 /// Connects to `address`.
-pub(super) async fn connect(address: &Address, within: Duration) -> Result<Sock, Unreachable> {
-    let failed = |why| Unreachable {
-        at: address.to_string(),
-        why,
-    };
+pub(super) async fn connect(address: &Address, within: Duration) -> Result<Sock, Fault> {
     let by = Instant::now() + within;
     let done = match address {
         Address::Unix(path) => timeout_at(by, unix(path)).await,
@@ -96,14 +41,23 @@ pub(super) async fn connect(address: &Address, within: Duration) -> Result<Sock,
     };
     match done {
         Ok(Ok(sock)) => Ok(sock),
-        Ok(Err(e)) if is_shortage(&e) => Err(failed(Why::Ours)),
-        Ok(Err(e)) => Err(failed(Why::Error(e))),
-        Err(_elapsed) if matches!(address, Address::Unix(_)) => Err(failed(Why::Full)),
-        Err(_elapsed) => Err(failed(Why::Late(within))),
+        Ok(Err(e)) if is_shortage(&e) => Err(Fault::Busy(
+            "no descriptors are left for another connection",
+        )),
+        Ok(Err(e)) => Err(Fault::Script(format!(
+            "the application at {address} cannot be reached: {}",
+            words(&e)
+        ))),
+        Err(_elapsed) if matches!(address, Address::Unix(_)) => Err(Fault::Busy(
+            "the application takes no more connections: its backlog is full",
+        )),
+        Err(_elapsed) => Err(Fault::Late(format!(
+            "the application at {address} took no connection within {within:?} (connect_timeout)"
+        ))),
     }
 }
 
-/// A Unix socket is connected at once, or its backlog is full, which no event tells: tried with every beat.
+/// A Unix socket is connected at once, or its backlog is full, which no event tells: tried with every tick.
 async fn unix(path: &Path) -> io::Result<Sock> {
     let address = SocketAddrUnix::new(path)?;
     let fd = socket(AddressFamily::UNIX)?;
@@ -143,7 +97,7 @@ fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
     Ok(socket_with(family, SocketType::STREAM, flags, None)?)
 }
 
-/// Whether somebody takes connections at `address`, for who only wants to know.
+/// Whether connections are taken at `address`: for `galgo check`.
 ///
 /// # Errors
 /// In words, with the mend.

@@ -2,8 +2,8 @@
 //! at once: both directions, the client, the clocks.
 
 mod end;
+mod lease;
 mod over;
-mod seat;
 mod waiting;
 
 use std::io;
@@ -14,21 +14,21 @@ use galgo_proto::{
 };
 use galgo_spawn::Exit;
 
-use end::{End, broken, ended};
+use end::{ResponseEnd, broken, ended};
 
-use super::sending::{Fed, ID, Sending};
+use super::sending::{ID, Sending};
 use crate::{
     client::Client,
     fault::Fault,
     log::Source,
     out::Out,
-    producer::Turn,
-    relay::{clock::Clocks, spill::Spill, stderr::Lines},
+    producer::OutputEvent,
+    relay::{clock::Clocks, pump::Fed, spill::Spill, stderr::StderrLog},
     sock::Sock,
-    spool::Stored,
 };
 
-pub use seat::Seat;
+pub use super::sending::BodySource;
+pub use lease::ExchangeLease;
 
 /// Of an answer that is longer, the rest is read into large buffers; all of it, where the one before did not fit into
 /// a usual one.
@@ -37,81 +37,64 @@ const LONG: usize = 256 << 10;
 /// A request that an application, or an instance of a module, is answering.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The connection and the place it takes; `None` once the response has ended.
-    link: Option<Link>,
+    /// The connection and its lease; `None` once the response has ended.
+    link: Option<Connected>,
     /// The same, once the response has ended as it should: good for another request.
-    good: Option<Link>,
-    wire: Wire,
+    good: Option<Connected>,
+    wire: ResponseFraming,
     sending: Sending,
-    errors: Errors,
+    stderr: StderrLog,
     clocks: Clocks,
     /// Output received and not yet sent on.
     pub out: Out,
     /// Output that waits for a slow client; it comes behind what is in `out`.
     spill: Spill,
-    /// Bytes that were received.
     heard: usize,
-    /// Who does not answer it may be asked again.
     again: bool,
-    /// The connection has ended before anybody had read all of the request.
+    /// The connection has ended before all of the request was read.
     unread: bool,
     /// What is wrong with how the response ended.
     verdict: Option<Fault>,
-    /// How the instance ended; of an application nobody knows.
+    /// How the instance ended; not known of an application.
     exit: Option<Exit>,
     /// Let an instance finish when the client has gone.
     run_to_completion: bool,
 }
 
 #[derive(Debug)]
-struct Link {
+struct Connected {
     conn: Sock,
-    seat: Seat,
+    lease: ExchangeLease,
 }
 
-/// How a response is framed.
 #[derive(Debug)]
-enum Wire {
+enum ResponseFraming {
     /// In records.
-    Fastcgi(reply::Reply),
+    Fastcgi(reply::ReplyReader),
     /// It ends with the connection.
     Scgi,
 }
 
-#[derive(Debug)]
-struct Errors {
-    lines: Lines,
-    source: Source,
-}
-
-impl Errors {
-    fn take(&mut self, bytes: &[u8]) {
-        let Self { lines, source } = self;
-        lines.take(bytes, &mut |line| source.line(line));
-    }
-
-    fn finish(&mut self) {
-        let Self { lines, source } = self;
-        lines.finish(&mut |line| source.line(line));
-    }
-}
-
 /// What an exchange begins with.
 #[derive(Debug)]
-pub struct Begun {
+pub struct ExchangeStart {
     /// The connection.
     pub conn: Sock,
-    /// The request may be repeated where the connection turns out to lead to nobody: it has served another before,
-    /// or it leads to a worker that may die.
+    /// The request may be repeated where the connection turns out to be stale: it has served another before, or it leads
+    /// to a worker that may die.
     pub again: bool,
-    /// The place it takes.
-    pub seat: Seat,
+    /// Its lease.
+    pub lease: ExchangeLease,
     /// Clocks, running already.
     pub clocks: Clocks,
     /// Bytes of standard error that go to the log.
     pub max_stderr: usize,
     /// Names the application in the log.
     pub source: Source,
+    /// Where the body comes from.
+    pub body: BodySource,
+    /// Let an instance finish when the client has gone.
+    pub run_to_completion: bool,
 }
 
 impl Exchange {
@@ -120,76 +103,54 @@ impl Exchange {
     /// # Errors
     /// Those of `put`.
     pub fn fastcgi<E>(
-        begun: Begun,
+        start: ExchangeStart,
         role: fcgi::Role,
         keep: bool,
         put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
     ) -> Result<Box<Self>, E> {
         let head = super::sending::fastcgi_head(role, keep, put)?;
-        let wire = Wire::Fastcgi(reply::Reply::with_more(ID, begun.seat.more()));
-        Ok(Self::new(begun, wire, Sending::fastcgi(head)))
+        let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_more(ID, start.lease.more()));
+        Ok(Self::new(start, wire, head))
     }
 
     /// Asks over SCGI: `head` is the netstring, and `body` stands behind it.
-    pub fn scgi(begun: Begun, head: Vec<u8>) -> Box<Self> {
-        Self::new(begun, Wire::Scgi, Sending::scgi(head))
-    }
-
-    /// The body of the request comes from a file.
-    #[must_use]
-    pub fn with_file(mut self: Box<Self>, file: Option<Stored>) -> Box<Self> {
-        self.sending.take_from(file);
-        self
-    }
-
-    /// The request is passed on without its body.
-    #[must_use]
-    pub fn without_body(mut self: Box<Self>) -> Box<Self> {
-        self.sending.without_body();
-        self
-    }
-
-    /// Whether an instance may finish when its client has gone.
-    #[must_use]
-    pub fn run_to_completion(mut self: Box<Self>, may: bool) -> Box<Self> {
-        self.run_to_completion = may;
-        self
+    pub fn scgi(start: ExchangeStart, head: Vec<u8>) -> Box<Self> {
+        Self::new(start, ResponseFraming::Scgi, head)
     }
 
     /// Boxed from the beginning: it is large, and passed from hand to hand.
-    fn new(begun: Begun, wire: Wire, sending: Sending) -> Box<Self> {
+    fn new(start: ExchangeStart, wire: ResponseFraming, head: Vec<u8>) -> Box<Self> {
+        let framed = matches!(wire, ResponseFraming::Fastcgi(_));
+        let sending = Sending::new(head, framed, start.body);
         Box::new(Self {
-            link: Some(Link {
-                conn: begun.conn,
-                seat: begun.seat,
+            link: Some(Connected {
+                conn: start.conn,
+                lease: start.lease,
             }),
             good: None,
             wire,
             sending,
-            errors: Errors {
-                lines: Lines::new(begun.max_stderr),
-                source: begun.source,
-            },
-            clocks: begun.clocks,
+            stderr: StderrLog::new(start.max_stderr, start.source),
+            clocks: start.clocks,
             out: Out::default(),
             spill: Spill::default(),
             heard: 0,
-            again: begun.again,
+            again: start.again,
             unread: false,
             verdict: None,
             exit: None,
-            run_to_completion: false,
+            run_to_completion: start.run_to_completion,
         })
     }
 
-    /// The connection has turned out to lead to nobody: nothing of a response came on it. An instance that was
-    /// told of the request may have done something; an application is only asked what may be done twice.
+    /// The connection has turned out to be stale: nothing of a response came on it. An instance that was told of the
+    /// request may have done something; an application is only sent a request that may be repeated.
     pub fn is_stale(&self) -> bool {
         let undone = self.unread || self.exit.is_none();
         self.again && undone && self.heard == 0 && self.output_ended()
     }
 
-    /// Nothing has been heard yet on a connection that may lead to nobody.
+    /// Nothing has been received yet on a connection that may be stale.
     pub fn may_be_stale(&self) -> bool {
         self.again && self.heard == 0 && !self.output_ended()
     }
@@ -211,19 +172,19 @@ impl Exchange {
 
     /// The last it said for the log.
     pub fn stderr_tail(&self) -> String {
-        self.errors.lines.tail()
+        self.stderr.tail()
     }
 
     /// Waits for output while everything else goes on.
-    pub async fn turn(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
+    pub async fn next_event(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         loop {
             if !self.spill.is_empty() {
                 return self.pull(client).await;
             }
             let Some(link) = &self.link else {
-                return Ok(Turn::End);
+                return Ok(OutputEvent::End);
             };
-            if self.heard >= LONG || link.seat.is_long() {
+            if self.heard >= LONG || link.lease.is_long() {
                 self.out.widen();
             }
             let raw = self.out.buffer();
@@ -231,15 +192,15 @@ impl Exchange {
             let read = tokio::select! {
                 biased;
                 read = link.conn.read_later(raw) => read,
-                tended = tend(sending, clocks, &link.conn, client) => {
-                    return tended.map(|()| Turn::HalfClosed);
+                ended = pump(sending, clocks, &link.conn, client) => {
+                    return ended.map(|()| OutputEvent::HalfClosed);
                 }
             };
             self.clocks.moved();
             let before = self.out.len();
             self.receive(read);
             if self.out.len() > before {
-                return Ok(Turn::Output);
+                return Ok(OutputEvent::Output);
             }
         }
     }
@@ -273,11 +234,13 @@ impl Exchange {
             Ok(n) => {
                 self.heard = self.heard.saturating_add(n);
                 if let Some(link) = &mut self.link {
-                    link.seat.heard();
+                    link.lease.heard();
                 }
                 let end = match &mut self.wire {
-                    Wire::Fastcgi(reply) => decode(reply, &mut self.errors, &mut self.out),
-                    Wire::Scgi => {
+                    ResponseFraming::Fastcgi(reply) => {
+                        decode(reply, &mut self.stderr, &mut self.out)
+                    }
+                    ResponseFraming::Scgi => {
                         self.out.keep_all();
                         None
                     }
@@ -291,7 +254,11 @@ impl Exchange {
 }
 
 /// Takes records apart; `Some` once they say that the response has ended, or are none.
-fn decode(reply: &mut reply::Reply, errors: &mut Errors, out: &mut Out) -> Option<End> {
+fn decode(
+    reply: &mut reply::ReplyReader,
+    stderr: &mut StderrLog,
+    out: &mut Out,
+) -> Option<ResponseEnd> {
     loop {
         let raw = out.unseen();
         let (event, used) = match reply.step(raw) {
@@ -302,25 +269,25 @@ fn decode(reply: &mut reply::Reply, errors: &mut Errors, out: &mut Out) -> Optio
             Ok(Parsed::Complete(event, used)) => (event, used),
             Err(e) => {
                 let words = format!("the application does not speak FastCGI as it should: {e}");
-                return Some(End::Broken(Fault::Script(words)));
+                return Some(ResponseEnd::Broken(Fault::Script(words)));
             }
         };
         out.skip(used);
         match event {
-            reply::Event::Stdout(n) => out.keep(n),
-            reply::Event::Stderr(n) => {
-                errors.take(&out.unseen()[..n]);
+            reply::ReplyEvent::Stdout(n) => out.keep(n),
+            reply::ReplyEvent::Stderr(n) => {
+                stderr.take(&out.unseen()[..n]);
                 out.skip(n);
             }
-            reply::Event::StdoutEnd => {}
-            reply::Event::End(_, outcome) => return Some(ended(outcome, out.unseen())),
+            reply::ReplyEvent::StdoutEnd => {}
+            reply::ReplyEvent::End(_, outcome) => return Some(ended(outcome, out.unseen())),
         }
     }
 }
 
-/// Tends to everything but the response: sends the request, watches the client and the clocks. Ends with a
+/// Pumps everything but the response: sends the request, watches the client and the clocks. Ends with a
 /// fault, or when the client half-closes.
-async fn tend(
+async fn pump(
     sending: &mut Sending,
     clocks: &mut Clocks,
     conn: &Sock,

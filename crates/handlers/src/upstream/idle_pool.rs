@@ -12,9 +12,8 @@ use tokio::sync::watch;
 
 use crate::{lock::lock, sock::Sock};
 
-/// A connection that nobody has used for this long is closed, so that it does not hold a process of the
-/// application for nothing: as long as nginx's `keepalive_timeout` of an upstream. Whoever needs such a process is
-/// seen sooner (`STARVED`).
+/// A connection that was idle for this long is closed, so that it does not hold a process of the application for nothing:
+/// as long as nginx's `keepalive_timeout` of an upstream. A request that needs such a process is seen sooner (`STARVED`).
 const IDLE: Duration = Duration::from_secs(60);
 
 /// One that the application has closed is let go of within this.
@@ -23,34 +22,34 @@ const LOOK: Duration = Duration::from_secs(5);
 /// A connection that waits for its next request.
 #[derive(Debug)]
 struct Idle {
-    /// Away while who sweeps looks at it: at one at a time, and it is for nobody meanwhile.
+    /// `None` while the sweep looks at it: one at a time, and no request gets it meanwhile.
     sock: Option<Sock>,
-    /// The worker whose event loop knows it.
+    /// The event loop that knows it.
     home: usize,
     since: Instant,
     slot: Option<usize>,
 }
 
-/// The connections of one application, or of the worker that runs modules, that are kept: of all event loops, for each
-/// may hold the one process that another needs.
+/// The idle connections of one application, or of the worker that runs modules: of all event loops, for each may hold the
+/// one process that another needs.
 #[derive(Debug, Default)]
-pub(crate) struct IdlePool {
+pub(crate) struct UpstreamIdlePool {
     /// Every request takes this lock, for a moment: nothing is looked at or closed under it.
-    list: Mutex<Waiting>,
-    /// Nobody asks again: none is kept any more.
+    list: Mutex<IdleList>,
+    /// No request comes any more: no connection is kept.
     ended: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct IdleList {
     idle: VecDeque<Idle>,
-    /// Somebody closes those that grow old.
+    /// A task closes those that grow old.
     swept: bool,
 }
 
-impl IdlePool {
-    /// One that is still good, for the worker `home`: the one used last, so that those not needed grow old and
-    /// are closed. Another worker's only where there is none of its own.
+impl UpstreamIdlePool {
+    /// One that is still good, for the event loop `home`: the one used last, so that those not needed grow old and are
+    /// closed. Another event loop's only where there is none of its own.
     pub(crate) fn take(&self, home: usize, slot: Option<usize>) -> Option<Sock> {
         loop {
             let (sock, at) = {
@@ -61,7 +60,7 @@ impl IdlePool {
                 let found = idle.remove(at)?;
                 (found.sock?, found.home)
             };
-            // How old it is does not matter: who sweeps closes those that nobody needed.
+            // How old it is does not matter: the sweep closes those that were not needed.
             if is_silent(&sock) {
                 return Some(match at == home {
                     true => sock,
@@ -98,7 +97,7 @@ impl IdlePool {
         }
     }
 
-    /// Whether somebody has to begin to sweep now; `None`: there are as many as may be kept.
+    /// Whether a sweep has to begin now; `None`: there are as many as may be kept.
     fn add(&self, one: Idle, most: usize) -> Option<bool> {
         let mut list = self.list();
         if list.idle.len() >= most {
@@ -138,8 +137,7 @@ impl IdlePool {
         self.close();
     }
 
-    /// Closes what nobody has used for long, and what is good for nobody any more. Returns when to look again; `None`:
-    /// nothing is left.
+    /// Closes what was idle for long, and what the other side has closed. Returns when to look again; `None`: nothing is left.
     fn sweep(&self) -> Option<Instant> {
         let mut at = 0;
         while let Some((sock, since)) = self.lend(at) {
@@ -152,7 +150,7 @@ impl IdlePool {
         Some(oldest?.min(Instant::now() + LOOK))
     }
 
-    /// The connection in that place of the list, and since when it waits.
+    /// The connection at that index of the list, and since when it waits.
     fn lend(&self, at: usize) -> Option<(Sock, Instant)> {
         let idle = &mut self.list().idle;
         let one = idle.get_mut(at)?;
@@ -160,7 +158,7 @@ impl IdlePool {
     }
 
     /// Puts the connection that was lent back, unless it is to be closed now: because it is not `good`, or for what happened
-    /// meanwhile. The place of the next one.
+    /// meanwhile. The index of the next one.
     fn take_back(&self, sock: Sock, good: bool) -> usize {
         let mut list = self.list();
         let Some(at) = list.idle.iter().position(|i| i.sock.is_none()) else {
@@ -176,14 +174,14 @@ impl IdlePool {
         at
     }
 
-    fn list(&self) -> MutexGuard<'_, Waiting> {
+    fn list(&self) -> MutexGuard<'_, IdleList> {
         lock(&self.list)
     }
 }
 
-/// Closes connections as they grow old, until there is none, or nobody who could ask for one: a server that drains
-/// does not wait for this.
-async fn sweep_all(pool: Weak<IdlePool>, mut ended: watch::Receiver<bool>) {
+/// Closes connections as they grow old, until there is none, or no request can come: a server that drains does not wait
+/// for this.
+async fn sweep_all(pool: Weak<UpstreamIdlePool>, mut ended: watch::Receiver<bool>) {
     let sweep = || pool.upgrade()?.sweep();
     while let Some(next) = sweep() {
         tokio::select! {
@@ -212,7 +210,7 @@ mod tests {
     use super::*;
 
     /// A connection, the other end of which is still open, and is kept.
-    fn one(pool: &Arc<IdlePool>) -> UnixStream {
+    fn one(pool: &Arc<UpstreamIdlePool>) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         pool.put(Sock::asking(OwnedFd::from(ours)), 0, None, 8);
@@ -221,9 +219,9 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_waits_for_those_that_nobody_can_ask_for() {
-        for ends in [IdlePool::end, |_: &IdlePool| ()] {
+        for ends in [UpstreamIdlePool::end, |_: &UpstreamIdlePool| ()] {
             let local = LocalSet::new();
-            let pool = Arc::new(IdlePool::default());
+            let pool = Arc::new(UpstreamIdlePool::default());
             let theirs = local.run_until(async { one(&pool) }).await;
             assert_eq!(pool.list().idle.len(), 1);
             ends(&pool);
@@ -237,7 +235,7 @@ mod tests {
     #[tokio::test]
     async fn what_the_application_has_closed_is_let_go_of() {
         let local = LocalSet::new();
-        let pool = Arc::new(IdlePool::default());
+        let pool = Arc::new(UpstreamIdlePool::default());
         let (open, closed) = local.run_until(async { (one(&pool), one(&pool)) }).await;
         drop(closed);
         let next = pool.sweep().unwrap();
@@ -251,7 +249,7 @@ mod tests {
     async fn one_that_is_looked_at_is_for_nobody_and_stays_closed() {
         use std::io::Read;
         let local = LocalSet::new();
-        let pool = Arc::new(IdlePool::default());
+        let pool = Arc::new(UpstreamIdlePool::default());
         let mut theirs = local.run_until(async { one(&pool) }).await;
         let (sock, _) = pool.lend(0).unwrap();
         assert!(pool.take(0, None).is_none());
@@ -268,7 +266,7 @@ mod tests {
     #[tokio::test]
     async fn after_the_end_none_is_kept() {
         let local = LocalSet::new();
-        let pool = Arc::new(IdlePool::default());
+        let pool = Arc::new(UpstreamIdlePool::default());
         pool.end();
         let _theirs = local.run_until(async { one(&pool) }).await;
         assert!(pool.list().idle.is_empty());

@@ -12,10 +12,10 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    connect::{self, Unreachable},
-    idle_pool::IdlePool,
+    connect,
+    idle_pool::UpstreamIdlePool,
     settings::{Application, To},
-    slots::Slots,
+    slots::WorkerSlots,
 };
 use crate::{
     admission::{Admission, Permit},
@@ -28,56 +28,58 @@ use crate::{
     tick,
 };
 
-/// Beats of the clock without a byte on a new connection, after which it may be waiting for a process that a
-/// connection which is kept holds.
+/// Ticks without a byte on a new connection, after which it may be waiting for a process that an idle connection holds.
 const PATIENCE: usize = 2;
 
-/// How long no connection is kept after that.
+/// How long connections are closed and not kept idle after that.
 const STARVED: Duration = Duration::from_secs(5);
 
-/// Who answers the requests of one route, shared by all workers of the server.
+/// What answers the requests of one route, shared by all event loops.
 #[derive(Debug)]
 pub struct Upstream {
-    to: Target,
+    to: UpstreamTarget,
     pub(super) admission: Admission,
     connect_timeout: Duration,
     keep: usize,
-    idle: Arc<IdlePool>,
+    idle: Arc<UpstreamIdlePool>,
     /// Requests on connections of their own that have no byte of a response yet.
     unheard: AtomicUsize,
-    /// When one of them waited so long that it may have wanted a process that a kept connection held.
+    /// When one of them waited so long that it may have wanted a process that an idle connection held.
     starved: Mutex<Option<Instant>>,
     /// Its last answer did not fit into a buffer of the usual size.
     long: AtomicBool,
 }
 
 #[derive(Debug)]
-enum Target {
+enum UpstreamTarget {
     Address(crate::address::Address),
     Slots {
-        slots: Arc<Slots>,
+        slots: Arc<WorkerSlots>,
         /// Says that all workers are to be replaced; dropped with the last request, it says that they are to end.
         renew: watch::Sender<()>,
     },
 }
 
 impl Upstream {
-    /// As configured; `queue` says how requests wait. Nobody is asked yet.
+    /// As configured; `queue` says how requests wait. Nothing is connected yet.
     ///
     /// # Errors
     /// The sockets of its workers could not be made.
-    pub fn new(config: &Application, queue: &crate::admission::Settings) -> io::Result<Self> {
+    pub fn new(
+        config: &Application,
+        queue: &crate::admission::AdmissionSettings,
+    ) -> io::Result<Self> {
         let to = match &config.to {
-            To::Address(address) => Target::Address(address.clone()),
-            To::Workers(workers) => Target::Slots {
-                slots: Arc::new(Slots::new(workers)?),
+            To::Address(address) => UpstreamTarget::Address(address.clone()),
+            To::Workers(workers) => UpstreamTarget::Slots {
+                slots: Arc::new(WorkerSlots::new(workers)?),
                 renew: watch::Sender::new(()),
             },
         };
         Ok(Self {
             to,
-            // Places of its own: an application that hangs takes none from anybody else.
-            admission: Admission::new(&crate::admission::Settings {
+            // A limit of its own: an application that hangs takes no permit from others.
+            admission: Admission::new(&crate::admission::AdmissionSettings {
                 running: config.running,
                 ..queue.clone()
             }),
@@ -97,27 +99,27 @@ impl Upstream {
 
     /// Has its workers replaced, one after the other.
     pub fn renew(&self) {
-        if let Target::Slots { renew, .. } = &self.to {
+        if let UpstreamTarget::Slots { renew, .. } = &self.to {
             renew.send_replace(());
         }
     }
 
-    /// Closes what is kept of one slot: its worker is to end, and may wait for another request.
+    /// Closes the idle connections of one slot: its worker is to end, and may wait for another request.
     pub(crate) fn forget(&self, slot: usize) {
         self.idle.close_slot(slot);
     }
 
-    /// Waits for a place for a request of `peer` on the worker `home`.
+    /// Waits for a permit for a request of `peer` on the event loop `home`.
     ///
     /// # Errors
     /// There is none within `queue_wait`, or none of its workers can be started.
-    pub async fn lease(self: &Arc<Self>, home: usize, peer: Peer) -> Result<Lease, Fault> {
+    pub async fn lease(self: &Arc<Self>, home: usize, peer: Peer) -> Result<UpstreamLease, Fault> {
         let permit = self.admission.admit(peer, None).await?;
         let slot = match &self.to {
-            Target::Address(_) => None,
-            Target::Slots { slots, .. } => Some(slots.take()?),
+            UpstreamTarget::Address(_) => None,
+            UpstreamTarget::Slots { slots, .. } => Some(slots.take()?),
         };
-        Ok(Lease {
+        Ok(UpstreamLease {
             upstream: self.clone(),
             home,
             slot,
@@ -129,14 +131,14 @@ impl Upstream {
 
     /// Whether galgo starts processes for it.
     pub fn has_workers(&self) -> bool {
-        matches!(self.to, Target::Slots { .. })
+        matches!(self.to, UpstreamTarget::Slots { .. })
     }
 
     /// The processes that galgo starts for it.
-    pub(super) fn slots(&self) -> Option<(&Arc<Slots>, watch::Receiver<()>)> {
+    pub(super) fn slots(&self) -> Option<(&Arc<WorkerSlots>, watch::Receiver<()>)> {
         match &self.to {
-            Target::Address(_) => None,
-            Target::Slots { slots, renew } => Some((slots, renew.subscribe())),
+            UpstreamTarget::Address(_) => None,
+            UpstreamTarget::Slots { slots, renew } => Some((slots, renew.subscribe())),
         }
     }
 
@@ -145,52 +147,54 @@ impl Upstream {
         self.keep > 0
     }
 
-    /// Whether who waits for an answer on a new connection may be waiting for the process behind one that is
-    /// kept: closing them all the time would cost more than keeping them spares.
+    /// Whether a request on a new connection may be waiting for the process behind an idle one: closing them all the
+    /// time would cost more than keeping them saves.
     fn wanted(&self) -> bool {
         self.unheard.load(Ordering::Relaxed) > 0
             && lock(&self.starved).is_some_and(|at| at.elapsed() < STARVED)
     }
 }
 
-/// A place of one request at an upstream; given back when dropped.
+/// The permit and the worker of one request at an upstream; given back when dropped.
 #[derive(Debug)]
-pub struct Lease {
+pub struct UpstreamLease {
     upstream: Arc<Upstream>,
-    /// The worker whose request it is.
+    /// The event loop whose request it is.
     home: usize,
     slot: Option<usize>,
     permit: Option<Permit>,
-    /// A new connection has no byte of a response yet; told to who watches that.
+    /// A new connection has no byte of a response yet: shared with the task that watches for the first one.
     unheard: Option<Arc<AtomicBool>>,
     /// The answer was whole.
     answered: bool,
 }
 
-impl Lease {
-    /// Its place, for those who wait for the client.
+impl UpstreamLease {
+    /// Its permit, for code that waits for the client.
     pub fn holding(&self) -> Holding {
         self.permit
             .as_ref()
             .map_or_else(Holding::default, Permit::holding)
     }
 
-    /// A connection that was kept, where there is one that is still good.
-    pub fn kept(&self) -> Option<Sock> {
+    /// An idle connection, where there is one that is still good.
+    pub fn idle_connection(&self) -> Option<Sock> {
         self.upstream.idle.take(self.home, self.slot)
     }
 
     /// A new connection.
-    pub async fn connect(&mut self) -> Result<Sock, Unreachable> {
+    pub async fn connect(&mut self) -> Result<Sock, Fault> {
         let up = &self.upstream;
-        // Each connection that is kept may hold a process that this request needs.
+        // Each idle connection may hold a process that this request needs.
         match self.slot {
             Some(slot) => up.forget(slot),
             None => up.idle.close_oldest(),
         }
         let fd = match &up.to {
-            Target::Address(address) => connect::connect(address, up.connect_timeout).await?,
-            Target::Slots { slots, .. } => {
+            UpstreamTarget::Address(address) => {
+                connect::connect(address, up.connect_timeout).await?
+            }
+            UpstreamTarget::Slots { slots, .. } => {
                 let path = slots.address(self.slot.unwrap_or(0));
                 connect::connect(&path, up.connect_timeout).await?
             }
@@ -209,31 +213,27 @@ impl Lease {
     /// Something of a response has come.
     pub fn heard(&mut self) {
         if self.unheard.is_some() {
-            self.prove();
+            self.broken_off();
         }
         self.listened();
     }
 
     /// Galgo closes the connection before the request has ended. What its worker makes of that says nothing about it.
     pub fn broken_off(&self) {
-        self.prove();
-    }
-
-    fn prove(&self) {
-        if let Some((slots, slot)) = self.place() {
+        if let Some((slots, slot)) = self.worker() {
             slots.slots[slot].prove();
         }
     }
 
     /// The worker that is asked, where galgo started it.
-    fn place(&self) -> Option<(&Arc<Slots>, usize)> {
+    fn worker(&self) -> Option<(&Arc<WorkerSlots>, usize)> {
         match &self.upstream.to {
-            Target::Slots { slots, .. } => Some((slots, self.slot?)),
-            Target::Address(_) => None,
+            UpstreamTarget::Slots { slots, .. } => Some((slots, self.slot?)),
+            UpstreamTarget::Address(_) => None,
         }
     }
 
-    /// Nobody waits for a first byte any more.
+    /// The first byte has come, or is not waited for any more.
     fn listened(&mut self) {
         if let Some(unheard) = self.unheard.take() {
             unheard.store(false, Ordering::Relaxed);
@@ -250,7 +250,7 @@ impl Lease {
     pub fn answered(&mut self, bytes: usize) {
         self.answered = true;
         let long = bytes > pool::SIZE;
-        // Written only where it changes: all workers read it.
+        // Written only where it changes: all event loops read it.
         if self.is_long() != long {
             self.upstream.long.store(long, Ordering::Relaxed);
         }
@@ -267,18 +267,18 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for UpstreamLease {
     fn drop(&mut self) {
         self.listened();
         let permit = self.permit.take();
-        if let (Some((slots, slot)), Some(permit)) = (self.place(), permit) {
+        if let (Some((slots, slot)), Some(permit)) = (self.worker(), permit) {
             slots.judge(slot, self.answered);
             slots.give_back(slot, permit);
         }
     }
 }
 
-/// Waits for a first byte; where none comes, everything that is kept is closed.
+/// Waits for a first byte; where none comes, all idle connections are closed.
 async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
     for _ in 0..PATIENCE {
         tick::next().await;
@@ -298,7 +298,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_tells_how_long_the_next_will_be() {
-        let (admission, options) = (crate::admission::Settings::default(), CgiOptions::default());
+        let (admission, options) = (
+            crate::admission::AdmissionSettings::default(),
+            CgiOptions::default(),
+        );
         let to = To::Address(Address::Unix("/nowhere".into()));
         let config = Application::new(Protocol::Fastcgi, to, options);
         let upstream = Arc::new(Upstream::new(&config, &admission).unwrap());

@@ -1,7 +1,6 @@
-//! Programs that stay and are asked over a socket: who they are, how many connections there may be, and
-//! which of them are kept.
+//! Programs that stay and are asked over a socket: where they are, how many connections there may be, and which stay open.
 //!
-//! | room | holds |
+//! | module | holds |
 //! |---|---|
 //! | `connect` | making a connection, within its clock |
 //! | `lease` | permits and connections, for one request |
@@ -22,8 +21,8 @@ mod supervision;
 mod supervisor;
 mod worker_pool;
 
-pub use connect::{Unreachable, probe};
-pub use lease::{Lease, Upstream};
+pub use connect::probe;
+pub use lease::{Upstream, UpstreamLease};
 pub use settings::{Application, Protocol, To, Workers};
-pub use supervision::Watch;
+pub use supervision::WorkersThread;
 pub use worker_pool::WorkerPool;

@@ -12,7 +12,7 @@ use crate::{
     client::{Client, Next},
     fault::Fault,
     pool,
-    relay::tend::unfed,
+    relay::pump::{Fed, unfed},
     sock::Sock,
     spool::{Stored, Task},
 };
@@ -44,6 +44,17 @@ pub(super) struct Sending {
     begun: bool,
 }
 
+/// Where the body of a request comes from.
+#[derive(Debug)]
+pub enum BodySource {
+    /// From the client, as it comes.
+    Client,
+    /// From a file.
+    File(Stored),
+    /// The request is sent without its body.
+    None,
+}
+
 /// A body in a file.
 #[derive(Debug)]
 struct Spooled {
@@ -56,51 +67,42 @@ struct Spooled {
     at: usize,
 }
 
-/// What became of a piece of the request.
-pub(super) enum Fed {
-    Moved,
-    HalfClosed,
+impl BodySource {
+    /// The body of a request that is `bodiless`, or whose body is in `file`.
+    pub fn of(file: Option<Stored>, bodiless: bool) -> Self {
+        match (file, bodiless) {
+            (_, true) => Self::None,
+            (Some(file), _) => Self::File(file),
+            (None, _) => Self::Client,
+        }
+    }
 }
 
 impl Sending {
-    /// A FastCGI request that begins with `head`: BEGIN_REQUEST and all variables.
-    pub(super) fn fastcgi(head: Vec<u8>) -> Self {
-        Self::new(head, true)
-    }
-
-    /// An SCGI request that begins with `head`.
-    pub(super) fn scgi(head: Vec<u8>) -> Self {
-        Self::new(head, false)
-    }
-
-    fn new(queue: Vec<u8>, framed: bool) -> Self {
+    /// A request that begins with `queue`, its variables; `framed`: in FastCGI records.
+    pub(super) fn new(queue: Vec<u8>, framed: bool, body: BodySource) -> Self {
+        let bodiless = matches!(body, BodySource::None);
+        let file = match body {
+            BodySource::File(file) => Some(Spooled {
+                file: Rc::new(file),
+                next: 0,
+                coming: None,
+                piece: Vec::new(),
+                at: 0,
+            }),
+            BodySource::Client | BodySource::None => None,
+        };
         Self {
             framed,
             queue,
             open: 0,
             header: Header::new(Kind::Stdin, ID, 0),
-            file: None,
-            bodiless: false,
+            file,
+            bodiless,
             over: false,
             closed: false,
             begun: false,
         }
-    }
-
-    /// The body comes from this file.
-    pub(super) fn take_from(&mut self, file: Option<Stored>) {
-        self.file = file.map(|file| Spooled {
-            file: Rc::new(file),
-            next: 0,
-            coming: None,
-            piece: Vec::new(),
-            at: 0,
-        });
-    }
-
-    /// The body is for somebody else.
-    pub(super) fn without_body(&mut self) {
-        self.bodiless = true;
     }
 
     /// Whether all of it has been sent.
@@ -167,7 +169,7 @@ impl Sending {
             Next::Data(n) => n.min(self.open),
             Next::More | Next::End => 0,
         };
-        // The end of the body goes with its last piece: who is asked is woken once.
+        // The end of the body goes with its last piece: the application is woken once.
         let last = self.framed && data_len == self.open && self.is_last(client, data_len);
         let end = Header::new(Kind::Stdin, ID, 0).bytes();
         let (pad, end): (&[u8], &[u8]) = match last {
@@ -263,7 +265,7 @@ fn has_closed(e: &io::Error) -> bool {
 }
 
 impl Spooled {
-    /// The next piece. Who gives up waiting for it may ask again.
+    /// The next piece. A caller that gives up may ask again.
     async fn next(&mut self) -> Result<Next, Fault> {
         if self.at == self.piece.len() && self.next < self.file.len() {
             let coming = self.coming.get_or_insert_with(|| {

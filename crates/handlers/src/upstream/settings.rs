@@ -10,7 +10,7 @@ const RUNNING: usize = 64;
 /// How long a connection may take to be made, where the route does not say.
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
 
-use crate::{handover::Handover, program::settings::CgiOptions, root::CgiRoot};
+use crate::{program::settings::CgiOptions, root::CgiRoot, sendfile::Sendfile};
 
 /// Programs that stay, and are asked over a socket.
 #[derive(Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Application {
     pub protocol: Protocol,
     /// What it is asked to be.
     pub role: Role,
-    /// To whom.
+    /// Where it is.
     pub to: To,
     /// The scripts that it runs: only one that exists is asked for. `None`: every path is passed on.
     pub scripts: Option<CgiRoot>,
@@ -32,7 +32,7 @@ pub struct Application {
     /// Variables set in addition, in the order of their names.
     pub env: Vec<(String, String)>,
     /// Files that it may hand over.
-    pub handover: Handover,
+    pub sendfile: Sendfile,
     /// How it is asked, and for workers how they are run.
     pub options: CgiOptions,
     /// Requests at once: each has a connection of its own.
@@ -51,10 +51,10 @@ pub enum Protocol {
     Scgi,
 }
 
-/// Who answers the requests of an [`Application`].
+/// What answers the requests of an [`Application`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum To {
-    /// Somebody who listens there.
+    /// An application that listens there.
     Address(Address),
     /// Processes that galgo starts.
     Workers(Workers),
@@ -94,7 +94,7 @@ impl Application {
             index: Vec::new(),
             document_root: None,
             env: Vec::new(),
-            handover: Handover::default(),
+            sendfile: Sendfile::default(),
             options,
             running,
             connect_timeout: CONNECT,

@@ -1,4 +1,4 @@
-//! The places of an upstream's own workers: one socket each, so that it is known who answers what, and that a
+//! The slots of an upstream's own workers: one socket each, so that it is known which worker answers what, and that a
 //! worker can be replaced while its socket waits for it.
 
 use std::{
@@ -22,12 +22,10 @@ use tokio::sync::{mpsc, watch};
 use super::settings::Workers;
 use crate::{admission::Permit, fault::Fault, id::Ids, lock::lock};
 
-/// The workers of one upstream.
 #[derive(Debug)]
-pub(crate) struct Slots {
-    /// What they run.
+pub(crate) struct WorkerSlots {
     pub(super) config: Workers,
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<WorkerSlot>,
     free: Mutex<VecDeque<usize>>,
     folder: PathBuf,
     /// A worker that had answered has ended as it should not: the spare is started.
@@ -40,9 +38,8 @@ pub(crate) struct Slots {
 /// that has ended of one of them has not failed to start.
 const UNLUCKY: u32 = 2;
 
-/// The place of one worker.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct WorkerSlot {
     path: PathBuf,
     /// Its standard input; `None` once it was closed.
     listener: Mutex<Option<Arc<OwnedFd>>>,
@@ -50,9 +47,9 @@ pub(super) struct Slot {
     pub(super) served: AtomicUsize,
     /// Why there is no worker; `None`: there is one, or there will be in a moment.
     pub(super) down: Mutex<Option<String>>,
-    /// Tells who watches it that it is worn, and lends the place for as long as it is replaced.
+    /// Tells its supervisor that it is worn, and lends the permit for as long as it is replaced.
     worn: mpsc::UnboundedSender<Permit>,
-    /// The other end, until somebody watches.
+    /// The other end, until the supervisor takes it.
     pub(super) told: Mutex<Option<mpsc::UnboundedReceiver<Permit>>>,
     /// Its program has changed.
     pub(super) stale: AtomicBool,
@@ -63,7 +60,7 @@ pub(super) struct Slot {
     proven: watch::Sender<bool>,
 }
 
-impl Slot {
+impl WorkerSlot {
     /// Something of an answer has come, or galgo has broken a request off.
     pub(super) fn prove(&self) {
         if !*self.proven.borrow() {
@@ -94,7 +91,7 @@ impl Slot {
     /// Closes the connections that wait for a worker, and the listener with them.
     ///
     /// What a worker has left behind may hold the listener, too, and take connections from it. Once it is shut down,
-    /// which nobody can take back, accept(2) gives what waits there and then fails: it never blocks.
+    /// which cannot be undone, accept(2) gives what waits there and then fails: it never blocks.
     pub(super) fn hang_up(&self) {
         let Some(listener) = lock(&self.listener).take() else {
             return;
@@ -118,15 +115,15 @@ impl Slot {
     }
 }
 
-impl Slots {
+impl WorkerSlots {
     pub(super) fn new(config: &Workers) -> io::Result<Self> {
         let folder = std::env::temp_dir().join(format!("galgo-{}", &*Ids::new().next().text()));
-        // Nobody else may connect: who may is taken for us.
+        // No other user may connect: a worker takes every client for the server.
         DirBuilder::new().mode(0o700).create(&folder)?;
-        let slot = |n: usize| -> io::Result<Slot> {
+        let slot = |n: usize| -> io::Result<WorkerSlot> {
             let path = folder.join(n.to_string());
             let (worn, told) = mpsc::unbounded_channel();
-            Ok(Slot {
+            Ok(WorkerSlot {
                 listener: Mutex::new(Some(Arc::new(UnixListener::bind(&path)?.into()))),
                 path,
                 served: AtomicUsize::new(0),
@@ -160,7 +157,7 @@ impl Slots {
         crate::address::Address::Unix(self.slots[slot].path.clone())
     }
 
-    /// Takes a free slot; who holds a permit finds one. The one that has rested longest: its worker may still
+    /// Takes a free slot; a request that holds a permit finds one. The one that has rested longest: its worker may still
     /// have had something to do after its last answer. One whose last request was not answered comes last.
     pub(super) fn take(&self) -> Result<usize, Fault> {
         let mut free = lock(&self.free);
@@ -217,7 +214,7 @@ impl Slots {
         if worn || s.stale.load(Ordering::Relaxed) {
             match s.worn.send(permit) {
                 Ok(()) => return,
-                // Nobody watches any more: the server ends.
+                // The supervisor is gone: the server ends.
                 Err(permit) => drop(permit),
             }
         }
@@ -230,7 +227,7 @@ impl Slots {
     }
 }
 
-impl Drop for Slots {
+impl Drop for WorkerSlots {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -247,17 +244,17 @@ mod tests {
 
     use super::*;
 
-    fn slots() -> Slots {
+    fn slots() -> WorkerSlots {
         let config = Workers {
             run: "/bin/true".into(),
             args: Vec::new(),
             count: 1,
             max_requests: None,
         };
-        Slots::new(&config).unwrap()
+        WorkerSlots::new(&config).unwrap()
     }
 
-    fn connect(slots: &Slots) -> io::Result<UnixStream> {
+    fn connect(slots: &WorkerSlots) -> io::Result<UnixStream> {
         UnixStream::connect(&slots.slots[0].path)
     }
 

@@ -16,13 +16,13 @@ use super::{
 
 /// The thread that watches all workers, once there are any; dropping it ends them.
 #[derive(Debug)]
-pub struct Watch {
+pub struct WorkersThread {
     end: watch::Sender<bool>,
-    state: State,
+    state: ThreadState,
 }
 
 #[derive(Debug)]
-enum State {
+enum ThreadState {
     /// There has been no worker. The spawner was made early, while descriptor numbers were low.
     Idle(Option<Direct>),
     Runs {
@@ -31,12 +31,12 @@ enum State {
     },
 }
 
-impl Watch {
+impl WorkersThread {
     /// Nothing is watched yet.
     pub fn new(spawner: Direct) -> Self {
         Self {
             end: watch::Sender::new(false),
-            state: State::Idle(Some(spawner)),
+            state: ThreadState::Idle(Some(spawner)),
         }
     }
 
@@ -45,7 +45,7 @@ impl Watch {
     /// # Errors
     /// There is no thread to watch them.
     pub fn prepare(&mut self) -> io::Result<()> {
-        let State::Idle(spawner) = &mut self.state else {
+        let ThreadState::Idle(spawner) = &mut self.state else {
             return Ok(());
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -54,7 +54,7 @@ impl Watch {
         let (pools, new) = mpsc::unbounded_channel();
         // Where there was no thread to be had, the next try needs another.
         let mut spawner = spawner.take().map_or_else(Direct::new, Ok)?;
-        // A server that is killed cannot end them, and nobody else would. The thread outlives them.
+        // A server that is killed cannot end them. The thread outlives them.
         spawner.set_orphaned(Some(TERM));
         let ended = self.end.subscribe();
         let thread = std::thread::Builder::new()
@@ -62,13 +62,13 @@ impl Watch {
             .spawn(move || {
                 runtime.block_on(LocalSet::new().run_until(supervisors(new, spawner, ended)))
             })?;
-        self.state = State::Runs { pools, thread };
+        self.state = ThreadState::Runs { pools, thread };
         Ok(())
     }
 
     /// Starts the workers of a pool; there is a thread for them, or they are not started.
     pub fn start(&self, pool: WorkerPool) {
-        if let State::Runs { pools, .. } = &self.state {
+        if let ThreadState::Runs { pools, .. } = &self.state {
             let _ = pools.send(pool);
         }
     }
@@ -102,7 +102,7 @@ fn supervise(
     ended: &watch::Receiver<bool>,
 ) {
     let pool = Rc::new(pool);
-    let turn = Arc::new(Semaphore::new(1));
+    let replacing = Arc::new(Semaphore::new(1));
     for slot in 0..pool.slots.slots.len() {
         let supervisor = Supervisor {
             renew: pool.renew.clone(),
@@ -110,17 +110,17 @@ fn supervise(
             slot,
             spawner: spawner.clone(),
             ended: ended.clone(),
-            turn: turn.clone(),
+            replacing: replacing.clone(),
         };
         supervisors.spawn_local(supervisor.keep());
     }
 }
 
-impl Drop for Watch {
+impl Drop for WorkersThread {
     fn drop(&mut self) {
         self.end.send_replace(true);
-        let state = std::mem::replace(&mut self.state, State::Idle(None));
-        if let State::Runs { pools, thread } = state {
+        let state = std::mem::replace(&mut self.state, ThreadState::Idle(None));
+        if let ThreadState::Runs { pools, thread } = state {
             drop(pools);
             let _ = thread.join();
         }

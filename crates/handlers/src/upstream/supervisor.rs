@@ -4,18 +4,18 @@
 use std::{
     cell::RefCell,
     ffi::{CString, NulError},
-    fs::Metadata,
     io,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::{ffi::OsStrExt, fs::MetadataExt},
+        unix::ffi::OsStrExt,
     },
+    path::Path,
     rc::Rc,
     sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
-use galgo_spawn::{Child, Direct, EnvBlock, Exit, Start, inspect, words::how};
+use galgo_spawn::{Child, Direct, EnvBlock, Exit, FileId, Start, inspect, words::how};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -23,7 +23,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{slots::Slot, worker_pool::WorkerPool};
+use super::{slots::WorkerSlot, worker_pool::WorkerPool};
 use crate::{
     admission::Permit,
     log::{ErrorLog, Level},
@@ -52,33 +52,33 @@ pub(super) struct Supervisor {
     pub(super) pool: Rc<WorkerPool>,
     pub(super) slot: usize,
     pub(super) spawner: Rc<RefCell<Direct>>,
-    /// All workers are to be replaced; an error: nobody asks them any more.
+    /// All workers are to be replaced; an error: no request comes any more.
     pub(super) renew: watch::Receiver<()>,
     pub(super) ended: watch::Receiver<bool>,
     /// One worker of a pool is replaced at a time.
-    pub(super) turn: Arc<Semaphore>,
+    pub(super) replacing: Arc<Semaphore>,
 }
 
 /// Why a worker is not watched any longer.
 enum Over {
     /// It has exited, in this way where that is known.
     Exited(Option<Exit>),
-    /// It was ended, for another to take its place, which is lent meanwhile.
-    Worn(Permit, Turn),
-    /// Nobody asks for it any more, or the server ends.
+    /// It was ended, to be replaced; its permit is lent meanwhile.
+    Worn(Permit, ReplacePermit),
+    /// No request comes any more, or the server ends.
     Ended,
 }
 
-/// Who has it may replace a worker.
-type Turn = Option<OwnedSemaphorePermit>;
+/// The holder may replace a worker.
+type ReplacePermit = Option<OwnedSemaphorePermit>;
 
 impl Supervisor {
     pub(super) async fn keep(mut self) {
-        let told = &self.place().told;
+        let told = &self.own_slot().told;
         let told = told.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut told) = told else { return };
         let mut failures = 0;
-        let mut turn: Turn = None;
+        let mut replacing: ReplacePermit = None;
         let spare = self.slot == self.pool.slots.spare();
         if spare && !self.is_needed().await {
             return;
@@ -87,15 +87,15 @@ impl Supervisor {
             let began = Instant::now();
             // What was said before it is started is done then.
             self.renew.mark_unchanged();
-            self.place().renew();
+            self.own_slot().renew();
             let started = self.start();
-            drop(turn.take());
+            drop(replacing.take());
             let exit = match started {
-                Ok((child, stamp)) => match self.watch(child, stamp, &mut told).await {
+                Ok((child, executed)) => match self.watch(child, executed, &mut told).await {
                     Over::Ended => return,
                     Over::Worn(permit, own) => {
                         failures = 0;
-                        turn = own;
+                        replacing = own;
                         self.refill(permit);
                         continue;
                     }
@@ -125,12 +125,12 @@ impl Supervisor {
             tokio::select! {
                 _ = crashed.wait_for(|crashed| *crashed) => break,
                 order = order(&mut self.ended, &mut self.renew) => match order {
-                    Order::Renew => {}
-                    Order::End => return false,
+                    WorkerOrder::Renew => {}
+                    WorkerOrder::End => return false,
                 }
             }
         }
-        self.place().trust(false);
+        self.own_slot().trust(false);
         slots.free(self.slot);
         true
     }
@@ -138,7 +138,7 @@ impl Supervisor {
     /// Whether a worker that has ended had answered before.
     async fn has_answered(&self) -> bool {
         let slots = &self.pool.slots;
-        let mut proven = self.place().proven();
+        let mut proven = self.own_slot().proven();
         // What it said to the request that it had may not have been read yet.
         let wait = if slots.is_free(self.slot) {
             Duration::ZERO
@@ -149,7 +149,7 @@ impl Supervisor {
         matches!(answered, Ok(Ok(_)))
     }
 
-    fn place(&self) -> &Slot {
+    fn own_slot(&self) -> &WorkerSlot {
         &self.pool.slots.slots[self.slot]
     }
 
@@ -167,8 +167,11 @@ impl Supervisor {
         };
         let wait = FIRST_WAIT.saturating_mul(1 << doubled.min(10));
         let ends = async {
-            // Whoever is to be replaced is gone already.
-            while matches!(order(&mut self.ended, &mut self.renew).await, Order::Renew) {}
+            // The worker that is to be replaced is gone already.
+            while matches!(
+                order(&mut self.ended, &mut self.renew).await,
+                WorkerOrder::Renew
+            ) {}
         };
         tokio::select! {
             () = sleep(wait.min(LONGEST_WAIT)) => {}
@@ -187,7 +190,7 @@ impl Supervisor {
     async fn watch(
         &mut self,
         mut child: AsyncFd<Child>,
-        stamp: Stamp,
+        executed: Option<FileId>,
         told: &mut mpsc::UnboundedReceiver<Permit>,
     ) -> Over {
         let began = Instant::now();
@@ -199,28 +202,29 @@ impl Supervisor {
                     return Over::Exited(child.get_mut().try_wait().ok().flatten());
                 }
                 Some(permit) = told.recv() => {
-                    let turn = self.turn.clone().acquire_owned().await.ok();
+                    let replacing = self.replacing.clone().acquire_owned().await.ok();
                     self.end(&mut child).await;
-                    return Over::Worn(permit, turn);
+                    return Over::Worn(permit, replacing);
                 }
                 order = order(&mut self.ended, &mut self.renew) => match order {
-                    Order::Renew => (stale, due) = (true, true),
-                    Order::End => {
+                    WorkerOrder::Renew => (stale, due) = (true, true),
+                    WorkerOrder::End => {
                         self.end(&mut child).await;
                         return Over::Ended;
                     }
                 },
-                turn = self.turn.clone().acquire_owned(), if due => {
-                    // Busy: whoever gives it back hands it over.
+                replacing = self.replacing.clone().acquire_owned(), if due => {
+                    // Busy: the request that gives it back hands it over.
                     if let Some(permit) = self.take() {
                         self.end(&mut child).await;
-                        return Over::Worn(permit, turn.ok());
+                        return Over::Worn(permit, replacing.ok());
                     }
                     due = false;
                     continue;
                 }
                 () = sleep(LOOK) => {
-                    if !stale && stamp.is_old(&self.pool.slots.config.run) {
+                    let now = version(&self.pool.slots.config.run);
+                    if !stale && now.is_some() && now != executed {
                         self.say(Level::Info, "its program has changed: it is replaced");
                         stale = true;
                     }
@@ -231,12 +235,12 @@ impl Supervisor {
                 self.down(None);
             }
             if stale {
-                self.place().stale.store(true, Ordering::Relaxed);
+                self.own_slot().stale.store(true, Ordering::Relaxed);
             }
         }
     }
 
-    /// Takes its place, where nobody asks the worker anything.
+    /// Takes its permit and slot, where no request uses the worker.
     fn take(&self) -> Option<Permit> {
         let upstream = self.pool.upstream.upgrade()?;
         let permit = upstream.admission.try_admit()?;
@@ -245,7 +249,7 @@ impl Supervisor {
 
     /// TERM, and KILL after the grace.
     async fn end(&self, child: &mut AsyncFd<Child>) {
-        // Some answer TERM only when nobody is connected.
+        // Some answer TERM only when no client is connected.
         if let Some(upstream) = self.pool.upstream.upgrade() {
             upstream.forget(self.slot);
         }
@@ -257,7 +261,7 @@ impl Supervisor {
 
     /// A worker has ended by itself. Whether it had answered before.
     async fn ended(&self, exit: Option<Exit>) -> bool {
-        self.place().trust(false);
+        self.own_slot().trust(false);
         let success = exit.is_none_or(|exit| exit.status.success());
         if let Some(exit) = exit {
             let level = if success { Level::Info } else { Level::Warn };
@@ -271,10 +275,10 @@ impl Supervisor {
         answered
     }
 
-    /// Requests are told `words` at once, and so are those that wait in the socket already: nobody will
+    /// Requests are told `words` at once, and so are those that wait in the socket already: no worker will
     /// answer them soon. `None`: there is a worker again.
     fn down(&self, words: Option<String>) {
-        let slot = self.place();
+        let slot = self.own_slot();
         let waiting = words.is_some();
         *slot.down.lock().unwrap_or_else(PoisonError::into_inner) = words;
         if waiting {
@@ -292,7 +296,7 @@ impl Supervisor {
     }
 
     /// Starts a worker on the slot's socket.
-    fn start(&self) -> Result<(AsyncFd<Child>, Stamp), String> {
+    fn start(&self) -> Result<(AsyncFd<Child>, Option<FileId>), String> {
         let failed = |words: &str| format!("a worker could not be started: {words}");
         let io = |e: io::Error| failed(&e.to_string());
         let (errors, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
@@ -300,9 +304,9 @@ impl Supervisor {
         let slots = &self.pool.slots;
         let (run, slot) = (&slots.config.run, &slots.slots[self.slot]);
         // Looked at before it is executed: a change meanwhile is noticed then.
-        let stamp = Stamp(Stamp::of(run));
+        let executed = version(run);
         let listener = slot.listener().map_err(io)?;
-        let command = Command::of(&slots.config).map_err(|e| io(e.into()))?;
+        let command = WorkerCommand::of(&slots.config).map_err(|e| io(e.into()))?;
         let mut spawner = self.spawner.borrow_mut();
         spawner.set_umask(Some(self.pool.umask));
         let started = spawner.start(&Start {
@@ -318,7 +322,7 @@ impl Supervisor {
         let child = started.map_err(|e| failed(&inspect::diagnose(run, &self.pool.path, &e)))?;
         let child = register(child, Interest::READABLE).map_err(io)?;
         tokio::task::spawn_local(log_errors(errors, self.pool.log.clone(), self.about()));
-        Ok((child, stamp))
+        Ok((child, executed))
     }
 
     fn environment(&self) -> EnvBlock {
@@ -332,13 +336,13 @@ impl Supervisor {
 }
 
 /// What is executed, and where.
-struct Command {
+struct WorkerCommand {
     /// The program first.
     args: Vec<CString>,
     dir: CString,
 }
 
-impl Command {
+impl WorkerCommand {
     fn of(config: &super::settings::Workers) -> Result<Self, NulError> {
         let run = config.run.as_os_str().as_bytes();
         let args = config.args.iter().map(|arg| arg.as_bytes());
@@ -351,39 +355,27 @@ impl Command {
     }
 }
 
-/// What tells one version of a program from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp(Option<(u64, u64, i64, i64, u64)>);
-
 /// What a worker is to do.
-enum Order {
+enum WorkerOrder {
     /// To make room for another.
     Renew,
-    /// To end: nobody asks it any more, or the server ends.
+    /// To end: no request comes any more, or the server ends.
     End,
 }
 
-async fn order(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> Order {
+async fn order(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> WorkerOrder {
     tokio::select! {
-        _ = ended.wait_for(|e| *e) => Order::End,
+        _ = ended.wait_for(|e| *e) => WorkerOrder::End,
         renewed = renew.changed() => match renewed {
-            Ok(()) => Order::Renew,
-            Err(_unasked) => Order::End,
+            Ok(()) => WorkerOrder::Renew,
+            Err(_unasked) => WorkerOrder::End,
         }
     }
 }
 
-impl Stamp {
-    /// Whether the program is there and another one.
-    fn is_old(self, path: &std::path::Path) -> bool {
-        let now = Self::of(path);
-        now.is_some() && now != self.0
-    }
-
-    fn of(path: &std::path::Path) -> Option<(u64, u64, i64, i64, u64)> {
-        let m: Metadata = path.metadata().ok()?;
-        Some((m.dev(), m.ino(), m.mtime(), m.mtime_nsec(), m.size()))
-    }
+/// The program as it is now; `None`: it is not there.
+fn version(program: &Path) -> Option<FileId> {
+    Some(FileId::of(&rustix::fs::stat(program).ok()?).content())
 }
 
 /// Logs what a worker writes to its standard output and error, until both are closed.

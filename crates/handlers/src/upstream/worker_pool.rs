@@ -4,15 +4,15 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 
-use super::{lease::Upstream, settings::Application, slots::Slots};
+use super::{lease::Upstream, settings::Application, slots::WorkerSlots};
 use crate::{log::ErrorLog, program::settings::CgiOptions};
 
 /// What the workers of one route are started with.
 #[derive(Debug)]
 pub struct WorkerPool {
-    /// Gone once nobody asks it any more.
+    /// Gone once no request can come.
     pub(super) upstream: Weak<Upstream>,
-    pub(super) slots: Arc<Slots>,
+    pub(super) slots: Arc<WorkerSlots>,
     pub(super) renew: watch::Receiver<()>,
     pub(super) options: CgiOptions,
     pub(super) env: Vec<(String, String)>,

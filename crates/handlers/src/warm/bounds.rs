@@ -15,9 +15,8 @@ pub(super) struct Bounds {
     memory: AtomicU64,
 }
 
-/// A template's share of what is bounded; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct TemplateShare {
     bounds: Arc<Bounds>,
     memory: u64,
 }
@@ -41,7 +40,7 @@ impl Bounds {
     }
 }
 
-impl Room {
+impl TemplateShare {
     /// For a template that is about to be loaded.
     pub(super) fn of(bounds: &Arc<Bounds>) -> Self {
         bounds.count.fetch_add(1, Ordering::Relaxed);
@@ -58,7 +57,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for TemplateShare {
     fn drop(&mut self) {
         self.bounds.count.fetch_sub(1, Ordering::Relaxed);
         self.bounds.memory.fetch_sub(self.memory, Ordering::Relaxed);

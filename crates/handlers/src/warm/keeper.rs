@@ -12,7 +12,7 @@ use std::{
 
 use galgo_spawn::{
     Launch, inspect,
-    template::{Kind, Loaded, Template, Unfit, Uses},
+    template::{LoadedTemplate, Template, TemplateKind, Unfit, Uses},
     words::escape,
 };
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -20,10 +20,10 @@ use tokio::io::Interest;
 
 use super::{
     dates,
-    order::{Order, Work},
-    program::Program,
+    order::{LoadOrder, Work},
+    program::WarmProgram,
     registry::Warm,
-    setup::Setup,
+    setup::TemplateSetup,
 };
 use crate::{
     log::Level, off_loop::off_loop, phase::Phase, resources::Resources, sock::register, tick,
@@ -50,12 +50,12 @@ const UNPROVEN: &str = "did not stop before its first line, and may have run to 
 /// Longer than a tick of the clock that files are dated by.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// Looks after the templates of `program` from now on, until nobody asks for it.
+/// Looks after the templates of `program` from now on, until it was not asked for in a long time.
 pub(super) fn start(
     resources: &Rc<Resources>,
     warm: &Arc<Warm>,
-    program: &Arc<Program>,
-    setup: Setup,
+    program: &Arc<WarmProgram>,
+    setup: TemplateSetup,
 ) {
     let (resources, warm, program) = (resources.clone(), warm.clone(), program.clone());
     tokio::task::spawn_local(async move {
@@ -83,9 +83,9 @@ pub(super) fn start(
 async fn load(
     resources: &Rc<Resources>,
     warm: &Arc<Warm>,
-    program: &Arc<Program>,
-    setup: &Setup,
-    order: &Order,
+    program: &Arc<WarmProgram>,
+    setup: &TemplateSetup,
+    order: &LoadOrder,
 ) {
     let began = Instant::now();
     let room = warm.room(program, &resources.templates());
@@ -146,7 +146,7 @@ fn done(uses: Uses) -> &'static str {
 }
 
 /// Reads the program's file, which may take as long as to execute it.
-async fn kind(setup: &Setup) -> Result<Kind, Failure> {
+async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, Failure> {
     let (interpreter, file) = (setup.interpreter.clone(), setup.file.clone());
     let looks = off_loop("look", move || match &interpreter {
         Some(interpreter) => inspect::kind_by_interpreter(interpreter),
@@ -167,11 +167,11 @@ async fn kind(setup: &Setup) -> Result<Kind, Failure> {
 async fn stop(
     resources: &Rc<Resources>,
     warm: &Arc<Warm>,
-    program: &Arc<Program>,
-    setup: &Setup,
-    kind: Kind,
-    order: &Order,
-) -> Result<(Template, Loaded), Failure> {
+    program: &Arc<WarmProgram>,
+    setup: &TemplateSetup,
+    kind: TemplateKind,
+    order: &LoadOrder,
+) -> Result<(Template, LoadedTemplate), Failure> {
     let io = |e: io::Error| Failure::NotNow(e.to_string());
     let since = dates::now();
     let modules = trusted(kind, order).await.map_err(io)?;
@@ -224,7 +224,7 @@ async fn stop(
 
 /// The learned modules that may be loaded ahead of requests. Whether they may the file system tells: asked off the event
 /// loop.
-async fn trusted(kind: Kind, order: &Order) -> io::Result<Vec<u8>> {
+async fn trusted(kind: TemplateKind, order: &LoadOrder) -> io::Result<Vec<u8>> {
     if order.learned.is_empty() {
         return Ok(Vec::new());
     }
@@ -233,7 +233,7 @@ async fn trusted(kind: Kind, order: &Order) -> io::Result<Vec<u8>> {
 }
 
 /// Logs what a program wrote to its standard error while it was loaded.
-fn warn(resources: &Resources, program: &Program, warnings: &str) {
+fn warn(resources: &Resources, program: &WarmProgram, warnings: &str) {
     let log = &resources.errors;
     for line in warnings.lines().filter(|l| !l.trim().is_empty()) {
         let words = format!("said while it was loaded: {line}");
@@ -241,7 +241,7 @@ fn warn(resources: &Resources, program: &Program, warnings: &str) {
     }
 }
 
-async fn stopped(resources: &Resources, template: &mut Template) -> io::Result<Loaded> {
+async fn stopped(resources: &Resources, template: &mut Template) -> io::Result<LoadedTemplate> {
     let raw = template.as_fd().as_raw_fd();
     let watched = register(raw, Interest::READABLE)?;
     let mut begun = false;
@@ -299,11 +299,11 @@ fn escape_lines(bytes: &[u8]) -> String {
 /// may be many, and on any file system.
 async fn unchanged(
     warm: &Arc<Warm>,
-    program: &Arc<Program>,
-    setup: &Setup,
-    loaded: Loaded,
+    program: &Arc<WarmProgram>,
+    setup: &TemplateSetup,
+    loaded: LoadedTemplate,
     since: Duration,
-) -> Result<Loaded, Failure> {
+) -> Result<LoadedTemplate, Failure> {
     let (warm, program, own) = (warm.clone(), program.clone(), setup.file.clone());
     let looks = off_loop("watch", move || {
         let unwatched = |e| Failure::NotNow(format!("it cannot be watched for changes: {e}"));

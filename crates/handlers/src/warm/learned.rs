@@ -1,12 +1,12 @@
-//! What children told of the modules they loaded, in one edition of a program: data that hostile code may
+//! What children told of the modules they loaded, in one revision of a program: data that hostile code may
 //! have written.
 
 use std::collections::{BTreeSet, HashSet};
 
-use galgo_spawn::template::{Kind, SearchPath};
+use galgo_spawn::template::{SearchPath, TemplateKind};
 
-/// Reports that are listened to, of one edition: each costs its templates a load, and more where it is not good.
-const LESSONS: u32 = 6;
+/// Reports that are listened to, of one revision: each costs its templates a load, and more where it is not good.
+const REPORTS: u32 = 6;
 /// Bytes of names that are kept.
 const MOST: usize = 64 << 10;
 
@@ -16,7 +16,7 @@ pub(super) struct Learned {
     names: Vec<u8>,
     /// So many bytes of them did a template load that is fit; none where there was no template yet.
     proven: Option<usize>,
-    lessons: u32,
+    reports: u32,
     /// Names that are not taken again.
     dropped: HashSet<Vec<u8>>,
     /// Names that templates left to their children.
@@ -36,8 +36,8 @@ impl Learned {
     }
 
     /// Takes the names in a child's `report`; whether there is a new one.
-    pub(super) fn take(&mut self, kind: Kind, report: &[u8]) -> bool {
-        if report.is_empty() || self.lessons >= LESSONS {
+    pub(super) fn take(&mut self, kind: TemplateKind, report: &[u8]) -> bool {
+        if report.is_empty() || self.reports >= REPORTS {
             return false;
         }
         let known: HashSet<&[u8]> = self.names.split(|&b| b == b'\n').collect();
@@ -52,7 +52,7 @@ impl Learned {
             }
         }
         self.names.extend_from_slice(&taken);
-        self.lessons += u32::from(!taken.is_empty());
+        self.reports += u32::from(!taken.is_empty());
         !taken.is_empty()
     }
 
@@ -118,7 +118,7 @@ mod tests {
     fn told(reports: &[&str]) -> Learned {
         let mut learned = Learned::default();
         for report in reports {
-            learned.take(Kind::Python, report.as_bytes());
+            learned.take(TemplateKind::Python, report.as_bytes());
         }
         learned
     }
@@ -127,11 +127,11 @@ mod tests {
     fn a_report_holds_names_and_is_bounded() {
         assert_eq!(told(&["os;x\nos\n../y", "os\nre"]).names(), b"os\nre\n");
         let mut learned = Learned::default();
-        for n in 0..LESSONS {
-            assert!(learned.take(Kind::Python, format!("m{n}").as_bytes()));
-            assert!(!learned.take(Kind::Python, b"m0\nno name"));
+        for n in 0..REPORTS {
+            assert!(learned.take(TemplateKind::Python, format!("m{n}").as_bytes()));
+            assert!(!learned.take(TemplateKind::Python, b"m0\nno name"));
         }
-        assert!(!learned.take(Kind::Python, b"more"));
+        assert!(!learned.take(TemplateKind::Python, b"more"));
         let long: String = (0..20_000).map(|n| format!("module{n}\n")).collect();
         let learned = told(&[&long, &long]);
         assert!(learned.names().len() <= MOST && learned.names().ends_with(b"\n"));
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(learned.failed(4), None);
         assert_eq!(learned.names(), b"a\nb\n");
         assert!(
-            !learned.take(Kind::Python, b"c\nf"),
+            !learned.take(TemplateKind::Python, b"c\nf"),
             "they are not tried again"
         );
         assert_eq!(learned.left(), ["c", "d", "e", "f"]);

@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{Kind, Spare, Template, Uses};
+use galgo_spawn::template::{PreforkedChild, Template, TemplateKind, Uses};
 
-use super::bounds::Room;
+use super::bounds::TemplateShare;
 
 /// Children that wait ahead of their requests, in each template.
 const AHEAD: usize = 2;
@@ -20,43 +20,43 @@ const LIVES: Duration = Duration::from_secs(3600);
 /// A loaded template, or a parked process.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// Shared for as long as it is asked something, which takes system calls: not under the program's lock.
+    /// Shared while it is asked for a child: system calls, not made under the program's lock.
     pub(super) template: Arc<Template>,
-    spares: VecDeque<Spare>,
+    preforked: VecDeque<PreforkedChild>,
     /// Children that it is being asked for ahead of their requests.
     asked: usize,
     served: u64,
     since: Instant,
     /// How much of what was learned it was loaded with, bytes.
     knows: usize,
-    _room: Room,
+    _room: TemplateShare,
 }
 
 /// A process for one request.
 #[derive(Debug)]
 pub(super) struct Offer {
-    pub(super) spare: Spare,
+    pub(super) child: PreforkedChild,
     /// The pid of the template it comes from.
     pub(super) template: i32,
     pub(super) uses: Uses,
-    pub(super) kind: Kind,
+    pub(super) kind: TemplateKind,
     /// It shall tell which modules it loads.
     pub(super) teach: bool,
 }
 
 /// What a request is given: a template's next child, which may have to be asked for, or a parked process.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct NextChild {
     pub(super) template: Arc<Template>,
-    spare: Option<Spare>,
+    child: Option<PreforkedChild>,
     teach: bool,
 }
 
 impl Live {
-    pub(super) fn new(template: Template, room: Room, knows: usize) -> Self {
+    pub(super) fn new(template: Template, room: TemplateShare, knows: usize) -> Self {
         Self {
             template: Arc::new(template),
-            spares: VecDeque::new(),
+            preforked: VecDeque::new(),
             asked: 0,
             served: 0,
             since: Instant::now(),
@@ -66,21 +66,21 @@ impl Live {
     }
 
     /// The next child.
-    pub(super) fn child(&mut self) -> Turn {
+    pub(super) fn child(&mut self) -> NextChild {
         self.served += 1;
-        Turn {
+        NextChild {
             template: self.template.clone(),
-            spare: self.spares.pop_front(),
+            child: self.preforked.pop_front(),
             teach: self.template.teaches() && teaches(self.served),
         }
     }
 
     /// The parked process; `served` with it.
-    pub(super) fn itself(self, served: u64) -> Turn {
-        Turn {
+    pub(super) fn itself(self, served: u64) -> NextChild {
+        NextChild {
             teach: self.template.teaches() && teaches(served),
             template: self.template,
-            spare: None,
+            child: None,
         }
     }
 
@@ -90,16 +90,16 @@ impl Live {
 
     /// The template, where it is to fork a child ahead of its request: the child has to be [put by](Self::put_by).
     pub(super) fn wants(&mut self) -> Option<Arc<Template>> {
-        (self.spares.len() + self.asked < AHEAD).then(|| {
+        (self.preforked.len() + self.asked < AHEAD).then(|| {
             self.asked += 1;
             self.template.clone()
         })
     }
 
     /// Keeps the child that it was asked for; `None`: there is none.
-    pub(super) fn put_by(&mut self, spare: Option<Spare>) {
+    pub(super) fn put_by(&mut self, child: Option<PreforkedChild>) {
         self.asked -= 1;
-        self.spares.extend(spare);
+        self.preforked.extend(child);
     }
 
     /// Knows less than was `learned` by now, bytes, or is worn.
@@ -110,7 +110,7 @@ impl Live {
     }
 }
 
-impl Turn {
+impl NextChild {
     /// The process.
     ///
     /// # Errors
@@ -118,9 +118,9 @@ impl Turn {
     pub(super) fn process(self) -> io::Result<Offer> {
         let (template, uses) = (self.template.pid(), self.template.uses());
         let kind = self.template.kind();
-        let spare = match (self.spare, uses) {
-            (Some(spare), _) => spare,
-            (None, Uses::Many) => self.template.spare()?,
+        let child = match (self.child, uses) {
+            (Some(child), _) => child,
+            (None, Uses::Many) => self.template.prefork()?,
             (None, Uses::Once) => match Arc::into_inner(self.template) {
                 Some(template) => template.itself(),
                 // Its keeper is looking whether it lives, and has the last of it.
@@ -128,7 +128,7 @@ impl Turn {
             },
         };
         Ok(Offer {
-            spare,
+            child,
             template,
             uses,
             kind,

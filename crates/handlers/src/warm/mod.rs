@@ -26,5 +26,5 @@ mod watch;
 pub use program::About;
 pub use registry::Warm;
 pub use settings::Templates;
-pub use setup::Setup;
-pub use take::{Born, Ready, child};
+pub use setup::TemplateSetup;
+pub use take::{ReadyChild, TemplateChild, child};

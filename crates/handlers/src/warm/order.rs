@@ -2,40 +2,41 @@
 
 use std::time::Duration;
 
-use galgo_spawn::template::{SearchPath, Uses};
-
-use crate::script::Version;
+use galgo_spawn::{
+    FileId,
+    template::{SearchPath, Uses},
+};
 
 /// A program as it is on disk, together with what it loads: what was made of another one is stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Edition {
+pub(super) struct Revision {
     /// Its own file.
-    pub(super) version: Version,
+    pub(super) version: FileId,
     /// How often any of its files was seen to change.
     pub(super) changes: u64,
 }
 
 /// A template to be loaded.
 #[derive(Debug)]
-pub(super) struct Order {
-    pub(super) edition: Edition,
+pub(super) struct LoadOrder {
+    pub(super) revision: Revision,
     pub(super) uses: Uses,
     /// Names of modules that children told, one a line, to be looked for in `search`, as it was before `since`.
     pub(super) learned: Vec<u8>,
     pub(super) search: SearchPath,
     pub(super) since: Duration,
-    /// A template of this edition has stopped where it should.
+    /// A template of this revision has stopped where it should.
     pub(super) proven: bool,
-    /// The first of its kind, of this edition: later ones say nothing new.
+    /// The first of its kind, of this revision: later ones say nothing new.
     pub(super) first: bool,
 }
 
 /// What a program's keeper has to do.
 #[derive(Debug)]
 pub(super) enum Work {
-    Load(Order),
+    Load(LoadOrder),
     /// Look again then.
     Wait(Duration),
-    /// Nobody asks for it any more.
+    /// It was not asked for in a long time.
     Over,
 }

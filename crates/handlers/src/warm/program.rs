@@ -8,20 +8,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{Kind, Loaded, Template};
+use galgo_spawn::{
+    FileId,
+    template::{LoadedTemplate, Template, TemplateKind},
+};
 use tokio::sync::Notify;
 
 use super::{
-    bounds::Room,
-    live::{Live, Offer, Turn},
-    order::{Order, Work},
-    state::{Fit, PAUSE, PAUSE_MOST, State, TWINS},
+    bounds::TemplateShare,
+    live::{Live, NextChild, Offer},
+    order::{LoadOrder, Work},
+    state::{Fit, PAUSE, PAUSE_MOST, TWINS, WarmState},
 };
 use crate::{
     lock::lock,
     log::{ErrorLog, Level},
     program::settings::Cgi,
-    script::Version,
 };
 
 /// How a program stands.
@@ -41,7 +43,7 @@ pub struct About {
 
 /// A program.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct WarmProgram {
     /// Its file, for the log.
     pub(super) name: String,
     pub(super) log: ErrorLog,
@@ -52,11 +54,11 @@ pub(super) struct Program {
     used: AtomicU64,
     began: Instant,
     /// Every request that starts the program takes this lock: for a moment, so nothing is asked of the system under it.
-    state: Mutex<State>,
+    state: Mutex<WarmState>,
 }
 
-impl Program {
-    pub(super) fn new(cgi: &Arc<Cgi>, name: String, version: Version, log: ErrorLog) -> Self {
+impl WarmProgram {
+    pub(super) fn new(cgi: &Arc<Cgi>, name: String, version: FileId, log: ErrorLog) -> Self {
         let now = Instant::now();
         Self {
             name,
@@ -65,57 +67,57 @@ impl Program {
             cgi: Arc::downgrade(cgi),
             used: AtomicU64::new(0),
             began: now,
-            state: Mutex::new(State::new(version, now)),
+            state: Mutex::new(WarmState::new(version, now)),
         }
     }
 
     /// A child of the next template, or the next parked process; `None` where there is neither.
     /// The second answer is whether a keeper has to be started.
-    pub(super) fn child(&self, version: &Version) -> (Option<Offer>, bool) {
+    pub(super) fn child(&self, version: &FileId) -> (Option<Offer>, bool) {
         let now = Instant::now();
         self.touch(now);
         let mut state = lock(&self.state);
         state.displaced = false;
-        let renewed = state.edition.version != *version;
+        let renewed = state.revision.version != *version;
         let gone = match renewed {
             true => state.renew(version, now),
             false => Vec::new(),
         };
-        let mut turn = state.turn();
-        let keeper = !state.kept && state.fit != Fit::Cold && now >= state.not_before;
-        state.kept |= keeper;
+        let mut next = state.next_child();
+        let keeper = !state.has_keeper && state.fit != Fit::Cold && now >= state.not_before;
+        state.has_keeper |= keeper;
         drop(state);
         if renewed {
             self.wake.notify_one();
         }
         drop(gone);
-        while let Some(next) = turn {
-            let template = next.template.pid();
-            match next.process() {
-                Ok(child) => return (Some(child), keeper),
-                Err(_) => turn = self.instead(template),
+        while let Some(child) = next {
+            let template = child.template.pid();
+            match child.process() {
+                Ok(offer) => return (Some(offer), keeper),
+                Err(_) => next = self.instead(template),
             }
         }
         (None, keeper)
     }
 
-    /// Whose turn it is in the place of a template that gives no child.
-    fn instead(&self, template: i32) -> Option<Turn> {
+    /// The next child, in place of one from a template that gave none.
+    fn instead(&self, template: i32) -> Option<NextChild> {
         let mut state = lock(&self.state);
         let gone = state.remove(template);
-        let turn = state.turn();
+        let next = state.next_child();
         drop(state);
         drop(gone);
         self.wake.notify_one();
-        turn
+        next
     }
 
-    /// As [`child`](Self::child), where somebody is loading a template: waits for that.
-    pub(super) async fn awaited(&self, version: &Version) -> Option<Offer> {
+    /// As [`child`](Self::child), where a template is being loaded: waits for that.
+    pub(super) async fn awaited(&self, version: &FileId) -> Option<Offer> {
         loop {
             let (found, keeper) = self.child(version);
             if keeper {
-                lock(&self.state).kept = false; // for the next request to start one
+                lock(&self.state).has_keeper = false; // for the next request to start one
                 return found;
             }
             if found.is_some() || !self.is_loading() {
@@ -127,7 +129,7 @@ impl Program {
 
     fn is_loading(&self) -> bool {
         let state = lock(&self.state);
-        state.kept && state.fit != Fit::Cold && Instant::now() >= state.not_before
+        state.has_keeper && state.fit != Fit::Cold && Instant::now() >= state.not_before
     }
 
     /// Has the template fork ahead of the next request.
@@ -136,9 +138,9 @@ impl Program {
         let Some(asked) = wants else {
             return;
         };
-        let mut spare = asked.spare().ok();
+        let mut child = asked.prefork().ok();
         if let Some(live) = lock(&self.state).same(&asked) {
-            live.put_by(spare.take());
+            live.put_by(child.take());
         }
     }
 
@@ -147,7 +149,7 @@ impl Program {
         self.cgi.strong_count() == 0
     }
 
-    /// What the keeper does next. Nobody asks for the program once it was not asked for so `long`.
+    /// What the keeper does next. It ends once the program was not asked for so `long`.
     pub(super) fn work(&self, long: Duration) -> Work {
         let now = Instant::now();
         let idle = now.saturating_duration_since(self.used());
@@ -179,9 +181,15 @@ impl Program {
     }
 
     /// A template is ready: it takes the place of one that is older than what is known now, or worn.
-    pub(super) fn add(&self, template: Template, loaded: Loaded, room: Room, order: &Order) {
+    pub(super) fn add(
+        &self,
+        template: Template,
+        loaded: LoadedTemplate,
+        room: TemplateShare,
+        order: &LoadOrder,
+    ) {
         let mut state = lock(&self.state);
-        if state.edition != order.edition || state.displaced {
+        if state.revision != order.revision || state.displaced {
             drop(state);
             return drop(template);
         }
@@ -207,9 +215,9 @@ impl Program {
 
     /// It did not load, or is not fit, and that may be for what it was `order`ed to load ahead: it is loaded again with
     /// less of that, where there was such a thing. What a child tells cannot make a program cold.
-    pub(super) fn unlearned(&self, order: &Order, why: &str) -> bool {
+    pub(super) fn unlearned(&self, order: &LoadOrder, why: &str) -> bool {
         let mut state = lock(&self.state);
-        if state.edition != order.edition {
+        if state.revision != order.revision {
             return false;
         }
         let Some(gone) = state.learned.failed(order.learned.len()) else {
@@ -224,10 +232,10 @@ impl Program {
         true
     }
 
-    /// It cannot be loaded and used as it was `order`ed, this edition of it; `parks`: but parked.
-    pub(super) fn unfit(&self, order: &Order, why: &str, parks: bool) {
+    /// It cannot be loaded and used as it was `order`ed, this revision of it; `parks`: but parked.
+    pub(super) fn unfit(&self, order: &LoadOrder, why: &str, parks: bool) {
         let mut state = lock(&self.state);
-        if state.edition != order.edition {
+        if state.revision != order.revision {
             return;
         }
         let words = if parks {
@@ -236,7 +244,7 @@ impl Program {
         } else {
             state.fit = Fit::Cold;
             state.obstacle = Some(format!("it {why}"));
-            state.kept = false;
+            state.has_keeper = false;
             format!("started cold although `start` is \"warm\": it {why}")
         };
         let gone = std::mem::take(&mut state.live);
@@ -255,8 +263,8 @@ impl Program {
         self.log.write(Level::Warn, &self.name, &words);
     }
 
-    /// There is no place for a template more: one that is to be replaced makes its own free, and
-    /// a program that has one does without the other.
+    /// The limit of templates is reached: one that is to be replaced goes first, and a program that has one does without
+    /// the other.
     pub(super) fn crowded(&self) {
         let now = Instant::now();
         let mut state = lock(&self.state);
@@ -281,9 +289,7 @@ impl Program {
 
     /// A child did not come: its template is gone, or stuck.
     pub(super) fn lost(&self, template: i32, why: &std::io::Error) {
-        let mut state = lock(&self.state);
-        let gone = state.remove(template);
-        drop(state);
+        let gone = lock(&self.state).remove(template);
         if gone.is_some() {
             let words = format!("its template gave no child ({why}): it is replaced");
             self.log.write(Level::Warn, &self.name, &words);
@@ -294,10 +300,15 @@ impl Program {
 
     /// A file it is made of has changed.
     pub(super) fn retire_changed(&self) {
-        let mut state = lock(&self.state);
-        let version = state.edition.version;
-        let gone = state.renew(&version, Instant::now());
-        drop(state);
+        self.retire(|state| {
+            let version = state.revision.version;
+            state.renew(&version, Instant::now())
+        });
+    }
+
+    /// Changes the state under its lock, ends the processes that `change` gives up without it, and wakes the keeper.
+    fn retire<T>(&self, change: impl FnOnce(&mut WarmState) -> T) {
+        let gone = change(&mut lock(&self.state));
         drop(gone);
         self.wake.notify_one();
     }
@@ -316,7 +327,7 @@ impl Program {
     }
 
     /// A child told which modules it loaded itself: the next template is to have them.
-    pub(super) fn learned(&self, kind: Kind, report: &[u8]) {
+    pub(super) fn learned(&self, kind: TemplateKind, report: &[u8]) {
         if lock(&self.state).learned.take(kind, report) {
             self.wake.notify_one();
         }
@@ -325,13 +336,11 @@ impl Program {
     /// Gives up its templates, for another program. It takes them back only when it is asked for again, and not at once:
     /// programs that are asked for in turn would do nothing but load.
     pub(super) fn let_go(&self) {
-        let mut state = lock(&self.state);
-        let gone = std::mem::take(&mut state.live);
-        state.failed(Instant::now());
-        state.displaced = true;
-        drop(state);
-        drop(gone);
-        self.wake.notify_one();
+        self.retire(|state| {
+            state.failed(Instant::now());
+            state.displaced = true;
+            std::mem::take(&mut state.live)
+        });
     }
 
     pub(super) fn has_templates(&self) -> bool {

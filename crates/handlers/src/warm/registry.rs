@@ -8,21 +8,21 @@ use std::{
 };
 
 use super::{
-    bounds::{Bounds, Room},
-    program::{About, Program},
+    bounds::{Bounds, TemplateShare},
+    program::{About, WarmProgram},
     settings::Templates,
-    watch::Watch,
+    watch::FileWatch,
 };
-use crate::{log::ErrorLog, program::settings::Cgi, script::Found, trial};
+use crate::{log::ErrorLog, program::settings::Cgi, script::FoundProgram, trial};
 
-/// The programs that are started warm, shared by all workers.
+/// The programs that are started warm, shared by all event loops.
 #[derive(Debug)]
 pub struct Warm {
     /// By route and file. A program holds on to its route's address, so that no other route gets it.
     /// Written to with the first request for a program, and when routes are gone.
     programs: RwLock<Programs>,
     /// `None` where the system gives no inotify: then every start is cold.
-    pub(super) watch: Option<Watch>,
+    pub(super) watch: Option<FileWatch>,
     bounds: Arc<Bounds>,
     /// As [`Templates::wait`] at the start; tests ask for it in the environment.
     pub(super) waits: bool,
@@ -31,7 +31,7 @@ pub struct Warm {
     stretch: u32,
 }
 
-type Programs = HashMap<(usize, CString), Arc<Program>>;
+type Programs = HashMap<(usize, CString), Arc<WarmProgram>>;
 
 impl Warm {
     /// No templates yet.
@@ -39,7 +39,7 @@ impl Warm {
         let test = trial::asked("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
         Self {
             programs: RwLock::default(),
-            watch: Watch::new().ok(),
+            watch: FileWatch::new().ok(),
             bounds: Arc::default(),
             waits: waits || test,
             stretch: if test { 60 } else { 1 },
@@ -56,15 +56,20 @@ impl Warm {
         &self,
         log: &ErrorLog,
         cgi: &Arc<Cgi>,
-        script: &Found<'_>,
-    ) -> Arc<Program> {
+        script: &FoundProgram<'_>,
+    ) -> Arc<WarmProgram> {
         let key = (Arc::as_ptr(cgi) as usize, script.script_filename.clone());
         if let Some(known) = self.known().get(&key) {
             return known.clone();
         }
         let make = || {
             let name = script.script_filename.to_string_lossy().into_owned();
-            Arc::new(Program::new(cgi, name, script.version, log.clone()))
+            Arc::new(WarmProgram::new(
+                cgi,
+                name,
+                script.id.content(),
+                log.clone(),
+            ))
         };
         let mut programs = self
             .programs
@@ -80,7 +85,7 @@ impl Warm {
         Some(program.about())
     }
 
-    /// Forgets the programs of routes that are gone; who keeps their templates does so, too.
+    /// Forgets the programs of routes that are gone; their keepers let go of the templates.
     pub fn forget_gone(&self) {
         let mut programs = self
             .programs
@@ -99,7 +104,7 @@ impl Warm {
     /// this moment what has changed, or never can.
     pub(super) fn look(&self) -> bool {
         let watch = self.watch.as_ref();
-        watch.is_some_and(|watch| watch.look(Program::retire_changed))
+        watch.is_some_and(|watch| watch.look(WarmProgram::retire_changed))
     }
 
     fn known(&self) -> RwLockReadGuard<'_, Programs> {
@@ -113,7 +118,11 @@ impl Warm {
 
     /// Makes room for one template more: for its first, the program that has not been asked for
     /// longest gives up its own. `None` where all were asked for more recently than `program`.
-    pub(super) fn room(&self, program: &Arc<Program>, limits: &Templates) -> Option<Room> {
+    pub(super) fn room(
+        &self,
+        program: &Arc<WarmProgram>,
+        limits: &Templates,
+    ) -> Option<TemplateShare> {
         while self.bounds.is_full(limits) {
             if program.has_templates() {
                 return None;
@@ -127,6 +136,6 @@ impl Warm {
             drop(programs);
             oldest.let_go();
         }
-        Some(Room::of(&self.bounds))
+        Some(TemplateShare::of(&self.bounds))
     }
 }

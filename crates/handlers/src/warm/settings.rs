@@ -11,7 +11,7 @@ pub struct Templates {
     pub memory: u64,
     /// A program that is not asked for is let go of after this.
     pub idle: Duration,
-    /// Requests wait for a template that is being loaded: for who wants to meet it, not for servers.
+    /// Requests wait for a template that is being loaded: for tests and `galgo check`, not for servers.
     pub wait: bool,
 }
 

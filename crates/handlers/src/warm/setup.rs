@@ -6,7 +6,7 @@ use galgo_spawn::{EnvBlock, Limits};
 
 /// How a template is started: as a cold start of the same program would be, without a request.
 #[derive(Debug)]
-pub struct Setup {
+pub struct TemplateSetup {
     /// What to execute, and its arguments.
     pub args: Vec<CString>,
     /// The variables that every request has.

@@ -5,17 +5,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{Template, Uses};
+use galgo_spawn::{
+    FileId,
+    template::{Template, Uses},
+};
 
 use super::{
     dates,
     learned::Learned,
-    live::{Live, Turn},
-    order::{Edition, Order, Work},
+    live::{Live, NextChild},
+    order::{LoadOrder, Revision, Work},
 };
-use crate::script::Version;
 
-/// Templates of one program: requests go to them in turn, so that what one child learns of its
+/// Templates of one program: requests go to them in next, so that what one child learns of its
 /// addresses does not hold for the next. Of parked processes there are as many.
 pub(super) const TWINS: usize = 2;
 /// After a crash or a failure the program stays cold for this long, doubled each time up to the
@@ -26,13 +28,13 @@ pub(super) const CALM: Duration = Duration::from_secs(600);
 
 /// The state of one program, under its lock: nothing here asks anything of the system.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) edition: Edition,
+pub(super) struct WarmState {
+    pub(super) revision: Revision,
     /// When the last change was seen.
     pub(super) changed: Option<Instant>,
     pub(super) live: Vec<Live>,
     pub(super) next: usize,
-    /// When this edition was first asked for, as the file system's clock has it: no request has had a hand in what
+    /// When this revision was first asked for, as the file system's clock has it: no request has had a hand in what
     /// changed before.
     pub(super) since: Duration,
     /// Modules that children loaded: the next template loads them.
@@ -40,18 +42,18 @@ pub(super) struct State {
     pub(super) fit: Fit,
     /// Why it was not loaded, in words.
     pub(super) obstacle: Option<String>,
-    /// Parked processes that were used, in this edition.
+    /// Parked processes that were used, in this revision.
     pub(super) unparked: u64,
     pub(super) not_before: Instant,
     pub(super) failures: u32,
     pub(super) failed: Instant,
     /// It has given up its templates for another program, and was not asked for since.
     pub(super) displaced: bool,
-    /// Somebody loads and watches its templates.
-    pub(super) kept: bool,
+    /// A keeper loads and watches its templates.
+    pub(super) has_keeper: bool,
 }
 
-/// The best that an edition of a program was found fit for.
+/// The best that an revision of a program was found fit for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     Forked,
@@ -60,11 +62,11 @@ pub(super) enum Fit {
     Cold,
 }
 
-impl State {
+impl WarmState {
     /// Nothing has been loaded yet.
-    pub(super) fn new(version: Version, now: Instant) -> Self {
+    pub(super) fn new(version: FileId, now: Instant) -> Self {
         Self {
-            edition: Edition {
+            revision: Revision {
                 version,
                 changes: 0,
             },
@@ -80,12 +82,12 @@ impl State {
             failures: 0,
             failed: now,
             displaced: false,
-            kept: false,
+            has_keeper: false,
         }
     }
 
     /// What the next request is given.
-    pub(super) fn turn(&mut self) -> Option<Turn> {
+    pub(super) fn next_child(&mut self) -> Option<NextChild> {
         let at = self.next.checked_rem(self.live.len())?;
         if self.live[at].is_parked() {
             self.unparked += 1;
@@ -116,16 +118,16 @@ impl State {
 
     /// Begins anew with another version of the file, or of what it loads. Where that changes all
     /// the time, as a file does that each request writes to, it is not loaded each time.
-    pub(super) fn renew(&mut self, version: &Version, now: Instant) -> Vec<Live> {
+    pub(super) fn renew(&mut self, version: &FileId, now: Instant) -> Vec<Live> {
         let restless = |at| now.saturating_duration_since(at) < PAUSE;
         self.not_before = match self.changed {
             Some(at) if restless(at) => now + PAUSE,
             _ => now,
         };
         self.changed = Some(now);
-        self.edition = Edition {
+        self.revision = Revision {
             version: *version,
-            changes: self.edition.changes + 1,
+            changes: self.revision.changes + 1,
         };
         self.since = dates::now();
         self.learned = Learned::default();
@@ -146,13 +148,13 @@ impl State {
         pause
     }
 
-    fn order(&self) -> Order {
+    fn order(&self) -> LoadOrder {
         let uses = match self.fit {
             Fit::Parked(_) => Uses::Once,
             Fit::Forked | Fit::Cold => Uses::Many,
         };
-        Order {
-            edition: self.edition,
+        LoadOrder {
+            revision: self.revision,
             uses,
             learned: self.learned.names().to_vec(),
             search: self.learned.search().clone(),
@@ -165,7 +167,7 @@ impl State {
     pub(super) fn work(&mut self, now: Instant, idle: Duration, longest: Duration) -> Work {
         let known = self.learned.names().len();
         if idle >= longest || self.fit == Fit::Cold || self.displaced {
-            self.kept = false;
+            self.has_keeper = false;
             return Work::Over;
         }
         let wanting = self.live.len() < TWINS || self.live.iter().any(|l| l.is_old(known, now));
@@ -176,3 +178,6 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

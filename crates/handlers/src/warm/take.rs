@@ -9,12 +9,12 @@ use std::{
 
 use galgo_spawn::{
     Child, EnvBlock, Exit, Status,
-    template::{Kind, Lesson, Request, Running, Spare, Uses},
+    template::{ChildRequest, PreforkedChild, PreloadReport, RunningChild, TemplateKind, Uses},
 };
 use tokio::io::Interest;
 
-use super::{keeper, live::Offer, program::Program, setup::Setup};
-use crate::{context::Context, program::settings::Cgi, script::Found, sock::register};
+use super::{keeper, live::Offer, program::WarmProgram, setup::TemplateSetup};
+use crate::{context::Context, program::settings::Cgi, script::FoundProgram, sock::register};
 
 /// A child that is asked for is there within some milliseconds. One that takes longer stands in a
 /// queue, or its template has been stopped: a cold start will not be later.
@@ -25,20 +25,20 @@ const BUSY: Duration = Duration::from_millis(1);
 
 /// A child that waits for this request.
 #[derive(Debug)]
-pub struct Ready {
+pub struct ReadyChild {
     offer: Offer,
-    program: Arc<Program>,
+    program: Arc<WarmProgram>,
     patience: Duration,
 }
 
 /// Where a running child came from; told how it ended.
 #[derive(Debug)]
-pub struct Born {
-    program: Arc<Program>,
+pub struct TemplateChild {
+    program: Arc<WarmProgram>,
     template: i32,
     uses: Uses,
-    kind: Kind,
-    lesson: Option<Lesson>,
+    kind: TemplateKind,
+    report: Option<PreloadReport>,
 }
 
 /// A child of `script`'s template; `None`: start it cold. Where there is no template yet, one is
@@ -46,9 +46,9 @@ pub struct Born {
 pub async fn child(
     cx: Context<'_>,
     cgi: &Arc<Cgi>,
-    script: &Found<'_>,
-    setup: impl FnOnce() -> Setup,
-) -> Option<Ready> {
+    script: &FoundProgram<'_>,
+    setup: impl FnOnce() -> TemplateSetup,
+) -> Option<ReadyChild> {
     let (resources, warm) = (cx.resources, &cx.shared.warm);
     if resources.templates().count == 0 || warm.watch.is_none() {
         return None;
@@ -60,21 +60,21 @@ pub async fn child(
         tokio::time::sleep(BUSY).await;
     }
     let program = warm.program(&resources.errors, cgi, script);
-    let (found, keeper) = program.child(&script.version);
+    let (found, keeper) = program.child(&script.id.content());
     if keeper {
         keeper::start(resources, warm, &program, setup());
     }
     let found = match found {
-        None if warm.waits => program.awaited(&script.version).await,
+        None if warm.waits => program.awaited(&script.id.content()).await,
         found => found,
     };
     let mut offer = found?;
     let patience = warm.patience(PATIENCE);
-    if let Err(e) = arrival(&mut offer.spare, patience).await {
+    if let Err(e) = arrival(&mut offer.child, patience).await {
         program.lost(offer.template, &e);
         return None;
     }
-    Some(Ready {
+    Some(ReadyChild {
         offer,
         program,
         patience,
@@ -82,16 +82,16 @@ pub async fn child(
 }
 
 /// Waits until the child is there.
-async fn arrival(spare: &mut Spare, patience: Duration) -> io::Result<()> {
-    if spare.ready()? {
+async fn arrival(child: &mut PreforkedChild, patience: Duration) -> io::Result<()> {
+    if child.ready()? {
         return Ok(());
     }
-    until(spare, Spare::ready, patience).await
+    until(child, PreforkedChild::ready, patience).await
 }
 
 /// Waits until the process has read its request. A parked one may have been killed long after it
-/// was asked for, as a child is not, and a request that it has not read is nobody's yet.
-async fn began(running: &mut Running, patience: Duration) -> io::Result<()> {
+/// was asked for, as a child is not, and a request that it has not read can still be started cold.
+async fn began(running: &mut RunningChild, patience: Duration) -> io::Result<()> {
     until(running, |running| running.began(), patience).await
 }
 
@@ -114,7 +114,7 @@ async fn until<T: AsFd>(
     tokio::time::timeout(patience, come).await?
 }
 
-impl Ready {
+impl ReadyChild {
     /// Gives the child its request.
     ///
     /// # Errors
@@ -124,36 +124,36 @@ impl Ready {
         env: &EnvBlock,
         stdio: [BorrowedFd<'_>; 3],
         cpu: Option<u64>,
-    ) -> io::Result<(Child, Born)> {
+    ) -> io::Result<(Child, TemplateChild)> {
         let Self {
             offer,
             program,
             patience,
         } = self;
-        let request = Request {
+        let request = ChildRequest {
             env,
             stdio,
             cpu,
             learn: offer.teach,
         };
-        let running = offer.spare.start(&request);
+        let running = offer.child.start(&request);
         program.refill(offer.template);
         let mut running = running?;
         if offer.uses == Uses::Once {
             began(&mut running, patience).await?;
         }
-        let born = Born {
+        let origin = TemplateChild {
             program,
             template: offer.template,
             uses: offer.uses,
             kind: offer.kind,
-            lesson: running.lesson,
+            report: running.report,
         };
-        Ok((running.child, born))
+        Ok((running.child, origin))
     }
 }
 
-impl Born {
+impl TemplateChild {
     /// The child has ended; `signalled` says that the server told it to.
     pub fn ended(self, exit: &Exit, signalled: bool) {
         match exit.status {
@@ -161,8 +161,8 @@ impl Born {
                 self.program.retire_crashed(self.template);
             }
             Status::Code(_) => {
-                if let Some(lesson) = self.lesson {
-                    self.program.learned(self.kind, &lesson.modules());
+                if let Some(report) = self.report {
+                    self.program.learned(self.kind, &report.modules());
                 }
             }
             Status::Signal(_) => {}
@@ -175,7 +175,7 @@ impl Born {
     }
 }
 
-/// Signals that tell whoever provoked them something about the program's memory. Others end
+/// Signals that tell the client that provoked them something about the program's memory. Others end
 /// programs in good health: a reader that left (PIPE), a limit (XCPU, XFSZ), an operator (TERM).
 fn is_crash(signal: i32) -> bool {
     use rustix::process::Signal;

@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use galgo_spawn::FileId;
 use rustix::{
     fs::{
         inotify::{self, CreateFlags, ReadFlags, WatchFlags},
@@ -20,8 +21,8 @@ use rustix::{
     io::{Errno, ioctl_fionread},
 };
 
-use super::program::Program;
-use crate::{lock::lock, script::Version};
+use super::program::WarmProgram;
+use crate::lock::lock;
 
 /// Contents, permissions, or the name of a file changed. Reading it is none of these.
 const CHANGES: WatchFlags = WatchFlags::MODIFY
@@ -36,11 +37,11 @@ const MOVES: WatchFlags = WatchFlags::MOVE_SELF
 
 /// One instance for the whole server: the system allows a user 128 of them, and many more watches.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct FileWatch {
     inotify: OwnedFd,
-    /// No request waits for this lock: whoever has it asks the system about many files.
+    /// No request waits for this lock: its holder asks the system about many files.
     watched: Mutex<Watched>,
-    /// Somebody has read which files have changed, and still lets go of what was made of them.
+    /// A thread has read which files have changed, and still lets go of what was made of them.
     reading: AtomicBool,
 }
 
@@ -49,12 +50,12 @@ type Watched = HashMap<i32, Vec<Watcher>>;
 /// A program that was loaded from a file.
 #[derive(Debug, Clone)]
 struct Watcher {
-    program: Weak<Program>,
+    program: Weak<WarmProgram>,
     file: PathBuf,
-    version: Version,
+    version: FileId,
 }
 
-impl Watch {
+impl FileWatch {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
@@ -67,14 +68,18 @@ impl Watch {
     ///
     /// # Errors
     /// One cannot be watched: it is gone, or `fs.inotify.max_user_watches` is reached.
-    pub(super) fn add(&self, files: &BTreeSet<PathBuf>, program: &Arc<Program>) -> io::Result<()> {
+    pub(super) fn add(
+        &self,
+        files: &BTreeSet<PathBuf>,
+        program: &Arc<WarmProgram>,
+    ) -> io::Result<()> {
         let mut watched = lock(&self.watched);
         let files = files.iter().map(|file| (file.as_path(), CHANGES));
         let ways = ways(files.clone().map(|(file, _)| file));
         for (file, what) in files.chain(ways.iter().map(|way| (way.as_path(), MOVES))) {
             let failed = |e: Errno| io::Error::other(format!("{}: {e}", file.display()));
             let wd = inotify::add_watch(&self.inotify, file, what).map_err(failed)?;
-            let version = Version::of(&stat(file).map_err(failed)?);
+            let version = FileId::of(&stat(file).map_err(failed)?).content();
             let watchers = watched.entry(wd).or_default();
             watchers.retain(|w| w.program.strong_count() > 0 && !w.is(program));
             watchers.push(Watcher {
@@ -88,9 +93,9 @@ impl Watch {
 
     /// Has each program `retire` with a file that has changed since this was last asked. False where another thread has
     /// that in hand: what it finds is not known yet.
-    pub(super) fn look(&self, retire: impl Fn(&Program)) -> bool {
+    pub(super) fn look(&self, retire: impl Fn(&WarmProgram)) -> bool {
         if matches!(ioctl_fionread(&self.inotify), Ok(0)) {
-            // Asked in this order: who empties the queue has said so before.
+            // Asked in this order: the thread that empties the queue has set this before.
             return !self.reading.load(Ordering::SeqCst);
         }
         let Ok(mut watched) = self.watched.try_lock() else {
@@ -102,7 +107,7 @@ impl Watch {
         true
     }
 
-    fn changed(&self, watched: &mut Watched) -> Vec<Arc<Program>> {
+    fn changed(&self, watched: &mut Watched) -> Vec<Arc<WarmProgram>> {
         let mut found = Vec::new();
         let mut space = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.inotify, &mut space);
@@ -126,16 +131,16 @@ impl Watch {
 }
 
 impl Watcher {
-    fn is(&self, program: &Arc<Program>) -> bool {
+    fn is(&self, program: &Arc<WarmProgram>) -> bool {
         self.program.as_ptr() == Arc::as_ptr(program)
     }
 
-    fn program(&self) -> Option<Arc<Program>> {
+    fn program(&self) -> Option<Arc<WarmProgram>> {
         self.program.upgrade()
     }
 
     fn has_changed(&self) -> bool {
-        stat(&self.file).map_or(true, |now| Version::of(&now) != self.version)
+        stat(&self.file).map_or(true, |now| FileId::of(&now).content() != self.version)
     }
 }
 
@@ -159,13 +164,13 @@ fn ways<'f>(files: impl Iterator<Item = &'f Path>) -> BTreeSet<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Nobody waits for who looks, and nothing that has changed is lost to who could not.
+    /// No thread waits for the one that looks, and none misses a change.
     #[test]
     fn what_has_changed_is_known_or_it_is_said_that_it_is_not() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let watch = Watch::new().unwrap();
+        let watch = FileWatch::new().unwrap();
         inotify::add_watch(&watch.inotify, file.path(), CHANGES).unwrap();
-        let look = || watch.look(Program::retire_changed);
+        let look = || watch.look(WarmProgram::retire_changed);
         assert!(look());
         watch.reading.store(true, Ordering::SeqCst);
         assert!(!look());

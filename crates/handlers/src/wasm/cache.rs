@@ -42,7 +42,7 @@ pub fn prepare(folder: &Path, becomes: Option<&Identity>) {
     let _ = make(folder, identity);
 }
 
-/// Root makes it only where nobody else can change the path to it.
+/// Root makes it only where no other user can change the path to it.
 fn make(cache: &Path, user: &Identity) -> io::Result<()> {
     let Some(place) = trusted_path::place(cache)? else {
         return user.for_files(|| std::fs::DirBuilder::new().mode(0o700).create(cache));

@@ -9,13 +9,14 @@ use std::{
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use galgo_spawn::{Exit, FileId, words};
 use galgo_wasm::{
-    Beside, Found as Module, KILLED, NoCode, Profile, Runtime, Settings, StartFault, runtime, wire,
+    Beside, FoundCode, KILLED, NoCode, Profile, Runtime, RuntimeSettings, StartFault, runtime,
+    wire::{self, Key},
 };
 
 use crate::{
@@ -23,9 +24,9 @@ use crate::{
     fault::{Fault, is_shortage},
     log::{ErrorLog, Level},
     program::settings::Cgi,
-    script::Found,
+    script::FoundProgram,
     sock::Sock,
-    upstream::idle_pool::IdlePool,
+    upstream::idle_pool::UpstreamIdlePool,
 };
 pub use cache::{folder as cache_folder, prepare as prepare_cache};
 pub use sight::Sight;
@@ -43,7 +44,7 @@ const STARTS: Duration = Duration::from_secs(1);
 const SHORT: Fault =
     Fault::Busy("no thread, process or descriptor is left for a WebAssembly module");
 
-/// Where `galgo-wasm` is looked for. To be called before the server becomes another user, who may not enter the folders
+/// Where `galgo-wasm` is looked for. To be called before the server becomes another user, which may not enter the folders
 /// on the way there.
 pub fn beside() -> &'static Arc<Beside> {
     static BESIDE: OnceLock<Arc<Beside>> = OnceLock::new();
@@ -63,17 +64,13 @@ pub fn examine(module: &Path) -> Result<(), String> {
     runtime::examine(beside(), module)
 }
 
-/// The code of a module.
-pub type Code = galgo_wasm::wire::Key;
-
 /// Runs modules; what that takes is started with the first one.
 #[derive(Debug)]
 pub struct Wasm {
-    runtime: OnceLock<Result<Arc<Runtime>, String>>,
-    settings: Mutex<Option<Box<Settings>>>,
+    runtime: Arc<Runtime>,
     needs: Needs,
-    /// Connections to the worker that wait for their next request.
-    idle: Arc<IdlePool>,
+    /// Idle connections to the worker.
+    idle: Arc<UpstreamIdlePool>,
 }
 
 /// What the worker is told once and for all.
@@ -94,7 +91,7 @@ impl Wasm {
             return same.clone();
         }
         let errors = log.clone();
-        let settings = Settings {
+        let settings = RuntimeSettings {
             beside: beside().clone(),
             cache: needs.cache.clone(),
             instances: needs.running + SPARE,
@@ -102,39 +99,25 @@ impl Wasm {
             say: Box::new(move |words| errors.write(Level::Error, "wasm", words)),
         };
         Arc::new(Self {
-            runtime: OnceLock::new(),
-            settings: Mutex::new(Some(Box::new(settings))),
+            runtime: Runtime::new(settings),
             needs,
             idle: Arc::default(),
         })
-    }
-
-    fn runtime(&self) -> Result<&Arc<Runtime>, Fault> {
-        let made = self.runtime.get_or_init(|| {
-            let settings = self
-                .settings
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
-            let settings = settings.ok_or("its settings are gone")?;
-            Ok(Runtime::new(*settings))
-        });
-        made.as_ref().map_err(|why| Fault::Internal(why.clone()))
     }
 
     /// The code of a module; waits where it has to be compiled first.
     ///
     /// # Errors
     /// The file is no program: why.
-    pub async fn code(&self, script: &Found<'_>) -> Result<Code, Fault> {
+    pub async fn code(&self, script: &FoundProgram<'_>) -> Result<Key, Fault> {
         let file = Path::new(OsStr::from_bytes(script.script_filename.as_bytes()));
         let bad = |why: String| Fault::Script(format!("the module cannot be run: {why}"));
         let refused = |why: String| Fault::Refused(format!("{}: {why}", words::path(file)));
-        match self.runtime()?.find(file, script.id) {
-            Module::Ready(code) => Ok(code),
-            Module::Bad(why) => Err(bad(why)),
-            Module::Refused(why) => Err(refused(why)),
-            Module::Pending(pending) => pending.wait().await.map_err(|why| match why {
+        match self.runtime.find(file, script.id) {
+            FoundCode::Ready(code) => Ok(code),
+            FoundCode::Bad(why) => Err(bad(why)),
+            FoundCode::Refused(why) => Err(refused(why)),
+            FoundCode::Pending(pending) => pending.wait().await.map_err(|why| match why {
                 NoCode::Bad(why) => bad(why),
                 NoCode::Refused(why) => refused(why),
                 NoCode::Short => SHORT,
@@ -149,26 +132,26 @@ impl Wasm {
     /// There is none to be had.
     pub async fn connect(
         &self,
-        code: Code,
+        code: Key,
         permit: Permit,
         home: usize,
         wait: Duration,
-    ) -> Result<Option<(Sock, Seat)>, Fault> {
-        let (runtime, began) = (self.runtime()?, Instant::now());
+    ) -> Result<Option<(Sock, InstanceLease)>, Fault> {
+        let began = Instant::now();
         let wait = wait.max(STARTS);
         let mut waited = false;
         loop {
-            match self.at_once(runtime, code, home) {
-                Ok(_) if waited && !runtime.has(&code) => return Ok(None),
-                Ok((sock, seat)) => {
-                    let seat = Seat {
-                        seat,
+            match self.at_once(code, home) {
+                Ok(_) if waited && !self.runtime.has(&code) => return Ok(None),
+                Ok((sock, lease)) => {
+                    let lease = InstanceLease {
+                        lease,
                         home,
                         idle: self.idle.clone(),
                         most: self.needs.running + SPARE,
                         permit,
                     };
-                    return Ok(Some((sock, seat)));
+                    return Ok(Some((sock, lease)));
                 }
                 Err(StartFault::Busy) if began.elapsed() < wait => {
                     waited = true;
@@ -193,30 +176,26 @@ impl Wasm {
     /// connections before its pidfd says that it has ended. Not for long: it may have had another reason.
     pub async fn replaced(&self, worker: usize) {
         let began = Instant::now();
-        while let Ok(runtime) = self.runtime()
-            && runtime.is_up(worker)
-            && began.elapsed() < STARTS
-        {
+        while self.runtime.is_up(worker) && began.elapsed() < STARTS {
             tokio::time::sleep(PAUSE).await;
         }
     }
 
     fn at_once(
         &self,
-        runtime: &Arc<Runtime>,
-        code: Code,
+        code: Key,
         home: usize,
-    ) -> Result<(Sock, galgo_wasm::Seat), StartFault> {
-        let seat = runtime.seat(code)?;
-        let sock = match self.idle.take(home, Some(seat.worker())) {
+    ) -> Result<(Sock, galgo_wasm::WorkerLease), StartFault> {
+        let lease = self.runtime.lease(code)?;
+        let sock = match self.idle.take(home, Some(lease.worker())) {
             Some(sock) => sock,
-            None => Sock::asking(seat.connect()?),
+            None => Sock::asking(lease.connect()?),
         };
-        Ok((sock, seat))
+        Ok((sock, lease))
     }
 
     /// What the worker is told of a run besides the variables: the value of the one without a name.
-    pub fn run(&self, code: Code, cgi: &Cgi, name: &[u8]) -> Vec<u8> {
+    pub fn run(&self, code: Key, cgi: &Cgi, name: &[u8]) -> Vec<u8> {
         let limits = &cgi.options.limits;
         let sight = self.needs.profiles.iter().position(|p| *p == cgi.sight);
         let run = wire::Run {
@@ -234,64 +213,61 @@ impl Wasm {
         self.idle.end();
     }
 
-    /// Has these modules compiled before anybody asks for them; where nothing can do that, the log says so once.
+    /// Has these modules compiled before the first request; where nothing can do that, the log says so once.
     pub fn prepare(&self, modules: impl Iterator<Item = (PathBuf, FileId)>) {
         for (file, id) in modules {
-            let Ok(runtime) = self.runtime() else {
-                return;
-            };
-            if let Err(why) = runtime.prepare(&file, id) {
-                return runtime.say(&format!("{}: {why}", words::path(&file)));
+            if let Err(why) = self.runtime.prepare(&file, id) {
+                return self.runtime.say(&format!("{}: {why}", words::path(&file)));
             }
         }
     }
 }
 
-/// The place of a request at the worker.
+/// The lease of one connection to the worker, for one request.
 #[derive(Debug)]
-pub struct Seat {
-    seat: galgo_wasm::Seat,
+pub struct InstanceLease {
+    lease: galgo_wasm::WorkerLease,
     /// The event loop that asks.
     home: usize,
-    idle: Arc<IdlePool>,
-    /// Connections that are kept at most.
+    idle: Arc<UpstreamIdlePool>,
+    /// Idle connections at most.
     most: usize,
     /// Given back when the instance has ended.
     permit: Permit,
 }
 
 #[allow(missing_docs)]
-impl Seat {
+impl InstanceLease {
     /// Bytes behind END_REQUEST's own.
     pub const MORE: usize = wire::ENDED;
 
     /// # Errors
     /// It has not begun.
     pub fn ended(&self, more: &[u8]) -> Result<Exit, Fault> {
-        self.seat.ended(more).map_err(|_short| SHORT)
+        self.lease.ended(more).map_err(|_short| SHORT)
     }
 
     /// The connection has ended before the instance could say how it did.
     pub fn gone(&self) -> Exit {
-        if self.seat.has_lost_its_worker() {
-            // Connections to a dead worker are good for nobody.
-            self.idle.close_slot(self.seat.worker());
+        if self.lease.has_lost_its_worker() {
+            // Connections to a dead worker are of no use.
+            self.idle.close_slot(self.lease.worker());
         }
         KILLED
     }
 
     pub fn worker(&self) -> usize {
-        self.seat.worker()
+        self.lease.worker()
     }
 
     pub fn give_back(self, conn: Sock) {
-        let worker = Some(self.seat.worker());
+        let worker = Some(self.lease.worker());
         self.idle.put(conn, self.home, worker, self.most);
         drop(self.permit);
     }
 }
 
-/// Descriptors that modules may take where so many programs run, beside those of programs: connections that are kept, the
+/// Descriptors that modules may take where so many programs run, beside those of programs: idle connections, the
 /// worker's own, and those of compilations.
 pub fn descriptors(running: usize) -> usize {
     const COMPILES: usize = 2 * 8;

@@ -9,12 +9,12 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
-use super::provider;
+use super::provider::provider;
 
 /// A certificate with its chain and its key.
 #[derive(Debug, Clone)]
 pub struct Certificate {
-    key: Arc<CertifiedKey>,
+    pub(super) key: Arc<CertifiedKey>,
     /// The names that it is valid for, lower case: `example.org`, `*.example.org`.
     names: Vec<String>,
 }
@@ -80,7 +80,7 @@ impl Certificates {
     }
 
     /// The certificate for a host: its own, else one for all names one label below its domain (RFC 6125, 6.4.3).
-    fn of(&self, host: &str) -> Option<&Arc<CertifiedKey>> {
+    pub(super) fn of(&self, host: &str) -> Option<&Arc<CertifiedKey>> {
         let host = host.to_ascii_lowercase();
         self.by_name.get(&host).or_else(|| {
             let (_, domain) = host.split_once('.')?;

@@ -13,7 +13,7 @@ use rustix::{
 };
 use rustls::ServerConnection;
 
-use super::{Agreed, Server};
+use super::server::{Agreed, Server};
 use crate::{
     buf::Buf,
     sock::{Direction, Sock},
@@ -179,7 +179,8 @@ impl Session {
                 rustls::ProtocolVersion::TLSv1_2 => "TLSv1.2",
                 _ => "TLSv1.3",
             },
-            cipher: cipher.as_str()?,
+            // rustls marks those of TLS 1.3.
+            cipher: cipher.as_str()?.replacen("TLS13_", "TLS_", 1),
             server_name: self.tls.server_name().map(str::to_owned),
         })
     }

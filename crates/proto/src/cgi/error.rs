@@ -12,7 +12,7 @@ pub enum ReplyError {
         /// Its number, from 1.
         line: usize,
         /// What is wrong with it.
-        fault: Fault,
+        fault: LineFault,
         /// The line, escaped and cut.
         text: String,
     },
@@ -31,7 +31,7 @@ pub enum ReplyError {
 /// What is wrong with a line of a response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum LineFault {
     /// Not of the form `Name: value`.
     NoColon,
     /// The status line of an HTTP response.
@@ -70,7 +70,7 @@ pub enum Fault {
 const QUOTED: usize = 80;
 
 impl ReplyError {
-    pub(super) fn line(line: usize, fault: Fault, text: &[u8]) -> Self {
+    pub(super) fn line(line: usize, fault: LineFault, text: &[u8]) -> Self {
         let cut = &text[..text.len().min(QUOTED)];
         let mut quoted = cut.escape_ascii().to_string();
         if cut.len() < text.len() {
@@ -127,7 +127,7 @@ const ENDED: &str = "the program ended before its response head was complete";
 const EXAMPLE: &str = "a program prints fields such as \"Content-Type: text/html\", an empty line, \
                        and then its document";
 
-impl Fault {
+impl LineFault {
     /// What the line is or does, and what to do about it (may be empty).
     fn words(self) -> (&'static str, &'static str) {
         match self {

@@ -1,6 +1,6 @@
 //! One header field of a response head (RFC 3875, 6.3).
 
-use super::error::Fault;
+use super::error::LineFault;
 use crate::fields::is_token;
 
 /// A line that is a header field. The value has lost the white space around it.
@@ -11,18 +11,18 @@ pub(super) struct FieldLine<'a> {
 
 impl<'a> FieldLine<'a> {
     /// Parses `line`, which has lost its line end.
-    pub(super) fn parse(line: &'a [u8]) -> Result<Self, Fault> {
+    pub(super) fn parse(line: &'a [u8]) -> Result<Self, LineFault> {
         if let [b' ' | b'\t', ..] = line {
-            return Err(Fault::Folded);
+            return Err(LineFault::Folded);
         }
         let Some(colon) = memchr::memchr(b':', line) else {
             return Err(no_colon(line));
         };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         match name {
-            [] => return Err(Fault::EmptyName),
+            [] => return Err(LineFault::EmptyName),
             [.., b' ' | b'\t'] if token(name.trim_ascii_end()) => {
-                return Err(Fault::SpaceBeforeColon);
+                return Err(LineFault::SpaceBeforeColon);
             }
             _ if !token(name) => return Err(bad_name(name)),
             _ => {}
@@ -31,9 +31,9 @@ impl<'a> FieldLine<'a> {
         let value_area = &line[colon + 1..];
         match value_area.iter().find(|&&b| is_control(b)) {
             None => Ok(Self { name, value }),
-            Some(b'\r') => Err(Fault::BareCr),
-            Some(0) => Err(Fault::Nul),
-            Some(_) => Err(Fault::Control),
+            Some(b'\r') => Err(LineFault::BareCr),
+            Some(0) => Err(LineFault::Nul),
+            Some(_) => Err(LineFault::Control),
         }
     }
 }
@@ -47,37 +47,37 @@ fn is_control(b: u8) -> bool {
 }
 
 /// Why a line without a colon is not a field, the likeliest mistake first.
-fn no_colon(line: &[u8]) -> Fault {
+fn no_colon(line: &[u8]) -> LineFault {
     if line.starts_with(b"HTTP/") {
-        Fault::StatusLine
+        LineFault::StatusLine
     } else if line.contains(&0) {
-        Fault::Nul
+        LineFault::Nul
     } else if line.contains(&b'\r') {
-        Fault::BareCr
+        LineFault::BareCr
     } else {
-        Fault::NoColon
+        LineFault::NoColon
     }
 }
 
 /// Why a line whose `name` is no token is not a field.
-fn bad_name(name: &[u8]) -> Fault {
+fn bad_name(name: &[u8]) -> LineFault {
     if name.starts_with(b"\xef\xbb\xbf") {
-        Fault::ByteOrderMark
+        LineFault::ByteOrderMark
     } else if name.contains(&0) {
-        Fault::Nul
+        LineFault::Nul
     } else if name.contains(&b'\r') {
-        Fault::BareCr
+        LineFault::BareCr
     } else if name.iter().any(|b| b" <".contains(b)) {
         // A sentence or a document that happens to hold a colon: "Traceback (most recent call last):".
-        Fault::NoColon
+        LineFault::NoColon
     } else {
-        Fault::BadName
+        LineFault::BadName
     }
 }
 
 /// What a field is to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum FieldRole {
     Status,
     ContentType,
     ContentLength,
@@ -88,21 +88,21 @@ pub(super) enum Role {
     Other,
 }
 
-const ROLES: &[(&str, Role)] = &[
-    ("Content-Type", Role::ContentType),
-    ("Status", Role::Status),
-    ("Location", Role::Location),
-    ("Content-Length", Role::ContentLength),
-    ("Transfer-Encoding", Role::TransferEncoding),
-    ("Connection", Role::Removed),
-    ("Keep-Alive", Role::Removed),
-    ("Proxy-Connection", Role::Removed),
-    ("TE", Role::Removed),
-    ("Trailer", Role::Removed),
-    ("Upgrade", Role::Removed),
+const ROLES: &[(&str, FieldRole)] = &[
+    ("Content-Type", FieldRole::ContentType),
+    ("Status", FieldRole::Status),
+    ("Location", FieldRole::Location),
+    ("Content-Length", FieldRole::ContentLength),
+    ("Transfer-Encoding", FieldRole::TransferEncoding),
+    ("Connection", FieldRole::Removed),
+    ("Keep-Alive", FieldRole::Removed),
+    ("Proxy-Connection", FieldRole::Removed),
+    ("TE", FieldRole::Removed),
+    ("Trailer", FieldRole::Removed),
+    ("Upgrade", FieldRole::Removed),
 ];
 
-impl Role {
+impl FieldRole {
     pub(super) fn of(name: &[u8]) -> Self {
         let extension = name.get(..6).unwrap_or_default();
         if extension.eq_ignore_ascii_case(b"X-CGI-") {

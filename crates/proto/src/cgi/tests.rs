@@ -21,7 +21,7 @@ fn error(head: impl AsRef<[u8]>) -> ReplyError {
     read(head).expect_err(&head.escape_ascii().to_string())
 }
 
-fn fault(head: impl AsRef<[u8]>) -> (usize, Fault) {
+fn fault(head: impl AsRef<[u8]>) -> (usize, LineFault) {
     match error(head) {
         ReplyError::Line { line, fault, .. } => (line, fault),
         other => panic!("{other:?}"),
@@ -62,7 +62,7 @@ fn s6_3_fields_that_may_be_there_once() {
         let other = field.to_ascii_uppercase();
         assert_eq!(
             fault(format!("{field}\nX: y\n{other}\n\n")),
-            (3, Fault::Twice)
+            (3, LineFault::Twice)
         );
     }
 }
@@ -77,14 +77,14 @@ fn s6_3_3_a_field_makes_a_head_and_200_is_its_status() {
         let reply = reply(head);
         assert_eq!(
             (reply.kind, reply.status),
-            (Kind::Document, 200),
+            (ReplyKind::Document, 200),
             "{head:?}"
         );
     }
     assert_eq!(error("\n"), ReplyError::NoFields);
     assert_eq!(error("\r\nContent-Type: a/b\n\n"), ReplyError::NoFields);
-    assert_eq!(fault("Content-Type: \n\n"), (1, Fault::NoValue));
-    assert_eq!(fault("Location:\n\n"), (1, Fault::NoValue));
+    assert_eq!(fault("Content-Type: \n\n"), (1, LineFault::NoValue));
+    assert_eq!(fault("Location:\n\n"), (1, LineFault::NoValue));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn s6_3_3_status_is_three_digits_and_a_phrase() {
     ] {
         assert_eq!(
             fault(format!("Status: {value}\n\n")),
-            (1, Fault::Status),
+            (1, LineFault::Status),
             "{value}"
         );
     }
@@ -174,7 +174,7 @@ fn s6_3_4_protocol_fields_about_the_connection_are_removed() {
 fn s6_3_4_transfer_encoding_is_refused() {
     for value in ["chunked", "identity", ""] {
         let head = format!("Content-Type: a/b\ntransfer-Encoding: {value}\n\n");
-        assert_eq!(fault(head), (2, Fault::TransferEncoding));
+        assert_eq!(fault(head), (2, LineFault::TransferEncoding));
     }
 }
 
@@ -197,7 +197,7 @@ fn s6_3_4_content_length_is_digits() {
         "\u{665}",
     ] {
         let head = format!("Content-Length: {value}\n\n");
-        assert_eq!(fault(head), (1, Fault::Length), "{value}");
+        assert_eq!(fault(head), (1, LineFault::Length), "{value}");
     }
 }
 
@@ -213,32 +213,32 @@ fn lines_that_are_no_fields_are_refused() {
     let long = [b"x".repeat(500), b": y\n".to_vec()].concat();
     assert_eq!(read(&long), Ok(Parsed::Partial));
     for (line, want) in [
-        (&b"Hello"[..], Fault::NoColon),
-        (b"<p>Hello: you</p>", Fault::NoColon),
-        (b"Traceback (most recent call last):", Fault::NoColon),
-        (b"HTTP/1.1 200 OK", Fault::StatusLine),
-        (b": y", Fault::EmptyName),
-        (b":", Fault::EmptyName),
-        (b"X : y", Fault::SpaceBeforeColon),
-        (b"X\t: y", Fault::SpaceBeforeColon),
-        (b" X: y", Fault::Folded),
-        (b"\tfolded", Fault::Folded),
-        (b" ", Fault::Folded),
-        (b"X\xe9: y", Fault::BadName),
-        (b"X\x01: y", Fault::BadName),
-        (b"{a}: y", Fault::BadName),
-        (b"\xef\xbb\xbfX: y", Fault::ByteOrderMark),
-        (b"X\0: y", Fault::Nul),
-        (b"X: \0", Fault::Nul),
-        (b"X\0", Fault::Nul),
-        (b"X: a\rb", Fault::BareCr),
-        (b"X: a\r\r", Fault::BareCr),
-        (b"X\r: a", Fault::BareCr),
-        (b"X\rY", Fault::BareCr),
-        (b"\r\r", Fault::BareCr),
-        (b"X: a\x1b[1m", Fault::Control),
-        (b"X: a\x0b", Fault::Control),
-        (b"X: a\x7f", Fault::Control),
+        (&b"Hello"[..], LineFault::NoColon),
+        (b"<p>Hello: you</p>", LineFault::NoColon),
+        (b"Traceback (most recent call last):", LineFault::NoColon),
+        (b"HTTP/1.1 200 OK", LineFault::StatusLine),
+        (b": y", LineFault::EmptyName),
+        (b":", LineFault::EmptyName),
+        (b"X : y", LineFault::SpaceBeforeColon),
+        (b"X\t: y", LineFault::SpaceBeforeColon),
+        (b" X: y", LineFault::Folded),
+        (b"\tfolded", LineFault::Folded),
+        (b" ", LineFault::Folded),
+        (b"X\xe9: y", LineFault::BadName),
+        (b"X\x01: y", LineFault::BadName),
+        (b"{a}: y", LineFault::BadName),
+        (b"\xef\xbb\xbfX: y", LineFault::ByteOrderMark),
+        (b"X\0: y", LineFault::Nul),
+        (b"X: \0", LineFault::Nul),
+        (b"X\0", LineFault::Nul),
+        (b"X: a\rb", LineFault::BareCr),
+        (b"X: a\r\r", LineFault::BareCr),
+        (b"X\r: a", LineFault::BareCr),
+        (b"X\rY", LineFault::BareCr),
+        (b"\r\r", LineFault::BareCr),
+        (b"X: a\x1b[1m", LineFault::Control),
+        (b"X: a\x0b", LineFault::Control),
+        (b"X: a\x7f", LineFault::Control),
     ] {
         for end in [&b"\n\n"[..], b"\r\n\r\n"] {
             let head = [b"Status: 200\n", line, end].concat();

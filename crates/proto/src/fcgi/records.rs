@@ -20,11 +20,11 @@ pub enum Piece {
 /// Takes a stream of records apart. Holds no content.
 #[derive(Debug, Clone, Default)]
 pub struct Records {
-    state: State,
+    state: RecordsState,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum RecordsState {
     /// Within a header, of which this much is there.
     Header([u8; HEADER], usize),
     /// Within a record: content that is left.
@@ -33,7 +33,7 @@ enum State {
     Padding(Header, usize),
 }
 
-impl Default for State {
+impl Default for RecordsState {
     fn default() -> Self {
         Self::Header([0; HEADER], 0)
     }
@@ -42,7 +42,7 @@ impl Default for State {
 impl Records {
     /// Whether a record has begun and is not over.
     pub fn within(&self) -> bool {
-        !matches!(self.state, State::Header(_, 0))
+        !matches!(self.state, RecordsState::Header(_, 0))
     }
 
     /// The next piece of `input`. [`Parsed::Partial`] has used all of it. [`Piece::Content`] stands
@@ -52,34 +52,34 @@ impl Records {
     /// A record is not of version 1.
     pub fn step(&mut self, input: &[u8]) -> Result<Parsed<Piece>, RecordError> {
         match self.state {
-            State::Header(mut held, have) => {
+            RecordsState::Header(mut held, have) => {
                 let n = (HEADER - have).min(input.len());
                 held[have..have + n].copy_from_slice(&input[..n]);
                 if have + n < HEADER {
-                    self.state = State::Header(held, have + n);
+                    self.state = RecordsState::Header(held, have + n);
                     return Ok(Parsed::Partial);
                 }
                 let header = Header::of(held)?;
-                self.state = State::Content(header, header.content.into());
+                self.state = RecordsState::Content(header, header.content.into());
                 Ok(Parsed::Complete(Piece::Begin(header), n))
             }
-            State::Content(header, 0) => {
-                self.state = State::Padding(header, header.padding.into());
+            RecordsState::Content(header, 0) => {
+                self.state = RecordsState::Padding(header, header.padding.into());
                 self.step(input)
             }
-            State::Content(_, _) if input.is_empty() => Ok(Parsed::Partial),
-            State::Content(header, left) => {
+            RecordsState::Content(_, _) if input.is_empty() => Ok(Parsed::Partial),
+            RecordsState::Content(header, left) => {
                 let n = left.min(input.len());
-                self.state = State::Content(header, left - n);
+                self.state = RecordsState::Content(header, left - n);
                 Ok(Parsed::Complete(Piece::Content(header, n), 0))
             }
-            State::Padding(header, left) => {
+            RecordsState::Padding(header, left) => {
                 let n = left.min(input.len());
                 if n < left {
-                    self.state = State::Padding(header, left - n);
+                    self.state = RecordsState::Padding(header, left - n);
                     return Ok(Parsed::Partial);
                 }
-                self.state = State::default();
+                self.state = RecordsState::default();
                 Ok(Parsed::Complete(Piece::End(header), n))
             }
         }

@@ -13,7 +13,7 @@ use crate::Parsed;
 
 /// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum ReplyEvent {
     /// The bytes that follow, this many, are output.
     Stdout(usize),
     /// The bytes that follow, this many, are for the log.
@@ -26,7 +26,7 @@ pub enum Event {
 
 /// Reads the records of one request's reply.
 #[derive(Debug, Clone)]
-pub struct Reply {
+pub struct ReplyReader {
     id: u16,
     records: Records,
     /// The content of END_REQUEST, as far as it has come, and how long it is.
@@ -38,14 +38,14 @@ pub struct Reply {
     over: bool,
 }
 
-/// The most that [`Reply::with_more`] reads.
+/// The most that [`ReplyReader::with_more`] reads.
 pub const MORE: usize = 56;
 
 const fn misplaced(why: &'static str) -> RecordError {
     RecordError::Misplaced(why)
 }
 
-impl Reply {
+impl ReplyReader {
     /// The reply to request `id`.
     pub fn new(id: u16) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Reply {
         }
     }
 
-    /// As [`Reply::new`], from an application of our own that puts `more` bytes, [`MORE`] at most, behind the eight
+    /// As [`ReplyReader::new`], from an application of our own that puts `more` bytes, [`MORE`] at most, behind the eight
     /// of END_REQUEST.
     pub fn with_more(id: u16, more: usize) -> Self {
         let ends_in = u16::try_from(8 + more.min(MORE)).unwrap_or(8);
@@ -80,11 +80,11 @@ impl Reply {
     }
 
     /// The next event of `input`. [`Parsed::Partial`] has used all of it. Content stands behind what was
-    /// used, and the next call begins behind it. After [`Event::End`] input is not looked at.
+    /// used, and the next call begins behind it. After [`ReplyEvent::End`] input is not looked at.
     ///
     /// # Errors
     /// The bytes are no reply to this request.
-    pub fn step(&mut self, input: &[u8]) -> Result<Parsed<Event>, RecordError> {
+    pub fn step(&mut self, input: &[u8]) -> Result<Parsed<ReplyEvent>, RecordError> {
         let mut at = 0;
         while !self.over {
             let (piece, used) = match self.records.step(&input[at..])? {
@@ -97,8 +97,8 @@ impl Reply {
                     self.expected(header)?;
                 }
                 Piece::Content(header, n) => match header.kind {
-                    Kind::Stdout => return Ok(Parsed::Complete(Event::Stdout(n), at)),
-                    Kind::Stderr => return Ok(Parsed::Complete(Event::Stderr(n), at)),
+                    Kind::Stdout => return Ok(Parsed::Complete(ReplyEvent::Stdout(n), at)),
+                    Kind::Stderr => return Ok(Parsed::Complete(ReplyEvent::Stderr(n), at)),
                     _ => {
                         self.end[self.have..self.have + n].copy_from_slice(&input[at..at + n]);
                         self.have += n;
@@ -130,17 +130,17 @@ impl Reply {
         }
     }
 
-    fn ended(&mut self, header: Header) -> Option<Event> {
+    fn ended(&mut self, header: Header) -> Option<ReplyEvent> {
         match header.kind {
             Kind::Stdout if header.content == 0 => {
                 self.stdout_over = true;
-                Some(Event::StdoutEnd)
+                Some(ReplyEvent::StdoutEnd)
             }
             Kind::End => {
                 self.over = true;
                 let [a, b, c, d, outcome, ..] = self.end;
                 let status = u32::from_be_bytes([a, b, c, d]);
-                Some(Event::End(status, Outcome::of(outcome)))
+                Some(ReplyEvent::End(status, Outcome::of(outcome)))
             }
             _ => None,
         }

@@ -25,7 +25,7 @@ struct Said {
 }
 
 fn said<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Said {
-    let mut reply = reply::Reply::new(1);
+    let mut reply = reply::ReplyReader::new(1);
     let mut said = Said::default();
     for mut input in pieces {
         while said.end.is_none() && said.error.is_none() {
@@ -38,13 +38,13 @@ fn said<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Said {
                 Ok(Parsed::Complete(event, used)) => {
                     input = &input[used..];
                     let (to, n) = match event {
-                        reply::Event::Stdout(n) => (&mut said.stdout, n),
-                        reply::Event::Stderr(n) => (&mut said.stderr, n),
-                        reply::Event::StdoutEnd => {
+                        reply::ReplyEvent::Stdout(n) => (&mut said.stdout, n),
+                        reply::ReplyEvent::Stderr(n) => (&mut said.stderr, n),
+                        reply::ReplyEvent::StdoutEnd => {
                             said.stdout_ends += 1;
                             continue;
                         }
-                        reply::Event::End(status, outcome) => {
+                        reply::ReplyEvent::End(status, outcome) => {
                             said.end = Some((status, outcome));
                             continue;
                         }

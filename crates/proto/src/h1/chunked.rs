@@ -14,7 +14,7 @@ const TRAILERS: u32 = 8 << 10;
 /// Decodes a chunked body (RFC 9112, 7.1). Trailers are bounded, checked for form and discarded.
 #[derive(Debug, Clone, Default)]
 pub struct Chunked {
-    state: State,
+    state: ChunkedState,
     /// Bytes of extensions at this chunk.
     extension: u32,
     /// Bytes of extensions so far.
@@ -25,7 +25,7 @@ pub struct Chunked {
 
 /// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ChunkedState {
     /// A digit of a chunk size, or what may follow it.
     Size {
         digits: u8,
@@ -106,7 +106,7 @@ impl Extension {
     }
 }
 
-impl Default for State {
+impl Default for ChunkedState {
     fn default() -> Self {
         Self::Size { digits: 0, size: 0 }
     }
@@ -139,14 +139,14 @@ impl Chunked {
         let mut used = 0;
         loop {
             match self.state {
-                State::Refused(e) => return Err(e),
-                State::End => return Ok(Parsed::Complete(Chunk::End, used)),
-                State::Data(size) if used < input.len() => {
+                ChunkedState::Refused(e) => return Err(e),
+                ChunkedState::End => return Ok(Parsed::Complete(Chunk::End, used)),
+                ChunkedState::Data(size) if used < input.len() => {
                     let n = usize::try_from(size)
                         .map_or(input.len() - used, |size| size.min(input.len() - used));
                     self.state = match size - n as u64 {
-                        0 => State::DataCr,
-                        rest => State::Data(rest),
+                        0 => ChunkedState::DataCr,
+                        rest => ChunkedState::Data(rest),
                     };
                     return Ok(Parsed::Complete(Chunk::Data(n), used));
                 }
@@ -156,33 +156,33 @@ impl Chunked {
                 return Ok(Parsed::Partial);
             };
             used += 1;
-            self.state = self.next(b).unwrap_or_else(State::Refused);
+            self.state = self.next(b).unwrap_or_else(ChunkedState::Refused);
         }
     }
 
     /// Bytes of data that a chunk size has announced and [`Chunked::step`] has not given yet.
     pub fn announced(&self) -> u64 {
         match self.state {
-            State::Data(left) => left,
+            ChunkedState::Data(left) => left,
             _ => 0,
         }
     }
 
     /// Whether the body and its trailers have ended.
     pub fn is_end(&self) -> bool {
-        self.state == State::End
+        self.state == ChunkedState::End
     }
 
     /// The state behind one byte of framing.
-    fn next(&mut self, b: u8) -> Result<State, ChunkError> {
-        use State::*;
+    fn next(&mut self, b: u8) -> Result<ChunkedState, ChunkError> {
+        use ChunkedState::*;
         match (self.state, b) {
             (Size { digits, size }, _) => self.size(digits, size, b),
-            (State::Extension { at, size }, _) => self.extension(at, size, b),
+            (ChunkedState::Extension { at, size }, _) => self.extension(at, size, b),
             (SizeLf { size: 0 }, b'\n') => Ok(Trailer),
             (SizeLf { size }, b'\n') => Ok(Data(size)),
             (DataCr, b'\r') => Ok(DataLf),
-            (DataLf, b'\n') => Ok(State::default()),
+            (DataLf, b'\n') => Ok(ChunkedState::default()),
             (DataCr | DataLf, _) => Err(ChunkError("no CRLF behind the data of a chunk")),
             (Trailer, b'\r') => Ok(LastLf),
             (LastLf, b'\n') => Ok(End),
@@ -193,13 +193,13 @@ impl Chunked {
         }
     }
 
-    fn size(&mut self, digits: u8, size: u64, b: u8) -> Result<State, ChunkError> {
+    fn size(&mut self, digits: u8, size: u64, b: u8) -> Result<ChunkedState, ChunkError> {
         let digit = match b {
             b'0'..=b'9' => b - b'0',
             b'a'..=b'f' => b - b'a' + 10,
             b'A'..=b'F' => b - b'A' + 10,
             _ if digits == 0 => return Err(ChunkError("chunk without a size")),
-            b'\r' => return Ok(State::SizeLf { size }),
+            b'\r' => return Ok(ChunkedState::SizeLf { size }),
             b';' | b' ' | b'\t' => {
                 self.extension = 0;
                 return self.extension(Extension::Before, size, b);
@@ -209,27 +209,27 @@ impl Chunked {
         if digits == SIZE_DIGITS {
             return Err(ChunkError("chunk size has too many digits"));
         }
-        Ok(State::Size {
+        Ok(ChunkedState::Size {
             digits: digits + 1,
             size: size << 4 | u64::from(digit),
         })
     }
 
-    fn extension(&mut self, at: Extension, size: u64, b: u8) -> Result<State, ChunkError> {
+    fn extension(&mut self, at: Extension, size: u64, b: u8) -> Result<ChunkedState, ChunkError> {
         self.extension += 1;
         self.extensions += 1;
         if self.extension > EXTENSION || self.extensions > EXTENSIONS {
             return Err(ChunkError("too many chunk extensions"));
         }
         if b == b'\r' && at.is_whole() {
-            return Ok(State::SizeLf { size });
+            return Ok(ChunkedState::SizeLf { size });
         }
         let at = at.next(b).ok_or(ChunkError("bad chunk extension"))?;
-        Ok(State::Extension { at, size })
+        Ok(ChunkedState::Extension { at, size })
     }
 
-    fn trailer(&mut self, b: u8) -> Result<State, ChunkError> {
-        use State::*;
+    fn trailer(&mut self, b: u8) -> Result<ChunkedState, ChunkError> {
+        use ChunkedState::*;
         self.trailers += 1;
         if self.trailers > TRAILERS {
             return Err(ChunkError("trailers too large"));

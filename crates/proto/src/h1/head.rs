@@ -41,7 +41,7 @@ pub struct Head {
 
 /// What the fields say about the message and the connection, picked out while they are copied.
 #[derive(Debug, Default)]
-pub(crate) struct Framing<'b> {
+pub(crate) struct FramingFields<'b> {
     pub(crate) host: Once<'b>,
     pub(crate) content_length: Once<'b>,
     transfer_encoding: Once<'b>,
@@ -133,7 +133,7 @@ const USUAL_FIELDS: usize = 32;
 fn parse_fields<'b>(
     block: &'b [u8],
     limits: &HeadLimits,
-) -> Result<(Fields, Framing<'b>), HeadError> {
+) -> Result<(Fields, FramingFields<'b>), HeadError> {
     let mut few = [EMPTY_HEADER; USUAL_FIELDS];
     match copy_fields(block, &mut few[..limits.fields.min(USUAL_FIELDS)]) {
         Err(e) if e.status == 431 && limits.fields > USUAL_FIELDS => {
@@ -146,7 +146,7 @@ fn parse_fields<'b>(
 fn copy_fields<'b>(
     block: &'b [u8],
     room: &mut [Header<'b>],
-) -> Result<(Fields, Framing<'b>), HeadError> {
+) -> Result<(Fields, FramingFields<'b>), HeadError> {
     let headers = match httparse::parse_headers(block, room) {
         Ok(httparse::Status::Complete((used, headers))) if used == block.len() => headers,
         Ok(httparse::Status::Complete(_)) => {
@@ -166,7 +166,7 @@ fn copy_fields<'b>(
         Err(_) => return Err(HeadError::new(400, "a field value with a control byte")),
     };
     let mut fields = Fields::with_capacity(headers.len(), block.len());
-    let mut framing = Framing::default();
+    let mut framing = FramingFields::default();
     for h in headers.iter() {
         let begin = h.name.as_ptr().addr() - block.as_ptr().addr();
         after_crlf(block, begin)?;
@@ -187,7 +187,7 @@ fn after_crlf(block: &[u8], line: usize) -> Result<(), HeadError> {
     }
 }
 
-impl<'b> Framing<'b> {
+impl<'b> FramingFields<'b> {
     pub(crate) fn note(&mut self, name: &str, value: &'b [u8]) {
         // The length rules out nearly every field before letters are compared.
         let is = |known: &str| name.eq_ignore_ascii_case(known);

@@ -28,6 +28,19 @@ pub struct Connection<'a> {
     pub server_port: u16,
     /// Whether the client spoke TLS: HTTPS=on, REQUEST_SCHEME=https.
     pub https: bool,
+    /// What was agreed upon with a client that speaks TLS to this server itself.
+    pub tls: Option<Tls<'a>>,
+}
+
+/// What was agreed upon in TLS.
+#[derive(Debug, Clone, Copy)]
+pub struct Tls<'a> {
+    /// SSL_PROTOCOL: `TLSv1.3`.
+    pub protocol: &'a str,
+    /// SSL_CIPHER: the suite as IANA names it.
+    pub cipher: &'a str,
+    /// SSL_SERVER_NAME: the host that the client asked for (SNI).
+    pub server_name: Option<&'a str>,
 }
 
 /// What routing found.

@@ -43,7 +43,7 @@ const WITHHELD: &[&[u8]] = &[
     b"UPGRADE",
 ];
 
-struct Field<'a> {
+struct ProtocolVariable<'a> {
     name: &'a [u8],
     value: &'a [u8],
     at: usize,
@@ -74,11 +74,11 @@ pub(super) fn put(
 
 /// The fields that may become variables, those of one name side by side and in their order.
 /// Sorting finds repetitions among n fields in n log n steps, and needs no table of names.
-fn sorted<'a>(fields: &'a Fields, dropped: &mut Dropped) -> Vec<Field<'a>> {
+fn sorted<'a>(fields: &'a Fields, dropped: &mut Dropped) -> Vec<ProtocolVariable<'a>> {
     let mut sorted = Vec::with_capacity(fields.len());
     for (at, (name, value)) in fields.iter().enumerate() {
         if is_plain(name) {
-            sorted.push(Field { name, value, at });
+            sorted.push(ProtocolVariable { name, value, at });
         } else {
             dropped.names = dropped.names.saturating_add(1);
         }
@@ -114,7 +114,7 @@ fn variable(name: &[u8], variable: &mut Vec<u8>) {
 }
 
 /// Refuses NUL, which ends a value early in an environment and nowhere else.
-fn check(group: &[Field<'_>], variable: &[u8]) -> Result<(), Ambiguous> {
+fn check(group: &[ProtocolVariable<'_>], variable: &[u8]) -> Result<(), Ambiguous> {
     match group.iter().any(|f| memchr::memchr(0, f.value).is_some()) {
         true => Err(ambiguous(variable)),
         false => Ok(()),
@@ -127,7 +127,7 @@ fn ambiguous(variable: &[u8]) -> Ambiguous {
 
 /// The variable that `group` sets, if it may set one. Fields that hold one value refuse a second.
 fn passed<'a>(
-    group: &[Field<'_>],
+    group: &[ProtocolVariable<'_>],
     variable: &'a [u8],
     script: &Script<'_>,
 ) -> Result<Option<&'a [u8]>, Ambiguous> {
@@ -146,7 +146,7 @@ fn passed<'a>(
 
 /// The values of `group` as one, in `joined` only where there are several; `None` where all were dropped.
 fn join<'a>(
-    group: &[Field<'a>],
+    group: &[ProtocolVariable<'a>],
     separator: &[u8],
     script: &Script<'_>,
     joined: &'a mut Vec<u8>,

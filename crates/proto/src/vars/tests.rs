@@ -56,6 +56,7 @@ const CONNECTION: Connection<'_> = Connection {
     server_addr: "192.0.2.2",
     server_port: 8080,
     https: false,
+    tls: None,
 };
 
 const UNIX: Connection<'_> = Connection {
@@ -64,6 +65,7 @@ const UNIX: Connection<'_> = Connection {
     server_addr: "",
     server_port: 0,
     https: false,
+    tls: None,
 };
 
 const SCRIPT: Script<'_> = Script {
@@ -146,6 +148,11 @@ fn s4_1_the_whole_environment_is_the_documented_list() {
 fn s4_1_names_lists_exactly_what_can_be_set() {
     let conn = Connection {
         https: true,
+        tls: Some(Tls {
+            protocol: "TLSv1.3",
+            cipher: "TLS_AES_128_GCM_SHA256",
+            server_name: Some("a.example"),
+        }),
         ..CONNECTION
     };
     let script = Script {

@@ -1,7 +1,7 @@
-//! How many programs run at once: a limit, a queue with a length and a longest wait, 503 beyond. Who gets a place, and who
-//! gives way, is for [`line`] to say.
+//! How many programs run at once: a limit, a queue with a length and a longest wait, 503 beyond. [`queue`] decides
+//! which request gets a permit, and which gives way.
 
-mod line;
+mod queue;
 
 use std::{
     sync::{
@@ -13,8 +13,8 @@ use std::{
 
 use tokio::sync::oneshot;
 
-pub use line::Gauge;
-use line::{Came, Line};
+pub use queue::ConcurrencyLimit;
+use queue::{Arrival, PermitQueue};
 
 use crate::{
     fault::Fault,
@@ -26,9 +26,9 @@ use crate::{
 /// answered and the next is started; see bench/notes/server.md.
 const RUNNING: usize = 8;
 
-/// How many programs may run, and how requests wait for their turn.
+/// How many programs may run, and how requests wait for a permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct AdmissionSettings {
     /// Programs at once.
     pub running: usize,
     /// Requests that may wait.
@@ -37,7 +37,7 @@ pub struct Settings {
     pub wait: Duration,
 }
 
-impl Default for Settings {
+impl Default for AdmissionSettings {
     fn default() -> Self {
         Self {
             running: RUNNING * std::thread::available_parallelism().map_or(1, usize::from),
@@ -47,43 +47,43 @@ impl Default for Settings {
     }
 }
 
-/// The places for running programs, of the server and of one route.
+/// The concurrency limit of programs: permits of the server, and of one route.
 #[derive(Debug)]
 pub struct Admission {
-    places: Arc<Places>,
+    permits: Arc<Permits>,
     running: usize,
     queue: usize,
     longest: Duration,
 }
 
-/// Places that all readings of the configuration share.
+/// Permits that all readings of the configuration share.
 #[derive(Debug)]
-struct Places {
-    /// Those of the server, for who does not want to wait for the lock.
-    server: Arc<Gauge>,
-    line: Mutex<Line<oneshot::Sender<Permit>>>,
+struct Permits {
+    /// The server's limit, to be read without the lock.
+    server: Arc<ConcurrencyLimit>,
+    line: Mutex<PermitQueue<oneshot::Sender<Permit>>>,
 }
 
-/// A place among the programs running, in the route and in the server; given back when dropped.
+/// The permit to run a program, of the route and of the server; given back when dropped.
 #[derive(Debug)]
-pub struct Permit(Arc<Place>);
+pub struct Permit(Arc<Held>);
 
 #[derive(Debug)]
-struct Place {
-    places: Arc<Places>,
+struct Held {
+    permits: Arc<Permits>,
     peer: Peer,
-    route: Option<Arc<Gauge>>,
+    route: Option<Arc<ConcurrencyLimit>>,
     /// Its holder was told to give way.
     ending: AtomicBool,
 }
 
 impl Admission {
-    /// Places as configured.
-    pub fn new(c: &Settings) -> Self {
-        let server = Arc::new(Gauge::new(c.running));
+    /// As configured.
+    pub fn new(c: &AdmissionSettings) -> Self {
+        let server = Arc::new(ConcurrencyLimit::new(c.running));
         Self {
-            places: Arc::new(Places {
-                line: Mutex::new(Line::new(server.clone())),
+            permits: Arc::new(Permits {
+                line: Mutex::new(PermitQueue::new(server.clone())),
                 server,
             }),
             running: c.running,
@@ -92,76 +92,83 @@ impl Admission {
         }
     }
 
-    /// The same places, as many as `c` says once [`Admission::settle`] is called. Whoever has one or waits for
-    /// one goes on as before.
-    pub fn next(&self, c: &Settings) -> Self {
+    /// The same permits, as many as `c` says once [`Admission::settle`] is called. Requests that have one or wait for
+    /// one go on as before.
+    pub fn next(&self, c: &AdmissionSettings) -> Self {
         Self {
-            places: self.places.clone(),
+            permits: self.permits.clone(),
             running: c.running,
             queue: c.queue,
             longest: c.wait,
         }
     }
 
-    /// Makes the places, which others share, as many as this one has. Those that are too many and taken go as
-    /// they come free, before anybody else has them.
+    /// Makes the shared permits as many as this one has. Those that are too many and taken go as they come free.
     pub fn settle(&self) {
-        self.places.lock().resize(self.running);
-        self.places.grant();
+        self.permits.lock().resize(self.running);
+        self.permits.grant();
     }
 
     /// Whether requests wait as `c` says.
-    pub fn waits_as(&self, c: &Settings) -> bool {
+    pub fn waits_as(&self, c: &AdmissionSettings) -> bool {
         (self.queue, self.longest) == (c.queue, c.wait)
     }
 
-    /// Waits for a place for a request of `peer`.
+    /// Waits for a permit for a request of `peer`.
     ///
     /// # Errors
-    /// The queue is full, or no place came free in time.
-    pub async fn admit(&self, peer: Peer, route: Option<&Arc<Gauge>>) -> Result<Permit, Fault> {
-        let taken = self.places.lock().take(peer, route);
+    /// The queue is full, or no permit came free in time.
+    pub async fn admit(
+        &self,
+        peer: Peer,
+        route: Option<&Arc<ConcurrencyLimit>>,
+    ) -> Result<Permit, Fault> {
+        let taken = self.permits.lock().take(peer, route);
         match taken {
-            true => Ok(self.places.permit(peer, route.cloned())),
+            true => Ok(self.permits.permit(peer, route.cloned())),
             // Boxed: nearly always there is one at once.
             false => Box::pin(self.wait(peer, route)).await,
         }
     }
 
-    async fn wait(&self, peer: Peer, route: Option<&Arc<Gauge>>) -> Result<Permit, Fault> {
+    async fn wait(
+        &self,
+        peer: Peer,
+        route: Option<&Arc<ConcurrencyLimit>>,
+    ) -> Result<Permit, Fault> {
         let mut told = None;
-        let came = self.places.lock().come(peer, route, self.queue, || {
+        let came = self.permits.lock().come(peer, route, self.queue, || {
             let (tell, here) = oneshot::channel();
             told = Some(here);
             tell
         });
         let at = match came {
-            Came::In => return Ok(self.places.permit(peer, route.cloned())),
-            Came::Full => return Err(FULL),
-            // Who gives way hears of it as its sender is dropped.
-            Came::Waits(at, _gave_way) => at,
+            Arrival::In => return Ok(self.permits.permit(peer, route.cloned())),
+            Arrival::Full => return Err(FULL),
+            // The request that gives way sees that its sender is dropped.
+            Arrival::Waits(at, _gave_way) => at,
         };
-        let _waiting = Waiting {
-            places: &self.places,
+        let _waiting = QueueEntry {
+            permits: &self.permits,
             peer,
             at,
         };
-        // INVARIANT: who waits has left a sender.
+        // INVARIANT: a request that waits has left a sender.
         let Some(told) = told else { return Err(FULL) };
         match tokio::time::timeout(self.longest, told).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_gave_way)) => Err(FULL),
             Err(_elapsed) => Err(Fault::Busy(
-                "no place for another program came free within queue_wait",
+                "no permit for another program came free within queue_wait",
             )),
         }
     }
 
-    /// A place, if one is free at this moment.
+    /// A permit, if one is free at this moment.
     pub fn try_admit(&self) -> Option<Permit> {
         let nobody = Peer::default();
-        let taken = self.places.lock().take(nobody, None);
-        taken.then(|| self.places.permit(nobody, None))
+        let taken = self.permits.lock().take(nobody, None);
+        taken.then(|| self.permits.permit(nobody, None))
     }
 
     /// Refuses what [`Admission::admit`] would refuse now, before anything is spent on it.
@@ -169,9 +176,9 @@ impl Admission {
     /// # Errors
     /// The queue is full.
     pub fn refuse_if_full(&self, peer: Peer) -> Result<(), Fault> {
-        let Places { server, .. } = &*self.places;
+        let Permits { server, .. } = &*self.permits;
         let full = server.is_full() && server.waiting() >= self.queue;
-        match full && self.places.lock().refuses(peer, self.queue) {
+        match full && self.permits.lock().refuses(peer, self.queue) {
             true => Err(FULL),
             false => Ok(()),
         }
@@ -180,24 +187,24 @@ impl Admission {
 
 const FULL: Fault = Fault::Busy("the queue for programs is full");
 
-impl Places {
-    fn lock(&self) -> MutexGuard<'_, Line<oneshot::Sender<Permit>>> {
+impl Permits {
+    fn lock(&self) -> MutexGuard<'_, PermitQueue<oneshot::Sender<Permit>>> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn permit(self: &Arc<Self>, peer: Peer, route: Option<Arc<Gauge>>) -> Permit {
-        Permit(Arc::new(Place {
-            places: self.clone(),
+    fn permit(self: &Arc<Self>, peer: Peer, route: Option<Arc<ConcurrencyLimit>>) -> Permit {
+        Permit(Arc::new(Held {
+            permits: self.clone(),
             peer,
             route,
             ending: false.into(),
         }))
     }
 
-    /// Gives places that are free to those who wait.
+    /// Gives free permits to requests that wait.
     fn grant(self: &Arc<Self>) {
         loop {
-            // Nobody is told while the lock is held: who does not wait any longer gives the place back at once.
+            // Sent without the lock: a request that does not wait any longer gives the permit back at once.
             let Some(one) = self.lock().grant() else {
                 return;
             };
@@ -207,32 +214,32 @@ impl Places {
 }
 
 impl Permit {
-    /// For those who wait for the client of its holder.
+    /// For code that waits for the client of its holder.
     pub fn holding(&self) -> Holding {
         Holding::of(&self.0)
     }
 }
 
-impl Drop for Place {
+impl Drop for Held {
     fn drop(&mut self) {
         let ending = self.ending.load(Ordering::Relaxed);
         let route = self.route.as_ref();
-        self.places.lock().free(self.peer, route, ending);
-        if self.places.server.waiting() > 0 {
-            self.places.grant();
+        self.permits.lock().free(self.peer, route, ending);
+        if self.permits.server.waiting() > 0 {
+            self.permits.grant();
         }
     }
 }
 
-impl pace::Place for Place {
-    /// Costs a look at two numbers as long as nobody waits.
+impl pace::Place for Held {
+    /// Costs a look at two numbers as long as no request waits.
     fn gives_way(&self, slow_for_long: bool) -> bool {
         let route = self.route.as_ref();
-        let wanted = self.places.server.is_wanted() || route.is_some_and(|r| r.is_wanted());
+        let wanted = self.permits.server.is_wanted() || route.is_some_and(|r| r.is_wanted());
         if !wanted || self.ending.load(Ordering::Relaxed) {
             return false;
         }
-        let mut line = self.places.lock();
+        let mut line = self.permits.lock();
         let ends = line.gives_way(self.peer, route, slow_for_long);
         drop(line);
         self.ending.fetch_or(ends, Ordering::Relaxed);
@@ -240,16 +247,16 @@ impl pace::Place for Place {
     }
 }
 
-/// Somebody in the queue.
-struct Waiting<'a> {
-    places: &'a Arc<Places>,
+/// A request in the queue.
+struct QueueEntry<'a> {
+    permits: &'a Arc<Permits>,
     peer: Peer,
     at: u64,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
-        self.places.lock().leave(self.peer, self.at);
+        self.permits.lock().leave(self.peer, self.at);
     }
 }
 
@@ -257,10 +264,10 @@ impl Drop for Waiting<'_> {
 mod tests {
     use super::*;
 
-    fn config(running: usize) -> Settings {
-        Settings {
+    fn config(running: usize) -> AdmissionSettings {
+        AdmissionSettings {
             running,
-            ..Settings::default()
+            ..AdmissionSettings::default()
         }
     }
 
@@ -293,17 +300,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_that_is_given_to_who_has_left_is_not_lost() {
-        let places = Admission::new(&config(1));
-        let taken = places.try_admit();
+        let permits = Admission::new(&config(1));
+        let taken = permits.try_admit();
         {
-            let mut waits = std::pin::pin!(places.admit(Peer::default(), None));
+            let mut waits = std::pin::pin!(permits.admit(Peer::default(), None));
             assert!(crate::pace::poll_once(waits.as_mut()).await.is_pending());
             drop(taken);
             assert!(
-                places.try_admit().is_none(),
-                "it has been given to who waits"
+                permits.try_admit().is_none(),
+                "it has been given to the request that waits"
             );
         }
-        assert!(places.try_admit().is_some());
+        assert!(permits.try_admit().is_some());
     }
 }

@@ -15,7 +15,7 @@ use crate::id::Id;
 
 /// What is known of a request when it is over.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct AccessEntry {
     /// When its head was complete.
     pub began: Instant,
     /// Its id.
@@ -30,9 +30,9 @@ pub struct Entry {
     pub bytes: u64,
     /// One word: `ok`, or why not.
     pub outcome: &'static str,
-    /// Waiting for a place among the running programs.
+    /// Waiting for a permit to run a program.
     pub queue: Duration,
-    /// Starting the process; without its execve, where nobody waits for that.
+    /// Starting the process; without its execve, where that is not waited for.
     pub start: Duration,
     /// From the head to the first byte of the response.
     pub first_byte: Duration,
@@ -42,7 +42,7 @@ pub struct Entry {
     pub exit: Option<Exit>,
 }
 
-impl Entry {
+impl AccessEntry {
     /// What is known when a head has come, from `remote`.
     pub fn new(id: Id, remote: Rc<str>, head: Option<Rc<Head>>) -> Self {
         Self {

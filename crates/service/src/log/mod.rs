@@ -18,30 +18,30 @@ use galgo_spawn::{
     identity::Identity,
     words::{escape, how},
 };
-pub use settings::{LogFormat, LogTo, Settings};
-use target::Target;
-pub use writer::Writer;
+pub use settings::{LogFormat, LogSettings, LogTo};
+use target::LogTarget;
+pub use writer::LogWriter;
 
 use crate::id::Id;
 
-/// Both logs, shared by all workers. Where they go may change, they stay.
+/// Both logs, shared by all event loops. Where they go may change, they stay.
 #[derive(Debug, Clone)]
 pub struct Logs {
-    access: Arc<OnceLock<Writer>>,
+    access: Arc<OnceLock<LogWriter>>,
     /// The error log.
     pub error: ErrorLog,
 }
 
 /// Where the logs go from now on, opened; `None`: where they went before.
 #[derive(Debug)]
-pub struct Turn {
-    access: Option<Target>,
-    error: Option<Target>,
+pub struct Reopening {
+    access: Option<LogTarget>,
+    error: Option<LogTarget>,
 }
 
 /// Where errors and what programs say on standard error are written.
 #[derive(Debug, Clone)]
-pub struct ErrorLog(Arc<Writer>);
+pub struct ErrorLog(Arc<LogWriter>);
 
 /// How much a line of the error log matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,34 +54,34 @@ pub enum Level {
 
 impl Logs {
     /// Opens both logs, as a server does that is still root and becomes `user`.
-    pub fn open(c: &Settings, user: Option<&Identity>) -> io::Result<Self> {
-        let error = Target::open(&c.error, user)?;
-        let access = c.access.as_ref().map(|to| Target::open(to, user));
+    pub fn open(c: &LogSettings, user: Option<&Identity>) -> io::Result<Self> {
+        let error = LogTarget::open(&c.error, user)?;
+        let access = c.access.as_ref().map(|to| LogTarget::open(to, user));
         let access = access.transpose()?;
         let logs = Self {
             access: Arc::default(),
-            error: ErrorLog(Arc::new(Writer::start(error, None)?)),
+            error: ErrorLog(Arc::new(LogWriter::start(error, None)?)),
         };
         access.map_or(Ok(()), |target| logs.start_access(target))?;
         Ok(logs)
     }
 
-    fn start_access(&self, target: Target) -> io::Result<()> {
+    fn start_access(&self, target: LogTarget) -> io::Result<()> {
         let errors = self.error.0.clone();
         // INVARIANT: only the main thread starts it, where there is none.
-        let _ = self.access.set(Writer::start(target, Some(errors))?);
+        let _ = self.access.set(LogWriter::start(target, Some(errors))?);
         Ok(())
     }
 
-    /// Opens the logs of `next` that are not those of `before`. Nothing changes before [`Logs::turn`].
+    /// Opens the logs of `next` that are not those of `before`. Nothing changes before [`Logs::switch`].
     ///
     /// # Errors
     /// One cannot be opened.
-    pub fn prepare(&self, before: &Settings, next: &Settings) -> io::Result<Turn> {
+    pub fn prepare(&self, before: &LogSettings, next: &LogSettings) -> io::Result<Reopening> {
         let access = match &next.access {
             to if *to == before.access => None,
-            None => Some(Target::nowhere()),
-            Some(to) => Some(Target::open(to, None)?),
+            None => Some(LogTarget::nowhere()),
+            Some(to) => Some(LogTarget::open(to, None)?),
         };
         let access = match (access, self.access.get()) {
             (Some(target), None) => self.start_access(target).map(|()| None)?,
@@ -89,29 +89,29 @@ impl Logs {
         };
         let error = match next.error == before.error {
             true => None,
-            false => Some(Target::open(&next.error, None)?),
+            false => Some(LogTarget::open(&next.error, None)?),
         };
-        Ok(Turn { access, error })
+        Ok(Reopening { access, error })
     }
 
-    /// Goes on where `turn` says; a file that stays the same is opened again.
-    pub fn turn(&self, turn: Turn) {
+    /// Goes on where `switch` says; a file that stays the same is opened again.
+    pub fn switch(&self, switch: Reopening) {
         if let Some(access) = self.access.get() {
-            access.turn(turn.access);
+            access.switch(switch.access);
         }
-        self.error.0.turn(turn.error);
+        self.error.0.switch(switch.error);
     }
 
     /// Opens the files again, after they were renamed (SIGUSR1).
     pub fn reopen(&self) {
-        self.turn(Turn {
+        self.switch(Reopening {
             access: None,
             error: None,
         });
     }
 
     /// The access log, where there has been one.
-    pub fn access(&self) -> Option<&Writer> {
+    pub fn access(&self) -> Option<&LogWriter> {
         self.access.get()
     }
 
@@ -125,12 +125,6 @@ impl Logs {
 }
 
 impl ErrorLog {
-    /// A log that writes to standard error.
-    pub fn to_stderr() -> io::Result<Self> {
-        let stderr = Target::open(&LogTo::Stderr, None)?;
-        Ok(Self(Arc::new(Writer::start(stderr, None)?)))
-    }
-
     /// Writes one line: time, level, what it is about, message. Control characters and those that change the direction
     /// of text are escaped.
     pub fn write(&self, level: Level, about: &str, message: &str) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// Logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct LogSettings {
     /// Access log; `None`: off.
     pub access: Option<LogTo>,
     /// Format of the access log.
@@ -13,7 +13,7 @@ pub struct Settings {
     pub error: LogTo,
 }
 
-impl Default for Settings {
+impl Default for LogSettings {
     fn default() -> Self {
         Self {
             access: Some(LogTo::Stdout),

@@ -1,7 +1,7 @@
 //! Where a log goes: opening it, and writing lines to it.
 //!
 //! Decisions:
-//! - Root opens a file itself only where nobody else can change the path to it, and as the configured user elsewhere.
+//! - Root opens a file itself only where no other user can change the path to it, and as the configured user elsewhere.
 //! - Nothing here blocks for long: a FIFO need not have a reader, and one that does not read costs a second once.
 //! - A line that was cut, because the disk was full, is ended before the next one.
 
@@ -31,9 +31,9 @@ const PATIENCE: Timespec = Timespec {
 
 /// Where a log goes: open.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct LogTarget {
     to: LogTo,
-    /// `None` where it is no file, or nobody writes to it.
+    /// `None` where it is no file, or nothing is written to it.
     file: Option<File>,
     /// The last line that was written has no end.
     torn: bool,
@@ -41,7 +41,7 @@ pub(super) struct Target {
     stuck: bool,
 }
 
-impl Target {
+impl LogTarget {
     /// Opens a log. Root opens it as `user` where another user can change the path.
     pub(super) fn open(to: &LogTo, user: Option<&Identity>) -> io::Result<Self> {
         let file = match to {
@@ -51,7 +51,7 @@ impl Target {
         Ok(Self::new(to.clone(), file))
     }
 
-    /// For a log that nobody writes to.
+    /// For a log that is off.
     pub(super) fn nowhere() -> Self {
         Self::new(LogTo::Stderr, None)
     }
@@ -176,7 +176,7 @@ fn in_place(place: &Place) -> io::Result<File> {
     }
 }
 
-/// With the rights of who calls: a link leads where that user may go anyway.
+/// With the rights of the caller: a link leads where that user may go anyway.
 fn by_name(path: &Path) -> io::Result<File> {
     match open(path, HOLD, Mode::empty()) {
         Ok(entry) => reopen(&entry),
@@ -370,7 +370,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let mut target = Target::open(&LogTo::File(path.clone()), None).unwrap();
+        let mut target = LogTarget::open(&LogTo::File(path.clone()), None).unwrap();
         // Two and a half lines of half a pipe each: the third is cut.
         let line = [vec![b'x'; 30_000], vec![b'\n']].concat();
         let (written, e) = target.write(&line.repeat(3)).unwrap_err();

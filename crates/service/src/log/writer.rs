@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{target::Target, time};
+use super::{target::LogTarget, time};
 
 /// Blocks of lines that may wait for the disk; more are dropped and counted.
 const WAITING: usize = 4096;
@@ -18,31 +18,31 @@ const WAITING: usize = 4096;
 /// Lost lines are reported this often at most.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// How long the end of the server waits for a log that nobody takes in, and looks again.
+/// How long the end of the server waits for a log whose reader does not read, and how often it looks.
 const PATIENCE: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Hands lines to a thread that writes them.
 #[derive(Debug)]
-pub struct Writer {
-    to_thread: SyncSender<Message>,
+pub struct LogWriter {
+    to_thread: SyncSender<LogMessage>,
     dropped: Arc<AtomicU64>,
-    turn: Arc<Mutex<Turn>>,
+    switch: Arc<Mutex<LogSwitch>>,
 }
 
 /// What the thread does before it writes anything more.
 #[derive(Debug, Default)]
-struct Turn {
+struct LogSwitch {
     /// Goes on there.
-    to: Option<Target>,
+    to: Option<LogTarget>,
     /// Then opens its file again.
     reopens: bool,
 }
 
-impl Turn {
-    /// Goes on there; `None`: opens the file again, also one that was opened for a turn that is still to come. It may have been
+impl LogSwitch {
+    /// Goes on there; `None`: opens the file again, also one that was opened for a switch that is still to come. It may have been
     /// moved away since.
-    fn next(&mut self, to: Option<Target>) {
+    fn next(&mut self, to: Option<LogTarget>) {
         self.reopens = to.is_none();
         if to.is_some() {
             self.to = to;
@@ -50,34 +50,34 @@ impl Turn {
     }
 }
 
-enum Message {
+enum LogMessage {
     Lines(Vec<u8>),
-    Turn,
+    Switch,
     Flush(SyncSender<()>),
 }
 
 /// What the thread owns.
-struct Output {
-    target: Target,
+struct LogThread {
+    target: LogTarget,
     dropped: Arc<AtomicU64>,
     /// Lines that the system did not take, and why.
     failed: Option<(u64, io::Error)>,
     reported: Option<Instant>,
-    turn: Arc<Mutex<Turn>>,
-    errors: Option<Arc<Writer>>,
+    switch: Arc<Mutex<LogSwitch>>,
+    errors: Option<Arc<LogWriter>>,
 }
 
-impl Writer {
+impl LogWriter {
     /// Starts the thread of a log. Trouble with it is reported to `errors`.
-    pub(super) fn start(target: Target, errors: Option<Arc<Self>>) -> io::Result<Self> {
+    pub(super) fn start(target: LogTarget, errors: Option<Arc<Self>>) -> io::Result<Self> {
         let dropped = Arc::new(AtomicU64::new(0));
-        let turn = Arc::default();
-        let output = Output {
+        let switch = Arc::default();
+        let output = LogThread {
             target,
             dropped: dropped.clone(),
             failed: None,
             reported: None,
-            turn: Arc::clone(&turn),
+            switch: Arc::clone(&switch),
             errors,
         };
         let (to_thread, messages) = sync_channel(WAITING);
@@ -87,33 +87,33 @@ impl Writer {
         Ok(Self {
             to_thread,
             dropped,
-            turn,
+            switch,
         })
     }
 
     /// Hands over whole lines; drops them when too many are waiting.
     pub fn write(&self, lines: Vec<u8>) {
         let count = memchr::memchr_iter(b'\n', &lines).count();
-        if self.to_thread.try_send(Message::Lines(lines)).is_err() {
+        if self.to_thread.try_send(LogMessage::Lines(lines)).is_err() {
             self.dropped.fetch_add(count as u64, Ordering::Relaxed);
         }
     }
 
     /// Goes on there; `None`: opens the file again.
-    pub(super) fn turn(&self, to: Option<Target>) {
-        let turn = self.turn.lock();
-        turn.unwrap_or_else(PoisonError::into_inner).next(to);
+    pub(super) fn switch(&self, to: Option<LogTarget>) {
+        let switch = self.switch.lock();
+        switch.unwrap_or_else(PoisonError::into_inner).next(to);
         // Where no message fits the thread is busy, and sees it with the next one.
-        let _ = self.to_thread.try_send(Message::Turn);
+        let _ = self.to_thread.try_send(LogMessage::Switch);
     }
 
-    /// Waits until everything handed over is written, but not for ever: nobody may be reading.
+    /// Waits until everything handed over is written, but not for ever: a FIFO's reader may not read.
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
         let until = Instant::now() + PATIENCE;
         while self
             .to_thread
-            .try_send(Message::Flush(done.clone()))
+            .try_send(LogMessage::Flush(done.clone()))
             .is_err()
         {
             if Instant::now() >= until {
@@ -126,38 +126,38 @@ impl Writer {
     }
 }
 
-impl Output {
-    fn turn(&mut self) -> io::Result<()> {
-        let turn = self.turn.lock();
-        let turn = std::mem::take(&mut *turn.unwrap_or_else(PoisonError::into_inner));
-        if let Some(target) = turn.to {
+impl LogThread {
+    fn switch(&mut self) -> io::Result<()> {
+        let switch = self.switch.lock();
+        let switch = std::mem::take(&mut *switch.unwrap_or_else(PoisonError::into_inner));
+        if let Some(target) = switch.to {
             self.target.become_other(target);
         }
-        match turn.reopens {
+        match switch.reopens {
             true => self.target.reopen(),
             false => Ok(()),
         }
     }
 
-    fn run(mut self, messages: &Receiver<Message>) {
+    fn run(mut self, messages: &Receiver<LogMessage>) {
         loop {
             let message = match self.owes_report() {
                 true => messages.recv_timeout(REPORT_EVERY),
                 false => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
-            if let Err(e) = self.turn() {
+            if let Err(e) = self.switch() {
                 self.report(&format!(
                     "the log could not be reopened, the old file is kept: {e}"
                 ));
             }
             match message {
-                Ok(Message::Lines(lines)) => self.write(&lines),
-                Ok(Message::Flush(done)) => {
+                Ok(LogMessage::Lines(lines)) => self.write(&lines),
+                Ok(LogMessage::Flush(done)) => {
                     self.report_lost();
-                    // Who waits may have lost patience.
+                    // The waiting thread may have given up.
                     let _ = done.send(());
                 }
-                Ok(Message::Turn) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(LogMessage::Switch) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
@@ -213,20 +213,20 @@ mod tests {
     fn a_file_is_opened_again_though_it_was_opened_for_the_turn_before() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let turn = Arc::<Mutex<Turn>>::default();
-        let mut output = Output {
-            target: Target::nowhere(),
+        let switch = Arc::<Mutex<LogSwitch>>::default();
+        let mut output = LogThread {
+            target: LogTarget::nowhere(),
             dropped: Arc::default(),
             failed: None,
             reported: None,
-            turn: turn.clone(),
+            switch: switch.clone(),
             errors: None,
         };
-        let target = Target::open(&LogTo::File(path.clone()), None).unwrap();
-        turn.lock().unwrap().next(Some(target));
+        let target = LogTarget::open(&LogTo::File(path.clone()), None).unwrap();
+        switch.lock().unwrap().next(Some(target));
         std::fs::rename(&path, folder.path().join("log.1")).unwrap();
-        turn.lock().unwrap().next(None);
-        output.turn().unwrap();
+        switch.lock().unwrap().next(None);
+        output.switch().unwrap();
         output.write(b"a line\n");
         assert_eq!(std::fs::read(&path).unwrap(), b"a line\n");
     }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// Bytes of all requests in one kind of place.
+/// Bytes of all requests in one kind of storage.
 #[derive(Debug)]
 pub(super) struct Used {
     bytes: Arc<AtomicU64>,

@@ -20,7 +20,7 @@ impl From<io::Error> for Full {
 }
 
 impl Full {
-    /// What becomes of a request whose body finds no place.
+    /// What becomes of a request whose body cannot be stored.
     pub fn fault(self) -> Fault {
         match self {
             Self::Limit => Fault::Busy("request bodies and output that wait are at spool_limit"),

@@ -1,4 +1,4 @@
-//! Bytes that wait until somebody takes them: request bodies (`body = "file"`), and output of programs whose clients
+//! Bytes that wait until they are read: request bodies (`body = "file"`), and output of programs whose clients
 //! read slowly.
 //!
 //! No event loop waits for the disk: `threads` open, write, read and close the files. A disk that stalls holds up the
@@ -31,9 +31,9 @@ pub const IN_MEMORY: u64 = 1 << 20;
 /// Where large temporary files belong (file-hierarchy(7)): /tmp may be memory.
 const FOLDER: &str = "/var/tmp";
 
-/// Where bytes wait that nobody takes yet: request bodies, and output of programs whose clients read slowly.
+/// Where bytes wait until they are read: request bodies, and output of programs whose clients read slowly.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct SpoolSettings {
     /// The folder of files without a name; `None`: the system's for temporary files that are large.
     pub folder: Option<PathBuf>,
     /// Bytes in files, over all requests.
@@ -42,7 +42,7 @@ pub struct Settings {
     pub memory: u64,
 }
 
-impl Default for Settings {
+impl Default for SpoolSettings {
     fn default() -> Self {
         Self {
             folder: None,
@@ -63,7 +63,7 @@ pub struct Spool {
 
 impl Spool {
     /// As set. What waits in the one `before` counts.
-    pub fn new(config: &Settings, before: Option<&Self>) -> Self {
+    pub fn new(config: &SpoolSettings, before: Option<&Self>) -> Self {
         Self {
             folder: folder(config),
             disk: Used::most(config.limit, before.map(|before| &*before.disk)),
@@ -72,7 +72,7 @@ impl Spool {
         }
     }
 
-    /// A place for a body: in memory, where its declared length is small and there is room, else in a file.
+    /// Storage for a body: in memory, where its declared length is small and there is room, else in a file.
     pub async fn for_body(&self, declared: Option<u64>) -> Result<Stored, Full> {
         if let Some(len) = declared.filter(|len| *len <= IN_MEMORY) {
             let charge = self.memory.charge();
@@ -88,7 +88,7 @@ impl Spool {
         self.memory.charge()
     }
 
-    /// A place in a file.
+    /// Storage in a file.
     pub async fn file(&self) -> Result<Stored, Full> {
         Stored::on_disk(self.folder.clone(), self.disk.charge(), &self.threads).await
     }
@@ -105,7 +105,7 @@ pub async fn within<T>(
 }
 
 /// The folder that `config` means.
-pub fn folder(config: &Settings) -> PathBuf {
+pub fn folder(config: &SpoolSettings) -> PathBuf {
     let named = config.folder.clone();
     named.unwrap_or_else(|| match std::env::var_os("TMPDIR") {
         Some(folder) if Path::new(&folder).is_absolute() => folder.into(),
@@ -117,6 +117,6 @@ pub fn folder(config: &Settings) -> PathBuf {
 ///
 /// # Errors
 /// Why not.
-pub fn probe(config: &Settings) -> io::Result<()> {
+pub fn probe(config: &SpoolSettings) -> io::Result<()> {
     folder::nameless(&folder(config)).map(drop)
 }

@@ -15,25 +15,25 @@ use rustix::fs::MemfdFlags;
 
 use super::{charge::Charge, folder, full::Full, threads::Threads};
 
-/// A file without a name, in memory or on disk. It is written and read by offsets: who is given the descriptor finds it
-/// at its beginning.
+/// A file without a name, in memory or on disk. It is written and read by offsets: a program that is given the
+/// descriptor reads from its beginning.
 #[derive(Debug)]
 pub struct Stored {
-    place: Arc<Place>,
+    place: Arc<SpoolFile>,
     threads: Arc<Threads>,
     len: u64,
 }
 
 /// The file and what it takes. The last close of a file on a disk that stalls waits as every write does.
 #[derive(Debug)]
-struct Place {
+struct SpoolFile {
     /// `None`: it is being closed.
     file: Option<(File, Charge)>,
     /// Those that close it; `None`: it is in memory.
     closed_by: Option<Arc<Threads>>,
 }
 
-impl Drop for Place {
+impl Drop for SpoolFile {
     fn drop(&mut self) {
         if let (Some(file), Some(threads)) = (self.file.take(), &self.closed_by) {
             // Without a thread it is closed here.
@@ -42,7 +42,7 @@ impl Drop for Place {
     }
 }
 
-impl Place {
+impl SpoolFile {
     fn file(&self) -> io::Result<&File> {
         let (file, _) = self.file.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         Ok(file)
@@ -65,7 +65,7 @@ impl Stored {
     /// In memory, for as many bytes as were charged.
     pub(super) fn in_memory(charge: Charge, threads: &Arc<Threads>) -> io::Result<Self> {
         let file = rustix::fs::memfd_create("galgo request body", MemfdFlags::CLOEXEC)?;
-        let place = Place {
+        let place = SpoolFile {
             file: Some((file.into(), charge)),
             closed_by: None,
         };
@@ -81,7 +81,7 @@ impl Stored {
         let by = threads.clone();
         let made = threads.clone().run(move || {
             let file = folder::nameless(&folder)?;
-            Ok::<_, io::Error>(Place {
+            Ok::<_, io::Error>(SpoolFile {
                 file: Some((file, charge)),
                 closed_by: Some(by),
             })
@@ -89,7 +89,7 @@ impl Stored {
         Ok(Self::new(made.await??, threads))
     }
 
-    fn new(place: Place, threads: &Arc<Threads>) -> Self {
+    fn new(place: SpoolFile, threads: &Arc<Threads>) -> Self {
         Self {
             place: Arc::new(place),
             threads: threads.clone(),
@@ -177,7 +177,7 @@ impl AsFd for Stored {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.place.file {
             Some((file, _)) => file.as_fd(),
-            None => unreachable!("only a place that is dropped has no file"),
+            None => unreachable!("only a file that is dropped has no descriptor"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is under way on another thread, while who asked for it does something else.
+//! Work that is under way on another thread, while the task that asked for it does something else.
 
 use std::{
     fmt,
@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-/// A future that is kept: who gives up waiting for it may wait again.
+/// A future that stays: a task that gives up waiting for it may wait again.
 pub struct Task<T>(Pin<Box<dyn Future<Output = T>>>);
 
 impl<T> Task<T> {

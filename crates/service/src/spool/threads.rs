@@ -47,7 +47,7 @@ impl Default for Threads {
 }
 
 impl Threads {
-    /// Does `work` on another thread. Where nobody waits for it any more before it has begun, it is not done.
+    /// Does `work` on another thread. If the caller gives up before it has begun, it is not done.
     pub(super) async fn run<T: Send + 'static>(
         self: Arc<Self>,
         work: impl FnOnce() -> T + Send + 'static,
@@ -58,7 +58,7 @@ impl Threads {
         let (done, result) = oneshot::channel();
         let job = Box::new(move || {
             if !done.is_closed() {
-                // Who has left in the meantime wants no result.
+                // The caller may have given up in the meantime.
                 let _ = done.send(work());
             }
             drop(room);

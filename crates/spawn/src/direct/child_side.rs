@@ -17,7 +17,7 @@ use std::{
 
 /// All a child needs, prepared by the server.
 #[derive(Debug)]
-pub(super) struct Context {
+pub(super) struct ChildContext {
     pub(super) path: *const c_char,
     pub(super) argv: *const *const c_char,
     pub(super) envp: *const *const c_char,
@@ -54,7 +54,7 @@ const CHDIR: u32 = 2;
 const EXEC: u32 = 3;
 const DOMAIN: u32 = 4;
 
-impl Context {
+impl ChildContext {
     /// What the child reported; `None` when it executed the program.
     pub(super) fn failure(&self) -> Option<(Stage, i32)> {
         let word = self.failure.load(Ordering::Acquire);
@@ -68,7 +68,7 @@ impl Context {
 /// # Safety
 /// `context` and all it points to must stay valid until the program is executed; to be called only
 /// on a stack of its own, by a child made with CLONE_VM, CLONE_FILES and CLONE_CLEAR_SIGHAND, or with every signal blocked.
-pub(super) unsafe extern "C" fn run(context: *const Context) -> ! {
+pub(super) unsafe extern "C" fn run(context: *const ChildContext) -> ! {
     // SAFETY: valid by this function's contract; meanwhile the server writes to none of it.
     let context = unsafe { &*context };
     let Err((stage, errno)) = become_program(context);
@@ -85,7 +85,7 @@ pub(super) unsafe extern "C" fn run(context: *const Context) -> ! {
     }
 }
 
-fn become_program(c: &Context) -> Result<Infallible, (u32, i32)> {
+fn become_program(c: &ChildContext) -> Result<Infallible, (u32, i32)> {
     domain(c)?;
     descriptors(c)?;
     // The group exists before the program does. A server that waits can signal it from the first moment.
@@ -111,7 +111,7 @@ fn become_program(c: &Context) -> Result<Infallible, (u32, i32)> {
 
 /// Gives up new privileges, and enters a domain of its own: while the table of descriptors is still the server's, so that
 /// the ruleset need not be among those that are copied.
-fn domain(c: &Context) -> Step {
+fn domain(c: &ChildContext) -> Step {
     if c.no_new_privs {
         let set = libc::PR_SET_NO_NEW_PRIVS as usize;
         call(DOMAIN, libc::SYS_prctl, [set, 1, 0, 0])?;
@@ -121,7 +121,7 @@ fn domain(c: &Context) -> Step {
     };
     let ruleset = [ruleset as usize, 0, 0, 0];
     match call(DOMAIN, libc::SYS_landlock_restrict_self, ruleset) {
-        // Who may gain privileges may not enter a domain, but for root (CAP_SYS_ADMIN).
+        // A process that may gain privileges may not enter a domain, but for root (CAP_SYS_ADMIN).
         Err((_, libc::EPERM)) if !c.no_new_privs => Ok(()),
         entered => entered,
     }
@@ -145,7 +145,7 @@ fn die_with_parent((signal, server): (i32, i32)) -> Step {
 
 /// Leaves 0, 1 and 2, from the slots, and what comes behind them. The first call must come before all that change the table:
 /// until it succeeds that is the server's own.
-fn descriptors(context: &Context) -> Step {
+fn descriptors(context: &ChildContext) -> Step {
     let [a, b, c] = context.slots;
     // SAFETY: the context says how many there are, and they live as long as it does.
     let more = unsafe { slice::from_raw_parts(context.more, context.more_len) };

@@ -1,10 +1,10 @@
 //! Starting a program from this process, at a cost that grows neither with its memory nor with its
-//! open descriptors: the child shares both (CLONE_VM, CLONE_FILES) until it executes the program. Whoever starts it
-//! waits for that (CLONE_VFORK), or does not and asks later: see [`flight`].
+//! open descriptors: the child shares both (CLONE_VM, CLONE_FILES) until it executes the program. The caller
+//! waits for that (CLONE_VFORK), or does not and asks later: see [`launches`].
 
-mod birth;
 mod child_side;
-mod flight;
+mod clone_call;
+mod launches;
 mod signals;
 mod slots;
 mod stack;
@@ -16,16 +16,16 @@ use crate::{
     error::{Stage, StartError},
     start::{Launch, Limits, MORE_MAX, Start},
 };
-use birth::Birth;
-use child_side::Context;
-use flight::{Cargo, Flights, Ground};
-pub use flight::{Failed, Outcome};
+use child_side::ChildContext;
+use clone_call::CloneCall;
+pub use launches::{Failed, LaunchOutcome};
+use launches::{LaunchData, LaunchMemory, Launches};
 use rustix::{
     fs::{Mode, OFlags, open},
     io::{Errno, fcntl_dupfd_cloexec},
     process::{Resource, getrlimit},
 };
-use slots::{Slots, null};
+use slots::{StdioSlots, null};
 use stack::Stack;
 use std::{
     ffi::{CString, c_char},
@@ -42,11 +42,11 @@ use std::{
 /// numbers that a start uses, is what it copies. Later is slower, not wrong.
 #[derive(Debug)]
 pub struct Direct {
-    /// Starts that nobody waits for.
-    flights: Flights,
+    /// Launches that are not waited for.
+    launches: Launches,
     stack: Stack,
-    slots: Slots,
-    birth: Birth,
+    slots: StdioSlots,
+    clone_call: CloneCall,
     /// Signals whose dispositions a child resets.
     reset: u64,
     /// Whether programs get sessions of their own, and not groups alone.
@@ -62,34 +62,34 @@ pub struct Direct {
 
 impl Direct {
     /// Reserves what starts need that are waited for: five descriptors and a small mapping. Where the
-    /// process discards the exit status of its children (SIGCHLD ignored by whoever started it) that is undone.
+    /// process discards the exit status of its children (its parent had SIGCHLD ignored) that is undone.
     pub fn new() -> io::Result<Self> {
         let null = null()?;
-        Self::with(Flights::new(&null), &null, &ruleset()?)
+        Self::with(Launches::new(&null), &null, &ruleset()?)
     }
 
-    /// One for each of so many threads, with what eight starts need that nobody waits for: 27 descriptors each, and small
+    /// One for each of so many threads, with what eight launches need: 27 descriptors each, and small
     /// mappings. The first start of each has lower numbers than the second of any.
     pub fn several(threads: usize) -> io::Result<Vec<Self>> {
         let (null, ruleset) = (null()?, ruleset()?);
-        let flights = Flights::several(threads, &null)?;
-        let with = |flights| Self::with(flights, &null, &ruleset);
-        flights.into_iter().map(with).collect()
+        let launches = Launches::several(threads, &null)?;
+        let with = |launches| Self::with(launches, &null, &ruleset);
+        launches.into_iter().map(with).collect()
     }
 
     fn with(
-        flights: Flights,
+        launches: Launches,
         null: &Arc<OwnedFd>,
         ruleset: &Option<Arc<OwnedFd>>,
     ) -> io::Result<Self> {
         signals::keep_exited_children();
-        let birth = Birth::known();
+        let clone_call = CloneCall::known();
         Ok(Self {
-            flights,
+            launches,
             stack: Stack::new()?,
-            slots: Slots::new(null)?,
-            birth,
-            reset: birth.to_reset(signals::ignored()),
+            slots: StdioSlots::new(null)?,
+            clone_call,
+            reset: clone_call.to_reset(signals::ignored()),
             session: has_terminal(),
             umask: None,
             orphaned: None,
@@ -124,7 +124,7 @@ impl Direct {
         let envp = start.env.pointers();
         let more = above(start.more.iter().copied())?;
         let numbers: Vec<RawFd> = more.iter().map(AsRawFd::as_raw_fd).collect();
-        let context = Context {
+        let context = ChildContext {
             more: numbers.as_ptr(),
             more_len: numbers.len(),
             ..self.context(start, &argv, &envp, self.slots.numbers())
@@ -136,7 +136,7 @@ impl Direct {
                 // SAFETY: `context` and what it points to live until this returns, which CLONE_VFORK delays until
                 // the child has left this memory; `&mut self` makes the stack ours alone.
                 unsafe {
-                    self.birth
+                    self.clone_call
                         .child(libc::CLONE_VFORK, &self.stack, ptr::null(), &context)
                 }
             })
@@ -161,23 +161,23 @@ impl Direct {
         if let Err(error) = self.fits(&start) {
             return failed(error, launch);
         }
-        let (mut ground, more) = match self.provisions(&launch) {
+        let (mut memory, more) = match self.provisions(&launch) {
             Ok(both) => both,
             Err(error) => return failed(error, launch),
         };
         let (argv, envp) = (pointers(start.args), start.env.pointers());
         let numbers: Vec<RawFd> = more.iter().map(AsRawFd::as_raw_fd).collect();
-        let context = Context {
+        let context = ChildContext {
             more: numbers.as_ptr(),
             more_len: numbers.len(),
             knocks: launch.knocks,
-            ..self.context(&start, &argv, &envp, ground.slots.numbers())
+            ..self.context(&start, &argv, &envp, memory.slots.numbers())
         };
-        if let Err(e) = ground.slots.fill(&stdio) {
-            self.flights.give_back(ground);
+        if let Err(e) = memory.slots.fill(&stdio) {
+            self.launches.give_back(memory);
             return failed(StartError::descriptors(e), launch);
         }
-        let cargo = Box::new(Cargo {
+        let data = Box::new(LaunchData {
             context,
             launch,
             _argv: argv,
@@ -187,46 +187,46 @@ impl Direct {
             _ruleset: self.ruleset.clone(),
             in_use: AtomicU32::new(1),
         });
-        let cargo = NonNull::from(Box::leak(cargo));
-        // SAFETY: cargo and ground stay as they are until the kernel has cleared `in_use`, as the child leaves this
-        // memory: `Flights` sees to that. No other child has them.
+        let data = NonNull::from(Box::leak(data));
+        // SAFETY: data and memory stay as they are until the kernel has cleared `in_use`, as the child leaves this
+        // memory: `Launches` sees to that. No other child has them.
         let cloned = unsafe {
-            let Cargo {
+            let LaunchData {
                 context, in_use, ..
-            } = cargo.as_ref();
-            self.birth.child(
+            } = data.as_ref();
+            self.clone_call.child(
                 libc::CLONE_CHILD_CLEARTID,
-                &ground.stack,
+                &memory.stack,
                 in_use.as_ptr(),
                 context,
             )
         };
         match cloned {
             Ok((pidfd, pid)) => {
-                let number = self.flights.depart(ground, cargo);
+                let number = self.launches.begin(memory, data);
                 Ok(Child::under_way(pidfd, pid, number))
             }
             Err(error) => {
                 // SAFETY: leaked above; there is no child.
-                let launch = unsafe { Box::from_raw(cargo.as_ptr()) }.launch;
-                self.flights.give_back(ground);
+                let launch = unsafe { Box::from_raw(data.as_ptr()) }.launch;
+                self.launches.give_back(memory);
                 failed(error, launch)
             }
         }
     }
 
-    /// What a start needs that nobody waits for.
-    fn provisions(&mut self, launch: &Launch) -> Result<(Ground, Vec<OwnedFd>), StartError> {
+    /// What a launch needs.
+    fn provisions(&mut self, launch: &Launch) -> Result<(LaunchMemory, Vec<OwnedFd>), StartError> {
         let more = above(launch.more.iter().map(AsFd::as_fd))?;
-        let ground = self.flights.ground().map_err(StartError::descriptors)?;
-        Ok((ground, more))
+        let memory = self.launches.memory().map_err(StartError::descriptors)?;
+        Ok((memory, more))
     }
 
     /// What has become of a start. See [`Spawner::outcome`](crate::Spawner::outcome).
-    pub fn outcome(&mut self, child: &Child) -> Outcome {
-        match child.flight() {
-            Some(number) => self.flights.outcome(number),
-            None => Outcome::Started,
+    pub fn outcome(&mut self, child: &Child) -> LaunchOutcome {
+        match child.launch_number() {
+            Some(number) => self.launches.outcome(number),
+            None => LaunchOutcome::Started,
         }
     }
 
@@ -236,8 +236,8 @@ impl Direct {
         argv: &[*const c_char],
         envp: &[*const c_char],
         slots: [RawFd; 3],
-    ) -> Context {
-        Context {
+    ) -> ChildContext {
+        ChildContext {
             path: start.path.as_ptr(),
             argv: argv.as_ptr(),
             envp: envp.as_ptr(),

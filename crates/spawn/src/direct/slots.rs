@@ -5,8 +5,8 @@
 //! With CLONE_FILES nothing is copied; the child then takes a private copy of the low part only, by
 //! `close_range(.., CLOSE_RANGE_UNSHARE)`. What it needs must lie in that low part: in the slots.
 //!
-//! Between starts a slot holds /dev/null, so that its number never becomes free: nobody else can be
-//! given it, and `dup3` onto it never meets a half-open descriptor (EBUSY).
+//! Between starts a slot holds /dev/null, so that its number never becomes free: no other file can
+//! get it, and `dup3` onto it never meets a half-open descriptor (EBUSY).
 
 use rustix::{
     fs::{Mode, OFlags, open},
@@ -19,7 +19,7 @@ use std::{
 };
 
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct StdioSlots {
     null: Arc<OwnedFd>,
     fds: [OwnedFd; 3],
 }
@@ -30,7 +30,7 @@ pub(super) fn null() -> io::Result<Arc<OwnedFd>> {
     Ok(Arc::new(null))
 }
 
-impl Slots {
+impl StdioSlots {
     /// The lowest free numbers from 3 on: the child's 0, 1 and 2 must not be slots themselves.
     pub(super) fn new(null: &Arc<OwnedFd>) -> io::Result<Self> {
         let slot = || fcntl_dupfd_cloexec(null, 3);

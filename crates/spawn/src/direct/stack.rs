@@ -46,7 +46,7 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`. No child uses it: each has left it before `start`
-        // returned. A failure leaves the mapping in place, which harms nobody.
+        // returned. A failure leaves the mapping in place, which does no harm.
         let _ = unsafe { munmap(self.base.as_ptr(), GUARD + SIZE) };
     }
 }

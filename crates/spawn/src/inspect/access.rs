@@ -1,4 +1,4 @@
-//! Whether a file is there, may be executed, and by whom it may be replaced.
+//! Whether a file is there, may be executed, and which users may replace it.
 
 use super::finding::{Finding, Subject, chmod};
 use crate::words;
@@ -40,8 +40,8 @@ fn barred(path: &Path) -> Option<&Path> {
     above.find(|f| fs::metadata(f).is_ok() && !may(f, Access::EXEC_OK))
 }
 
-/// See [`super::closed`].
-pub(super) fn closed(folder: &Path) -> Option<Finding> {
+/// Why this process may not enter or look through a folder of programs; `None`: it may do both.
+pub fn closed(folder: &Path) -> Option<Finding> {
     let user = crate::identity::effective_uid();
     let says = |folder: &Path, what: &str, mend, fails| Finding {
         says: format!("the folder {} {what} user {user}", words::path(folder)),
@@ -74,8 +74,8 @@ pub(super) fn executable(subject: Subject<'_>, path: &Path, mode: u32) -> Result
     ))
 }
 
-/// Who else could put another program in this one's place: everybody who may write the file or any
-/// folder above it. A sticky folder (`/tmp`) lets nobody replace what is not his.
+/// Which other users could replace this program: all that may write the file or any folder above it. In a sticky folder
+/// (`/tmp`) only a file's owner may.
 pub(super) fn writable(path: &Path) -> Vec<Finding> {
     const STICKY: u32 = 0o1000;
     let Ok(path) = path.canonicalize() else {

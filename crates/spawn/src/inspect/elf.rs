@@ -18,7 +18,7 @@ const MACHINES: [u16; 2] = [183, 40];
 
 /// Part of an ELF header.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Header<'a> {
+pub(super) struct ElfHeader<'a> {
     little_endian: bool,
     /// e_type: 2 is a program, 3 one at any address (or a library).
     kind: u16,
@@ -27,7 +27,7 @@ pub(super) struct Header<'a> {
     interpreter: Option<&'a [u8]>,
 }
 
-impl<'a> Header<'a> {
+impl<'a> ElfHeader<'a> {
     /// `None` when the file ends, or the part of it in `head`, before what its header speaks of.
     pub(super) fn parse(head: &'a [u8]) -> Option<Self> {
         let wide = *head.get(4)? == 2;
@@ -89,8 +89,8 @@ fn number(bytes: &[u8], offset: usize, len: usize, little_endian: bool) -> Optio
 
 /// What is wrong with the ELF file at `path` that begins with `head`.
 pub(super) fn check(subject: Subject<'_>, path: &Path, head: &[u8]) -> Option<Finding> {
-    let Some(header) = Header::parse(head) else {
-        // Headers that lie further behind than what was read are legal, only nobody makes them.
+    let Some(header) = ElfHeader::parse(head) else {
+        // Headers that lie further behind than what was read are legal, but no linker makes them.
         let whole = std::fs::metadata(path).is_ok_and(|m| m.len() <= head.len() as u64);
         return whole
             .then(|| subject.fails("is cut off: its header speaks of more", "copy it again"));
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_real_program_is_read_right() {
         let head = own();
-        let header = Header::parse(&head).unwrap();
+        let header = ElfHeader::parse(&head).unwrap();
         assert!(header.is_ours() && header.kind == 3, "{header:?}");
         let interpreter = header.interpreter.unwrap();
         assert!(interpreter.starts_with(b"/lib"), "{}", escape(interpreter));
@@ -164,13 +164,13 @@ mod tests {
     fn no_cut_and_no_flipped_byte_panics() {
         let head = own();
         for len in 0..head.len() {
-            Header::parse(&head[..len]);
+            ElfHeader::parse(&head[..len]);
         }
         for at in 0..head.len().min(1024) {
             for byte in [0, 0x7f, 0xff] {
                 let mut head = head.clone();
                 head[at] = byte;
-                Header::parse(&head);
+                ElfHeader::parse(&head);
             }
         }
     }

@@ -4,7 +4,7 @@ use super::{
     access, elf,
     finding::{Finding, Subject, chmod},
     format::{head, other_formats},
-    script::{Bad, LINE_MAX, Line, blank},
+    script::{Bad, LINE_MAX, Shebang, blank},
 };
 use crate::words::{self, escape};
 use std::{
@@ -64,7 +64,6 @@ pub fn misnamed(path: &Path) -> Option<Finding> {
 /// The first bytes of every WebAssembly module.
 const MODULE: &[u8] = b"\0asm";
 
-/// Neither a script nor an ELF file.
 fn unknown(subject: Subject<'_>, path: &Path, head: &[u8]) -> Finding {
     const BOM: &[u8] = b"\xef\xbb\xbf";
     if head.is_empty() {
@@ -98,7 +97,7 @@ fn unknown(subject: Subject<'_>, path: &Path, head: &[u8]) -> Finding {
 /// What is wrong with the script at `path` that begins with `head`.
 fn script(path: &Path, head: &[u8], path_env: &str, depth: u32) -> Vec<Finding> {
     let program = Subject::Program;
-    let line = match Line::parse(head) {
+    let line = match Shebang::parse(head) {
         Ok(line) => line,
         Err(Bad::NoInterpreter) => {
             return vec![program.fails("names no interpreter behind `#!`", "")];
@@ -131,7 +130,7 @@ fn resolve(script: &Path, interpreter: &[u8]) -> PathBuf {
     folder.join(OsStr::from_bytes(interpreter))
 }
 
-fn carriage_return(path: &Path, line: &Line<'_>) -> Option<Finding> {
+fn carriage_return(path: &Path, line: &Shebang<'_>) -> Option<Finding> {
     let mend = format!("sed -i 's/\\r$//' {}", words::argument(path));
     let why = "the first line ends in a carriage return";
     let interpreter = Subject::Interpreter(line.interpreter);
@@ -144,7 +143,7 @@ fn carriage_return(path: &Path, line: &Line<'_>) -> Option<Finding> {
 }
 
 /// `#!/usr/bin/env NAME`: whether NAME will be found.
-fn env(line: &Line<'_>, path_env: &str, depth: u32) -> Vec<Finding> {
+fn env(line: &Shebang<'_>, path_env: &str, depth: u32) -> Vec<Finding> {
     let argument = line.argument;
     let env = Subject::Interpreter(b"env");
     if argument.is_empty() {

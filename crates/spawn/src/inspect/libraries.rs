@@ -1,6 +1,6 @@
 //! Shared libraries a program needs and the system has not.
 
-use super::{elf::Header, finding::Finding, format::head};
+use super::{elf::ElfHeader, finding::Finding, format::head};
 use crate::words::escape;
 use std::{
     ffi::OsStr,
@@ -16,7 +16,7 @@ pub(super) fn missing(path: &Path) -> Vec<Finding> {
     let Ok(head) = head(path) else {
         return Vec::new();
     };
-    let Some(linker) = Header::parse(&head).and_then(|h| h.interpreter()) else {
+    let Some(linker) = ElfHeader::parse(&head).and_then(|h| h.interpreter()) else {
         return Vec::new();
     };
     let linker = Path::new(OsStr::from_bytes(linker));
@@ -35,8 +35,8 @@ pub(super) fn missing(path: &Path) -> Vec<Finding> {
     }
 }
 
-/// A linker that only root could have put there. The name comes from the program, and whoever wrote
-/// that must not choose what `galgo check` runs.
+/// A linker that only root could have put there. The name comes from the program, and its author
+/// must not choose what `galgo check` runs.
 fn is_systems_own(linker: &Path) -> bool {
     const PLACES: [&str; 4] = ["/usr/lib", "/lib", "/nix/store", "/gnu/store"];
     let Ok(real) = linker.canonicalize() else {
@@ -125,7 +125,9 @@ mod tests {
         assert!(!is_systems_own(&own));
         assert!(!is_systems_own(Path::new("/usr/bin/env")));
         let exe = head(&std::env::current_exe().unwrap()).unwrap();
-        let linker = Header::parse(&exe).and_then(|h| h.interpreter()).unwrap();
+        let linker = ElfHeader::parse(&exe)
+            .and_then(|h| h.interpreter())
+            .unwrap();
         assert!(is_systems_own(Path::new(OsStr::from_bytes(linker))));
     }
 }

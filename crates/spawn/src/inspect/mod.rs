@@ -11,6 +11,7 @@ mod libraries;
 mod script;
 mod warm;
 
+pub use access::closed;
 pub use execute::misnamed;
 pub use finding::Finding;
 pub use warm::{kind, kind_by_interpreter};
@@ -22,7 +23,7 @@ use format::head;
 use std::path::Path;
 
 /// Everything that is wrong with the program at `path`, as far as this process may see: whatever
-/// keeps it from starting, shared libraries that are missing, and who else could replace it.
+/// keeps it from starting, shared libraries that are missing, and which other users could replace it.
 /// `path_env` is the PATH that programs are given. An empty list is a good program.
 ///
 /// Shared libraries are found by the dynamic linker's own `--list`, for only it knows its rules. It
@@ -51,11 +52,6 @@ pub fn check_source(path: &Path) -> Vec<Finding> {
     }
     all.extend(access::writable(path));
     all
-}
-
-/// Why this process may not enter or look through a folder of programs; `None`: it may do both.
-pub fn closed(folder: &Path) -> Option<Finding> {
-    access::closed(folder)
 }
 
 /// Why the program at `path` did not start, in words its author can act on. Looks at the file as it

@@ -3,11 +3,9 @@
 /// Bytes of the line the kernel looks at, `#!` included.
 pub(super) const LINE_MAX: usize = 255;
 
-/// What a `#!` line says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line<'a> {
+pub(super) struct Shebang<'a> {
     pub(super) interpreter: &'a [u8],
-    /// Everything behind it, as one argument.
     pub(super) argument: &'a [u8],
     /// The kernel does not see the line's end.
     pub(super) cut: bool,
@@ -21,7 +19,7 @@ pub(super) enum Bad {
     TooLong,
 }
 
-impl<'a> Line<'a> {
+impl<'a> Shebang<'a> {
     /// `head` begins with `#!`.
     pub(super) fn parse(head: &'a [u8]) -> Result<Self, Bad> {
         // One byte more is read, so that a line of just that length is known to be whole.
@@ -120,8 +118,8 @@ mod tests {
         ];
         for (head, interpreter, argument, cut) in table {
             assert_eq!(
-                Line::parse(head),
-                Ok(Line {
+                Shebang::parse(head),
+                Ok(Shebang {
                     interpreter,
                     argument,
                     cut
@@ -130,14 +128,14 @@ mod tests {
                 escape(head)
             );
         }
-        assert_eq!(Line::parse(b"#!"), Err(Bad::NoInterpreter));
-        assert_eq!(Line::parse(b"#! \t\n/bin/sh"), Err(Bad::NoInterpreter));
+        assert_eq!(Shebang::parse(b"#!"), Err(Bad::NoInterpreter));
+        assert_eq!(Shebang::parse(b"#! \t\n/bin/sh"), Err(Bad::NoInterpreter));
     }
 
     #[test]
     fn an_interpreter_is_cut_after_255_bytes() {
         let line = |name: usize| format!("#!{}\n", "x".repeat(name)).into_bytes();
-        assert!(Line::parse(&line(253)).is_ok_and(|l| l.interpreter.len() == 253 && !l.cut));
-        assert_eq!(Line::parse(&line(254)), Err(Bad::TooLong));
+        assert!(Shebang::parse(&line(253)).is_ok_and(|l| l.interpreter.len() == 253 && !l.cut));
+        assert_eq!(Shebang::parse(&line(254)), Err(Bad::TooLong));
     }
 }

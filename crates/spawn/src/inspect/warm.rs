@@ -1,8 +1,8 @@
 //! Which kind of template a program can be.
 
-use super::{elf, entry, format::head, script::Line};
+use super::{elf, entry, format::head, script::Shebang};
 use crate::{
-    template::{Kind, Unfit},
+    template::{TemplateKind, Unfit},
     words::escape,
 };
 use std::{
@@ -17,8 +17,8 @@ use std::{
 ///
 /// # Errors
 /// It cannot be; why, in words that go behind the program's name.
-pub fn kind(path: &Path) -> Result<Kind, Unfit> {
-    // Such a program is not told who asks it to load something: ld.so(8), secure-execution mode.
+pub fn kind(path: &Path) -> Result<TemplateKind, Unfit> {
+    // In such a program LD_PRELOAD is ignored: ld.so(8), secure-execution mode.
     if fs::metadata(path).map_err(unreadable)?.mode() & 0o6000 != 0 {
         return Err(unfit("is set-user-ID or set-group-ID"));
     }
@@ -29,14 +29,14 @@ pub fn kind(path: &Path) -> Result<Kind, Unfit> {
     if !head.starts_with(elf::MAGIC) {
         return Err(unfit("is neither a script nor a program of this system"));
     }
-    let header = elf::Header::parse(&head);
-    match header.as_ref().and_then(elf::Header::interpreter) {
+    let header = elf::ElfHeader::parse(&head);
+    match header.as_ref().and_then(elf::ElfHeader::interpreter) {
         None => Err(unfit(
             "is linked statically: nothing can be loaded ahead of it",
         )),
         Some(linker) if base(linker).starts_with(b"ld-linux") => {
             stops(path, true)?;
-            Ok(Kind::Elf)
+            Ok(TemplateKind::Elf)
         }
         Some(linker) => Err(unfit(format!(
             "is linked for another C library than glibc ({})",
@@ -49,7 +49,7 @@ pub fn kind(path: &Path) -> Result<Kind, Unfit> {
 ///
 /// # Errors
 /// As there.
-pub fn kind_by_interpreter(interpreter: &Path) -> Result<Kind, Unfit> {
+pub fn kind_by_interpreter(interpreter: &Path) -> Result<TemplateKind, Unfit> {
     let kind = language(base(interpreter.as_os_str().as_encoded_bytes()))?;
     interpreter_fits(interpreter)?;
     Ok(kind)
@@ -92,8 +92,9 @@ fn interpreter_fits(interpreter: &Path) -> Result<(), Unfit> {
     }
 }
 
-fn script(head: &[u8], fits: impl Fn(&Path) -> Result<(), Unfit>) -> Result<Kind, Unfit> {
-    let line = Line::parse(head).map_err(|_| unfit("has a `#!` line that names no interpreter"))?;
+fn script(head: &[u8], fits: impl Fn(&Path) -> Result<(), Unfit>) -> Result<TemplateKind, Unfit> {
+    let line =
+        Shebang::parse(head).map_err(|_| unfit("has a `#!` line that names no interpreter"))?;
     let mut name = base(line.interpreter);
     let mut options = line.argument;
     if name == b"env" {
@@ -105,7 +106,7 @@ fn script(head: &[u8], fits: impl Fn(&Path) -> Result<(), Unfit>) -> Result<Kind
         fits(Path::new(OsStr::from_bytes(line.interpreter)))?;
     }
     let taints = |word: &[u8]| word.starts_with(b"-") && word.iter().any(|b| b"tT".contains(b));
-    if kind == Kind::Perl && options.split(|&b| b == b' ').any(taints) {
+    if kind == TemplateKind::Perl && options.split(|&b| b == b' ').any(taints) {
         return Err(unfit(
             "runs with taint checks (-T), under which Perl loads nothing it was not asked for by the script",
         ));
@@ -114,17 +115,17 @@ fn script(head: &[u8], fits: impl Fn(&Path) -> Result<(), Unfit>) -> Result<Kind
 }
 
 /// By the name of the interpreter: "python3.11", "perl", "ruby3.1".
-fn language(name: &[u8]) -> Result<Kind, Unfit> {
+fn language(name: &[u8]) -> Result<TemplateKind, Unfit> {
     let versioned = |stem: &[u8]| {
         name.strip_prefix(stem)
             .is_some_and(|rest| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
     };
     let languages = [
-        (&b"perl"[..], Kind::Perl),
-        (b"python", Kind::Python),
-        (b"ruby", Kind::Ruby),
-        (b"node", Kind::Node),
-        (b"nodejs", Kind::Node),
+        (&b"perl"[..], TemplateKind::Perl),
+        (b"python", TemplateKind::Python),
+        (b"ruby", TemplateKind::Ruby),
+        (b"node", TemplateKind::Node),
+        (b"nodejs", TemplateKind::Node),
     ];
     let known = languages.iter().find(|(stem, _)| versioned(stem));
     known.map(|(_, kind)| *kind).ok_or_else(|| {
@@ -161,20 +162,20 @@ mod tests {
 
     #[test]
     fn the_first_line_says_the_language() {
-        let rows: [(&str, Option<Kind>); 17] = [
-            ("#!/usr/bin/perl", Some(Kind::Perl)),
-            ("#!/usr/bin/perl -w", Some(Kind::Perl)),
+        let rows: [(&str, Option<TemplateKind>); 17] = [
+            ("#!/usr/bin/perl", Some(TemplateKind::Perl)),
+            ("#!/usr/bin/perl -w", Some(TemplateKind::Perl)),
             ("#!/usr/bin/perl -T", None),
             ("#!/usr/bin/perl -wT", None),
-            ("#!/usr/bin/env perl", Some(Kind::Perl)),
-            ("#!/usr/bin/env -S perl -w", Some(Kind::Perl)),
+            ("#!/usr/bin/env perl", Some(TemplateKind::Perl)),
+            ("#!/usr/bin/env -S perl -w", Some(TemplateKind::Perl)),
             ("#!/usr/bin/env -S perl -T", None),
-            ("#!/opt/venv/bin/python", Some(Kind::Python)),
-            ("#!/usr/bin/python3.11 -I", Some(Kind::Python)),
-            ("#!/usr/bin/env python3", Some(Kind::Python)),
-            ("#!/usr/bin/ruby3.1", Some(Kind::Ruby)),
-            ("#!/usr/bin/env node", Some(Kind::Node)),
-            ("#!/usr/bin/nodejs", Some(Kind::Node)),
+            ("#!/opt/venv/bin/python", Some(TemplateKind::Python)),
+            ("#!/usr/bin/python3.11 -I", Some(TemplateKind::Python)),
+            ("#!/usr/bin/env python3", Some(TemplateKind::Python)),
+            ("#!/usr/bin/ruby3.1", Some(TemplateKind::Ruby)),
+            ("#!/usr/bin/env node", Some(TemplateKind::Node)),
+            ("#!/usr/bin/nodejs", Some(TemplateKind::Node)),
             ("#!/bin/sh", None),
             ("#!/usr/bin/php-cgi", None),
             ("#!/usr/bin/pythonish", None),
@@ -188,6 +189,6 @@ mod tests {
     #[test]
     fn a_program_of_this_system_stops_before_main() {
         let own = std::env::current_exe().unwrap();
-        assert_eq!(kind(&own), Ok(Kind::Elf));
+        assert_eq!(kind(&own), Ok(TemplateKind::Elf));
     }
 }

@@ -4,8 +4,8 @@
 //! made of; its children replace those descriptors (node_loop.c). Ruby may have one, and does so itself.
 
 use super::{
-    kind::{Kind, Uses},
-    reports::Loaded,
+    kind::{TemplateKind, Uses},
+    reports::LoadedTemplate,
 };
 use std::{
     fs,
@@ -18,7 +18,12 @@ const EXPECTED: i32 = 3;
 
 /// Adds the files that `pid` has mapped, what it holds in memory, and what stands in the way of using it, unless it said
 /// so itself.
-pub(super) fn examine(pid: i32, kind: Kind, uses: Uses, loaded: &mut Loaded) -> io::Result<()> {
+pub(super) fn examine(
+    pid: i32,
+    kind: TemplateKind,
+    uses: Uses,
+    loaded: &mut LoadedTemplate,
+) -> io::Result<()> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
     let shared = mapped(&proc, loaded)?;
     loaded.memory = held(&proc);
@@ -37,7 +42,7 @@ pub(super) fn examine(pid: i32, kind: Kind, uses: Uses, loaded: &mut Loaded) -> 
 }
 
 /// The mapped files; a shared writable mapping would be one of all children.
-fn mapped(proc: &Path, loaded: &mut Loaded) -> io::Result<Option<String>> {
+fn mapped(proc: &Path, loaded: &mut LoadedTemplate) -> io::Result<Option<String>> {
     let mut obstacle = None;
     for line in fs::read_to_string(proc.join("maps"))?.lines() {
         let mut words = line.splitn(6, ' ');
@@ -69,7 +74,7 @@ const NODE_THREADS: usize = 3;
 /// Since 3.3 one waits for timers; whether that is the one, the shim has looked (ruby.c).
 const RUBY_THREADS: usize = 1;
 
-fn threads(proc: &Path, pid: i32, kind: Kind) -> io::Result<Option<String>> {
+fn threads(proc: &Path, pid: i32, kind: TemplateKind) -> io::Result<Option<String>> {
     let (mut names, mut busy) = (Vec::new(), 0);
     for task in fs::read_dir(proc.join("task"))? {
         let task = task?;
@@ -80,8 +85,8 @@ fn threads(proc: &Path, pid: i32, kind: Kind) -> io::Result<Option<String>> {
         names.push(name.trim_end().to_owned());
     }
     let expected = match kind {
-        Kind::Node if busy == 0 => 1 + NODE_THREADS,
-        Kind::Ruby if busy == 0 => 1 + RUBY_THREADS,
+        TemplateKind::Node if busy == 0 => 1 + NODE_THREADS,
+        TemplateKind::Ruby if busy == 0 => 1 + RUBY_THREADS,
         _ => 1,
     };
     let many = names.len() > expected;
@@ -107,7 +112,7 @@ fn waits_for_work(task: &Path, name: &str) -> bool {
     !other && (SLEEPS.contains(&call) || POLLS.contains(&call))
 }
 
-fn descriptors(proc: &Path, kind: Kind) -> io::Result<Option<String>> {
+fn descriptors(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
     for entry in fs::read_dir(proc.join("fd"))? {
         let entry = entry?;
         let number: i32 = entry.file_name().to_string_lossy().parse().unwrap_or(-1);
@@ -116,12 +121,12 @@ fn descriptors(proc: &Path, kind: Kind) -> io::Result<Option<String>> {
         }
         let target = fs::read_link(entry.path())?.display().to_string();
         // What libuv keeps to be able to refuse a connection when there are no descriptors left.
-        if kind == Kind::Node && target == "/dev/null" {
+        if kind == TemplateKind::Node && target == "/dev/null" {
             continue;
         }
         let what = match target.split_once(':') {
             Some(("anon_inode", "[eventpoll]" | "[eventfd]") | ("pipe", _))
-                if matches!(kind, Kind::Node | Kind::Ruby) =>
+                if matches!(kind, TemplateKind::Node | TemplateKind::Ruby) =>
             {
                 continue;
             }
@@ -139,8 +144,8 @@ fn descriptors(proc: &Path, kind: Kind) -> io::Result<Option<String>> {
 /// timer_create(2); the kernel shows them where it can save and restore processes.
 ///
 /// Ruby has one of its own, and replaces it in each child.
-fn timers(proc: &Path, kind: Kind) -> io::Result<Option<String>> {
-    let own = usize::from(kind == Kind::Ruby);
+fn timers(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
+    let own = usize::from(kind == TemplateKind::Ruby);
     match fs::read_to_string(proc.join("timers")) {
         Ok(timers) if timers.lines().filter(|l| l.starts_with("ID:")).count() > own => {
             Ok(Some("sets a timer while loading".to_owned()))

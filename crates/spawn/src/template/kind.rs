@@ -4,7 +4,7 @@ use crate::EnvBlock;
 
 /// Where a program stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum TemplateKind {
     /// Dynamically linked on glibc: before `main`.
     Elf,
     /// Perl: compiled, before its first statement.
@@ -35,7 +35,7 @@ pub struct Unfit {
     pub passes: bool,
 }
 
-impl Kind {
+impl TemplateKind {
     pub(super) const ALL: [Self; 5] = [Self::Elf, Self::Perl, Self::Python, Self::Ruby, Self::Node];
 
     /// As the shim knows it.

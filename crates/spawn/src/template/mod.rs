@@ -1,26 +1,26 @@
 //! Programs that are loaded once, stopped before their first line, and forked for each request.
 //!
-//! A [`Template`] is such a stopped program. [`Template::spare`] asks it for one child more; the
-//! [`Spare`] becomes a [`Child`] of this process when it is given a request. One that cannot be forked
+//! A [`Template`] is such a stopped program. [`Template::prefork`] asks it for one child more; the
+//! [`PreforkedChild`] becomes a [`Child`] of this process when it is given a request. One that cannot be forked
 //! may be *parked*: it is the spare itself ([`Template::itself`]). A template holds no
 //! request's data, a child serves one request, and nothing goes back from it but, where asked, the
-//! names of the modules it loaded: what a hostile child says there is checked ([`Kind::names`], [`SearchPath`]).
+//! names of the modules it loaded: what a hostile child says there is checked ([`TemplateKind::names`], [`SearchPath`]).
 //! The messages are described in `shim/template.c`.
 
 mod eligible;
 mod kind;
 mod names;
+mod preforked;
 mod reports;
 mod search;
 mod shim;
-mod spare;
 
-pub use kind::{Kind, Unfit, Uses};
-pub use reports::Loaded;
+pub use kind::{TemplateKind, Unfit, Uses};
+pub use preforked::{ChildRequest, PreforkedChild, PreloadReport, RunningChild};
+pub use reports::LoadedTemplate;
 pub use search::SearchPath;
-pub use spare::{Lesson, Request, Running, Spare};
 
-use crate::{Child, Launch, Outcome, Spawner, StartError};
+use crate::{Child, Launch, LaunchOutcome, Spawner, StartError};
 use reports::Reports;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -40,7 +40,7 @@ const MODULES_MAX: usize = 96 << 10;
 #[derive(Debug)]
 pub struct Template {
     child: Child,
-    kind: Kind,
+    kind: TemplateKind,
     uses: Uses,
     control: OwnedFd,
     reports: Reports,
@@ -50,7 +50,7 @@ impl Template {
     /// Starts a program that is to stop before its first line, with the `modules` loaded that an
     /// earlier child was seen to load. `launch` is what a request's start would be, with an
     /// environment that holds no request; there is no limit of CPU time until there is one. Not all
-    /// kinds can be for one use ([`Kind::parks`]). Its `execve` is not waited for: [`begun`](Self::begun).
+    /// kinds can be for one use ([`TemplateKind::parks`]). Its `execve` is not waited for: [`begun`](Self::begun).
     ///
     /// # Errors
     /// As [`Spawner::launch`]; also where the kernel gives no memory file to execute from
@@ -59,7 +59,7 @@ impl Template {
         spawner: &mut Spawner,
         mut launch: Launch,
         stdio: [BorrowedFd<'_>; 3],
-        kind: Kind,
+        kind: TemplateKind,
         uses: Uses,
         modules: &[u8],
     ) -> Result<Self, StartError> {
@@ -97,19 +97,19 @@ impl Template {
     /// It could not be.
     pub fn begun(&self, spawner: &mut Spawner) -> Result<bool, StartError> {
         match spawner.outcome(&self.child) {
-            Outcome::Started => Ok(true),
-            Outcome::UnderWay => Ok(false),
-            Outcome::Failed(failed) => Err(failed.error),
+            LaunchOutcome::Started => Ok(true),
+            LaunchOutcome::UnderWay => Ok(false),
+            LaunchOutcome::Failed(failed) => Err(failed.error),
         }
     }
 
     /// Reads what the template has reported; `Some` once it has stopped, together with what stands
     /// in the way of using it. Until then [`AsFd`] becomes readable when there is more to read. From then on
-    /// nobody but root can look into it any more, this process neither.
+    /// only root can look into it, not even this process.
     ///
     /// # Errors
     /// It ended, or reports more than a program can be made of.
-    pub fn loaded(&mut self) -> io::Result<Option<Loaded>> {
+    pub fn loaded(&mut self) -> io::Result<Option<LoadedTemplate>> {
         if !self.reports.read(&self.control)? {
             return Ok(None);
         }
@@ -129,12 +129,12 @@ impl Template {
         self.reports.holds()
     }
 
-    /// Asks for one child more. It is on its way: [`Spare::ready`] says when it is there.
+    /// Asks for one child more. It is on its way: [`PreforkedChild::ready`] says when it is there.
     ///
     /// # Errors
     /// The template is gone, descriptors are short, or (`WouldBlock`) more children were asked for
     /// than it has forked by now.
-    pub fn spare(&self) -> io::Result<Spare> {
+    pub fn prefork(&self) -> io::Result<PreforkedChild> {
         let (ours, theirs) = pair()?;
         set_socket_passcred(&ours, true)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -143,12 +143,12 @@ impl Template {
         control.push(SendAncillaryMessage::ScmRights(&fds));
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&self.control, &[IoSlice::new(b"C")], &mut control, flags)?;
-        Ok(Spare::new(ours))
+        Ok(PreforkedChild::new(ours))
     }
 
     /// The template as the child that takes a request: one for [`Uses::Once`] that has stopped.
-    pub fn itself(self) -> Spare {
-        Spare::parked(self.control, self.child)
+    pub fn itself(self) -> PreforkedChild {
+        PreforkedChild::parked(self.control, self.child)
     }
 
     /// The template's process id, for logs.
@@ -162,13 +162,13 @@ impl Template {
     }
 
     /// What kind of program it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> TemplateKind {
         self.kind
     }
 
     /// Whether its children can tell which modules they loaded.
     pub fn teaches(&self) -> bool {
-        self.kind != Kind::Elf
+        self.kind != TemplateKind::Elf
     }
 
     /// Whether the process is still there.

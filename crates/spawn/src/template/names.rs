@@ -3,13 +3,13 @@
 //! A child that tells what it loaded has served a request: hostile code may have written every byte of
 //! that. What is no name is dropped here, before anything else is done with it.
 
-use super::kind::Kind;
+use super::kind::TemplateKind;
 
 /// A path has so many bytes at most, another name less (PATH_MAX, NAME_MAX).
 const PATH_LONGEST: usize = 4095;
 const NAME_LONGEST: usize = 255;
 
-impl Kind {
+impl TemplateKind {
     /// The lines of a child's report that are names of modules, each once, in its order.
     pub fn names(self, report: &[u8]) -> Vec<&[u8]> {
         let mut seen = std::collections::HashSet::new();
@@ -84,7 +84,12 @@ mod tests {
     use super::*;
 
     /// For Python, Perl, Ruby, Node.
-    const KINDS: [Kind; 4] = [Kind::Python, Kind::Perl, Kind::Ruby, Kind::Node];
+    const KINDS: [TemplateKind; 4] = [
+        TemplateKind::Python,
+        TemplateKind::Perl,
+        TemplateKind::Ruby,
+        TemplateKind::Node,
+    ];
 
     #[test]
     fn a_name_is_taken_in_its_own_language_only() {
@@ -177,11 +182,14 @@ mod tests {
 
     #[test]
     fn a_name_counts_once() {
-        assert_eq!(Kind::Perl.names(b"B.pm\nA.pm\nB.pm\n"), [b"B.pm", b"A.pm"]);
+        assert_eq!(
+            TemplateKind::Perl.names(b"B.pm\nA.pm\nB.pm\n"),
+            [b"B.pm", b"A.pm"]
+        );
     }
 
     #[test]
     fn linked_programs_tell_nothing() {
-        assert!(Kind::Elf.names(b"os\nA.pm\n/a.rb").is_empty());
+        assert!(TemplateKind::Elf.names(b"os\nA.pm\n/a.rb").is_empty());
     }
 }

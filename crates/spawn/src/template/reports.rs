@@ -18,7 +18,7 @@ const EACH: usize = 1 << 10;
 
 /// A template that has stopped.
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub struct LoadedTemplate {
     /// The files it was made from: it is stale when one of them changes.
     pub files: BTreeSet<PathBuf>,
     /// What it holds in memory, its share of what it shares with others included, bytes; 0 where that is not known.
@@ -33,7 +33,7 @@ pub struct Loaded {
 
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    loaded: Loaded,
+    loaded: LoadedTemplate,
     size: usize,
     holds: bool,
 }
@@ -95,7 +95,7 @@ impl Reports {
         self.holds
     }
 
-    pub(super) fn take(&mut self) -> Loaded {
+    pub(super) fn take(&mut self) -> LoadedTemplate {
         std::mem::take(&mut self.loaded)
     }
 }

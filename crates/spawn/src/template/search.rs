@@ -4,12 +4,12 @@
 //! only where the program would look for it, by the search path that a template told before there was any
 //! request, and only if its file is one that the program's user cannot change; or, where that user may put
 //! files into a folder of the search path anyway and so could have the program load them without us, one
-//! that has not changed since before the first request. Nobody can set the time of a file's last change (ctime) back.
+//! that has not changed since before the first request. The time of a file's last change (ctime) cannot be set back.
 //!
 //! 1. `SearchPath`: as told by a template  2. `files`: the files that a name stands for, as its language
-//!    finds them  3. `Place`: who can change a file, decided on descriptors
+//!    finds them  3. `SearchFolder`: which users can change a file, decided on descriptors
 
-use super::kind::Kind;
+use super::kind::TemplateKind;
 use rustix::{
     fs::{
         Access, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fstat, openat, readlinkat,
@@ -40,7 +40,6 @@ pub struct SearchPath {
     folders: Vec<PathBuf>,
     /// Endings of a module's file, in the order they are tried (Python).
     endings: Vec<Vec<u8>>,
-    /// Modules that need no file.
     builtin: BTreeSet<Vec<u8>>,
 }
 
@@ -61,11 +60,11 @@ impl SearchPath {
 
     /// Those of the `names`, one a line, that may be loaded ahead of requests. Nothing that changed at `since` or later
     /// counts. Reads folders: not for an event loop.
-    pub fn trusted(&self, kind: Kind, names: &[u8], since: Duration) -> Vec<u8> {
-        let places: Vec<Place> = self
+    pub fn trusted(&self, kind: TemplateKind, names: &[u8], since: Duration) -> Vec<u8> {
+        let places: Vec<SearchFolder> = self
             .folders
             .iter()
-            .filter_map(|f| Place::of(f).ok())
+            .filter_map(|f| SearchFolder::of(f).ok())
             .collect();
         let good = |name: &&[u8]| {
             self.builtin.contains(*name)
@@ -81,27 +80,27 @@ impl SearchPath {
 }
 
 /// A file as a folder of the search path and the way beneath it.
-type Found<'p> = (&'p Place, PathBuf);
+type ModuleFile<'p> = (&'p SearchFolder, PathBuf);
 
 /// The files that loading `name` runs, found as the language does; `None` where it is found otherwise.
 fn files<'p>(
-    kind: Kind,
+    kind: TemplateKind,
     search: &SearchPath,
-    places: &'p [Place],
+    places: &'p [SearchFolder],
     name: &[u8],
-) -> Option<Vec<Found<'p>>> {
+) -> Option<Vec<ModuleFile<'p>>> {
     let path = Path::new(OsStr::from_bytes(name));
     match kind {
-        Kind::Elf => None,
-        Kind::Python => python(search, places, name),
-        Kind::Perl => {
+        TemplateKind::Elf => None,
+        TemplateKind::Python => python(search, places, name),
+        TemplateKind::Perl => {
             let place = places.iter().find(|place| place.has(path, None))?;
             // Perl takes A.pmc for A.pm.
             let other = path.with_extension("pmc");
             (!place.has(&other, None)).then(|| vec![(place, path.to_owned())])
         }
         // These are named by their path.
-        Kind::Ruby | Kind::Node => places.iter().find_map(|place| {
+        TemplateKind::Ruby | TemplateKind::Node => places.iter().find_map(|place| {
             let rest = path.strip_prefix(&place.path).ok()?;
             Some(vec![(place, rest.to_owned())])
         }),
@@ -110,10 +109,14 @@ fn files<'p>(
 
 /// As importlib's FileFinder: a package before a module of its name. One made of several folders (a
 /// namespace package) is left to the children.
-fn python<'p>(search: &SearchPath, places: &'p [Place], name: &[u8]) -> Option<Vec<Found<'p>>> {
+fn python<'p>(
+    search: &SearchPath,
+    places: &'p [SearchFolder],
+    name: &[u8],
+) -> Option<Vec<ModuleFile<'p>>> {
     let parts: Vec<&OsStr> = name.split(|&b| b == b'.').map(OsStr::from_bytes).collect();
     let first = Path::new(parts[0]);
-    let file = |place: &Place, stem: &Path| {
+    let file = |place: &SearchFolder, stem: &Path| {
         let with = |ending: &Vec<u8>| {
             let name = [stem.as_os_str().as_bytes(), ending].concat();
             PathBuf::from(OsStr::from_bytes(&name))
@@ -121,7 +124,7 @@ fn python<'p>(search: &SearchPath, places: &'p [Place], name: &[u8]) -> Option<V
         let mut all = search.endings.iter().map(with);
         all.find(|path| place.has(path, Some(FileType::RegularFile)))
     };
-    let module = |place: &Place, way: &Path| {
+    let module = |place: &SearchFolder, way: &Path| {
         let package = file(place, &way.join("__init__"));
         package.or_else(|| file(place, way))
     };
@@ -135,16 +138,15 @@ fn python<'p>(search: &SearchPath, places: &'p [Place], name: &[u8]) -> Option<V
     Some(found)
 }
 
-/// A folder of the search path.
 #[derive(Debug)]
-struct Place {
+struct SearchFolder {
     path: PathBuf,
     folder: OwnedFd,
     /// The program's user can put another file into it, or another folder or link on the way to it.
     open: bool,
 }
 
-impl Place {
+impl SearchFolder {
     fn of(path: &Path) -> io::Result<Self> {
         let mut walk = Walk::from_root()?;
         let mut left = parts(path.as_os_str().as_bytes());
@@ -178,13 +180,13 @@ impl Place {
     }
 
     /// Whether a regular file beneath it, with no link on the way, is one to load ahead of requests.
-    fn trusts(&self, kind: Kind, file: &Path, since: Duration) -> bool {
+    fn trusts(&self, kind: TemplateKind, file: &Path, since: Duration) -> bool {
         self.beneath(kind, file, since).unwrap_or(false)
     }
 
-    fn beneath(&self, kind: Kind, file: &Path, since: Duration) -> io::Result<bool> {
+    fn beneath(&self, kind: TemplateKind, file: &Path, since: Duration) -> io::Result<bool> {
         let mut walk = Walk {
-            folders: vec![Folder::of(self.folder.try_clone()?)?],
+            folders: vec![PathEntry::of(self.folder.try_clone()?)?],
             changeable: self.open,
             newest: Duration::ZERO,
         };
@@ -202,7 +204,7 @@ impl Place {
             return Ok(walk.newest < since);
         }
         let changeable = walk.changeable || last.writable;
-        Ok(!(changeable || kind == Kind::Python && walk.caches_openly()))
+        Ok(!(changeable || kind == TemplateKind::Python && walk.caches_openly()))
     }
 }
 
@@ -210,7 +212,7 @@ impl Place {
 #[derive(Debug)]
 struct Walk {
     /// Those entered, the root or the search path's folder first.
-    folders: Vec<Folder>,
+    folders: Vec<PathEntry>,
     /// Something on the way can be replaced, or made so, by the program's user.
     changeable: bool,
     /// When the last of what was entered changed.
@@ -219,7 +221,7 @@ struct Walk {
 
 /// A folder or a file on the way.
 #[derive(Debug)]
-struct Folder {
+struct PathEntry {
     fd: OwnedFd,
     owner: u32,
     sticky: bool,
@@ -228,7 +230,7 @@ struct Folder {
     writable: bool,
 }
 
-impl Folder {
+impl PathEntry {
     fn of(fd: OwnedFd) -> io::Result<Self> {
         let stat = fstat(&fd)?;
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -250,7 +252,7 @@ impl Folder {
 impl Walk {
     fn from_root() -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = Folder::of(openat(CWD, "/", flags, Mode::empty())?)?;
+        let root = PathEntry::of(openat(CWD, "/", flags, Mode::empty())?)?;
         Ok(Self {
             changeable: is_own(root.owner),
             folders: vec![root],
@@ -258,7 +260,7 @@ impl Walk {
         })
     }
 
-    fn here(&self) -> &Folder {
+    fn here(&self) -> &PathEntry {
         // INVARIANT: the first is never left.
         self.folders.last().unwrap_or_else(|| unreachable!())
     }
@@ -282,7 +284,7 @@ impl Walk {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             return Ok(Some(readlinkat(&fd, "", Vec::new())?.into_bytes()));
         }
-        self.folders.push(Folder::of(fd)?);
+        self.folders.push(PathEntry::of(fd)?);
         Ok(None)
     }
 
@@ -298,14 +300,14 @@ impl Walk {
             flags,
             Mode::empty(),
         );
-        match cache.map_err(io::Error::from).and_then(Folder::of) {
+        match cache.map_err(io::Error::from).and_then(PathEntry::of) {
             Ok(cache) => cache.writable || is_own(cache.owner),
             Err(e) => e.kind() != io::ErrorKind::NotFound,
         }
     }
 }
 
-/// Whether it can be changed by who may change the rights of what `owner` has.
+/// Whether this user may change the rights of what `owner` has, and so what it holds.
 fn is_own(owner: u32) -> bool {
     let own = geteuid();
     own.is_root() || own.as_raw() == owner
@@ -351,11 +353,11 @@ mod tests {
             Self(dir, search)
         }
 
-        fn trusts(&self, kind: Kind, name: &str) -> bool {
+        fn trusts(&self, kind: TemplateKind, name: &str) -> bool {
             self.at(kind, name, LATER)
         }
 
-        fn at(&self, kind: Kind, name: &str, since: Duration) -> bool {
+        fn at(&self, kind: TemplateKind, name: &str, since: Duration) -> bool {
             let name = name.replace("SITE", &self.0.path().display().to_string());
             let found = self.1.trusted(kind, name.as_bytes(), since);
             assert!(found.is_empty() || found == format!("{name}\n").as_bytes());
@@ -395,7 +397,7 @@ mod tests {
             ("none", false),
         ];
         for (name, trusted) in rows {
-            assert_eq!(site.trusts(Kind::Python, name), trusted, "{name}");
+            assert_eq!(site.trusts(TemplateKind::Python, name), trusted, "{name}");
         }
     }
 
@@ -417,7 +419,7 @@ mod tests {
             ("C.pm", false),
         ];
         for (name, trusted) in rows {
-            assert_eq!(site.trusts(Kind::Perl, name), trusted, "{name}");
+            assert_eq!(site.trusts(TemplateKind::Perl, name), trusted, "{name}");
         }
     }
 
@@ -443,13 +445,13 @@ mod tests {
         ];
         for (name, trusted) in rows {
             assert_eq!(
-                site.trusts(Kind::Ruby, &format!("SITE/lib/{name}")),
+                site.trusts(TemplateKind::Ruby, &format!("SITE/lib/{name}")),
                 trusted,
                 "{name}"
             );
         }
-        assert!(!site.trusts(Kind::Ruby, "SITE/c.rb"));
-        assert!(!site.trusts(Kind::Ruby, "SITE/libx/d.rb"));
+        assert!(!site.trusts(TemplateKind::Ruby, "SITE/c.rb"));
+        assert!(!site.trusts(TemplateKind::Ruby, "SITE/libx/d.rb"));
     }
 
     /// The folder of the search path itself may change: programs keep their data beside them.
@@ -478,10 +480,10 @@ mod tests {
             ("moved/old.rb", false),
         ] {
             let name = format!("SITE/lib/{name}");
-            assert_eq!(site.at(Kind::Ruby, &name, since), trusted, "{name}");
+            assert_eq!(site.at(TemplateKind::Ruby, &name, since), trusted, "{name}");
         }
         since = Duration::ZERO;
-        assert!(!site.at(Kind::Ruby, "SITE/lib/old.rb", since));
+        assert!(!site.at(TemplateKind::Ruby, "SITE/lib/old.rb", since));
     }
 
     /// As another user's process has it, which may write to nothing of root's.
@@ -528,7 +530,7 @@ mod tests {
             std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
             rustix::fs::chmod(&path, Mode::from_raw_mode(mode)).unwrap();
             let found = as_nobody(move || {
-                let found = site.at(Kind::Python, "fixed.m", Duration::ZERO);
+                let found = site.at(TemplateKind::Python, "fixed.m", Duration::ZERO);
                 (site, found)
             });
             assert_eq!(found.1, trusted, "{at} {owner} {mode:o}");
@@ -545,7 +547,7 @@ mod tests {
         rustix::fs::chmod(site.0.path(), Mode::from_raw_mode(0o755)).unwrap();
         std::os::unix::fs::chown(site.0.path().join("lib/uploads"), Some(NOBODY), None).unwrap();
         let (_site, found) = as_nobody(move || {
-            let found = site.at(Kind::Python, "uploads", LATER);
+            let found = site.at(TemplateKind::Python, "uploads", LATER);
             (site, found)
         });
         assert!(!found);
@@ -562,7 +564,7 @@ mod tests {
         }
         let name = format!("{}/current/lib/a.rb\n", site.0.path().display());
         assert_eq!(
-            search.trusted(Kind::Ruby, name.as_bytes(), LATER),
+            search.trusted(TemplateKind::Ruby, name.as_bytes(), LATER),
             name.as_bytes()
         );
     }

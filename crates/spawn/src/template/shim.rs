@@ -1,7 +1,7 @@
 //! The files a template is loaded with, in memory only: nothing is installed, nothing is left
 //! behind.
 
-use super::kind::Kind;
+use super::kind::TemplateKind;
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
     io::{Errno, write},
@@ -13,11 +13,11 @@ use std::{
 };
 
 /// The shim, and the language's own source: descriptors 4 and 5 of the template. Made once for each kind.
-pub(super) fn files(kind: Kind) -> io::Result<Vec<&'static OwnedFd>> {
-    static LIBRARIES: [OnceLock<OwnedFd>; Kind::ALL.len()] =
-        [const { OnceLock::new() }; Kind::ALL.len()];
-    static SOURCES: [OnceLock<OwnedFd>; Kind::ALL.len()] =
-        [const { OnceLock::new() }; Kind::ALL.len()];
+pub(super) fn files(kind: TemplateKind) -> io::Result<Vec<&'static OwnedFd>> {
+    static LIBRARIES: [OnceLock<OwnedFd>; TemplateKind::ALL.len()] =
+        [const { OnceLock::new() }; TemplateKind::ALL.len()];
+    static SOURCES: [OnceLock<OwnedFd>; TemplateKind::ALL.len()] =
+        [const { OnceLock::new() }; TemplateKind::ALL.len()];
 
     let library = once(&LIBRARIES[kind as usize], "galgo-shim", kind.library())?;
     // Both numbers are always taken: the shim closes them, and no file of the program's own.
@@ -42,7 +42,7 @@ fn once(
     }
 }
 
-/// A file in memory that nobody can change any more.
+/// A file in memory that cannot be changed any more.
 fn sealed(name: &str, mut bytes: &[u8]) -> io::Result<OwnedFd> {
     /// MFD_EXEC: Linux 6.3, where it is the default unless `vm.memfd_noexec` says otherwise.
     const EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);

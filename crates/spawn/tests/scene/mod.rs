@@ -21,7 +21,7 @@ pub struct Scene {
     pub no_new_privs: bool,
 }
 
-pub struct Running {
+pub struct RunningChild {
     pub child: Child,
     pub stdin: PipeWriter,
     pub stdout: PipeReader,
@@ -44,7 +44,11 @@ impl Scene {
         }
     }
 
-    pub fn start(&mut self, path: impl AsRef<Path>, args: &[&str]) -> Result<Running, StartError> {
+    pub fn start(
+        &mut self,
+        path: impl AsRef<Path>,
+        args: &[&str],
+    ) -> Result<RunningChild, StartError> {
         let (theirs_in, stdin) = std::io::pipe().unwrap();
         let (stdout, theirs_out) = std::io::pipe().unwrap();
         let null = File::options().write(true).open("/dev/null").unwrap();
@@ -59,14 +63,14 @@ impl Scene {
             limits: self.limits,
             no_new_privs: self.no_new_privs,
         })?;
-        Ok(Running {
+        Ok(RunningChild {
             child,
             stdin,
             stdout,
         })
     }
 
-    pub fn sh(&mut self, script: &str) -> Running {
+    pub fn sh(&mut self, script: &str) -> RunningChild {
         self.start("/bin/sh", &["sh", "-c", script]).unwrap()
     }
 
@@ -83,7 +87,7 @@ impl Scene {
     }
 }
 
-impl Running {
+impl RunningChild {
     pub fn line(&mut self) -> String {
         let (mut line, mut byte) = (String::new(), [0]);
         while self.stdout.read(&mut byte).unwrap() == 1 && byte != [b'\n'] {

@@ -3,22 +3,21 @@
 use super::{Scene, c, ends};
 use galgo_spawn::{
     EnvBlock, Exit, Launch, Limits, Start, Status, inspect,
-    template::{Loaded, Request, Running, Spare, Template, Uses},
+    template::{ChildRequest, LoadedTemplate, PreforkedChild, RunningChild, Template, Uses},
 };
 use std::{
     collections::VecDeque,
     ffi::CString,
     fs,
     io::{Read, Write},
-    os::{fd::AsFd, unix::fs::PermissionsExt},
-    path::{Path, PathBuf},
-    process::Command,
+    os::fd::AsFd,
+    path::Path,
 };
 
 pub struct Warm {
     pub scene: Scene,
     pub template: Template,
-    pub loaded: Loaded,
+    pub loaded: LoadedTemplate,
     /// What it printed to standard error while it was loaded.
     pub stderr: std::io::PipeReader,
     /// And to standard output.
@@ -88,8 +87,8 @@ impl Warm {
         }
     }
 
-    pub fn spare(&self) -> Spare {
-        arrived(self.template.spare().unwrap())
+    pub fn prefork(&self) -> PreforkedChild {
+        arrived(self.template.prefork().unwrap())
     }
 
     pub fn get(&self, vars: &[(&str, &str)]) -> Answer {
@@ -111,15 +110,15 @@ impl Warm {
             stdout.read_to_string(&mut all).unwrap();
             all
         });
-        let ahead = |_| self.template.spare().unwrap();
-        let mut spares: VecDeque<Spare> = (0..ABREAST.min(count)).map(ahead).collect();
+        let ahead = |_| self.template.prefork().unwrap();
+        let mut spares: VecDeque<PreforkedChild> = (0..ABREAST.min(count)).map(ahead).collect();
         let mut running = VecDeque::new();
         for started in 0..count {
             let spare = arrived(spares.pop_front().unwrap());
             if started + ABREAST < count {
-                spares.push_back(self.template.spare().unwrap());
+                spares.push_back(self.template.prefork().unwrap());
             }
-            let request = Request {
+            let request = ChildRequest {
                 env: &env,
                 stdio: [null.as_fd(), theirs.as_fd(), null.as_fd()],
                 cpu: None,
@@ -139,14 +138,14 @@ impl Warm {
     }
 
     pub fn answer(&self, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
-        answer(self.spare(), vars, body, learn)
+        answer(self.prefork(), vars, body, learn)
     }
 
     /// A parked process with a request of which nobody reads the answer.
-    pub fn give(self) -> Running {
+    pub fn give(self) -> RunningChild {
         let null = fs::File::options().read(true).write(true).open("/dev/null");
         let null = null.unwrap();
-        let request = Request {
+        let request = ChildRequest {
             env: &EnvBlock::default(),
             stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
             cpu: None,
@@ -161,7 +160,7 @@ impl Warm {
     }
 }
 
-fn answer(spare: Spare, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
+fn answer(spare: PreforkedChild, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
     let mut env = EnvBlock::default();
     for (name, value) in [("PATH", "/usr/bin:/bin")].iter().chain(vars) {
         env.put(name.as_bytes(), value.as_bytes());
@@ -172,7 +171,7 @@ fn answer(spare: Spare, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answ
     stdin.write_all(body).unwrap(); // at most what a pipe holds
     drop(stdin);
     let mut running = spare
-        .start(&Request {
+        .start(&ChildRequest {
             env: &env,
             stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
             cpu: None,
@@ -184,7 +183,7 @@ fn answer(spare: Spare, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answ
     stdout.read_to_end(&mut out).unwrap();
     stderr.read_to_end(&mut err).unwrap();
     let exit = running.child.wait().unwrap();
-    let learned = running.lesson.map(|l| l.modules()).unwrap_or_default();
+    let learned = running.report.map(|l| l.modules()).unwrap_or_default();
     Answer {
         out: String::from_utf8_lossy(&out).into_owned(),
         err: String::from_utf8_lossy(&err).into_owned(),
@@ -193,7 +192,7 @@ fn answer(spare: Spare, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answ
     }
 }
 
-fn arrived(mut spare: Spare) -> Spare {
+fn arrived(mut spare: PreforkedChild) -> PreforkedChild {
     while !spare.ready().unwrap() {
         assert!(ends(spare.as_fd()), "no child");
     }
@@ -228,26 +227,4 @@ pub fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> (String, String,
     stderr.read_to_end(&mut err).unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (text(out), text(err), child.wait().unwrap().status)
-}
-
-/// Writes a program and makes it executable.
-pub fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
-    let path = folder.join(name);
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
-}
-
-/// Compiles a C program.
-pub fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
-    let (from, to) = (folder.join(format!("{name}.c")), folder.join(name));
-    fs::write(&from, source).unwrap();
-    let status = Command::new("cc")
-        .arg("-o")
-        .arg(&to)
-        .arg(&from)
-        .args(flags)
-        .status();
-    assert!(status.unwrap().success());
-    to
 }

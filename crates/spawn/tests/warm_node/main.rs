@@ -6,9 +6,10 @@ mod scene;
 mod scripts;
 
 use galgo_spawn::{EnvBlock, Limits, Start, template::Uses};
+use galgo_testkit::file::script;
 use scene::{
     Scene, c, ends,
-    warm::{Answer, Warm, script},
+    warm::{Answer, Warm},
 };
 use scripts::ALIKE;
 use std::{
@@ -57,7 +58,7 @@ fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> Answer {
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> std::path::PathBuf {
-    script(folder, name, &format!("#!/usr/bin/env node\n{text}\n"))
+    script(folder, name, format!("#!/usr/bin/env node\n{text}\n"))
 }
 
 /// What no two processes have in common.

@@ -6,8 +6,9 @@
 mod scene;
 mod scripts;
 
-use galgo_spawn::{EnvBlock, Status, template::Request};
-use scene::warm::{Answer, Warm, script};
+use galgo_spawn::{EnvBlock, Status, template::ChildRequest};
+use galgo_testkit::file::script;
+use scene::warm::{Answer, Warm};
 use scripts::SCRIPTS;
 use std::{
     fs,
@@ -392,14 +393,14 @@ fn wrappers_around_the_interpreter_do_what_they_do() {
     let program = script(
         folder.path(),
         "wrapped",
-        &format!("#!{}\n{text}", shell.display()),
+        format!("#!{}\n{text}", shell.display()),
     );
     let (out, ..) = compare("wrapped", &program);
     assert!(out.contains("ADDED=a b"), "{out}");
     let program = script(
         folder.path(),
         "through_env",
-        &format!("#!/usr/bin/env python3\n{text}"),
+        format!("#!/usr/bin/env python3\n{text}"),
     );
     compare("env", &program);
 }
@@ -461,13 +462,13 @@ fn told_without_input(warm: &Warm) -> String {
 /// What a child prints that is given this as its standard input.
 fn answer_to(warm: &Warm, stdin: &fs::File) -> String {
     let (mut stdout, theirs_out) = std::io::pipe().unwrap();
-    let request = Request {
+    let request = ChildRequest {
         env: &EnvBlock::default(),
         stdio: [stdin.as_fd(), theirs_out.as_fd(), theirs_out.as_fd()],
         cpu: None,
         learn: false,
     };
-    let mut running = warm.spare().start(&request).unwrap();
+    let mut running = warm.prefork().start(&request).unwrap();
     drop(theirs_out);
     let mut out = Vec::new();
     stdout.read_to_end(&mut out).unwrap();

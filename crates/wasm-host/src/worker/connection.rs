@@ -2,7 +2,7 @@
 //!
 //! Output is held back while the guest computes, so that a head and a body, printed apart, wake the
 //! server once: it goes out when a piece is full, when the guest waits for something, with the next
-//! beat of its clock, and together with how the instance ended.
+//! tick of its clock, and together with how the instance ended.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -30,12 +30,12 @@ pub(super) const PIECE: usize = 64 << 10;
 const VARIABLES: usize = 16 << 20;
 
 /// What to run, and its environment: `NAME=value\0` one behind the other.
-pub(super) struct Request {
+pub(super) struct RunRequest {
     pub(super) run: Run,
     pub(super) env: Vec<u8>,
 }
 
-/// What a guest, or who looks after it, may wait for.
+/// What a guest, or the code that watches it, may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaited {
     Input,
@@ -45,14 +45,14 @@ pub(super) enum Awaited {
 
 /// One connection. Its descriptor blocks; while a guest runs nothing here does.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct ServerConnection {
     fd: OwnedFd,
-    input: Mutex<Input>,
-    output: Mutex<Output>,
+    input: Mutex<RecordInput>,
+    output: Mutex<RecordOutput>,
 }
 
 #[derive(Debug)]
-struct Input {
+struct RecordInput {
     buf: Box<[u8]>,
     /// What is still to be looked at.
     at: usize,
@@ -60,16 +60,14 @@ struct Input {
     requests: Requests,
     /// Bytes of the body that come next.
     body: usize,
-    /// The body is over.
     over: bool,
 }
 
 #[derive(Debug, Default)]
-struct Output {
+struct RecordOutput {
     bytes: Vec<u8>,
     /// The record that may still grow, and where it begins.
     open: Option<(Kind, usize)>,
-    /// Nobody reads any more.
     broken: Option<Errno>,
 }
 
@@ -77,11 +75,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Connection {
+impl ServerConnection {
     pub(super) fn new(fd: OwnedFd) -> Self {
         Self {
             fd,
-            input: Mutex::new(Input {
+            input: Mutex::new(RecordInput {
                 buf: vec![0; PIECE].into(),
                 at: 0,
                 end: 0,
@@ -94,7 +92,7 @@ impl Connection {
     }
 
     /// Waits for the next request. `None`: there will be none.
-    pub(super) fn request(&self) -> Option<Request> {
+    pub(super) fn request(&self) -> Option<RunRequest> {
         let input = &mut *lock(&self.input);
         let mut params = Vec::new();
         // What the guest before has not read.
@@ -121,7 +119,7 @@ impl Connection {
             }
         }
         input.over = false;
-        *lock(&self.output) = Output::default();
+        *lock(&self.output) = RecordOutput::default();
         request(&params)
     }
 
@@ -156,7 +154,7 @@ impl Connection {
     /// How much is held.
     ///
     /// # Errors
-    /// Nobody reads it.
+    /// The server reads no more.
     pub(super) fn held(&self) -> Result<usize, Errno> {
         let output = lock(&self.output);
         output.broken.map_or(Ok(output.bytes.len()), Err)
@@ -210,13 +208,13 @@ impl Connection {
     }
 }
 
-impl AsFd for Connection {
+impl AsFd for ServerConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Input {
+impl RecordInput {
     fn step(&mut self) -> Result<Option<Event>, fcgi::RecordError> {
         let input = self.buf.get(self.at..self.end).unwrap_or_default();
         Ok(match self.requests.step(input)? {
@@ -257,7 +255,7 @@ impl Input {
     }
 }
 
-impl Output {
+impl RecordOutput {
     fn put(&mut self, kind: Kind, mut bytes: &[u8]) {
         if self.broken.is_some() {
             return;
@@ -284,7 +282,7 @@ impl Output {
     }
 }
 
-/// Without padding: nobody here reads words.
+/// Without padding: neither side reads whole words.
 fn header(kind: Kind, content: usize) -> [u8; HEADER] {
     let header = Header::new(kind, ID, content);
     Header {
@@ -294,7 +292,7 @@ fn header(kind: Kind, content: usize) -> [u8; HEADER] {
     .bytes()
 }
 
-fn request(params: &[u8]) -> Option<Request> {
+fn request(params: &[u8]) -> Option<RunRequest> {
     let (mut run, mut env) = (None, Vec::with_capacity(params.len() + 64));
     for pair in Pairs::new(params) {
         let (name, value) = pair.ok()?;
@@ -307,7 +305,7 @@ fn request(params: &[u8]) -> Option<Request> {
             env.push(0);
         }
     }
-    Some(Request { run: run?, env })
+    Some(RunRequest { run: run?, env })
 }
 
 #[cfg(test)]
@@ -316,7 +314,7 @@ mod tests {
     use galgo_proto::{
         fcgi::{
             Params, Role,
-            reply::{self, Reply},
+            reply::{self, ReplyReader},
         },
         vars::Sink,
     };
@@ -326,11 +324,11 @@ mod tests {
         os::unix::net::UnixStream,
     };
 
-    fn pair() -> (UnixStream, Connection) {
+    fn pair() -> (UnixStream, ServerConnection) {
         let (ours, theirs) = wire::connection().unwrap();
         let ours = UnixStream::from(ours);
         ours.set_nonblocking(false).unwrap();
-        (ours, Connection::new(theirs))
+        (ours, ServerConnection::new(theirs))
     }
 
     fn asked(name: &str, body: &[u8], whole: bool) -> Vec<u8> {
@@ -408,7 +406,7 @@ mod tests {
         drop(worker);
         let mut all = Vec::new();
         server.read_to_end(&mut all).unwrap();
-        let (mut reply, mut at, mut seen) = (Reply::with_more(ID, ENDED), 0, Vec::new());
+        let (mut reply, mut at, mut seen) = (ReplyReader::with_more(ID, ENDED), 0, Vec::new());
         loop {
             let Parsed::Complete(event, used) = reply.step(&all[at..]).unwrap() else {
                 panic!("it is cut");
@@ -416,17 +414,17 @@ mod tests {
             seen.push(event);
             at += used;
             match event {
-                reply::Event::Stdout(n) | reply::Event::Stderr(n) => at += n,
-                reply::Event::End(..) => break,
-                reply::Event::StdoutEnd => {}
+                reply::ReplyEvent::Stdout(n) | reply::ReplyEvent::Stderr(n) => at += n,
+                reply::ReplyEvent::End(..) => break,
+                reply::ReplyEvent::StdoutEnd => {}
             }
         }
         let wanted = [
-            reply::Event::Stdout(9),
-            reply::Event::Stderr(5),
-            reply::Event::Stdout(MOST),
-            reply::Event::Stdout(5),
-            reply::Event::End(0, Outcome::Complete),
+            reply::ReplyEvent::Stdout(9),
+            reply::ReplyEvent::Stderr(5),
+            reply::ReplyEvent::Stdout(MOST),
+            reply::ReplyEvent::Stdout(5),
+            reply::ReplyEvent::End(0, Outcome::Complete),
         ];
         assert_eq!((seen.as_slice(), at), (&wanted[..], all.len()));
         assert_eq!(Ended::decode(reply.more()), Some(Ended::NoCode));

@@ -3,14 +3,14 @@
 
 use wasmtime::{Caller, Extern, Linker, Memory, Result};
 
-use super::state::State;
+use super::state::InstanceState;
 
 const MODULE: &str = "wasi_snapshot_preview1";
 /// `errno` of WASI.
 const SUCCESS: i32 = 0;
 const FAULT: i32 = 21;
 
-pub(super) fn add_to_linker(linker: &mut Linker<State>) -> Result<()> {
+pub(super) fn add_to_linker(linker: &mut Linker<InstanceState>) -> Result<()> {
     linker.allow_shadowing(true);
     linker.func_wrap(MODULE, "environ_sizes_get", sizes)?;
     linker.func_wrap(MODULE, "environ_get", environ)?;
@@ -18,14 +18,14 @@ pub(super) fn add_to_linker(linker: &mut Linker<State>) -> Result<()> {
     Ok(())
 }
 
-fn memory(caller: &mut Caller<'_, State>) -> Option<Memory> {
+fn memory(caller: &mut Caller<'_, InstanceState>) -> Option<Memory> {
     match caller.get_export("memory")? {
         Extern::Memory(memory) => Some(memory),
         _ => None,
     }
 }
 
-fn sizes(mut caller: Caller<'_, State>, count_at: i32, bytes_at: i32) -> i32 {
+fn sizes(mut caller: Caller<'_, InstanceState>, count_at: i32, bytes_at: i32) -> i32 {
     let env = &caller.data().env;
     let (count, bytes) = (env.iter().filter(|&&b| b == 0).count(), env.len());
     let put = || {
@@ -40,7 +40,7 @@ fn sizes(mut caller: Caller<'_, State>, count_at: i32, bytes_at: i32) -> i32 {
     errno(put)
 }
 
-fn environ(mut caller: Caller<'_, State>, pointers_at: i32, bytes_at: i32) -> i32 {
+fn environ(mut caller: Caller<'_, InstanceState>, pointers_at: i32, bytes_at: i32) -> i32 {
     let put = || {
         let memory = memory(&mut caller)?;
         let (data, state) = memory.data_and_store_mut(&mut caller);

@@ -8,7 +8,7 @@ use wasmtime_wasi_http::{Error as HttpError, RequestOptions, WasiBody, WasiHttpH
 #[derive(Debug)]
 pub(super) struct Hooks;
 
-type Answer = (
+type HttpAnswer = (
     Response<WasiBody>,
     Box<dyn Future<Output = Result<(), HttpError>> + Send>,
 );
@@ -19,7 +19,7 @@ impl WasiHttpHooks for Hooks {
         _request: Request<WasiBody>,
         _options: Option<RequestOptions>,
         _done: Box<dyn Future<Output = Result<(), HttpError>> + Send>,
-    ) -> Box<dyn Future<Output = Result<Answer, HttpError>> + Send> {
+    ) -> Box<dyn Future<Output = Result<HttpAnswer, HttpError>> + Send> {
         Box::new(std::future::ready(Err(HttpError::HttpRequestDenied)))
     }
 }

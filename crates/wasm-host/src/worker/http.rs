@@ -28,18 +28,18 @@ use wasmtime_wasi_http::{
 
 use super::{
     connection::PIECE,
-    state::{State, variables},
-    stdio::{In, Out},
+    state::{InstanceState, variables},
+    stdio::{InStream, OutStream},
 };
 
 pub(super) async fn call(
-    pre: &ProxyPre<State>,
-    store: &mut Store<State>,
+    pre: &ProxyPre<InstanceState>,
+    store: &mut Store<InstanceState>,
     env: &[u8],
 ) -> Result<()> {
     let connection = store.data().connection.clone();
-    let mut stdout = Out::new(&connection, Kind::Stdout);
-    let (scheme, request) = request(env, In::new(&connection))?;
+    let mut stdout = OutStream::new(&connection, Kind::Stdout);
+    let (scheme, request) = request(env, InStream::new(&connection))?;
     let (sender, answer) = tokio::sync::oneshot::channel();
     let request = store
         .data_mut()
@@ -59,7 +59,7 @@ pub(super) async fn call(
     let handle = async {
         let handler = proxy.wasi_http_incoming_handler();
         let handled = handler.call_handle(&mut *store, request, out).await;
-        // What the guest kept of its response ends with it: nobody else would.
+        // What the guest kept of its response ends with it.
         let table = store.data_mut().http().table;
         *table = wasmtime::component::ResourceTable::new();
         handled
@@ -69,7 +69,7 @@ pub(super) async fn call(
 }
 
 /// The request that the variables describe (RFC 3875, 4.1).
-fn request(env: &[u8], body: In) -> Result<(Scheme, Request<Stdin>)> {
+fn request(env: &[u8], body: InStream) -> Result<(Scheme, Request<StdinBody>)> {
     let env: HashMap<&[u8], &[u8]> = variables(env).collect();
     let value = |name: &str| env.get(name.as_bytes()).copied().unwrap_or_default();
     let text = |name: &str| String::from_utf8_lossy(value(name)).into_owned();
@@ -89,7 +89,7 @@ fn request(env: &[u8], body: In) -> Result<(Scheme, Request<Stdin>)> {
         .scheme(name)
         .authority(host)
         .path_and_query(target);
-    let mut request = Request::new(Stdin(body));
+    let mut request = Request::new(StdinBody(body));
     *request.method_mut() = Method::from_bytes(value("REQUEST_METHOD"))?;
     *request.uri_mut() = uri.build()?;
     for (name, value) in &env {
@@ -115,7 +115,7 @@ fn request(env: &[u8], body: In) -> Result<(Scheme, Request<Stdin>)> {
 }
 
 /// Prints the response as a CGI program does (RFC 3875, 6.2.1).
-async fn print(stdout: &mut Out, response: Response<HyperOutgoingBody>) -> Result<()> {
+async fn print(stdout: &mut OutStream, response: Response<HyperOutgoingBody>) -> Result<()> {
     let (mut parts, mut body) = response.into_parts();
     let bodiless = matches!(parts.status.as_u16(), 204 | 304);
     if !bodiless && !body.is_end_stream() && !parts.headers.contains_key(CONTENT_TYPE) {
@@ -146,9 +146,9 @@ fn io(e: Errno) -> Error {
 }
 
 /// Standard input as a request's body.
-struct Stdin(In);
+struct StdinBody(InStream);
 
-impl Body for Stdin {
+impl Body for StdinBody {
     type Data = Bytes;
     type Error = HttpError;
 

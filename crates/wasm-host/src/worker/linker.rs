@@ -1,6 +1,6 @@
 //! What programs are offered, and whether one imports no more.
 
-use galgo_wasm::code::Kind;
+use galgo_wasm::code::ModuleKind;
 use wasmtime::{
     Engine, Linker, Module,
     component::{self, Component},
@@ -8,16 +8,18 @@ use wasmtime::{
 use wasmtime_wasi::{WasiCtxBuilder, p2::bindings::CommandPre};
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
-use super::{environ, state::State};
+use super::{environ, state::InstanceState};
 
-pub(super) fn module_linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
+pub(super) fn module_linker(engine: &Engine) -> wasmtime::Result<Linker<InstanceState>> {
     let mut linker = Linker::new(engine);
-    wasmtime_wasi::p1::add_to_linker_async(&mut linker, State::preview1)?;
+    wasmtime_wasi::p1::add_to_linker_async(&mut linker, InstanceState::preview1)?;
     environ::add_to_linker(&mut linker)?;
     Ok(linker)
 }
 
-pub(super) fn component_linker(engine: &Engine) -> wasmtime::Result<component::Linker<State>> {
+pub(super) fn component_linker(
+    engine: &Engine,
+) -> wasmtime::Result<component::Linker<InstanceState>> {
     let mut linker = component::Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
@@ -50,12 +52,15 @@ pub(crate) fn check_module(engine: &Engine, module: &Module) -> wasmtime::Result
 }
 
 /// What a component is; everything it imports is there.
-pub(crate) fn component_kind(engine: &Engine, component: &Component) -> wasmtime::Result<Kind> {
+pub(crate) fn component_kind(
+    engine: &Engine,
+    component: &Component,
+) -> wasmtime::Result<ModuleKind> {
     let pre = component_linker(engine)?.instantiate_pre(component)?;
     if ProxyPre::new(pre.clone()).is_ok() {
-        return Ok(Kind::Http);
+        return Ok(ModuleKind::Http);
     }
-    CommandPre::new(pre).map(|_| Kind::Component).map_err(|_| {
+    CommandPre::new(pre).map(|_| ModuleKind::Component).map_err(|_| {
         wasmtime::Error::msg(
             "this component exports neither wasi:cli/run nor wasi:http/incoming-handler, so it is no program",
         )

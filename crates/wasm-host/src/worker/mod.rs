@@ -26,14 +26,14 @@ use std::{
     thread,
 };
 
-use galgo_wasm::wire::{self, Ended, Message, Setup};
+use galgo_wasm::wire::{self, Ended, Message, WorkerSetup};
 use rustix::process::Resource;
 
 use crate::{
     limits,
     sandbox::{self, Sandbox},
 };
-use connection::Connection;
+use connection::ServerConnection;
 pub(crate) use linker::{check_module, component_kind};
 use say::say;
 use shared::Worker;
@@ -64,7 +64,7 @@ fn serve() -> Result<(), String> {
     let Some(Message::Setup(setup)) = Message::decode(first) else {
         return Err("the first message is not what it should be".into());
     };
-    // What a dead worker held in memory is nobody's to read.
+    // What a dead worker held in memory must not be readable.
     limits::lower(&[(Resource::Core, 0)])?;
     let worker = Arc::new(Worker::new(&setup)?);
     if let Some(warning) = confine(&setup)? {
@@ -86,7 +86,7 @@ fn event_loop() -> std::io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-fn confine(setup: &Setup) -> Result<Option<&'static str>, String> {
+fn confine(setup: &WorkerSetup) -> Result<Option<&'static str>, String> {
     use std::os::unix::ffi::OsStrExt;
     let path = |bytes: &[u8]| sandbox::folder(std::ffi::OsStr::from_bytes(bytes).as_ref());
     let mut left = Sandbox {
@@ -108,8 +108,7 @@ fn confine(setup: &Setup) -> Result<Option<&'static str>, String> {
     left.enter()
 }
 
-/// Takes connections from the socket until it is closed, which ends the process: whoever wanted the answers
-/// is gone.
+/// Takes connections from the socket until it is closed, which ends the process: the server is gone.
 fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, runtime: &tokio::runtime::Runtime) {
     let mut bytes = Vec::new();
     loop {
@@ -167,7 +166,7 @@ impl Drop for Thread<'_> {
 
 /// Tells the server that a connection is not served, for want of a thread.
 fn refuse(fd: OwnedFd) {
-    let connection = Connection::new(fd);
+    let connection = ServerConnection::new(fd);
     connection.end(Ended::NoThread);
     connection.push();
 }
@@ -175,8 +174,8 @@ fn refuse(fd: OwnedFd) {
 impl Worker {
     /// Answers the requests of a connection, until the server closes it.
     fn serve(&self, runtime: &tokio::runtime::Runtime, fd: OwnedFd) {
-        let connection = Arc::new(Connection::new(fd));
-        // Whoever still holds it belongs to the request before: nobody else is answered on it then.
+        let connection = Arc::new(ServerConnection::new(fd));
+        // Code that still holds it belongs to the request before: no other request is answered on it then.
         while Arc::strong_count(&connection) == 1
             && let Some(request) = connection.request()
         {

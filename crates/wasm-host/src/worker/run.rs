@@ -10,10 +10,10 @@ use wasmtime::{Store, Trap};
 use wasmtime_wasi::I32Exit;
 
 use super::{
-    connection::{Awaited, Connection, Request},
+    connection::{Awaited, RunRequest, ServerConnection},
     http,
-    shared::{Program, Worker},
-    state::{State, Stop, processor},
+    shared::{LinkedProgram, Worker},
+    state::{InstanceState, Stop, processor},
     stdio::Waiter,
 };
 
@@ -31,14 +31,14 @@ const BACKTRACE: usize = 16 << 10;
 /// Runs an instance to its end; whether the server has heard all of it.
 pub(super) fn run(
     worker: &Worker,
-    program: &Program,
-    request: &Request,
-    connection: &Arc<Connection>,
+    program: &LinkedProgram,
+    request: &RunRequest,
+    connection: &Arc<ServerConnection>,
     runtime: &Runtime,
 ) -> bool {
     let began = processor();
-    let component = !matches!(program, Program::Command(_));
-    let state = State::new(
+    let component = !matches!(program, LinkedProgram::Command(_));
+    let state = InstanceState::new(
         component,
         worker.profile(&request.run),
         worker.resources,
@@ -62,21 +62,21 @@ pub(super) fn run(
         system: Duration::ZERO,
         max_rss: memory,
     };
-    // What the store holds is given back when nobody waits any more.
+    // What the store holds is given back after the server has its answer.
     end(connection, Ended::Exit(exit), runtime)
 }
 
 /// Says how a request ended, behind its output; whether the server has heard all of it.
-pub(super) fn end(connection: &Connection, ended: Ended, runtime: &Runtime) -> bool {
+pub(super) fn end(connection: &ServerConnection, ended: Ended, runtime: &Runtime) -> bool {
     connection.end(ended);
     connection.push() || runtime.block_on(Meanwhile::new(connection).pushed())
 }
 
 async fn status(
-    program: &Program,
-    store: &mut Store<State>,
-    request: &Request,
-    connection: &Connection,
+    program: &LinkedProgram,
+    store: &mut Store<InstanceState>,
+    request: &RunRequest,
+    connection: &ServerConnection,
 ) -> Status {
     store.limiter(|state| &mut state.memory);
     store.set_epoch_deadline(1);
@@ -96,13 +96,13 @@ async fn status(
 /// What goes on while a guest waits, and nowhere near one that does not: its output is written, and the
 /// server's end of the connection watched.
 struct Meanwhile<'r> {
-    connection: &'r Connection,
+    connection: &'r ServerConnection,
     output: Waiter,
     hang_up: Waiter,
 }
 
 impl<'r> Meanwhile<'r> {
-    fn new(connection: &'r Connection) -> Self {
+    fn new(connection: &'r ServerConnection) -> Self {
         Self {
             connection,
             output: Waiter::default(),
@@ -133,29 +133,28 @@ impl<'r> Meanwhile<'r> {
 }
 
 async fn call(
-    program: &Program,
-    store: &mut Store<State>,
-    request: &Request,
+    program: &LinkedProgram,
+    store: &mut Store<InstanceState>,
+    request: &RunRequest,
 ) -> wasmtime::Result<()> {
     match program {
-        Program::Command(pre) => {
+        LinkedProgram::Command(pre) => {
             let instance = pre.instantiate_async(&mut *store).await?;
             let start = instance.get_typed_func::<(), ()>(&mut *store, "_start")?;
             start.call_async(store, ()).await
         }
-        Program::Component(pre) => {
+        LinkedProgram::Component(pre) => {
             let command = pre.instantiate_async(&mut *store).await?;
             match command.wasi_cli_run().call_run(store).await? {
                 Ok(()) => Ok(()),
                 Err(()) => Err(I32Exit(1).into()),
             }
         }
-        Program::Http(pre) => http::call(pre, store, &request.env).await,
+        LinkedProgram::Http(pre) => http::call(pre, store, &request.env).await,
     }
 }
 
-/// How it ended, and why, on its standard error.
-fn verdict(e: &wasmtime::Error, connection: &Connection) -> Status {
+fn verdict(e: &wasmtime::Error, connection: &ServerConnection) -> Status {
     if let Some(exit) = e.downcast_ref::<I32Exit>() {
         return Status::Code(exit.0 & 0xff);
     }

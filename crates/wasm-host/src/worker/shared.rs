@@ -8,7 +8,7 @@ use std::{
 
 use galgo_wasm::{
     code,
-    wire::{self, Key, Profile, Setup},
+    wire::{self, Key, Profile, WorkerSetup},
 };
 use wasmtime::{
     Engine, InstancePre, Linker,
@@ -20,33 +20,32 @@ use wasmtime_wasi_http::p2::bindings::ProxyPre;
 use super::{
     linker::{component_linker, module_linker},
     say::say,
-    state::State,
+    state::InstanceState,
     ticker::Ticker,
 };
 use crate::{
     engine, limits,
-    load::{Loaded, load},
+    load::{LoadedCode, load},
 };
 
 /// Instances at once, whatever the server says: each has 6 GiB of address space set aside.
 const INSTANCES_MOST: u64 = 4096;
 
 /// A program that needs only its memory.
-pub(super) enum Program {
-    Command(InstancePre<State>),
-    Component(CommandPre<State>),
-    Http(ProxyPre<State>),
+pub(super) enum LinkedProgram {
+    Command(InstancePre<InstanceState>),
+    Component(CommandPre<InstanceState>),
+    Http(ProxyPre<InstanceState>),
 }
 
-/// What the threads share.
 pub(super) struct Worker {
     pub(super) engine: Engine,
     tag: String,
     cache: PathBuf,
     profiles: Vec<Profile>,
-    modules: Linker<State>,
-    components: component::Linker<State>,
-    programs: Mutex<HashMap<Key, Slot>>,
+    modules: Linker<InstanceState>,
+    components: component::Linker<InstanceState>,
+    programs: Mutex<HashMap<Key, ProgramCell>>,
     /// Threads that wait for a connection, threads altogether, and how many there may be.
     pub(super) waiting: AtomicUsize,
     pub(super) threads: AtomicUsize,
@@ -56,10 +55,10 @@ pub(super) struct Worker {
     pub(super) ticker: Ticker,
 }
 
-type Slot = Arc<OnceLock<Option<Arc<Program>>>>;
+type ProgramCell = Arc<OnceLock<Option<Arc<LinkedProgram>>>>;
 
 impl Worker {
-    pub(super) fn new(setup: &Setup) -> Result<Self, String> {
+    pub(super) fn new(setup: &WorkerSetup) -> Result<Self, String> {
         use std::os::unix::ffi::OsStrExt;
         let instances = setup.instances.clamp(1, INSTANCES_MOST);
         let words = |e: wasmtime::Error| format!("starting wasmtime: {e:#}");
@@ -85,8 +84,8 @@ impl Worker {
         self.profiles.get(usize::try_from(run.profile).ok()?)
     }
 
-    /// A program by its name: loaded by whoever asks first, while others who ask wait.
-    pub(super) fn program(&self, key: &Key) -> Option<Arc<Program>> {
+    /// A program by its name: the first request loads it, while others wait.
+    pub(super) fn program(&self, key: &Key) -> Option<Arc<LinkedProgram>> {
         let slot = self.slots().entry(*key).or_default().clone();
         let found = slot.get_or_init(|| {
             let loaded = self.load(key);
@@ -98,7 +97,7 @@ impl Worker {
         found.clone()
     }
 
-    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Slot>> {
+    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Key, ProgramCell>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,18 +105,22 @@ impl Worker {
         self.slots().remove(key);
     }
 
-    fn load(&self, key: &Key) -> Result<Program, String> {
+    fn load(&self, key: &Key) -> Result<LinkedProgram, String> {
         let code = code::read(&self.cache, key, &self.tag);
         let code = code.ok_or("code in the cache is gone or has been changed")?;
         let words = |e: wasmtime::Error| format!("loading code: {e:#}");
         let loaded = load(&code, &self.engine).map_err(words)?;
         let pre = |c: &Component| self.components.instantiate_pre(c);
         Ok(match &loaded {
-            Loaded::Module(m) => Program::Command(self.modules.instantiate_pre(m).map_err(words)?),
-            Loaded::Component(c) => {
-                Program::Component(pre(c).and_then(CommandPre::new).map_err(words)?)
+            LoadedCode::Module(m) => {
+                LinkedProgram::Command(self.modules.instantiate_pre(m).map_err(words)?)
             }
-            Loaded::Http(c) => Program::Http(pre(c).and_then(ProxyPre::new).map_err(words)?),
+            LoadedCode::Component(c) => {
+                LinkedProgram::Component(pre(c).and_then(CommandPre::new).map_err(words)?)
+            }
+            LoadedCode::Http(c) => {
+                LinkedProgram::Http(pre(c).and_then(ProxyPre::new).map_err(words)?)
+            }
         })
     }
 }

@@ -10,9 +10,9 @@ use wasmtime_wasi::{WasiCtxBuilder, WasiCtxView, WasiView, filesystem::FsPerms, 
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::{
-    connection::{Awaited, Connection, Request},
+    connection::{Awaited, RunRequest, ServerConnection},
     hooks::Hooks,
-    stdio::{Output, Stdin},
+    stdio::{GuestOutput, GuestStdin},
 };
 use crate::engine::MEMORY_MOST;
 
@@ -21,18 +21,17 @@ const TABLE_MOST: usize = 1_000_000;
 /// Bytes of randomness in one call: more would be a call that nothing interrupts.
 const RANDOM_MOST: u64 = 64 << 10;
 
-pub(super) struct State {
+pub(super) struct InstanceState {
     preview1: WasiP1Ctx,
     http: WasiHttpCtx,
     hooks: Hooks,
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<ServerConnection>,
     /// `NAME=value\0` one behind the other.
     pub(super) env: Vec<u8>,
     pub(super) memory: Memory,
     cpu: Option<Duration>,
 }
 
-/// Why an instance was ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The server has closed its end.
@@ -52,7 +51,6 @@ impl std::fmt::Display for Stop {
 
 impl std::error::Error for Stop {}
 
-/// Memory of an instance.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Bytes, over all its linear memories.
@@ -61,7 +59,7 @@ pub(super) struct Memory {
     elements: usize,
 }
 
-impl State {
+impl InstanceState {
     /// A `component` asks wasmtime-wasi for its variables, a module asks `environ`. It may see what its `profile` has, and
     /// hold so many `resources`: files, folders, sockets and others.
     ///
@@ -71,17 +69,17 @@ impl State {
         component: bool,
         profile: Option<&Profile>,
         resources: usize,
-        request: &Request,
-        connection: &Arc<Connection>,
+        request: &RunRequest,
+        connection: &Arc<ServerConnection>,
     ) -> Result<Self, String> {
-        let Request { run, env } = request;
-        let output = |kind| Output(connection.clone(), kind);
+        let RunRequest { run, env } = request;
+        let output = |kind| GuestOutput(connection.clone(), kind);
         // Files are read and written by threads beside this one, and sleeping is left to the event loop
         // (no `allow_blocking_current_thread`): whatever a guest waits for, it can be ended.
         let mut builder = WasiCtxBuilder::new();
         builder
             .max_random_size(RANDOM_MOST)
-            .stdin(Stdin(connection.clone()))
+            .stdin(GuestStdin(connection.clone()))
             .stdout(output(Kind::Stdout))
             .stderr(output(Kind::Stderr))
             .arg(String::from_utf8_lossy(&run.name));
@@ -133,7 +131,7 @@ impl State {
         &mut self.preview1
     }
 
-    /// Asked with every beat while the guest computes.
+    /// Asked with every tick while the guest computes.
     pub(super) fn may_go_on(&self) -> Result<UpdateDeadline> {
         self.connection.push();
         if self.connection.has(Awaited::HangUp) {
@@ -163,13 +161,13 @@ pub(super) fn variables(block: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-impl WasiView for State {
+impl WasiView for InstanceState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         self.preview1.ctx()
     }
 }
 
-impl WasiHttpView for State {
+impl WasiHttpView for InstanceState {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
         WasiHttpCtxView {
             ctx: &mut self.http,

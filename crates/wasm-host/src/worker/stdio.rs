@@ -19,16 +19,16 @@ use wasmtime_wasi::{
     p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult},
 };
 
-use super::connection::{Awaited, Connection, PIECE};
+use super::connection::{Awaited, PIECE, ServerConnection};
 
-/// A registration with the event loop, made when somebody has to wait: it belongs to one waiter.
+/// A registration with the event loop, made for the first wait: it belongs to one waiter.
 #[derive(Debug, Default)]
-pub(super) struct Waiter(Option<AsyncFd<Shared>>);
+pub(super) struct Waiter(Option<AsyncFd<SharedFd>>);
 
 #[derive(Debug)]
-struct Shared(OwnedFd);
+struct SharedFd(OwnedFd);
 
-impl AsRawFd for Shared {
+impl AsRawFd for SharedFd {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
@@ -37,7 +37,7 @@ impl AsRawFd for Shared {
 impl Waiter {
     pub(super) fn poll(
         &mut self,
-        connection: &Connection,
+        connection: &ServerConnection,
         awaited: Awaited,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
@@ -64,12 +64,16 @@ impl Waiter {
         }
     }
 
-    async fn ready(&mut self, connection: &Connection, awaited: Awaited) {
+    async fn ready(&mut self, connection: &ServerConnection, awaited: Awaited) {
         std::future::poll_fn(|cx| self.poll(connection, awaited, cx)).await;
     }
 
     /// Until what is held has been written.
-    pub(super) fn poll_push(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_push(
+        &mut self,
+        connection: &ServerConnection,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         while !connection.push() {
             if self.poll(connection, Awaited::Room, cx).is_pending() {
                 return Poll::Pending;
@@ -83,14 +87,14 @@ impl Waiter {
     deprecated,
     reason = "the replacement is unsafe for types that may change their descriptor"
 )]
-fn register(connection: &Connection, awaited: Awaited) -> Option<AsyncFd<Shared>> {
+fn register(connection: &ServerConnection, awaited: Awaited) -> Option<AsyncFd<SharedFd>> {
     let interest = match awaited {
         Awaited::Input | Awaited::HangUp => Interest::READABLE,
         Awaited::Room => Interest::WRITABLE,
     };
     let own = rustix::io::fcntl_dupfd_cloexec(connection.as_fd(), 3).ok()?;
-    // Sound: `Shared` owns its descriptor and keeps it.
-    AsyncFd::with_interest(Shared(own), interest).ok()
+    // Sound: `SharedFd` owns its descriptor and keeps it.
+    AsyncFd::with_interest(SharedFd(own), interest).ok()
 }
 
 fn failed(errno: Errno) -> StreamError {
@@ -100,23 +104,21 @@ fn failed(errno: Errno) -> StreamError {
     }
 }
 
-/// Standard input.
 #[derive(Debug)]
-pub(super) struct Stdin(pub(super) Arc<Connection>);
+pub(super) struct GuestStdin(pub(super) Arc<ServerConnection>);
 
-/// Standard output or error.
 #[derive(Debug)]
-pub(super) struct Output(pub(super) Arc<Connection>, pub(super) Kind);
+pub(super) struct GuestOutput(pub(super) Arc<ServerConnection>, pub(super) Kind);
 
 /// A guest's view of an input.
 #[derive(Debug)]
-pub(super) struct In {
-    connection: Arc<Connection>,
+pub(super) struct InStream {
+    connection: Arc<ServerConnection>,
     waiter: Waiter,
 }
 
-impl In {
-    pub(super) fn new(connection: &Arc<Connection>) -> Self {
+impl InStream {
+    pub(super) fn new(connection: &Arc<ServerConnection>) -> Self {
         Self {
             connection: connection.clone(),
             waiter: Waiter::default(),
@@ -143,14 +145,14 @@ impl In {
 }
 
 #[async_trait]
-impl Pollable for In {
+impl Pollable for InStream {
     async fn ready(&mut self) {
         self.waiter.ready(&self.connection, Awaited::Input).await;
     }
 }
 
 #[async_trait]
-impl InputStream for In {
+impl InputStream for InStream {
     async fn blocking_read(&mut self, size: usize) -> StreamResult<Bytes> {
         loop {
             let piece = self.read(size)?;
@@ -176,14 +178,14 @@ impl InputStream for In {
 
 /// A guest's view of an output.
 #[derive(Debug)]
-pub(super) struct Out {
-    connection: Arc<Connection>,
+pub(super) struct OutStream {
+    connection: Arc<ServerConnection>,
     kind: Kind,
     waiter: Waiter,
 }
 
-impl Out {
-    pub(super) fn new(connection: &Arc<Connection>, kind: Kind) -> Self {
+impl OutStream {
+    pub(super) fn new(connection: &Arc<ServerConnection>, kind: Kind) -> Self {
         Self {
             connection: connection.clone(),
             kind,
@@ -206,7 +208,7 @@ impl Out {
 }
 
 #[async_trait]
-impl Pollable for Out {
+impl Pollable for OutStream {
     async fn ready(&mut self) {
         if self.is_full() {
             let Self {
@@ -218,7 +220,7 @@ impl Pollable for Out {
 }
 
 #[async_trait]
-impl OutputStream for Out {
+impl OutputStream for OutStream {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         if self.connection.put(self.kind, &bytes) >= PIECE {
             self.connection.push();
@@ -240,40 +242,40 @@ impl OutputStream for Out {
     }
 }
 
-impl IsTerminal for Stdin {
+impl IsTerminal for GuestStdin {
     fn is_terminal(&self) -> bool {
         false
     }
 }
 
-impl IsTerminal for Output {
+impl IsTerminal for GuestOutput {
     fn is_terminal(&self) -> bool {
         false
     }
 }
 
-impl StdinStream for Stdin {
+impl StdinStream for GuestStdin {
     fn async_stream(&self) -> Box<dyn AsyncRead + Send + Sync> {
-        Box::new(In::new(&self.0))
+        Box::new(InStream::new(&self.0))
     }
 
     fn p2_stream(&self) -> Box<dyn InputStream> {
-        Box::new(In::new(&self.0))
+        Box::new(InStream::new(&self.0))
     }
 }
 
-impl StdoutStream for Output {
+impl StdoutStream for GuestOutput {
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
-        Box::new(Out::new(&self.0, self.1))
+        Box::new(OutStream::new(&self.0, self.1))
     }
 
     fn p2_stream(&self) -> Box<dyn OutputStream> {
-        Box::new(Out::new(&self.0, self.1))
+        Box::new(OutStream::new(&self.0, self.1))
     }
 }
 
 // Asked for by interfaces that no guest here reaches (preview 3).
-impl AsyncRead for In {
+impl AsyncRead for InStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -285,7 +287,7 @@ impl AsyncRead for In {
     }
 }
 
-impl AsyncWrite for Out {
+impl AsyncWrite for OutStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! The beat at which running guests are asked whether they may go on.
+//! The tick at which running guests are asked whether they may go on.
 
 use std::{
     sync::{
@@ -14,16 +14,15 @@ use wasmtime::Engine;
 use super::say::say;
 
 /// A guest that loops notices its end within this.
-const BEAT: Duration = Duration::from_millis(10);
-/// Beats without a guest before the thread rests, so that a worker at rest wakes nobody.
+const PERIOD: Duration = Duration::from_millis(10);
+/// Ticks without a guest before the thread rests, so that a worker at rest does not wake the processor.
 const PATIENCE: u32 = 100;
 
-/// Beats while guests run.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Ticker(Arc<Shared>);
+pub(super) struct Ticker(Arc<TickerState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct TickerState {
     running: AtomicUsize,
     resting: Mutex<bool>,
     wake: Condvar,
@@ -31,21 +30,20 @@ struct Shared {
     rests: std::sync::atomic::AtomicBool,
 }
 
-/// A guest that runs.
 #[derive(Debug)]
-pub(super) struct Running<'t>(&'t Shared);
+pub(super) struct RunningGuest<'t>(&'t TickerState);
 
 impl Ticker {
     pub(super) fn start(&self, engine: Engine) {
         let shared = self.0.clone();
         let thread = thread::Builder::new().name("ticker".into());
-        if thread.spawn(move || shared.beat(&engine)).is_err() {
+        if thread.spawn(move || shared.tick(&engine)).is_err() {
             say("no thread for the clock: a guest that loops would not end");
             std::process::exit(1);
         }
     }
 
-    pub(super) fn running(&self) -> Running<'_> {
+    pub(super) fn running(&self) -> RunningGuest<'_> {
         self.0.running.fetch_add(1, Ordering::SeqCst);
         if self.0.rests.load(Ordering::SeqCst) {
             *self
@@ -55,15 +53,15 @@ impl Ticker {
                 .unwrap_or_else(PoisonError::into_inner) = false;
             self.0.wake.notify_one();
         }
-        Running(&self.0)
+        RunningGuest(&self.0)
     }
 }
 
-impl Shared {
-    fn beat(&self, engine: &Engine) {
+impl TickerState {
+    fn tick(&self, engine: &Engine) {
         let mut idle = 0;
         loop {
-            thread::sleep(BEAT);
+            thread::sleep(PERIOD);
             engine.increment_epoch();
             idle = match self.running.load(Ordering::SeqCst) {
                 0 => idle + 1,
@@ -80,7 +78,7 @@ impl Shared {
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         *resting = true;
         self.rests.store(true, Ordering::SeqCst);
-        // Whoever came between the last look and the store did not see it.
+        // A guest that came between the last look and the store did not see it.
         while *resting && self.running.load(Ordering::SeqCst) == 0 {
             resting = self
                 .wake
@@ -91,7 +89,7 @@ impl Shared {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningGuest<'_> {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::SeqCst);
     }

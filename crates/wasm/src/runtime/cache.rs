@@ -4,7 +4,7 @@ use std::{fs, io, os::unix::fs::DirBuilderExt, path::Path};
 
 use crate::code;
 
-/// Makes the cache, or sees that nobody else can write to it.
+/// Makes the cache, or sees that no other user can write to it.
 pub(super) fn folder(cache: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)

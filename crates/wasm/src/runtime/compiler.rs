@@ -26,14 +26,14 @@ use rustix::{
 
 use super::{
     cache::folder,
-    jobs::Job,
+    jobs::CompileJob,
     prune,
     shared::{Runtime, lock},
     wrong::{Whose, Wrong},
 };
 use crate::{
     code,
-    host::{self, Beside, Host, Unfit},
+    host::{self, Beside, Host, NoHost},
     module,
     wire::{Key, Message, read_text},
 };
@@ -48,7 +48,7 @@ const WORDS: u64 = 4 << 10;
 /// is 4 ms at most).
 const SETTLE: Duration = Duration::from_millis(8);
 
-/// Has a module that waits compiled next: somebody waits for it, which nobody does for those that were only found.
+/// Has a module that waits compiled next: a request waits for it, and none for those that were only found.
 pub(super) fn hurry(runtime: &Runtime, file: &Path) {
     let waiting = &mut lock(&runtime.jobs).waiting;
     let at = waiting.iter().position(|job| job.file == file);
@@ -59,7 +59,7 @@ pub(super) fn hurry(runtime: &Runtime, file: &Path) {
 
 /// Has a module compiled. A thread lives for as long as there is something to do: a server that
 /// rests keeps none for it, nor what one holds.
-pub(super) fn compile(runtime: &Arc<Runtime>, job: Job) {
+pub(super) fn compile(runtime: &Arc<Runtime>, job: CompileJob) {
     let mut jobs = lock(&runtime.jobs);
     jobs.waiting.push_back(job);
     if jobs.threads == THREADS {
@@ -96,7 +96,7 @@ fn work(runtime: &Arc<Runtime>) {
     }
 }
 
-/// Says what came of a file to everybody it concerns.
+/// Says what came of a file to the worker, the operator and the requests that wait.
 fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<Key, Wrong>) {
     let (unused, waiting) = lock(&runtime.modules).done(file, id, made);
     if let Ok(key) = made {
@@ -110,7 +110,7 @@ fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<Key, Wr
         runtime.say(&format!("{}: {}", file.display(), wrong.words));
     }
     for one in waiting {
-        // Who has gone meanwhile need not know.
+        // The request may have gone meanwhile.
         let _ = one.send(made.as_ref().map_err(Wrong::told).copied());
     }
 }
@@ -118,7 +118,7 @@ fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<Key, Wr
 /// The code of a file, and the file as it was when that was made.
 fn code_of(
     runtime: &Arc<Runtime>,
-    job: &Job,
+    job: &CompileJob,
     spawner: &mut Option<Spawner>,
 ) -> (FileId, Result<Key, Wrong>) {
     loop {
@@ -131,8 +131,8 @@ fn code_of(
             Ok(known) => known,
             Err(e) => return (id, Err(Wrong::module(format!("it cannot be read: {e}")))),
         };
-        // Compiled while its last change is still too near, and looked at again when it is not: whoever
-        // waits for a new file waits for its compilation alone.
+        // Compiled while its last change is still too near, and looked at again when it is not: a request
+        // for a new file waits for its compilation alone.
         let made = made(runtime, &known, &file, spawner);
         if !fresh || is_still(&job.file, id, &known) {
             return (id, made);
@@ -161,7 +161,7 @@ fn settles_in(id: FileId) -> Option<Duration> {
 
 /// Whether a file that was read soon after a change has not changed since: waits until its time shows
 /// that, and compares.
-fn is_still(path: &Path, id: FileId, known: &module::Known) -> bool {
+fn is_still(path: &Path, id: FileId, known: &module::ModuleInfo) -> bool {
     if let Some(rest) = settles_in(id) {
         thread::sleep(rest);
     }
@@ -171,7 +171,7 @@ fn is_still(path: &Path, id: FileId, known: &module::Known) -> bool {
 
 fn made(
     runtime: &Arc<Runtime>,
-    known: &module::Known,
+    known: &module::ModuleInfo,
     file: &File,
     spawner: &mut Option<Spawner>,
 ) -> Result<Key, Wrong> {
@@ -181,7 +181,7 @@ fn made(
     let key = known.key;
     let cache = &runtime.settings.cache;
     let host = found(&runtime.settings.beside, spawner)?;
-    // It is up when there is code. Where there is no thread for it, whoever asks for a run is told.
+    // It is up when there is code. Where there is no thread for it, the next request is told.
     let _ = runtime.start();
     let tag = host.engine();
     if code::is_there(cache, &key, tag) {
@@ -223,8 +223,8 @@ fn draft(cache: &Path) -> io::Result<(PathBuf, File)> {
 fn found<'b>(beside: &'b Beside, spawner: &mut Option<Spawner>) -> Result<&'b Host, Wrong> {
     let asked = beside.host(|host| answer(host, spawner));
     asked.map_err(|unfit| match unfit {
-        Unfit::Failed(wrong) => wrong,
-        Unfit::Refused(words) => Wrong {
+        NoHost::Failed(wrong) => wrong,
+        NoHost::Refused(words) => Wrong {
             words,
             whose: Whose::Host,
         },

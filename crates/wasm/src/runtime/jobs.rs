@@ -4,15 +4,14 @@ use std::{collections::VecDeque, path::PathBuf};
 
 use galgo_spawn::FileId;
 
-/// A module to compile.
-pub(super) struct Job {
+pub(super) struct CompileJob {
     pub(super) file: PathBuf,
     pub(super) id: FileId,
 }
 
-/// Modules that wait to be compiled, and who has that done.
+/// Modules that wait to be compiled, and the threads that have that done.
 #[derive(Default)]
 pub(super) struct Jobs {
-    pub(super) waiting: VecDeque<Job>,
+    pub(super) waiting: VecDeque<CompileJob>,
     pub(super) threads: usize,
 }

@@ -4,9 +4,9 @@ mod cache;
 mod compiler;
 mod fault;
 mod jobs;
+mod lease;
 mod modules;
 mod prune;
-mod seat;
 mod shared;
 mod supervisor;
 mod wrong;
@@ -20,16 +20,16 @@ pub use crate::wire::{Key, Profile};
 pub use compiler::examine;
 pub use fault::StartFault;
 use galgo_spawn::FileId;
-use jobs::Job;
-pub use modules::{Found, Pending};
-pub use seat::{KILLED, Seat};
+use jobs::CompileJob;
+pub use lease::{KILLED, WorkerLease};
+pub use modules::{FoundCode, Pending};
 use shared::lock;
-pub use shared::{Runtime, Settings};
+pub use shared::{Runtime, RuntimeSettings};
 pub use wrong::NoCode;
 
 impl Runtime {
     /// A runtime that has started nothing yet.
-    pub fn new(settings: Settings) -> Arc<Self> {
+    pub fn new(settings: RuntimeSettings) -> Arc<Self> {
         Arc::new(Self {
             settings,
             modules: Mutex::default(),
@@ -40,22 +40,22 @@ impl Runtime {
 
     /// The code of a module, as its file is now (`id`): ready, or being compiled. While a replaced
     /// file is compiled the code of the one before serves.
-    pub fn find(self: &Arc<Self>, file: &Path, id: FileId) -> Found {
+    pub fn find(self: &Arc<Self>, file: &Path, id: FileId) -> FoundCode {
         if let Some(why) = self.settings.beside.missing() {
-            return Found::Refused(why);
+            return FoundCode::Refused(why);
         }
         let mut modules = lock(&self.modules);
         let (found, begins) = modules.find(file, id);
-        let found = found.unwrap_or_else(|| Found::Pending(modules.wait(file)));
+        let found = found.unwrap_or_else(|| FoundCode::Pending(modules.wait(file)));
         drop(modules);
         self.begin(begins, file, id);
-        if let Found::Pending(_) = found {
+        if let FoundCode::Pending(_) = found {
             compiler::hurry(self, file);
         }
         found
     }
 
-    /// Has a module compiled that somebody may ask for.
+    /// Has a module compiled before the first request for it.
     ///
     /// # Errors
     /// Nothing is there to compile it: why.
@@ -71,7 +71,7 @@ impl Runtime {
     fn begin(self: &Arc<Self>, begins: bool, file: &Path, id: FileId) {
         if begins {
             let file = file.to_owned();
-            compiler::compile(self, Job { file, id });
+            compiler::compile(self, CompileJob { file, id });
         }
     }
 
@@ -80,17 +80,17 @@ impl Runtime {
         lock(&self.modules).keys().any(|own| own == *key)
     }
 
-    /// A place at the worker, for one request for this code.
+    /// A lease of the worker, for one request for this code.
     ///
     /// # Errors
     /// [`StartFault::Busy`] while there is no worker.
-    pub fn seat(self: &Arc<Self>, key: Key) -> Result<Seat, StartFault> {
+    pub fn lease(self: &Arc<Self>, key: Key) -> Result<WorkerLease, StartFault> {
         self.start()?;
         let link = self.link().ok_or(StartFault::Busy)?;
-        Ok(Seat::new(self.clone(), link, key))
+        Ok(WorkerLease::new(self.clone(), link, key))
     }
 
-    /// Whether this worker, by its number, is the one that requests go to, as far as anybody can tell.
+    /// Whether this worker, by its number, is the one that requests go to.
     pub fn is_up(&self, worker: usize) -> bool {
         let link = &mut lock(&self.supervision).link;
         link.take_if(|link| link.has_ended());

@@ -13,7 +13,7 @@ use crate::wire::Key;
 
 /// The code of a file.
 #[derive(Debug)]
-pub enum Found {
+pub enum FoundCode {
     /// There.
     Ready(Key),
     /// Being compiled.
@@ -24,13 +24,13 @@ pub enum Found {
     Refused(String),
 }
 
-type Verdict = Result<Key, NoCode>;
-/// Those who wait for a verdict.
-pub(super) type Waiting = Vec<oneshot::Sender<Verdict>>;
+type CompileResult = Result<Key, NoCode>;
+/// Requests that wait for a module.
+pub(super) type Waiters = Vec<oneshot::Sender<CompileResult>>;
 
 /// A module that is being compiled.
 #[derive(Debug)]
-pub struct Pending(oneshot::Receiver<Verdict>);
+pub struct Pending(oneshot::Receiver<CompileResult>);
 
 impl Pending {
     /// Waits for the code, or for what is wrong with the module.
@@ -40,16 +40,15 @@ impl Pending {
     }
 }
 
-/// Files that were asked for.
 #[derive(Debug, Default)]
-pub(super) struct Modules(HashMap<PathBuf, Entry>);
+pub(super) struct Modules(HashMap<PathBuf, ModuleState>);
 
 #[derive(Debug, Default)]
-struct Entry {
+struct ModuleState {
     /// Serves: the code, and the file it was made of.
     serves: Option<(FileId, Key)>,
-    /// Being compiled; nobody need wait for it.
-    pending: Option<Waiting>,
+    /// Being compiled; the list may be empty.
+    pending: Option<Waiters>,
     /// Is no program.
     bad: Option<Box<(FileId, String)>>,
 }
@@ -58,28 +57,28 @@ struct Entry {
 const MOST: usize = 10_000;
 
 impl Modules {
-    /// What is known; `None`: it is being compiled. And whether somebody has to do that now.
-    pub(super) fn find(&mut self, file: &Path, id: FileId) -> (Option<Found>, bool) {
+    /// What is known; `None`: it is being compiled. And whether the caller has to have that done.
+    pub(super) fn find(&mut self, file: &Path, id: FileId) -> (Option<FoundCode>, bool) {
         if !self.0.contains_key(file) {
             if self.0.len() >= MOST {
                 self.0.retain(|_, entry| entry.pending.is_some());
             }
-            self.0.insert(file.to_owned(), Entry::default());
+            self.0.insert(file.to_owned(), ModuleState::default());
         }
         // INVARIANT: it is there now.
         let Some(entry) = self.0.get_mut(file) else {
-            return (Some(Found::Bad("it is not known".into())), false);
+            return (Some(FoundCode::Bad("it is not known".into())), false);
         };
         if let Some((of, key)) = &entry.serves
             && *of == id
         {
-            return (Some(Found::Ready(*key)), false);
+            return (Some(FoundCode::Ready(*key)), false);
         }
-        let old = entry.serves.map(|(_, key)| Found::Ready(key));
+        let old = entry.serves.map(|(_, key)| FoundCode::Ready(key));
         if let Some((of, why)) = entry.bad.as_deref()
             && *of == id
         {
-            return (Some(old.unwrap_or(Found::Bad(why.clone()))), false);
+            return (Some(old.unwrap_or(FoundCode::Bad(why.clone()))), false);
         }
         // One compilation of a file at a time: where it changed meanwhile, the next request finds
         // that what came out is not of the file as it is.
@@ -88,7 +87,6 @@ impl Modules {
         (old, begins)
     }
 
-    /// Waits for a file that is being compiled.
     pub(super) fn wait(&mut self, file: &Path) -> Pending {
         let (verdict, pending) = oneshot::channel();
         if let Some(waiting) = self.0.get_mut(file).and_then(|e| e.pending.as_mut()) {
@@ -97,13 +95,13 @@ impl Modules {
         Pending(pending)
     }
 
-    /// A compilation is over. The code that no file has any more, and who waits.
+    /// A compilation is over. The code that no file has any more, and the requests that wait.
     pub(super) fn done(
         &mut self,
         file: &Path,
         id: FileId,
         made: &Result<Key, Wrong>,
-    ) -> (Option<Key>, Waiting) {
+    ) -> (Option<Key>, Waiters) {
         let entry = self.0.entry(file.to_owned()).or_default();
         let waiting = entry.pending.take().unwrap_or_default();
         let unused = match made {
@@ -126,7 +124,6 @@ impl Modules {
         }
     }
 
-    /// All code that serves.
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         self.0.values().filter_map(|e| e.serves.map(|(_, key)| key))
     }

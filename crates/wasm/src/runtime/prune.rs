@@ -1,4 +1,4 @@
-//! Keeps the cache small: what nobody has asked for in a long time goes, and the oldest where all is too much.
+//! Keeps the cache small: what was not asked for in a long time goes, and the oldest where all is too much.
 //!
 //! The time an entry was last asked for is the time of its last change: [`touch`].
 
@@ -17,13 +17,12 @@ const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 const MOST: u64 = 4 << 30;
 const LATELY: Duration = Duration::from_secs(3600);
 
-struct Entry {
+struct CachedCode {
     path: PathBuf,
     bytes: u64,
     age: Duration,
 }
 
-/// Notes that an entry was asked for.
 pub(super) fn touch(entry: &Path) {
     // Where it fails the entry is made again some day.
     let _ = File::open(entry).and_then(|file| file.set_modified(SystemTime::now()));
@@ -31,7 +30,7 @@ pub(super) fn touch(entry: &Path) {
 
 /// Removes what is too old or too much. What is no entry of ours is left alone.
 pub(super) fn prune(cache: &Path) {
-    // A cache that cannot be read is complained of by whoever needs it.
+    // The request that needs a cache that cannot be read says so.
     let _ = prune_to(cache, MOST, SystemTime::now());
 }
 
@@ -46,7 +45,7 @@ fn prune_to(cache: &Path, most: u64, now: SystemTime) -> io::Result<()> {
         if !metadata.is_file() || !(draft || is_entry(&name)) {
             continue;
         }
-        let entry = Entry {
+        let entry = CachedCode {
             path: file.path(),
             bytes: metadata.len(),
             age: now.duration_since(metadata.modified()?).unwrap_or_default(),
@@ -73,7 +72,7 @@ fn is_entry(name: &str) -> bool {
     sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-fn remove(entry: &Entry) {
+fn remove(entry: &CachedCode) {
     // Another server may have been quicker.
     let _ = fs::remove_file(&entry.path);
 }

@@ -13,12 +13,12 @@ use std::{
 use super::{jobs::Jobs, modules::Modules};
 use crate::{
     host::Beside,
-    wire::{self, Key, Message, Profile, Setup},
+    wire::{self, Key, Message, Profile, WorkerSetup},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// What a runtime is told.
-pub struct Settings {
+pub struct RuntimeSettings {
     /// Where the program is that compiles and runs modules.
     pub beside: Arc<Beside>,
     /// The folder of compiled code, made where it is missing; only this user may write to it.
@@ -34,17 +34,17 @@ pub struct Settings {
 /// Runs WebAssembly programs in a process of its own. Nothing is started before the first program is
 /// asked for; dropping it ends the worker.
 pub struct Runtime {
-    pub(super) settings: Settings,
+    pub(super) settings: RuntimeSettings,
     pub(super) modules: Mutex<Modules>,
     pub(super) jobs: Mutex<Jobs>,
     pub(super) supervision: Mutex<Supervision>,
 }
 
-/// Who keeps a worker up.
+/// The worker, and the supervisor that keeps it up.
 #[derive(Debug, Default)]
 pub(super) struct Supervision {
     /// The way to the worker, while there is one that works.
-    pub(super) link: Option<Arc<Link>>,
+    pub(super) link: Option<Arc<WorkerHandle>>,
     /// The supervisor, by its number; `None`: the next request starts one.
     pub(super) supervisor: Option<usize>,
     /// Supervisors and workers so far.
@@ -52,23 +52,21 @@ pub(super) struct Supervision {
     pub(super) workers: usize,
 }
 
-/// The way to a worker.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct WorkerHandle {
     pub(super) socket: OwnedFd,
     /// The process (pidfd_open(2)): it alone says whether the worker has ended.
     pub(super) process: OwnedFd,
     /// Workers before it.
     pub(super) number: usize,
     /// The folder of compiled code that it may read: one that takes its place is another.
-    pub(super) cache: Option<Folder>,
+    pub(super) cache: Option<FolderId>,
 }
 
 /// A folder, whatever its name is: device and inode.
-pub(super) type Folder = (u64, u64);
+pub(super) type FolderId = (u64, u64);
 
-impl Link {
-    /// Whether the worker has ended.
+impl WorkerHandle {
     pub(super) fn has_ended(&self) -> bool {
         let mut fds = [PollFd::new(&self.process, PollFlags::IN)];
         matches!(poll(&mut fds, Some(&Timespec::default())), Ok(n) if n > 0)
@@ -84,7 +82,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for RuntimeSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cache = &self.cache;
         f.debug_struct("Settings")
@@ -99,7 +97,7 @@ impl Runtime {
         (self.settings.say)(words);
     }
 
-    pub(super) fn link(&self) -> Option<Arc<Link>> {
+    pub(super) fn link(&self) -> Option<Arc<WorkerHandle>> {
         lock(&self.supervision).link.clone()
     }
 
@@ -115,8 +113,8 @@ impl Runtime {
         }
     }
 
-    pub(super) fn setup(&self) -> Setup {
-        Setup {
+    pub(super) fn setup(&self) -> WorkerSetup {
+        WorkerSetup {
             cache: self.settings.cache.as_os_str().as_bytes().to_vec(),
             instances: self.settings.instances as u64,
             profiles: self.settings.profiles.clone(),
@@ -124,7 +122,7 @@ impl Runtime {
     }
 
     /// A worker is gone: nothing more is sent to it, even before that is known otherwise.
-    pub(super) fn died(&self, worker: &Link) {
+    pub(super) fn died(&self, worker: &WorkerHandle) {
         let link = &mut lock(&self.supervision).link;
         link.take_if(|link| link.number == worker.number);
     }
@@ -136,7 +134,7 @@ impl Runtime {
 }
 
 /// The folder that has this name now.
-pub(super) fn folder(cache: &Path) -> Option<Folder> {
+pub(super) fn folder(cache: &Path) -> Option<FolderId> {
     let metadata = cache.metadata().ok()?;
     Some((metadata.dev(), metadata.ino()))
 }

@@ -16,7 +16,7 @@ use rustix::{
 
 use super::{
     cache,
-    shared::{Link, Runtime, folder, lock},
+    shared::{Runtime, WorkerHandle, folder, lock},
 };
 use crate::{
     code, host,
@@ -35,7 +35,7 @@ const READY: Timespec = Timespec {
 };
 
 impl Runtime {
-    /// Sees that somebody keeps a worker up.
+    /// Sees that a supervisor keeps a worker up.
     pub(super) fn start(self: &Arc<Self>) -> io::Result<()> {
         let mut supervision = lock(&self.supervision);
         if supervision.supervisor.is_none() {
@@ -55,7 +55,7 @@ impl Runtime {
         if supervision.link.take_if(|link| link.cache != now).is_some() {
             supervision.supervisor = None;
             drop(supervision);
-            // Where there is no thread for it, whoever asks for a run is told.
+            // Where there is no thread for it, the next request is told.
             let _ = self.start();
         }
     }
@@ -112,7 +112,7 @@ fn obituary(exit: io::Result<Exit>) -> String {
 
 /// Starts a worker, and lets requests go to it once it takes connections.
 fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
-    // It must be there when the worker confines itself to it; what is wrong with it is said to whoever needs it.
+    // It must be there when the worker confines itself to it; what is wrong with it is said to the request that needs it.
     let _ = cache::folder(&runtime.settings.cache);
     let cache = folder(&runtime.settings.cache);
     // Made anew for each: what it holds would be held for as long as a worker lives.
@@ -138,7 +138,7 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     if supervision.supervisor == Some(own) {
         let number = supervision.workers;
         supervision.workers += 1;
-        supervision.link = Some(Arc::new(Link {
+        supervision.link = Some(Arc::new(WorkerHandle {
             socket: ours,
             process,
             number,
@@ -148,7 +148,7 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Has the worker load the code that is in the cache, before anybody asks; what is not there any more is compiled again.
+/// Has the worker load the code that is in the cache, before the first request; what is not there any more is compiled again.
 fn load(runtime: &Runtime, worker: &OwnedFd) {
     let Some(host) = runtime.settings.beside.known() else {
         return;

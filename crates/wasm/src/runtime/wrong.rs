@@ -1,4 +1,4 @@
-//! Why a module has no code: what whoever has it compiled finds, and what a request is told.
+//! Why a module has no code: what the compiler thread finds, and what a request is told.
 
 use super::fault::is_shortage;
 use std::io;
@@ -14,7 +14,6 @@ pub enum NoCode {
     Refused(String),
 }
 
-/// Why there is no code.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) words: String,
@@ -64,7 +63,6 @@ impl Wrong {
         (self.whose == Whose::Module).then_some(&self.words)
     }
 
-    /// What a request that waits is told.
     pub(super) fn told(&self) -> NoCode {
         match self.whose {
             Whose::Shortage => NoCode::Short,

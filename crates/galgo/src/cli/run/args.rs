@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::ValueEnum;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// The program
     pub(super) program: PathBuf,
     /// The method [default: GET, or POST with a body]
@@ -16,7 +16,7 @@ pub(crate) struct Run {
     pub(super) query: Option<String>,
     /// A header field, 'Name: value'; repeatable
     #[arg(short = 'H', long = "header", value_name = "FIELD", value_parser = field)]
-    pub(super) headers: Vec<Field>,
+    pub(super) headers: Vec<TypedField>,
     /// The request body; @- is standard input
     #[arg(short, long, value_name = "BODY|@FILE", allow_hyphen_values = true)]
     pub(super) data: Option<OsString>,
@@ -44,20 +44,20 @@ pub(super) enum Show {
 
 /// A header field, as typed.
 #[derive(Debug, Clone)]
-pub(super) struct Field {
+pub(super) struct TypedField {
     pub(super) name: String,
     pub(super) value: String,
 }
 
 /// Reads `Name: value`.
-fn field(typed: &str) -> Result<Field, String> {
+fn field(typed: &str) -> Result<TypedField, String> {
     let Some((name, value)) = typed.split_once(':') else {
         return Err("a header field is written 'Name: value'".into());
     };
     if typed.contains(['\r', '\n']) {
         return Err("a header field is one line".into());
     }
-    Ok(Field {
+    Ok(TypedField {
         name: name.into(),
         value: value.trim().into(),
     })

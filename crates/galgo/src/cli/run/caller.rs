@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use galgo_handlers::{context::Context, resources::Resources, shared::Shared};
+use galgo_handlers::{context::Context, resources::Resources, shared::HandlersShared};
 use galgo_proto::h1::Head;
 use galgo_spawn::Spawner;
 use tokio::sync::watch;
@@ -12,7 +12,7 @@ use crate::{
     config::{Config, LogTo},
     id::Ids,
     link::Link,
-    log::{Logs, access::Entry},
+    log::{Logs, access::AccessEntry},
     phase::Phase,
     request::Request,
     site,
@@ -21,7 +21,7 @@ use crate::{
 /// Calls handlers with requests of its own making.
 pub(super) struct Caller {
     pub(super) config: Config,
-    pub(super) shared: Shared,
+    pub(super) shared: HandlersShared,
     resources: Rc<Resources>,
     ids: Ids,
     pub(super) logs: Logs,
@@ -63,7 +63,7 @@ impl Caller {
         link: &'r Link,
         client: &'r mut dyn Client,
     ) -> Request<'r> {
-        let entry = Entry::new(self.ids.next(), link.remote.clone(), Some(head.clone()));
+        let entry = AccessEntry::new(self.ids.next(), link.remote.clone(), Some(head.clone()));
         Request {
             last: true,
             ..Request::new(head, link, client, Rc::new(RefCell::new(entry)))

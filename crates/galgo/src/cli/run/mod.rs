@@ -18,15 +18,15 @@ use tokio::time::Instant;
 
 use super::screen::lines;
 use crate::{client::Whole, config::LogTo, dispatch::redirected, phase::Phase, tick};
-use args::{Run, Show};
+use args::{RunArgs, Show};
 use caller::Caller;
 use print::Printer;
-use signals::{INTERRUPTED, Signals};
-use site::Place;
+use signals::{CommandSignals, INTERRUPTED};
+use site::ProgramPlace;
 
 /// Runs the program once.
-pub(super) fn run(args: &Run) -> Result<ExitCode, String> {
-    let place = Place::of(&args.program, args.config.as_deref())?;
+pub(super) fn run(args: &RunArgs) -> Result<ExitCode, String> {
+    let place = ProgramPlace::of(&args.program, args.config.as_deref())?;
     let made = match request::make(args, &place) {
         Ok(made) => made,
         Err(why) => {
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, String> {
     let runtime = runtime.map_err(|e| format!("starting the event loop: {e}"))?;
     let local = tokio::task::LocalSet::new();
     let entered = runtime.enter();
-    let mut signals = Signals::watch()?;
+    let mut signals = CommandSignals::watch()?;
     let code = local.block_on(&runtime, once(args, place, made, &mut signals));
     let code = match code {
         Ok(code) if code != INTERRUPTED => runtime.block_on(async {
@@ -61,12 +61,12 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, String> {
 /// Answers one request and prints the response; a signal ends the program's whole group, for
 /// dropping the request does.
 async fn once(
-    args: &Run,
-    place: Place,
+    args: &RunArgs,
+    place: ProgramPlace,
     made: request::Made,
-    signals: &mut Signals,
+    signals: &mut CommandSignals,
 ) -> Result<u8, String> {
-    let Place { mut config, route } = place;
+    let ProgramPlace { mut config, route } = place;
     // On a warm route the program is asked when it is loaded, as most requests to a server find it.
     config.templates.wait = true;
     let caller = Caller::new(config, LogTo::Stderr)?;

@@ -13,7 +13,7 @@ use crate::{
     body::{Body, Output, Response},
     cli::screen::{Screen, lines},
     fault::Fault,
-    log::access::Entry,
+    log::access::AccessEntry,
     request::Request,
 };
 
@@ -33,20 +33,20 @@ pub(super) struct Printer {
 
 /// Why a response is not whole.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum Incomplete {
     /// In the server's words.
     Fault(Fault),
     /// Standard output takes no more.
     Output(io::Error),
 }
 
-impl From<Fault> for Trouble {
+impl From<Fault> for Incomplete {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for Incomplete {
     fn from(e: io::Error) -> Self {
         Self::Output(e)
     }
@@ -73,7 +73,7 @@ impl Printer {
         &mut self,
         request: &mut Request<'_>,
         mut response: Response,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Incomplete> {
         let Body::Stream(output) = std::mem::replace(&mut response.body, Body::Empty) else {
             return Ok(self.head(&response, None)?); // INVARIANT: programs answer with a program's body
         };
@@ -101,8 +101,8 @@ impl Printer {
         };
         match &printed {
             Ok(()) => output.producer.finish(Box::new(done)),
-            Err(Trouble::Fault(_)) => output.producer.abandon(false, Box::new(done)),
-            Err(Trouble::Output(_)) => output.producer.abandon(true, Box::new(done)),
+            Err(Incomplete::Fault(_)) => output.producer.abandon(false, Box::new(done)),
+            Err(Incomplete::Output(_)) => output.producer.abandon(true, Box::new(done)),
         }
         let exit = told.await.ok().flatten();
         request.entry.borrow_mut().exit = exit;
@@ -136,7 +136,7 @@ impl Printer {
         request: &mut Request<'_>,
         output: &mut Output,
         room: Option<u64>,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, Incomplete> {
         let mut sent = 0;
         loop {
             let last = output.producer.output_ended();
@@ -165,12 +165,12 @@ impl Printer {
                 return Ok(sent);
             }
             let client = &mut *request.client;
-            output.producer.turn(client).await?;
+            output.producer.next_event(client).await?;
         }
     }
 
     /// The server would answer another path instead (RFC 3875, 6.2.2).
-    pub(super) fn local_redirect(&mut self, location: &str) -> Result<(), Trouble> {
+    pub(super) fn local_redirect(&mut self, location: &str) -> Result<(), Incomplete> {
         let text = format!("local redirect to {location}\n");
         if self.body_only {
             eprint!("{}", lines(text));
@@ -185,17 +185,17 @@ impl Printer {
     pub(super) fn verdict(
         &self,
         request: &Request<'_>,
-        done: Result<(), Trouble>,
+        done: Result<(), Incomplete>,
         hint: fn(&Fault) -> &'static str,
     ) -> u8 {
         let entry = request.entry.borrow();
         let exit = entry.exit.map(|e| e.status);
         let code = match (done, exit) {
-            (Err(Trouble::Fault(fault)), _) => {
+            (Err(Incomplete::Fault(fault)), _) => {
                 self.say(&fault, hint(&fault));
                 1
             }
-            (Err(Trouble::Output(e)), _) => {
+            (Err(Incomplete::Output(e)), _) => {
                 if e.kind() != io::ErrorKind::BrokenPipe {
                     eprintln!("galgo: standard output: {e}");
                 }
@@ -232,7 +232,7 @@ impl Printer {
 }
 
 /// What the request took.
-fn times(entry: &Entry, elapsed: Duration) {
+fn times(entry: &AccessEntry, elapsed: Duration) {
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
     let total = match entry.total {
         Duration::ZERO => elapsed,

@@ -5,7 +5,7 @@ use std::{ffi::OsStr, io::Read, net::SocketAddr, os::unix::ffi::OsStrExt, path::
 use galgo_proto::h1::Head;
 use galgo_spawn::words;
 
-use super::{args::Run, site::Place};
+use super::{args::RunArgs, site::ProgramPlace};
 use crate::{
     cli::programs,
     config::{Address, Config, Route},
@@ -21,7 +21,7 @@ pub(super) struct Made {
 }
 
 /// Makes the request; the server's own parser refuses what no client could send.
-pub(super) fn make(args: &Run, place: &Place) -> Result<Made, String> {
+pub(super) fn make(args: &RunArgs, place: &ProgramPlace) -> Result<Made, String> {
     let body = args.data.as_deref().map(data).transpose()?;
     let local = local(&place.config);
     let target = target(args, place);
@@ -113,7 +113,7 @@ fn data(typed: &OsStr) -> Result<Vec<u8>, String> {
 }
 
 /// The path of the program and what follows it, encoded; then the query as typed.
-fn target(args: &Run, place: &Place) -> String {
+fn target(args: &RunArgs, place: &ProgramPlace) -> String {
     let mut path = place.route.url.clone();
     if let Some(info) = &args.path_info {
         if !info.starts_with('/') && !info.is_empty() {

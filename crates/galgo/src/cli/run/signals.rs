@@ -6,12 +6,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(super) const INTERRUPTED: u8 = 130;
 
 /// Signals that end a command, and the programs that it runs.
-pub(super) struct Signals {
+pub(super) struct CommandSignals {
     int: Signal,
     term: Signal,
 }
 
-impl Signals {
+impl CommandSignals {
     pub(super) fn watch() -> Result<Self, String> {
         let watch = |kind| signal(kind).map_err(|e| format!("watching for signals: {e}"));
         Ok(Self {

@@ -11,7 +11,7 @@ use crate::config::{Cgi, CgiRoot, Config, Handler, Route};
 
 /// A program's place on a site.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ProgramPlace {
     pub(super) config: Config,
     pub(super) route: Owner,
 }
@@ -32,7 +32,7 @@ impl Owner {
     }
 }
 
-impl Place {
+impl ProgramPlace {
     /// Finds a program's place: in the configuration that is named; else on the nearest site above it;
     /// else it is the only program of a site of its own.
     pub(super) fn of(program: &Path, config: Option<&Path>) -> Result<Self, String> {
@@ -118,7 +118,7 @@ fn below(root: &CgiRoot, file: &Path) -> Option<PathBuf> {
 }
 
 /// A site with nothing but this program, at `/cgi-bin/NAME`.
-fn alone(file: &Path) -> Result<Place, String> {
+fn alone(file: &Path) -> Result<ProgramPlace, String> {
     let shown = words::path(file);
     let root = CgiRoot::open(file).map_err(|e| format!("{shown} {e}"))?;
     let folder = root.folder().to_owned();
@@ -136,5 +136,5 @@ fn alone(file: &Path) -> Result<Place, String> {
         ..Config::default()
     };
     let route = Owner { route, url };
-    Ok(Place { config, route })
+    Ok(ProgramPlace { config, route })
 }

@@ -18,20 +18,20 @@ use std::{
 
 use super::{
     caller::Caller,
-    signals::{INTERRUPTED, Signals},
-    site::{Owner, Place},
+    signals::{CommandSignals, INTERRUPTED},
+    site::{Owner, ProgramPlace},
 };
 use crate::{
     cli::{
         identity, programs,
         screen::{lines, near},
-        site::Site,
+        site::SiteArgs,
     },
     config::{Config, Handler, LogTo},
     tick,
 };
 use findings::Findings;
-use pair::{Cold, Endless, Pair, TRIAL};
+use pair::{Cold, Endless, ProgramPair, TRIAL};
 use progress::Progress;
 
 /// Times that each way is measured by GET, and asked by POST; and once more where something differs.
@@ -49,29 +49,29 @@ struct Candidate {
     /// For a person.
     name: String,
     /// On its two routes, or why it would fail.
-    pair: Result<Pair, String>,
+    pair: Result<ProgramPair, String>,
 }
 
 /// What became of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum WarmVerdict {
     Fine,
     /// It differs, or fails.
     Wrong,
 }
 
 /// Compares one program, or all of a site.
-pub(crate) fn check(site: &Site, program: Option<&Path>) -> Result<ExitCode, String> {
-    let place = program.map(|p| Place::of(p, site.config.as_deref()));
+pub(crate) fn check(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode, String> {
+    let place = program.map(|p| ProgramPlace::of(p, site.config.as_deref()));
     let (mut config, one) = match place.transpose()? {
-        Some(Place { config, route }) => (config, Some(route)),
+        Some(ProgramPlace { config, route }) => (config, Some(route)),
         None => (site.load()?, None),
     };
     identity::assume(&config)?;
     let candidates = match one {
         Some(owner) => vec![Candidate {
             name: near(program.unwrap_or(Path::new(""))),
-            pair: Pair::of(&owner),
+            pair: ProgramPair::of(&owner),
         }],
         None => all(&config),
     };
@@ -82,7 +82,7 @@ pub(crate) fn check(site: &Site, program: Option<&Path>) -> Result<ExitCode, Str
         .map_err(|e| format!("starting the event loop: {e}"))?;
     let local = tokio::task::LocalSet::new();
     let _entered = runtime.enter();
-    let mut signals = Signals::watch()?;
+    let mut signals = CommandSignals::watch()?;
     let caller = Caller::new(config, LogTo::File("/dev/null".into()))?;
     let verdict = local.block_on(&runtime, async {
         tokio::select! {
@@ -93,9 +93,9 @@ pub(crate) fn check(site: &Site, program: Option<&Path>) -> Result<ExitCode, Str
     });
     Ok(match verdict {
         None => ExitCode::from(INTERRUPTED),
-        Some(Ok(Verdict::Wrong)) => ExitCode::FAILURE,
+        Some(Ok(WarmVerdict::Wrong)) => ExitCode::FAILURE,
         // Who closes the pipe has read enough.
-        Some(Ok(Verdict::Fine) | Err(_)) => ExitCode::SUCCESS,
+        Some(Ok(WarmVerdict::Fine) | Err(_)) => ExitCode::SUCCESS,
     })
 }
 
@@ -107,7 +107,7 @@ fn all(config: &Config) -> Vec<Candidate> {
             continue;
         };
         for seen in programs::all(config, route, cgi) {
-            let programs::State::Program(found) = seen.state else {
+            let programs::FileState::Program(found) = seen.state else {
                 continue;
             };
             let owner = Owner {
@@ -119,7 +119,7 @@ fn all(config: &Config) -> Vec<Candidate> {
                 name: near(&seen.path),
                 pair: match failing {
                     Some(finding) => Err(finding.to_string()),
-                    None => Pair::of(&owner),
+                    None => ProgramPair::of(&owner),
                 },
             });
         }
@@ -127,9 +127,9 @@ fn all(config: &Config) -> Vec<Candidate> {
     all
 }
 
-async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<Verdict> {
+async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<WarmVerdict> {
     let mut progress = Progress::new(candidates.len());
-    let mut worst = Verdict::Fine;
+    let mut worst = WarmVerdict::Fine;
     for Candidate { name, pair } in candidates {
         progress.begin(name);
         let (said, verdict) = match pair {
@@ -138,14 +138,14 @@ async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<Ve
                 Err(Endless) => {
                     let words =
                         format!("{name}: not compared: its answer has no end within {TRIAL:?}");
-                    (words, Verdict::Fine)
+                    (words, WarmVerdict::Fine)
                 }
             },
-            Err(why) => (format!("{name}: fails: {why}"), Verdict::Wrong),
+            Err(why) => (format!("{name}: fails: {why}"), WarmVerdict::Wrong),
         };
         progress.clear();
         writeln!(io::stdout(), "{}", lines(said))?;
-        if verdict == Verdict::Wrong {
+        if verdict == WarmVerdict::Wrong {
             worst = verdict;
         }
     }
@@ -156,14 +156,14 @@ async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<Ve
 async fn compare(
     caller: &Caller,
     name: &str,
-    pair: &Pair,
+    pair: &ProgramPair,
     progress: &mut Progress,
-) -> Result<(String, Verdict), Endless> {
+) -> Result<(String, WarmVerdict), Endless> {
     let mut step = |what: &str| progress.step(what);
     step("loading");
     let loaded = pair.load(caller).await;
     if let Err(Cold::Unfit(why)) = &loaded {
-        return Ok((format!("{name}: stays cold: {why}"), Verdict::Fine));
+        return Ok((format!("{name}: stays cold: {why}"), WarmVerdict::Fine));
     }
     step("cold");
     let first = pair.ask(caller, &pair.cold, "GET").await?;
@@ -174,15 +174,15 @@ async fn compare(
         for line in &said[said.len().saturating_sub(LAST)..] {
             words.push_str(&format!("\n    it said: {line}"));
         }
-        return Ok((words, Verdict::Wrong));
+        return Ok((words, WarmVerdict::Wrong));
     }
     if let Err(Cold::Failed(why)) = loaded {
-        return Ok((format!("{name}: stays cold: {why}"), Verdict::Fine));
+        return Ok((format!("{name}: stays cold: {why}"), WarmVerdict::Fine));
     }
     step("settling");
     let parked = match pair.settle(caller).await? {
         Ok(parked) => parked,
-        Err(obstacle) => return Ok((format!("{name}: stays cold: {obstacle}"), Verdict::Fine)),
+        Err(obstacle) => return Ok((format!("{name}: stays cold: {obstacle}"), WarmVerdict::Fine)),
     };
     let mut findings = Findings::default();
     let gets = pair.rounds(caller, "GET", TIMES, &mut step).await?;
@@ -204,9 +204,9 @@ async fn compare(
         ));
     }
     let verdict = if differs {
-        Verdict::Wrong
+        WarmVerdict::Wrong
     } else {
-        Verdict::Fine
+        WarmVerdict::Fine
     };
     Ok((said, verdict))
 }
@@ -214,7 +214,7 @@ async fn compare(
 /// Asks again, later, where something differs.
 async fn confirm(
     caller: &Caller,
-    pair: &Pair,
+    pair: &ProgramPair,
     method: &str,
     rounds: &findings::Rounds,
     findings: &mut Findings,

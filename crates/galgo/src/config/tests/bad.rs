@@ -18,7 +18,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "frobnicate = 1",
-        "1:1: unknown key \"frobnicate\"; known here: listen, socket_mode, socket_group, trusted_proxies, forwarded, user, group, workers, umask, path, access_log, log_format, error_log, cache, spool, spool_limit, spool_memory, dev_errors, shutdown_grace, head_timeout, keep_alive, min_rate, rate_grace, busy_rate, max_connections, max_connections_per_client, max_head, max_fields, max_target, encoded_slash, max_templates, templates_memory, template_idle, max_running, queue, queue_wait, defaults, route, interpreters, userdir",
+        "1:1: unknown key \"frobnicate\"; known here: listen, socket_mode, socket_group, trusted_proxies, forwarded, user, group, workers, umask, path, access_log, log_format, error_log, cache, spool, spool_limit, spool_memory, dev_errors, shutdown_grace, head_timeout, keep_alive, min_rate, rate_grace, busy_rate, max_connections, max_connections_per_client, max_head, max_fields, max_target, encoded_slash, max_templates, templates_memory, template_idle, max_running, queue, queue_wait, defaults, route, interpreters, userdir, tls",
     ),
     (
         "[[route]]\npath = \"/\"\nfile = \"x\"",
@@ -428,6 +428,30 @@ const BAD: &[(&str, &str)] = &[
     (
         "[userdir]\nfiles = \"../public_html\"\nusers = [\"daemon\"]",
         "2:9: files: is a folder below the home: write it as in \"public_html\"",
+    ),
+    (
+        "[tls]",
+        "1:1: tls: names no certificate: add `certificate` and `key`, or delete the table",
+    ),
+    (
+        "[tls]\ncertificate = \"a.pem\"",
+        "2:15: certificate: needs a `key` beside it",
+    ),
+    (
+        "[tls]\nkey = \"a.pem\"",
+        "2:7: key: needs a `certificate` beside it",
+    ),
+    (
+        "[tls]\ncertificates = [{ key = \"a\" }]",
+        "2:25: key: needs a `certificate` beside it",
+    ),
+    (
+        "[tls]\ncertificate = \"a.pem\"\nkey = \"a.key\"",
+        "2:15: certificate: DIR/a.pem does not exist: create it or correct the path",
+    ),
+    (
+        "[tls]\ncertificate = \"pixel.gif\"\nkey = \"pixel.gif\"",
+        "2:15: certificate: DIR/pixel.gif with DIR/pixel.gif: there is no certificate in it: it begins with -----BEGIN CERTIFICATE-----",
     ),
 ];
 

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use super::{parse, site};
 use crate::config::{
     Config, Handler,
-    raw::{RawConfig, RawOptions, RawRespond, RawRoute, RawUserDir, RawWorkers},
+    raw::{
+        RawCertificate, RawConfig, RawOptions, RawRespond, RawRoute, RawTls, RawUserDir, RawWorkers,
+    },
 };
 
 const EXAMPLE: &str = include_str!("../../../../../galgo.example.toml");
@@ -56,6 +58,7 @@ fn the_example_holds_every_key() {
         keys(table["userdir"].as_table().unwrap()),
         known(RawUserDir::KEYS)
     );
+    assert_eq!(keys(table["tls"].as_table().unwrap()), known(RawTls::KEYS));
     let routes = || {
         table["route"]
             .as_array()
@@ -134,8 +137,10 @@ fn the_reference_names_every_key_with_its_default() {
         RawRespond::KEYS,
         RawUserDir::KEYS,
         RawWorkers::KEYS,
+        RawTls::KEYS,
+        RawCertificate::KEYS,
     ];
-    let tables = ["defaults", "route", "interpreters", "userdir"];
+    let tables = ["defaults", "route", "interpreters", "userdir", "tls"];
     for key in all
         .into_iter()
         .flat_map(known)

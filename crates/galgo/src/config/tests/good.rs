@@ -92,7 +92,7 @@ fn values_reach_their_place() {
     let wait = Duration::from_millis(250);
     assert_eq!(
         config.admission,
-        Admission {
+        AdmissionSettings {
             running: 7,
             queue: 0,
             wait
@@ -369,7 +369,7 @@ fn homes_become_routes_and_a_missing_folder_a_warning() {
 
 #[test]
 fn homes_are_not_left_by_links() {
-    use userdir::{Kind, route};
+    use userdir::{HomeRouteKind, route};
     let home = site();
     let userdir = UserDir {
         files: Some("public".into()),
@@ -386,20 +386,23 @@ fn homes_are_not_left_by_links() {
             &Config::default(),
         )
     };
-    let programs = open("cgi-bin", Kind::Cgi).unwrap();
+    let programs = open("cgi-bin", HomeRouteKind::Cgi).unwrap();
     assert_eq!(programs.path, "/~alice/cgi-bin/");
     let Handler::Cgi(cgi) = &programs.handler else {
         panic!()
     };
     assert_eq!(cgi.document_root, home.path().join("public"));
-    assert_eq!(open("public", Kind::Files).unwrap().path, "/~alice/");
+    assert_eq!(
+        open("public", HomeRouteKind::Files).unwrap().path,
+        "/~alice/"
+    );
 
     symlink("public", home.path().join("inside")).unwrap();
-    assert!(open("inside", Kind::Files).is_ok());
+    assert!(open("inside", HomeRouteKind::Files).is_ok());
     for target in ["/etc", "../../etc", ".."] {
         let link = home.path().join("outside");
         symlink(target, &link).unwrap();
-        assert!(open("outside", Kind::Files).is_err(), "{target}");
+        assert!(open("outside", HomeRouteKind::Files).is_err(), "{target}");
         fs::remove_file(link).unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! Time: streaming, the three clocks, programs that fail, many at once.
 
-use crate::harness::{End, Server, Site, encode, eventually, list};
+use crate::harness::{encode, list, new_site, watch::Watch};
+use galgo_testkit::{End, Server, eventually, wait_until};
 use std::{
     thread,
     time::{Duration, Instant},
@@ -22,7 +23,7 @@ list![
 ];
 
 fn server_sent_events_arrive_one_by_one() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let mut client = server.connect();
     let event = |n: usize| format!("out={}&await={n}", encode(format!("data: {n}\n\n")));
     let events: Vec<_> = (0..10).map(event).collect();
@@ -47,18 +48,18 @@ fn ended(server: &Server) -> usize {
 }
 
 fn first_byte_timeout_is_a_504() {
-    let server = Site::new()
+    let server = new_site()
         .defaults("first_byte_timeout = \"200ms\"\nkill_grace = \"1m\"")
         .start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     // Words on standard error are no head. It has to come so far that it can be told, within its time.
     let mut asked = 0;
-    eventually("one that was told to end", || {
+    wait_until("one that was told to end", || {
         let reply = server.get("/cgi-bin/t?touch=up&last=told&err=still%20busy&hang");
         assert_eq!((reply.status, reply.end), (504, End::Whole));
         asked += 1;
-        eventually("its end", || (ended(&server) == asked).then_some(()));
-        server.mark("told").exists().then_some(())
+        wait_until("its end", || ended(&server) == asked);
+        server.mark("told").exists()
     });
     server.says("first_byte_timeout");
     watch.after(&vec!["script_timeout"; asked]);
@@ -66,8 +67,8 @@ fn first_byte_timeout_is_a_504() {
 
 fn a_deaf_program_is_killed_after_its_grace() {
     let settings = "first_byte_timeout = \"100ms\"\nkill_grace = \"100ms\"";
-    let server = Site::new().defaults(settings).start();
-    let watch = server.watch();
+    let server = new_site().defaults(settings).start();
+    let watch = Watch::begin(&server);
     assert_eq!(
         server.get("/cgi-bin/t?deaf&bg=deaf%26hang&hang").status,
         504
@@ -76,8 +77,8 @@ fn a_deaf_program_is_killed_after_its_grace() {
 }
 
 fn idle_timeout_cuts() {
-    let server = Site::new().defaults("idle_timeout = \"200ms\"").start();
-    let watch = server.watch();
+    let server = new_site().defaults("idle_timeout = \"200ms\"").start();
+    let watch = Watch::begin(&server);
     let document = encode("Content-Type: text/plain\n\na");
     let reply = server.get(&format!("/cgi-bin/t?out={document}&hang"));
     assert_eq!((reply.text(), reply.end), ("a".into(), End::Cut));
@@ -88,7 +89,7 @@ fn idle_timeout_cuts() {
 /// While bytes move the clock begins again.
 fn idle_timeout_is_no_total() {
     const IDLE: Duration = Duration::from_millis(500);
-    let server = Site::new().defaults("idle_timeout = \"500ms\"").start();
+    let server = new_site().defaults("idle_timeout = \"500ms\"").start();
     let mut turn = 0;
     // Once more where the machine stood still for so long that the clock had to run out.
     eventually("a program that is never idle", || {
@@ -117,32 +118,32 @@ fn idle_timeout_is_no_total() {
 }
 
 fn total_timeout_before_the_head_is_a_504() {
-    let server = Site::new().defaults("total_timeout = \"200ms\"").start();
-    let watch = server.watch();
+    let server = new_site().defaults("total_timeout = \"200ms\"").start();
+    let watch = Watch::begin(&server);
     assert_eq!(server.get("/cgi-bin/t?hang").status, 504);
     server.says("total_timeout");
     watch.after(&["script_timeout"]);
 }
 
 fn total_timeout_cuts_what_never_ends() {
-    let server = Site::new().defaults("total_timeout = \"500ms\"").start();
-    let watch = server.watch().memory(24 << 20);
+    let server = new_site().defaults("total_timeout = \"500ms\"").start();
+    let watch = Watch::begin(&server).memory(24 << 20);
     // Once more where it had not printed its head by then.
     let mut asked = 0;
-    eventually("a response that began", || {
+    wait_until("a response that began", || {
         let reply = server.get("/cgi-bin/t?head&endless");
         asked += 1;
         let began = (reply.status, reply.end) == (200, End::Cut);
         assert!(began || reply.status == 504, "{}", reply.head);
-        began.then_some(())
+        began
     });
     server.says("total_timeout");
     watch.after(&vec!["script_timeout"; asked]);
 }
 
 fn run_to_completion() {
-    let server = Site::new().defaults("run_to_completion = true").start();
-    let watch = server.watch();
+    let server = new_site().defaults("run_to_completion = true").start();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.get("/cgi-bin/t?head&out=a&touch=up&await=gone&fill=1000000&touch=done");
     assert_eq!(client.head().status, 200);
@@ -156,8 +157,8 @@ fn run_to_completion() {
 
 fn run_to_completion_is_no_excuse_for_the_total_clock() {
     let settings = "run_to_completion = true\ntotal_timeout = \"300ms\"";
-    let server = Site::new().defaults(settings).start();
-    let watch = server.watch();
+    let server = new_site().defaults(settings).start();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.get("/cgi-bin/t?touch=up&hang");
     server.wait_for("up");
@@ -167,14 +168,14 @@ fn run_to_completion_is_no_excuse_for_the_total_clock() {
 
 fn a_failed_program_shows_its_cause_to_its_author() {
     let query = "/cgi-bin/t?err=%3Cwhy%3E%0A&exit=3";
-    let server = Site::new().top("dev_errors = true").start();
+    let server = new_site().config("dev_errors = true").start();
     let reply = server.get(query);
     assert_eq!(reply.status, 502);
     for words in ["it exited with status 3", "&lt;why&gt;"] {
         assert!(reply.text().contains(words), "{words} in {}", reply.text());
     }
     // To everybody else only if they ask for it.
-    let server = Site::new().top("dev_errors = false").start();
+    let server = new_site().config("dev_errors = false").start();
     let text = server.get(query).text();
     assert!(!text.contains("exited") && !text.contains("why"), "{text}");
 }
@@ -182,7 +183,7 @@ fn a_failed_program_shows_its_cause_to_its_author() {
 /// An exception behind the head leaves a blank page, and its status in the log.
 fn a_failure_behind_the_head_is_not_lost() {
     let query = "/cgi-bin/t?head&err=%3Cwhy%3E%0A&exit=3";
-    let server = Site::new().top("dev_errors = true").start();
+    let server = new_site().config("dev_errors = true").start();
     let reply = server.get(query);
     assert_eq!(reply.status, 502);
     for words in ["no document, and ended with status 3", "&lt;why&gt;"] {
@@ -204,7 +205,7 @@ fn a_failure_behind_the_head_is_not_lost() {
     let head = server.ask("HEAD /cgi-bin/t?head&exit=3 HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(head.status, 200);
     // Everybody else gets what the program has printed.
-    let server = Site::new().top("dev_errors = false").start();
+    let server = new_site().config("dev_errors = false").start();
     let reply = server.get(query);
     assert_eq!((reply.status, reply.text().as_str()), (200, ""));
     server.says("] /cgi-bin/t: it ended with status 3, behind its response");
@@ -213,8 +214,8 @@ fn a_failure_behind_the_head_is_not_lost() {
 /// With a nonce in each request, and clients that leave in the middle: nobody gets what was meant
 /// for somebody else.
 fn every_client_gets_its_own_response() {
-    let server = Site::new().top("max_running = 4").start();
-    let watch = server.watch().memory(24 << 20);
+    let server = new_site().config("max_running = 4").start();
+    let watch = Watch::begin(&server).memory(24 << 20);
     let until = Instant::now() + Duration::from_secs(6);
     let one = |seed: u64| {
         let mut random = seed;

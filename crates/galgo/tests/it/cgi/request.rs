@@ -11,7 +11,8 @@ use rustix::{
     thread as threads,
 };
 
-use crate::harness::{Server, Site, child::pattern, eventually, list};
+use crate::harness::{child::pattern, list, new_site, watch::Watch};
+use galgo_testkit::{Server, Site, wait_until};
 
 list![
     s4_1_the_environment_is_the_documented_list,
@@ -30,7 +31,7 @@ list![
 fn s4_1_the_environment_is_the_documented_list() {
     let routes = "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n\
                   env = { GIT_PROJECT_ROOT = \"/srv/git\", EMPTY = \"\" }";
-    let server = Site::new().table(routes).start();
+    let server = new_site().config(routes).start();
     let mut client = server.connect();
     client.send(
         "POST /cgi-bin/t/info%20and/more?head&env HTTP/1.1\r\nHost: www.example.org:8080\r\n\
@@ -44,7 +45,7 @@ fn s4_1_the_environment_is_the_documented_list() {
     let id = lines.iter().find_map(|l| l.strip_prefix("UNIQUE_ID="));
     let id = id.expect("a request id").to_owned();
     assert_eq!(id.len(), 20);
-    let site = server.path().display();
+    let site = server.site.folder().display();
     let port = server.address().port();
     let remote = client.stream.local_addr().unwrap().port();
     let version = env!("CARGO_PKG_VERSION");
@@ -84,7 +85,7 @@ fn s4_1_the_environment_is_the_documented_list() {
 }
 
 fn variable(request: &str, name: &str) -> Option<String> {
-    let server = Site::new().start();
+    let server = new_site().start();
     let text = server.ask(request).text();
     let prefix = format!("{name}=");
     text.lines()
@@ -102,7 +103,7 @@ fn s4_1_2_content_length_is_never_invented() {
 }
 
 fn s4_1_7_query_string_is_always_set() {
-    let server = Site::new().file(
+    let server = new_site().file(
         "cgi-bin/query",
         "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nprintf '%s' \"${QUERY_STRING-unset}\"\n",
         0o755,
@@ -123,8 +124,8 @@ fn s4_1_12_any_method_reaches_the_program() {
 }
 
 fn s4_2_a_chunked_body_is_streamed_as_it_comes() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.send(
         "POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -152,7 +153,7 @@ fn s4_2_a_chunked_body_is_streamed_as_it_comes() {
 
 /// Nothing of the next request is ever taken for the body of this one.
 fn s4_2_input_ends_at_content_length() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let mut client = server.connect();
     client.send(
         "POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc\
@@ -163,8 +164,8 @@ fn s4_2_input_ends_at_content_length() {
 }
 
 fn s4_2_a_body_as_a_file() {
-    let server = Site::new().defaults("body = \"file\"").start();
-    let watch = server.watch();
+    let server = new_site().defaults("body = \"file\"").start();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     // Its length is known once it is whole.
     client.send(
@@ -184,8 +185,8 @@ fn s4_2_a_body_as_a_file() {
 }
 
 fn s4_2_a_body_larger_than_max_body() {
-    let server = Site::new().defaults("max_body = 10").start();
-    let watch = server.watch();
+    let server = new_site().defaults("max_body = 10").start();
+    let watch = Watch::begin(&server);
     let declared =
         "POST /cgi-bin/t?touch=ran&head HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n";
     assert_eq!(server.ask(declared).status, 413);
@@ -211,7 +212,7 @@ fn s4_4_the_command_line() {
         text.lines().skip(1).map(str::to_owned).collect()
     };
     let site = || {
-        Site::new().file(
+        new_site().file(
         "cgi-bin/words",
         "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s\\n' \"$0\"\nfor a; do echo \"$a\"; done\n",
         0o755,
@@ -229,12 +230,12 @@ fn s4_4_the_command_line() {
 
 /// 7.2: the program's own folder; argv[0] as the program was named.
 fn s7_2_the_working_directory() {
-    let server = Site::new()
+    let server = new_site()
         .file("cgi-bin/deep/er/x", "", 0o644)
-        .program("cgi-bin/deep/er/t");
+        .own_binary("cgi-bin/deep/er/t");
     let server = server.start();
     let text = server.get("/cgi-bin/deep/er/t/info?head&cwd&args").text();
-    let folder = server.path().join("cgi-bin/deep/er");
+    let folder = server.path("cgi-bin/deep/er");
     assert_eq!(text, format!("{0}\n{0}/t\n", folder.display()));
 }
 
@@ -286,7 +287,7 @@ fn become_somebody(site: &Site) {
         return;
     }
     let open = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(site.path(), open).unwrap();
+    std::fs::set_permissions(site.folder(), open).unwrap();
     let n = std::process::id() << 6 | NEXT.fetch_add(1, Ordering::Relaxed) & 63;
     let user = Uid::from_raw(1 << 30 | n);
     threads::set_thread_res_uid(user, user, user).unwrap();
@@ -300,7 +301,7 @@ fn without_room_for_pipes() -> Server {
     ] {
         let _ = threads::remove_capability_from_bounding_set(capability);
     }
-    let site = Site::new().compiled("cgi-bin/reader", READER, &[]);
+    let site = new_site().compiled("cgi-bin/reader", READER, &[]);
     become_somebody(&site);
     let server = site.start();
     let body = pattern(0, 3 << 20);
@@ -316,7 +317,7 @@ fn without_room_for_pipes() -> Server {
         size.parse::<usize>().unwrap()
     };
     // Where nobody else could be become another test of the same user may hold as many at the moment.
-    eventually("a pipe that was widened", || (read() == WIDE).then_some(()));
+    wait_until("a pipe that was widened", || read() == WIDE);
     let pipes = pipes_of_a_user();
     let size = read();
     assert!(size < WIDE, "the pipe was widened: {size}");

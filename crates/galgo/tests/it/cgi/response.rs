@@ -1,6 +1,7 @@
 //! What a program may answer, and how it is framed.
 
-use crate::harness::{End, Reply, Site, child::pattern, encode, list};
+use crate::harness::{child::pattern, encode, list, new_site, watch::Watch};
+use galgo_testkit::{End, Reply, Server};
 
 list![
     s6_2_1_document,
@@ -30,7 +31,7 @@ list![
 
 /// The response to a program that prints `bytes`.
 fn printed(bytes: impl AsRef<[u8]>) -> Reply {
-    let server = Site::new().start();
+    let server = new_site().start();
     let reply = server.get(&format!("/cgi-bin/t?out={}", encode(bytes)));
     assert_eq!(reply.end, End::Whole);
     reply
@@ -48,8 +49,8 @@ fn s6_2_1_document() {
 }
 
 fn s6_2_2_local_redirect_is_reprocessed() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     let there = "/cgi-bin/t/path%20info?head&env";
     let location = encode(format!("Location: {there}\n\n"));
     let text = server.get(&format!("/cgi-bin/t?out={location}")).text();
@@ -64,8 +65,8 @@ fn s6_2_2_local_redirect_is_reprocessed() {
 }
 
 fn s6_2_2_local_redirect_after_a_body_has_none() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     let location = encode("Location: /cgi-bin/t?head&count&env\n\n");
     let mut client = server.connect();
     // One that was not read, one that was, and one that is still on its way.
@@ -92,7 +93,7 @@ fn s6_2_2_local_redirect_after_a_body_has_none() {
 }
 
 fn s6_2_2_local_redirect_of_head_stays_head() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let location = encode("Location: /cgi-bin/t?touch=head&head&out=x\n\n");
     let mut client = server.connect();
     client.send(format!(
@@ -106,11 +107,11 @@ fn s6_2_2_local_redirect_of_head_stays_head() {
 
 /// The first program still runs when the second asks for the only place.
 fn s6_2_2_local_redirect_with_one_place() {
-    let server = Site::new()
-        .top("max_running = 1")
+    let server = new_site()
+        .config("max_running = 1")
         .defaults("kill_grace = \"50ms\"")
         .start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let location = encode("Location: /cgi-bin/t?head&out=there\n\n");
     let reply = server.get(&format!("/cgi-bin/t?deaf&out={location}&hang"));
     assert_eq!(reply.text(), "there");
@@ -119,8 +120,8 @@ fn s6_2_2_local_redirect_with_one_place() {
 
 /// Delivered as it is, with one warning for each program.
 fn s6_3_1_a_document_without_a_type() {
-    let server = Site::new().program("cgi-bin/other").start();
-    let watch = server.watch();
+    let server = new_site().own_binary("cgi-bin/other").start();
+    let watch = Watch::begin(&server);
     let ask = |program: &str, head: &str| {
         let reply = server.get(&format!("/cgi-bin/{program}?out={}", encode(head)));
         assert_eq!(reply.field("content-type"), None, "{head}");
@@ -151,22 +152,25 @@ fn s6_3_1_a_document_without_a_type() {
     watch.after(&["ok"; 7]);
 }
 
+/// The response to a request for a program that prints `printed`; another one behind it is answered too.
+fn ask_twice(server: &Server, method: &str, printed: &str, fields: &str) -> Reply {
+    let target = format!("/cgi-bin/t?out={}", encode(printed));
+    let mut client = server.connect();
+    client.send(format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    ));
+    let reply = client.reply_to(method);
+    // The connection is still in step.
+    assert_eq!(client.reply().text(), "fine");
+    reply
+}
+
 /// A program that says which document it is need not look what the client has.
 fn s9110_13_a_document_that_the_client_has_is_a_304() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
-    let ask = |method: &str, printed: &str, fields: &str| {
-        let target = format!("/cgi-bin/t?out={}", encode(printed));
-        let mut client = server.connect();
-        client.send(format!(
-            "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        ));
-        let reply = client.reply_to(method);
-        // The connection is still in step.
-        assert_eq!(client.reply().text(), "fine");
-        reply
-    };
+    let ask = |method, printed, fields| ask_twice(&server, method, printed, fields);
     let tagged = "Content-Type: text/plain\nContent-Length: 4\nETag: \"a\"\nSet-Cookie: b=c\nCache-Control: no-cache\n\nbody";
     let dated = format!("Content-Type: text/plain\nLast-Modified: {DATE}\n\nbody");
     let since = format!("If-Modified-Since: {DATE}\r\n");
@@ -319,8 +323,8 @@ fn s8_6_no_length_of_a_204_and_the_stored_one_of_a_304() {
 }
 
 fn s5_nph_output_is_not_touched() {
-    let server = Site::new().program("cgi-bin/nph-t").start();
-    let watch = server.watch();
+    let server = new_site().own_binary("cgi-bin/nph-t").start();
+    let watch = Watch::begin(&server);
     let own = "HTTP/1.1 299 Mine\nX: \x01\0\r\nDate: never\n\nbody\nHTTP/1.1 200 OK\r\n\r\n";
     let mut client = server.connect();
     client.get(&format!(
@@ -338,8 +342,8 @@ fn s5_nph_output_is_not_touched() {
 }
 
 fn s5_nph_without_output_is_a_502() {
-    let server = Site::new().program("cgi-bin/nph-t").start();
-    let watch = server.watch();
+    let server = new_site().own_binary("cgi-bin/nph-t").start();
+    let watch = Watch::begin(&server);
     assert_eq!(server.get("/cgi-bin/nph-t?exit=1").status, 502);
     watch.after(&["script_error"]);
 }
@@ -352,7 +356,7 @@ fn framing_content_length_of_the_program() {
 
 /// A program that has ended before anything was sent has told its length.
 fn framing_content_length_when_the_program_has_ended() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let mut client = server.connect();
     let queries = ["head&out=short", "head"];
     for (query, length) in queries.into_iter().zip(["5", "0"]) {
@@ -367,7 +371,7 @@ fn framing_content_length_when_the_program_has_ended() {
 }
 
 fn framing_chunked() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let mut client = server.connect();
     client.get("/cgi-bin/t?head&out=a&await=go&out=b");
     let head = client.head();
@@ -382,8 +386,8 @@ fn framing_chunked() {
 }
 
 fn framing_http_1_0_until_close() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.send(
         "GET /cgi-bin/t?head&out=a&await=go&out=b HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
@@ -405,8 +409,8 @@ fn framing_http_1_0_until_close() {
 
 fn framing_http_1_0_is_cut_with_a_reset() {
     use std::io::Read;
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.send("GET /cgi-bin/t?head&out=a&await=go&die=9 HTTP/1.0\r\n\r\n");
     client.head();

@@ -1,7 +1,8 @@
 //! Clients that leave, with one end or with both.
 
 use super::exchange;
-use crate::harness::{Client, End, Server, Site, encode, list};
+use crate::harness::{encode, list, new_site, watch::Watch};
+use galgo_testkit::{Client, End, Server, Site};
 
 /// How a client leaves.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -23,7 +24,7 @@ impl Leave {
 /// Leaves once `ready` has brought the request to where it should be cut off.
 fn leaves(how: Leave, site: Site, ready: impl Fn(&Server, &mut Client)) {
     let server = site.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     ready(&server, &mut client);
     how.now(client);
@@ -31,22 +32,22 @@ fn leaves(how: Leave, site: Site, ready: impl Fn(&Server, &mut Client)) {
 }
 
 fn gone_in_the_request_head() {
-    leaves(Fin, Site::new(), |_, client| {
+    leaves(Fin, new_site(), |_, client| {
         client.send("GET /cgi-bin/t?head HTTP/1.1\r\nHos");
     });
 }
 
 fn gone_without_a_request() {
     for how in [Fin, Rst] {
-        let server = Site::new().start();
-        let watch = server.watch();
+        let server = new_site().start();
+        let watch = Watch::begin(&server);
         how.now(server.connect());
         watch.after(&[]);
     }
 }
 
 fn in_the_request_body(how: Leave) {
-    leaves(how, Site::new(), |server, client| {
+    leaves(how, new_site(), |server, client| {
         client.begin_post("/cgi-bin/t?take=5&touch=up&count&head", 100_000);
         client.send([b'x'; 70_000]);
         server.wait_for("up");
@@ -62,7 +63,7 @@ fn gone_in_the_request_body_rst() {
 }
 
 fn while_silent_before_the_head(how: Leave) {
-    leaves(how, Site::new(), |server, client| {
+    leaves(how, new_site(), |server, client| {
         client.get("/cgi-bin/t?touch=up&hang");
         server.wait_for("up");
     });
@@ -77,7 +78,7 @@ fn gone_while_the_script_is_silent_before_the_head_rst() {
 }
 
 fn while_silent_in_the_response(how: Leave) {
-    leaves(how, Site::new(), |_, client| {
+    leaves(how, new_site(), |_, client| {
         client.get("/cgi-bin/t?head&out=a&hang");
         assert_eq!(client.head().status, 200);
         assert_eq!(client.chunk().unwrap(), b"a");
@@ -93,7 +94,7 @@ fn gone_while_the_script_is_silent_in_the_response_rst() {
 }
 
 fn while_output_flows(how: Leave) {
-    leaves(how, Site::new(), |_, client| {
+    leaves(how, new_site(), |_, client| {
         client.get("/cgi-bin/t?head&endless");
         assert_eq!(client.head().status, 200);
         client.take(1_000_000);
@@ -109,7 +110,7 @@ fn gone_while_output_flows_rst() {
 }
 
 fn with_an_unread_body(how: Leave) {
-    leaves(how, Site::new(), |server, client| {
+    leaves(how, new_site(), |server, client| {
         client.begin_post("/cgi-bin/t?touch=up&hang", 1_000_000);
         // More than the pipe to the program holds: what is left stands before the end.
         client.send([b'x'; 120_000]);
@@ -126,8 +127,8 @@ fn gone_while_the_script_does_not_read_rst() {
 }
 
 fn in_the_queue(how: Leave) {
-    let server = Site::new().top("max_running = 1").start();
-    let watch = server.watch();
+    let server = new_site().config("max_running = 1").start();
+    let watch = Watch::begin(&server);
     let mut first = server.connect();
     first.get("/cgi-bin/t?touch=first&await=go&head");
     server.wait_for("first");
@@ -152,8 +153,8 @@ fn gone_in_the_queue_rst() {
 
 /// The whole group gets TERM, and has its grace while the program itself lives.
 fn the_group_of_a_client_that_left_gets_term() {
-    let server = Site::new().defaults("kill_grace = \"1m\"").start();
-    let watch = server.watch();
+    let server = new_site().defaults("kill_grace = \"1m\"").start();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     let child = "bg=last=child%26touch=bg%26hang";
     client.get(&format!(
@@ -167,7 +168,7 @@ fn the_group_of_a_client_that_left_gets_term() {
 
 /// Then KILL, after the grace.
 fn the_group_of_a_client_that_left_gets_kill() {
-    let site = Site::new().defaults("kill_grace = \"100ms\"");
+    let site = new_site().defaults("kill_grace = \"100ms\"");
     leaves(Fin, site, |server, client| {
         client.get("/cgi-bin/t?bg=deaf%26touch=bg%26hang&await=bg&deaf&touch=up&hang");
         server.wait_for("up");
@@ -175,7 +176,7 @@ fn the_group_of_a_client_that_left_gets_kill() {
 }
 
 fn half_closed_before_the_head_is_not_gone() {
-    exchange(Site::new(), &["ok"], |server, client| {
+    exchange(new_site(), &["ok"], |server, client| {
         client.get("/cgi-bin/t?touch=up&await=go&head&out=all");
         server.wait_for("up");
         client.half_close();
@@ -189,7 +190,7 @@ fn half_closed_before_the_head_is_not_gone() {
 }
 
 fn half_closed_between_chunks_is_not_gone() {
-    exchange(Site::new(), &["ok"], |server, client| {
+    exchange(new_site(), &["ok"], |server, client| {
         client.get("/cgi-bin/t?head&out=a&await=go&out=b&await=on&out=c");
         assert_eq!(client.head().status, 200);
         assert_eq!(client.chunk().unwrap(), b"a");
@@ -207,7 +208,7 @@ fn half_closed_between_chunks_is_not_gone() {
 
 /// The probe's zero stands before the last chunk.
 fn half_closed_before_the_last_chunk_is_not_gone() {
-    exchange(Site::new(), &["ok"], |server, client| {
+    exchange(new_site(), &["ok"], |server, client| {
         client.get("/cgi-bin/t?head&out=a&await=go");
         assert_eq!(client.head().status, 200);
         assert_eq!(client.chunk().unwrap(), b"a");
@@ -220,7 +221,7 @@ fn half_closed_before_the_last_chunk_is_not_gone() {
 
 /// Here nothing can be sent to see who still reads: half-closed is all the server knows.
 fn half_closed_in_a_body_of_known_length_is_not_gone() {
-    exchange(Site::new(), &["ok"], |server, client| {
+    exchange(new_site(), &["ok"], |server, client| {
         let head = encode("Content-Type: text/plain\nContent-Length: 2\n\na");
         client.get(&format!("/cgi-bin/t?out={head}&touch=up&await=go&out=b"));
         assert_eq!(client.head().status, 200);
@@ -234,8 +235,8 @@ fn half_closed_in_a_body_of_known_length_is_not_gone() {
 }
 
 fn half_closed_with_the_request_is_not_gone() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     for request in [
         "GET /cgi-bin/t?head&out=a HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /cgi-bin/t?head&out=a HTTP/1.0\r\n\r\n",
@@ -251,7 +252,7 @@ fn half_closed_with_the_request_is_not_gone() {
 }
 
 fn half_closed_behind_pipelined_requests_is_not_gone() {
-    exchange(Site::new(), &["ok"; 3], |server, client| {
+    exchange(new_site(), &["ok"; 3], |server, client| {
         for n in 0..3 {
             client.get(&format!("/cgi-bin/t?await=go&head&out={n}"));
         }

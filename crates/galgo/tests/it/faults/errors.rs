@@ -7,12 +7,13 @@ use galgo_proto::fcgi::Outcome;
 use rustix::io::Errno;
 
 use crate::harness::{
-    Client, End, Reply, Server, Site,
     child::pattern,
-    inject::{self, Calls},
-    list,
+    inject,
+    inject::Calls,
+    list, new_site,
     upstream::{Application, ended, hear, say, stdout},
 };
+use galgo_testkit::{Client, End, Reply, Server};
 
 /// What is asked for, and the body of the one right answer.
 struct Row {
@@ -99,11 +100,11 @@ fn counts(_: usize, stream: &mut UnixStream) {
 
 /// Has each of the first calls of an answer fail, one at a time, and twice all from there on.
 fn each_call_fails(calls: Calls, error: Errno) {
-    let site = Site::new()
-        .top("workers = 1")
-        .table("[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\n")
+    let site = new_site()
+        .config("workers = 1")
+        .config("[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\n")
         .file("public/large", pattern(0, 3_000_000), 0o644);
-    let _application = Application::start(site.path(), counts);
+    let _application = Application::start(site.folder(), counts);
     let server = calls.of(site).start();
     let mut hurt = 0;
     for row in &ROWS {
@@ -130,7 +131,7 @@ fn each_call_fails(calls: Calls, error: Errno) {
         }
     }
     assert!(hurt > 0, "no {} was met", calls.name);
-    let words = fs::read_to_string(server.path().join("stderr")).unwrap();
+    let words = fs::read_to_string(server.path("stderr")).unwrap();
     assert!(!words.contains("panicked"), "{words}");
 }
 

@@ -3,9 +3,11 @@
 use std::{thread, time::Duration};
 
 use crate::harness::{
-    Client, End, Server, Site, eventually, list,
+    list, new_site,
     upstream::{Application, document, hear, say},
+    watch::Watch,
 };
+use galgo_testkit::{Client, End, Server, Site, client::proxy_header, eventually, wait_until};
 
 /// Connections come from another address than all others in these tests.
 fn other(server: &Server) -> Client {
@@ -23,8 +25,8 @@ fn another_is_served(server: &Server) {
 /// A first byte of a body is not enough to hold a place, however many send one.
 fn bodies_that_have_hardly_begun_hold_no_place() {
     // Nobody is to be ended here for being slow.
-    let server = Site::new().top("max_running = 4\nmin_rate = 0").start();
-    let watch = server.watch();
+    let server = new_site().config("max_running = 4\nmin_rate = 0").start();
+    let watch = Watch::begin(&server);
     let begin = |n: usize| {
         let mut client = server.connect();
         match n % 2 {
@@ -57,8 +59,8 @@ fn bodies_that_have_hardly_begun_hold_no_place() {
 
 /// `100 Continue` is sent while every place is taken, else the body would never come.
 fn a_body_is_asked_for_before_there_is_a_place() {
-    let server = Site::new().top("max_running = 1").start();
-    let watch = server.watch();
+    let server = new_site().config("max_running = 1").start();
+    let watch = Watch::begin(&server);
     let mut first = server.connect();
     first.get("/cgi-bin/t?touch=up&await=go&head");
     server.wait_for("up");
@@ -76,8 +78,8 @@ fn a_body_is_asked_for_before_there_is_a_place() {
 
 /// Chunks of all sizes are fed as they were sent, however they were read ahead.
 fn a_body_that_was_read_ahead_arrives_whole() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     let mut asked = 0;
     for size in [1, 100, 65_535, 65_536, 65_537, 200_000] {
         let body = crate::harness::child::pattern(0, size);
@@ -106,17 +108,17 @@ fn a_body_that_was_read_ahead_arrives_whole() {
 
 /// The same for an application, whose places are few, too.
 fn an_application_is_not_asked_before_there_is_a_body() {
-    let site = Site::new();
-    let application = Application::start(site.path(), |_, stream| {
+    let site = new_site();
+    let application = Application::start(site.folder(), |_, stream| {
         while let Some(heard) = hear(stream) {
             let length = heard.stdin.len().to_string();
             say(stream, document(length));
         }
     });
     let server = site
-        .table("[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nmax_running = 1")
+        .config("[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nmax_running = 1")
         .start();
-    let watch = server.watch().keeps(1);
+    let watch = Watch::begin(&server).keeps(1);
     let mut slow: Vec<_> = (0..3)
         .map(|_| {
             let mut client = server.connect();
@@ -140,13 +142,13 @@ fn an_application_is_not_asked_before_there_is_a_body() {
 
 /// A site where who is slower than `busy_rate` for a second is slow, and no other clock ends anybody.
 fn hurried() -> Site {
-    Site::new().top("max_running = 2\nmin_rate = 0\nrate_grace = \"1s\"")
+    new_site().config("max_running = 2\nmin_rate = 0\nrate_grace = \"1s\"")
 }
 
 /// Two uploads that stop once they have begun keep their places while nobody waits; then one of them ends.
 fn uploads_that_stop_give_way_to_those_who_wait() {
     let server = hurried().start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut slow: Vec<_> = (0..2)
         .map(|n| {
             let mut client = server.connect();
@@ -176,7 +178,7 @@ fn uploads_that_stop_give_way_to_those_who_wait() {
 /// The same for those who do not read their answer: it is visibly cut.
 fn readers_that_stop_give_way_to_those_who_wait() {
     let server = hurried().start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let slow: Vec<_> = (0..2)
         .map(|_| {
             let mut client = server.connect();
@@ -211,8 +213,8 @@ fn crowd(server: &Server, waiting: usize) -> (Client, Vec<Client>) {
 
 /// The next place goes to the address that holds fewest.
 fn a_place_goes_to_the_address_that_holds_fewest() {
-    let server = Site::new().top("max_running = 2").start();
-    let watch = server.watch();
+    let server = new_site().config("max_running = 2").start();
+    let watch = Watch::begin(&server);
     let mut held = server.connect();
     held.get("/cgi-bin/t?touch=held&await=end&head&out=held");
     server.wait_for("held");
@@ -237,8 +239,8 @@ fn a_place_goes_to_the_address_that_holds_fewest() {
 
 /// Where the queue is full, the newest request of the address that has most in it gives way.
 fn a_full_queue_has_room_for_another_address() {
-    let server = Site::new().top("max_running = 1\nqueue = 3").start();
-    let watch = server.watch();
+    let server = new_site().config("max_running = 1\nqueue = 3").start();
+    let watch = Watch::begin(&server);
     let (mut first, mut waiting) = crowd(&server, 3);
     let refused = server.get("/cgi-bin/t?head");
     assert_eq!(
@@ -262,11 +264,11 @@ fn a_full_queue_has_room_for_another_address() {
 /// Who reads slowly, but faster than `min_rate`, is never cut, though the kernel has room for more only seconds later.
 fn a_slow_reader_is_not_taken_for_one_that_has_stopped() {
     let large = vec![b'x'; 8_000_000];
-    let server = Site::new()
-        .top("rate_grace = \"1s\"")
+    let server = new_site()
+        .config("rate_grace = \"1s\"")
         .file("public/large", &large, 0o644)
         .start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     for target in ["/large", "/cgi-bin/t?head&fill=8000000"] {
         let mut client = Client::connect_with_buffer(4096, server.address());
         client.send(format!(
@@ -290,11 +292,11 @@ fn a_slow_reader_is_not_taken_for_one_that_has_stopped() {
 /// With `min_rate = 0` nobody is ever cut for having stopped.
 fn without_a_minimum_rate_nobody_is_too_slow() {
     let large = vec![b'x'; 20_000_000];
-    let server = Site::new()
-        .top("rate_grace = \"1s\"\nmin_rate = 0")
+    let server = new_site()
+        .config("rate_grace = \"1s\"\nmin_rate = 0")
         .file("public/large", &large, 0o644)
         .start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.get("/large");
     assert_eq!(client.head().status, 200);
@@ -305,9 +307,9 @@ fn without_a_minimum_rate_nobody_is_too_slow() {
 
 /// Where every connection is taken, unfinished heads of the address that has most of them make room, the oldest first.
 fn unfinished_heads_make_room_for_another_address() {
-    let site = Site::new().top("max_connections = 40\nmax_connections_per_client = 1000");
+    let site = new_site().config("max_connections = 40\nmax_connections_per_client = 1000");
     let server = site.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut first = other(&server);
     first.send("GET /health HTTP/1.1\r\nX:");
     first.wait_until_read();
@@ -324,15 +326,15 @@ fn unfinished_heads_make_room_for_another_address() {
     // Its own head, older than all of them, goes on.
     first.send(" y\r\nHost: a\r\n\r\n");
     assert_eq!(first.reply().text(), "fine");
-    eventually("the end of what is too much", || {
+    wait_until("the end of what is too much", || {
         let over = heads.iter().filter(|c| c.has_news()).count();
-        (over >= 160).then_some(())
+        over >= 160
     });
     // Nor is its own address shut out.
-    eventually("an answer", || {
+    wait_until("an answer", || {
         let mut client = server.connect();
         client.try_send("GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
-        (client.reply().status == 200).then_some(())
+        client.reply().status == 200
     });
     drop((first, heads));
     drop(watch);
@@ -340,8 +342,8 @@ fn unfinished_heads_make_room_for_another_address() {
 
 /// One address has half of all connections, and no more, whatever it does with them.
 fn an_address_has_half_of_all_connections() {
-    let server = Site::new()
-        .top("max_connections = 12\nmax_running = 12")
+    let server = new_site()
+        .config("max_connections = 12\nmax_running = 12")
         .start();
     let mut busy: Vec<_> = (0..6)
         .map(|n| {
@@ -367,18 +369,16 @@ fn an_address_has_half_of_all_connections() {
     let mut next = server.connect();
     next.get("/health");
     assert_eq!(next.reply().text(), "fine");
-    eventually("the end of the oldest", || {
-        busy[0].is_closed().then_some(())
-    });
+    wait_until("the end of the oldest", || busy[0].is_closed());
 }
 
 /// Many clients ask over the connections of a trusted proxy.
 fn a_trusted_proxy_has_as_many_connections_as_it_likes() {
-    let site = Site::new().top(
+    let site = new_site().config(
         "workers = 1\nmax_connections = 40\nmax_connections_per_client = 2\ntrusted_proxies = [\"127.0.0.1\"]",
     );
     let server = site.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let asks = |mut client: Client| {
         client.get("/health");
         assert_eq!(client.reply().text(), "fine");
@@ -386,9 +386,7 @@ fn a_trusted_proxy_has_as_many_connections_as_it_likes() {
     };
     let many: Vec<_> = (0..10).map(|_| asks(server.connect())).collect();
     let others: Vec<_> = (0..3).map(|_| asks(other(&server))).collect();
-    eventually("the end of the oldest", || {
-        others[0].is_closed().then_some(())
-    });
+    wait_until("the end of the oldest", || others[0].is_closed());
     assert!(!many.iter().chain(&others[1..]).any(Client::is_closed));
     drop((many, others));
     watch.after(&[]);
@@ -396,24 +394,22 @@ fn a_trusted_proxy_has_as_many_connections_as_it_likes() {
 
 /// Behind a proxy that speaks PROXY, connections are of the address that it names, not of its own.
 fn behind_proxy_headers_clients_are_told_apart() {
-    let site = Site::new()
-        .top("workers = 1\nmax_connections_per_client = 2\ntrusted_proxies = [\"127.0.0.1\"]");
-    let mut server = site
+    let site = new_site()
+        .config("workers = 1\nmax_connections_per_client = 2\ntrusted_proxies = [\"127.0.0.1\"]");
+    let server = site
         .arguments(&["--listen", "127.0.0.1:0", "--listen", "proxy+127.0.0.1:0"])
         .start();
-    let line = server.next_line();
-    let proxied = line.trim_end().rsplit('/').next().unwrap().parse().unwrap();
+    let proxied = server.listens(1);
     let asks = |last: u8| {
         let mut client = Client::connect(proxied);
-        client.send(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c");
-        client.send([192, 0, 2, last, 198, 51, 100, 2, 0x30, 0x39, 0, 80]);
+        client.send(proxy_header([192, 0, 2, last], [198, 51, 100, 2]));
         client.get("/health");
         assert_eq!(client.reply().text(), "fine");
         client
     };
     let one: Vec<_> = (0..3).map(|_| asks(1)).collect();
     let another: Vec<_> = (0..2).map(|_| asks(2)).collect();
-    eventually("the end of the oldest", || one[0].is_closed().then_some(()));
+    wait_until("the end of the oldest", || one[0].is_closed());
     assert!(!one[1..].iter().chain(&another).any(Client::is_closed));
 }
 

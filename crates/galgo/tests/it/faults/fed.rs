@@ -6,15 +6,15 @@ use super::{
     limits::{IN_TIME, Leased, busy_for_a_moment},
     streams::upload,
 };
-use crate::harness::{Site, child::pattern, list};
+use crate::harness::{child::pattern, list, new_site, watch::Watch};
 
 /// As much as fits into a pipe, and more than it is ever given room for.
 const SIZES: [usize; 2] = [50_000, 3_000_000];
 
 fn what_cannot_be_executed() {
-    let site = Site::new().file("cgi-bin/lost", "#!/nonexistent/sh\n", 0o755);
+    let site = new_site().file("cgi-bin/lost", "#!/nonexistent/sh\n", 0o755);
     let server = site.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     for size in SIZES {
         let mut client = server.connect();
         client.begin_post("/cgi-bin/lost", size);
@@ -36,11 +36,11 @@ fn what_cannot_be_executed() {
 
 /// While its file is open for writing it cannot be executed (ETXTBSY): who can be gets the whole body.
 fn what_can_be_executed_only_later() {
-    let cold = Site::new().defaults("start = \"cold\"");
-    let server = cold.program("cgi-bin/other").start();
-    let watch = server.watch();
-    let path = server.path().join("cgi-bin/copy");
-    fs::copy(server.path().join("cgi-bin/other"), &path).unwrap();
+    let cold = new_site().defaults("start = \"cold\"");
+    let server = cold.own_binary("cgi-bin/other").start();
+    let watch = Watch::begin(&server);
+    let path = server.path("cgi-bin/copy");
+    fs::copy(server.path("cgi-bin/other"), &path).unwrap();
     let mut outcomes = Vec::new();
     for size in SIZES {
         busy_for_a_moment(&mut outcomes, || {
@@ -64,10 +64,10 @@ fn what_can_be_executed_only_later() {
 /// Nothing waits for it: neither the other requests of its event loop, nor the client that would send.
 fn what_takes_long_to_be_executed() {
     let slow = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\n'; cat\n";
-    let site = Site::new().file("cgi-bin/slow", slow, 0o755);
-    let server = site.top("workers = 1").table(IN_TIME).start();
-    let watch = server.watch();
-    let lease = Leased::new(&server.path().join("cgi-bin/slow"));
+    let site = new_site().file("cgi-bin/slow", slow, 0o755);
+    let server = site.config("workers = 1").config(IN_TIME).start();
+    let watch = Watch::begin(&server);
+    let lease = Leased::new(&server.path("cgi-bin/slow"));
     let fine = || assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
     let mut late = server.connect();
     late.post("/in-time/slow", b"late");
@@ -95,8 +95,8 @@ fn what_takes_long_to_be_executed() {
 
 /// Who leaves a program that has begun leaves it the time to end, though nobody has asked yet whether it has begun.
 fn what_has_begun_when_its_client_leaves() {
-    let server = Site::new().defaults("kill_grace = \"1m\"").start();
-    let watch = server.watch();
+    let server = new_site().defaults("kill_grace = \"1m\"").start();
+    let watch = Watch::begin(&server);
     for n in 0..5 {
         let mut client = server.connect();
         let (on, told) = (format!("on{n}"), format!("told{n}"));

@@ -10,11 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::harness::{Reply, Site, eventually, list};
+use crate::harness::{list, new_site, watch::Watch};
+use galgo_testkit::{Reply, wait_until};
 
 fn memory_bomb() {
-    let server = Site::new().defaults("memory = \"64M\"").start();
-    let watch = server.watch().memory(24 << 20);
+    let server = new_site().defaults("memory = \"64M\"").start();
+    let watch = Watch::begin(&server).memory(24 << 20);
     // Only the limit stops it.
     assert_eq!(server.get("/cgi-bin/t?head&eat=1000000").text(), "ate");
     let reply = server.get("/cgi-bin/t?eat=1000000000&head");
@@ -24,8 +25,8 @@ fn memory_bomb() {
 }
 
 fn file_bomb() {
-    let server = Site::new().defaults("file_size = \"1M\"").start();
-    let watch = server.watch();
+    let server = new_site().defaults("file_size = \"1M\"").start();
+    let watch = Watch::begin(&server);
     assert_eq!(server.get("/cgi-bin/t?head&write=1000000").text(), "wrote");
     let reply = server.get("/cgi-bin/t?write=1000000000&head");
     assert_eq!(reply.status, 502);
@@ -35,8 +36,8 @@ fn file_bomb() {
 }
 
 fn ten_thousand_open_files() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     let reply = server.get("/cgi-bin/t?head&files=10000");
     // 1024 by default, three of them the standard streams.
     assert_eq!(reply.text(), "1021");
@@ -44,9 +45,9 @@ fn ten_thousand_open_files() {
 }
 
 fn endless_computation() {
-    let server = Site::new().file("cgi-bin/busy", "#!/bin/sh\nwhile :; do :; done\n", 0o755);
+    let server = new_site().file("cgi-bin/busy", "#!/bin/sh\nwhile :; do :; done\n", 0o755);
     let server = server.defaults("cpu = 1").start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let reply = server.get("/cgi-bin/busy");
     assert_eq!(reply.status, 502);
     server.says("SIGXCPU");
@@ -55,7 +56,7 @@ fn endless_computation() {
 
 /// RLIMIT_NPROC counts the processes of a user and holds nobody back who is root.
 fn fork_bomb() {
-    let server = Site::new()
+    let server = new_site()
         .defaults("processes = 40")
         .file("cgi-bin/ids", "", 0o644);
     let server = match rustix::process::geteuid().is_root() {
@@ -67,7 +68,7 @@ fn fork_bomb() {
             // As who the server becomes it must reach its programs and write its logs.
             for folder in ["", "marks"] {
                 let open = fs::Permissions::from_mode(0o777);
-                fs::set_permissions(server.path().join(folder), open).unwrap();
+                fs::set_permissions(server.path(folder), open).unwrap();
             }
             if !server.is_reachable() {
                 crate::harness::skip!("needs a target folder that other users may enter");
@@ -77,7 +78,7 @@ fn fork_bomb() {
         false => crate::harness::skip!("needs root: the tests' own user runs more processes"),
     };
     let server = server.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let reply = server.get("/cgi-bin/t?head&spawn=1000");
     let started: usize = reply.text().parse().expect("how many processes there were");
     assert!((1..40).contains(&started), "{started} processes");
@@ -109,10 +110,10 @@ fn unused_user() -> Option<&'static str> {
 /// Requests go on while `replace` does; every one of them is answered by one version or the other.
 fn replaced_under_load(name: &str, replace: impl Fn(&std::path::Path, &str, usize) + Sync) {
     let version = |n: usize| format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n{n}'\n");
-    let site = Site::new().file(&format!("cgi-bin/{name}"), version(0), 0o755);
-    let server = site.top("max_running = 4").start();
-    let watch = server.watch();
-    let path = server.path().join("cgi-bin").join(name);
+    let site = new_site().file(&format!("cgi-bin/{name}"), version(0), 0o755);
+    let server = site.config("max_running = 4").start();
+    let watch = Watch::begin(&server);
+    let path = server.path("cgi-bin").join(name);
     let over = AtomicBool::new(false);
     let asked: usize = thread::scope(|scope| {
         let clients: Vec<_> = (0..4)
@@ -156,11 +157,11 @@ fn replaced_by_a_rename_under_load() {
 /// While a program's file is open for writing it cannot be executed (ETXTBSY); the request waits.
 fn replaced_in_place() {
     // A program kept loaded is one that runs: its file cannot be opened for writing.
-    let cold = Site::new().defaults("start = \"cold\"");
-    let server = cold.program("cgi-bin/other").start();
-    let watch = server.watch();
-    let path = server.path().join("cgi-bin/copy");
-    fs::copy(server.path().join("cgi-bin/other"), &path).unwrap();
+    let cold = new_site().defaults("start = \"cold\"");
+    let server = cold.own_binary("cgi-bin/other").start();
+    let watch = Watch::begin(&server);
+    let path = server.path("cgi-bin/copy");
+    fs::copy(server.path("cgi-bin/other"), &path).unwrap();
     assert_eq!(server.get("/cgi-bin/copy?head&out=old").text(), "old");
     let mut outcomes = vec!["ok"];
     busy_for_a_moment(&mut outcomes, || {
@@ -185,23 +186,23 @@ pub(super) fn busy_for_a_moment<A: FnOnce() -> Reply>(
     outcomes: &mut Vec<&str>,
     ask: impl Fn() -> A,
 ) {
-    eventually("a moment", || {
+    wait_until("a moment", || {
         let began = Instant::now();
         let answer = ask();
         let short = began.elapsed() < Duration::from_millis(400);
         let status = answer().status;
         assert!(status == 200 || !short, "{status}");
         outcomes.push(if status == 200 { "ok" } else { "script_error" });
-        (status == 200).then_some(())
+        status == 200
     });
 }
 
 /// One that stays busy is said to be.
 fn written_to_for_long() {
-    let server = Site::new().program("cgi-bin/other").start();
-    let watch = server.watch();
-    let path = server.path().join("cgi-bin/copy");
-    fs::copy(server.path().join("cgi-bin/other"), &path).unwrap();
+    let server = new_site().own_binary("cgi-bin/other").start();
+    let watch = Watch::begin(&server);
+    let path = server.path("cgi-bin/copy");
+    fs::copy(server.path("cgi-bin/other"), &path).unwrap();
     let busy = fs::File::options().write(true).open(&path).unwrap();
     assert_eq!(server.get("/cgi-bin/copy?head").status, 502);
     drop(busy);
@@ -239,10 +240,10 @@ pub(super) const IN_TIME: &str =
 
 fn an_execve_that_takes_long_keeps_nobody() {
     let slow = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\n'; echo late\n";
-    let server = Site::new().file("cgi-bin/slow", slow, 0o755);
-    let server = server.top("workers = 1").table(IN_TIME).start();
-    let watch = server.watch();
-    let lease = Leased::new(&server.path().join("cgi-bin/slow"));
+    let server = new_site().file("cgi-bin/slow", slow, 0o755);
+    let server = server.config("workers = 1").config(IN_TIME).start();
+    let watch = Watch::begin(&server);
+    let lease = Leased::new(&server.path("cgi-bin/slow"));
     let mut late = server.connect();
     late.get("/in-time/slow");
     // The only event loop goes on meanwhile.
@@ -265,10 +266,10 @@ fn an_execve_that_takes_long_keeps_nobody() {
 /// However many there are, with and without a body: the only event loop goes on, and starts other programs.
 fn many_that_take_long_to_be_executed() {
     let slow = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\n'; echo late; cat\n";
-    let site = Site::new().file("cgi-bin/slow", slow, 0o755);
-    let server = site.top("workers = 1\nmax_running = 20").start();
-    let watch = server.watch();
-    let lease = Leased::new(&server.path().join("cgi-bin/slow"));
+    let site = new_site().file("cgi-bin/slow", slow, 0o755);
+    let server = site.config("workers = 1\nmax_running = 20").start();
+    let watch = Watch::begin(&server);
+    let lease = Leased::new(&server.path("cgi-bin/slow"));
     let ask = |n| {
         let mut client = server.connect();
         match n % 2 {
@@ -292,8 +293,8 @@ fn many_that_take_long_to_be_executed() {
 /// Neither reading a program's file nor executing it for a template holds up the only event loop.
 fn a_template_that_takes_long_to_be_executed() {
     for leased in ["cgi-bin/slow", "bin/perl"] {
-        let site = Site::new().top("workers = 1").without_waiting();
-        let interpreter = site.path().join("bin/perl");
+        let site = new_site().config("workers = 1").without_waiting();
+        let interpreter = site.path("bin/perl");
         let perl = std::fs::read("/usr/bin/perl").unwrap();
         let says = "print \"Content-Type: text/plain\\n\\nlate\"";
         let slow = format!("#!{}\n{says};\n", interpreter.display());
@@ -302,8 +303,8 @@ fn a_template_that_takes_long_to_be_executed() {
             .file("bin/perl", perl, 0o755)
             .file("cgi-bin/slow", slow, 0o755)
             .start();
-        let watch = server.watch();
-        let lease = Leased::new(&server.path().join(leased));
+        let watch = Watch::begin(&server);
+        let lease = Leased::new(&server.path(leased));
         let mut late = server.connect();
         late.get("/cgi-bin/slow");
         late.wait_until_read();
@@ -313,12 +314,9 @@ fn a_template_that_takes_long_to_be_executed() {
         lease.give_up();
         assert_eq!(late.reply().text(), "late");
         if leased == "bin/perl" {
-            eventually("a template", || {
+            wait_until("a template", || {
                 assert_eq!(server.get("/cgi-bin/slow").text(), "late");
-                server
-                    .errors()
-                    .contains("slow: loaded for warm starts")
-                    .then_some(())
+                server.errors().contains("slow: loaded for warm starts")
             });
         }
         watch.over();

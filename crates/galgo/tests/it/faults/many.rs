@@ -6,7 +6,8 @@ use std::{
 };
 
 use super::exchange;
-use crate::harness::{Client, Site, eventually, list, watch};
+use crate::harness::{list, new_site, watch::Watch};
+use galgo_testkit::{Client, process, wait_until};
 
 /// Ten thousand, or as many as the limit of descriptors lets a server take.
 fn ten_thousand_idle_connections() {
@@ -16,11 +17,11 @@ fn ten_thousand_idle_connections() {
     if many < 5000 {
         crate::harness::skip!("needs a limit of 12000 descriptors: ulimit -n");
     }
-    let server = Site::new()
-        .top("max_connections_per_client = 1000000")
+    let server = new_site()
+        .config("max_connections_per_client = 1000000")
         .start();
-    let watch = server.watch();
-    let before = watch::memory(server.pid(), "VmRSS");
+    let watch = Watch::begin(&server);
+    let before = process::memory(server.pid(), "VmRSS");
     let mut idle: Vec<_> = (0..many)
         .map(|_| {
             let mut client = server.connect();
@@ -29,7 +30,7 @@ fn ten_thousand_idle_connections() {
             client
         })
         .collect();
-    let each = (watch::memory(server.pid(), "VmRSS").saturating_sub(before)) / many as u64;
+    let each = (process::memory(server.pid(), "VmRSS").saturating_sub(before)) / many as u64;
     assert!(each < 10 << 10, "{each} bytes for each idle connection");
     assert_eq!(server.get("/cgi-bin/t?head&out=active").text(), "active");
     // All of them are still served.
@@ -42,10 +43,10 @@ fn ten_thousand_idle_connections() {
 }
 
 fn the_oldest_idle_connections_are_shed() {
-    let server = Site::new()
-        .top("max_connections = 50\nmax_connections_per_client = 50")
+    let server = new_site()
+        .config("max_connections = 50\nmax_connections_per_client = 50")
         .start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut all: Vec<_> = (0..80)
         .map(|_| {
             let mut client = server.connect();
@@ -55,9 +56,9 @@ fn the_oldest_idle_connections_are_shed() {
         })
         .collect();
     // As many of the first as are too many have been closed, and none of the last.
-    eventually("the end of what is too much", || {
+    wait_until("the end of what is too much", || {
         let closed = all[..60].iter().filter(|c| c.is_closed()).count();
-        (closed >= 29).then_some(())
+        closed >= 29
     });
     assert!(!all[60..].iter().any(Client::is_closed));
     let last = all.last_mut().unwrap();
@@ -68,8 +69,8 @@ fn the_oldest_idle_connections_are_shed() {
 }
 
 fn busy_connections_are_not_shed() {
-    let server = Site::new()
-        .top("max_connections = 10\nmax_connections_per_client = 10\nmax_running = 10")
+    let server = new_site()
+        .config("max_connections = 10\nmax_connections_per_client = 10\nmax_running = 10")
         .start();
     let mut busy: Vec<_> = (0..10)
         .map(|n| {
@@ -95,30 +96,24 @@ fn busy_connections_are_not_shed() {
 
 fn a_thousand_pipelined_requests() {
     const MANY: usize = 1000;
-    let server = Site::new().start();
-    let watch = server.watch().memory(24 << 20);
+    let server = new_site().start();
+    let watch = Watch::begin(&server).memory(24 << 20);
     let mut client = server.connect();
-    let mut sender = Client {
-        stream: client.stream.try_clone().unwrap(),
-        ..server.connect()
-    };
-    let sending = thread::spawn(move || {
-        for n in 0..MANY {
-            sender.get(&format!("/cgi-bin/t?alone&head&out={n}"));
-        }
-    });
+    // They are fewer bytes than a socket takes that nobody reads.
+    for n in 0..MANY {
+        client.get(&format!("/cgi-bin/t?alone&head&out={n}"));
+    }
     for n in 0..MANY {
         let reply = client.reply();
         assert_eq!((reply.status, reply.text()), (200, n.to_string()));
     }
-    sending.join().unwrap();
     drop(client);
     watch.after(&["ok"; MANY]);
 }
 
 /// More than is read ahead, in pieces that end where requests do.
 fn pipelined_requests_that_fill_what_is_read_ahead() {
-    exchange(Site::new(), &["ok"], |server, client| {
+    exchange(new_site(), &["ok"], |server, client| {
         let request = |target: &str| {
             let mut request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nX: ");
             while request.len() < 124 {
@@ -141,8 +136,8 @@ fn pipelined_requests_that_fill_what_is_read_ahead() {
 }
 
 fn beyond_limit_and_queue_503_at_once() {
-    let server = Site::new().top("max_running = 1\nqueue = 1").start();
-    let watch = server.watch();
+    let server = new_site().config("max_running = 1\nqueue = 1").start();
+    let watch = Watch::begin(&server);
     let (mut first, mut second) = (server.connect(), server.connect());
     first.get("/cgi-bin/t?touch=up&await=go&head&out=first");
     server.wait_for("up");
@@ -150,9 +145,9 @@ fn beyond_limit_and_queue_503_at_once() {
     let mut third = server.connect();
     third.get("/cgi-bin/t?head&out=third");
     // One of these two waits, the other is refused; then nobody else gets a place.
-    eventually("a refusal", || {
+    wait_until("a refusal", || {
         let busy = |l: &serde_json::Value| l["outcome"] == "busy";
-        server.access().iter().any(busy).then_some(())
+        server.access().iter().any(busy)
     });
     let refused = server.get("/cgi-bin/t?touch=ran&head");
     assert_eq!(refused.status, 503);
@@ -170,8 +165,8 @@ fn beyond_limit_and_queue_503_at_once() {
 /// A refusal comes at once, but whoever answers it with the next request gets one for each beat (50 ms).
 fn who_was_refused_and_asks_again_waits() {
     const BEAT: Duration = Duration::from_millis(50);
-    let server = Site::new().top("max_running = 1\nqueue = 0").start();
-    let watch = server.watch();
+    let server = new_site().config("max_running = 1\nqueue = 0").start();
+    let watch = Watch::begin(&server);
     let mut first = server.connect();
     first.get("/cgi-bin/t?touch=up&await=go&head&out=first");
     server.wait_for("up");
@@ -190,10 +185,10 @@ fn who_was_refused_and_asks_again_waits() {
 }
 
 fn longer_than_queue_wait_503() {
-    let server = Site::new()
-        .top("max_running = 1\nqueue_wait = \"100ms\"")
+    let server = new_site()
+        .config("max_running = 1\nqueue_wait = \"100ms\"")
         .start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut first = server.connect();
     first.get("/cgi-bin/t?touch=up&await=go&head&out=first");
     server.wait_for("up");
@@ -207,8 +202,8 @@ fn longer_than_queue_wait_503() {
 
 /// Every request that is let in is answered, and every other at once.
 fn goodput_under_overload() {
-    let server = Site::new().top("max_running = 2\nqueue = 4").start();
-    let watch = server.watch().memory(24 << 20);
+    let server = new_site().config("max_running = 2\nqueue = 4").start();
+    let watch = Watch::begin(&server).memory(24 << 20);
     // Two have the places until as many as may wait do so and more were refused, on the slowest machine.
     let hold = |n: usize| {
         let mut client = server.connect();
@@ -235,9 +230,9 @@ fn goodput_under_overload() {
             })
         })
         .collect();
-    eventually("a refusal", || {
+    wait_until("a refusal", || {
         let busy = |l: &serde_json::Value| l["outcome"] == "busy";
-        server.access().iter().any(busy).then_some(())
+        server.access().iter().any(busy)
     });
     server.set("go");
     for client in &mut held {
@@ -255,11 +250,11 @@ fn goodput_under_overload() {
 }
 
 fn a_route_has_a_limit_of_its_own() {
-    let server = Site::new()
-        .top("max_running = 8\nqueue_wait = \"100ms\"")
-        .table("[[route]]\npath = \"/one\"\ncgi = \"cgi-bin/t\"\nmax_running = 1")
+    let server = new_site()
+        .config("max_running = 8\nqueue_wait = \"100ms\"")
+        .config("[[route]]\npath = \"/one\"\ncgi = \"cgi-bin/t\"\nmax_running = 1")
         .start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut first = server.connect();
     first.get("/one?touch=up&await=go&head&out=first");
     server.wait_for("up");

@@ -12,7 +12,8 @@ mod slow;
 mod streams;
 mod upstreams;
 
-use crate::harness::{Client, Server, Site, Test, both_ways, encode};
+use crate::harness::{Test, both_ways, encode, watch::Watch};
+use galgo_testkit::{Client, Server, Site};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -34,7 +35,7 @@ pub fn tests() -> Vec<Test> {
 /// One connection to a server of its own; `outcomes` are what the access log then holds.
 fn exchange(site: Site, outcomes: &[&str], test: impl FnOnce(&Server, &mut Client)) {
     let server = site.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     test(&server, &mut client);
     drop(client);

@@ -3,11 +3,12 @@
 use std::{thread, time::Duration};
 
 use super::exchange;
-use crate::harness::{Client, End, Site, eventually, list};
+use crate::harness::{list, new_site, watch::Watch};
+use galgo_testkit::{Client, End, wait_until};
 
 fn a_head_of_one_byte_at_a_time_meets_a_total_deadline() {
     exchange(
-        Site::new().top("head_timeout = \"1s\""),
+        new_site().config("head_timeout = \"1s\""),
         &["client_error"],
         |_, client| {
             let dripping = drip(client, "GET /".bytes().chain(std::iter::repeat(b'x')));
@@ -21,7 +22,7 @@ fn a_head_of_one_byte_at_a_time_meets_a_total_deadline() {
 
 fn a_body_of_one_byte_at_a_time_meets_the_minimum_rate() {
     exchange(
-        Site::new().top("rate_grace = \"1s\""),
+        new_site().config("rate_grace = \"1s\""),
         &["client_error"],
         |server, client| {
             // What it prints once its input ends is discarded.
@@ -55,7 +56,7 @@ fn drip(
 }
 
 fn a_bad_chunk_in_the_middle_of_an_exchange() {
-    exchange(Site::new(), &["client_error"], |_, client| {
+    exchange(new_site(), &["client_error"], |_, client| {
         client.send(
             "POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
              10000\r\n",
@@ -78,7 +79,7 @@ fn a_bad_chunk_in_the_middle_of_an_exchange() {
 
 fn content_length_longer_than_what_is_sent() {
     exchange(
-        Site::new().top("rate_grace = \"1s\""),
+        new_site().config("rate_grace = \"1s\""),
         &["client_error"],
         |_, client| {
             client.begin_post("/cgi-bin/t?count&head&out=never", 100);
@@ -92,7 +93,7 @@ fn content_length_longer_than_what_is_sent() {
 }
 
 fn content_length_longer_than_what_is_sent_and_then_closed() {
-    exchange(Site::new(), &["client_gone"], |_, client| {
+    exchange(new_site(), &["client_gone"], |_, client| {
         client.begin_post("/cgi-bin/t?count&head&out=never", 100);
         client.send("only this");
         client.half_close();
@@ -101,20 +102,16 @@ fn content_length_longer_than_what_is_sent_and_then_closed() {
 }
 
 fn a_file_to_a_reader_that_stops_reading() {
-    let site = Site::new().top("rate_grace = \"1s\"");
+    let site = new_site().config("rate_grace = \"1s\"");
     let server = site
         .file("public/large", vec![b'x'; 50_000_000], 0o644)
         .start();
-    let watch = server.watch().memory(24 << 20);
+    let watch = Watch::begin(&server).memory(24 << 20);
     let mut client = server.connect();
     client.get("/large");
     assert_eq!(client.head().status, 200);
-    eventually("the cut in the access log", || {
-        server
-            .access()
-            .iter()
-            .any(|l| l["outcome"] == "cut")
-            .then_some(())
+    wait_until("the cut in the access log", || {
+        server.access().iter().any(|l| l["outcome"] == "cut")
     });
     assert!(client.rest().len() < 50_000_000);
     drop(client);
@@ -122,7 +119,7 @@ fn a_file_to_a_reader_that_stops_reading() {
 }
 
 fn too_large(request: impl AsRef<[u8]>, status: u16) {
-    exchange(Site::new(), &["client_error"], |_, client| {
+    exchange(new_site(), &["client_error"], |_, client| {
         client.try_send(request);
         let reply = client.reply();
         assert_eq!((reply.status, reply.end), (status, End::Whole));
@@ -153,8 +150,8 @@ fn ten_thousand_request_headers() {
 
 /// What a larger `max_head` lets through and no program can be given.
 fn a_field_longer_than_any_variable() {
-    let server = Site::new().top("max_head = \"1M\"").start();
-    let watch = server.watch();
+    let server = new_site().config("max_head = \"1M\"").start();
+    let watch = Watch::begin(&server);
     let cookie = "x".repeat(200_000);
     let request = format!("GET /cgi-bin/t?head HTTP/1.1\r\nHost: a\r\nCookie: {cookie}\r\n\r\n");
     assert_eq!(server.ask(request).status, 431);

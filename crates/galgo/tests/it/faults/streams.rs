@@ -4,7 +4,8 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use crate::harness::{Client, End, Server, Site, child::pattern, eventually, list};
+use crate::harness::{child::pattern, list, new_site, watch::Watch};
+use galgo_testkit::{Client, End, Server, wait_until};
 
 const MB: usize = 1_000_000;
 /// What the server may take at its peak, whatever flows through it.
@@ -30,8 +31,8 @@ pub(super) fn upload(client: &Client, n: usize) -> thread::JoinHandle<usize> {
 }
 
 fn never_reads_a_body_of_100_mb() {
-    let server = Site::new().start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let mut client = server.connect();
     client.begin_post("/cgi-bin/t?head&out=unread", 100 * MB);
     let sending = upload(&client, 100 * MB);
@@ -44,15 +45,15 @@ fn never_reads_a_body_of_100_mb() {
 
 /// Blocking clients send everything before they read anything.
 fn never_reads_a_body_that_is_sent_before_anything_is_read() {
-    let server = Site::new().start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let mut client = server.connect();
     client.begin_post("/cgi-bin/t?head&out=unread&touch=said&await=sent", 20 * MB);
     let sending = upload(&client, 20 * MB);
     server.wait_for("said");
     // A program that reads nothing while it runs holds the client back, not more.
-    eventually("the pipe to be full", || {
-        (crate::harness::watch::memory(server.pid(), "VmRSS") > 0).then_some(())
+    wait_until("the pipe to be full", || {
+        galgo_testkit::process::memory(server.pid(), "VmRSS") > 0
     });
     server.set("sent");
     assert_eq!(sending.join().unwrap(), 20 * MB);
@@ -62,8 +63,8 @@ fn never_reads_a_body_that_is_sent_before_anything_is_read() {
 }
 
 fn closes_stdin_at_once() {
-    let server = Site::new().start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let mut client = server.connect();
     client.begin_post(
         "/cgi-bin/t?close=0&head&out=first&touch=closed&await=go&out=second",
@@ -84,8 +85,8 @@ fn closes_stdin_at_once() {
 }
 
 fn reads_one_byte_at_a_time() {
-    let server = Site::new().start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let mut client = server.connect();
     client.post("/cgi-bin/t?head&slowly", &pattern(0, 200_000));
     assert_eq!(client.reply().text(), "200000");
@@ -96,8 +97,8 @@ fn reads_one_byte_at_a_time() {
 }
 
 fn writes_64_mb_before_it_reads_64_mb() {
-    let server = Site::new().start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let mut client = server.connect();
     client.begin_post("/cgi-bin/t?head&fill=64000000&count", 64 * MB);
     let sending = upload(&client, 64 * MB);
@@ -111,8 +112,8 @@ fn writes_64_mb_before_it_reads_64_mb() {
 }
 
 fn echoes_64_mb_as_they_come() {
-    let server = Site::new().start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let mut client = server.connect();
     client.begin_post("/cgi-bin/t?head&echo", 64 * MB);
     let sending = upload(&client, 64 * MB);
@@ -129,8 +130,8 @@ fn echoes_64_mb_as_they_come() {
 }
 
 fn ten_mb_to_stderr_before_the_head() {
-    let server = Site::new().defaults("max_stderr = \"4K\"").start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().defaults("max_stderr = \"4K\"").start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let reply = server.get("/cgi-bin/t?errfill=10000000&head&out=still%20here");
     assert_eq!(reply.text(), "still here");
     server.says("max_stderr is reached");
@@ -139,8 +140,8 @@ fn ten_mb_to_stderr_before_the_head() {
 }
 
 fn one_gb_to_stderr() {
-    let server = Site::new().defaults("max_stderr = \"4K\"").start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().defaults("max_stderr = \"4K\"").start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let reply = server.get("/cgi-bin/t?head&errfill=1000000000&out=still%20here");
     assert_eq!((reply.text(), reply.end), ("still here".into(), End::Whole));
     server.says("max_stderr is reached");
@@ -150,8 +151,8 @@ fn one_gb_to_stderr() {
 }
 
 fn control_characters_in_stderr() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     let forged =
         "/cgi-bin/t?err=%1B[2Ja%00b%07c%0D%0A2026%20error%20[x]%20forged%0A%FF%C2%9Bd&head";
     assert_eq!(server.get(forged).status, 200);
@@ -170,8 +171,8 @@ fn control_characters_in_stderr() {
 }
 
 fn stderr_lines_carry_the_request_id() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     server.get("/cgi-bin/t?errlines=3&err=no%20end&head");
     let lines = watch.after(&["ok"]);
     let id = lines[0]["id"].as_str().unwrap();
@@ -181,8 +182,8 @@ fn stderr_lines_carry_the_request_id() {
 }
 
 fn stdout_closed_but_the_process_lives() {
-    let server = Site::new().defaults("kill_grace = \"1m\"").start();
-    let watch = server.watch();
+    let server = new_site().defaults("kill_grace = \"1m\"").start();
+    let watch = Watch::begin(&server);
     let reply = server.get("/cgi-bin/t?last=told&head&out=done&close=1&hang");
     assert_eq!((reply.text(), reply.end), ("done".into(), End::Whole));
     // It is told to end, politely.
@@ -192,8 +193,8 @@ fn stdout_closed_but_the_process_lives() {
 }
 
 fn stdout_closed_but_the_process_lives_and_is_deaf() {
-    let server = Site::new().defaults("kill_grace = \"100ms\"").start();
-    let watch = server.watch();
+    let server = new_site().defaults("kill_grace = \"100ms\"").start();
+    let watch = Watch::begin(&server);
     let reply = server.get("/cgi-bin/t?deaf&head&out=done&close=1&hang");
     assert_eq!((reply.text(), reply.end), ("done".into(), End::Whole));
     let lines = watch.after(&["ok"]);
@@ -201,8 +202,8 @@ fn stdout_closed_but_the_process_lives_and_is_deaf() {
 }
 
 fn a_background_child_keeps_stdout_open() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     let reply = server.get("/cgi-bin/t?bg=touch=bg%26deaf%26hang&await=bg&head&out=done&exit=0");
     assert_eq!((reply.text(), reply.end), ("done".into(), End::Whole));
     watch.after(&["ok"]);
@@ -218,9 +219,9 @@ const BACKGROUND: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\nstarted
 fn a_background_child_that_has_closed_its_streams_is_told_to_end() {
     let hangs = BACKGROUND.replace("-lt 40", "-lt 100000");
     // A shell takes its time to end on a machine that stands still.
-    let site = Site::new().defaults("kill_grace = \"60s\"");
+    let site = new_site().defaults("kill_grace = \"60s\"");
     let server = site.file("cgi-bin/b", hangs, 0o755).start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     assert_eq!(server.get("/cgi-bin/b").text(), "started");
     server.wait_for("told");
     server.says("what it had left running was ended: b ");
@@ -232,12 +233,13 @@ fn a_background_child_that_has_closed_its_streams_is_told_to_end() {
 
 /// One that does not heed it is ended all the same.
 fn a_background_child_that_does_not_hear_is_ended() {
-    let site = Site::new().defaults("kill_grace = \"100ms\"");
+    // Long enough to say that it was told.
+    let site = new_site().defaults("kill_grace = \"3s\"");
     let deaf = BACKGROUND
         .replace("-lt 40", "-lt 100000")
         .replace("exit' TERM", "' TERM");
     let server = site.file("cgi-bin/b", deaf, 0o755).start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     assert_eq!(server.get("/cgi-bin/b").text(), "started");
     server.wait_for("told");
     server.says("(KILL, for TERM did not end it within kill_grace)");
@@ -246,9 +248,9 @@ fn a_background_child_that_does_not_hear_is_ended() {
 
 /// It finishes, within the clocks.
 fn a_background_child_runs_to_its_completion() {
-    let site = Site::new().defaults("run_to_completion = true");
+    let site = new_site().defaults("run_to_completion = true");
     let server = site.file("cgi-bin/b", BACKGROUND, 0o755).start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     assert_eq!(server.get("/cgi-bin/b").text(), "started");
     server.wait_for("end");
     let text = std::fs::read_to_string(server.mark("lines")).unwrap();
@@ -256,7 +258,7 @@ fn a_background_child_runs_to_its_completion() {
     assert!(!server.mark("told").exists());
     watch.after(&["ok"]);
     assert!(!server.errors().contains("left running"));
-    let late = Site::new().defaults("run_to_completion = true\ntotal_timeout = \"3s\"");
+    let late = new_site().defaults("run_to_completion = true\ntotal_timeout = \"3s\"");
     let hangs = BACKGROUND.replace("-lt 40", "-lt 100000");
     let server = late.file("cgi-bin/b", hangs, 0o755).start();
     assert_eq!(server.get("/cgi-bin/b").text(), "started");
@@ -264,24 +266,24 @@ fn a_background_child_runs_to_its_completion() {
 }
 
 fn a_background_child_prints_for_ever() {
-    let server = Site::new().start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let reply = server.get("/cgi-bin/t?head&out=begin&bg=endless&exit=0");
     assert_eq!((&reply.body[..5], reply.end), (&b"begin"[..], End::Whole));
     watch.after(&["ok"]);
 }
 
 fn a_background_child_writes_to_stderr_for_ever() {
-    let server = Site::new().defaults("max_stderr = 0").start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().defaults("max_stderr = 0").start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let reply = server.get("/cgi-bin/t?head&out=done&bg=close=1%26errfill=1000000000000&exit=0");
     assert_eq!((reply.text(), reply.end), ("done".into(), End::Whole));
     watch.after(&["ok"]);
 }
 
 fn head_of_a_program_that_prints_for_ever() {
-    let server = Site::new().start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let mut client = server.connect();
     client.send("HEAD /cgi-bin/t?head&endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(client.reply_to("HEAD").status, 200);
@@ -293,12 +295,12 @@ fn head_of_a_program_that_prints_for_ever() {
 }
 
 fn endless_output_to_a_reader_that_stops_reading() {
-    let server = Site::new().top("rate_grace = \"1s\"").start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().config("rate_grace = \"1s\"").start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let mut client = server.connect();
     client.get("/cgi-bin/t?head&endless");
     assert_eq!(client.head().status, 200);
-    server.says_in_access("client_gone");
+    wait_for_outcome(&server, "client_gone");
     let rest = client.rest();
     assert!(!rest.ends_with(b"\r\n0\r\n\r\n"), "not visibly cut");
     drop(client);
@@ -306,8 +308,8 @@ fn endless_output_to_a_reader_that_stops_reading() {
 }
 
 fn a_million_writes_of_one_byte() {
-    let server = Site::new().start();
-    let watch = server.watch().memory(FLAT);
+    let server = new_site().start();
+    let watch = Watch::begin(&server).memory(FLAT);
     let mut client = server.connect();
     client.get("/cgi-bin/t?head&ones=1000000");
     let reply = client.head();
@@ -333,15 +335,15 @@ fn chunks(client: &mut Client) -> (Vec<u8>, usize) {
 
 /// However small the writes were: here the server stands still while they are made.
 fn what_is_there_already_goes_out_together() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.get("/cgi-bin/t?head&out=a&await=go&ones=10000&touch=written");
     assert_eq!(client.head().status, 200);
     assert_eq!(client.chunk().unwrap(), b"a");
     server.signal(Signal::STOP);
     // A thread on another processor goes on until it is told.
-    eventually("a server that stands still", || {
+    wait_until("a server that stands still", || {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
         let stopped = |task: &std::path::Path| {
             let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
@@ -349,10 +351,7 @@ fn what_is_there_already_goes_out_together() {
                 .next()
                 .is_some_and(|rest| rest.starts_with('T'))
         };
-        tasks
-            .flatten()
-            .all(|task| stopped(&task.path()))
-            .then_some(())
+        tasks.flatten().all(|task| stopped(&task.path()))
     });
     server.set("go");
     server.wait_for("written");
@@ -365,8 +364,8 @@ fn what_is_there_already_goes_out_together() {
 }
 
 fn one_byte_is_sent_without_waiting_for_more() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.get("/cgi-bin/t?head&out=a&await=one&out=b&await=two&out=c");
     assert_eq!(client.head().status, 200);
@@ -380,16 +379,11 @@ fn one_byte_is_sent_without_waiting_for_more() {
     watch.after(&["ok"]);
 }
 
-impl Server {
-    /// Waits for a line of the access log with this outcome.
-    fn says_in_access(&self, outcome: &str) {
-        eventually(&format!("{outcome} in the access log"), || {
-            self.access()
-                .iter()
-                .any(|l| l["outcome"] == outcome)
-                .then_some(())
-        });
-    }
+/// Waits for a line of the access log with this outcome.
+fn wait_for_outcome(server: &Server, outcome: &str) {
+    wait_until(outcome, || {
+        server.access().iter().any(|l| l["outcome"] == outcome)
+    });
 }
 
 list![

@@ -1,7 +1,8 @@
 //! Clients that are slow, silent, or gone.
 
 use super::{MARKER, everything, site, statuses};
-use crate::harness::{LONG, eventually, list};
+use crate::harness::{list, watch::Watch};
+use galgo_testkit::{LONG, eventually, wait_until};
 use std::time::Duration;
 
 list![
@@ -14,8 +15,8 @@ list![
 ];
 
 fn a_slow_head_is_a_408() {
-    let server = site().top("head_timeout = \"1s\"").start();
-    let watch = server.watch();
+    let server = site().config("head_timeout = \"1s\"").start();
+    let watch = Watch::begin(&server);
     // Each byte is in time; all of them are not.
     let mut client = server.connect();
     client
@@ -23,9 +24,9 @@ fn a_slow_head_is_a_408() {
         .set_read_timeout(Some(Duration::from_millis(20)))
         .unwrap();
     client.send("GET / HTTP/1.1\r\nX: ");
-    eventually("the end of a head without end", || {
+    wait_until("the end of a head without end", || {
         client.try_send("a");
-        client.stream.peek(&mut [0]).is_ok().then_some(())
+        client.stream.peek(&mut [0]).is_ok()
     });
     client.stream.set_read_timeout(Some(LONG)).unwrap();
     assert_eq!(statuses(&everything(&mut client)), [408]);
@@ -33,8 +34,10 @@ fn a_slow_head_is_a_408() {
 }
 
 fn a_slow_body_is_a_408() {
-    let server = site().top("min_rate = \"1M\"\nrate_grace = \"1s\"").start();
-    let watch = server.watch();
+    let server = site()
+        .config("min_rate = \"1M\"\nrate_grace = \"1s\"")
+        .start();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.begin_post("/cgi-bin/t?take=1000&head", 1000);
     client.send("x");
@@ -46,8 +49,10 @@ fn a_slow_body_is_a_408() {
 }
 
 fn a_reader_that_stops_is_cut_off() {
-    let server = site().top("min_rate = \"1M\"\nrate_grace = \"1s\"").start();
-    let watch = server.watch().memory(8 << 20);
+    let server = site()
+        .config("min_rate = \"1M\"\nrate_grace = \"1s\"")
+        .start();
+    let watch = Watch::begin(&server).memory(8 << 20);
     let mut client = server.connect();
     client.get("/cgi-bin/t?head&endless");
     assert_eq!(client.head().status, 200);
@@ -66,22 +71,22 @@ fn a_reader_that_stops_is_cut_off() {
 }
 
 fn an_idle_connection_is_closed_without_a_word() {
-    let server = site().top("keep_alive = \"100ms\"").start();
+    let server = site().config("keep_alive = \"100ms\"").start();
     assert!(server.connect().is_over());
     // Where it was not sent in time the connection is closed before.
-    eventually("an answer", || {
+    wait_until("an answer", || {
         let mut client = server.connect();
         let sent = client.try_send(MARKER);
         let reply = client.reply();
         assert!(reply.status == 0 || sent && reply.text() == "MARKED");
         assert!(client.is_over());
-        (reply.status != 0).then_some(())
+        reply.status != 0
     });
 }
 
 fn a_connection_without_a_request_is_no_line() {
     let server = site().start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     for _ in 0..10 {
         server.connect().half_close();
         server.connect().reset();
@@ -91,7 +96,7 @@ fn a_connection_without_a_request_is_no_line() {
 
 fn a_head_that_ends_early() {
     let server = site().start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.send("GET /marker HTTP/1.1\r\nHost: loc");
     client.half_close();

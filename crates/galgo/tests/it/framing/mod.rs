@@ -5,7 +5,8 @@ mod order;
 mod refused;
 mod shapes;
 
-use crate::harness::{Client, Site, Test};
+use crate::harness::{Test, new_site};
+use galgo_testkit::{Client, Site};
 
 /// The tests of this module and those below it.
 pub fn tests() -> Vec<Test> {
@@ -19,7 +20,7 @@ pub fn tests() -> Vec<Test> {
 }
 
 fn site() -> Site {
-    Site::new().file("public/marker", "MARKED", 0o644)
+    new_site().file("public/marker", "MARKED", 0o644)
 }
 
 const MARKER: &str = "GET /marker HTTP/1.1\r\nHost: localhost\r\n\r\n";

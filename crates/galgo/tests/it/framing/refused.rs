@@ -1,144 +1,135 @@
 //! What has more than one reading.
 
 use super::{MARKER, chunked, everything, get, post, site, statuses};
-use crate::harness::{Client, list};
+use crate::harness::list;
+use galgo_testkit::Client;
 
 list![refused_and_nothing_behind_it_is_answered,];
 
-fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
-    let mut all: Vec<(&str, u16, Vec<u8>)> = Vec::new();
-    let lengths = [
-        ("plus", "+5"),
-        ("minus zero", "-0"),
-        ("hexadecimal", "0x5"),
-        ("space within", "5 5"),
-        ("empty", ""),
-        ("a list", "5, 5"),
-        ("letters", "5a"),
-        ("2^63", "9223372036854775808"),
-        ("2^64", "18446744073709551616"),
-        ("fraction", "5.0"),
-        ("semicolon", "5;"),
-        ("NUL", "5\0"),
-        ("digits of Unicode", "\u{665}"),
-    ];
-    for (name, value) in lengths {
-        let request = post(&format!("Content-Length: {value}\r\n")) + "hello";
-        all.push((name, 400, request.into()));
-    }
-    let codings = [
-        ("other coding", "gzip", 501),
-        ("other coding first", "gzip, chunked", 501),
-        ("chunked not last", "chunked, gzip", 400),
-        ("chunked twice", "chunked, chunked", 400),
-        ("chunked with a parameter", "chunked;q=1", 400),
-        ("identity", "identity", 501),
-        ("no coding", "", 400),
-        ("quoted", "\"chunked\"", 400),
-        ("empty element first", ", chunked", 400),
-        ("empty element last", "chunked,", 400),
-        ("chunked before identity", "chunked, identity", 400),
-        ("vertical tab behind", "chunked\u{b}", 400),
-        ("other name", "xchunked", 501),
-        ("vertical tab", "\u{b}chunked", 400),
-    ];
-    for (name, value, status) in codings {
-        let request = post(&format!("Transfer-Encoding: {value}\r\n")) + "0\r\n\r\n";
-        all.push((name, status, request.into()));
-    }
+/// Values of Content-Length.
+const LENGTHS: [(&str, &str); 13] = [
+    ("plus", "+5"),
+    ("minus zero", "-0"),
+    ("hexadecimal", "0x5"),
+    ("space within", "5 5"),
+    ("empty", ""),
+    ("a list", "5, 5"),
+    ("letters", "5a"),
+    ("2^63", "9223372036854775808"),
+    ("2^64", "18446744073709551616"),
+    ("fraction", "5.0"),
+    ("semicolon", "5;"),
+    ("NUL", "5\0"),
+    ("digits of Unicode", "\u{665}"),
+];
+
+/// Values of Transfer-Encoding, and the status.
+const CODINGS: [(&str, &str, u16); 14] = [
+    ("other coding", "gzip", 501),
+    ("other coding first", "gzip, chunked", 501),
+    ("chunked not last", "chunked, gzip", 400),
+    ("chunked twice", "chunked, chunked", 400),
+    ("chunked with a parameter", "chunked;q=1", 400),
+    ("identity", "identity", 501),
+    ("no coding", "", 400),
+    ("quoted", "\"chunked\"", 400),
+    ("empty element first", ", chunked", 400),
+    ("empty element last", "chunked,", 400),
+    ("chunked before identity", "chunked, identity", 400),
+    ("vertical tab behind", "chunked\u{b}", 400),
+    ("other name", "xchunked", 501),
+    ("vertical tab", "\u{b}chunked", 400),
+];
+
+/// Bodies in chunks.
+const CHUNKS: [(&str, &str); 31] = [
+    ("size empty", "\r\nhello\r\n0\r\n\r\n"),
+    ("size signed", "+5\r\nhello\r\n0\r\n\r\n"),
+    ("size negative", "-5\r\nhello\r\n0\r\n\r\n"),
+    ("size 0x", "0x5\r\nhello\r\n0\r\n\r\n"),
+    (
+        "size of 17 digits",
+        "00000000000000005\r\nhello\r\n0\r\n\r\n",
+    ),
+    ("size with a space", "5 \r\nhello\r\n0\r\n\r\n"),
+    ("size behind a space", " 5\r\nhello\r\n0\r\n\r\n"),
+    ("size, LF", "5\nhello\r\n0\r\n\r\n"),
+    ("size, CR", "5\rhello\r\n0\r\n\r\n"),
+    ("chunk longer than its size", "5\r\nhello!\r\n0\r\n\r\n"),
+    ("chunk, LF", "5\r\nhello\n0\r\n\r\n"),
+    ("last chunk, LF", "0\n\n"),
+    ("size with a sign of digits", "0_5\r\nhello\r\n0\r\n\r\n"),
+    ("last chunk signed", "5\r\nhello\r\n-0\r\n\r\n"),
+    ("chunk, CR CR LF", "5\r\nhello\r\r\n0\r\n\r\n"),
+    ("extension, LF", "5;a=b\nhello\r\n0\r\n\r\n"),
+    ("extension, CR", "5;a\rb\r\nhello\r\n0\r\n\r\n"),
+    (
+        "CRLF in a quoted extension",
+        "5;a=\"\r\n\"\r\nhello\r\n0\r\n\r\n",
+    ),
+    ("extension without a name", "5;\r\nhello\r\n0\r\n\r\n"),
+    ("extension without a value", "5;a=\r\nhello\r\n0\r\n\r\n"),
+    ("extension of two words", "5;a b\r\nhello\r\n0\r\n\r\n"),
+    ("extension, space at its end", "5;a \r\nhello\r\n0\r\n\r\n"),
+    (
+        "extension, quote without an end",
+        "5;a=\"b\r\nhello\r\n0\r\n\r\n",
+    ),
+    (
+        "extension, text behind a quote",
+        "5;a=\"b\"c\r\nhello\r\n0\r\n\r\n",
+    ),
+    ("extension with NUL", "5;a\0\r\nhello\r\n0\r\n\r\n"),
+    ("trailer without a colon", "0\r\nnonsense\r\n\r\n"),
+    ("trailer, obs-fold", "0\r\nX: a\r\n b\r\n\r\n"),
+    ("trailer, space before the colon", "0\r\nX : a\r\n\r\n"),
+    ("trailer, fold first", "0\r\n X: a\r\n\r\n"),
+    ("trailer, NUL", "0\r\nX: a\0\r\n\r\n"),
+    ("trailer, LF", "0\r\nX: a\n\r\n"),
+];
+
+fn long_chunks() -> Vec<(&'static str, String)> {
     let long = "x".repeat(2000);
-    let bodies = [
-        ("size empty", "\r\nhello\r\n0\r\n\r\n".to_owned()),
-        ("size signed", "+5\r\nhello\r\n0\r\n\r\n".into()),
-        ("size negative", "-5\r\nhello\r\n0\r\n\r\n".into()),
-        ("size 0x", "0x5\r\nhello\r\n0\r\n\r\n".into()),
-        (
-            "size of 17 digits",
-            "00000000000000005\r\nhello\r\n0\r\n\r\n".into(),
-        ),
-        ("size with a space", "5 \r\nhello\r\n0\r\n\r\n".into()),
-        ("size behind a space", " 5\r\nhello\r\n0\r\n\r\n".into()),
-        ("size, LF", "5\nhello\r\n0\r\n\r\n".into()),
-        ("size, CR", "5\rhello\r\n0\r\n\r\n".into()),
-        (
-            "chunk longer than its size",
-            "5\r\nhello!\r\n0\r\n\r\n".into(),
-        ),
-        ("chunk, LF", "5\r\nhello\n0\r\n\r\n".into()),
-        ("last chunk, LF", "0\n\n".into()),
-        (
-            "size with a sign of digits",
-            "0_5\r\nhello\r\n0\r\n\r\n".into(),
-        ),
-        ("last chunk signed", "5\r\nhello\r\n-0\r\n\r\n".into()),
-        ("chunk, CR CR LF", "5\r\nhello\r\r\n0\r\n\r\n".into()),
-        ("extension, LF", "5;a=b\nhello\r\n0\r\n\r\n".into()),
-        ("extension, CR", "5;a\rb\r\nhello\r\n0\r\n\r\n".into()),
-        (
-            "CRLF in a quoted extension",
-            "5;a=\"\r\n\"\r\nhello\r\n0\r\n\r\n".into(),
-        ),
+    vec![
         (
             "extensions too many",
             format!("{}0\r\n\r\n", "1;aaaaaaaaaaaa\r\nx\r\n".repeat(5000)),
         ),
         (
-            "extension without a name",
-            "5;\r\nhello\r\n0\r\n\r\n".into(),
-        ),
-        (
-            "extension without a value",
-            "5;a=\r\nhello\r\n0\r\n\r\n".into(),
-        ),
-        (
-            "extension of two words",
-            "5;a b\r\nhello\r\n0\r\n\r\n".into(),
-        ),
-        (
-            "extension, space at its end",
-            "5;a \r\nhello\r\n0\r\n\r\n".into(),
-        ),
-        (
-            "extension, quote without an end",
-            "5;a=\"b\r\nhello\r\n0\r\n\r\n".into(),
-        ),
-        (
-            "extension, text behind a quote",
-            "5;a=\"b\"c\r\nhello\r\n0\r\n\r\n".into(),
-        ),
-        ("extension with NUL", "5;a\0\r\nhello\r\n0\r\n\r\n".into()),
-        (
             "extension too long",
             format!("5;{long}\r\nhello\r\n0\r\n\r\n"),
         ),
-        ("trailer without a colon", "0\r\nnonsense\r\n\r\n".into()),
-        ("trailer, obs-fold", "0\r\nX: a\r\n b\r\n\r\n".into()),
-        (
-            "trailer, space before the colon",
-            "0\r\nX : a\r\n\r\n".into(),
-        ),
-        ("trailer, fold first", "0\r\n X: a\r\n\r\n".into()),
-        ("trailer, NUL", "0\r\nX: a\0\r\n\r\n".into()),
         (
             "trailers too many",
             format!("0\r\n{}\r\n", "X: a\r\n".repeat(5000)),
         ),
-        ("trailer, LF", "0\r\nX: a\n\r\n".into()),
         (
             "trailers too large",
             format!("0\r\n{}\r\n", format!("X: {long}\r\n").repeat(5)),
         ),
-    ];
-    for (name, body) in bodies {
-        all.push((name, 400, chunked(&body).into()));
-    }
-    let heads = [
+    ]
+}
+
+/// What is wrong, the status, and the request.
+type Head = (&'static str, u16, String);
+
+/// More than one length.
+#[rustfmt::skip] // a row is a line
+fn bodies_of_two_readings() -> Vec<Head> {
+    vec![
         ("both lengths", 400, post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n") + "0\r\n\r\n"),
         ("both, the other way", 400, post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n"),
         ("two equal lengths", 400, post("Content-Length: 5\r\nContent-Length: 5\r\n") + "hello"),
         ("two lengths", 400, post("Content-Length: 5\r\nContent-Length: 0\r\n")),
         ("two codings", 400, post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n"),
         ("chunked in 1.0", 400, "POST /cgi-bin/t HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into()),
+    ]
+}
+
+/// Fields.
+#[rustfmt::skip] // a row is a line
+fn fields() -> Vec<Head> {
+    vec![
         ("obs-fold", 400, get("/", "X: a\r\n b\r\n")),
         ("obs-fold with a tab", 400, get("/", "X: a\r\n\tb\r\n")),
         ("fold before the first field", 400, "GET / HTTP/1.1\r\n X: a\r\nHost: localhost\r\n\r\n".into()),
@@ -163,6 +154,13 @@ fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
         ("absolute target, two Hosts", 400, "GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n".into()),
         ("absolute target, bad Host", 400, "GET http://localhost/ HTTP/1.1\r\nHost: a b\r\n\r\n".into()),
         ("absolute target, no Host", 400, "GET http://localhost/ HTTP/1.1\r\n\r\n".into()),
+    ]
+}
+
+/// Request lines, line ends and sizes.
+#[rustfmt::skip] // a row is a line
+fn lines() -> Vec<Head> {
+    vec![
         ("HTTP/01.1", 505, "GET / HTTP/01.1\r\nHost: localhost\r\n\r\n".into()),
         ("user in the target", 400, "GET http://u@localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n".into()),
         ("another scheme", 400, "GET ftp://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n".into()),
@@ -202,7 +200,27 @@ fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
         ("cookies of 64 KiB", 431, get("/", &format!("Cookie: {}\r\n", "a".repeat(64 << 10)))),
         ("10,000 fields", 431, get("/", &"A: b\r\n".repeat(10_000))),
         ("257 fields", 431, get("/", &"A: b\r\n".repeat(256))),
-    ];
+    ]
+}
+
+fn refused() -> Vec<(&'static str, u16, Vec<u8>)> {
+    let mut all: Vec<(&str, u16, Vec<u8>)> = Vec::new();
+    for (name, value) in LENGTHS {
+        let request = post(&format!("Content-Length: {value}\r\n")) + "hello";
+        all.push((name, 400, request.into()));
+    }
+    for (name, value, status) in CODINGS {
+        let request = post(&format!("Transfer-Encoding: {value}\r\n")) + "0\r\n\r\n";
+        all.push((name, status, request.into()));
+    }
+    for (name, body) in CHUNKS {
+        all.push((name, 400, chunked(body).into()));
+    }
+    for (name, body) in long_chunks() {
+        all.push((name, 400, chunked(&body).into()));
+    }
+    let heads = [bodies_of_two_readings(), fields(), lines()].concat();
+    let heads = heads.into_iter();
     all.extend(heads.map(|(name, status, request)| (name, status, request.into_bytes())));
     all.push((
         "8-bit name",

@@ -116,9 +116,9 @@ fn bytes_above_0x7f_in_the_target() {
 fn an_encoded_slash_is_one_where_the_key_says_so() {
     assert_eq!(site().start().get("/cgi-bin%2Ft").status, 400);
     let server = site()
-        .top("encoded_slash = \"decode\"")
+        .config("encoded_slash = \"decode\"")
         .file("public/sub/page", "page", 0o644)
-        .table("[[route]]\npath = \"/sub/closed/\"\nrespond = { status = 403 }\n")
+        .config("[[route]]\npath = \"/sub/closed/\"\nrespond = { status = 403 }\n")
         .start();
     let text = server.get("/cgi-bin/t/a%2Fb?head&env&c%2Fd").text();
     for line in [

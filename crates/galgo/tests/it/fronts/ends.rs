@@ -13,14 +13,14 @@ list![
 
 fn a_front_that_leaves_ends_the_program() {
     for deaf in ["", "deaf&"] {
-        let (server, fcgi, scgi) = serve(Site::new().defaults("kill_grace = \"100ms\""));
-        let watch = server.watch();
+        let (server, fcgi, scgi) = serve(new_site().defaults("kill_grace = \"100ms\""));
+        let watch = Watch::begin(&server);
         let silent = format!("/cgi-bin/t?{deaf}touch=on&head&out=a&hang");
         let full = request(1, true, &params("GET", &silent, &[]), b"");
         let leave = |front: &mut Front, how: usize| match how {
             0 => front.send(record(ABORT, 1, b"", 0)),
-            1 => front.0.shutdown(Shutdown::Write).unwrap(),
-            _ => front.0.shutdown(Shutdown::Both).unwrap(),
+            1 => front.0.stream.shutdown(Shutdown::Write).unwrap(),
+            _ => front.0.stream.shutdown(Shutdown::Both).unwrap(),
         };
         for how in 0..3 {
             let mut front = Front::connect(&fcgi);
@@ -50,8 +50,8 @@ fn a_front_that_leaves_ends_the_program() {
 
 /// A cut response has no END_REQUEST.
 fn a_cut_response_looks_cut() {
-    let (server, fcgi, _) = serve(Site::new());
-    let watch = server.watch();
+    let (server, fcgi, _) = serve(new_site());
+    let watch = Watch::begin(&server);
     let short = format!(
         "out={}&out=abc",
         encode("Content-Type: a/b\nContent-Length: 9\n\n")
@@ -80,8 +80,8 @@ fn a_cut_response_looks_cut() {
 
 /// Whatever marks the end of the body.
 fn the_front_is_told_the_exit_status() {
-    let (server, fcgi, _) = serve(Site::new());
-    let watch = server.watch();
+    let (server, fcgi, _) = serve(new_site());
+    let watch = Watch::begin(&server);
     let typed = |more: &str| encode(format!("Content-Type: text/plain\n{more}\n"));
     let length = typed("Content-Length: 3\n");
     for (query, status) in [
@@ -113,8 +113,8 @@ fn the_front_is_told_the_exit_status() {
 }
 
 fn one_request_at_a_time_on_a_connection() {
-    let (server, fcgi, _) = serve(Site::new());
-    let watch = server.watch();
+    let (server, fcgi, _) = serve(new_site());
+    let watch = Watch::begin(&server);
     let mut front = Front::connect(&fcgi);
     let get_values = record(
         9,
@@ -186,8 +186,8 @@ fn one_request_at_a_time_on_a_connection() {
 }
 
 fn several_connections_at_once() {
-    let (server, fcgi, _) = serve(Site::new().top("max_running = 16"));
-    let watch = server.watch();
+    let (server, fcgi, _) = serve(new_site().config("max_running = 16"));
+    let watch = Watch::begin(&server);
     let mut fronts: Vec<_> = (0..8).map(|_| Front::connect(&fcgi)).collect();
     for (i, front) in fronts.iter_mut().enumerate() {
         let target = format!("/cgi-bin/t?head&touch=on{i}&await=go&out={i}");
@@ -204,8 +204,8 @@ fn several_connections_at_once() {
 }
 
 fn a_request_split_at_every_byte() {
-    let (server, fcgi, _) = serve(Site::new());
-    let watch = server.watch();
+    let (server, fcgi, _) = serve(new_site());
+    let watch = Watch::begin(&server);
     let all = request(
         1,
         true,

@@ -4,85 +4,68 @@ use super::*;
 
 list![what_a_hostile_front_sends, a_stranger_is_no_front,];
 
-/// One row each: what is sent, the status of an answer (0: the connection is closed), and the log's word.
-fn what_a_hostile_front_sends() {
-    let clocks = Site::new().top("head_timeout = \"1s\"\nrate_grace = \"1s\"");
-    // What is no test of these clocks does not meet them.
-    let (late, plain) = (serve(clocks), serve(Site::new()));
-    let post = |more: &[(&str, &str)]| params("POST", "/cgi-bin/t?take=9&head", more);
-    let ok = params("GET", "/cgi-bin/t?head", &[]);
-    let begun = |rest: &[Vec<u8>]| [begin(1, true), rest.concat()].concat();
-    let five = post(&[("CONTENT_LENGTH", "5")]);
-    let head = |params: &[u8]| [record(PARAMS, 1, params, 0), record(PARAMS, 1, b"", 0)].concat();
-    let large = vec![b'x'; 60_000];
-    let rows: Vec<(&str, Vec<u8>, u16, &str)> = vec![
-        (
-            "garbage",
-            b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
-            0,
-            "client_error",
-        ),
-        (
-            "version 2",
-            [&[2], &begin(1, true)[1..]].concat(),
-            0,
-            "client_error",
-        ),
-        (
-            "stdin first",
-            begun(&[record(STDIN, 1, b"a", 0)]),
-            400,
-            "client_error",
-        ),
-        ("begin twice", begun(&[begin(1, true)]), 400, "client_error"),
-        (
-            "begin too short",
-            record(BEGIN, 1, &[0, 1], 0),
-            0,
-            "client_error",
-        ),
-        (
-            "unknown type",
-            begun(&[record(77, 1, b"a", 0)]),
-            400,
-            "client_error",
-        ),
+/// What is sent, and the status of an answer (0: the connection is closed).
+type Row = (&'static str, Vec<u8>, u16);
+
+fn post(more: &[(&str, &str)]) -> Vec<u8> {
+    params("POST", "/cgi-bin/t?take=9&head", more)
+}
+
+/// Variables that promise a body of five bytes.
+fn five() -> Vec<u8> {
+    post(&[("CONTENT_LENGTH", "5")])
+}
+
+/// A request that has begun.
+fn begun(rest: &[Vec<u8>]) -> Vec<u8> {
+    [begin(1, true), rest.concat()].concat()
+}
+
+/// All of the variables.
+fn head(params: &[u8]) -> Vec<u8> {
+    [record(PARAMS, 1, params, 0), record(PARAMS, 1, b"", 0)].concat()
+}
+
+/// Records that are none, or not now.
+fn frames() -> Vec<Row> {
+    vec![
+        ("garbage", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 0),
+        ("version 2", [&[2], &begin(1, true)[1..]].concat(), 0),
+        ("stdin first", begun(&[record(STDIN, 1, b"a", 0)]), 400),
+        ("begin twice", begun(&[begin(1, true)]), 400),
+        ("begin too short", record(BEGIN, 1, &[0, 1], 0), 0),
+        ("unknown type", begun(&[record(77, 1, b"a", 0)]), 400),
         (
             "stdout from the front",
             begun(&[record(STDOUT, 1, b"a", 0)]),
             400,
-            "client_error",
         ),
-        (
-            "values that are cut",
-            record(9, 0, &[200, 1], 0),
-            0,
-            "client_error",
-        ),
-        (
-            "variables that are cut",
-            begun(&[head(&[5, 5, b'a'])]),
-            400,
-            "client_error",
-        ),
+        ("values that are cut", record(9, 0, &[200, 1], 0), 0),
+    ]
+}
+
+/// Variables.
+fn variables() -> Vec<Row> {
+    let five = five();
+    let large = vec![b'x'; 60_000];
+    let ok = params("GET", "/cgi-bin/t?head", &[]);
+    vec![
+        ("variables that are cut", begun(&[head(&[5, 5, b'a'])]), 400),
         (
             "a length of 2^31",
             begun(&[head(&[0xff, 0xff, 0xff, 0xff, 1])]),
             400,
-            "client_error",
         ),
-        ("no variables", begun(&[head(b"")]), 400, "client_error"),
+        ("no variables", begun(&[head(b"")]), 400),
         (
             "too many",
             begun(&[record(PARAMS, 1, &large, 0), record(PARAMS, 1, &large, 0)]),
             431,
-            "client_error",
         ),
         (
             "NUL in a field",
             begun(&[head(&params("GET", "/", &[("HTTP_A", "\0")]))]),
             400,
-            "client_error",
         ),
         (
             "a length twice",
@@ -90,25 +73,24 @@ fn what_a_hostile_front_sends() {
                 &[five.clone(), pairs(&[("CONTENT_LENGTH", "5")])].concat(),
             )]),
             400,
-            "client_error",
         ),
         (
             "half the variables",
             begun(&[record(PARAMS, 1, &ok[..9], 0)]),
             408,
-            "client_error",
         ),
-        (
-            "half a header",
-            begin(1, true)[..5].to_vec(),
-            0,
-            "client_error",
-        ),
+        ("half a header", begin(1, true)[..5].to_vec(), 0),
+    ]
+}
+
+/// Bodies.
+fn bodies() -> Vec<Row> {
+    let five = five();
+    vec![
         (
             "half of stdin",
             begun(&[head(&five), record(STDIN, 1, b"abc", 0)]),
             408,
-            "client_error",
         ),
         (
             "less stdin",
@@ -118,31 +100,34 @@ fn what_a_hostile_front_sends() {
                 record(STDIN, 1, b"", 0),
             ]),
             400,
-            "client_error",
         ),
         (
             "more stdin",
             begun(&[head(&five), record(STDIN, 1, b"abcdef", 0)]),
             400,
-            "client_error",
         ),
         (
             "a bad type in stdin",
             begun(&[head(&five), record(66, 1, b"abc", 0)]),
             400,
-            "client_error",
         ),
         (
             "too large a body",
             begun(&[head(&post(&[("CONTENT_LENGTH", "99999999999")]))]),
             413,
-            "client_error",
         ),
-    ];
-    for (name, bytes, status, outcome) in rows {
+    ]
+}
+
+fn what_a_hostile_front_sends() {
+    let clocks = new_site().config("head_timeout = \"1s\"\nrate_grace = \"1s\"");
+    // What is no test of these clocks does not meet them.
+    let (late, plain) = (serve(clocks), serve(new_site()));
+    let rows = [frames(), variables(), bodies()].concat();
+    for (name, bytes, status) in rows {
         let half = name.starts_with("half ");
         let (server, fcgi, _) = if half { &late } else { &plain };
-        let watch = server.watch();
+        let watch = Watch::begin(server);
         let mut front = Front::connect(fcgi);
         front.send(bytes);
         match status {
@@ -155,11 +140,11 @@ fn what_a_hostile_front_sends() {
             }
         }
         drop(front);
-        watch.after(&[outcome]);
+        watch.after(&["client_error"]);
     }
     // Ids of no request are not answered and do no harm.
     let (server, fcgi, _) = plain;
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut front = Front::connect(&fcgi);
     for kind in [ABORT, PARAMS, STDIN] {
         front.send(record(kind, 4242, b"x", 9));
@@ -173,7 +158,7 @@ fn what_a_hostile_front_sends() {
     assert_eq!(front.reply(0xffff).text(), "a");
     watch.after(&["ok"]);
     // Nor does silence.
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     drop(Front::connect(&fcgi));
     watch.after(&[]);
 }
@@ -187,41 +172,32 @@ fn address() -> Option<std::net::IpAddr> {
 }
 
 /// What `/health` answers over FastCGI on TCP.
-fn over_tcp(server: &mut Server) -> Vec<u8> {
-    let line = server.next_line();
-    let at = line
-        .trim_end()
-        .strip_prefix("listening on fastcgi+")
-        .unwrap();
-    let mut stream = std::net::TcpStream::connect(at).unwrap();
-    stream.set_read_timeout(Some(LONG)).unwrap();
-    let health = request(1, false, &params("GET", "/health", &[]), b"");
+fn over_tcp(server: &Server) -> Vec<u8> {
+    let mut client = Client::connect(server.listens(1));
     // A connection that is refused may be reset before all of it is written.
-    let _ = stream.write_all(&health);
-    let mut all = Vec::new();
-    let _ = stream.read_to_end(&mut all);
-    all
+    client.try_send(request(1, false, &params("GET", "/health", &[]), b""));
+    client.rest()
 }
 
 /// Over TCP a front says who users are: loopback and `trusted_proxies` may, nobody else.
 fn a_stranger_is_no_front() {
     let fine = |all: &[u8]| all.windows(4).any(|w| w == b"fine");
-    let site = Site::new().arguments(&["-l", "127.0.0.1:0", "-l", "fastcgi+127.0.0.1:0"]);
-    assert!(fine(&over_tcp(&mut site.start())));
+    let site = new_site().arguments(&["-l", "127.0.0.1:0", "-l", "fastcgi+127.0.0.1:0"]);
+    assert!(fine(&over_tcp(&site.start())));
     let Some(own) = address() else {
         skip!("this machine has no address beyond loopback");
     };
     let listen = format!("fastcgi+{own}:0");
     for (trusted, known) in [(String::new(), false), (format!("\"{own}\""), true)] {
-        let mut site = Site::new()
-            .top(&format!("trusted_proxies = [{trusted}]"))
+        let mut site = new_site()
+            .config(&format!("trusted_proxies = [{trusted}]"))
             .arguments(&["-l", "127.0.0.1:0", "-l", &listen]);
         if rustix::process::geteuid().is_root() {
             // Root serves this machine only.
-            site = site.top("user = \"nobody\"");
+            site = site.config("user = \"nobody\"");
         }
-        let mut server = site.start();
-        let all = over_tcp(&mut server);
+        let server = site.start();
+        let all = over_tcp(&server);
         assert_eq!(fine(&all), known, "{:?}", String::from_utf8_lossy(&all));
         if !known {
             assert_eq!(all, b"");

@@ -5,18 +5,20 @@ mod hostile;
 mod requests;
 
 use std::{
-    io::{Read, Write},
+    io::Read,
     net::Shutdown,
     os::unix::net::UnixStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use crate::harness::{
-    LONG, Server, Site, Test,
+    Test,
     child::pattern,
-    encode, eventually, list, skip,
+    encode, list, new_site, skip,
     upstream::{Application, ended, hear, say, stdout},
+    watch::Watch,
 };
+use galgo_testkit::{Client, Server, Site, eventually};
 
 /// The tests of this module and those below it.
 pub fn tests() -> Vec<Test> {
@@ -94,14 +96,14 @@ fn request(id: u16, keep: bool, params: &[u8], body: &[u8]) -> Vec<u8> {
 
 /// The site with both listeners, and their sockets.
 fn serve(site: Site) -> (Server, PathBuf, PathBuf) {
-    let (fcgi, scgi) = (site.path().join("f"), site.path().join("s"));
+    let (fcgi, scgi) = (site.path("f"), site.path("s"));
     let listen =
         [("fastcgi", &fcgi), ("scgi", &scgi)].map(|(p, s)| format!("{p}+unix:{}", s.display()));
     let arguments = ["-l", "127.0.0.1:0", "-l", &listen[0], "-l", &listen[1]];
     (site.arguments(&arguments).start(), fcgi, scgi)
 }
 
-struct Front(UnixStream);
+struct Front(Client<UnixStream>);
 
 /// A response: what was on STDOUT, and how the request ended (`None`: it did not).
 #[derive(Debug)]
@@ -113,23 +115,20 @@ struct Reply {
 }
 
 impl Front {
-    fn connect(path: &PathBuf) -> Self {
-        let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        Self(stream)
+    fn connect(path: &Path) -> Self {
+        Self(Client::unix(path))
     }
 
     fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.0.write_all(bytes.as_ref()).unwrap();
+        self.0.send(bytes);
     }
 
     fn record(&mut self) -> Option<(u8, u16, Vec<u8>)> {
-        let mut head = [0; 8];
-        self.0.read_exact(&mut head).ok()?;
+        let mut next = |n: usize| Some(self.0.take(n)).filter(|bytes| bytes.len() == n);
+        let head = next(8)?;
         assert_eq!(head[0], 1);
-        let mut content = vec![0; usize::from(u16::from_be_bytes([head[4], head[5]]))];
-        self.0.read_exact(&mut content).ok()?;
-        self.0.read_exact(&mut vec![0; head[6].into()]).ok()?;
+        let content = next(u16::from_be_bytes([head[4], head[5]]).into())?;
+        next(head[6].into())?;
         Some((head[1], u16::from_be_bytes([head[2], head[3]]), content))
     }
 
@@ -165,8 +164,7 @@ impl Front {
 
     /// Nothing but the end of the connection comes.
     fn closed(&mut self) {
-        let mut rest = Vec::new();
-        let _ = self.0.read_to_end(&mut rest);
+        let rest = self.0.rest();
         assert!(rest.is_empty(), "{}", rest.escape_ascii());
     }
 }

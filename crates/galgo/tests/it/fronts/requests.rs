@@ -15,8 +15,8 @@ list![
 ];
 
 fn a_request_and_its_variables() {
-    let (server, fcgi, _) = serve(Site::new());
-    let watch = server.watch();
+    let (server, fcgi, _) = serve(new_site());
+    let watch = Watch::begin(&server);
     let mut front = Front::connect(&fcgi);
     let more = [
         ("PATH_INFO", "/in fo"),
@@ -85,8 +85,8 @@ fn a_request_and_its_variables() {
 /// Fields arrive as variables here. What no name of a field becomes is dropped, as that field is over HTTP: Caddy
 /// sends `HTTP_X.REMOTE.USER`.
 fn names_that_no_front_may_make_variables_of() {
-    let (server, fcgi, scgi) = serve(Site::new());
-    let watch = server.watch();
+    let (server, fcgi, scgi) = serve(new_site());
+    let watch = Watch::begin(&server);
     let names = [
         "HTTP_X.REMOTE.USER",
         "HTTP_X!REMOTE~USER",
@@ -113,7 +113,7 @@ fn names_that_no_front_may_make_variables_of() {
     let mut front = Front::connect(&scgi);
     front.send(format!("{}:{headers},", headers.len()));
     let mut said = String::new();
-    front.0.read_to_string(&mut said).unwrap();
+    front.0.stream.read_to_string(&mut said).unwrap();
     assert!(said.contains("SCRIPT_NAME=/cgi-bin/t\n"), "{said}");
     assert!(!said.contains("evil"), "{said}");
     watch.after(&["ok"; 5]);
@@ -121,8 +121,8 @@ fn names_that_no_front_may_make_variables_of() {
 
 /// nginx sends both, where a `fastcgi_param` stands beside an include that has it. What frames the body must be said once.
 fn the_last_of_equal_variables_counts() {
-    let (server, fcgi, _) = serve(Site::new().top("workers = 1"));
-    let watch = server.watch();
+    let (server, fcgi, _) = serve(new_site().config("workers = 1"));
+    let watch = Watch::begin(&server);
     let ask = |more: &[(&str, &str)]| {
         let mut front = Front::connect(&fcgi);
         let twice = [params("GET", "/cgi-bin/t?head&env", more), pairs(more)].concat();
@@ -151,8 +151,8 @@ fn the_last_of_equal_variables_counts() {
 
 /// fcgiwrap's contract, within the folders of `cgi` routes.
 fn the_program_is_named_by_its_file() {
-    let (server, fcgi, _) = serve(Site::new().program("cgi-bin/nph-t").program("beside"));
-    let watch = server.watch();
+    let (server, fcgi, _) = serve(new_site().own_binary("cgi-bin/nph-t").own_binary("beside"));
+    let watch = Watch::begin(&server);
     let ask = |more: &[(&str, &str)]| {
         let mut front = Front::connect(&fcgi);
         front.send(request(
@@ -165,7 +165,7 @@ fn the_program_is_named_by_its_file() {
         assert_eq!(reply.end, DONE);
         reply
     };
-    let base = server.path().display().to_string();
+    let base = server.site.folder().display().to_string();
     let file = format!("{base}/cgi-bin/t");
     let text = ask(&[("SCRIPT_FILENAME", &file), ("PATH_INFO", "/a")]).text();
     assert!(
@@ -227,11 +227,11 @@ fn the_program_is_named_by_its_file() {
 /// A front that names a program's file gets no further than a client: the authorizer of its route is asked, and before
 /// anything is looked for.
 fn a_program_named_by_its_file_is_guarded() {
-    let site = Site::new()
-        .table("[[route]]\npath = \"/in/\"\ncgi = \"guarded\"\nauthorizer = \"unix:app.sock\"\n");
-    std::fs::create_dir(site.path().join("guarded")).unwrap();
-    let site = site.program("guarded/t");
-    let _application = Application::start(site.path(), |_, stream| {
+    let site = new_site()
+        .config("[[route]]\npath = \"/in/\"\ncgi = \"guarded\"\nauthorizer = \"unix:app.sock\"\n");
+    std::fs::create_dir(site.path("guarded")).unwrap();
+    let site = site.own_binary("guarded/t");
+    let _application = Application::start(site.folder(), |_, stream| {
         let heard = hear(stream).unwrap();
         let head = match heard.param("HTTP_X_KEY") {
             Some(_) => "Status: 200\nVariable-REMOTE_USER: ada\n\n",
@@ -241,8 +241,8 @@ fn a_program_named_by_its_file_is_guarded() {
         say(stream, [stdout(head), stdout(""), end].concat());
     });
     let (server, fcgi, _) = serve(site);
-    let watch = server.watch();
-    let file = |name: &str| format!("{}/guarded/{name}", server.path().display());
+    let watch = Watch::begin(&server);
+    let file = |name: &str| format!("{}/guarded/{name}", server.site.folder().display());
     let ask = |file: &str, key: &[(&str, &str)]| {
         let named = [&[("SCRIPT_FILENAME", file), ("REMOTE_USER", "eve")], key].concat();
         let mut front = Front::connect(&fcgi);
@@ -265,11 +265,11 @@ fn a_program_named_by_its_file_is_guarded() {
 }
 
 fn everything_else_on_a_kept_connection() {
-    let site = Site::new()
+    let site = new_site()
         .file("public/f", pattern(0, 300_000), 0o644)
         .file("public/s", "small", 0o644);
     let (server, fcgi, _) = serve(site);
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut front = Front::connect(&fcgi);
     let mut ask = |method: &str, target: &str, more: &[(&str, &str)]| {
         front.send(request(9, true, &params(method, target, more), b""));
@@ -336,8 +336,8 @@ fn everything_else_on_a_kept_connection() {
 }
 
 fn bodies_stream_in_both_directions() {
-    let (server, fcgi, scgi) = serve(Site::new());
-    let watch = server.watch().memory(24 << 20);
+    let (server, fcgi, scgi) = serve(new_site());
+    let watch = Watch::begin(&server).memory(24 << 20);
     let body = pattern(0, 20_000_000);
     for length in [Some("20000000"), None] {
         let more: Vec<_> = length.map(|n| ("CONTENT_LENGTH", n)).into_iter().collect();
@@ -348,7 +348,7 @@ fn bodies_stream_in_both_directions() {
             &params("POST", "/cgi-bin/t?head&echo", &more),
             &body,
         );
-        let mut half = Front(front.0.try_clone().unwrap());
+        let mut half = Front(Client::over(front.0.stream.try_clone().unwrap()));
         let sending = std::thread::spawn(move || half.send(bytes));
         let reply = front.reply(1);
         sending.join().unwrap();
@@ -356,7 +356,7 @@ fn bodies_stream_in_both_directions() {
         assert!(reply.body == body, "{} bytes", reply.body.len());
     }
     let mut front = Front::connect(&scgi);
-    let mut half = Front(front.0.try_clone().unwrap());
+    let mut half = Front(Client::over(front.0.stream.try_clone().unwrap()));
     let bytes = [
         scgi_head("POST", "/cgi-bin/t?head&echo", "20000000"),
         body.clone(),
@@ -364,7 +364,7 @@ fn bodies_stream_in_both_directions() {
     .concat();
     let sending = std::thread::spawn(move || half.send(bytes));
     let mut all = Vec::new();
-    front.0.read_to_end(&mut all).unwrap();
+    front.0.stream.read_to_end(&mut all).unwrap();
     sending.join().unwrap();
     assert!(all.starts_with(b"Status: 200 OK\r\n") && all.ends_with(&body));
     // A piece arrives before the next is printed.
@@ -388,8 +388,8 @@ fn bodies_stream_in_both_directions() {
 /// from then on comes behind that piece. Where it stops is for the kernel's buffers to say, so there are several.
 fn what_was_announced_comes_first() {
     const PIECES: usize = 150;
-    let (server, fcgi, _) = serve(Site::new().top("rate_grace = \"1h\""));
-    let watch = server.watch();
+    let (server, fcgi, _) = serve(new_site().config("rate_grace = \"1h\""));
+    let watch = Watch::begin(&server);
     let slow: Vec<_> = (0..16)
         .map(|i| {
             let size = 20_003 + 577 * i;
@@ -412,8 +412,8 @@ fn what_was_announced_comes_first() {
 }
 
 fn scgi() {
-    let (server, _, scgi) = serve(Site::new());
-    let watch = server.watch();
+    let (server, _, scgi) = serve(new_site());
+    let watch = Watch::begin(&server);
     let request = scgi_head("POST", "/cgi-bin/t?head&env&count", "5");
     // At every byte.
     for cut in [1, 2, 3, 4, 10, request.len() - 1, request.len()] {
@@ -421,7 +421,7 @@ fn scgi() {
         front.send(&request[..cut]);
         std::thread::yield_now();
         front.send([&request[cut..], b"12345"].concat());
-        let text = std::io::read_to_string(front.0).unwrap();
+        let text = std::io::read_to_string(front.0.stream).unwrap();
         assert!(text.starts_with("Status: 200 OK\r\n"), "{text}");
         assert!(
             text.contains("\nREMOTE_ADDR=203.0.113.8\n") && text.ends_with("\n5"),
@@ -440,7 +440,7 @@ fn scgi() {
     for (bytes, status) in rows {
         let mut front = Front::connect(&scgi);
         front.send(bytes);
-        let text = std::io::read_to_string(front.0).unwrap();
+        let text = std::io::read_to_string(front.0.stream).unwrap();
         assert!(
             text.starts_with(&format!("Status: {status} ")),
             "{bytes:?}: {text}"

@@ -103,6 +103,12 @@ fn run(verb: &str, argument: &[u8]) -> io::Result<()> {
             kill_process(getpid(), Signal::from_named_raw(number as i32).unwrap())?;
         },
         "exit" => std::process::exit(number as i32),
+        _ => shows_or_takes(verb, number),
+    }
+}
+
+fn shows_or_takes(verb: &str, number: usize) -> io::Result<()> {
+    match verb {
         "env" => list(env::vars_os().map(|(mut name, value)| {
             name.push("=");
             name.push(value);

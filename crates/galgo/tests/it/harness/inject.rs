@@ -1,8 +1,8 @@
 //! A server some of whose system calls fail (seccomp_unotify(2)).
 
-use std::{fs, path::Path};
+use std::fs;
 
-use super::{Server, Site, compile};
+use galgo_testkit::{Server, Site, file::compile};
 
 /// The system calls of a server that can be made to fail.
 #[derive(Debug, Clone, Copy)]
@@ -24,9 +24,8 @@ impl Calls {
 
     /// Has the server of `site` ask before these.
     pub fn of(self, site: Site) -> Site {
-        let inject = site.path().join("inject");
-        compile(&inject, include_str!("inject.c"), &[]);
-        let control = control(site.path());
+        let inject = compile(site.folder(), "inject", include_str!("inject.c"), &[]);
+        let control = control(&site);
         let words: [&str; 5] = [
             &inject.to_string_lossy(),
             self.name,
@@ -38,13 +37,13 @@ impl Calls {
     }
 }
 
-fn control(site: &Path) -> String {
-    site.join("inject.control").to_string_lossy().into_owned()
+fn control(site: &Site) -> String {
+    site.path("inject.control").to_string_lossy().into_owned()
 }
 
 /// From now on the server makes `skip` calls, then `count` fail with `error`, then it makes them again.
 pub fn fail(server: &Server, skip: u64, count: u64, error: rustix::io::Errno) {
-    let to = control(server.path());
+    let to = control(&server.site);
     let new = format!("{to}.new");
     fs::write(&new, format!("{skip} {count} {}\n", error.raw_os_error())).unwrap();
     fs::rename(new, to).unwrap();
@@ -52,5 +51,5 @@ pub fn fail(server: &Server, skip: u64, count: u64, error: rustix::io::Errno) {
 
 /// From now on no call fails.
 pub fn heal(server: &Server) {
-    fs::remove_file(control(server.path())).unwrap();
+    fs::remove_file(control(&server.site)).unwrap();
 }

@@ -1,26 +1,22 @@
-//! What every test here is made of: a [`Site`] becomes a running [`Server`], a [`Client`] speaks raw
-//! bytes to it, and [`child`] is the program that answers.
+//! What every test here is made of beside `galgo_testkit`: [`new_site`] is what is served, [`child`] the program that
+//! answers, [`watch`] what must hold after every fault.
 //!
 //! A module of tests ends with `list![name, other_name];`, and `main` lists the module.
 
 pub mod child;
-pub mod client;
 pub mod disk;
 pub mod inject;
-pub mod server;
 pub mod upstream;
 pub mod watch;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    path::Path,
     sync::Arc,
-    time::{Duration, Instant},
 };
 
+use galgo_testkit::Site;
 use libtest_mimic::{Completion, Failed, Trial};
-
-pub use client::{Client, End, Reply};
-pub use server::{Server, Site, compile};
 
 /// A test: its name and what it does.
 #[derive(Clone)]
@@ -45,9 +41,41 @@ thread_local! {
     static OUTPUT: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
 }
 
-/// How the server of the running test must move what programs print.
-pub fn output() -> Option<&'static str> {
-    OUTPUT.get()
+/// What every site here is configured with, unless its test says otherwise.
+const USUAL: &str = r#"
+listen = ["127.0.0.1:0"]
+access_log = "access.log"
+log_format = "json"
+# Longer than a machine stands still: what is no test of these clocks does not meet them.
+head_timeout = "2m"
+queue_wait = "2m"
+shutdown_grace = "2m"
+[defaults]
+[[route]]
+path = "/health"
+respond = { type = "text/plain", body = "fine" }
+[[route]]
+path = "/cgi-bin/"
+cgi = "cgi-bin"
+[[route]]
+path = "/"
+files = "public"
+"#;
+
+/// The usual site: programs at `/cgi-bin/`, of which [`child`] is `t`, files at `/`, a constant answer at `/health`.
+pub fn new_site() -> Site {
+    // Beside the test binary, so that programs can be links to it.
+    let beside = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let site = Site::within(beside, env!("CARGO_BIN_EXE_galgo"));
+    for folder in ["public", "marks"] {
+        std::fs::create_dir(site.path(folder)).unwrap();
+    }
+    let site = site.config(USUAL).waiting().probe("/health");
+    let site = match OUTPUT.get() {
+        Some(way) => site.env("GALGO_TEST_OUTPUT", way),
+        None => site,
+    };
+    site.own_binary("cgi-bin/t")
 }
 
 /// The same tests three times: with output moved as the server likes, always copied, always spliced.
@@ -72,9 +100,6 @@ pub fn both_ways(tests: Vec<Test>) -> Vec<Test> {
         .collect();
     [tests, forced].concat()
 }
-
-/// Nothing that a test waits for takes longer, on the slowest machine.
-pub const LONG: Duration = Duration::from_secs(180);
 
 /// Lists the tests of a module.
 macro_rules! list {
@@ -127,18 +152,6 @@ fn run(test: &dyn Fn()) -> Result<Completion, Failed> {
     }
 }
 
-/// Waits until `state` is there; fails with `what` when it does not come.
-pub fn eventually<T>(what: &str, mut state: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + LONG;
-    loop {
-        if let Some(found) = state() {
-            return found;
-        }
-        assert!(Instant::now() < until, "never came: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// The soft limit of descriptors up to the hard one: tests hold thousands of connections.
 pub fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -168,8 +181,8 @@ list![the_harness_itself];
 
 /// The eight points hold where nothing goes wrong.
 fn the_harness_itself() {
-    let server = Site::new().start();
-    let watch = server.watch();
+    let server = new_site().start();
+    let watch = watch::Watch::begin(&server);
     let reply = server.get("/cgi-bin/t?head&out=hello");
     assert_eq!((reply.status, reply.text()), (200, "hello".into()));
     watch.after(&["ok"]);

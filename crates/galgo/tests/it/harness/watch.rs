@@ -2,8 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
-    path::Path,
+    fs,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +13,11 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Client, Server, eventually};
+use galgo_testkit::{
+    Client, Server, eventually,
+    process::{children, descriptors, memory, of_site},
+    wait_until,
+};
 
 /// A health request is answered within this, whatever else goes on; the machine may be slow. A file system that does
 /// not answer (a lease, 45 s) holds up nobody.
@@ -35,21 +38,19 @@ pub struct Watch<'s> {
 }
 
 impl<'s> Watch<'s> {
-    pub(super) fn begin(server: &'s Server) -> Self {
+    /// Begins to watch what must hold afterwards.
+    pub fn begin(server: &'s Server) -> Self {
         // A program, so that what the first one leaves for good is there.
         // Its line is written when it has exited. A clock that is to be tested may be too short for it.
-        eventually("an answer of the first program", || {
+        wait_until("an answer of the first program", || {
             let first = format!("/cgi-bin/t?head&out={}", unique());
             let status = server.get(&first).status;
             assert!(matches!(status, 200 | 504), "{status}");
-            eventually("the line of the first program", || {
+            wait_until("the line of the first program", || {
                 let lines = server.access();
-                lines
-                    .iter()
-                    .any(|l| l["target"] == first.as_str())
-                    .then_some(())
+                lines.iter().any(|l| l["target"] == first.as_str())
             });
-            (status == 200).then_some(())
+            status == 200
         });
         let lines = settled(server);
         // Connections of before are on their way out.
@@ -119,14 +120,14 @@ impl<'s> Watch<'s> {
         let probes = self.prober.take().unwrap().join();
         assert!(probes.expect("health") > 0);
         // 2: no process is left.
-        eventually("the end of every process of the request", || {
+        wait_until("the end of every process of the request", || {
             let left = processes(server);
-            left.is_empty().then_some(())
+            left.is_empty()
         });
         // 3: nor a descriptor.
-        eventually("the end of every descriptor of the request", || {
+        wait_until("the end of every descriptor of the request", || {
             let may = self.descriptors + kept_loaded() + self.keeps;
-            (descriptors(server.pid()) <= may).then_some(())
+            descriptors(server.pid()) <= may
         });
         // 4: nor memory.
         if let Some(growth) = self.growth {
@@ -194,7 +195,7 @@ fn settled(server: &Server) -> usize {
     let names: BTreeSet<String> = names.filter(|name| name.starts_with("worker-")).collect();
     let workers = names.len();
     let mut seen = BTreeSet::new();
-    eventually("a health request of each worker", || {
+    wait_until("a health request of each worker", || {
         let mut clients: Vec<_> = (0..8).map(|_| server.connect()).collect();
         let probe = |client: &mut Client| {
             let target = format!("/health?{}", unique());
@@ -210,7 +211,7 @@ fn settled(server: &Server) -> usize {
         });
         let worker = |l: &Value| l["id"].as_str().unwrap()[..12].to_owned();
         seen.extend(lines.iter().map(worker));
-        (seen.len() >= workers).then_some(())
+        seen.len() >= workers
     });
     requests(server).len()
 }
@@ -231,88 +232,10 @@ fn requests(server: &Server) -> Vec<Value> {
     server.access().into_iter().filter(|l| !health(l)).collect()
 }
 
-/// Open descriptors of a process; 0 of a server, where that is not root's to see.
-pub fn descriptors(pid: u32) -> usize {
-    match fs::read_dir(format!("/proc/{pid}/fd")) {
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => 0,
-        listing => listing.unwrap().count(),
-    }
-}
-
-/// A figure of `/proc/PID/status` in bytes.
-pub fn memory(pid: u32, name: &str) -> u64 {
-    figure(pid, name) << 10
-}
-
-/// A figure of `/proc/PID/status`.
-pub fn figure(pid: u32, name: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|l| l.starts_with(name)).unwrap();
-    let figure = line.split_whitespace().nth(1).unwrap();
-    figure.parse().unwrap()
-}
-
 /// Processes of the server's programs: its children, exited ones among them, and whatever they
 /// left running elsewhere.
 pub fn processes(server: &Server) -> Vec<u32> {
-    let mut all = processes_of(server.path());
+    let mut all = of_site(server.site.folder());
     all.extend(children(server.pid()));
     all
-}
-
-/// Children of a process, exited ones among them, but none that waits for a request.
-pub fn children(of: u32) -> Vec<u32> {
-    let own = |pid: &u32| parent(*pid) == Some(of) && !waits_for_a_request(*pid);
-    pids().filter(own).collect()
-}
-
-/// A program kept loaded, or a child of one that waits: it has a socket to the server, which is
-/// closed before anything of a request runs.
-pub fn waits_for_a_request(pid: u32) -> bool {
-    let socket = |fd: fs::DirEntry| {
-        let target = fs::read_link(fd.path()).unwrap_or_default();
-        target
-            .as_os_str()
-            .as_encoded_bytes()
-            .starts_with(b"socket:")
-    };
-    let environ = match fs::read(format!("/proc/{pid}/environ")) {
-        // Of its children these alone are closed to the server's user.
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return true,
-        environ => environ.unwrap_or_default(),
-    };
-    has(&environ, b"GALGO_TEMPLATE=", b"")
-        && fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|fds| fds.flatten().any(socket))
-}
-
-/// Whether an environment has a variable whose value begins so.
-fn has(environ: &[u8], name: &[u8], start: &[u8]) -> bool {
-    let starts = |v: &[u8]| v.strip_prefix(name).is_some_and(|v| v.starts_with(start));
-    environ.split(|&b| b == 0).any(starts)
-}
-
-/// Processes with `site` in their environment, SCRIPT_FILENAME; or that were forked from a template
-/// and execute a file of it.
-pub fn processes_of(site: &Path) -> Vec<u32> {
-    let site = site.as_os_str().as_encoded_bytes();
-    let inside = |pid: &u32| {
-        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let exe = || fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        let inside = || exe().as_os_str().as_encoded_bytes().starts_with(site);
-        has(&environ, b"SCRIPT_FILENAME=", site)
-            || has(&environ, b"GALGO_TEMPLATE=", b"") && inside() && !waits_for_a_request(*pid)
-    };
-    pids().filter(inside).collect()
-}
-
-pub fn pids() -> impl Iterator<Item = u32> {
-    let all = fs::read_dir("/proc").unwrap();
-    all.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok())
-}
-
-pub fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
-    let behind = &stat[stat.rfind(')')? + 1..];
-    behind.split_whitespace().nth(1)?.parse().ok()
 }

@@ -1,5 +1,6 @@
 //! How streams and connections end.
 
+use galgo_testkit::process;
 use rustix::process::Signal;
 
 use super::*;
@@ -17,8 +18,8 @@ const KILLED: &str = "kill_grace = \"100ms\"";
 
 fn a_reset_ends_the_program() {
     for deaf in ["", "deaf&"] {
-        let (server, socket) = serve(Site::new().defaults(KILLED));
-        let watch = server.watch();
+        let (server, socket) = serve(new_site().defaults(KILLED));
+        let watch = Watch::begin(&server);
         let mut client = Connection::connect(&socket);
         // Before the response, while it comes, and while the body is still to come.
         for (steps, ends) in [
@@ -48,8 +49,8 @@ fn a_reset_ends_the_program() {
 }
 
 fn the_end_of_the_connection_ends_all_programs() {
-    let (server, socket) = serve(Site::new().defaults(KILLED).top("max_running = 20"));
-    let watch = server.watch();
+    let (server, socket) = serve(new_site().defaults(KILLED).config("max_running = 20"));
+    let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
     let target = |i| format!("/cgi-bin/t?touch=on{i}&head&out=a&bg=hang&hang");
     let streams: Vec<_> = (0..10)
@@ -63,8 +64,8 @@ fn the_end_of_the_connection_ends_all_programs() {
 }
 
 fn a_cut_response_is_reset() {
-    let (server, socket) = serve(Site::new());
-    let watch = server.watch();
+    let (server, socket) = serve(new_site());
+    let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
     let short = encode("Content-Type: a/b\nContent-Length: 9\n\n");
     for steps in [
@@ -82,7 +83,7 @@ fn a_cut_response_is_reset() {
 }
 
 fn term_lets_streams_finish() {
-    let (server, socket) = serve(Site::new());
+    let (server, socket) = serve(new_site());
     let (mut client, idle) = (Connection::connect(&socket), Connection::connect(&socket));
     let mute = client.begin("GET", "/cgi-bin/t?touch=on&await=go&head&out=done", true);
     let begun = client.begin("GET", "/cgi-bin/t?head&out=begin&await=go&out=end", true);
@@ -112,12 +113,12 @@ fn term_lets_streams_finish() {
 
 /// Waits for the end of the server: no program is left.
 fn ended(mut server: Server) {
-    assert_eq!(server.process().wait().unwrap().code(), Some(0));
-    assert!(crate::harness::watch::processes(&server).is_empty());
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    assert!(process::of_site(server.site.folder()).is_empty());
 }
 
 fn the_grace_ends_streams() {
-    let (server, socket) = serve(Site::new().top("shutdown_grace = \"300ms\""));
+    let (server, socket) = serve(new_site().config("shutdown_grace = \"300ms\""));
     let mut client = Connection::connect(&socket);
     let mute = client.begin("GET", "/cgi-bin/t?deaf&touch=on&hang", true);
     let begun = client.begin("GET", "/cgi-bin/t?deaf&head&out=begin&bg=hang&hang", true);
@@ -128,7 +129,7 @@ fn the_grace_ends_streams() {
     while client.more(&mut reply, &mut body) {}
     assert!(reply.text() == "begin" && reply.cut.is_some());
     assert!(client.reply(mute).cut.is_some());
-    let log = server.path().join("access.log");
+    let log = server.path("access.log");
     let shut = || {
         std::fs::read_to_string(&log)
             .unwrap()
@@ -140,7 +141,7 @@ fn the_grace_ends_streams() {
 }
 
 fn an_idle_connection_ends() {
-    let (_server, socket) = serve(Site::new().top("keep_alive = \"100ms\""));
+    let (_server, socket) = serve(new_site().config("keep_alive = \"100ms\""));
     let mut client = Connection::connect(&socket);
     assert_eq!(client.get("/health").text(), "fine");
     let driver = client.driver;

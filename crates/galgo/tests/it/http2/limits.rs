@@ -24,8 +24,8 @@ const HASTY: &str = "rate_grace = \"1s\"";
 /// Its windows stay shut, and it reads everything else.
 fn a_client_that_does_not_read_loses_its_stream() {
     let file = pattern(0, 100_000);
-    let (server, socket) = serve(Site::new().top(HASTY).file("public/large", file, 0o644));
-    let watch = server.watch();
+    let (server, socket) = serve(new_site().config(HASTY).file("public/large", file, 0o644));
+    let watch = Watch::begin(&server);
     let mut small = Builder::new();
     small.initial_window_size(1000);
     let mut client = Connection::of(&socket, &small);
@@ -50,8 +50,8 @@ fn a_client_that_does_not_read_loses_its_stream() {
 
 /// It has windows without end, and does not read from the connection.
 fn a_client_that_does_not_read_at_all_loses_its_connection() {
-    let (server, socket) = serve(Site::new().top(HASTY));
-    let watch = server.watch();
+    let (server, socket) = serve(new_site().config(HASTY));
+    let watch = Watch::begin(&server);
     let mut raw = UnixStream::connect(&socket).unwrap();
     raw.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
     // SETTINGS_INITIAL_WINDOW_SIZE, and as much for the connection.
@@ -70,8 +70,8 @@ fn a_client_that_does_not_read_at_all_loses_its_connection() {
 }
 
 fn a_client_that_does_not_send_loses_its_stream() {
-    let (server, socket) = serve(Site::new().top(HASTY));
-    let watch = server.watch();
+    let (server, socket) = serve(new_site().config(HASTY));
+    let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
     let mut stream = client.begin("POST", "/cgi-bin/t?count", false);
     assert!(client.write(&mut stream, b"abc", false));
@@ -83,8 +83,8 @@ fn a_client_that_does_not_send_loses_its_stream() {
 
 /// The connection's window is shut by programs that leave their input alone: who has to wait for that is not slow.
 fn bodies_that_nobody_reads_do_not_end_others() {
-    let (server, socket) = serve(Site::new().top(HASTY).top("max_running = 30"));
-    let watch = server.watch();
+    let (server, socket) = serve(new_site().config(HASTY).config("max_running = 30"));
+    let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
     let body = pattern(0, 64 << 10);
     let held: Vec<_> = (0..16)
@@ -117,24 +117,33 @@ fn bodies_that_nobody_reads_do_not_end_others() {
 }
 
 fn more_streams_than_allowed_wait() {
-    let (server, socket) = serve(Site::new().top("max_running = 200"));
-    let watch = server.watch();
+    let (server, socket) = serve(new_site().config("max_running = 200"));
+    let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
+    // The client has heard of the limit then.
     assert_eq!(client.get("/health").text(), "fine");
-    let begin = |client: &mut Connection| client.begin("GET", "/cgi-bin/t?head&await=go", true);
-    let streams: Vec<_> = (0..150).map(|_| begin(&mut client)).collect();
+    let mut begin = |i| {
+        let target = format!("/cgi-bin/t?head&touch=on{i}&await=go");
+        client.begin("GET", &target, true)
+    };
+    let mut streams: Vec<_> = (0..100).map(&mut begin).collect();
+    for i in 0..100 {
+        server.wait_for(&format!("on{i}"));
+    }
+    streams.push(begin(100));
+    assert!(!server.mark("on100").exists());
     server.set("go");
     for stream in streams {
         assert_eq!(client.reply(stream).status, 200);
     }
     drop(client);
-    watch.after(&["ok"; 150]);
+    watch.after(&["ok"; 101]);
 }
 
 /// CVE-2023-44487.
 fn rapid_resets_end_the_connection() {
-    let (server, socket) = serve(Site::new());
-    let watch = server.watch();
+    let (server, socket) = serve(new_site());
+    let watch = Watch::begin(&server);
     let mut raw = UnixStream::connect(&socket).unwrap();
     raw.set_read_timeout(Some(LONG)).unwrap();
     let mut said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
@@ -156,8 +165,8 @@ fn rapid_resets_end_the_connection() {
 }
 
 fn no_preface() {
-    let (server, socket) = serve(Site::new().top("head_timeout = \"1s\""));
-    let watch = server.watch();
+    let (server, socket) = serve(new_site().config("head_timeout = \"1s\""));
+    let watch = Watch::begin(&server);
     for said in ["", "PRI * HTTP/2.0\r\n"] {
         let mut raw = UnixStream::connect(&socket).unwrap();
         raw.write_all(said.as_bytes()).unwrap();
@@ -168,8 +177,8 @@ fn no_preface() {
 }
 
 fn another_protocol() {
-    let (server, socket) = serve(Site::new());
-    let watch = server.watch();
+    let (server, socket) = serve(new_site());
+    let watch = Watch::begin(&server);
     let mut raw = UnixStream::connect(&socket).unwrap();
     raw.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .unwrap();
@@ -180,7 +189,7 @@ fn another_protocol() {
 }
 
 fn an_idle_connection_makes_room() {
-    let (server, at) = serve_tcp(Site::new().top(
+    let (server, at) = serve_tcp(new_site().config(
         "max_connections = 3\nmax_connections_per_client = 3\nworkers = 1\nkeep_alive = \"1h\"",
     ));
     let socket = TcpStream::connect(&at).unwrap();

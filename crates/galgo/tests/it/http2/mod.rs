@@ -4,6 +4,7 @@ mod ends;
 mod limits;
 mod requests;
 mod spec;
+mod tls;
 
 use std::{
     os::unix::net::UnixStream,
@@ -23,7 +24,8 @@ use tokio::{
     runtime::Runtime,
 };
 
-use crate::harness::{LONG, Server, Site, Test, child::pattern, encode, eventually, list};
+use crate::harness::{Test, child::pattern, encode, list, new_site, watch::Watch};
+use galgo_testkit::{LONG, Server, Site, eventually};
 
 /// The tests of this module and those below it.
 pub fn tests() -> Vec<Test> {
@@ -32,13 +34,14 @@ pub fn tests() -> Vec<Test> {
         ends::tests(),
         limits::tests(),
         spec::tests(),
+        tls::tests(),
     ]
     .concat()
 }
 
 /// The site with a listener for HTTP/2, and its socket.
 fn serve(site: Site) -> (Server, PathBuf) {
-    let socket = site.path().join("h");
+    let socket = site.path("h");
     let listen = format!("h2c+unix:{}", socket.display());
     let arguments = ["-l", "127.0.0.1:0", "-l", &listen];
     (site.arguments(&arguments).start(), socket)
@@ -47,10 +50,9 @@ fn serve(site: Site) -> (Server, PathBuf) {
 /// The site with a listener for HTTP/2 over TCP, and its address.
 fn serve_tcp(site: Site) -> (Server, String) {
     let arguments = ["-l", "127.0.0.1:0", "-l", "h2c+127.0.0.1:0"];
-    let mut server = site.arguments(&arguments).start();
-    let line = server.next_line();
-    let at = line.trim().strip_prefix("listening on h2c+");
-    (server, at.unwrap().to_owned())
+    let server = site.arguments(&arguments).start();
+    let at = server.listener(1).strip_prefix("h2c+").unwrap().to_owned();
+    (server, at)
 }
 
 fn runtime() -> Runtime {

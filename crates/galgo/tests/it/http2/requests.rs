@@ -21,8 +21,8 @@ list![
 
 fn programs_files_and_constants() {
     let large = pattern(0, 1_000_000);
-    let (server, socket) = serve(Site::new().file("public/large", &large, 0o644));
-    let watch = server.watch();
+    let (server, socket) = serve(new_site().file("public/large", &large, 0o644));
+    let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
     let reply = client.get("/cgi-bin/t?head&out=hello");
     assert_eq!((reply.status, reply.text().as_str()), (200, "hello"));
@@ -46,7 +46,7 @@ fn programs_files_and_constants() {
 }
 
 fn what_programs_are_told() {
-    let (_server, socket) = serve(Site::new());
+    let (_server, socket) = serve(new_site());
     let mut client = Connection::connect(&socket);
     let request = request("GET", "/cgi-bin/t?head&env")
         .header("cookie", "a=1")
@@ -70,11 +70,11 @@ fn what_programs_are_told() {
 
 fn bodies_reach_programs() {
     let (server, socket) = serve(
-        Site::new()
+        new_site()
             .defaults("body = \"stream\"")
-            .table("[[route]]\npath = \"/kept/\"\ncgi = \"cgi-bin\"\nbody = \"file\""),
+            .config("[[route]]\npath = \"/kept/\"\ncgi = \"cgi-bin\"\nbody = \"file\""),
     );
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
     for size in [0, 1, 40_000, 1_000_000] {
         let body = pattern(0, size);
@@ -101,8 +101,8 @@ fn bodies_reach_programs() {
 
 /// The client is told not to send on (RFC 9113, 8.1), and the connection goes on.
 fn a_program_that_leaves_its_input() {
-    let (server, socket) = serve(Site::new());
-    let watch = server.watch();
+    let (server, socket) = serve(new_site());
+    let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
     for _ in 0..20 {
         let mut stream = client.begin("POST", "/cgi-bin/t?head&out=done", false);
@@ -115,8 +115,8 @@ fn a_program_that_leaves_its_input() {
 }
 
 fn fifty_at_once() {
-    let (server, socket) = serve(Site::new().top("max_running = 60"));
-    let watch = server.watch();
+    let (server, socket) = serve(new_site().config("max_running = 60"));
+    let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
     let target = |i| format!("/cgi-bin/t?head&touch=on{i}&await=go&out={i}");
     let streams: Vec<_> = (0..50)
@@ -135,8 +135,8 @@ fn fifty_at_once() {
 
 fn a_large_answer_in_small_windows() {
     let large = pattern(0, 300_000);
-    let (server, socket) = serve(Site::new().file("public/large", &large, 0o644));
-    let watch = server.watch().memory(20 << 20);
+    let (server, socket) = serve(new_site().file("public/large", &large, 0o644));
+    let watch = Watch::begin(&server).memory(20 << 20);
     let mut small = Builder::new();
     small
         .initial_window_size(700)
@@ -156,7 +156,7 @@ fn a_large_answer_in_small_windows() {
 }
 
 fn head_has_no_body() {
-    let (_server, socket) = serve(Site::new().file("public/file", "content", 0o644));
+    let (_server, socket) = serve(new_site().file("public/file", "content", 0o644));
     let mut client = Connection::connect(&socket);
     let length = encode("Content-Type: a/b\nContent-Length: 7\n\n");
     for (target, length) in [
@@ -177,8 +177,8 @@ fn head_has_no_body() {
 
 /// As in HTTP/1; the connection goes on.
 fn what_is_refused() {
-    let (server, socket) = serve(Site::new().top("max_fields = 8\nmax_target = 300"));
-    let watch = server.watch();
+    let (server, socket) = serve(new_site().config("max_fields = 8\nmax_target = 300"));
+    let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
     let many = |request: http::request::Builder| {
         (0..9).fold(request, |r, i| r.header(format!("x-{i}"), "a"))
@@ -202,7 +202,7 @@ fn what_is_refused() {
 }
 
 fn nph_programs_are_refused() {
-    let (server, socket) = serve(Site::new().program("cgi-bin/nph-t"));
+    let (server, socket) = serve(new_site().own_binary("cgi-bin/nph-t"));
     let mut client = Connection::connect(&socket);
     assert_eq!(client.get("/cgi-bin/nph-t?head").status, 403);
     server.says("an nph- program speaks HTTP");
@@ -210,8 +210,8 @@ fn nph_programs_are_refused() {
 }
 
 fn a_body_beyond_its_limit() {
-    let (server, socket) = serve(Site::new().defaults("max_body = \"100K\""));
-    let watch = server.watch();
+    let (server, socket) = serve(new_site().defaults("max_body = \"100K\""));
+    let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
     let declared = request("POST", "/cgi-bin/t?head&count").header("content-length", 200_000);
     let stream = client.send(declared, false).unwrap();
@@ -234,8 +234,8 @@ fn curl(socket: &Path, arguments: &[&str]) -> (String, String) {
 }
 
 fn curl_speaks_it() {
-    let (server, socket) = serve(Site::new());
-    let watch = server.watch();
+    let (server, socket) = serve(new_site());
+    let watch = Watch::begin(&server);
     let (said, _) = curl(
         &socket,
         &[
@@ -251,7 +251,7 @@ fn curl_speaks_it() {
 }
 
 fn s10_1_1_continue_is_sent_when_the_body_is_wanted() {
-    let (_server, socket) = serve(Site::new());
+    let (_server, socket) = serve(new_site());
     for (target, wanted) in [("/cgi-bin/t?head&echo", true), ("/missing", false)] {
         let url = format!("http://localhost{target}");
         let expects = ["-v", "-H", "Expect: 100-continue", "--data", "abc", &url];

@@ -1,23 +1,22 @@
 //! However often it is read again, nothing is left of what was before.
 
-use std::{
-    fs,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::fs;
 
-use super::site;
-use crate::harness::{
-    Client, Server, eventually, list,
-    watch::{children, descriptors, memory},
+use super::{answer, site};
+use crate::harness::list;
+use galgo_testkit::{
+    Client, Repeated, Server,
+    process::{children, descriptors, memory},
+    wait_until,
 };
 
 list![fifty_times_under_load];
 
-const ROUTE: &str =
-    "[[route]]\npath = \"/v/\"\ncgi = \"cgi-bin\"\nenv = { N = \"0\" }\nmax_running = 50\n";
+fn route(n: usize) -> String {
+    format!(
+        "[[route]]\npath = \"/v/\"\ncgi = \"cgi-bin\"\nenv = {{ N = \"{n}\" }}\nmax_running = 50\n"
+    )
+}
 
 /// What a server holds: descriptors, threads, children.
 fn held(server: &Server) -> [usize; 3] {
@@ -31,23 +30,20 @@ fn held(server: &Server) -> [usize; 3] {
 
 /// Another answer, another variable, a listener more and less, a log in another place, and nothing at all.
 fn change(server: &Server, n: usize) {
-    server.configure(
-        &format!("N = \"{}\"", n.div_ceil(5)),
-        &format!("N = \"{}\"", (n + 1).div_ceil(5)),
-    );
-    let socket = format!(", \"unix:{}\"", server.path().join("s").display());
-    let listen = "listen = [\"127.0.0.1:0\"";
+    server.configure(&route((n + 1).div_ceil(5)));
+    let socket = server.path("s");
+    let more = format!("listen = [\"127.0.0.1:0\", \"unix:{}\"]", socket.display());
     match n % 5 {
-        0 => server.configure("\"one\"", "\"two\""),
-        1 => server.configure(listen, &format!("{listen}{socket}")),
-        2 => server.configure(&format!("{listen}{socket}"), listen),
-        3 => server.configure("\"two\"", "\"one\""),
+        0 => server.configure(&answer("two")),
+        1 => server.configure(&more),
+        2 => server.configure("listen = [\"127.0.0.1:0\"]"),
+        3 => server.configure(&answer("one")),
         _ => {}
     }
 }
 
 fn fifty_times_under_load() {
-    let server = site().table(ROUTE).start();
+    let server = site().config(&route(0)).start();
     // The first of everything.
     for target in ["/c", "/v/t?head", "/cgi-bin/t?head"] {
         assert_eq!(server.get(target).status, 200);
@@ -55,22 +51,17 @@ fn fifty_times_under_load() {
     assert!(server.reload());
     let before = held(&server);
     let resident = memory(server.pid(), "VmRSS");
-    let (address, stop) = (server.address(), Arc::new(AtomicBool::new(false)));
+    let address = server.address();
     let ask = |target: &'static str| {
-        let stop = stop.clone();
-        std::thread::spawn(move || {
-            let (mut kept, mut served) = (Client::connect(address), 0);
-            while served == 0 || !stop.load(Ordering::Relaxed) {
-                kept.get(target);
-                assert_eq!(kept.reply().status, 200, "{target}");
-                let mut once = Client::connect(address);
-                once.send(format!(
-                    "GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-                ));
-                assert_eq!(once.reply().status, 200, "{target}");
-                served += 1;
-            }
-            served
+        let mut kept = Client::connect(address);
+        Repeated::start(move || {
+            kept.get(target);
+            assert_eq!(kept.reply().status, 200, "{target}");
+            let mut once = Client::connect(address);
+            once.send(format!(
+                "GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+            ));
+            assert_eq!(once.reply().status, 200, "{target}");
         })
     };
     let asking = ["/c", "/v/t?head&out=x", "/cgi-bin/t?head&fill=100000"].map(ask);
@@ -78,17 +69,16 @@ fn fifty_times_under_load() {
         change(&server, n);
         assert!(server.reload());
     }
-    stop.store(true, Ordering::Relaxed);
-    assert!(asking.into_iter().all(|a| a.join().unwrap() > 0));
+    asking.into_iter().for_each(Repeated::end);
     assert!(server.get("/v/t?head&env").text().contains("N=10\n"));
     let slack = match std::env::var_os("GALGO_TEST_START") {
         // Templates, with children that wait.
         Some(_) => 24,
         None => 0,
     };
-    eventually("as much as before", || {
+    wait_until("as much as before", || {
         let now = held(&server);
-        (now[0] <= before[0] + slack && now[1] <= before[1] && now[2] <= before[2]).then_some(())
+        now[0] <= before[0] + slack && now[1] <= before[1] && now[2] <= before[2]
     });
     let grown = memory(server.pid(), "VmRSS").saturating_sub(resident);
     assert!(grown < 16 << 20, "{} KiB more", grown >> 10);

@@ -5,16 +5,13 @@ use std::{
     io::ErrorKind,
     net::{SocketAddr, TcpListener, TcpStream},
     os::unix::{fs::PermissionsExt, net::UnixStream},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
 };
 
 use rustix::process::geteuid;
 
-use super::{says, site};
-use crate::harness::{Client, Server, list};
+use super::{answer, says, site};
+use crate::harness::list;
+use galgo_testkit::{Client, Repeated, Server, free_address};
 
 list![
     one_that_stays_refuses_nobody,
@@ -25,26 +22,9 @@ list![
     one_of_its_own_is_in_the_way,
 ];
 
-const LISTEN: &str = "listen = [\"127.0.0.1:0\"";
-
-/// A port that nobody has, on an address of this machine that nobody else asks for one: what is free stays free.
-fn free() -> SocketAddr {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let (n, own) = (NEXT.fetch_add(1, Ordering::Relaxed), std::process::id());
-    let [_, a, b, c] = (own << 6 ^ n).to_be_bytes();
-    let address = std::net::Ipv4Addr::new(127, a | 1, b, c.clamp(1, 254));
-    TcpListener::bind((address, 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-}
-
+/// Has it listen at these addresses too, and at no others that it was told before.
 fn listen(server: &Server, more: &str) {
-    server.configure(LISTEN, &format!("{LISTEN}, {more}"));
-}
-
-fn unlisten(server: &Server, more: &str) {
-    server.configure(&format!("{LISTEN}, {more}"), LISTEN);
+    server.configure(&format!("listen = [\"127.0.0.1:0\", {more}]"));
 }
 
 fn refused(at: SocketAddr) -> bool {
@@ -54,35 +34,27 @@ fn refused(at: SocketAddr) -> bool {
 /// New connections all the time, each of which is answered.
 fn one_that_stays_refuses_nobody() {
     let server = site().start();
-    let (address, stop) = (server.address(), Arc::new(AtomicBool::new(false)));
-    let knock = |_| {
-        let stop = stop.clone();
-        std::thread::spawn(move || {
-            let mut served = 0;
-            while served == 0 || !stop.load(Ordering::Relaxed) {
-                let mut client = Client::connect(address);
-                client.get("/c");
-                assert_eq!(client.reply().status, 200);
-                served += 1;
-            }
-            served
+    let address = server.address();
+    let knocking = [(); 3].map(|()| {
+        Repeated::start(move || {
+            let mut client = Client::connect(address);
+            client.get("/c");
+            assert_eq!(client.reply().status, 200);
         })
-    };
-    let knocking: Vec<_> = (0..3).map(knock).collect();
-    let socket = format!("\"unix:{}\"", server.path().join("s").display());
+    });
+    let socket = format!("\"unix:{}\"", server.path("s").display());
     for _ in 0..10 {
         listen(&server, &socket);
         assert!(server.reload());
-        unlisten(&server, &socket);
+        listen(&server, "");
         assert!(server.reload());
     }
-    stop.store(true, Ordering::Relaxed);
-    assert!(knocking.into_iter().all(|k| k.join().unwrap() > 0));
+    knocking.into_iter().for_each(Repeated::end);
 }
 
 fn they_come_and_go() {
     let server = site().start();
-    let (port, socket) = (free(), server.path().join("s"));
+    let (port, socket) = (free_address(), server.path("s"));
     assert!(refused(port));
     let more = format!("\"{port}\", \"unix:{}\"", socket.display());
     listen(&server, &more);
@@ -92,7 +64,7 @@ fn they_come_and_go() {
     assert_eq!(old.reply().text(), "one");
     assert!(UnixStream::connect(&socket).is_ok());
     assert_eq!(says(&server), "one");
-    unlisten(&server, &more);
+    listen(&server, "");
     assert!(server.reload());
     assert!(refused(port) && !socket.exists());
     // Who has come by it stays.
@@ -112,14 +84,14 @@ fn they_come_and_go() {
 fn one_that_cannot_be_bound_keeps_the_old() {
     let server = site().start();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let socket = server.path().join("s");
+    let socket = server.path("s");
     let more = format!(
         "\"unix:{}\", \"{}\"",
         socket.display(),
         taken.local_addr().unwrap()
     );
     listen(&server, &more);
-    server.configure("\"one\"", "\"two\"");
+    server.configure(&answer("two"));
     assert!(!server.reload());
     assert!(
         server
@@ -137,11 +109,11 @@ fn one_that_cannot_be_bound_keeps_the_old() {
 /// A connection that the kernel has taken before its listener was closed is answered.
 fn who_was_let_in_before_is_served() {
     let server = site().start();
-    let port = free();
+    let port = free_address();
     let more = format!("\"{port}\"");
     listen(&server, &more);
     assert!(server.reload());
-    unlisten(&server, &more);
+    listen(&server, "");
     let mut many: Vec<_> = (0..100).map(|_| Client::connect(port)).collect();
     assert!(server.reload());
     many.iter_mut().for_each(|client| client.get("/c"));
@@ -151,10 +123,10 @@ fn who_was_let_in_before_is_served() {
 /// The socket stays, and what is spoken on its next connections is what the configuration says.
 fn what_is_spoken_may_change() {
     let server = site().start();
-    let port = free();
+    let port = free_address();
     listen(&server, &format!("\"{port}\""));
     assert!(server.reload());
-    server.configure(&format!("\"{port}\""), &format!("\"scgi+{port}\""));
+    listen(&server, &format!("\"scgi+{port}\""));
     assert!(server.reload());
     let mut front = Client::connect(port);
     let variables = "CONTENT_LENGTH\x000\0SCGI\x001\0REQUEST_METHOD\0GET\0REQUEST_URI\0/c\0\
@@ -173,17 +145,16 @@ fn one_of_its_own_is_in_the_way() {
     if geteuid().is_root() {
         // Root listens for this machine only.
         let mode = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(site.path(), mode).unwrap();
+        fs::set_permissions(site.folder(), mode).unwrap();
         site = site.arguments(&["--user", "daemon"]);
     }
     let server = site.start();
-    let port = free();
+    let port = free_address();
     listen(&server, &format!("\"{port}\""));
     assert!(server.reload());
-    let other = format!("\"127.0.0.2:{}\"", port.port());
-    server.configure(&format!("\"{port}\""), &other);
+    listen(&server, &format!("\"127.0.0.2:{}\"", port.port()));
     assert!(server.reload());
-    server.configure("\"127.0.0.2:", "\"0.0.0.0:");
+    listen(&server, &format!("\"0.0.0.0:{}\"", port.port()));
     assert!(!server.reload());
     let words = "galgo itself listens on 127.0.0.2:";
     assert!(server.errors().contains(words), "{}", server.errors());

@@ -5,7 +5,8 @@ mod listeners;
 mod programs;
 mod requests;
 
-use crate::harness::{Server, Site, Test};
+use crate::harness::{Test, new_site};
+use galgo_testkit::{Server, Site};
 
 /// The tests of these modules.
 pub fn tests() -> Vec<Test> {
@@ -20,8 +21,12 @@ pub fn tests() -> Vec<Test> {
 
 /// A site with a constant answer at `/c`.
 fn site() -> Site {
-    Site::new()
-        .table("[[route]]\npath = \"/c\"\nrespond = { type = \"text/plain\", body = \"one\" }\n")
+    new_site().config(&answer("one"))
+}
+
+/// The route `/c`.
+fn answer(words: &str) -> String {
+    format!("[[route]]\npath = \"/c\"\nrespond = {{ type = \"text/plain\", body = \"{words}\" }}\n")
 }
 
 fn says(server: &Server) -> String {

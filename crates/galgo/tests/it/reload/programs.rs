@@ -2,8 +2,9 @@
 
 use std::{sync::mpsc, thread};
 
-use super::{says, site};
-use crate::harness::{Site, eventually, list};
+use super::{answer, says, site};
+use crate::harness::{list, new_site};
+use galgo_testkit::wait_until;
 
 list![
     a_variable_that_changed_is_the_next_programs,
@@ -13,17 +14,19 @@ list![
 ];
 
 fn a_variable_that_changed_is_the_next_programs() {
-    let route = "[[route]]\npath = \"/v/\"\ncgi = \"cgi-bin\"\nenv = { WHAT = \"old\" }\n";
+    let route = |what: &str| {
+        format!("[[route]]\npath = \"/v/\"\ncgi = \"cgi-bin\"\nenv = {{ WHAT = \"{what}\" }}\n")
+    };
     for start in ["cold", "warm"] {
-        let server = Site::new()
+        let server = new_site()
             .defaults(&format!("start = \"{start}\""))
-            .table(route)
+            .config(&route("old"))
             .start();
         let env = || server.get("/v/t?head&env").text();
         assert!(env().contains("WHAT=old\n"));
         assert!(env().contains("WHAT=old\n"));
-        server.configure("\"old\"", "\"new\"");
-        server.configure("listen = [", "path = \"/usr/bin\"\nlisten = [");
+        server.configure(&route("new"));
+        server.configure("path = \"/usr/bin\"");
         assert!(server.reload());
         for _ in 0..3 {
             let env = env();
@@ -37,7 +40,7 @@ fn a_variable_that_changed_is_the_next_programs() {
 
 /// The places are the server's: they hold for programs that began under another configuration, too.
 fn places_become_more_and_fewer() {
-    let server = site().top("max_running = 1\nqueue = 0").start();
+    let server = site().config("max_running = 1\nqueue = 0").start();
     let hold = |name: &str| {
         let mut client = server.connect();
         client.get(&format!(
@@ -49,11 +52,11 @@ fn places_become_more_and_fewer() {
     let busy = || server.get("/cgi-bin/t?head").status == 503;
     let mut a = hold("a");
     assert!(busy());
-    server.configure("max_running = 1", "max_running = 3");
+    server.configure("max_running = 3");
     assert!(server.reload());
     let (mut b, mut c) = (hold("b"), hold("c"));
     assert!(busy());
-    server.configure("max_running = 3", "max_running = 1");
+    server.configure("max_running = 1");
     assert!(server.reload());
     for (client, name) in [(&mut a, "a"), (&mut b, "b")] {
         server.set(name);
@@ -63,8 +66,8 @@ fn places_become_more_and_fewer() {
     }
     server.set("c");
     assert_eq!(c.reply().text(), "c");
-    eventually("the place of `c`", || (!busy()).then_some(()));
-    server.configure("queue = 0", "queue = 1");
+    wait_until("the place of `c`", || !busy());
+    server.configure("queue = 1");
     assert!(server.reload());
     let mut d = hold("d");
     // Two ask, one may wait: nobody knows which.
@@ -87,30 +90,33 @@ fn templates_of_routes_that_did_not_change_live_on() {
     let server = site().defaults(WARM).start();
     let loaded = || server.errors().matches("loaded for warm starts").count();
     assert_eq!(server.get("/cgi-bin/t?head").status, 200);
-    eventually("two templates", || (loaded() == 2).then_some(()));
-    for (from, to) in [("\"one\"", "\"two\""), ("\"two\"", "\"one\"")] {
-        server.configure(from, to);
+    wait_until("two templates", || loaded() == 2);
+    for words in ["two", "one"] {
+        server.configure(&answer(words));
         assert!(server.reload());
         assert_eq!(server.get("/cgi-bin/t?head").status, 200);
     }
     assert_eq!(says(&server), "one");
     assert_eq!(loaded(), 2);
-    server.configure(WARM, "start = \"warm\"\nidle_timeout = \"3m\"");
+    server.configure("[defaults]\nidle_timeout = \"3m\"");
     assert!(server.reload());
     assert_eq!(server.get("/cgi-bin/t?head").status, 200);
-    eventually("others", || (loaded() == 4).then_some(()));
+    wait_until("others", || loaded() == 4);
 }
 
 fn templates_of_routes_that_are_gone_end() {
     let server = site().defaults(WARM).start();
     assert_eq!(server.get("/cgi-bin/t?head").status, 200);
     let templates = || crate::warm::templates(&server).len();
-    eventually("two templates", || (templates() == 2).then_some(()));
-    server.configure("path = \"/cgi-bin/\"", "path = \"/elsewhere/\"");
+    wait_until("two templates", || templates() == 2);
+    server.reconfigure(|config| {
+        config.remove_route("/cgi-bin/");
+        config.merge("[[route]]\npath = \"/elsewhere/\"\ncgi = \"cgi-bin\"");
+    });
     assert!(server.reload());
     assert_eq!(server.get("/cgi-bin/t?head").status, 404);
-    eventually("their end", || (templates() == 0).then_some(()));
-    server.configure(WARM, "start = \"cold\"");
+    wait_until("their end", || templates() == 0);
+    server.configure("[defaults]\nstart = \"cold\"");
     assert!(server.reload());
     assert_eq!(server.get("/elsewhere/t?head").status, 200);
 }

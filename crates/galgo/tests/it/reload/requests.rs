@@ -8,8 +8,9 @@ use std::{
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-use super::{says, site};
-use crate::harness::{Site, eventually, list, watch};
+use super::{answer, says, site};
+use crate::harness::{list, new_site};
+use galgo_testkit::{Config, eventually, process, wait_until};
 
 list![
     the_next_request_goes_by_it,
@@ -30,7 +31,7 @@ fn the_next_request_goes_by_it() {
     let mut kept = server.connect();
     kept.get("/c");
     assert_eq!(kept.reply().text(), "one");
-    server.configure("\"one\"", "\"two\"");
+    server.configure(&answer("two"));
     assert_eq!(says(&server), "one");
     assert!(server.reload());
     assert_eq!(says(&server), "two");
@@ -52,7 +53,7 @@ fn a_request_that_has_begun_ends_under_the_old() {
     let mut old = server.connect();
     old.get("/cgi-bin/late");
     server.wait_for("in");
-    server.configure("\"one\"", "\"two\"");
+    server.configure(&answer("two"));
     assert!(server.reload());
     assert_eq!(says(&server), "two");
     server.set("go");
@@ -65,44 +66,55 @@ fn a_request_that_has_begun_ends_under_the_old() {
 /// The log says what is wrong and where, as `galgo check` does.
 fn an_error_keeps_the_old() {
     let server = site().start();
-    for (from, to, words) in [
-        ("type =", "type = 7, type =", "galgo.toml:"),
-        ("\"/c\"\n", "\"/c\"\ncolour = 1\n", "unknown key \"colour\""),
-        ("\"cgi-bin\"", "\"none\"", "none does not exist"),
+    let file = server.path("galgo.toml");
+    let good = fs::read_to_string(&file).unwrap();
+    let changed = |toml: &str| {
+        let mut config = Config::read(&file);
+        config.merge(&answer("new"));
+        config.merge(toml);
+        config.text()
+    };
+    let none = "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"none\"";
+    for (text, words) in [
+        (changed("") + "respond = { type = 7, type =", "galgo.toml:"),
         (
-            "listen = [",
-            "max_connections = 1000000\nlisten = [",
+            changed(&format!("{}colour = 1", answer("new"))),
+            "unknown key \"colour\"",
+        ),
+        (changed(none), "none does not exist"),
+        (
+            changed("max_connections = 1000000"),
             "descriptors are too few",
         ),
-        ("\"access.log\"", "\"none/access.log\"", "cannot open a log"),
+        (
+            changed("access_log = \"none/access.log\""),
+            "cannot open a log",
+        ),
     ] {
-        server.configure(from, to);
-        server.configure("\"one\"", "\"new\"");
-        assert!(!server.reload(), "{to}");
+        fs::write(&file, &text).unwrap();
+        assert!(!server.reload(), "{text}");
         assert!(server.errors().contains(words), "{words}");
         assert_eq!(says(&server), "one");
         assert_eq!(server.get("/cgi-bin/t?head").status, 200);
-        server.configure("\"new\"", "\"one\"");
-        server.configure(to, from);
     }
-    let file = server.path().join("galgo.toml");
-    fs::rename(&file, server.path().join("away")).unwrap();
+    fs::write(&file, good).unwrap();
+    fs::rename(&file, server.path("away")).unwrap();
     // Nor does the convention of a folder without one take its place.
     assert!(!server.reload());
     assert!(server.errors().contains("galgo.toml does not exist"));
     assert_eq!(says(&server), "one");
-    fs::rename(server.path().join("away"), &file).unwrap();
+    fs::rename(server.path("away"), &file).unwrap();
     assert!(server.reload());
     assert_eq!(says(&server), "one");
 }
 
 fn what_takes_a_restart_is_said_and_stays() {
     let server = site().start();
-    server.configure("listen = [", "workers = 19\nlisten = [");
+    server.configure("workers = 19");
     if geteuid().is_root() {
-        server.configure("listen = [", "user = \"nobody\"\nlisten = [");
+        server.configure("user = \"nobody\"");
     }
-    server.configure("\"one\"", "\"two\"");
+    server.configure(&answer("two"));
     assert!(server.reload());
     assert_eq!(says(&server), "two");
     assert!(
@@ -127,12 +139,12 @@ fn what_takes_a_restart_is_said_and_stays() {
 /// The last state of the file is the one that is served, whatever was read before.
 fn two_signals_at_once() {
     let server = site().start();
-    for (from, to) in [("\"one\"", "\"two\""), ("\"two\"", "\"three\"")] {
-        server.configure(from, to);
+    for words in ["two", "three"] {
+        server.configure(&answer(words));
         server.signal(Signal::HUP);
     }
     server.signal(Signal::HUP);
-    eventually("the last one", || (says(&server) == "three").then_some(()));
+    wait_until("the last one", || says(&server) == "three");
 }
 
 fn the_end_right_after() {
@@ -140,37 +152,34 @@ fn the_end_right_after() {
     server.signal(Signal::HUP);
     server.signal(Signal::HUP);
     server.signal(Signal::TERM);
-    let status = eventually("the end of the server", || {
-        server.process().try_wait().unwrap()
-    });
+    let status = eventually("the end of the server", || server.child.try_wait().unwrap());
     assert!(status.success(), "{status}");
 }
 
 fn logs_are_opened_again_and_change_places() {
     let server = site().start();
-    let path = |name: &str| server.path().join(name);
+    let path = |name: &str| server.path(name);
     let wait_for = |file: &str, target: &str| {
-        eventually(&format!("{target} in {file}"), || {
+        wait_until(&format!("{target} in {file}"), || {
             let text = fs::read_to_string(path(file)).unwrap_or_default();
-            text.contains(target).then_some(())
+            text.contains(target)
         });
     };
     fs::rename(path("access.log"), path("access.old")).unwrap();
     assert!(server.reload());
     server.get("/opened-again");
     wait_for("access.log", "/opened-again");
-    server.configure("\"access.log\"", "\"other.log\"");
-    server.configure("listen = [", "error_log = \"error.log\"\nlisten = [");
-    server.configure("log_format = \"json\"", "log_format = \"combined\"");
+    server.configure(
+        "access_log = \"other.log\"\nerror_log = \"error.log\"\nlog_format = \"combined\"",
+    );
     server.signal(Signal::HUP);
     wait_for("error.log", "read again");
     server.get("/elsewhere");
     wait_for("other.log", "\"GET /elsewhere HTTP/1.1\" 404");
-    server.configure("\"other.log\"", "\"off\"");
-    server.configure("\"error.log\"", "\"stderr\"");
+    server.configure("access_log = \"off\"\nerror_log = \"stderr\"");
     assert!(server.reload());
     server.get("/unseen");
-    server.configure("\"off\"", "\"other.log\"");
+    server.configure("access_log = \"other.log\"");
     assert!(server.reload());
     server.get("/seen");
     wait_for("other.log", "/seen");
@@ -189,12 +198,12 @@ fn the_end_of_its_terminal() {
                   [[route]]\npath = \"/\"\nfiles = \"public\"\n";
     let site = site.file("galgo.toml", config, 0o644);
     for (before, ends) in [("exec", true), ("exec nohup", false)] {
-        let log = site.path().join("error.log");
+        let log = site.path("error.log");
         let _ = fs::remove_file(&log);
         let command = format!("{before} {} serve .", env!("CARGO_BIN_EXE_galgo"));
         let mut script = Command::new("script")
             .args(["-q", "-c", &command, "/dev/null"])
-            .current_dir(site.path())
+            .current_dir(site.folder())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -202,9 +211,9 @@ fn the_end_of_its_terminal() {
             .unwrap();
         let is_ours = |pid: &u32| {
             let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-            watch::parent(*pid) == Some(script.id()) && exe.ends_with("galgo")
+            process::parent(*pid) == Some(script.id()) && exe.ends_with("galgo")
         };
-        let pid = eventually("the server", || watch::pids().find(is_ours));
+        let pid = eventually("the server", || process::pids().find(is_ours));
         let pid = Pid::from_raw(pid as i32).unwrap();
         let lines = |words: &str| {
             let text = fs::read_to_string(&log).unwrap_or_default();
@@ -219,31 +228,29 @@ fn the_end_of_its_terminal() {
                 .unwrap();
             let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
             (caught & 1 == 1).then(|| kill_process(pid, Signal::HUP).unwrap())?;
-            eventually("it", || (lines("was read again") > 0).then_some(()));
+            wait_until("it", || lines("was read again") > 0);
             Some(())
         });
         script.kill().unwrap();
         script.wait().unwrap();
         let gone = || kill_process(pid, Signal::WINCH).is_err();
         if ends {
-            eventually("its end", || gone().then_some(()));
+            wait_until("its end", &gone);
             continue;
         }
         let before = lines("was read again");
         kill_process(pid, Signal::HUP).unwrap();
-        eventually("the configuration", || {
-            (lines("was read again") > before).then_some(())
-        });
+        wait_until("the configuration", || lines("was read again") > before);
         kill_process(pid, Signal::TERM).unwrap();
-        eventually("its end", || gone().then_some(()));
+        wait_until("its end", &gone);
     }
 }
 
 /// The path is the same and the folder another, as where a release is switched by a rename.
 fn a_folder_that_was_replaced() {
-    let server = Site::new().file("public/a.txt", "old", 0o644).start();
+    let server = new_site().file("public/a.txt", "old", 0o644).start();
     assert_eq!(server.get("/a.txt").text(), "old");
-    let path = |name: &str| server.path().join(name);
+    let path = |name: &str| server.path(name);
     fs::rename(path("public"), path("before")).unwrap();
     fs::create_dir(path("public")).unwrap();
     fs::write(path("public/a.txt"), "new").unwrap();
@@ -254,18 +261,18 @@ fn a_folder_that_was_replaced() {
 
 /// `keep_alive` is for connections that wait already, too.
 fn clocks_of_connections_that_wait() {
-    let server = site().top("keep_alive = \"1h\"").start();
+    let server = site().config("keep_alive = \"1h\"").start();
     let mut waits = server.connect();
     waits.get("/c");
     assert_eq!(waits.reply().text(), "one");
-    server.configure("\"1h\"", "\"10ms\"");
+    server.configure("keep_alive = \"10ms\"");
     let began = Instant::now();
     assert!(server.reload());
     assert!(waits.is_over());
     assert!(began.elapsed().as_secs() < 3000);
     // Long enough again for a request to come.
-    server.configure("\"10ms\"", "\"1h\"");
-    server.configure("listen = [", "max_target = \"1K\"\nlisten = [");
+    server.configure("keep_alive = \"1h\"");
+    server.configure("max_target = \"1K\"");
     assert!(server.reload());
     assert_eq!(server.get(&format!("/c?{}", "x".repeat(2000))).status, 414);
 }

@@ -11,11 +11,12 @@ use std::{
 };
 
 use crate::{
-    harness::{
-        Client, Server, Site, eventually, list, needs_root, skip,
-        watch::{pids, waits_for_a_request},
-    },
+    harness::{list, needs_root, new_site, skip},
     warm::templates,
+};
+use galgo_testkit::{
+    Client, Server, Site, eventually,
+    process::{pids, waits_for_a_request},
 };
 
 list![
@@ -84,7 +85,7 @@ int main(void) {
 "#;
 
 fn site() -> Site {
-    Site::new().compiled("cgi-bin/p", ATTACK, &[]).table(
+    new_site().compiled("cgi-bin/p", ATTACK, &[]).config(
         "[[route]]\npath = \"/cold/\"\ncgi = \"cgi-bin\"\nstart = \"cold\"\n\
          [[route]]\npath = \"/warm/\"\ncgi = \"cgi-bin\"\nstart = \"warm\"\n",
     )
@@ -142,7 +143,7 @@ fn warm(server: &Server) -> (Vec<u32>, Vec<u32>) {
         assert_eq!(server.get("/warm/p").status, 200, "{}", server.errors());
         let templates = templates(server);
         let waits = |pid: &u32| {
-            crate::harness::watch::parent(*pid) == Some(server.pid())
+            galgo_testkit::process::parent(*pid) == Some(server.pid())
                 && waits_for_a_request(*pid)
                 && !templates.contains(pid)
         };
@@ -155,7 +156,7 @@ fn warm(server: &Server) -> (Vec<u32>, Vec<u32>) {
 fn as_nobody(site: Site) -> Site {
     needs_root();
     if !site.is_reachable() {
-        skip!("nobody may not reach {}", site.path().display());
+        skip!("nobody may not reach {}", site.folder().display());
     }
     site.owned_by(NOBODY)
 }
@@ -251,12 +252,12 @@ const SIGNALS: &str = "kill -0 $PPID 2>/dev/null && echo open || echo closed";
 fn workers_are_kept_apart() {
     // Several of them say it.
     let worker = format!("#!/bin/sh\n({SIGNALS}) >said.$$\nmv said.$$ said\nexec sleep 1000\n");
-    let server = Site::new()
+    let server = new_site()
         .file("bin/worker", worker, 0o755)
-        .table("[[route]]\npath = \"/app/\"\nfastcgi = { run = [\"bin/worker\"] }\n")
+        .config("[[route]]\npath = \"/app/\"\nfastcgi = { run = [\"bin/worker\"] }\n")
         .start();
     let said = eventually("a worker's word", || {
-        fs::read_to_string(server.path().join("bin/said")).ok()
+        fs::read_to_string(server.path("bin/said")).ok()
     });
     assert_eq!(said, "closed\n");
 }
@@ -288,7 +289,7 @@ const OPEN: &str = "this kernel cannot keep programs apart";
 
 fn a_kernel_without_scopes_is_told_of() {
     let site = site().compiled("without", WITHOUT, &[]);
-    let without = site.path().join("without");
+    let without = site.path("without");
     let server = site.through(&[without.to_str().unwrap()]).start();
     server.says(OPEN);
     // All else is as it was.
@@ -297,7 +298,11 @@ fn a_kernel_without_scopes_is_told_of() {
     }
     let galgo = env!("CARGO_BIN_EXE_galgo");
     let checks = |mut command: Command| {
-        let said = command.arg("check").arg(server.path()).output().unwrap();
+        let said = command
+            .arg("check")
+            .arg(server.site.folder())
+            .output()
+            .unwrap();
         String::from_utf8(said.stdout).unwrap()
     };
     let mut old = Command::new(&without);

@@ -1,6 +1,7 @@
 //! What belongs to somebody else: descriptors, answers, requests.
 
-use crate::harness::{Client, Site, eventually, list};
+use crate::harness::{list, new_site};
+use galgo_testkit::{Client, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +12,7 @@ list![
 ];
 
 fn descriptors_of_a_program() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let idle: Vec<Client> = (0..200)
         .map(|_| {
             let mut client = server.connect();
@@ -26,12 +27,10 @@ fn descriptors_of_a_program() {
     let fds = "/cgi-bin/t?head&fds";
     assert_eq!(server.get(fds).text(), "0 1 2\n");
     // After the logs were opened again too.
-    std::fs::rename(server.path().join("access.log"), server.path().join("old")).unwrap();
+    std::fs::rename(server.path("access.log"), server.path("old")).unwrap();
     let pid = Pid::from_raw(server.pid() as i32).unwrap();
     kill_process(pid, Signal::USR1).unwrap();
-    eventually("the new log", || {
-        server.path().join("access.log").exists().then_some(())
-    });
+    wait_until("the new log", || server.path("access.log").exists());
     assert_eq!(server.get(fds).text(), "0 1 2\n");
     let post = format!("POST {fds} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(server.ask(post).text(), "0 1 2\n");
@@ -45,7 +44,7 @@ fn every_answer_goes_to_who_asked() {
     let local = "#!/bin/sh\nprintf 'Location: /cgi-bin/echo?%s\\n\\n' \"$QUERY_STRING\"\n";
     let redirect = "#!/bin/sh\nprintf 'Location: http://localhost/?%s\\n\\n' \"$QUERY_STRING\"\n";
     let body = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'; cat\n";
-    let server = Site::new()
+    let server = new_site()
         .file("cgi-bin/echo", echo, 0o755)
         .file("cgi-bin/local", local, 0o755)
         .file("cgi-bin/redirect", redirect, 0o755)
@@ -95,7 +94,7 @@ fn every_answer_goes_to_who_asked() {
 }
 
 fn error_pages_hold_nothing_of_the_request() {
-    let server = Site::new()
+    let server = new_site()
         .file("cgi-bin/text", "", 0o644)
         .defaults("max_body = 10")
         .start();
@@ -124,20 +123,18 @@ fn error_pages_hold_nothing_of_the_request() {
         (505, get("/canary", "").replace("HTTP/1.1", "HTTP/2.0")),
     ] {
         if status == 412 {
-            std::fs::write(server.path().join("public/file"), "x").unwrap();
+            std::fs::write(server.path("public/file"), "x").unwrap();
         }
         let reply = server.ask(&request);
         assert_eq!(reply.status, status, "{request}");
         let said = format!("{}{}", reply.head, reply.text());
         let lower = said.to_ascii_lowercase();
         assert!(!lower.contains("canary"), "{request}: {said}");
-        let folder = server.path().to_str().unwrap();
+        let folder = server.site.folder().to_str().unwrap();
         assert!(!said.contains(folder) && !said.contains("/cgi-bin"), "{said}");
         // What it does hold: the status, and the id by which the log knows the request.
         let id = said.split(">Request ").nth(1).unwrap().split('<').next().unwrap();
         assert_eq!(id.len(), 20, "{said}");
-        eventually("the id in the log", || {
-            server.access().iter().any(|l| l["id"] == id && l["status"] == status).then_some(())
-        });
+        wait_until("the id in the log", || server.access().iter().any(|l| l["id"] == id && l["status"] == status));
     }
 }

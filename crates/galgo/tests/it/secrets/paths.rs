@@ -1,6 +1,7 @@
 //! Files that nobody must see.
 
-use crate::harness::{Server, Site, list};
+use crate::harness::{list, new_site};
+use galgo_testkit::Server;
 use std::os::unix::fs::symlink;
 
 list![
@@ -12,55 +13,61 @@ list![
 
 const SOURCE: &str = "THE-SOURCE-OF-A-PROGRAM";
 
+/// Programs, and what is left of them.
+const FILES: [(&str, u32); 15] = [
+    ("cgi-bin/run", 0o755),
+    ("cgi-bin/run.php", 0o644),
+    ("cgi-bin/run.bak", 0o644),
+    ("cgi-bin/run~", 0o755),
+    ("cgi-bin/.run", 0o755),
+    ("cgi-bin/sub/run", 0o755),
+    ("cgi-bin/text.txt", 0o644),
+    ("cgi-bin/index.html", 0o644),
+    ("public/run.php", 0o644),
+    ("public/RUN.PHP", 0o644),
+    ("public/run.php~", 0o644),
+    ("public/run.php.bak", 0o644),
+    ("public/.run.php.swp", 0o644),
+    ("public/sub/run.php", 0o755),
+    ("index/index.php", 0o644),
+];
+
+/// Paths at which a program or its source may lie.
+const SCRIPTS: [&str; 14] = [
+    "/cgi-bin/run",
+    "/cgi-bin/run.php",
+    "/cgi-bin/run.bak",
+    "/cgi-bin/run~",
+    "/cgi-bin/.run",
+    "/cgi-bin/sub/run",
+    "/cgi-bin/text.txt",
+    "/cgi-bin/",
+    "/cgi-bin/index.html",
+    "/run.php",
+    "/RUN.PHP",
+    "/sub/run.php",
+    "/index/",
+    "/index/index.php",
+];
+
+/// What may stand behind the name of a program.
+const BEHIND: [&str; 39] = [
+    "", "%00", "%00.html", "%0a", "%0d", "%20", "%09", ".", "%2e", "..", "/", "//", "/.", "/..",
+    "/x", ";x", ";x=/", "%3b", "%2f", "%2F", "%5c", "\\", "%252f", "%25", "%", "~", ".bak", ".old",
+    ".orig", ".save", ".swp", "?-s", "?%2ds", "?source", "%3f", "%23", "::$DATA", ":", "%c0%80",
+];
+
 fn sources_never_appear() {
     let script = format!("#!/bin/sh\n# {SOURCE}\nprintf 'Content-Type: text/plain\\n\\nran'\n");
-    let mut site = Site::new()
-        .table("[interpreters]\n\".php\" = \"/bin/sh\"")
-        .table("[[route]]\npath = \"/index/\"\nfiles = \"index\"\nindex = [\"index.php\"]\nlisting = true");
-    for (path, mode) in [
-        ("cgi-bin/run", 0o755),
-        ("cgi-bin/run.php", 0o644),
-        ("cgi-bin/run.bak", 0o644),
-        ("cgi-bin/run~", 0o755),
-        ("cgi-bin/.run", 0o755),
-        ("cgi-bin/sub/run", 0o755),
-        ("cgi-bin/text.txt", 0o644),
-        ("cgi-bin/index.html", 0o644),
-        ("public/run.php", 0o644),
-        ("public/RUN.PHP", 0o644),
-        ("public/run.php~", 0o644),
-        ("public/run.php.bak", 0o644),
-        ("public/.run.php.swp", 0o644),
-        ("public/sub/run.php", 0o755),
-        ("index/index.php", 0o644),
-    ] {
+    let mut site = new_site()
+        .config("[interpreters]\n\".php\" = \"/bin/sh\"")
+        .config("[[route]]\npath = \"/index/\"\nfiles = \"index\"\nindex = [\"index.php\"]\nlisting = true");
+    for (path, mode) in FILES {
         site = site.file(path, &script, mode);
     }
     let server = site.start();
-    let scripts = [
-        "/cgi-bin/run",
-        "/cgi-bin/run.php",
-        "/cgi-bin/run.bak",
-        "/cgi-bin/run~",
-        "/cgi-bin/.run",
-        "/cgi-bin/sub/run",
-        "/cgi-bin/text.txt",
-        "/cgi-bin/",
-        "/cgi-bin/index.html",
-        "/run.php",
-        "/RUN.PHP",
-        "/sub/run.php",
-        "/index/",
-        "/index/index.php",
-    ];
-    let behind = [
-        "", "%00", "%00.html", "%0a", "%0d", "%20", "%09", ".", "%2e", "..", "/", "//", "/.",
-        "/..", "/x", ";x", ";x=/", "%3b", "%2f", "%2F", "%5c", "\\", "%252f", "%25", "%", "~",
-        ".bak", ".old", ".orig", ".save", ".swp", "?-s", "?%2ds", "?source", "%3f", "%23",
-        "::$DATA", ":", "%c0%80",
-    ];
-    for script in scripts {
-        for end in behind {
+    for script in SCRIPTS {
+        for end in BEHIND {
             let target = format!("{script}{end}");
             let upper = target.to_ascii_uppercase();
             let doubled = format!("/{target}");
@@ -114,7 +121,7 @@ fn check_source(server: &Server, head: &str) {
 }
 
 fn a_program_folder_serves_no_files() {
-    let server = Site::new()
+    let server = new_site()
         .file("cgi-bin/page.html", "<p>", 0o644)
         .file("cgi-bin/sub/data.db", "data", 0o600)
         .start();
@@ -165,7 +172,7 @@ const SLASH: [&str; 10] = [
 ];
 
 fn traversal_by_encoding() {
-    let server = Site::new()
+    let server = new_site()
         .file("secret", "OUTSIDE", 0o644)
         .file(
             "outside",
@@ -233,8 +240,42 @@ fn check_traversal(server: &Server, target: &str) {
     }
 }
 
+/// Where links lead to, and where they are.
+const LINKS: [(&str, &str); 11] = [
+    ("../secret", "public/file"),
+    ("..", "public/folder"),
+    ("/etc", "public/etc"),
+    ("/proc", "public/proc"),
+    ("/proc/self/root", "public/root"),
+    ("/proc/self/fd/0", "public/fd"),
+    ("inside", "public/fine"),
+    ("../outside", "cgi-bin/out"),
+    ("..", "cgi-bin/up"),
+    ("inside", "cgi-bin/fine"),
+    ("loop", "public/loop"),
+];
+
+/// What nobody gets by one.
+const LEAD_OUT: [&str; 15] = [
+    "/file",
+    "/folder/secret",
+    "/folder/public/inside",
+    "/etc/passwd",
+    "/proc/self/root/etc/passwd",
+    "/root/etc/passwd",
+    "/fd",
+    "/absolute",
+    "/loop",
+    "/cgi-bin/out",
+    "/cgi-bin/up/outside",
+    "/cgi-bin/up/cgi-bin/inside",
+    "/cgi-bin/absolute",
+    "/cgi-bin/absolute/info",
+    "/cgi-bin/itself/absolute",
+];
+
 fn traversal_by_links() {
-    let site = Site::new()
+    let site = new_site()
         .file("secret", "OUTSIDE", 0o644)
         .file(
             "outside",
@@ -247,20 +288,8 @@ fn traversal_by_links() {
             "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\ninside'\n",
             0o755,
         );
-    let at = |path: &str| site.path().join(path);
-    for (to, link) in [
-        ("../secret", "public/file"),
-        ("..", "public/folder"),
-        ("/etc", "public/etc"),
-        ("/proc", "public/proc"),
-        ("/proc/self/root", "public/root"),
-        ("/proc/self/fd/0", "public/fd"),
-        ("inside", "public/fine"),
-        ("../outside", "cgi-bin/out"),
-        ("..", "cgi-bin/up"),
-        ("inside", "cgi-bin/fine"),
-        ("loop", "public/loop"),
-    ] {
+    let at = |path: &str| site.path(path);
+    for (to, link) in LINKS {
         symlink(to, at(link)).unwrap();
     }
     symlink(at("secret"), at("public/absolute")).unwrap();
@@ -271,23 +300,7 @@ fn traversal_by_links() {
     symlink(at("cgi-bin/inside"), at("cgi-bin/absolute-inside")).unwrap();
     let outside = at("outside");
     let server = site.start();
-    for target in [
-        "/file",
-        "/folder/secret",
-        "/folder/public/inside",
-        "/etc/passwd",
-        "/proc/self/root/etc/passwd",
-        "/root/etc/passwd",
-        "/fd",
-        "/absolute",
-        "/loop",
-        "/cgi-bin/out",
-        "/cgi-bin/up/outside",
-        "/cgi-bin/up/cgi-bin/inside",
-        "/cgi-bin/absolute",
-        "/cgi-bin/absolute/info",
-        "/cgi-bin/itself/absolute",
-    ] {
+    for target in LEAD_OUT {
         let reply = server.get(target);
         assert!(
             matches!(reply.status, 403 | 404),

@@ -3,9 +3,10 @@
 use std::os::unix::net::UnixStream;
 
 use crate::harness::{
-    Server, Site, list,
+    list, new_site,
     upstream::{Application, document, ended, hear, say, stdout},
 };
+use galgo_testkit::Server;
 
 list![
     no_spelling_leads_round_an_authorizer,
@@ -48,12 +49,12 @@ fn authorizer(stream: &mut UnixStream) {
 }
 
 fn guarded() -> (Server, [Application; 2]) {
-    let site = Site::new().table(
+    let site = new_site().config(
         "[[route]]\npath = \"/\"\nfastcgi = \"unix:app/app.sock\"\n\
          [[route]]\npath = \"/admin/\"\nfastcgi = \"unix:app/app.sock\"\nauthorizer = \"unix:auth/app.sock\"\n",
     );
     let start = |name: &str, answer: fn(&mut UnixStream)| {
-        let folder = site.path().join(name);
+        let folder = site.path(name);
         std::fs::create_dir(&folder).unwrap();
         Application::start(&folder, move |_, stream| answer(stream))
     };
@@ -61,29 +62,32 @@ fn guarded() -> (Server, [Application; 2]) {
     (site.start(), running)
 }
 
+/// Spellings of `/admin/x`.
+const GUARDED: [&str; 19] = [
+    "/admin/x",
+    "//admin/x",
+    "///admin/x",
+    "/admin//x",
+    "//admin///x",
+    "/./admin/x",
+    "/admin/./x",
+    "/.//admin/x",
+    "/y/../admin/x",
+    "/y//../admin/x",
+    "/y/..//admin/x",
+    "/admin/y/../x",
+    "/admin/../admin/x",
+    "/%61dmin/x",
+    "/%61%64%6D%69%6e/x",
+    "/%2e/admin/x",
+    "/y/%2e%2e/admin/x",
+    "/y/.%2E//%61dmin/x",
+    "http://localhost//admin/x",
+];
+
 fn no_spelling_leads_round_an_authorizer() {
     let (server, _running) = guarded();
-    for target in [
-        "/admin/x",
-        "//admin/x",
-        "///admin/x",
-        "/admin//x",
-        "//admin///x",
-        "/./admin/x",
-        "/admin/./x",
-        "/.//admin/x",
-        "/y/../admin/x",
-        "/y//../admin/x",
-        "/y/..//admin/x",
-        "/admin/y/../x",
-        "/admin/../admin/x",
-        "/%61dmin/x",
-        "/%61%64%6D%69%6e/x",
-        "/%2e/admin/x",
-        "/y/%2e%2e/admin/x",
-        "/y/.%2E//%61dmin/x",
-        "http://localhost//admin/x",
-    ] {
+    for target in GUARDED {
         let reply = server.get(target);
         let want = (403, "asked for /admin/x".to_owned());
         assert_eq!((reply.status, reply.text()), want, "{target}");
@@ -125,9 +129,9 @@ fn no_spelling_leads_round_an_authorizer() {
 }
 
 fn every_spelling_is_answered_as_its_clean_path() {
-    let server = Site::new()
+    let server = new_site()
         .file("public/sub/page", "the page", 0o644)
-        .table("[[route]]\npath = \"/said/\"\nrespond = { body = \"said\" }\n")
+        .config("[[route]]\npath = \"/said/\"\nrespond = { body = \"said\" }\n")
         .start();
     for (target, status, text) in [
         ("/sub/page", 200, "the page"),
@@ -161,8 +165,8 @@ fn every_spelling_is_answered_as_its_clean_path() {
 }
 
 fn s4_1_5_path_info_keeps_the_slashes_that_came() {
-    let server = Site::new()
-        .table("[[route]]\npath = \"/one\"\ncgi = \"cgi-bin/t\"")
+    let server = new_site()
+        .config("[[route]]\npath = \"/one\"\ncgi = \"cgi-bin/t\"")
         .start();
     for (path, script_name, path_info, uri) in [
         ("/cgi-bin/t/a//b", "/cgi-bin/t", "/a//b", "/cgi-bin/t/a//b"),
@@ -195,17 +199,17 @@ fn s4_1_5_path_info_keeps_the_slashes_that_came() {
         has(format!("REQUEST_URI={uri}?head&env"));
         has(format!(
             "PATH_TRANSLATED={}/public{path_info}",
-            server.path().display()
+            server.site.folder().display()
         ));
     }
 }
 
 /// A browser takes `//evil.example/` in Location for another site.
 fn no_redirect_names_another_host() {
-    let server = Site::new()
+    let server = new_site()
         .file("public/evil.example/a", "a", 0o644)
         .file("php/evil.example/index.php", "", 0o644)
-        .table(
+        .config(
             "[[route]]\npath = \"/docs/\"\nfiles = \"public\"\n\
              [[route]]\nhost = \"php\"\npath = \"/\" # of this host\nfastcgi = \"unix:none.sock\"\nroot = \"php\"\n",
         )

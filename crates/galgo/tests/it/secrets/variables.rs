@@ -3,9 +3,10 @@
 use std::{collections::BTreeSet, io::Read, os::unix::net::UnixStream};
 
 use crate::harness::{
-    Server, Site, eventually, list,
+    list, new_site,
     upstream::{Application, document, hear, say},
 };
+use galgo_testkit::{Server, eventually};
 
 list![
     httpoxy,
@@ -32,7 +33,7 @@ fn has_name(env: &[String], name: &str) -> bool {
 }
 
 fn httpoxy() {
-    let server = Site::new().start();
+    let server = new_site().start();
     for field in [
         "Proxy: evil\r\n",
         "proxy: evil\r\n",
@@ -58,7 +59,7 @@ fn httpoxy() {
 }
 
 fn s4_1_18_names_that_pose_as_others() {
-    let server = Site::new().start();
+    let server = new_site().start();
     for name in [
         "X_Evil",
         "Content_Length",
@@ -103,12 +104,12 @@ pub const POSES: [&str; 8] = [
 
 /// A program, a FastCGI and an SCGI application: each sees X-Remote-User and nothing that poses as it.
 fn names_that_proxies_do_not_know_reach_no_program() {
-    let site = Site::new().table(
+    let site = new_site().config(
         "[[route]]\npath = \"/fastcgi/\"\nfastcgi = \"unix:f/app.sock\"\n\
          [[route]]\npath = \"/scgi/\"\nscgi = \"unix:s/app.sock\"\n",
     );
     let folder = |name: &str| {
-        let folder = site.path().join(name);
+        let folder = site.path(name);
         std::fs::create_dir(&folder).unwrap();
         folder
     };
@@ -160,7 +161,7 @@ fn netstring(stream: &mut UnixStream) -> String {
 }
 
 fn s4_1_the_environment_is_the_documented_list() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let mut client = server.connect();
     let from = client.stream.local_addr().unwrap().port();
     client.send(
@@ -176,7 +177,7 @@ fn s4_1_the_environment_is_the_documented_list() {
         let posts = |l: &serde_json::Value| l["method"] == "POST";
         server.access().into_iter().find(posts)
     });
-    let dir = server.path().display();
+    let dir = server.site.folder().display();
     let port = server.address().port();
     let id = line["id"].as_str().unwrap();
     let mut wanted = format!(
@@ -198,7 +199,7 @@ fn s4_1_the_environment_is_the_documented_list() {
 }
 
 fn hostile_names_change_nothing() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let plain: BTreeSet<_> = names(&environment(&server, "/cgi-bin/t", ""));
     for name in [
         "LD_PRELOAD",
@@ -234,8 +235,8 @@ fn names(env: &[String]) -> BTreeSet<String> {
 }
 
 fn s4_1_18_authorization_is_withheld() {
-    let server = Site::new()
-        .table("[[route]]\npath = \"/open/\"\ncgi = \"cgi-bin\"\npass_authorization = true")
+    let server = new_site()
+        .config("[[route]]\npath = \"/open/\"\ncgi = \"cgi-bin\"\npass_authorization = true")
         .start();
     let field = "Authorization: Basic c2VjcmV0\r\nProxy-Authorization: Basic c2VjcmV0\r\n";
     let env = environment(&server, "/cgi-bin/t", field);
@@ -251,8 +252,8 @@ fn s4_1_18_authorization_is_withheld() {
 }
 
 fn shellshock() {
-    let server = Site::new()
-        .table("[[route]]\npath = \"/open/\"\ncgi = \"cgi-bin\"\ndrop_shellshock = false")
+    let server = new_site()
+        .config("[[route]]\npath = \"/open/\"\ncgi = \"cgi-bin\"\ndrop_shellshock = false")
         .start();
     for value in ["() { :;}; echo x", "() {", "\t() { _; } >_[$($())] { x; }"] {
         for name in ["User-Agent", "Referer", "X", "Cookie"] {
@@ -270,11 +271,11 @@ fn shellshock() {
 
 fn s4_4_words_of_the_query() {
     let script = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nfor a; do printf '[%s]' \"$a\"; done\n";
-    let server = Site::new()
+    let server = new_site()
         .file("cgi-bin/words", script, 0o755)
         .file("cgi-bin/words.php", script, 0o644)
-        .table("[[route]]\npath = \"/words/\"\ncgi = \"cgi-bin\"\nquery_args = true")
-        .table("[interpreters]\n\".php\" = \"/bin/sh\"")
+        .config("[[route]]\npath = \"/words/\"\ncgi = \"cgi-bin\"\nquery_args = true")
+        .config("[interpreters]\n\".php\" = \"/bin/sh\"")
         .start();
     for (target, wanted) in [
         ("/words/words?a+b", "[a][b]"),

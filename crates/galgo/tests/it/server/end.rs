@@ -12,7 +12,7 @@ list![
 ];
 
 fn finishes_after(by: Signal) {
-    let mut server = Site::new().start();
+    let mut server = new_site().start();
     let mut running = server.connect();
     running.get("/cgi-bin/t?touch=on&await=go&head&out=done");
     let mut streaming = server.connect();
@@ -21,13 +21,11 @@ fn finishes_after(by: Signal) {
     let mut waiting = idle(&server);
     let mut silent = server.connect();
     server.wait_for("on");
-    signal(&server, by);
+    server.signal(by);
     // The idle are closed at once, and nobody new is let in.
     assert!(waiting.is_over() && silent.is_over());
-    eventually("the end of the listener", || {
-        std::net::TcpStream::connect(server.address())
-            .is_err()
-            .then_some(())
+    wait_until("the end of the listener", || {
+        std::net::TcpStream::connect(server.address()).is_err()
     });
     server.set("go");
     let reply = running.reply();
@@ -83,30 +81,28 @@ fn both_cut(server: &Server, (mut begun, mut mute): (Client, Client)) {
 }
 
 fn the_grace_ends() {
-    let mut server = Site::new().top("shutdown_grace = \"1s\"").start();
+    let mut server = new_site().config("shutdown_grace = \"1s\"").start();
     let clients = hanging(&server);
-    signal(&server, Signal::TERM);
+    server.signal(Signal::TERM);
     assert_eq!(ended(&mut server).code(), Some(0));
     both_cut(&server, clients);
 }
 
 fn a_second_signal_ends_at_once() {
-    let mut server = Site::new().top("shutdown_grace = \"1h\"").start();
+    let mut server = new_site().config("shutdown_grace = \"1h\"").start();
     let clients = hanging(&server);
-    signal(&server, Signal::TERM);
-    eventually("the end of the listener", || {
-        std::net::TcpStream::connect(server.address())
-            .is_err()
-            .then_some(())
+    server.signal(Signal::TERM);
+    wait_until("the end of the listener", || {
+        std::net::TcpStream::connect(server.address()).is_err()
     });
-    signal(&server, Signal::TERM);
+    server.signal(Signal::TERM);
     assert_eq!(ended(&mut server).code(), Some(130));
     both_cut(&server, clients);
 }
 
 /// A site that logs to standard output, and its server's address.
 fn logging_to_stdout(stdout: Stdio) -> (Site, std::process::Child) {
-    let site = Site::new()
+    let site = new_site()
         .file(
             "own.toml",
             "listen = [\"127.0.0.1:0\"]\n[[route]]\npath = \"/\"\nfiles = \"public\"\n",
@@ -115,7 +111,7 @@ fn logging_to_stdout(stdout: Stdio) -> (Site, std::process::Child) {
         .file("public/f", "f", 0o644);
     let child = Command::new(env!("CARGO_BIN_EXE_galgo"))
         .args(["serve", "--config"])
-        .arg(site.path().join("own.toml"))
+        .arg(site.path("own.toml"))
         .stdin(Stdio::null())
         .stdout(stdout)
         .stderr(Stdio::null())

@@ -1,6 +1,7 @@
 //! Where is listened, and as whom.
 
 use super::*;
+use galgo_testkit::client::proxy_header;
 
 list![
     several_listeners,
@@ -17,10 +18,10 @@ fn several_listeners() {
     if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
         skip!("IPv6");
     }
-    let site = Site::new();
-    let socket = site.path().join("s");
+    let site = new_site();
+    let socket = site.path("s");
     let unix = format!("unix:{}", socket.display());
-    let mut server = site
+    let server = site
         .arguments(&[
             "--listen",
             "127.0.0.1:0",
@@ -30,34 +31,22 @@ fn several_listeners() {
             &unix,
         ])
         .start();
-    let six = server.next_line();
-    let six = six
-        .trim_end()
-        .strip_prefix("listening on http://")
-        .unwrap()
-        .to_owned();
-    assert_eq!(
-        server.next_line().trim_end(),
-        format!("listening on {unix}")
-    );
+    let six = server.listens(1);
+    assert_eq!(server.listener(2), unix);
 
-    let mut client = Client::connect(six.parse().unwrap());
+    let mut client = Client::connect(six);
     client.send(ENV);
     let said = client.reply().text();
     assert_eq!(value(&said, "REMOTE_ADDR"), Some("::1"));
     assert_eq!(value(&said, "SERVER_ADDR"), Some("::1"));
-    assert_eq!(value(&said, "SERVER_PORT"), six.rsplit(':').next());
+    assert_eq!(value(&said, "SERVER_PORT"), Some(&*six.port().to_string()));
 
     let said = over(&socket, ENV);
     assert_eq!(value(&said, "REMOTE_ADDR"), Some(""));
     assert_eq!(value(&said, "REMOTE_PORT"), None);
     assert_eq!(value(&said, "SERVER_PORT"), Some("80"));
-    eventually("the request by the Unix socket", || {
-        server
-            .access()
-            .iter()
-            .any(|l| l["remote"] == "unix")
-            .then_some(())
+    wait_until("the request by the Unix socket", || {
+        server.access().iter().any(|l| l["remote"] == "unix")
     });
 
     let said = server.ask(ENV).text();
@@ -74,8 +63,8 @@ fn listening_at(socket: &Path, site: Site) -> Server {
 }
 
 fn a_unix_socket_comes_and_goes() {
-    let site = Site::new();
-    let socket = site.path().join("s");
+    let site = new_site();
+    let socket = site.path("s");
     // One that nobody listens on any more is replaced.
     drop(UnixListener::bind(&socket).unwrap());
     let stale = fs::metadata(&socket).unwrap().ino();
@@ -85,18 +74,18 @@ fn a_unix_socket_comes_and_goes() {
     assert!(metadata.ino() != stale || over(&socket, ENV).contains("200 OK"));
     assert_eq!(metadata.mode() & 0o002, 0, "{:o}", metadata.mode());
     assert!(over(&socket, ENV).starts_with("HTTP/1.1 200 "));
-    signal(&server, Signal::TERM);
+    server.signal(Signal::TERM);
     assert_eq!(ended(&mut server).code(), Some(0));
     assert!(!socket.exists());
 }
 
 fn a_unix_socket_that_is_in_use() {
-    let site = Site::new();
-    let socket = site.path().join("s");
+    let site = new_site();
+    let socket = site.path("s");
     let mut server = listening_at(&socket, site);
     let second = Command::new(env!("CARGO_BIN_EXE_galgo"))
         .arg("serve")
-        .arg(server.path())
+        .arg(server.site.folder())
         .args(["--listen", &format!("unix:{}", socket.display())])
         .output()
         .unwrap();
@@ -107,7 +96,7 @@ fn a_unix_socket_that_is_in_use() {
     // What another server has put in its place is not ours to remove.
     fs::remove_file(&socket).unwrap();
     let _another = UnixListener::bind(&socket).unwrap();
-    signal(&server, Signal::TERM);
+    server.signal(Signal::TERM);
     ended(&mut server);
     assert!(socket.exists());
     // Nor does a file that is no socket make room for one.
@@ -115,7 +104,7 @@ fn a_unix_socket_that_is_in_use() {
     fs::write(&socket, "a file").unwrap();
     let third = Command::new(env!("CARGO_BIN_EXE_galgo"))
         .arg("serve")
-        .arg(server.path())
+        .arg(server.site.folder())
         .args(["--listen", &format!("unix:{}", socket.display())])
         .output()
         .unwrap();
@@ -124,22 +113,17 @@ fn a_unix_socket_that_is_in_use() {
 }
 
 fn the_proxy_protocol_is_required_where_asked_for() {
-    let mut server = Site::new()
+    let server = new_site()
         .arguments(&["--listen", "127.0.0.1:0", "--listen", "proxy+127.0.0.1:0"])
         .start();
-    let line = server.next_line();
-    let proxied = line.trim_end().rsplit('/').next().unwrap().parse().unwrap();
+    let proxied = server.listens(1);
     let header = |command: u8, family: u8, block: &[u8]| {
         let mut all = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
         all.extend([command, family, 0, block.len() as u8]);
         all.extend(block);
         all
     };
-    let four = header(
-        0x21,
-        0x11,
-        &[192, 0, 2, 1, 198, 51, 100, 2, 0x30, 0x39, 0, 80],
-    );
+    let four = proxy_header([192, 0, 2, 1], [198, 51, 100, 2]);
     let mut addresses = [0; 36];
     (addresses[15], addresses[31], addresses[33], addresses[35]) = (9, 8, 7, 6);
     let six = header(0x21, 0x21, &addresses);
@@ -159,12 +143,8 @@ fn the_proxy_protocol_is_required_where_asked_for() {
             assert!(port.is_none() || value(&said, "REMOTE_PORT") == port);
         }
     }
-    eventually("the client's address in the log", || {
-        server
-            .access()
-            .iter()
-            .any(|l| l["remote"] == "192.0.2.1")
-            .then_some(())
+    wait_until("the client's address in the log", || {
+        server.access().iter().any(|l| l["remote"] == "192.0.2.1")
     });
     // Without one nothing is answered; nor is a second one taken for a request.
     for garbage in [
@@ -191,19 +171,17 @@ fn the_proxy_protocol_is_required_where_asked_for() {
 
 /// A header of the PROXY protocol that names a client, and a request behind it that names another.
 fn named(from: [u8; 4]) -> Vec<u8> {
-    let header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c";
-    let block = [&from[..], &[127, 0, 0, 1, 1, 1, 0, 80]].concat();
     let request = ENV.replace(
         "Connection",
         "X-Forwarded-For: 8.8.8.8\r\nX-Forwarded-Proto: https\r\nConnection",
     );
-    [&header[..], &block, request.as_bytes()].concat()
+    [proxy_header(from, [127, 0, 0, 1]), request.into()].concat()
 }
 
 /// Who is listed; loopback, where nobody is by an address. And a client that is named makes no field believed.
 fn who_may_speak_the_proxy_protocol() {
     let start = |trusted: &str| {
-        let site = Site::new().top(&format!("trusted_proxies = {trusted}"));
+        let site = new_site().config(&format!("trusted_proxies = {trusted}"));
         site.arguments(&["--listen", "127.0.0.1:0", "--listen", "proxy+127.0.0.1:0"])
             .start()
     };
@@ -218,11 +196,8 @@ fn who_may_speak_the_proxy_protocol() {
         // A proxy before the proxy.
         ("[\"127.0.0.1\", \"10.0.0.0/8\"]", true, "8.8.8.8"),
     ] {
-        let mut server = start(trusted);
-        let line = server.next_line();
-        let proxied: std::net::SocketAddr =
-            line.trim_end().rsplit('/').next().unwrap().parse().unwrap();
-        let mut to = Client::connect(proxied);
+        let server = start(trusted);
+        let mut to = Client::connect(server.listens(1));
         to.try_send(named([10, 0, 0, 1]));
         if !may {
             assert!(to.is_over(), "{trusted}");
@@ -241,25 +216,23 @@ fn who_may_speak_the_proxy_protocol() {
         ("[\"unix\"]", "10.0.0.1"),
         ("[\"unix\", \"10.0.0.0/8\"]", "8.8.8.8"),
     ] {
-        let site = Site::new().top(&format!("trusted_proxies = {trusted}"));
-        let socket = site.path().join("s");
+        let site = new_site().config(&format!("trusted_proxies = {trusted}"));
+        let socket = site.path("s");
         let listen = format!("proxy+unix:{}", socket.display());
         let _server = site
             .arguments(&["--listen", "127.0.0.1:0", "--listen", &listen])
             .start();
-        let mut stream = UnixStream::connect(&socket).unwrap();
-        stream.write_all(&named([10, 0, 0, 1])).unwrap();
-        let said = std::io::read_to_string(stream).unwrap();
+        let said = over(&socket, named([10, 0, 0, 1]));
         assert_eq!(value(&said, "REMOTE_ADDR"), Some(client), "{trusted}");
     }
 }
 
 fn refused(arguments: &[&str]) -> String {
-    let site = Site::new();
-    fs::write(site.path().join("public/x"), "").unwrap();
+    let site = new_site();
+    fs::write(site.path("public/x"), "").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_galgo"))
         .arg("serve")
-        .arg(site.path())
+        .arg(site.folder())
         .args(arguments)
         .stdin(Stdio::null())
         .output()
@@ -280,7 +253,7 @@ fn root_serves_loopback_only() {
             "{address}: {words}"
         );
     }
-    let server = Site::new().start();
+    let server = new_site().start();
     server.says("running as root");
 }
 
@@ -288,7 +261,7 @@ fn root_becomes_the_user() {
     if !geteuid().is_root() {
         skip!("root");
     }
-    let site = Site::new()
+    let site = new_site()
         .file(
             "cgi-bin/id",
             "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'; id -u; id -g; id -G\n",
@@ -296,7 +269,7 @@ fn root_becomes_the_user() {
         )
         .arguments(&["--user", "daemon"]);
     let mode = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(site.path(), mode).unwrap();
+    fs::set_permissions(site.folder(), mode).unwrap();
     let server = site.start();
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = |name: &str| {
@@ -320,7 +293,7 @@ fn root_becomes_the_user() {
 }
 
 fn a_port_that_is_taken() {
-    let server = Site::new().start();
+    let server = new_site().start();
     let words = refused(&["--listen", &server.address().to_string()]);
     assert!(words.contains("cannot listen on"), "{words}");
     assert!(words.contains("another program listens there"), "{words}");

@@ -10,7 +10,7 @@ use std::{
     net::Ipv6Addr,
     os::unix::{
         fs::{FileTypeExt, MetadataExt, PermissionsExt},
-        net::{UnixListener, UnixStream},
+        net::UnixListener,
     },
     path::Path,
     process::{Command, ExitStatus, Stdio},
@@ -19,37 +19,29 @@ use std::{
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-use crate::harness::{Client, Server, Site, Test, eventually, list, skip, watch};
+use crate::harness::{Test, list, new_site, skip};
+use galgo_testkit::{Client, Server, Site, eventually, process, wait_until};
 
 /// The tests of this module and those below it.
 pub fn tests() -> Vec<Test> {
     [listeners::tests(), room::tests(), end::tests()].concat()
 }
 
-fn signal(server: &Server, signal: Signal) {
-    let pid = Pid::from_raw(server.pid() as i32).unwrap();
-    kill_process(pid, signal).unwrap();
-}
-
 fn ended(server: &mut Server) -> ExitStatus {
-    eventually("the end of the server", || {
-        server.process().try_wait().unwrap()
-    })
+    eventually("the end of the server", || server.child.try_wait().unwrap())
 }
 
 fn no_program_left(server: &Server) {
-    eventually("the end of the programs", || {
-        watch::processes_of(server.path()).is_empty().then_some(())
+    wait_until("the end of the programs", || {
+        process::of_site(server.site.folder()).is_empty()
     });
 }
 
 /// Sends `request` and reads to the end.
-fn over(path: &Path, request: &str) -> String {
-    let mut stream = UnixStream::connect(path).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut said = String::new();
-    stream.read_to_string(&mut said).unwrap();
-    said
+fn over(path: &Path, request: impl AsRef<[u8]>) -> String {
+    let mut client = Client::unix(path);
+    client.send(request);
+    std::io::read_to_string(client.stream).unwrap()
 }
 
 const ENV: &str =

@@ -14,8 +14,8 @@ list![
 ];
 
 fn the_oldest_idle_connection_makes_room() {
-    let server = Site::new()
-        .top("max_connections = 3\nmax_connections_per_client = 3\nworkers = 1")
+    let server = new_site()
+        .config("max_connections = 3\nmax_connections_per_client = 3\nworkers = 1")
         .start();
     let mut first: Vec<_> = (0..3).map(|_| idle(&server)).collect();
     let mut more: Vec<_> = (0..2).map(|_| idle(&server)).collect();
@@ -32,16 +32,16 @@ fn an_idle_connection_of_another_loop_makes_room() {
     // Which loop gets a connection is the kernel's choice. Every round has a server of its own: what
     // an earlier round has closed may not be closed for the server yet.
     for _ in 0..12 {
-        let server = Site::new()
-            .top("max_connections = 2\nmax_connections_per_client = 2\nworkers = 2")
+        let server = new_site()
+            .config("max_connections = 2\nmax_connections_per_client = 2\nworkers = 2")
             .start();
         let mut busy = server.connect();
         busy.get("/cgi-bin/t?head&out=a&touch=on&await=go");
         server.wait_for("on");
         let _idle = idle(&server);
         // It counts as idle a moment after its response has arrived.
-        eventually("room for another connection", || {
-            (server.get("/health").status == 200).then_some(())
+        wait_until("room for another connection", || {
+            server.get("/health").status == 200
         });
         server.set("go");
         assert_eq!(busy.reply().text(), "a");
@@ -49,8 +49,8 @@ fn an_idle_connection_of_another_loop_makes_room() {
 }
 
 fn with_every_connection_busy() {
-    let server = Site::new()
-        .top("max_connections = 2\nmax_connections_per_client = 2\nworkers = 1\nmax_running = 2")
+    let server = new_site()
+        .config("max_connections = 2\nmax_connections_per_client = 2\nworkers = 1\nmax_running = 2")
         .start();
     let mut busy: Vec<_> = (0..2).map(|_| server.connect()).collect();
     for (i, client) in busy.iter_mut().enumerate() {
@@ -65,15 +65,15 @@ fn with_every_connection_busy() {
     for mut client in busy {
         assert_eq!(client.reply().status, 200);
     }
-    eventually("a place for a connection", || {
+    wait_until("a place for a connection", || {
         let mut client = server.connect();
         client.try_send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        (client.reply().status == 200).then_some(())
+        client.reply().status == 200
     });
 }
 
 fn connections_that_move_to_another_loop() {
-    let server = Site::new().top("workers = 8\nmax_running = 32").start();
+    let server = new_site().config("workers = 8\nmax_running = 32").start();
     let mut clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
     for round in 0..4 {
         for target in ["/cgi-bin/t?head&out=a", "/health"] {
@@ -92,7 +92,7 @@ fn connections_that_move_to_another_loop() {
 
 /// RFC 9112, 9.6: a reset might overtake the response.
 fn bytes_behind_the_last_request() {
-    let server = Site::new().start();
+    let server = new_site().start();
     for behind in ["", "\r\n", "GET / HTTP/1.1\r\n", &"x".repeat(200_000)] {
         let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
         let last = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -116,7 +116,9 @@ fn limit(server: &Server, descriptors: u64) {
 
 /// Many come at once while those that are to make room for them have not gone yet.
 fn a_crowd_takes_no_descriptor_that_is_promised() {
-    let server = Site::new().top("max_connections = 4\nworkers = 2").start();
+    let server = new_site()
+        .config("max_connections = 4\nworkers = 2")
+        .start();
     let numbers = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
     let highest = numbers.map(|n| n.unwrap().file_name().to_str().unwrap().parse().unwrap());
     let highest: u64 = highest.max().unwrap();
@@ -141,15 +143,15 @@ fn a_crowd_takes_no_descriptor_that_is_promised() {
 /// No number is left for another descriptor: what is there is neither forbidden nor missing, and is found again
 /// once there are some.
 fn without_descriptors_nothing_seems_to_be_missing() {
-    let server = Site::new()
+    let server = new_site()
         .file("public/page", "page", 0o644)
         .file("public/index.html", "index", 0o644)
-        .program("cgi-bin/other")
-        .table(
+        .own_binary("cgi-bin/other")
+        .config(
             "[[route]]\npath = \"/warm/\"\ncgi = \"cgi-bin\"\nstart = \"warm\"\n\
              [[route]]\npath = \"/app/\"\nfastcgi = \"unix:no-such\"\n",
         )
-        .top("workers = 1")
+        .config("workers = 1")
         .start();
     let asked = [
         ("/cgi-bin/other?head&out=a", 200),
@@ -185,16 +187,17 @@ fn without_descriptors_nothing_seems_to_be_missing() {
 
 /// What is promised to templates is not given to connections.
 fn templates_count() {
-    let site = Site::new();
+    let site = new_site();
     let start = |templates: usize| {
         let config = format!(
             "max_running = 1\nqueue = 0\nworkers = 1\nmax_connections = 100\nmax_templates = {templates}\n\
              listen = [\"127.0.0.1:0\"]\n[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nstart = \"warm\"\n"
         );
-        fs::write(site.path().join("own.toml"), config).unwrap();
+        fs::write(site.path("own.toml"), config).unwrap();
         let mut sh = Command::new("sh");
         sh.args(["-c", "ulimit -n 500; exec \"$0\" serve --config own.toml"]);
-        sh.arg(env!("CARGO_BIN_EXE_galgo")).current_dir(site.path());
+        sh.arg(env!("CARGO_BIN_EXE_galgo"))
+            .current_dir(site.folder());
         let mut started = sh
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -5,23 +5,24 @@ use std::{fs, io::Write, path::Path, thread};
 use rustix::io::Errno;
 
 use crate::harness::{
-    Client, Server, Site,
     child::pattern,
     disk::{Disk, nameless},
-    eventually,
-    inject::{self, Calls},
-    list,
+    inject,
+    inject::Calls,
+    list, new_site,
+    watch::Watch,
 };
+use galgo_testkit::{Client, Server, Site, wait_until};
 
 const MB: usize = 1 << 20;
 
 fn files() -> Site {
-    let patient = Site::new().top("rate_grace = \"1h\"");
+    let patient = new_site().config("rate_grace = \"1h\"");
     patient.defaults("body = \"file\"")
 }
 
 fn on(disk: &Disk) -> Site {
-    files().top(&format!("spool = {:?}", disk.path()))
+    files().config(&format!("spool = {:?}", disk.path()))
 }
 
 /// Posts `n` bytes from another thread, for a server that takes none for a while; what came back.
@@ -49,26 +50,24 @@ fn waiting(server: &Server) -> usize {
 fn a_disk_that_stalls_holds_up_nobody_else() {
     let disk = Disk::new(96 << 20);
     let site = on(&disk)
-        .top("workers = 1")
+        .config("workers = 1")
         .defaults("idle_timeout = \"1h\"");
     let server = site.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     // Two bodies are on their way already: one goes on, the other's client leaves.
     let mut begun: Vec<_> = (0..2).map(|_| server.connect()).collect();
     for client in &mut begun {
         client.begin_post("/cgi-bin/t?head&count", 3 * MB);
         client.send(pattern(0, MB));
     }
-    eventually("two bodies on the disk", || {
-        (nameless(server.pid(), &disk.path()) > MB as u64).then_some(())
+    wait_until("two bodies on the disk", || {
+        nameless(server.pid(), &disk.path()) > MB as u64
     });
     let frozen = disk.freeze();
     let stalled: Vec<_> = (0..8)
         .map(|_| posting(&server, "/cgi-bin/t?head&echo", 3 * MB))
         .collect();
-    eventually("threads that wait for the disk", || {
-        (waiting(&server) > 1).then_some(())
-    });
+    wait_until("threads that wait for the disk", || waiting(&server) > 1);
     begun.pop().unwrap().reset();
     let mut slow = begun.pop().unwrap();
     let rest = pattern(MB, 2 * MB);
@@ -94,7 +93,7 @@ fn a_disk_that_stalls_holds_up_nobody_else() {
 fn a_disk_that_stalls_for_too_long_is_503() {
     let disk = Disk::new(32 << 20);
     let server = on(&disk).defaults("idle_timeout = \"1s\"").start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let frozen = disk.freeze();
     let stalled = posting(&server, "/cgi-bin/t?touch=ran&head", 3 * MB);
     assert_eq!(stalled.join().unwrap().0, 503);
@@ -107,7 +106,7 @@ fn a_disk_that_stalls_for_too_long_is_503() {
 fn a_full_disk_is_507_and_its_room_comes_back() {
     let disk = Disk::new(16 << 20);
     let server = on(&disk).start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let free = disk.free();
     for _ in 0..3 {
         let (status, _) = posting(&server, "/cgi-bin/t?touch=ran&head", 32 * MB)
@@ -116,7 +115,7 @@ fn a_full_disk_is_507_and_its_room_comes_back() {
         assert_eq!(status, 507);
         server.says("No space left on device");
         assert!(!server.mark("ran").exists());
-        eventually("the room of before", || (disk.free() >= free).then_some(()));
+        wait_until("the room of before", || disk.free() >= free);
     }
     let fits = posting(&server, "/cgi-bin/t?head&count", 8 * MB)
         .join()
@@ -126,15 +125,15 @@ fn a_full_disk_is_507_and_its_room_comes_back() {
 }
 
 fn all_files_together_have_one_bound() {
-    let server = files().top("spool_limit = \"2M\"").start();
-    let watch = server.watch();
+    let server = files().config("spool_limit = \"2M\"").start();
+    let watch = Watch::begin(&server);
     let mut first = server.connect();
     first.begin_post("/cgi-bin/t?head&count", 2 * MB);
     first.send(pattern(0, 2 * MB - 1));
     let spool = Path::new("/var/tmp");
     let spool = std::env::var_os("TMPDIR").map_or(spool.to_owned(), Into::into);
-    eventually("nearly all of the first body in its file", || {
-        (nameless(server.pid(), &spool) > MB as u64).then_some(())
+    wait_until("nearly all of the first body in its file", || {
+        nameless(server.pid(), &spool) > MB as u64
     });
     let mut second = server.connect();
     second.begin_post("/cgi-bin/t?touch=ran&head", 2 * MB);
@@ -146,11 +145,11 @@ fn all_files_together_have_one_bound() {
     first.send("x");
     assert_eq!(first.reply().text(), (2 * MB).to_string());
     // What they took is free again.
-    eventually("room for as much as before", || {
+    wait_until("room for as much as before", || {
         let (status, body) = posting(&server, "/cgi-bin/t?head&count", 2 * MB)
             .join()
             .unwrap();
-        (status == 200 && body == (2 * MB).to_string().as_bytes()).then_some(())
+        status == 200 && body == (2 * MB).to_string().as_bytes()
     });
     drop((first, second));
     drop(watch);
@@ -159,8 +158,8 @@ fn all_files_together_have_one_bound() {
 /// Small bodies of forty clients, all but complete: as many as may are in memory, the others in files.
 fn bodies_in_memory_have_one_bound() {
     let disk = Disk::new(96 << 20);
-    let server = on(&disk).top("spool_memory = \"4M\"").start();
-    let watch = server.watch();
+    let server = on(&disk).config("spool_memory = \"4M\"").start();
+    let watch = Watch::begin(&server);
     let mut clients: Vec<Client> = (0..40).map(|_| server.connect()).collect();
     let sent = pattern(0, MB);
     for client in &mut clients {
@@ -174,8 +173,8 @@ fn bodies_in_memory_have_one_bound() {
         in_memory > 3 << 20 && in_memory <= 4 << 20,
         "{in_memory} bytes of bodies are in memory"
     );
-    eventually("the others in files", || {
-        (nameless(server.pid(), &disk.path()) > 30 << 20).then_some(())
+    wait_until("the others in files", || {
+        nameless(server.pid(), &disk.path()) > 30 << 20
     });
     for client in &mut clients {
         client.send(&sent[MB - 1..]);
@@ -191,20 +190,20 @@ fn bodies_in_memory_have_one_bound() {
 fn where_files_have_names_they_are_removed_at_once() {
     const TMPFILE: u32 = 0o20_000_000;
     let folder = tempfile::tempdir().unwrap();
-    let site = files().top(&format!("spool = {:?}", folder.path()));
+    let site = files().config(&format!("spool = {:?}", folder.path()));
     let calls = Calls {
         name: "openat",
         argument: 2,
         mask: TMPFILE,
     };
     let server = calls.of(site).start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     inject::fail(&server, 0, u64::MAX, Errno::OPNOTSUPP);
     let mut client = server.connect();
     client.begin_post("/cgi-bin/t?head&count", 3 * MB);
     client.send(pattern(0, 3 * MB - 1));
-    eventually("nearly all of the body in its file", || {
-        (nameless(server.pid(), folder.path()) > 2 * MB as u64).then_some(())
+    wait_until("nearly all of the body in its file", || {
+        nameless(server.pid(), folder.path()) > 2 * MB as u64
     });
     assert_eq!(nameless(server.pid(), Path::new("/memfd:galgo request")), 0);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -219,7 +218,11 @@ fn check_says_that_no_file_can_be_made() {
     let server = on(&disk).start();
     let check = || {
         let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_galgo"));
-        let done = check.arg("check").arg(server.path()).output().unwrap();
+        let done = check
+            .arg("check")
+            .arg(server.site.folder())
+            .output()
+            .unwrap();
         (
             done.status.success(),
             String::from_utf8_lossy(&done.stdout).into_owned(),

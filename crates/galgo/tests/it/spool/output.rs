@@ -1,44 +1,34 @@
 //! Output of programs whose clients read slowly.
 
-use std::{net::TcpStream, os::unix::net::UnixStream};
+use std::os::unix::net::UnixStream;
 
 use galgo_proto::fcgi::Outcome;
-use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::harness::{
-    Client, End, LONG, Server, Site,
     child::pattern,
-    list,
+    list, new_site,
     upstream::{Application, ended, hear, say, stdout},
+    watch::Watch,
 };
+use galgo_testkit::{Client, End, Server, Site};
 
 /// More than the sockets between take, and a pipe; less than may wait besides.
 const LARGE: usize = 6_000_000;
 
 /// One place, which is never free because a client is too slow.
 fn one_place() -> Site {
-    Site::new().top("max_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"1h\"")
+    new_site().config("max_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"1h\"")
 }
 
 /// A client for which little is on its way.
 pub(crate) fn slow_reader(server: &Server) -> Client {
-    let sock = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    sockopt::set_socket_recv_buffer_size(&sock, 16 << 10).unwrap();
-    rustix::net::connect(&sock, &server.address()).unwrap();
-    let stream = TcpStream::from(sock);
-    stream.set_read_timeout(Some(LONG)).unwrap();
-    stream.set_write_timeout(Some(LONG)).unwrap();
-    Client {
-        stream,
-        buf: Vec::new(),
-        ended: false,
-    }
+    Client::connect_with_buffer(16 << 10, server.address())
 }
 
 /// Nothing of the response has been read when another program has had the only place.
 fn a_slow_reader_holds_no_place() {
     let server = one_place().start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     for head in [
         "head",
         "out=Content-Length:%206000000%0AContent-Type:%20a/b%0A%0A",
@@ -59,7 +49,7 @@ fn a_slow_reader_holds_no_place() {
 /// What was printed in pieces, while the client read now and then.
 fn every_byte_comes_in_its_order() {
     let server = one_place().start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut slow = slow_reader(&server);
     let steps: String = (0..40)
         .map(|n| format!("&fill=99990&touch=m{n}&fill=10"))
@@ -92,7 +82,7 @@ fn every_byte_comes_in_its_order() {
 /// Far more than may wait: the rest stays with the program, and all of it arrives.
 fn what_is_too_much_waits_in_its_program() {
     let server = one_place().start();
-    let watch = server.watch().memory(24 << 20);
+    let watch = Watch::begin(&server).memory(24 << 20);
     let mut slow = slow_reader(&server);
     slow.get("/cgi-bin/t?head&fill=2000000&touch=begun&fill=60000000");
     server.wait_for("begun");
@@ -106,7 +96,7 @@ fn what_is_too_much_waits_in_its_program() {
 /// It failed long before its client could see that.
 fn what_failed_while_it_waited_is_cut() {
     let server = one_place().start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     for head in [
         "head",
         "out=Content-Length:%206000001%0AContent-Type:%20a/b%0A%0A",
@@ -123,7 +113,7 @@ fn what_failed_while_it_waited_is_cut() {
 /// The process is over, its background child is not: what came before that is the response.
 fn a_background_child_does_not_cut_what_waits() {
     let server = one_place().start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut slow = slow_reader(&server);
     slow.get(&format!("/cgi-bin/t?head&fill={LARGE}&bg=endless&exit=0"));
     assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
@@ -136,7 +126,7 @@ fn a_background_child_does_not_cut_what_waits() {
 /// A client that leaves what waits for it: the file goes, and so does a program that prints more.
 fn a_client_that_leaves_leaves_nothing_behind() {
     let server = one_place().start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     for rest in ["touch=a", "touch=b&fill=60000000"] {
         let mut slow = slow_reader(&server);
         slow.get(&format!("/cgi-bin/t?head&fill={LARGE}&{rest}"));
@@ -149,8 +139,8 @@ fn a_client_that_leaves_leaves_nothing_behind() {
 
 /// Without room for files it is as if nothing could wait.
 fn where_no_file_can_be_made_programs_wait() {
-    let server = one_place().top("spool_limit = 0").start();
-    let watch = server.watch();
+    let server = one_place().config("spool_limit = 0").start();
+    let watch = Watch::begin(&server);
     let mut slow = slow_reader(&server);
     slow.get(&format!("/cgi-bin/t?head&fill={LARGE}&fill={LARGE}"));
     let reply = slow.reply();
@@ -173,10 +163,10 @@ fn a_slow_reader_holds_no_application() {
         }
     };
     let site = one_place()
-        .table("[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nmax_running = 1\n");
-    let _application = Application::start(site.path(), answer);
+        .config("[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nmax_running = 1\n");
+    let _application = Application::start(site.folder(), answer);
     let server = site.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut slow: Vec<_> = (0..4).map(|_| slow_reader(&server)).collect();
     for client in &mut slow {
         client.get("/app");
@@ -198,9 +188,9 @@ fn a_slow_reader_holds_no_application() {
 
 /// What waits in memory is bounded in all: without a share of it a program keeps its place.
 fn without_memory_a_slow_reader_holds_its_place() {
-    let site = Site::new().top("max_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"300ms\"");
-    let server = site.top("spool_memory = \"255K\"").start();
-    let watch = server.watch();
+    let site = new_site().config("max_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"300ms\"");
+    let server = site.config("spool_memory = \"255K\"").start();
+    let watch = Watch::begin(&server);
     let mut slow = slow_reader(&server);
     slow.get(&format!("/cgi-bin/t?touch=runs&head&fill={LARGE}"));
     server.wait_for("runs");

@@ -10,7 +10,8 @@ use std::{
 };
 
 use super::{c, perl, python, site};
-use crate::harness::{Server, compile, list};
+use crate::harness::list;
+use galgo_testkit::{Server, file::compile};
 
 list![
     a_program_replaced_by_a_rename,
@@ -48,12 +49,11 @@ fn a_program_replaced_by_a_rename() {
         .file("cgi-bin/p.pl", perl("", "'0'"), 0o755)
         .file("cgi-bin/p.py", python("", "'0'"), 0o755)
         .start();
-    let folder = server.path().join("cgi-bin");
+    let folder = server.path("cgi-bin");
     for n in 0..4 {
         let says = n.to_string();
         if n > 0 {
-            let new = server.path().join("new");
-            compile(&new, &c(&says), &[]);
+            let new = compile(server.site.folder(), "new", &c(&says), &[]);
             fs::rename(&new, folder.join("p")).unwrap();
             rename_over(&folder.join("p.pl"), &perl("", &format!("'{n}'")));
             rename_over(&folder.join("p.py"), &python("", &format!("'{n}'")));
@@ -73,7 +73,7 @@ fn a_script_written_in_place() {
         .file("cgi-bin/p.pl", perl("", "'0'"), 0o755)
         .file("cgi-bin/p.py", python("", "'0'"), 0o755)
         .start();
-    let folder = server.path().join("cgi-bin");
+    let folder = server.path("cgi-bin");
     for n in 0..4 {
         // The same length each time: its time alone tells.
         fs::write(folder.join("p.pl"), perl("", &format!("'{n}'"))).unwrap();
@@ -89,7 +89,7 @@ fn a_script_written_in_place() {
 fn a_program_cannot_be_written_in_place() {
     let server = site().compiled("cgi-bin/p", &c("1"), &[]).start();
     warm(&server, "/cgi-bin/p", "1");
-    let path = server.path().join("cgi-bin/p");
+    let path = server.path("cgi-bin/p");
     let refused = fs::OpenOptions::new().write(true).open(&path).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ExecutableFileBusy);
     fs::remove_file(&path).unwrap();
@@ -110,7 +110,7 @@ fn python_module(n: usize) -> String {
     format!("def says(): return '{}'\n", said(n))
 }
 
-fn with_modules() -> crate::harness::Site {
+fn with_modules() -> galgo_testkit::Site {
     site()
         .file("cgi-bin/lib/M.pm", perl_module(0), 0o644)
         .file("cgi-bin/lib/m.py", python_module(0), 0o644)
@@ -131,7 +131,7 @@ fn with_modules() -> crate::harness::Site {
 
 fn a_module_replaced() {
     let server = with_modules().start();
-    let lib = server.path().join("cgi-bin/lib");
+    let lib = server.path("cgi-bin/lib");
     for n in 0..6 {
         match n % 2 {
             0 => {
@@ -155,7 +155,7 @@ fn a_module_replaced() {
 fn a_module_replaced_under_load() {
     for target in ["/cgi-bin/p.pl", "/cgi-bin/p.py"] {
         let server = with_modules().without_waiting().start();
-        let lib = server.path().join("cgi-bin/lib");
+        let lib = server.path("cgi-bin/lib");
         let (now, over) = (AtomicUsize::new(0), AtomicBool::new(false));
         thread::scope(|scope| {
             for _ in 0..3 {
@@ -221,10 +221,10 @@ fn modules_switched_by_a_link_or_a_folder() {
         std::os::unix::fs::symlink(format!("r{n}"), root.join("new")).unwrap();
         fs::rename(root.join("new"), root.join("linked")).unwrap();
     };
-    link(site.path(), 0);
-    fs::rename(site.path().join("m0"), site.path().join("moved")).unwrap();
+    link(site.folder(), 0);
+    fs::rename(site.path("m0"), site.path("moved")).unwrap();
     let server = site.start();
-    let root = server.path();
+    let root = server.site.folder();
     warm(&server, "/cgi-bin/p", "00");
     for n in 1..4 {
         link(root, n);

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{C, becomes, has_templates, site};
-use crate::harness::{eventually, list};
+use crate::harness::list;
+use galgo_testkit::{eventually, wait_until};
 
 list![
     siblings_have_different_addresses,
@@ -71,20 +72,16 @@ int main(int argc, char **argv) {
 
 fn as_if_it_had_been_executed() {
     let server = site()
-        .top("umask = \"027\"")
+        .config("umask = \"027\"")
         .defaults("cpu = 7\nmemory = \"900M\"\nopen_files = 99\nfile_size = \"1M\"")
         .compiled("cgi-bin/p", &format!("{C}{SHOWS}"), &[])
-        .table(
+        .config(
             "[[route]]\npath = \"/cold/\"\ncgi = \"cgi-bin\"\nstart = \"cold\"\nenv = { OURS = \"1\" }\n\
              [[route]]\npath = \"/warm/\"\ncgi = \"cgi-bin\"\nenv = { OURS = \"1\" }\n",
         )
         .start();
-    eventually("a warm start", || {
-        server
-            .get("/warm/p")
-            .text()
-            .ends_with("how warm\n")
-            .then_some(())
+    wait_until("a warm start", || {
+        server.get("/warm/p").text().ends_with("how warm\n")
     });
     let shown = |target: &str| -> BTreeSet<String> {
         let text = server.get(target).text();
@@ -95,7 +92,7 @@ fn as_if_it_had_been_executed() {
     let (mut cold, mut warm) = (shown("/cold/p"), shown("/warm/p"));
     assert!(cold.remove("how cold") && warm.remove("how warm"));
     assert_eq!(cold, warm);
-    let folder = server.path().join("cgi-bin");
+    let folder = server.path("cgi-bin");
     for line in [
         format!("argument {}/p", folder.display()),
         format!("in {}", folder.display()),

@@ -13,9 +13,11 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use super::{
     C, PAUSE, becomes, c, has_templates, kill, loading, perl, says, site, templates, waiting,
 };
-use crate::harness::{
-    Reply, Site, eventually, list,
-    watch::{parent, pids, waits_for_a_request},
+use crate::harness::list;
+use galgo_testkit::{
+    Reply, Site, eventually,
+    process::{parent, pids, waits_for_a_request},
+    wait_until,
 };
 
 list![
@@ -45,13 +47,13 @@ fn templates_killed_under_load() {
             });
         }
         let (mut killed, mut rounds) = (0, 0);
-        eventually("templates to be killed", || {
+        wait_until("templates to be killed", || {
             let all = templates(&server);
             killed += all.len();
             all.into_iter().for_each(kill);
             thread::sleep(Duration::from_millis(20));
             rounds += 1;
-            (killed >= 10 && rounds >= 30).then_some(())
+            killed >= 10 && rounds >= 30
         });
         over.store(true, Ordering::Relaxed);
     });
@@ -67,9 +69,9 @@ fn waiting_children_killed() {
             all.iter().copied().for_each(kill);
             (!all.is_empty()).then_some(all)
         });
-        eventually("their end", || {
+        wait_until("their end", || {
             let gone = |pid: &u32| !waits_for_a_request(*pid);
-            killed.iter().all(gone).then_some(())
+            killed.iter().all(gone)
         });
         for _ in 0..6 {
             assert_eq!(server.get("/cgi-bin/p").status, 200, "{}", server.errors());
@@ -89,10 +91,10 @@ fn a_template_that_hangs_while_it_is_loaded() {
     let mut meanwhile = 0;
     // A machine that stands still for so long is no test.
     let cold = |reply: Reply| reply.status == 504 || reply.text() == "cold";
-    eventually("the end of the template", || {
+    wait_until("the end of the template", || {
         assert!(cold(server.get("/cgi-bin/p")));
         meanwhile += 1;
-        (says(&server, "/p:", gone) > 0).then_some(())
+        says(&server, "/p:", gone) > 0
     });
     assert!(meanwhile > 1);
     assert!(cold(server.get("/cgi-bin/p")));
@@ -114,9 +116,9 @@ fn a_template_that_stands_still() {
         assert_eq!(server.get("/cgi-bin/p").status, 200, "{}", server.errors());
     }
     server.says("its template gave no child");
-    eventually("the end of both", || {
+    wait_until("the end of both", || {
         let left = templates(&server);
-        all.iter().all(|pid| !left.contains(pid)).then_some(())
+        all.iter().all(|pid| !left.contains(pid))
     });
     becomes(&server, "/cgi-bin/p", "warm");
 }
@@ -143,16 +145,14 @@ fn a_child_that_crashes_retires_its_template() {
     let in_time = || before.elapsed() < PAUSE;
     let crashes = |times| {
         assert_eq!(server.get("/cgi-bin/p?crash").status, 502);
-        eventually("the word of it", || {
-            (says(&server, "/p:", "was ended by a signal") == times).then_some(())
+        wait_until("the word of it", || {
+            says(&server, "/p:", "was ended by a signal") == times
         });
     };
     crashes(1);
-    eventually("its end", || (left() == 1).then_some(()));
+    wait_until("its end", || left() == 1);
     crashes(2);
-    eventually("the end of the other", || {
-        (left() == 0 || !in_time()).then_some(())
-    });
+    wait_until("the end of the other", || left() == 0 || !in_time());
     let loaded = templates(&server).iter().any(|pid| !first.contains(pid));
     assert!(!loaded || !in_time(), "loaded at once");
     let cold = server.get("/cgi-bin/p").text() == "cold";
@@ -171,7 +171,7 @@ fn zombies_of_programs_are_reaped() {
     );
     let server = site()
         .compiled("cgi-bin/p", &leaves, &[])
-        .table("[[route]]\npath = \"/cold/\"\ncgi = \"cgi-bin\"\nstart = \"cold\"\n")
+        .config("[[route]]\npath = \"/cold/\"\ncgi = \"cgi-bin\"\nstart = \"cold\"\n")
         .start();
     for target in ["/cold/p", "/cgi-bin/p"] {
         for _ in 0..5 {
@@ -185,9 +185,7 @@ fn zombies_of_programs_are_reaped() {
         };
         pids().filter(is).collect()
     };
-    eventually("an end of the zombies", || {
-        zombies().is_empty().then_some(())
-    });
+    wait_until("an end of the zombies", || zombies().is_empty());
     assert_eq!(server.get("/cgi-bin/p").status, 200);
 }
 
@@ -196,7 +194,7 @@ fn a_passing_shortage_of_descriptors() {
     const PROGRAMS: usize = 32;
     let add = |site: Site, n| site.file(&format!("cgi-bin/p{n}"), perl("", "''"), 0o755);
     // The request is started cold meanwhile, which holds descriptors, too.
-    let site = site().top("max_templates = 200").without_waiting();
+    let site = site().config("max_templates = 200").without_waiting();
     let server = (0..PROGRAMS).fold(site, add).start();
     let pid = Pid::from_raw(server.pid() as i32);
     let limit = |to: Option<u64>| {

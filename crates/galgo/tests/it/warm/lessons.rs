@@ -7,7 +7,8 @@
 use std::fs;
 
 use super::{says, site};
-use crate::harness::{Site, eventually, list};
+use crate::harness::list;
+use galgo_testkit::{Site, wait_until};
 
 list![
     python_code_in_place_of_a_name,
@@ -19,7 +20,7 @@ list![
 
 /// Attacks, and asks as others do until a template knows the good module.
 fn attack(site: Site) {
-    let mark = site.path().join("marks/mark");
+    let mark = site.path("marks/mark");
     let server = site.start();
     let get = |query: &str| {
         let reply = server.get(&format!("/cgi-bin/p?{query}"));
@@ -27,11 +28,11 @@ fn attack(site: Site) {
         reply.text()
     };
     let knows = || (0..4).all(|_| get("visit").ends_with("knows"));
-    eventually("templates that have learned from an attack", || {
+    wait_until("templates that have learned from an attack", || {
         get("attack");
         let knows = knows();
         assert!(!mark.exists(), "{}", fs::read_to_string(&mark).unwrap());
-        knows.then_some(())
+        knows
     });
     assert_eq!(says(&server, "/p:", "cold for"), 0, "{}", server.errors());
 }
@@ -39,7 +40,7 @@ fn attack(site: Site) {
 /// Writes into the memory that it shares with the server, and leaves so that nothing else is written there.
 fn python_code_in_place_of_a_name() {
     let site = site();
-    let root = site.path().display().to_string();
+    let root = site.folder().display().to_string();
     let text = format!(
         r#"#!/usr/bin/env python3
 import os, sys
@@ -66,7 +67,7 @@ print('knows' if 'colorsys' in sys.modules else 'visited', end='')
 /// The program has a folder of its own that modules are looked for in, and may write there.
 fn perl_files_by_their_path() {
     let site = site();
-    let root = site.path().display().to_string();
+    let root = site.folder().display().to_string();
     let text = format!(
         r#"#!/usr/bin/perl
 use lib 'lib';
@@ -91,7 +92,7 @@ print exists $INC{{'Text/Wrap.pm'}} ? 'knows' : 'visited';
 
 fn ruby_files_outside_of_the_search_path() {
     let site = site();
-    let root = site.path().display().to_string();
+    let root = site.folder().display().to_string();
     let text = format!(
         r#"#!/usr/bin/ruby -I{root}/lib
 print "Content-Type: text/plain\n\n"
@@ -112,7 +113,7 @@ print $LOADED_FEATURES.include?(good) ? 'knows' : 'visited'
 
 fn node_files_outside_of_the_search_path() {
     let site = site();
-    let root = site.path().display().to_string();
+    let root = site.folder().display().to_string();
     let text = format!(
         r#"#!/usr/bin/env node
 const fs = require('fs');
@@ -147,7 +148,7 @@ print <$f> =~ /GALGO_TEMPLATE=/ ? 'warm' : 'cold';
         .file("cgi-bin/lib/Prints.pm", "print 'early'; 1;", 0o644)
         .file("cgi-bin/p", text, 0o755)
         .start();
-    eventually("both to be given up", || {
+    wait_until("both to be given up", || {
         let reply = server.get("/cgi-bin/p?attack");
         assert_eq!(
             (reply.status, reply.text()),
@@ -156,7 +157,7 @@ print <$f> =~ /GALGO_TEMPLATE=/ ? 'warm' : 'cold';
             server.errors()
         );
         let left = |name: &str| says(&server, "/p: left to each request", name) > 0;
-        (left("Ends.pm") && left("Prints.pm")).then_some(())
+        left("Ends.pm") && left("Prints.pm")
     });
     assert_eq!(says(&server, "/p:", "cold"), 0, "{}", server.errors());
 }

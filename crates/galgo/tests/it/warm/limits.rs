@@ -3,9 +3,11 @@
 use std::{fs, thread, time::Instant};
 
 use super::{PAUSE, becomes, c, has_templates, perl, says, site, templates};
-use crate::harness::{
-    Server, eventually, list,
-    watch::{descriptors, memory, processes},
+use crate::harness::{list, watch::processes};
+use galgo_testkit::{
+    Server, eventually,
+    process::{descriptors, memory},
+    wait_until,
 };
 
 list![
@@ -34,7 +36,7 @@ fn kept(server: &Server) -> Vec<String> {
 fn the_number_of_templates() {
     let server = ["a", "b", "d"]
         .into_iter()
-        .fold(site().top("max_templates = 3"), |site, name| {
+        .fold(site().config("max_templates = 3"), |site, name| {
             site.compiled(&format!("cgi-bin/{name}"), &c(""), &[])
         })
         .start();
@@ -43,16 +45,14 @@ fn the_number_of_templates() {
     becomes(&server, "/cgi-bin/b", "warm");
     has_templates(&server, 3);
     // A template that is just making a child is not seen as one.
-    eventually("one that gave way", || {
-        (kept(&server) == ["a", "a", "b"]).then_some(())
-    });
+    wait_until("one that gave way", || kept(&server) == ["a", "a", "b"]);
     // What is bounded is shown: how many there are, and what they hold together.
     server.says("; in all 3 of 3 templates, ");
     server.says(" of 1024 MiB");
     let before = Instant::now();
     becomes(&server, "/cgi-bin/d", "warm");
-    eventually("the two of another program", || {
-        (kept(&server) == ["b", "d", "d"]).then_some(())
+    wait_until("the two of another program", || {
+        kept(&server) == ["b", "d", "d"]
     });
     if stays_cold(&server, "/cgi-bin/a", before) {
         assert_eq!(server.get("/cgi-bin/b").text(), "warm ");
@@ -77,7 +77,7 @@ fn stays_cold(server: &Server, target: &str, before: Instant) -> bool {
 
 fn the_memory_of_templates() {
     let server = site()
-        .top("templates_memory = \"1M\"")
+        .config("templates_memory = \"1M\"")
         .file("cgi-bin/a", perl("", "'a'"), 0o755)
         .file("cgi-bin/b", perl("", "'b'"), 0o755)
         .start();
@@ -92,7 +92,7 @@ fn the_memory_of_templates() {
 
 fn no_templates_at_all() {
     let server = site()
-        .top("max_templates = 0")
+        .config("max_templates = 0")
         .compiled("cgi-bin/p", &c(""), &[])
         .start();
     assert_eq!(server.get("/cgi-bin/p").text(), "cold ");
@@ -101,14 +101,14 @@ fn no_templates_at_all() {
 
 fn templates_nobody_asks_for_leave() {
     let server = site()
-        .top("template_idle = \"1s\"")
+        .config("template_idle = \"1s\"")
         .compiled("cgi-bin/p", &c(""), &[])
         .start();
     for _ in 0..2 {
         becomes(&server, "/cgi-bin/p", "warm");
         has_templates(&server, 0);
-        eventually("the end of its children", || {
-            super::waiting(&server).is_empty().then_some(())
+        wait_until("the end of its children", || {
+            super::waiting(&server).is_empty()
         });
     }
 }
@@ -128,9 +128,7 @@ fn ten_thousand_requests() {
                 });
             }
         });
-        eventually("the end of all processes", || {
-            processes(&server).is_empty().then_some(())
-        });
+        wait_until("the end of all processes", || processes(&server).is_empty());
         // One that is just making a child has more descriptors.
         let (kept, theirs_open) = eventually("two templates at rest", || {
             let kept = templates(&server);

@@ -15,9 +15,11 @@ use std::{fs, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{
-    Server, Site, Test, eventually, needs_root,
-    watch::{parent, pids, waits_for_a_request},
+use crate::harness::{Test, needs_root, new_site};
+use galgo_testkit::{
+    Server, Site, eventually,
+    process::{parent, pids, waits_for_a_request},
+    wait_until,
 };
 
 /// The tests of these modules.
@@ -36,7 +38,7 @@ pub fn tests() -> Vec<Test> {
 
 /// A site whose programs are all to be warm.
 fn site() -> Site {
-    Site::new().defaults("start = \"warm\"")
+    new_site().defaults("start = \"warm\"")
 }
 
 /// A program that was given up, or that failed, stays cold for so long at least.
@@ -151,13 +153,13 @@ fn says(server: &Server, program: &str, words: &str) -> usize {
 
 /// Asks until a program is answered as `how` says.
 fn becomes(server: &Server, target: &str, how: &str) {
-    eventually(&format!("a {how} start of {target}"), || {
+    wait_until(&format!("a {how} start of {target}"), || {
         let reply = server.get(target);
         assert_eq!(reply.status, 200, "{}", server.errors());
         let is = reply.text().starts_with(how);
         if !is {
             std::thread::sleep(Duration::from_millis(20));
         }
-        is.then_some(())
+        is
     });
 }

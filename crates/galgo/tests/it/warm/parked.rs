@@ -11,9 +11,11 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{becomes, c, has_templates, kill, says, site};
-use crate::harness::{
-    Server, Site, eventually, list, needs_root,
-    watch::{parent, pids},
+use crate::harness::{list, needs_root};
+use galgo_testkit::{
+    Server, Site, eventually,
+    process::{parent, pids},
+    wait_until,
 };
 
 list![
@@ -74,9 +76,9 @@ fn has_parked(server: &Server, count: usize) -> Vec<u32> {
 
 /// Asks until it was found so often that the program has to be parked.
 fn becomes_parked(server: &Server, target: &str, times: usize) {
-    eventually("a program that is parked", || {
+    wait_until("a program that is parked", || {
         assert_eq!(server.get(target).status, 200, "{}", server.errors());
-        (says(server, "/p:", "parked, for it cannot be forked") == times).then_some(())
+        says(server, "/p:", "parked, for it cannot be forked") == times
     });
 }
 
@@ -102,9 +104,7 @@ fn a_script_that_cannot_be_forked() {
         assert!(before.contains(&pid), "{pid} was not there: {before:?}");
         assert_eq!(said, [format!("n={n}"), pid.to_string()]);
         assert!(used.insert(pid), "{pid} served twice");
-        eventually("its end", || {
-            (!pids().any(|other| other == pid)).then_some(())
-        });
+        wait_until("its end", || !pids().any(|other| other == pid));
     }
     // Those that replace others say nothing.
     assert_eq!(says(&server, "/p:", "parked for warm starts in"), 1);
@@ -126,9 +126,9 @@ const SHOWS: &str = r#"...[
 fn parked_as_if_it_had_been_executed() {
     let shows = SHOWS.replace('\n', " ");
     let server = with(&shows)
-        .top("umask = \"027\"")
+        .config("umask = \"027\"")
         .defaults("cpu = 7\nopen_files = 199\nfile_size = \"1M\"")
-        .table(
+        .config(
             "[[route]]\npath = \"/cold/\"\ncgi = \"cgi-bin\"\nstart = \"cold\"\nenv = { OURS = \"1\" }\n\
              [[route]]\npath = \"/warm/\"\ncgi = \"cgi-bin\"\nenv = { OURS = \"1\" }\n",
         )
@@ -167,7 +167,7 @@ fn parked_processes_killed_under_load() {
             });
         }
         let mut killed = 0;
-        eventually("parked processes to be killed", || {
+        wait_until("parked processes to be killed", || {
             for pid in waiting(&server) {
                 stop(pid);
                 // It may have come on before it stood still.
@@ -179,7 +179,7 @@ fn parked_processes_killed_under_load() {
                 }
             }
             thread::sleep(Duration::from_millis(20));
-            (killed >= 12).then_some(())
+            killed >= 12
         });
         over.store(true, Ordering::Relaxed);
     });
@@ -194,9 +194,9 @@ fn signal(pid: u32, signal: Signal) {
 /// Has a process stand still, and waits until it does.
 fn stop(pid: u32) {
     signal(pid, Signal::STOP);
-    eventually("a process that stands still", || {
+    wait_until("a process that stands still", || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        (stat.is_empty() || [") T ", ") Z ", ") X "].iter().any(|s| stat.contains(s))).then_some(())
+        stat.is_empty() || [") T ", ") Z ", ") X "].iter().any(|s| stat.contains(s))
     });
 }
 
@@ -206,42 +206,38 @@ fn a_parked_process_that_stands_still() {
     becomes_parked(&server, "/cgi-bin/p", 1);
     let all = has_parked(&server, 2);
     all.iter().copied().for_each(stop);
-    eventually("the end of both", || {
+    wait_until("the end of both", || {
         let (pid, said) = answer(&server, "/cgi-bin/p?q");
         assert_eq!(said, ["q", "fine"]);
         assert!(!all.contains(&pid));
-        (!pids().any(|pid| all.contains(&pid))).then_some(())
+        !pids().any(|pid| all.contains(&pid))
     });
 }
 
 fn the_next_request_sees_a_change() {
     let server = with("'0'").start();
     becomes_parked(&server, "/cgi-bin/p", 1);
-    let program = server.path().join("cgi-bin/p");
+    let program = server.path("cgi-bin/p");
     for n in 1..4 {
         let before = has_parked(&server, 2);
         fs::write(&program, script(&format!("'{n}'"))).unwrap();
         let (pid, said) = answer(&server, "/cgi-bin/p?q");
         assert_eq!(said, ["q".to_owned(), n.to_string()]);
         assert!(!before.contains(&pid));
-        eventually("the end of what was there for the old one", || {
-            (!pids().any(|pid| before.contains(&pid))).then_some(())
+        wait_until("the end of what was there for the old one", || {
+            !pids().any(|pid| before.contains(&pid))
         });
         becomes_parked(&server, "/cgi-bin/p", n + 1);
     }
     // And with what stood in the way gone it is forked.
     let mended = "exports.asked = Promise.resolve('mended')";
-    fs::write(
-        server.path().join("cgi-bin/node_modules/pack/index.js"),
-        mended,
-    )
-    .unwrap();
+    fs::write(server.path("cgi-bin/node_modules/pack/index.js"), mended).unwrap();
     fs::write(&program, script("'forked'")).unwrap();
     let loaded = says(&server, "/p:", "loaded for warm starts");
     assert_eq!(answer(&server, "/cgi-bin/p").1, ["mended", "forked"]);
-    eventually("a template", || {
+    wait_until("a template", || {
         answer(&server, "/cgi-bin/p");
-        (says(&server, "/p:", "loaded for warm starts") > loaded + 1).then_some(())
+        says(&server, "/p:", "loaded for warm starts") > loaded + 1
     });
     assert_eq!(says(&server, "/p:", "parked, for it cannot be forked"), 4);
 }
@@ -250,7 +246,7 @@ fn the_next_request_sees_a_change() {
 fn parked_processes_are_bounded() {
     let server = with("'fine'")
         .compiled("cgi-bin/other", &c(""), &[])
-        .top("max_templates = 2")
+        .config("max_templates = 2")
         .start();
     becomes_parked(&server, "/cgi-bin/p", 1);
     server.says("/p: parked for warm starts in");
@@ -258,11 +254,11 @@ fn parked_processes_are_bounded() {
     becomes(&server, "/cgi-bin/other", "warm");
     has_parked(&server, 0);
     has_templates(&server, 2);
-    let server = with("'fine'").top("template_idle = \"2s\"").start();
+    let server = with("'fine'").config("template_idle = \"2s\"").start();
     for _ in 0..3 {
-        eventually("a process that is parked again", || {
+        wait_until("a process that is parked again", || {
             answer(&server, "/cgi-bin/p");
-            (!waiting(&server).is_empty()).then_some(())
+            !waiting(&server).is_empty()
         });
         has_parked(&server, 0);
     }

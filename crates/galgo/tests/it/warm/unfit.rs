@@ -1,7 +1,8 @@
 //! Programs that can only be cold: answered all the same, and the log says why, once.
 
 use super::{loading, perl, python, says, site};
-use crate::harness::{Site, eventually, list};
+use crate::harness::list;
+use galgo_testkit::{Site, wait_until};
 
 list![
     what_a_file_shows,
@@ -25,9 +26,9 @@ fn told_once(site: Site, programs: &[(&str, &str)]) {
             assert!(text.starts_with("cold"), "{name}: {text}");
         }
         // Where a file of it seemed to change while it was loaded it is tried again, later.
-        eventually(words, || {
+        wait_until(words, || {
             server.get(&format!("/cgi-bin/{name}"));
-            (says(&server, &format!("/{name}:"), words) > 0).then_some(())
+            says(&server, &format!("/{name}:"), words) > 0
         });
         assert_eq!(says(&server, &format!("/{name}:"), words), 1, "{name}");
         let cold = says(&server, &format!("/{name}:"), "started cold although");
@@ -145,7 +146,7 @@ fn what_a_route_says_may_be_read() {
             0o755,
         )
         .compiled("cgi-bin/c", &linked, &[])
-        .table(
+        .config(
             "[[route]]\npath = \"/told/\"\ncgi = \"cgi-bin\"\n\
              load_env = { PATH_INFO = \"load\", HTTP_X = \"x\" }\n",
         )
@@ -169,12 +170,11 @@ fn a_module_that_is_mended() {
         .file("cgi-bin/lib/M.pm", opens, 0o644)
         .file("cgi-bin/p", perl("use lib 'lib'; use M;", "''"), 0o755)
         .start();
-    eventually("what is wrong with it", || {
+    wait_until("what is wrong with it", || {
         assert_eq!(server.get("/cgi-bin/p").text(), "cold ");
-        let said = server.errors().contains("marks/log while loading");
-        said.then_some(())
+        server.errors().contains("marks/log while loading")
     });
-    std::fs::write(server.path().join("cgi-bin/lib/M.pm"), "package M; 1;\n").unwrap();
+    std::fs::write(server.path("cgi-bin/lib/M.pm"), "package M; 1;\n").unwrap();
     super::becomes(&server, "/cgi-bin/p", "warm");
 }
 
@@ -193,7 +193,7 @@ fn a_program_that_cannot_be_loaded() {
     server.says("not loaded for warm starts: it ended while loading");
     assert!(says(&server, "p.pl", "not loaded for warm starts") < 5);
     let mended = perl("", "'mended'");
-    std::fs::write(server.path().join("cgi-bin/p.pl"), mended).unwrap();
+    std::fs::write(server.path("cgi-bin/p.pl"), mended).unwrap();
     let text = server.get("/cgi-bin/p.pl").text();
     assert!(text.ends_with(" mended"), "{text}");
 }
@@ -221,8 +221,8 @@ int run(void) {
 }
 "#;
 
-fn runs(server: &crate::harness::Server) -> usize {
-    let ran = std::fs::read_to_string(server.path().join("marks/ran"));
+fn runs(server: &galgo_testkit::Server) -> usize {
+    let ran = std::fs::read_to_string(server.path("marks/ran"));
     ran.unwrap_or_default().lines().count()
 }
 
@@ -250,7 +250,7 @@ fn what_was_not_stopped_is_not_started_again() {
     let site = site().file("perl", wrapper, 0o755);
     let text = format!(
         "#!{}/perl\nopen my $f, '>>', '../marks/ran'; print $f \"x\\n\"; print \"Content-Type: text/plain\\n\\ncold\";",
-        site.path().display()
+        site.folder().display()
     );
     let server = site.file("cgi-bin/p", text, 0o755).start();
     assert_eq!(server.get("/cgi-bin/p").text(), "cold");

@@ -5,7 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use rustix::process::geteuid;
 
 use super::{programs, site};
-use crate::harness::{Server, Site, list, server::copy, skip};
+use crate::harness::{list, skip};
+use galgo_testkit::{Server, Site, file::copy};
 
 list![
     modules_are_refused_until_what_runs_them_is_there,
@@ -20,7 +21,7 @@ fn alone() -> Site {
 }
 
 fn install(server: &Server) {
-    copy(&super::host(), &server.path().join("bin/galgo-wasm"));
+    copy(super::host(), &server.path("bin/galgo-wasm"));
 }
 
 fn modules_are_refused_until_what_runs_them_is_there() {
@@ -39,8 +40,8 @@ fn one_that_does_not_fit_is_not_used() {
     let site = alone();
     let other = "#!/bin/sh\nprintf '9.9.9-0\\nengine\\n'\n";
     let site = site.file("other", other, 0o755);
-    let at = site.path().join("bin/galgo-wasm");
-    copy(&site.path().join("other"), &at);
+    let at = site.path("bin/galgo-wasm");
+    copy(site.path("other"), &at);
     let server = site.start();
     let refused = |why: &str| {
         for _ in 0..2 {
@@ -66,12 +67,12 @@ fn it_is_found_in_a_folder_that_the_user_may_not_enter() {
     if !site.is_reachable() {
         skip!("nobody cannot enter the folders above the test's");
     }
-    copy(&super::host(), &site.path().join("private/bin/galgo-wasm"));
+    copy(super::host(), &site.path("private/bin/galgo-wasm"));
     for (folder, mode) in [("", 0o755), ("private", 0o700)] {
         let mode = fs::Permissions::from_mode(mode);
-        fs::set_permissions(site.path().join(folder), mode).unwrap();
+        fs::set_permissions(site.path(folder), mode).unwrap();
     }
-    let server = site.top("user = \"nobody\"").start();
+    let server = site.config("user = \"nobody\"").start();
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
 }
 
@@ -79,13 +80,13 @@ fn what_is_installed_later_is_the_next_servers() {
     let server = alone().start();
     install(&server);
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
-    let other = server.path().join("bin/draft");
+    let other = server.path("bin/draft");
     fs::write(&other, "").unwrap();
-    fs::rename(other, server.path().join("bin/galgo-wasm")).unwrap();
+    fs::rename(other, server.path("bin/galgo-wasm")).unwrap();
     super::replace(&server, "b.wasm", &programs::prints("b"));
     assert_eq!(server.get("/cgi-bin/b.wasm").text(), "b");
     // Neither is it asked for again by another configuration.
-    server.configure("max_running = 16", "max_running = 17");
+    server.configure("max_running = 17");
     assert!(server.reload());
     super::replace(&server, "c.wasm", &programs::prints("c"));
     assert_eq!(server.get("/cgi-bin/c.wasm").text(), "c");

@@ -3,7 +3,8 @@
 use super::{programs, site, worker};
 use std::time::Duration;
 
-use crate::harness::{Client, End, Server, eventually, list, watch};
+use crate::harness::list;
+use galgo_testkit::{Client, End, Server, process, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 list![
@@ -120,7 +121,7 @@ fn open_files_end_at_the_limit_and_others_have_theirs() {
     ]);
     let server = site
         .file("data/note", "x", 0o644)
-        .table(
+        .config(
             "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\npreopen = { \"/data\" = \"data\" }\n",
         )
         .start();
@@ -137,8 +138,8 @@ fn open_files_end_at_the_limit_and_others_have_theirs() {
         assert_eq!(client.reply().status, 502);
     }
     server.says("resource table");
-    eventually("its files to be closed", || {
-        (watch::descriptors(worker) < 500).then_some(())
+    wait_until("its files to be closed", || {
+        process::descriptors(worker) < 500
     });
 }
 
@@ -155,7 +156,7 @@ fn loops_end_at_the_deadline_and_delay_nobody() {
     ]);
     let in_time =
         "[[route]]\npath = \"/in-time/\"\ncgi = \"cgi-bin\"\nfirst_byte_timeout = \"1s\"\n";
-    let server = server.table(in_time).start();
+    let server = server.config(in_time).start();
     assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
     let mut stuck = [server.connect(), server.connect(), server.connect()];
     stuck[0].get("/in-time/loop.wasm");
@@ -184,11 +185,11 @@ fn a_guest_that_waits_in_a_host_call_is_ended() {
             assert_eq!(client.reply().status, 504);
         }
     }
-    let threads = || watch::figure(worker(&server), "Threads");
-    eventually("few threads", || (threads() < 64).then_some(()));
+    let threads = || process::figure(worker(&server), "Threads");
+    wait_until("few threads", || threads() < 64);
     // An empty input ends at once; the deadline above may pass while it is compiled.
-    eventually("an end of input", || {
-        (server.get("/cgi-bin/read.wasm").status == 502).then_some(())
+    wait_until("an end of input", || {
+        server.get("/cgi-bin/read.wasm").status == 502
     });
 }
 
@@ -232,7 +233,7 @@ fn fifty_megabytes_of_module_and_many_functions() {
     server.says("it printed nothing");
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
     // Its digest was made of it a piece at a time.
-    let peak = watch::memory(server.pid(), "VmHWM");
+    let peak = process::memory(server.pid(), "VmHWM");
     assert!(peak < 50 << 20, "the server held a module: {peak} bytes");
 }
 

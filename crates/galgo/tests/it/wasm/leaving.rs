@@ -3,7 +3,8 @@
 use std::fs;
 
 use super::{programs, site, worker};
-use crate::harness::{Client, Server, eventually, list};
+use crate::harness::list;
+use galgo_testkit::{Client, Server, wait_until};
 
 list![
     answers_that_are_broken_off_end_only_their_instances,
@@ -42,9 +43,9 @@ impl Scene {
         ]);
         // One that gets no connection to the worker is refused in time.
         let server = server
-            .top("queue_wait = \"5s\"")
+            .config("queue_wait = \"5s\"")
             .defaults("first_byte_timeout = \"10m\"")
-            .table(routes)
+            .config(routes)
             .start();
         for name in ["a", "echo"] {
             assert_eq!(server.get(&format!("/cgi-bin/{name}.wasm")).status, 200);
@@ -64,8 +65,8 @@ impl Scene {
         client.get("/cgi-bin/sleep.wasm");
         self.asleep.push(client);
         let all = self.asleep.len();
-        eventually("an instance on another connection", || {
-            (self.server.errors().matches("awake").count() == all).then_some(())
+        wait_until("an instance on another connection", || {
+            self.server.errors().matches("awake").count() == all
         });
         assert_eq!(self.server.get("/cgi-bin/a.wasm").text(), "yes\n");
         if self.asleep.len() > 4 {
@@ -113,9 +114,9 @@ fn answers_that_are_broken_off_end_only_their_instances() {
 
 /// Waits until so many requests for a target are over.
 fn outcome(server: &Server, target: &str, all: usize) {
-    eventually("the end of what was broken off", || {
+    wait_until("the end of what was broken off", || {
         let lines = server.access();
-        (lines.iter().filter(|l| l["target"] == target).count() == all).then_some(())
+        lines.iter().filter(|l| l["target"] == target).count() == all
     });
 }
 
@@ -162,9 +163,9 @@ fn clients_leave_at_every_point_of_an_exchange() {
     scene.takes_new_connections();
     scene.wakes_nobody();
     // Nothing of them is left: those that sleep, and those that wait for a connection.
-    eventually("few threads", || {
+    wait_until("few threads", || {
         let tasks = fs::read_dir(format!("/proc/{}/task", scene.worker)).unwrap();
-        (tasks.count() < 64).then_some(())
+        tasks.count() < 64
     });
     assert!(!scene.server.errors().contains("panicked"));
 }

@@ -11,7 +11,8 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{programs, replace, site, worker};
-use crate::harness::{eventually, list};
+use crate::harness::list;
+use galgo_testkit::wait_until;
 
 list![
     modules_are_compiled_before_anybody_asks,
@@ -28,19 +29,19 @@ list![
 fn modules_are_compiled_before_anybody_asks() {
     let modules = ["a.wasm", "b.wasm"].map(|name| (name, programs::prints(name)));
     let server = site(&modules).start();
-    eventually("the code of both", || {
-        let entries = entries(&server.path().join("cache"));
+    wait_until("the code of both", || {
+        let entries = entries(&server.path("cache"));
         let drafts = entries
             .iter()
             .filter(|e| e.to_string_lossy().contains("draft"));
-        (entries.len() == 2 && drafts.count() == 0).then_some(())
+        entries.len() == 2 && drafts.count() == 0
     });
     assert!(server.access().iter().all(|l| l["target"] == "/health"));
     // Nobody stays who would compile more.
-    eventually("no thread for it", || {
+    wait_until("no thread for it", || {
         let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
         let names = threads.filter_map(|t| fs::read_to_string(t.ok()?.path().join("comm")).ok());
-        (!names.into_iter().any(|name| name == "compile\n")).then_some(())
+        !names.into_iter().any(|name| name == "compile\n")
     });
 }
 
@@ -90,8 +91,8 @@ fn a_broken_replacement_does_not_take_the_old_one_away() {
     server.says("a.wasm");
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "old");
     replace(&server, "a.wasm", &programs::prints("new"));
-    eventually("the new one", || {
-        (server.get("/cgi-bin/a.wasm").text() == "new").then_some(())
+    wait_until("the new one", || {
+        server.get("/cgi-bin/a.wasm").text() == "new"
     });
 }
 
@@ -109,8 +110,8 @@ fn a_killed_worker_is_replaced_and_costs_what_it_ran() {
         asleep
             .iter_mut()
             .for_each(|client| client.get("/cgi-bin/sleep.wasm"));
-        eventually("all of them running", || {
-            (server.errors().matches("awake").count() == 8 * round).then_some(())
+        wait_until("all of them running", || {
+            server.errors().matches("awake").count() == 8 * round
         });
         kill_process(Pid::from_raw(before as i32).unwrap(), Signal::KILL).unwrap();
         for client in &mut asleep {
@@ -161,9 +162,9 @@ fn what_a_dying_worker_has_not_read_goes_to_the_next() {
         let mut running = server.connect();
         running.get("/cgi-bin/loop.wasm");
         let began = processor(before);
-        eventually("its work", || (processor(before) > began + 5).then_some(()));
+        wait_until("its work", || processor(before) > began + 5);
         signal(before, Signal::STOP);
-        eventually("all its threads stopped", || stopped(before).then_some(()));
+        wait_until("all its threads stopped", || stopped(before));
         let mut unread: Vec<_> = (0..8).map(|_| server.connect()).collect();
         unread.iter_mut().for_each(|c| c.get("/cgi-bin/a.wasm"));
         let mut posted = server.connect();
@@ -184,8 +185,8 @@ fn what_a_dying_worker_has_not_read_goes_to_the_next() {
     }
     // Each is in the log once.
     let asked = |l: &&serde_json::Value| l["target"] == "/cgi-bin/a.wasm";
-    eventually("all in the log", || {
-        (server.access().iter().filter(asked).count() >= 27).then_some(())
+    wait_until("all in the log", || {
+        server.access().iter().filter(asked).count() >= 27
     });
     assert_eq!(server.access().iter().filter(asked).count(), 27);
 }
@@ -197,7 +198,7 @@ fn who_comes_after_a_workers_death_waits_for_the_next() {
         let before = worker(&server);
         signal(before, Signal::KILL);
         let line = || fs::read(format!("/proc/{before}/cmdline")).unwrap_or_default();
-        eventually("its end", || line().is_empty().then_some(()));
+        wait_until("its end", || line().is_empty());
         let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
         clients.iter_mut().for_each(|c| c.get("/cgi-bin/a.wasm"));
         for client in &mut clients {
@@ -221,13 +222,13 @@ fn another_configuration_has_another_worker() {
     let mut asleep = server.connect();
     asleep.get("/cgi-bin/sleep.wasm");
     server.says("awake");
-    server.configure("max_running = 16", "max_running = 17");
+    server.configure("max_running = 17");
     assert!(server.reload());
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
     let alive = || fs::read(format!("/proc/{before}/cmdline")).is_ok_and(|line| !line.is_empty());
     assert!(alive());
     drop(asleep);
-    eventually("the end of the old one", || (!alive()).then_some(()));
+    wait_until("the end of the old one", || !alive());
     assert_ne!(worker(&server), before);
 }
 
@@ -246,7 +247,7 @@ fn code_is_kept_and_what_is_not_ours_is_made_again() {
     let made = |module: Vec<u8>| {
         let server = site(&[("a.wasm", module)]).start();
         assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
-        let [entry] = &entries(&server.path().join("cache"))[..] else {
+        let [entry] = &entries(&server.path("cache"))[..] else {
             panic!("one entry")
         };
         (
@@ -265,7 +266,7 @@ fn code_is_kept_and_what_is_not_ours_is_made_again() {
         ("others can write to it", &good, 0o620),
     ] {
         let site = site(&[("a.wasm", programs::hello())]);
-        let cache = site.path().join("cache");
+        let cache = site.path("cache");
         let site = site.file(&format!("cache/{}", name.display()), bytes, mode);
         fs::set_permissions(&cache, fs::Permissions::from_mode(0o700)).unwrap();
         let before = fs::metadata(cache.join(&name)).unwrap().ino();
@@ -280,7 +281,7 @@ fn code_is_kept_and_what_is_not_ours_is_made_again() {
     // What is ours is taken as it is, by another server, too.
     let site = site(&[("a.wasm", programs::hello())]);
     let site = site.file(&format!("cache/{}", name.display()), &good, 0o600);
-    let cache = site.path().join("cache");
+    let cache = site.path("cache");
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o700)).unwrap();
     let before = fs::metadata(cache.join(&name)).unwrap().ino();
     let server = site.start();
@@ -290,7 +291,7 @@ fn code_is_kept_and_what_is_not_ours_is_made_again() {
 
 fn a_cache_that_others_can_write_to_is_not_used() {
     let site = site(&[("a.wasm", programs::hello())]);
-    let cache = site.path().join("cache");
+    let cache = site.path("cache");
     fs::create_dir(&cache).unwrap();
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
     let server = site.start();

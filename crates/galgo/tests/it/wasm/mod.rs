@@ -12,7 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::harness::{Server, Site, Test, list};
+use crate::harness::{Test, list, new_site};
+use galgo_testkit::{Server, Site, file::wasm_host, wait_until};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -31,18 +32,15 @@ fn plain() -> Vec<Test> {
     own::tests()
 }
 
-/// What runs modules lies beside galgo, where cargo puts it for the tests of its own package.
+/// What runs modules.
 pub fn host() -> PathBuf {
-    let host = Path::new(env!("CARGO_BIN_EXE_galgo")).with_file_name("galgo-wasm");
-    let missing = "is missing: cargo build -p galgo-wasm-host, or test the whole workspace";
-    assert!(host.exists(), "{} {missing}", host.display());
-    host
+    wasm_host(env!("CARGO_BIN_EXE_galgo"))
 }
 
 /// A site with modules in `cgi-bin`, and a cache of its own.
 pub fn site(modules: &[(&str, Vec<u8>)]) -> Site {
     host();
-    let site = Site::new().top("cache = \"cache\"\nmax_running = 16");
+    let site = new_site().config("cache = \"cache\"\nmax_running = 16");
     modules.iter().fold(site, |site, (name, bytes)| {
         site.file(&format!("cgi-bin/{name}"), bytes, 0o644)
     })
@@ -50,7 +48,7 @@ pub fn site(modules: &[(&str, Vec<u8>)]) -> Site {
 
 /// Replaces a module in one step.
 pub fn replace(server: &Server, name: &str, bytes: &[u8]) {
-    let folder = server.path().join("cgi-bin");
+    let folder = server.path("cgi-bin");
     let draft = folder.join(".draft");
     fs::write(&draft, bytes).unwrap();
     fs::rename(draft, folder.join(name)).unwrap();
@@ -58,8 +56,8 @@ pub fn replace(server: &Server, name: &str, bytes: &[u8]) {
 
 /// The process id of the server's wasm worker, once it is up.
 pub fn worker(server: &Server) -> u32 {
-    crate::harness::eventually("a wasm worker", || {
-        crate::harness::watch::children(server.pid())
+    galgo_testkit::eventually("a wasm worker", || {
+        galgo_testkit::process::children(server.pid())
             .into_iter()
             .find(|pid| {
                 let line = fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline"));
@@ -70,7 +68,7 @@ pub fn worker(server: &Server) -> u32 {
 
 mod own {
     use super::*;
-    use crate::harness::{eventually, watch};
+    use galgo_testkit::{eventually, process};
 
     list![
         a_module_is_known_by_its_ending_alone,
@@ -111,8 +109,8 @@ mod own {
     fn a_slow_reader_holds_no_place() {
         use crate::{harness::child::pattern, spool::output::slow_reader};
         const LARGE: usize = 6_000_000;
-        let site = Site::new()
-            .top("cache = \"cache\"\nmax_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"1h\"");
+        let site = new_site()
+            .config("cache = \"cache\"\nmax_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"1h\"");
         let site = site.file("cgi-bin/echo.wasm", programs::echo(), 0o644);
         let server = site.start();
         let mut slow = slow_reader(&server);
@@ -129,7 +127,7 @@ mod own {
 
     fn variables_are_those_of_every_program_byte_for_byte() {
         let server = site(&[("env.wasm", programs::environment())])
-            .table("[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nenv = { OWN = \"x\" }\n")
+            .config("[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nenv = { OWN = \"x\" }\n")
             .start();
         let reply = server.ask(
             "GET /cgi-bin/env.wasm/%ff%20b?q HTTP/1.1\r\nHost: h\r\nX-A: \u{e4}\r\nProxy: evil\r\n\r\n",
@@ -188,14 +186,14 @@ mod own {
         let same = |(n, piece): (usize, &[u8])| piece.iter().all(|&b| usize::from(b) == n);
         assert!(reply.body.chunks(PIECE).enumerate().all(same));
         for pid in [worker, server.pid()] {
-            let peak = watch::memory(pid, "VmHWM");
+            let peak = process::memory(pid, "VmHWM");
             assert!(peak < 150 << 20, "{peak} bytes");
         }
     }
 
     fn a_thousand_at_once() {
         let server =
-            site(&[("a.wasm", programs::hello())]).top("queue = 1000\nqueue_wait = \"10m\"");
+            site(&[("a.wasm", programs::hello())]).config("queue = 1000\nqueue_wait = \"10m\"");
         let server = server.start();
         let mut clients: Vec<_> = (0..1000).map(|_| server.connect()).collect();
         clients.iter_mut().for_each(|c| c.get("/cgi-bin/a.wasm"));
@@ -230,9 +228,7 @@ mod own {
         let mut client = server.connect();
         client.begin_post("/cgi-bin/a.wasm", 100_000);
         client.send([b'x'; 70_000]);
-        eventually("its first word", || {
-            server.errors().contains("begun").then_some(())
-        });
+        wait_until("its first word", || server.errors().contains("begun"));
         client.reset();
         server.says("all read");
     }
@@ -262,10 +258,10 @@ mod own {
             .iter()
             .map(|(n, path, _)| (*n, programs::opens(path)))
             .collect();
-        let site = site(&modules).file("data/note", "x", 0o644).table(
+        let site = site(&modules).file("data/note", "x", 0o644).config(
             "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\npreopen = { \"/data\" = \"data\" }\n",
         );
-        std::os::unix::fs::symlink("/etc/passwd", site.path().join("data/out")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", site.path("data/out")).unwrap();
         let server = site.start();
         for (name, path, want) in names {
             assert_eq!(
@@ -310,7 +306,9 @@ mod own {
         assert_eq!(zeros.count(), 2, "{limits}");
         let open = fs::read_dir(format!("/proc/{}/fd", worker(&server))).unwrap();
         let links = open.filter_map(|e| fs::read_link(e.unwrap().path()).ok());
-        let files: Vec<_> = links.filter(|l| l.starts_with(server.path())).collect();
+        let files: Vec<_> = links
+            .filter(|l| l.starts_with(server.site.folder()))
+            .collect();
         let own = |l: &std::path::PathBuf| l.ends_with("stderr");
         assert!(files.iter().all(own), "{files:?}");
     }

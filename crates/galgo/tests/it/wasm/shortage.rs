@@ -9,7 +9,8 @@ use std::{
 use rustix::process::{Pid, Resource, Signal, geteuid, getrlimit, kill_process};
 
 use super::{programs, replace, site, worker};
-use crate::harness::{Server, Site, eventually, list, skip, watch};
+use crate::harness::{list, skip};
+use galgo_testkit::{Server, Site, eventually, process, wait_until};
 
 list![
     a_cache_that_is_deleted_is_made_again,
@@ -29,7 +30,7 @@ fn a_cache_that_is_deleted_is_made_again() {
     let mut asleep = server.connect();
     asleep.get("/cgi-bin/sleep.wasm");
     server.says("awake");
-    let cache = server.path().join("cache");
+    let cache = server.path("cache");
     for name in ["b", "c"] {
         fs::remove_dir_all(&cache).unwrap();
         // The worker has loaded this one.
@@ -44,12 +45,12 @@ fn a_cache_that_is_deleted_is_made_again() {
     // Neither has the next worker anything to load.
     fs::remove_dir_all(&cache).unwrap();
     let last = eventually("one worker", || {
-        let workers = watch::children(server.pid());
+        let workers = process::children(server.pid());
         (workers.len() == 1).then(|| workers[0])
     });
     kill_process(Pid::from_raw(last.cast_signed()).unwrap(), Signal::KILL).unwrap();
-    eventually("its end", || {
-        (!watch::children(server.pid()).contains(&last)).then_some(())
+    wait_until("its end", || {
+        !process::children(server.pid()).contains(&last)
     });
     for (name, text) in [("a", "yes\n"), ("b", "b"), ("c", "c")] {
         assert_eq!(server.get(&format!("/cgi-bin/{name}.wasm")).text(), text);
@@ -64,8 +65,8 @@ fn limited(site: Site) -> Server {
     if !site.is_reachable() {
         skip!("nobody cannot enter the folders above the test's");
     }
-    fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    site.top("user = \"nobody\"").start()
+    fs::set_permissions(site.folder(), fs::Permissions::from_mode(0o755)).unwrap();
+    site.config("user = \"nobody\"").start()
 }
 
 /// How many threads the user of a process may have, where the process makes one; `None`: as many as usual.
@@ -88,12 +89,10 @@ fn has_its_threads(server: &Server) {
     let tasks = format!("/proc/{}/task", server.pid());
     let loops = std::thread::available_parallelism().unwrap();
     let last = format!("worker-{}\n", loops.get() - 1);
-    eventually("all event loops", || {
+    wait_until("all event loops", || {
         let names = fs::read_dir(&tasks).unwrap().flatten();
         let mut names = names.map(|task| fs::read_to_string(task.path().join("comm")));
-        names
-            .any(|name| name.is_ok_and(|n| n == last))
-            .then_some(())
+        names.any(|name| name.is_ok_and(|n| n == last))
     });
 }
 
@@ -123,17 +122,17 @@ fn without_threads_the_worker_refuses_connections_until_there_are_some() {
     asleep
         .iter_mut()
         .for_each(|client| client.get("/cgi-bin/sleep.wasm"));
-    eventually("instances on connections of their own", || {
-        (server.errors().matches("awake").count() == asleep.len()).then_some(())
+    wait_until("instances on connections of their own", || {
+        server.errors().matches("awake").count() == asleep.len()
     });
     allow(worker, Some(1));
     // The one that was kept may have come too late for those three: then this takes it, and is refused otherwise.
     let mut last = server.connect();
     last.get("/cgi-bin/sleep.wasm");
-    eventually("the last connection", || {
+    wait_until("the last connection", || {
         let awake = server.errors().matches("awake").count() > asleep.len();
         let refused = server.access().iter().any(|line| line["status"] == 503);
-        (awake || refused).then_some(())
+        awake || refused
     });
     for _ in 0..5 {
         assert_eq!(server.get("/cgi-bin/a.wasm").status, 503);

@@ -5,23 +5,19 @@ use super::*;
 /// One process a worker, replaced after so many requests, while it is asked all the time; ended with the server.
 #[test]
 fn workers_are_replaced_one_by_one() {
-    let site = Site::new();
+    let site = new_site();
     let mark = mark("replaced");
     let config = crew(&site, "/usr/bin/php-cgi", 2, 5, &mark);
-    let server = site.serve(&config);
+    let server = site.config(&config).start();
     curl(&[&server.url(WORKED)]).ok();
     wait_until("two workers", || pids_of(&mark).len() == 2);
-    let stop = Arc::new(AtomicBool::new(false));
-    let loads = [(); 3].map(|()| load(server.url(WORKED), stop.clone()));
+    let loads = [(); 3].map(|()| load(server.url(WORKED)));
     let mut seen = std::collections::BTreeSet::new();
     wait_until("the fifth generation", || {
         seen.insert(curl(&[&server.url(WORKED)]).ok().text());
         seen.len() >= 10
     });
-    stop.store(true, Ordering::Relaxed);
-    loads
-        .into_iter()
-        .for_each(|l| assert!(l.join().unwrap() > 0));
+    loads.into_iter().for_each(Repeated::end);
     wait_until("two workers again", || pids_of(&mark).len() == 2);
     drop(server);
     wait_until("their end", || marked(&mark).is_empty());
@@ -30,10 +26,10 @@ fn workers_are_replaced_one_by_one() {
 /// Who is killed can end nobody; the workers end all the same.
 #[test]
 fn workers_do_not_outlive_a_server_that_is_killed() {
-    let site = Site::new();
+    let site = new_site();
     let mark = mark("killed");
     let config = crew(&site, "/usr/bin/php-cgi", 2, 0, &mark);
-    let mut server = site.serve(&config);
+    let mut server = site.config(&config).start();
     curl(&[&server.url(WORKED)]).ok();
     wait_until("two workers", || pids_of(&mark).len() == 2);
     server.kill();
@@ -43,15 +39,15 @@ fn workers_do_not_outlive_a_server_that_is_killed() {
 /// A worker that dies is followed by another, and says how it died.
 #[test]
 fn a_worker_that_dies_is_followed_by_another() {
-    let site = Site::new();
+    let site = new_site();
     let mark = mark("dies");
     let config = crew(&site, "/usr/bin/php-cgi", 1, 0, &mark);
-    let server = site.serve(&config);
+    let server = site.config(&config).start();
     let first = curl(&[&server.url(WORKED)]).ok().text();
-    let pid = Pid::from_raw(first.parse().unwrap()).unwrap();
-    kill_process(pid, Signal::KILL).unwrap();
+    let pid = galgo_testkit::process::pid(first.parse().unwrap());
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
     // Until it has ended it may still accept a request, and take that with it.
-    server.wait_for_log("it ended by signal 9");
+    server.says("it ended by signal 9");
     let second = curl(&[&server.url(WORKED)]).ok().text();
     assert_ne!(first, second);
 }
@@ -59,16 +55,15 @@ fn a_worker_that_dies_is_followed_by_another() {
 /// The program is a script here, which an upgrade replaces.
 #[test]
 fn workers_are_replaced_when_their_program_changes() {
-    let site = Site::new();
+    let site = new_site();
     let mark = mark("changes");
     site.program("run", "#!/bin/sh\nGENERATION=1 exec /usr/bin/php-cgi\n");
     let run = site.path("cgi-bin/run");
     let config = crew(&site, &run.display().to_string(), 2, 0, &mark);
-    site.file("php/page.php", "<?php echo getenv('GENERATION');");
-    let server = site.serve(&config);
+    site.write("php/page.php", "<?php echo getenv('GENERATION');");
+    let server = site.config(&config).start();
     assert_eq!(curl(&[&server.url(WORKED)]).ok().text(), "1");
-    let stop = Arc::new(AtomicBool::new(false));
-    let load = load(server.url(WORKED), stop.clone());
+    let load = load(server.url(WORKED));
     let new = server.site.path("cgi-bin/new");
     server
         .site
@@ -77,26 +72,25 @@ fn workers_are_replaced_when_their_program_changes() {
     wait_until("the second generation everywhere", || {
         (0..4).all(|_| curl(&[&server.url(WORKED)]).ok().text() == "22")
     });
-    stop.store(true, Ordering::Relaxed);
-    load.join().unwrap();
+    load.end();
 }
 
 /// What cannot run is said, tried again now and then, and answered with 502 at once.
 #[test]
 fn workers_that_end_at_once() {
-    let site = Site::new();
+    let site = new_site();
     let mark = mark("at-once");
     site.program("run", "#!/bin/sh\necho 'no database' >&2\nexit 3\n");
     let run = site.path("cgi-bin/run");
     let config = crew(&site, &run.display().to_string(), 2, 0, &mark);
-    let server = site.serve(&config);
-    server.wait_for_log("no database");
-    server.wait_for_log("it ended with status 3");
+    let server = site.config(&config).start();
+    server.says("no database");
+    server.says("it ended with status 3");
     // Who waits already is told, too; whoever comes later without waiting.
     wait_until("the reason", || {
         curl(&[&server.url(WORKED)]).is(502);
         server
-            .log()
+            .errors()
             .contains("its workers end as soon as they are started")
     });
 }

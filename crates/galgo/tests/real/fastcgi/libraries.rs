@@ -1,6 +1,7 @@
 //! Applications in C, Perl and Python, with the libraries they are written with.
 
 use super::*;
+use galgo_testkit::file::compile;
 
 const C: &str = r#"
 #include <fcgi_stdio.h>
@@ -21,22 +22,14 @@ int main(void) {
 /// libfcgi, as workers of galgo's own: what it says at every length, and in both directions.
 #[test]
 fn c_with_libfcgi() {
-    let site = Site::new();
-    let source = site.file("app.c", C);
-    let app = site.path("app");
+    let site = new_site();
     needed("/usr/include/fcgi_stdio.h");
-    let cc = Command::new("cc")
-        .arg("-o")
-        .arg(&app)
-        .arg(source)
-        .arg("-lfcgi")
-        .status();
-    assert!(cc.unwrap().success());
+    let app = compile(site.folder(), "app", C, &["-lfcgi"]);
     let config = format!(
         "[[route]]\npath = \"/app\"\nfastcgi = {{ run = [\"{}\"], workers = 2 }}\n",
         app.display()
     );
-    let server = site.serve(&config);
+    let server = site.config(&config).start();
     for n in [
         0, 1, 7, 8, 8183, 8184, 8185, 65_527, 65_535, 65_536, 65_537, 5_000_000,
     ] {
@@ -53,7 +46,7 @@ fn c_with_libfcgi() {
         .ok();
         assert_eq!(reply.text(), format!("POST /y {n}\n"));
     }
-    server.wait_for_log("a note from C");
+    server.says("a note from C");
 }
 
 /// As the example `threaded.c` that libfcgi comes with: threads take turns to accept.
@@ -89,20 +82,15 @@ int main(void) {
 /// A thread waits for a connection, and no other looks at one that was kept.
 #[test]
 fn c_with_libfcgi_and_threads() {
-    let site = Site::new();
-    let source = site.file("app.c", THREADED);
-    let app = site.path("app");
+    let site = new_site();
     needed("/usr/include/fcgiapp.h");
-    let mut cc = Command::new("cc");
-    cc.arg("-o").arg(&app).arg(source);
-    let cc = cc.args(["-lfcgi", "-lpthread"]).status();
-    assert!(cc.unwrap().success());
+    let app = compile(site.folder(), "app", THREADED, &["-lfcgi", "-lpthread"]);
     let config = format!(
         "[[route]]\npath = \"/app\"\nfastcgi = {{ run = [\"{}\"], workers = 1 }}\n\
          first_byte_timeout = \"20s\"\n",
         app.display()
     );
-    let server = site.serve(&config);
+    let server = site.config(&config).start();
     for _ in 0..50 {
         assert_eq!(curl(&[&server.url("/app")]).ok().text(), "answered\n");
     }
@@ -121,12 +109,12 @@ while ($request->Accept() >= 0) {
 
 #[test]
 fn perl_with_fcgi_pm() {
-    let site = Site::new();
-    let (source, socket) = (site.file("app.pl", PERL), site.path("app.sock"));
+    let site = new_site();
+    let (source, socket) = (site.write("app.pl", PERL), site.path("app.sock"));
     let mut command = Command::new("perl");
-    let _application = Application::start(command.arg(source).arg(&socket), &socket);
+    let _application = Beside::at(command.arg(source).arg(&socket), &socket);
     let config = "[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nkeep_connections = 1\n";
-    let server = site.serve(config);
+    let server = site.config(config).start();
     for n in [0, 5, 70_000, 2_000_000] {
         let args = ["--data-binary", "@-", &server.url("/app/a%20b")];
         let reply = curl_with(&args, &vec![b'x'; n]).ok();
@@ -152,13 +140,13 @@ server(app, bindAddress=sys.argv[2]).run()
 "#;
 
 fn python(module: &str, key: &str) {
-    let site = Site::new();
-    let (source, socket) = (site.file("app.py", PYTHON), site.path("app.sock"));
+    let site = new_site();
+    let (source, socket) = (site.write("app.py", PYTHON), site.path("app.sock"));
     let mut command = Command::new(needed(root().join(".build/venv/bin/python")));
     command.arg(source).arg(module).arg(&socket);
-    let _application = Application::start(&mut command, &socket);
+    let _application = Beside::at(&mut command, &socket);
     let config = format!("[[route]]\npath = \"/app\"\n{key} = \"unix:app.sock\"\n");
-    let server = site.serve(&config);
+    let server = site.config(&config).start();
     let rest = "x".repeat(300_000);
     for n in [0, 5, 2_000_000] {
         let args = ["--data-binary", "@-", &server.url("/app/a%20b?c=d")];

@@ -4,56 +4,28 @@ mod crews;
 mod libraries;
 
 use std::{
-    io::{BufRead, BufReader, Read},
-    os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    process::{Command, Stdio},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+
+use galgo_testkit::{Beside, Repeated, Server, Site, wait_until};
 
 use crate::{
-    curl::{self, Begun, curl, curl_with},
-    processes::{MARK, mark, marked, wait_until},
+    curl::{Begun, curl, curl_with},
+    processes::{MARK, mark, marked, pids_of},
     recipe::block,
     repository::{noise, sha256},
-    site::{Server, Site, needed, root},
+    site::{needed, new_site, root},
 };
 
-/// An application that the test starts; it ends with the value.
-pub(crate) struct Application(Child);
-
-impl Application {
-    /// Starts `command` and waits until somebody takes connections at `socket`.
-    pub(crate) fn start(command: &mut Command, socket: &Path) -> Self {
-        let child = command.stdin(Stdio::null()).spawn().unwrap();
-        let application = Self(child);
-        wait_until("the application", || UnixStream::connect(socket).is_ok());
-        application
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
-    }
-}
-
-impl Drop for Application {
-    fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
-        let _ = self.0.wait();
-    }
-}
-
 /// php-fpm with so many children, on `fpm.sock` of the site.
-fn php_fpm(site: &Site, children: usize) -> Application {
+fn php_fpm(site: &Site, children: usize) -> Beside {
     let program = needed("/usr/sbin/php-fpm8.2");
     let socket = site.path("fpm.sock");
     let (log, error) = (site.path("fpm.log"), site.path("fpm-error.log"));
-    let conf = site.file(
+    let conf = site.write(
         "fpm.conf",
         format!(
             "[global]\nerror_log = {}\nprocess_control_timeout = 60\n[www]\nlisten = {}\n\
@@ -72,34 +44,37 @@ fn php_fpm(site: &Site, children: usize) -> Application {
         .arg(conf)
         .args(["-d", "output_buffering=0"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    Application::start(&mut command, &socket)
+    Beside::at(&mut command, &socket)
 }
 
 /// The page behind php-fpm, as the recipe says.
-fn fpm(page: &str, children: usize, keys: &str) -> (Application, Server) {
-    let site = Site::new();
-    site.file("php/sub/page.php", page);
+fn fpm(page: &str, children: usize, keys: &str) -> (Beside, Server) {
+    let site = new_site();
+    site.write("php/sub/page.php", page);
     let application = php_fpm(&site, children);
     let names: [(&str, &dyn AsRef<Path>); 2] = [
         ("/run/php/php8.2-fpm.sock", &site.path("fpm.sock")),
         ("/srv/php", &site.path("php")),
     ];
     let config = block("php-fpm.md", "toml", &names);
-    (application, site.serve(&format!("{config}\n{keys}")))
+    (
+        application,
+        site.config(&format!("{config}\n{keys}")).start(),
+    )
 }
 
 /// The page behind workers of galgo's own, as the recipe says.
 fn workers(site: Site, page: &str, keys: &str) -> Server {
     needed("/usr/bin/php-cgi");
-    site.file("php/sub/page.php", page);
+    site.write("php/sub/page.php", page);
     let ini = "upload_max_filesize = 32M\npost_max_size = 32M\n";
-    let ini = site.file("php.ini", ini);
+    let ini = site.write("php.ini", ini);
     let names: [(&str, &dyn AsRef<Path>); 2] = [
         ("/srv/php.ini", &ini),
         ("/srv/php\"", &quoted(&site.path("php"))),
     ];
     let config = block("php-workers.md", "toml", &names);
-    site.serve(&format!("{config}\n{keys}"))
+    site.config(&format!("{config}\n{keys}")).start()
 }
 
 fn quoted(path: &Path) -> PathBuf {
@@ -113,7 +88,7 @@ fn both(page: &str, test: impl Fn(&Server)) {
     let (_fpm, server) = fpm(page, 2, "");
     test(&server);
     drop(server);
-    test(&workers(Site::new(), page, ""));
+    test(&workers(new_site(), page, ""));
 }
 
 #[test]
@@ -155,7 +130,7 @@ fn php_answers_for_a_folder() {
     let page = "<?php echo $_SERVER['PHP_SELF'], ' ', $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['PATH_INFO'] ?? '-', ' ',
          $_SERVER['REQUEST_URI'], ' ', basename($_SERVER['SCRIPT_FILENAME']), ' ', basename(getcwd()), ' ', $_GET['a'] ?? '';";
     both(page, |server| {
-        server.site.file("php/sub/index.php", page);
+        server.site.write("php/sub/index.php", page);
         std::fs::create_dir(server.site.path("php/empty")).unwrap();
         let reply = curl(&[&server.url("/app/sub/?a=b")]).ok();
         let own = "/app/sub/index.php";
@@ -180,7 +155,7 @@ fn php_runs_nothing_but_scripts() {
         ("scripts = [\".php\", \".page\"]\n", &["a.page"][..]),
         ("scripts = [\"*\"]\n", &["a.page", "x.jpg"][..]),
     ] {
-        let server = workers(Site::new(), PAGE_RUN, keys);
+        let server = workers(new_site(), PAGE_RUN, keys);
         for name in [
             "x.jpg",
             "a.page",
@@ -189,7 +164,7 @@ fn php_runs_nothing_but_scripts() {
             "c.php.bak",
             "d.php/e.jpg",
         ] {
-            server.site.file(&format!("php/sub/{name}"), evil);
+            server.site.write(&format!("php/sub/{name}"), evil);
         }
         assert_eq!(curl(&[&server.url(PAGE)]).ok().text(), "page");
         for name in ["x.jpg", "a.page"] {
@@ -230,7 +205,7 @@ fn php_forms_uploads_and_errors() {
         let reply = curl(&["-d", "name=Zo%C3%AB", &at("/form")]).ok();
         assert_eq!(reply.text(), "Zoë 13");
         let bytes = noise(20_000_000);
-        let file = server.site.file("big.bin", &bytes);
+        let file = server.site.write("big.bin", &bytes);
         let form = format!("file=@{}", file.display());
         let reply = curl(&["-F", &form, &at("/upload")]).ok();
         assert_eq!(reply.text(), format!("20000000 {}", sha256(&bytes)));
@@ -238,7 +213,7 @@ fn php_forms_uploads_and_errors() {
         let reply = curl(&[&at("/redirect")]).is(302);
         assert_eq!(reply.field("Location"), "/elsewhere?x=1");
         curl(&[&at("/fatal")]).is(500);
-        server.wait_for_log("no_such_function");
+        server.says("no_such_function");
     });
 }
 
@@ -291,49 +266,25 @@ fn php_pool_exhausted() {
         ("first_byte_timeout = \"5s\"", 504, "first_byte_timeout"),
         ("max_running = 1\n", 503, "within queue_wait"),
     ] {
-        let site = Site::new();
-        site.file("php/page.php", page);
+        let site = new_site();
+        site.write("php/page.php", page);
         let _fpm = php_fpm(&site, 1);
-        let config = format!(
-            "queue_wait = \"500ms\"\n[[route]]\npath = \"/app/\"\nfastcgi = \"unix:fpm.sock\"\nroot = \"php\"\n{keys}\n"
-        );
-        let folder = site.path("site");
-        site.file(
-            "site/galgo.toml",
-            config
-                .replace("unix:fpm.sock", "unix:../fpm.sock")
-                .replace("\"php\"", "\"../php\""),
-        );
-        let server = site.serve_folder(&folder);
+        let route = "[[route]]\npath = \"/app/\"\nfastcgi = \"unix:fpm.sock\"\nroot = \"php\"\n";
+        let site = site.config("queue_wait = \"500ms\"");
+        let server = site.config(&format!("{route}{keys}")).start();
         let fifo = server.site.fifo("go-on");
         let url = server.url(&format!("/app/page.php?fifo={}", fifo.display()));
-        let mut first = curl::command()
-            .args(["-N", &url])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut stdout = BufReader::new(first.stdout.take().unwrap());
-        stdout.read_line(&mut line).unwrap();
+        let begun = Begun::ask(&url);
+        assert_eq!(begun.first, "first\n");
         curl(&[&server.url("/app/page.php")]).is(status);
-        server.wait_for_log(words);
-        std::fs::write(&fifo, "went on").unwrap();
-        stdout.read_to_string(&mut line).unwrap();
-        assert_eq!(line, "first\nwent on");
-        first.wait().unwrap();
+        server.says(words);
+        assert_eq!(begun.go_on(&fifo, "went on"), "went on");
     }
 }
 
-/// Asks until `stop`; every answer must be 200. Returns how many there were.
-pub(crate) fn load(url: String, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
-    std::thread::spawn(move || {
-        let mut n = 0;
-        while n == 0 || !stop.load(Ordering::Relaxed) {
-            curl(&[&url]).ok();
-            n += 1;
-        }
-        n
-    })
+/// Asks again and again; every answer must be 200.
+pub(crate) fn load(url: String) -> Repeated {
+    Repeated::start(move || drop(curl(&[&url]).ok()))
 }
 
 /// Reloaded while it is asked all the time: no request is lost, on new connections and on kept ones.
@@ -342,27 +293,13 @@ fn php_fpm_restarts_under_load() {
     for keys in ["", "keep_connections = 2"] {
         let (fpm, server) = fpm("<?php echo getmypid();", 2, keys);
         let before = curl(&[&server.url(PAGE)]).ok().text();
-        let stop = Arc::new(AtomicBool::new(false));
-        let loads = [(); 2].map(|()| load(server.url(PAGE), stop.clone()));
+        let loads = [(); 2].map(|()| load(server.url(PAGE)));
         fpm.signal(Signal::USR2);
         wait_until("other children", || {
             curl(&[&server.url(PAGE)]).ok().text() != before
         });
-        stop.store(true, Ordering::Relaxed);
-        assert!(loads.map(|l| l.join().unwrap()).iter().all(|&n| n > 0));
+        loads.into_iter().for_each(Repeated::end);
     }
-}
-
-/// The process ids of workers, marked by their environment.
-pub(crate) fn pids_of(mark: &str) -> Vec<u32> {
-    let all = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = all.filter_map(|e| e.file_name().to_str()?.parse().ok());
-    let wanted = format!("{MARK}={mark}");
-    let is = |pid: &u32| {
-        let env = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        env.split(|&b| b == 0).any(|v| v == wanted.as_bytes())
-    };
-    pids.filter(is).collect()
 }
 
 pub(crate) fn crew(
@@ -372,7 +309,7 @@ pub(crate) fn crew(
     max_requests: usize,
     mark: &str,
 ) -> String {
-    site.file("php/page.php", "<?php echo getmypid();");
+    site.write("php/page.php", "<?php echo getmypid();");
     format!(
         "[[route]]\npath = \"/app/\"\nroot = \"php\"\nenv = {{ {MARK} = \"{mark}\" }}\n\
          fastcgi = {{ run = [\"{run}\"], workers = {workers}, max_requests = {max_requests} }}\n"

@@ -55,7 +55,7 @@ fn s8_8_1_a_tag_is_weak_until_the_file_has_settled() {
     file.set_modified(then).unwrap();
     let head = head(Method::Get, "/f", &[]);
     for (age, weak) in [(0, true), (999, true), (1000, false), (5000, false)] {
-        let Found::File(file) = open::open(&site.files.fd, b"f").unwrap() else {
+        let Opened::File(file) = open::open(&site.files.fd, b"f").unwrap() else {
             panic!("not a file");
         };
         let now = then + Duration::from_millis(age);

@@ -153,7 +153,7 @@ fn a_file_replaced_while_open_is_sent_as_it_was() {
 fn a_file_that_shrank_is_left_to_the_relay() {
     let site = site();
     site.put("f", "0123456789");
-    let Found::File(file) = open::open(&site.files.fd, b"f").unwrap() else {
+    let Opened::File(file) = open::open(&site.files.fd, b"f").unwrap() else {
         panic!("not a file");
     };
     fs::write(site.path("f"), "012").unwrap();

@@ -2,24 +2,15 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use galgo_spawn::Exit;
-
 use super::{
-    super::tend::{Tended, tend},
-    PIPE_MOST, Program,
+    super::pump::{PumpEnd, pump},
+    PIPE_MOST, RunningProgram,
 };
-use crate::{
-    client::Client,
-    fault::Fault,
-    out::Out,
-    producer::{Boxed, Done, Producer, Turn},
-    sock::Sock,
-    spool::Spool,
-};
+use crate::{client::Client, fault::Fault, producer::OutputEvent, sock::Sock, spool::Spool};
 
-impl Program {
+impl RunningProgram {
     /// The next output that waits becomes that which is sent.
-    pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
+    pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         let Self {
             process,
             stdin,
@@ -29,30 +20,33 @@ impl Program {
             spill,
             ..
         } = self;
-        let tend = tend(stdin, errors, process, clocks, client);
+        let pump = pump(stdin, errors, process, clocks, client);
         tokio::select! {
             biased;
-            pulled = spill.pull(out) => return pulled.map(|()| Turn::Output),
-            tended = tend => if let Tended::HalfClosed = tended? {
-                return Ok(Turn::HalfClosed);
+            pulled = spill.pull(out) => return pulled.map(|()| OutputEvent::Output),
+            ended = pump => if let PumpEnd::HalfClosed = ended? {
+                return Ok(OutputEvent::HalfClosed);
             },
         }
         self.over();
-        self.spill.pull(&mut self.out).await.map(|()| Turn::Output)
+        self.spill
+            .pull(&mut self.out)
+            .await
+            .map(|()| OutputEvent::Output)
     }
 
-    /// The process has exited. Its place is free, whoever still reads what it has printed, where there is room for that.
+    /// The process has exited: gives its permit back, if there is room for the output that its client has not read yet.
     fn over(&mut self) {
-        // What is in its pipe comes into memory when nobody else is to print there.
+        // What is in its pipe will come into memory.
         let pipe = self.stdout.as_ref().map_or(0, |_| PIPE_MOST);
-        // Whom it has left running does not hold the place on: that would be for as long as the client likes.
+        // Processes it has left running do not hold the permit: a client could prolong that at will.
         if self.reap().is_some() && self.spill.reserve(pipe) {
             self.permit = None;
         }
     }
 
     /// Goes on while `io` waits for a client that did not take everything at once.
-    async fn while_waiting(
+    pub(crate) async fn while_sending(
         &mut self,
         client: &mut dyn Client,
         mut io: Pin<&mut dyn Future<Output = ()>>,
@@ -67,15 +61,15 @@ impl Program {
                 spill,
                 ..
             } = self;
-            let tend = tend(stdin, errors, process, clocks, client);
+            let pump = pump(stdin, errors, process, clocks, client);
             tokio::select! {
                 biased;
                 () = &mut io => return Ok(()),
-                tended = tend => match tended? {
-                    // The write itself will show whether anybody still reads.
-                    Tended::HalfClosed => {}
-                    // Nothing is left to tend to but what is being sent.
-                    Tended::Exited => {
+                ended = pump => match ended? {
+                    // The write itself will show whether the client still reads.
+                    PumpEnd::HalfClosed => {}
+                    // Nothing is left to watch but the write.
+                    PumpEnd::Exited => {
                         self.over();
                         io.await;
                         return Ok(());
@@ -84,87 +78,38 @@ impl Program {
                 read = spill.gather(stdout.as_ref()) => match read {
                     Ok(0) => *stdout = None,
                     Ok(_) => clocks.moved(),
-                    // It is met again, by who waits for more.
+                    // The next read meets it again.
                     Err(_) => spill.disable(),
                 },
             }
         }
     }
-}
 
-impl Producer for Program {
-    fn out(&mut self) -> &mut Out {
-        &mut self.out
-    }
-
-    fn ready(&self) -> usize {
-        self.out.len()
-    }
-
-    fn output_ended(&self) -> bool {
-        Self::output_ended(self)
-    }
-
-    fn streams(&mut self, spool: &Arc<Spool>, splices: bool) {
+    /// Output may wait for the client in `spool`, and large output, where it `splices`, in its pipe.
+    pub(crate) fn streams(&mut self, spool: &Arc<Spool>, splices: bool) {
         if splices {
             self.may_splice();
         }
         self.spill.enable(spool);
     }
 
-    fn drain_ready(&mut self, most: usize) {
-        Self::drain_ready(self, most);
-    }
-
-    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<Turn, Fault>> {
-        Box::pin(Self::turn(self, client))
-    }
-
-    /// None where output waits already: it was in the pipe before what is there now, and comes first.
-    fn take_pipe(&mut self) -> Option<Sock> {
+    /// `None` where output waits already: it was in the pipe before what is there now, and comes first.
+    pub(crate) fn take_pipe(&mut self) -> Option<Sock> {
         match self.spill.is_empty() {
             true => self.stdout.take(),
             false => None,
         }
     }
 
-    fn give_pipe(&mut self, pipe: Sock) {
+    pub(crate) fn give_pipe(&mut self, pipe: Sock) {
         self.stdout = Some(pipe);
     }
 
-    fn sent(&mut self) {
+    pub(crate) fn sent(&mut self) {
         self.clocks.moved();
     }
 
-    fn client_keeps_up(&mut self, whether: bool) {
+    pub(crate) fn client_keeps_up(&mut self, whether: bool) {
         self.spill.sent_at_once(whether);
-    }
-
-    fn while_sending<'a>(
-        &'a mut self,
-        client: &'a mut dyn Client,
-        io: Pin<&'a mut dyn Future<Output = ()>>,
-    ) -> Boxed<'a, Result<(), Fault>> {
-        Box::pin(self.while_waiting(client, io))
-    }
-
-    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
-        Box::pin(self.killed())
-    }
-
-    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
-        Box::pin(Self::exit(self))
-    }
-
-    fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)> {
-        Box::pin(Self::post_mortem(self, end))
-    }
-
-    fn finish(self: Box<Self>, done: Done) {
-        Self::finish(*self, done);
-    }
-
-    fn abandon(self: Box<Self>, client_left: bool, done: Done) {
-        Self::abandon(*self, client_left, done);
     }
 }

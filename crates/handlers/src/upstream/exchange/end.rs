@@ -6,29 +6,28 @@ use galgo_proto::fcgi::Outcome;
 
 use crate::fault::Fault;
 
-/// How a response ended.
-pub(super) enum End {
+pub(super) enum ResponseEnd {
     /// As it should.
     Whole { reusable: bool },
     /// With this.
     Broken(Fault),
 }
 
-pub(super) fn broken(e: &io::Error) -> End {
-    End::Broken(Fault::Script(format!(
+pub(super) fn broken(e: &io::Error) -> ResponseEnd {
+    ResponseEnd::Broken(Fault::Script(format!(
         "the connection to the application broke: {e}"
     )))
 }
 
-pub(super) fn ended(outcome: Outcome, rest: &[u8]) -> End {
-    let script = |words: &str| End::Broken(Fault::Script(words.into()));
+pub(super) fn ended(outcome: Outcome, rest: &[u8]) -> ResponseEnd {
+    let script = |words: &str| ResponseEnd::Broken(Fault::Script(words.into()));
     match outcome {
-        // Bytes behind the end are nobody's answer.
-        Outcome::Complete => End::Whole {
+        // Bytes behind the end belong to no request.
+        Outcome::Complete => ResponseEnd::Whole {
             reusable: rest.is_empty(),
         },
         Outcome::Overloaded => {
-            End::Broken(Fault::Busy("the application says that it is overloaded"))
+            ResponseEnd::Broken(Fault::Busy("the application says that it is overloaded"))
         }
         Outcome::CannotMultiplex => {
             script("the application says that it is busy with another request on this connection")

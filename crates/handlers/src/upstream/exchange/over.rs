@@ -6,7 +6,7 @@ use std::time::Duration;
 use galgo_proto::fcgi;
 use galgo_spawn::Exit;
 
-use super::{Exchange, ID, Wire, end::End};
+use super::{Exchange, ID, ResponseFraming, end::ResponseEnd};
 use crate::{
     fault::Fault,
     relay::{process::unfinished, program::LINGER},
@@ -14,41 +14,41 @@ use crate::{
 
 impl Exchange {
     /// What the end of the connection means.
-    pub(super) fn closed(&self) -> End {
+    pub(super) fn closed(&self) -> ResponseEnd {
         match self.wire {
-            Wire::Scgi => End::Whole { reusable: false },
-            Wire::Fastcgi(_) => End::Broken(Fault::Script(
+            ResponseFraming::Scgi => ResponseEnd::Whole { reusable: false },
+            ResponseFraming::Fastcgi(_) => ResponseEnd::Broken(Fault::Script(
                 "the application closed the connection before it had ended the request".into(),
             )),
         }
     }
 
     /// The response is over. The connection may be kept only where nothing at all was wrong.
-    pub(super) fn end(&mut self, end: End) {
-        self.errors.finish();
+    pub(super) fn end(&mut self, end: ResponseEnd) {
+        self.stderr.finish();
         let Some(mut link) = self.link.take() else {
             return;
         };
         let exit = match &self.wire {
-            Wire::Fastcgi(reply) if reply.is_over() => link.seat.ended(reply.more()),
-            _ => Ok(link.seat.gone()),
+            ResponseFraming::Fastcgi(reply) if reply.is_over() => link.lease.ended(reply.more()),
+            _ => Ok(link.lease.gone()),
         };
         let (exit, end) = match exit {
             Ok(exit) => (exit, end),
-            Err(fault) => (None, End::Broken(fault)),
+            Err(fault) => (None, ResponseEnd::Broken(fault)),
         };
         self.exit = exit;
-        if matches!(end, End::Whole { .. }) {
-            link.seat.answered(self.heard);
+        if matches!(end, ResponseEnd::Whole { .. }) {
+            link.lease.answered(self.heard);
         }
         match end {
-            End::Whole { reusable: true } if self.sending.is_done() => {
+            ResponseEnd::Whole { reusable: true } if self.sending.is_done() => {
                 self.good = Some(link);
             }
-            End::Whole { .. } => {}
+            ResponseEnd::Whole { .. } => {}
             // How an instance ended says it better.
-            End::Broken(fault) if self.exit.is_none() => self.verdict = Some(fault),
-            End::Broken(_) => {}
+            ResponseEnd::Broken(fault) if self.exit.is_none() => self.verdict = Some(fault),
+            ResponseEnd::Broken(_) => {}
         }
     }
 
@@ -66,7 +66,7 @@ impl Exchange {
     /// instance ended.
     pub fn finish(mut self: Box<Self>, done: impl FnOnce(Option<Exit>) + 'static) {
         if let Some(link) = self.good.take() {
-            link.seat.give_back(link.conn);
+            link.lease.give_back(link.conn);
             return done(self.exit);
         }
         let patience = self.clocks.patience(self.run_to_completion, LINGER);
@@ -80,33 +80,33 @@ impl Exchange {
         self.leave(patience, done);
     }
 
-    /// Nobody wants what still comes. An instance has `patience` to end by itself, in the background.
+    /// The rest of the response is discarded. An instance has `patience` to end by itself, in the background.
     fn leave(mut self: Box<Self>, patience: Duration, done: impl FnOnce(Option<Exit>) + 'static) {
         let Some(link) = &self.link else {
             return done(self.exit);
         };
-        link.seat.broken_off();
-        if link.seat.waits() {
+        link.lease.broken_off();
+        if link.lease.waits() {
             tokio::task::spawn_local(async move {
                 self.see_out(patience).await;
                 if let Some(link) = self.good.take() {
-                    link.seat.give_back(link.conn);
+                    link.lease.give_back(link.conn);
                 }
                 done(self.exit);
             });
             return;
         }
-        if matches!(self.wire, Wire::Fastcgi(_)) && self.sending.is_between() {
-            // Who does not take these few bytes sees the connection close.
+        if matches!(self.wire, ResponseFraming::Fastcgi(_)) && self.sending.is_between() {
+            // An application that does not take these few bytes sees the connection close.
             let _ = link.conn.try_write(&fcgi::abort(ID));
         }
-        self.errors.finish();
+        self.stderr.finish();
         done(None);
     }
 
     /// The response is none. Gives an instance a moment to end and to say why, unless it must `end` at once.
     pub async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
-        if self.link.as_ref().is_some_and(|link| link.seat.waits()) {
+        if self.link.as_ref().is_some_and(|link| link.lease.waits()) {
             let patience = if end { Duration::ZERO } else { LINGER };
             self.see_out(patience).await;
         }

@@ -2,55 +2,46 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use galgo_spawn::Exit;
-
-use super::{Exchange, tend};
-use crate::{
-    client::Client,
-    fault::Fault,
-    out::Out,
-    producer::{Boxed, Done, Producer, Turn},
-    spool::Spool,
-};
+use super::{Exchange, pump};
+use crate::{client::Client, fault::Fault, producer::OutputEvent, spool::Spool};
 
 impl Exchange {
     /// Goes on while `io` waits for a client that did not take everything at once.
-    async fn while_waiting(
+    pub(crate) async fn while_sending(
         &mut self,
         client: &mut dyn Client,
         mut io: Pin<&mut dyn Future<Output = ()>>,
     ) -> Result<(), Fault> {
         while let Some(link) = &self.link {
-            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, client);
+            let pump = pump(&mut self.sending, &mut self.clocks, &link.conn, client);
             let (spill, raw) = (&mut self.spill, self.out.buffer());
             let gathered = async { spill.begin(Some(&link.conn)).await.read_later(raw).await };
             let read = tokio::select! {
                 biased;
                 () = &mut io => return Ok(()),
-                tended = tend => {
-                    // A half-close: the write itself will show whether anybody still reads.
-                    tended?;
+                ended = pump => {
+                    // A half-close: the write itself will show whether the client still reads.
+                    ended?;
                     continue;
                 }
                 read = gathered => read,
             };
             self.clocks.moved();
             self.receive(read);
-            self.set_aside();
+            self.spill_received();
         }
-        // A response that has ended as it should leaves its place to another.
+        // A response that has ended as it should gives its lease back.
         if self.good.is_some()
             && self.spill.reserve(0)
             && let Some(link) = self.good.take()
         {
-            link.seat.give_back(link.conn);
+            link.lease.give_back(link.conn);
         }
         io.await;
         Ok(())
     }
 
-    /// What was received waits.
-    fn set_aside(&mut self) {
+    fn spill_received(&mut self) {
         for mut part in self.out.parts() {
             while !part.is_empty() {
                 let back = self.spill.back();
@@ -63,77 +54,31 @@ impl Exchange {
     }
 
     /// The next output that waits becomes that which is sent.
-    pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<Turn, Fault> {
+    pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         if let Some(link) = &self.link {
-            let tend = tend(&mut self.sending, &mut self.clocks, &link.conn, client);
+            let pump = pump(&mut self.sending, &mut self.clocks, &link.conn, client);
             return tokio::select! {
                 biased;
-                pulled = self.spill.pull(&mut self.out) => pulled.map(|()| Turn::Output),
-                tended = tend => tended.map(|()| Turn::HalfClosed),
+                pulled = self.spill.pull(&mut self.out) => pulled.map(|()| OutputEvent::Output),
+                ended = pump => ended.map(|()| OutputEvent::HalfClosed),
             };
         }
-        self.spill.pull(&mut self.out).await.map(|()| Turn::Output)
-    }
-}
-
-impl Producer for Exchange {
-    fn out(&mut self) -> &mut Out {
-        &mut self.out
+        self.spill
+            .pull(&mut self.out)
+            .await
+            .map(|()| OutputEvent::Output)
     }
 
-    fn ready(&self) -> usize {
-        self.out.len()
-    }
-
-    fn output_ended(&self) -> bool {
-        Self::output_ended(self)
-    }
-
-    fn streams(&mut self, spool: &Arc<Spool>, _splices: bool) {
+    /// Output may wait for the client in `spool`.
+    pub(crate) fn streams(&mut self, spool: &Arc<Spool>) {
         self.spill.enable(spool);
     }
 
-    fn drain_ready(&mut self, _most: usize) {
-        Self::drain_ready(self);
-    }
-
-    fn turn<'a>(&'a mut self, client: &'a mut dyn Client) -> Boxed<'a, Result<Turn, Fault>> {
-        Box::pin(Self::turn(self, client))
-    }
-
-    fn sent(&mut self) {
+    pub(crate) fn sent(&mut self) {
         self.clocks.moved();
     }
 
-    fn client_keeps_up(&mut self, whether: bool) {
+    pub(crate) fn client_keeps_up(&mut self, whether: bool) {
         self.spill.sent_at_once(whether);
-    }
-
-    fn while_sending<'a>(
-        &'a mut self,
-        client: &'a mut dyn Client,
-        io: Pin<&'a mut dyn Future<Output = ()>>,
-    ) -> Boxed<'a, Result<(), Fault>> {
-        Box::pin(self.while_waiting(client, io))
-    }
-
-    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
-        Box::pin(std::future::ready(Self::cut(self)))
-    }
-
-    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
-        Box::pin(std::future::ready(Self::exit(self)))
-    }
-
-    fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)> {
-        Box::pin(Self::post_mortem(self, end))
-    }
-
-    fn finish(self: Box<Self>, done: Done) {
-        Self::finish(self, done);
-    }
-
-    fn abandon(self: Box<Self>, client_left: bool, done: Done) {
-        Self::abandon(self, client_left, done);
     }
 }

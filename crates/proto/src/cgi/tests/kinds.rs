@@ -26,7 +26,7 @@ fn s6_1_the_body_begins_behind_the_empty_line() {
 #[test]
 fn s6_2_1_document() {
     let reply = reply("Content-Type:text/html \nX-Powered-By:\n\n");
-    assert_eq!(reply.kind, Kind::Document);
+    assert_eq!(reply.kind, ReplyKind::Document);
     assert_eq!((reply.status, reply.reason), (200, None));
     let fields = pairs([("Content-Type", "text/html"), ("X-Powered-By", "")]);
     assert_eq!(list(&reply.fields), fields);
@@ -37,7 +37,7 @@ fn s6_2_2_local_redirect_is_a_path_alone() {
     for path in ["/", "/a/b?c=d", "/a%20b", "/a//b", "/a?//b"] {
         for removed in ["", "X-CGI-A: b\n", "Connection: close\n"] {
             let reply = reply(&format!("{removed}LOCATION: {path}\n\n"));
-            assert_eq!(reply.kind, Kind::LocalRedirect(path.into()));
+            assert_eq!(reply.kind, ReplyKind::LocalRedirect(path.into()));
             assert!(reply.fields.is_empty());
         }
     }
@@ -62,7 +62,7 @@ fn s6_2_2_another_host_is_never_local() {
         let reply = reply(&format!("Location: {location}\n\n"));
         assert_eq!(
             (reply.kind, reply.status),
-            (Kind::Redirect, 302),
+            (ReplyKind::Redirect, 302),
             "{location}"
         );
         assert_eq!(list(&reply.fields), pairs([("Location", location)]));
@@ -85,7 +85,7 @@ fn s6_2_2_no_field_is_lost_beside_a_path() {
             let reply = reply(&head);
             assert_eq!(
                 (reply.kind, reply.status),
-                (Kind::Redirect, 302),
+                (ReplyKind::Redirect, 302),
                 "{head:?}"
             );
             assert!(reply.fields.has("location"));
@@ -96,7 +96,7 @@ fn s6_2_2_no_field_is_lost_beside_a_path() {
 #[test]
 fn s6_2_3_client_redirect_is_302() {
     let reply = reply("Location: http://example.org/\nSet-Cookie: a=1\nSet-Cookie: b=2\n\n");
-    assert_eq!((&reply.kind, reply.status), (&Kind::Redirect, 302));
+    assert_eq!((&reply.kind, reply.status), (&ReplyKind::Redirect, 302));
     assert_eq!(
         reply.fields.all("set-cookie").collect::<Vec<_>>(),
         [b"a=1", b"b=2"]
@@ -107,7 +107,7 @@ fn s6_2_3_client_redirect_is_302() {
 #[test]
 fn s6_2_4_client_redirect_with_document_keeps_its_status() {
     let reply = reply("Status: 303 See Other\nLocation: /a\nContent-Type: text/html\n\n");
-    assert_eq!((&reply.kind, reply.status), (&Kind::Redirect, 303));
+    assert_eq!((&reply.kind, reply.status), (&ReplyKind::Redirect, 303));
     assert_eq!(reply.reason.as_deref(), Some("See Other"));
     assert_eq!(reply.body(), ReplyBody::Send);
 }

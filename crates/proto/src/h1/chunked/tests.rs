@@ -84,7 +84,7 @@ fn s7_1_sizes_are_up_to_16_hexadecimal_digits() {
     let mut body = Chunked::new();
     let step = body.step(b"ffffffffffffffff\r\nab").unwrap();
     assert_eq!(step, Parsed::Complete(Chunk::Data(2), 18));
-    assert_eq!(body.state, State::Data(u64::MAX - 2));
+    assert_eq!(body.state, ChunkedState::Data(u64::MAX - 2));
 }
 
 #[test]

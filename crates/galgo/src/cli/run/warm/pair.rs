@@ -25,7 +25,7 @@ use super::{
 use crate::{
     body::{Body, Response},
     client::Whole,
-    config::{Cgi, CgiOptions, CgiRoot, Handover, Route, Sight, StartMode},
+    config::{Cgi, CgiOptions, CgiRoot, Route, Sendfile, Sight, StartMode},
     fault::Fault,
     request::Request,
 };
@@ -61,7 +61,7 @@ enum What {
 }
 
 /// A program with two ways to start.
-pub(super) struct Pair {
+pub(super) struct ProgramPair {
     route: Arc<Route>,
     pub(super) cold: Arc<Cgi>,
     pub(super) warm: Arc<Cgi>,
@@ -74,7 +74,7 @@ pub(super) struct Pair {
     pub(super) is_set: bool,
 }
 
-impl Pair {
+impl ProgramPair {
     /// A program that starts cold, and warm.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Pair {
                 load_env: cgi.load_env.clone(),
                 interpreters: cgi.interpreters.clone(),
                 // Modules start as they do, and a file handed over is the server's to send.
-                handover: Handover::default(),
+                sendfile: Sendfile::default(),
                 sight: Sight::default(),
                 options,
             }))
@@ -274,8 +274,8 @@ async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered
     let mut producer = output.producer;
     // All of it is kept, in the buffer that the head was read into.
     while !producer.output_ended() {
-        let turn = producer.turn(request.client).await;
-        turn.map_err(|fault| fault.to_string())?;
+        let event = producer.next_event(request.client).await;
+        event.map_err(|fault| fault.to_string())?;
     }
     producer.out().join();
     let text = producer.out().front().to_vec();

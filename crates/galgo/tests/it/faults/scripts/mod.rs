@@ -2,8 +2,9 @@
 
 mod rows;
 
-use crate::harness::{Client, End, Server, Site, Test};
-use rows::{bodiless, deaths, heads, redirects, sizes, starts};
+use crate::harness::{Test, new_site, watch::Watch};
+use galgo_testkit::{Client, End, Server, Site};
+use rows::{bodiless, deaths, deaths_behind_a_head, heads, redirects, sizes, starts};
 
 /// What the client must see.
 #[derive(Clone, Copy)]
@@ -53,6 +54,7 @@ pub fn tests() -> Vec<Test> {
     let all = [
         starts(),
         deaths(),
+        deaths_behind_a_head(),
         heads(),
         sizes(),
         bodiless(),
@@ -65,7 +67,7 @@ pub fn tests() -> Vec<Test> {
 
 fn check(row: &Row) {
     let server = site().start();
-    let watch = server.watch().memory(24 << 20);
+    let watch = Watch::begin(&server).memory(24 << 20);
     let mut client = server.connect();
     client.send(format!(
         "{} {} HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -83,7 +85,7 @@ fn check(row: &Row) {
 }
 
 fn site() -> Site {
-    let site = Site::new()
+    let site = new_site()
         .file("cgi-bin/plain.py", "print('secret')", 0o644)
         .file("cgi-bin/lost", "#!/no/such/interpreter\nsecret", 0o755)
         .file("cgi-bin/dos", "#!/bin/sh\r\necho secret\r\n", 0o755)
@@ -96,7 +98,7 @@ fn site() -> Site {
             0o755,
         )
         .file("public/page.txt", "a page", 0o644);
-    std::os::unix::fs::symlink("/bin/true", site.path().join("cgi-bin/outward")).unwrap();
+    std::os::unix::fs::symlink("/bin/true", site.path("cgi-bin/outward")).unwrap();
     site
 }
 

@@ -80,6 +80,11 @@ pub(super) fn deaths() -> Vec<Row> {
             Page(502),
             "no empty line",
         ),
+    ]
+}
+
+pub(super) fn deaths_behind_a_head() -> Vec<Row> {
+    vec![
         row(
             "dies_half_way_through_a_body_of_known_length",
             steps(
@@ -109,6 +114,123 @@ pub(super) fn deaths() -> Vec<Row> {
     ]
 }
 
+/// Heads that are refused, and why.
+const BAD_HEADS: [(&str, &str, &str); 25] = [
+    (
+        "nul_in_a_value",
+        "Content-Type: text/plain\nX: a\0b\n",
+        "NUL",
+    ),
+    (
+        "nul_in_a_name",
+        "X\0Y: a\nContent-Type: text/plain\n",
+        "NUL",
+    ),
+    (
+        "bare_cr",
+        "Content-Type: text/plain\nX: a\rSet-Cookie: b\n",
+        "carriage return",
+    ),
+    (
+        "obs_fold",
+        "Content-Type: text/plain\nX: a\n b\n",
+        "white space",
+    ),
+    (
+        "no_colon",
+        "Content-Type: text/plain\nHello\n",
+        "not a header field",
+    ),
+    ("empty_name", "Content-Type: text/plain\n: a\n", "no name"),
+    (
+        "space_before_the_colon",
+        "Content-Type : text/plain\n",
+        "white space before",
+    ),
+    (
+        "name_with_8_bits",
+        "Content-Type: text/plain\nX-\u{e4}: a\n",
+        "name",
+    ),
+    (
+        "a_status_line",
+        "HTTP/1.1 200 OK\nContent-Type: text/plain\n",
+        "HTTP status line",
+    ),
+    (
+        "status_abc",
+        "Status: abc\nContent-Type: text/plain\n",
+        "not a status",
+    ),
+    (
+        "status_99",
+        "Status: 99\nContent-Type: text/plain\n",
+        "not a status",
+    ),
+    (
+        "status_1000",
+        "Status: 1000\nContent-Type: text/plain\n",
+        "not a status",
+    ),
+    (
+        "status_1xx",
+        "Status: 103 Early Hints\nContent-Type: text/plain\n",
+        "not a status",
+    ),
+    (
+        "two_content_types",
+        "Content-Type: text/plain\nContent-Type: text/plain\n",
+        "repeats",
+    ),
+    ("two_locations", "Location: /a\nLocation: /b\n", "repeats"),
+    (
+        "two_statuses",
+        "Status: 200\nstatus: 200\nContent-Type: text/plain\n",
+        "repeats",
+    ),
+    (
+        "transfer_encoding",
+        "Transfer-Encoding: chunked\nContent-Type: text/plain\n",
+        "Transfer-Encoding",
+    ),
+    (
+        "content_length_no_number",
+        "Content-Length: +4\nContent-Type: text/plain\n",
+        "not a length",
+    ),
+    (
+        "content_length_empty",
+        "Content-Length:\nContent-Type: text/plain\n",
+        "not a length",
+    ),
+    (
+        "two_content_lengths",
+        "Content-Length: 4\nContent-Length: 4\nContent-Type: text/plain\n",
+        "repeats",
+    ),
+    ("location_without_a_value", "Location:\n", "no value"),
+    (
+        "content_type_without_a_value",
+        "Content-Type:\n",
+        "no value",
+    ),
+    (
+        "control_character_in_a_reason",
+        "Status: 404 \u{1b}[31m\nContent-Type: text/plain\n",
+        "control character",
+    ),
+    (
+        "lines_end_with_cr",
+        "Content-Type: text/plain\r\r",
+        "carriage return",
+    ),
+    (
+        "byte_order_mark",
+        "\u{feff}Content-Type: text/plain\n",
+        "byte order mark",
+    ),
+];
+
 pub(super) fn heads() -> Vec<Row> {
     const TYPE: &str = "Content-Type: text/plain\n";
     let bad =
@@ -121,120 +243,10 @@ pub(super) fn heads() -> Vec<Row> {
             "",
         )
     };
-    vec![
-        bad(
-            "nul_in_a_value",
-            "Content-Type: text/plain\nX: a\0b\n",
-            "NUL",
-        ),
-        bad(
-            "nul_in_a_name",
-            "X\0Y: a\nContent-Type: text/plain\n",
-            "NUL",
-        ),
-        bad(
-            "bare_cr",
-            "Content-Type: text/plain\nX: a\rSet-Cookie: b\n",
-            "carriage return",
-        ),
-        bad(
-            "obs_fold",
-            "Content-Type: text/plain\nX: a\n b\n",
-            "white space",
-        ),
-        bad(
-            "no_colon",
-            "Content-Type: text/plain\nHello\n",
-            "not a header field",
-        ),
-        bad("empty_name", "Content-Type: text/plain\n: a\n", "no name"),
-        bad(
-            "space_before_the_colon",
-            "Content-Type : text/plain\n",
-            "white space before",
-        ),
-        bad(
-            "name_with_8_bits",
-            "Content-Type: text/plain\nX-\u{e4}: a\n",
-            "name",
-        ),
-        bad(
-            "a_status_line",
-            "HTTP/1.1 200 OK\nContent-Type: text/plain\n",
-            "HTTP status line",
-        ),
-        bad(
-            "status_abc",
-            "Status: abc\nContent-Type: text/plain\n",
-            "not a status",
-        ),
-        bad(
-            "status_99",
-            "Status: 99\nContent-Type: text/plain\n",
-            "not a status",
-        ),
-        bad(
-            "status_1000",
-            "Status: 1000\nContent-Type: text/plain\n",
-            "not a status",
-        ),
-        bad(
-            "status_1xx",
-            "Status: 103 Early Hints\nContent-Type: text/plain\n",
-            "not a status",
-        ),
-        bad(
-            "two_content_types",
-            "Content-Type: text/plain\nContent-Type: text/plain\n",
-            "repeats",
-        ),
-        bad("two_locations", "Location: /a\nLocation: /b\n", "repeats"),
-        bad(
-            "two_statuses",
-            "Status: 200\nstatus: 200\nContent-Type: text/plain\n",
-            "repeats",
-        ),
-        bad(
-            "transfer_encoding",
-            "Transfer-Encoding: chunked\nContent-Type: text/plain\n",
-            "Transfer-Encoding",
-        ),
-        bad(
-            "content_length_no_number",
-            "Content-Length: +4\nContent-Type: text/plain\n",
-            "not a length",
-        ),
-        bad(
-            "content_length_empty",
-            "Content-Length:\nContent-Type: text/plain\n",
-            "not a length",
-        ),
-        bad(
-            "two_content_lengths",
-            "Content-Length: 4\nContent-Length: 4\nContent-Type: text/plain\n",
-            "repeats",
-        ),
-        bad("location_without_a_value", "Location:\n", "no value"),
-        bad(
-            "content_type_without_a_value",
-            "Content-Type:\n",
-            "no value",
-        ),
-        bad(
-            "control_character_in_a_reason",
-            "Status: 404 \u{1b}[31m\nContent-Type: text/plain\n",
-            "control character",
-        ),
-        bad(
-            "lines_end_with_cr",
-            "Content-Type: text/plain\r\r",
-            "carriage return",
-        ),
-        bad(
-            "byte_order_mark",
-            "\u{feff}Content-Type: text/plain\n",
-            "byte order mark",
-        ),
+    let mut all = BAD_HEADS
+        .map(|(name, head, says)| bad(name, head, says))
+        .to_vec();
+    all.extend([
         fine("lines_end_with_lf", TYPE),
         fine("lines_end_with_crlf", "Content-Type: text/plain\r\n\r"),
         row(
@@ -243,7 +255,8 @@ pub(super) fn heads() -> Vec<Row> {
             Whole(404, "gone"),
             "",
         ),
-    ]
+    ]);
+    all
 }
 
 pub(super) fn sizes() -> Vec<Row> {

@@ -9,9 +9,11 @@ use std::{os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
 use galgo_proto::fcgi::{Kind, Outcome};
 
 use crate::harness::{
-    End, Server, Site, Test, eventually,
+    Test, new_site,
     upstream::{Application, document, ended, hear, hear_params, hold, record, say, stdout},
+    watch::Watch,
 };
+use galgo_testkit::{End, Server, wait_until};
 
 /// What the client sees.
 #[derive(Debug, Clone, Copy)]
@@ -167,6 +169,11 @@ fn framing() -> Vec<Row> {
             [stdout("Content-Type: a/b\n"), ended(Outcome::Complete)].concat(),
             "no empty line",
         ),
+    ]
+}
+
+fn behind_a_head() -> Vec<Row> {
+    vec![
         then(
             cut("garbage_in_the_body", "script_error", WRONG),
             vec![b"garbage, and more".to_vec()],
@@ -346,7 +353,7 @@ fn hold_silently(stream: &mut UnixStream) {
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
-    let rows = [framing(), ends(), slow()];
+    let rows = [framing(), behind_a_head(), ends(), slow()];
     let mut tests: Vec<_> = rows
         .into_iter()
         .flatten()
@@ -367,8 +374,8 @@ fn site(
     answer: impl Fn(usize, &mut UnixStream) + Send + Sync + 'static,
     keys: &str,
 ) -> (Application, Server) {
-    let site = Site::new().table(&format!("{ROUTE}{keys}"));
-    let application = Application::start(site.path(), answer);
+    let site = new_site().config(&format!("{ROUTE}{keys}"));
+    let application = Application::start(site.folder(), answer);
     (application, site.start())
 }
 
@@ -376,8 +383,8 @@ fn site(
 fn one_worker(
     answer: impl Fn(usize, &mut UnixStream) + Send + Sync + 'static,
 ) -> (Application, Server) {
-    let site = Site::new().top("workers = 1").table(ROUTE);
-    let application = Application::start(site.path(), answer);
+    let site = new_site().config("workers = 1").config(ROUTE);
+    let application = Application::start(site.folder(), answer);
     (application, site.start())
 }
 
@@ -405,7 +412,7 @@ fn hostile(row: Arc<Row>) {
     let late = row.outcome == "script_timeout";
     let clocks = "first_byte_timeout = \"2s\"\nidle_timeout = \"1s\"\n";
     let (application, server) = site(answer, if late { clocks } else { "" });
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.get("/app");
     match row.then {
@@ -431,10 +438,10 @@ fn hostile(row: Arc<Row>) {
     server.says(row.says);
     // On a machine that stands still the clocks may end the next one, too; a connection of its own it has all the same.
     let mut outcomes = vec![row.outcome];
-    eventually("the next answer", || {
+    wait_until("the next answer", || {
         let next = server.get("/app");
-        eventually("another connection", || {
-            (application.accepted() == outcomes.len() + 1).then_some(())
+        wait_until("another connection", || {
+            application.accepted() == outcomes.len() + 1
         });
         let came = next.status == 200;
         assert!(
@@ -442,7 +449,7 @@ fn hostile(row: Arc<Row>) {
             "{next:?}"
         );
         outcomes.push(if came { "ok" } else { "script_timeout" });
-        came.then_some(())
+        came
     });
     watch.after(&outcomes);
 }

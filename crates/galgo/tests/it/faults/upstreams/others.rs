@@ -1,7 +1,7 @@
 //! Connections that are kept, streams, and who is not there: applications that do as they should.
 
 use super::*;
-use crate::harness::list;
+use crate::harness::{list, new_site, watch::Watch};
 
 list![
     a_connection_is_kept_for_what_may_be_repeated,
@@ -29,7 +29,7 @@ fn a_connection_is_kept_for_what_may_be_repeated() {
         }
     };
     let (application, server) = one_worker(answer);
-    let watch = server.watch().keeps(2);
+    let watch = Watch::begin(&server).keeps(2);
     for _ in 0..3 {
         assert_eq!(server.get("/app").text(), "0");
     }
@@ -55,7 +55,7 @@ fn a_kept_connection_that_closes_is_tried_once_more() {
         }
     };
     let (application, server) = one_worker(answer);
-    let watch = server.watch().keeps(1);
+    let watch = Watch::begin(&server).keeps(1);
     assert_eq!(server.get("/app").text(), "0");
     assert_eq!(server.get("/app").text(), "1");
     assert_eq!(application.accepted(), 2);
@@ -65,7 +65,7 @@ fn a_kept_connection_that_closes_is_tried_once_more() {
 fn a_new_connection_that_closes_is_not_tried_again() {
     let answer = |_: usize, stream: &mut UnixStream| drop(hear(stream));
     let (application, server) = site(answer, "");
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     assert_eq!(server.get("/app").status, 502);
     assert_eq!(application.accepted(), 1);
     watch.after(&["script_error"]);
@@ -83,7 +83,7 @@ fn an_end_that_comes_late() {
         }
     };
     let (application, server) = one_worker(answer);
-    let watch = server.watch().keeps(1);
+    let watch = Watch::begin(&server).keeps(1);
     for _ in 0..2 {
         let mut client = server.connect();
         client.get("/app");
@@ -98,8 +98,8 @@ fn an_end_that_comes_late() {
 
 /// An application with one process: what waits for it on a new connection gets it, kept connections or not.
 fn nobody_is_kept_from_a_process_by_a_kept_connection() {
-    let site = Site::new().table(ROUTE);
-    let listener = std::os::unix::net::UnixListener::bind(site.path().join("app.sock")).unwrap();
+    let site = new_site().config(ROUTE);
+    let listener = std::os::unix::net::UnixListener::bind(site.path("app.sock")).unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -112,7 +112,7 @@ fn nobody_is_kept_from_a_process_by_a_kept_connection() {
         }
     });
     let server = site.start();
-    let watch = server.watch().keeps(1);
+    let watch = Watch::begin(&server).keeps(1);
     for _ in 0..3 {
         assert_eq!(server.get("/app").text(), "GET");
         let mut client = server.connect();
@@ -144,7 +144,7 @@ fn a_client_that_leaves_aborts() {
         told.send(Some(rest)).unwrap();
     };
     let (_application, server) = site(answer, "");
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.get("/app");
     assert_eq!(heard.recv().unwrap(), None);
@@ -175,7 +175,7 @@ fn a_body_streams_in_both_directions() {
         say(stream, [ended(Outcome::Complete), b"x".to_vec()].concat());
     };
     let (_application, server) = site(answer, "");
-    let watch = server.watch().memory(24 << 20);
+    let watch = Watch::begin(&server).memory(24 << 20);
     let mut client = server.connect();
     client.send("POST /app HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     let mut stream = client.stream.try_clone().unwrap();
@@ -211,7 +211,7 @@ fn a_large_response_to_a_slow_reader() {
         hold(stream);
     };
     let (_application, server) = site(answer, "");
-    let watch = server.watch().memory(24 << 20);
+    let watch = Watch::begin(&server).memory(24 << 20);
     let mut client = server.connect();
     client.get("/app");
     assert_eq!(client.head().status, 200);
@@ -233,7 +233,7 @@ fn an_answer_before_the_body_is_read() {
         say(stream, document("early"));
     };
     let (application, server) = site(answer, "");
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.begin_post("/app", 200_000);
     client.send(vec![b'x'; 200_000]);
@@ -251,12 +251,12 @@ fn a_place_for_one() {
         say(stream, [head(), stdout("first")].concat());
         hold(stream);
     };
-    let site = Site::new()
-        .top("queue_wait = \"300ms\"")
-        .table(&format!("{ROUTE}max_running = 1\n"));
-    let _application = Application::start(site.path(), answer);
+    let site = new_site()
+        .config("queue_wait = \"300ms\"")
+        .config(&format!("{ROUTE}max_running = 1\n"));
+    let _application = Application::start(site.folder(), answer);
     let server = site.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let mut first = server.connect();
     first.get("/app");
     assert_eq!(first.head().status, 200);
@@ -272,8 +272,8 @@ fn a_place_for_one() {
 }
 
 fn a_full_backlog() {
-    let site = Site::new().table(&format!("{ROUTE}connect_timeout = \"300ms\"\n"));
-    let path = site.path().join("app.sock");
+    let site = new_site().config(&format!("{ROUTE}connect_timeout = \"300ms\"\n"));
+    let path = site.path("app.sock");
     let address = rustix::net::SocketAddrUnix::new(&path).unwrap();
     let socket = || {
         rustix::net::socket(
@@ -287,25 +287,25 @@ fn a_full_backlog() {
     rustix::net::listen(&listener, 0).unwrap();
     let _waiting = UnixStream::connect(&path).unwrap();
     let server = site.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     assert_eq!(server.get("/app").status, 503);
     server.says("its backlog is full");
     watch.after(&["busy"]);
 }
 
 fn no_socket() {
-    let server = Site::new().table(ROUTE).start();
-    let watch = server.watch();
+    let server = new_site().config(ROUTE).start();
+    let watch = Watch::begin(&server);
     assert_eq!(server.get("/app").status, 502);
     server.says("there is no such socket");
     watch.after(&["script_error"]);
 }
 
 fn a_socket_that_nobody_reads() {
-    let site = Site::new().table(ROUTE);
-    drop(std::os::unix::net::UnixListener::bind(site.path().join("app.sock")).unwrap());
+    let site = new_site().config(ROUTE);
+    drop(std::os::unix::net::UnixListener::bind(site.path("app.sock")).unwrap());
     let server = site.start();
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     assert_eq!(server.get("/app").status, 502);
     server.says("nobody listens there");
     watch.after(&["script_error"]);
@@ -324,7 +324,7 @@ fn echo(_: usize, stream: &mut UnixStream) {
 /// Without a folder of scripts the route is the script, as WSGI and its like want it.
 fn variables() {
     let (_application, server) = site(echo, "env = { COLOUR = \"red\" }\n");
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let text = server.get("/app/a%20b?c=d").text();
     let lines: Vec<_> = text.lines().collect();
     for line in [
@@ -349,7 +349,7 @@ fn variables() {
 
 fn httpoxy() {
     let (_application, server) = site(echo, "");
-    let watch = server.watch();
+    let watch = Watch::begin(&server);
     let text = server
         .ask("GET /app HTTP/1.1\r\nHost: a\r\npRoXy: http://evil/\r\nX-A: b\r\nX_Under: c\r\nAuthorization: d\r\n\r\n")
         .text();

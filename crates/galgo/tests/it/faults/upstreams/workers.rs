@@ -1,6 +1,7 @@
 //! Workers that galgo starts, which die of requests and of clients that leave.
 
-use crate::harness::{Server, Site, eventually, list, watch};
+use crate::harness::{list, new_site};
+use galgo_testkit::{Server, eventually, process, wait_until};
 
 list![
     workers_that_crash_cost_only_the_requests_they_had,
@@ -60,14 +61,14 @@ int main(void) {
 "#;
 
 fn start(workers: usize) -> Server {
-    let site = Site::new();
-    let app = site.path().join("app").display().to_string();
+    let site = new_site();
+    let app = site.path("app").display().to_string();
     let route = format!(
         "[[route]]\npath = \"/app\"\nkeep_connections = 0\n\
          fastcgi = {{ run = [\"{app}\"], workers = {workers} }}\n"
     );
     site.compiled("app", WORKER, &["-D_GNU_SOURCE", "-O1"])
-        .table(&route)
+        .config(&route)
         .start()
 }
 
@@ -90,10 +91,10 @@ fn workers_that_crash_cost_only_the_requests_they_had() {
         }
         assert_eq!(crash.reply().status, 502);
         // The next crash meets a worker that has answered: then all places are free again.
-        eventually("the end of all", || {
+        wait_until("the end of all", || {
             let lines = server.access();
             let asked = |l: &&serde_json::Value| l["target"].as_str().unwrap().starts_with("/app");
-            (lines.iter().filter(asked).count() == 4 * n).then_some(())
+            lines.iter().filter(asked).count() == 4 * n
         });
     }
 }
@@ -101,20 +102,20 @@ fn workers_that_crash_cost_only_the_requests_they_had() {
 fn a_spare_answers_while_a_crashed_worker_is_replaced() {
     let server = start(1);
     answers(&server);
-    assert_eq!(watch::children(server.pid()).len(), 1, "no spare yet");
+    assert_eq!(process::children(server.pid()).len(), 1, "no spare yet");
     for _ in 0..5 {
         assert_eq!(server.get("/app?crash").status, 502);
         // Either it, or the worker that took the place of the crashed one.
         let answered = answers(&server);
         let there = eventually("both", || {
-            let there = watch::children(server.pid());
+            let there = process::children(server.pid());
             (there.len() == 2 && there.contains(&answered)).then_some(there)
         });
         assert_eq!(server.get("/app?crash").status, 502);
         let next = answers(&server);
         assert!(next != answered && there.contains(&next), "a new process");
-        eventually("another spare", || {
-            (watch::children(server.pid()).len() == 2).then_some(())
+        wait_until("another spare", || {
+            process::children(server.pid()).len() == 2
         });
     }
 }
@@ -147,12 +148,10 @@ fn clients_that_leave_punish_no_worker() {
         let mut client = server.connect();
         client.get(&format!("/app?{what}"));
         let said = |words: &str| server.errors().matches(words).count();
-        eventually("a worker that has the request", || {
-            (said("heard") == n + 1).then_some(())
-        });
+        wait_until("a worker that has the request", || said("heard") == n + 1);
         client.reset();
         // A worker dies of it, before it has answered anything.
-        eventually("its end", || (said("it ended") == n + 1).then_some(()));
+        wait_until("its end", || said("it ended") == n + 1);
     }
     answers(&server);
 }

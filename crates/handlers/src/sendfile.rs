@@ -20,7 +20,7 @@ use crate::{
 
 /// The folders out of which programs may have files sent in place of a body of their own.
 #[derive(Debug, Default, PartialEq)]
-pub struct Handover {
+pub struct Sendfile {
     /// For `X-Sendfile`, which names a file by its path.
     pub folders: Vec<Files>,
     /// For `X-Accel-Redirect`, which names it by a path of its own: (`/protected/`, folder), the longest first.
@@ -40,13 +40,13 @@ const REPLACED: [&str; 5] = [
 const LONGEST: usize = 64 << 10;
 
 /// Which of the fields this route listens to.
-fn listens(handover: &Handover) -> [bool; 2] {
-    [!handover.folders.is_empty(), !handover.paths.is_empty()]
+fn listens(sendfile: &Sendfile) -> [bool; 2] {
+    [!sendfile.folders.is_empty(), !sendfile.paths.is_empty()]
 }
 
 /// Whether the response asks for a file, so that no body of its own is waited for.
-pub(super) fn asked(handover: &Handover, reply: &Reply) -> bool {
-    let mut fields = FIELDS.iter().zip(listens(handover));
+pub(super) fn asked(sendfile: &Sendfile, reply: &Reply) -> bool {
+    let mut fields = FIELDS.iter().zip(listens(sendfile));
     reply.body() != ReplyBody::Discard && fields.any(|(name, on)| on && reply.fields.has(name))
 }
 
@@ -56,17 +56,17 @@ pub(super) fn asked(handover: &Handover, reply: &Reply) -> bool {
 /// # Errors
 /// What is asked for is not for this program to give, or is not there.
 pub(super) fn answer(
-    handover: &Handover,
+    sendfile: &Sendfile,
     head: &Head,
     reply: &mut Reply,
     passed_on: bool,
 ) -> Result<Option<Response>, Fault> {
-    let asked = asked(handover, reply);
+    let asked = asked(sendfile, reply);
     let found = match asked {
-        true => Some(found(handover, &reply.fields)?),
+        true => Some(found(sendfile, &reply.fields)?),
         false => None,
     };
-    for (name, on) in FIELDS.iter().zip(listens(handover)) {
+    for (name, on) in FIELDS.iter().zip(listens(sendfile)) {
         if on || !passed_on {
             let is = |n: &[u8]| n.eq_ignore_ascii_case(name.as_bytes());
             reply.fields.retain(|n, _| !is(n));
@@ -79,8 +79,8 @@ pub(super) fn answer(
     let media = reply.fields.first("content-type").map(<[u8]>::to_vec);
     let media = media.and_then(|m| String::from_utf8(m).ok());
     let file = match plain {
-        true => files::hand_over(files, &unconditional(head), &rest, media),
-        false => files::hand_over(files, head, &rest, media),
+        true => files::send_for_program(files, &unconditional(head), &rest, media),
+        false => files::send_for_program(files, head, &rest, media),
     };
     let file = file.ok_or_else(|| refused("is not a file that can be read"))?;
     Ok(Some(dressed(file, reply, plain)))
@@ -100,8 +100,8 @@ fn unconditional(head: &Head) -> Head {
 }
 
 /// The folder, and the path below it. The longest folder wins.
-fn found<'h>(handover: &'h Handover, fields: &Fields) -> Result<(&'h Files, Vec<u8>), Fault> {
-    let mut said = FIELDS.iter().zip(listens(handover)).filter(|(_, on)| *on);
+fn found<'h>(sendfile: &'h Sendfile, fields: &Fields) -> Result<(&'h Files, Vec<u8>), Fault> {
+    let mut said = FIELDS.iter().zip(listens(sendfile)).filter(|(_, on)| *on);
     let mut said = said
         .by_ref()
         .flat_map(|(name, _)| fields.all(name).map(move |v| (*name, v)));
@@ -109,27 +109,27 @@ fn found<'h>(handover: &'h Handover, fields: &Fields) -> Result<(&'h Files, Vec<
         return Err(refused("is named more than once"));
     };
     let found = match name {
-        "X-Sendfile" => by_folder(handover, value),
-        _ => by_path(handover, value),
+        "X-Sendfile" => by_folder(sendfile, value),
+        _ => by_path(sendfile, value),
     };
     found.ok_or_else(|| refused("is in no folder that its route lists (sendfile, accel_redirect)"))
 }
 
-fn by_folder<'h>(handover: &'h Handover, path: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
+fn by_folder<'h>(sendfile: &'h Sendfile, path: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
     let below = |files: &'h Files| {
         let folder = files.path.as_os_str().as_bytes();
         let rest = path.strip_prefix(folder)?.strip_prefix(b"/")?;
         Some((folder.len(), (files, rest.to_vec())))
     };
-    let found = handover.folders.iter().filter_map(below);
+    let found = sendfile.folders.iter().filter_map(below);
     found
         .max_by_key(|(depth, _)| *depth)
         .map(|(_, found)| found)
 }
 
-fn by_path<'h>(handover: &'h Handover, uri: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
+fn by_path<'h>(sendfile: &'h Sendfile, uri: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
     let target = Target::parse(uri, LONGEST).ok()?;
-    handover.paths.iter().find_map(|(prefix, files)| {
+    sendfile.paths.iter().find_map(|(prefix, files)| {
         let rest = target.path().strip_prefix(prefix.as_bytes())?;
         Some((files, rest.to_vec()))
     })
@@ -173,7 +173,7 @@ mod tests {
         let inner = outer.path().join("in");
         std::fs::create_dir(&inner).unwrap();
         let open = |path: &std::path::Path| Files::open(path).unwrap();
-        let handover = Handover {
+        let sendfile = Sendfile {
             folders: vec![open(outer.path()), open(&inner)],
             paths: vec![
                 ("/p/in/".into(), open(&inner)),
@@ -181,12 +181,12 @@ mod tests {
             ],
         };
         let file = inner.join("a b");
-        let (files, rest) = by_folder(&handover, file.as_os_str().as_bytes()).unwrap();
+        let (files, rest) = by_folder(&sendfile, file.as_os_str().as_bytes()).unwrap();
         assert_eq!(
             (files.path.as_path(), &rest[..]),
             (inner.as_path(), &b"a b"[..])
         );
-        let (files, rest) = by_path(&handover, b"/p/in/a%20b").unwrap();
+        let (files, rest) = by_path(&sendfile, b"/p/in/a%20b").unwrap();
         assert_eq!(
             (files.path.as_path(), &rest[..]),
             (inner.as_path(), &b"a b"[..])
@@ -199,7 +199,7 @@ mod tests {
             b"",
             inner.as_os_str().as_bytes(),
         ] {
-            let found = by_folder(&handover, other);
+            let found = by_folder(&sendfile, other);
             assert!(
                 found.is_none_or(|(f, _)| f.path == outer.path()),
                 "{other:?}"
@@ -213,7 +213,7 @@ mod tests {
             b"/p/a%2fb",
             b"/p/a\0",
         ] {
-            assert!(by_path(&handover, other).is_none(), "{other:?}");
+            assert!(by_path(&sendfile, other).is_none(), "{other:?}");
         }
     }
 }

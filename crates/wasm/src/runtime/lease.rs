@@ -1,4 +1,4 @@
-//! A request's place at the worker, as the server sees it.
+//! The lease of a worker for one request, as the server sees it.
 
 use std::{
     io,
@@ -11,23 +11,22 @@ use galgo_spawn::{Exit, Status};
 
 use super::{
     fault::StartFault,
-    shared::{Link, Runtime},
+    shared::{Runtime, WorkerHandle},
 };
 use crate::wire::{self, Ended, Key, Message};
 
 const SIGKILL: i32 = 9;
 
-/// The place of one request at the worker.
+/// The lease of a worker for one request.
 #[derive(Debug)]
-pub struct Seat {
+pub struct WorkerLease {
     runtime: Arc<Runtime>,
-    /// The worker it runs in.
-    link: Arc<Link>,
+    link: Arc<WorkerHandle>,
     key: Key,
 }
 
-impl Seat {
-    pub(super) fn new(runtime: Arc<Runtime>, link: Arc<Link>, key: Key) -> Self {
+impl WorkerLease {
+    pub(super) fn new(runtime: Arc<Runtime>, link: Arc<WorkerHandle>, key: Key) -> Self {
         Self { runtime, link, key }
     }
 

@@ -1,8 +1,8 @@
-//! Who gets a place, who waits and who gives way: the policy, without clocks, locks or waking.
+//! Which request gets a permit, waits or gives way: the policy, without clocks, locks or waking.
 //!
-//! 1. Somebody comes: a place at once, or a place in the queue.
-//! 2. The queue is full: the newest of the address that has most in it gives way, unless that is who comes.
-//! 3. A place comes free: it goes to the address that holds fewest; among equals, to who came first.
+//! 1. A request comes: it gets a permit at once, or joins the queue.
+//! 2. The queue is full: the newest request of the address that has most in it gives way, unless the new request has that address.
+//! 3. A permit comes free: it goes to the address that holds fewest; among equals, to the request that came first.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -14,22 +14,22 @@ use std::{
 
 use crate::peer::Peer;
 
-/// Places of the server or of one route. Written under the line's lock, looked at by anybody.
+/// How many permits the server or one route has, and how many are taken. Written under the queue's lock, read without it.
 #[derive(Debug)]
-pub struct Gauge {
+pub struct ConcurrencyLimit {
     most: AtomicUsize,
     taken: AtomicUsize,
     waiting: AtomicUsize,
 }
 
-/// The places of a server, and who waits for one.
+/// The permits of a server, and the requests that wait for one.
 #[derive(Debug)]
-pub(super) struct Line<T> {
-    pub(super) server: Arc<Gauge>,
+pub(super) struct PermitQueue<T> {
+    pub(super) server: Arc<ConcurrencyLimit>,
     by: HashMap<Peer, Share<T>>,
-    /// Who comes next is this one.
+    /// The number of the next request that waits.
     next: u64,
-    /// Places whose holders have been told to give way.
+    /// Permits whose holders have been told to give way.
     ending: usize,
 }
 
@@ -37,23 +37,23 @@ pub(super) struct Line<T> {
 #[derive(Debug)]
 struct Share<T> {
     held: usize,
-    waiting: VecDeque<Waiting<T>>,
+    waiting: VecDeque<Queued<T>>,
 }
 
-/// Somebody who waits.
+/// A request that waits.
 #[derive(Debug)]
-pub(super) struct Waiting<T> {
-    /// Its number: who came earlier has a lower one.
+pub(super) struct Queued<T> {
+    /// Its number: lower for earlier ones.
     at: u64,
     pub(super) peer: Peer,
-    pub(super) route: Option<Arc<Gauge>>,
+    pub(super) route: Option<Arc<ConcurrencyLimit>>,
     pub(super) tell: T,
 }
 
-/// What has become of somebody who came.
+/// What has become of a request that came.
 #[derive(Debug)]
-pub(super) enum Came<T> {
-    /// It has a place.
+pub(super) enum Arrival<T> {
+    /// It has a permit.
     In,
     /// It waits under that number; another gave way for it.
     Waits(u64, Option<T>),
@@ -61,8 +61,8 @@ pub(super) enum Came<T> {
     Full,
 }
 
-impl Gauge {
-    /// So many places, all free.
+impl ConcurrencyLimit {
+    /// A limit of `most` permits, all free.
     pub fn new(most: usize) -> Self {
         Self {
             most: most.into(),
@@ -71,17 +71,15 @@ impl Gauge {
         }
     }
 
-    /// Whether no place is free.
     pub(super) fn is_full(&self) -> bool {
         self.taken.load(Relaxed) >= self.most.load(Relaxed)
     }
 
-    /// How many wait for a place.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)
     }
 
-    /// Whether somebody waits for one of these places.
+    /// Whether a request waits for one of these permits.
     pub(super) fn is_wanted(&self) -> bool {
         self.waiting() > 0 && self.is_full()
     }
@@ -102,8 +100,8 @@ impl<T> Default for Share<T> {
     }
 }
 
-impl<T> Line<T> {
-    pub(super) fn new(server: Arc<Gauge>) -> Self {
+impl<T> PermitQueue<T> {
+    pub(super) fn new(server: Arc<ConcurrencyLimit>) -> Self {
         Self {
             server,
             by: HashMap::new(),
@@ -112,44 +110,43 @@ impl<T> Line<T> {
         }
     }
 
-    /// From now on there are so many places.
     pub(super) fn resize(&mut self, most: usize) {
         self.server.most.store(most, Relaxed);
     }
 
-    /// Somebody comes; at most `queue` wait.
+    /// A request comes; at most `queue` wait.
     pub(super) fn come(
         &mut self,
         peer: Peer,
-        route: Option<&Arc<Gauge>>,
+        route: Option<&Arc<ConcurrencyLimit>>,
         queue: usize,
         tell: impl FnOnce() -> T,
-    ) -> Came<T> {
+    ) -> Arrival<T> {
         if self.take(peer, route) {
-            return Came::In;
+            return Arrival::In;
         }
         let mut gone = None;
         if self.server.waiting() >= queue {
             match self.greediest(peer) {
                 Some(greedy) => gone = self.dismiss(greedy),
-                None => return Came::Full,
+                None => return Arrival::Full,
             }
         }
         let at = self.next;
         self.next += 1;
         count(&self.server, route, 1);
         let share = self.by.entry(peer).or_default();
-        share.waiting.push_back(Waiting {
+        share.waiting.push_back(Queued {
             at,
             peer,
             route: route.cloned(),
             tell: tell(),
         });
-        Came::Waits(at, gone)
+        Arrival::Waits(at, gone)
     }
 
-    /// Takes a place, if one is free.
-    pub(super) fn take(&mut self, peer: Peer, route: Option<&Arc<Gauge>>) -> bool {
+    /// Takes a permit, if one is free.
+    pub(super) fn take(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>) -> bool {
         let free = !self.server.is_full() && route.is_none_or(|route| !route.is_full());
         if free {
             self.hold(peer, route);
@@ -157,12 +154,12 @@ impl<T> Line<T> {
         free
     }
 
-    /// Whether [`Line::come`] would say that the queue is full.
+    /// Whether [`PermitQueue::come`] would say that the queue is full.
     pub(super) fn refuses(&self, peer: Peer, queue: usize) -> bool {
         self.server.waiting() >= queue && self.greediest(peer).is_none()
     }
 
-    /// Somebody waits no longer.
+    /// A request waits no longer.
     pub(super) fn leave(&mut self, peer: Peer, at: u64) {
         let Some(share) = self.by.get_mut(&peer) else {
             return;
@@ -176,8 +173,8 @@ impl<T> Line<T> {
         }
     }
 
-    /// A place is free again; its holder was told to give way, if `ending`.
-    pub(super) fn free(&mut self, peer: Peer, route: Option<&Arc<Gauge>>, ending: bool) {
+    /// A permit is free again; its holder was told to give way, if `ending`.
+    pub(super) fn free(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>, ending: bool) {
         self.ending -= usize::from(ending);
         self.server.taken.fetch_sub(1, Relaxed);
         if let Some(route) = route {
@@ -192,12 +189,12 @@ impl<T> Line<T> {
         }
     }
 
-    /// Gives a place that is free to who is to have it.
-    pub(super) fn grant(&mut self) -> Option<Waiting<T>> {
+    /// Gives a free permit to the request that is to have it.
+    pub(super) fn grant(&mut self) -> Option<Queued<T>> {
         if self.server.is_full() || self.server.waiting() == 0 {
             return None;
         }
-        let first = |share: &Share<T>| share.waiting.iter().position(Waiting::may_run);
+        let first = |share: &Share<T>| share.waiting.iter().position(Queued::may_run);
         let found = self.by.iter().filter_map(|(peer, share)| {
             let first = first(share)?;
             Some((share.held, share.waiting[first].at, *peer, first))
@@ -209,19 +206,19 @@ impl<T> Line<T> {
         Some(one)
     }
 
-    /// A holder whose client is slow asks whether it has to give way: whether its place would help somebody whose address
-    /// holds no more than its own. Nobody has to who is not `slow` for long, unless its address holds more than half of the
-    /// places and another one waits.
+    /// Whether a request whose client is slow has to give up its permit: whether that would help a request whose address
+    /// holds no more permits. One that is not slow for long has to only if its address holds more than half of all permits
+    /// and a request of another address waits.
     pub(super) fn gives_way(
         &mut self,
         peer: Peer,
-        route: Option<&Arc<Gauge>>,
+        route: Option<&Arc<ConcurrencyLimit>>,
         slow_for_long: bool,
     ) -> bool {
         let held = self.by.get(&peer).map_or(0, |share| share.held);
         let greedy = held * 2 > self.server.most.load(Relaxed);
-        let helps = |one: &Waiting<T>| {
-            let own = |r: &Arc<Gauge>| route.is_some_and(|own| Arc::ptr_eq(own, r));
+        let helps = |one: &Queued<T>| {
+            let own = |r: &Arc<ConcurrencyLimit>| route.is_some_and(|own| Arc::ptr_eq(own, r));
             let runs = one.route.as_ref().is_none_or(|r| own(r) || !r.is_full());
             runs && (slow_for_long || greedy && one.peer != peer)
         };
@@ -231,7 +228,7 @@ impl<T> Line<T> {
         ends
     }
 
-    fn hold(&mut self, peer: Peer, route: Option<&Arc<Gauge>>) {
+    fn hold(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>) {
         self.server.taken.fetch_add(1, Relaxed);
         if let Some(route) = route {
             route.taken.fetch_add(1, Relaxed);
@@ -246,7 +243,7 @@ impl<T> Line<T> {
         (share.waiting.len() > own + 1).then_some(*greedy)
     }
 
-    /// The newest of `peer` waits no longer.
+    /// The newest request of `peer` waits no longer.
     fn dismiss(&mut self, peer: Peer) -> Option<T> {
         let one = self.by.get_mut(&peer)?.waiting.pop_back()?;
         uncount(&self.server, one.route.as_ref());
@@ -254,7 +251,7 @@ impl<T> Line<T> {
         Some(one.tell)
     }
 
-    /// Forgets who has nothing.
+    /// Forgets an address that has nothing.
     fn tidy(&mut self, peer: Peer) {
         if self.by.get(&peer).is_some_and(Share::is_idle) {
             self.by.remove(&peer);
@@ -262,20 +259,20 @@ impl<T> Line<T> {
     }
 }
 
-impl<T> Waiting<T> {
+impl<T> Queued<T> {
     fn may_run(&self) -> bool {
         self.route.as_ref().is_none_or(|route| !route.is_full())
     }
 }
 
-fn count(server: &Gauge, route: Option<&Arc<Gauge>>, n: usize) {
+fn count(server: &ConcurrencyLimit, route: Option<&Arc<ConcurrencyLimit>>, n: usize) {
     server.waiting.fetch_add(n, Relaxed);
     if let Some(route) = route {
         route.waiting.fetch_add(n, Relaxed);
     }
 }
 
-fn uncount(server: &Gauge, route: Option<&Arc<Gauge>>) {
+fn uncount(server: &ConcurrencyLimit, route: Option<&Arc<ConcurrencyLimit>>) {
     server.waiting.fetch_sub(1, Relaxed);
     if let Some(route) = route {
         route.waiting.fetch_sub(1, Relaxed);
@@ -291,9 +288,9 @@ mod tests {
     }
 
     /// Plays a table: `a` asks as address 1 and `b` as 2, digits as 11 and on; what they were told stands behind:
-    /// `+` has a place, `.` waits, `-` is refused, `>n` waits and the one with number n gave way. An upper case letter gives a place back.
+    /// `+` has a permit, `.` waits, `-` is refused, `>n` waits and the one with number n gave way. An upper case letter gives a permit back.
     fn play(most: usize, queue: usize, table: &str) {
-        let mut line = Line::new(Arc::new(Gauge::new(most)));
+        let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(most)));
         let mut count = 0;
         for step in table.split_whitespace() {
             let mut letters = step.chars();
@@ -310,10 +307,10 @@ mod tests {
             count += 1;
             let came = line.come(from, None, queue, || format!("{who}{count}"));
             let told = match came {
-                Came::In => "+".into(),
-                Came::Waits(_, None) => ".".into(),
-                Came::Waits(_, Some(gone)) => format!(">{gone}"),
-                Came::Full => "-".into(),
+                Arrival::In => "+".into(),
+                Arrival::Waits(_, None) => ".".into(),
+                Arrival::Waits(_, Some(gone)) => format!(">{gone}"),
+                Arrival::Full => "-".into(),
             };
             assert_eq!(told, said, "{step} in {table}");
         }
@@ -325,11 +322,11 @@ mod tests {
             // One address: first come, first served, and refused beyond the queue.
             (1, 2, "a+ a. a. a- Aa2 Aa3 A"),
             (2, 0, "a+ a+ a- b-"),
-            // A place goes to who holds fewest, though others came before.
+            // A permit goes to the address that holds fewest, though others came before.
             (3, 9, "a+ a+ a+ a. a. b. Ab6 Aa4 Aa5"),
             (4, 9, "a+ a+ a+ a+ a. a. b. b. b. Ab7 Ab8 Aa5 Bb9 Ba6"),
             (2, 9, "a+ a+ a. b. c. Ab4 Aa3 Bc5"),
-            // The newest of who has most in the queue gives way, until shares are even.
+            // The newest request of the address with most in the queue gives way, until shares are even.
             (1, 4, "a+ a. a. a. a. b>a5 b>a4 b- a- Aa2 Aa3 Ab6"),
             (1, 3, "a+ a. a. b. c>a3 d- a-"),
             (1, 1, "a+ a. b-"),
@@ -340,17 +337,17 @@ mod tests {
 
     #[test]
     fn who_waits_for_its_route_lets_others_pass() {
-        let mut line = Line::new(Arc::new(Gauge::new(2)));
-        let route = Arc::new(Gauge::new(1));
+        let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(2)));
+        let route = Arc::new(ConcurrencyLimit::new(1));
         let (a, b) = (peer(1), peer(2));
-        assert!(matches!(line.come(a, Some(&route), 9, || 0), Came::In));
+        assert!(matches!(line.come(a, Some(&route), 9, || 0), Arrival::In));
         assert!(matches!(
             line.come(b, Some(&route), 9, || 1),
-            Came::Waits(..)
+            Arrival::Waits(..)
         ));
-        assert!(matches!(line.come(a, None, 9, || 2), Came::In));
-        assert!(matches!(line.come(a, None, 9, || 3), Came::Waits(..)));
-        // A place that is not of the route is none for who waits for that.
+        assert!(matches!(line.come(a, None, 9, || 2), Arrival::In));
+        assert!(matches!(line.come(a, None, 9, || 3), Arrival::Waits(..)));
+        // A permit of another route does not help a request that waits for this one.
         line.free(a, None, false);
         assert_eq!(line.grant().map(|one| one.tell), Some(3));
         line.free(a, Some(&route), false);
@@ -360,10 +357,10 @@ mod tests {
 
     #[test]
     fn who_leaves_is_forgotten() {
-        let mut line = Line::new(Arc::new(Gauge::new(1)));
-        assert!(matches!(line.come(peer(1), None, 9, || 0), Came::In));
-        let Came::Waits(at, None) = line.come(peer(2), None, 9, || 1) else {
-            panic!("it has a place");
+        let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(1)));
+        assert!(matches!(line.come(peer(1), None, 9, || 0), Arrival::In));
+        let Arrival::Waits(at, None) = line.come(peer(2), None, 9, || 1) else {
+            panic!("it has a permit");
         };
         line.leave(peer(2), at);
         line.leave(peer(2), at);
@@ -376,27 +373,27 @@ mod tests {
     fn the_slow_give_way_to_those_who_hold_no_more() {
         let (a, b, c) = (peer(1), peer(2), peer(3));
         let line = |holders: &[Peer], waits: &[Peer]| {
-            let mut line = Line::new(Arc::new(Gauge::new(holders.len())));
+            let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(holders.len())));
             for peer in holders.iter().chain(waits) {
                 let _ = line.come(*peer, None, 9, || ());
             }
             line
         };
-        // Nobody waits: nobody is ended.
+        // No request waits: none is ended.
         assert!(!line(&[a, a], &[]).gives_way(a, None, true));
         // One that waits ends one that is slow, be it of the same address.
         let mut one = line(&[a, a, b, c], &[c]);
         assert!(one.gives_way(a, None, true) && !one.gives_way(a, None, true));
         assert!(line(&[a, a], &[a]).gives_way(a, None, true));
-        // Who has few places does not make room for who has many.
+        // An address with few permits does not give way to one that has many.
         assert!(!line(&[a, a, b, c], &[a]).gives_way(b, None, true));
-        // Who has more than half gives way sooner, and not to itself.
+        // An address that has more than half gives way sooner, and not to itself.
         assert!(line(&[a, a, a, c], &[b]).gives_way(a, None, false));
         assert!(!line(&[a, a, b, c], &[b]).gives_way(a, None, false));
         assert!(!line(&[a, a, a, c], &[a]).gives_way(a, None, false));
-        // Its place is nothing to who waits for a route that is full.
-        let route = Arc::new(Gauge::new(1));
-        let mut full = Line::new(Arc::new(Gauge::new(2)));
+        // Its permit does not help a request that waits for a route that is full.
+        let route = Arc::new(ConcurrencyLimit::new(1));
+        let mut full = PermitQueue::new(Arc::new(ConcurrencyLimit::new(2)));
         let _ = full.come(a, None, 9, || ());
         let _ = full.come(b, Some(&route), 9, || ());
         let _ = full.come(c, Some(&route), 9, || ());

@@ -1,10 +1,10 @@
-//! Starts that nobody waits for: all that a child uses of this memory until it has left it.
+//! Launches that are not waited for: all that a child uses of this memory until it has left it.
 //!
 //! Without CLONE_VFORK the server runs on beside the child, so what the child reads belongs to the start and not to a
 //! frame of the server. The kernel says when it may be used again: it clears a word of it (CLONE_CHILD_CLEARTID) as
 //! the child leaves this memory, by `execve` or by its end. The program has its descriptors by then.
 
-use super::{child_side::Context, slots::Slots, stack::Stack};
+use super::{child_side::ChildContext, slots::StdioSlots, stack::Stack};
 use crate::{error::StartError, start::Launch};
 use std::{
     collections::VecDeque,
@@ -21,20 +21,20 @@ use std::{
 /// Starts for which one thread has prepared what they need. Each has three descriptors below all others, which every child
 /// copies. Further ones get theirs as they begin, with the numbers that are free then.
 pub(super) const PREPARED: usize = 8;
-/// Failures that nobody has asked for are forgotten beyond these.
+/// Failures that were not asked for are forgotten beyond these.
 const FAILED_MOST: usize = 64;
 
 /// What a child runs on, until it has left this memory.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct LaunchMemory {
     pub(super) stack: Stack,
-    pub(super) slots: Slots,
+    pub(super) slots: StdioSlots,
 }
 
 /// What a child reads.
 #[derive(Debug)]
-pub(super) struct Cargo {
-    pub(super) context: Context,
+pub(super) struct LaunchData {
+    pub(super) context: ChildContext,
     pub(super) launch: Launch,
     /// The arrays that the context points to.
     pub(super) _argv: Vec<*const c_char>,
@@ -50,11 +50,11 @@ pub(super) struct Cargo {
 
 /// A start under way.
 #[derive(Debug)]
-struct Flight {
+struct PendingLaunch {
     number: u64,
-    ground: Ground,
+    memory: LaunchMemory,
     /// From [`Box::into_raw`].
-    cargo: NonNull<Cargo>,
+    data: NonNull<LaunchData>,
 }
 
 /// A program that was not started.
@@ -68,7 +68,7 @@ pub struct Failed {
 
 /// What has become of a start.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum LaunchOutcome {
     /// The child has not executed its program yet.
     UnderWay,
     /// The program runs, or has run.
@@ -79,47 +79,44 @@ pub enum Outcome {
 
 /// The starts of one thread.
 #[derive(Debug)]
-pub(super) struct Flights {
+pub(super) struct Launches {
     null: Arc<OwnedFd>,
     /// What no child uses, that with the lowest numbers last.
-    free: Vec<Ground>,
-    under_way: Vec<Flight>,
+    free: Vec<LaunchMemory>,
+    under_way: Vec<PendingLaunch>,
     failed: VecDeque<(u64, Box<Failed>)>,
     last: u64,
 }
 
-// SAFETY: the pointers in it lead to cargo which belongs to it alone, and to children, which read the same memory from
+// SAFETY: the pointers in it lead to data which belongs to it alone, and to children, which read the same memory from
 // any thread.
-unsafe impl Send for Flights {}
+unsafe impl Send for Launches {}
 
-impl Ground {
+impl LaunchMemory {
     fn new(null: &Arc<OwnedFd>) -> io::Result<Self> {
         Ok(Self {
             stack: Stack::new()?,
-            slots: Slots::new(null)?,
+            slots: StdioSlots::new(null)?,
         })
     }
 }
 
-impl Flight {
+impl PendingLaunch {
     fn has_left(&self) -> bool {
-        // SAFETY: the cargo lives until it is landed; the kernel and the child write to its atomics only, and a shared
+        // SAFETY: the data lives until it is reclaimed; the kernel and the child write to its atomics only, and a shared
         // reference is all that is made of it until then.
-        unsafe { self.cargo.as_ref() }
-            .in_use
-            .load(Ordering::Acquire)
-            == 0
+        unsafe { self.data.as_ref() }.in_use.load(Ordering::Acquire) == 0
     }
 
-    /// The cargo of a child that has left.
-    fn land(self) -> (Ground, Box<Cargo>) {
-        // SAFETY: made by `Box::into_raw` in `depart`, taken back once, for `self` is consumed; whoever calls has seen
+    /// The data of a child that has left.
+    fn reclaim(self) -> (LaunchMemory, Box<LaunchData>) {
+        // SAFETY: made by `Box::into_raw` in `begin`, taken back once, for `self` is consumed; the caller has seen
         // that the child has left this memory.
-        (self.ground, unsafe { Box::from_raw(self.cargo.as_ptr()) })
+        (self.memory, unsafe { Box::from_raw(self.data.as_ptr()) })
     }
 }
 
-impl Flights {
+impl Launches {
     /// Nothing is prepared.
     pub(super) fn new(null: &Arc<OwnedFd>) -> Self {
         Self {
@@ -131,79 +128,79 @@ impl Flights {
         }
     }
 
-    /// For so many threads, each with [`PREPARED`] grounds.
+    /// For so many threads, each with [`PREPARED`] memories.
     pub(super) fn several(threads: usize, null: &Arc<OwnedFd>) -> io::Result<Vec<Self>> {
         let mut all: Vec<Self> = (0..threads).map(|_| Self::new(null)).collect();
         for _ in 0..PREPARED {
             for own in &mut all {
-                own.free.insert(0, Ground::new(null)?);
+                own.free.insert(0, LaunchMemory::new(null)?);
             }
         }
         Ok(all)
     }
 
-    /// Ground for another start: that with the lowest numbers, below which there is least to copy.
+    /// Memory for another launch: that with the lowest numbers, below which there is least to copy.
     ///
     /// Where as many are under way as were prepared for, it is made: none of those is waited for, for they may hang.
-    pub(super) fn ground(&mut self) -> io::Result<Ground> {
-        self.land();
+    pub(super) fn memory(&mut self) -> io::Result<LaunchMemory> {
+        self.reclaim();
         match self.free.pop() {
             Some(lowest) => Ok(lowest),
-            None => Ground::new(&self.null),
+            None => LaunchMemory::new(&self.null),
         }
     }
 
-    /// Gives back ground that no child uses any longer.
+    /// Gives back memory that no child uses any longer.
     ///
     /// Where many starts at once have made more of it than was prepared, that with the highest numbers goes: the low ones,
     /// once free, would be a connection's, and every later start would copy all that lies between.
-    pub(super) fn give_back(&mut self, mut ground: Ground) {
+    pub(super) fn give_back(&mut self, mut memory: LaunchMemory) {
         // What stays in a slot would keep a pipe open.
-        if ground.slots.clear().is_err() {
+        if memory.slots.clear().is_err() {
             return;
         }
-        let is_higher = |free: &Ground| free.slots.numbers() > ground.slots.numbers();
+        let is_higher = |free: &LaunchMemory| free.slots.numbers() > memory.slots.numbers();
         let at = self.free.partition_point(is_higher);
-        self.free.insert(at, ground);
+        self.free.insert(at, memory);
         if self.free.len() > PREPARED {
             self.free.remove(0);
         }
     }
 
-    /// A child is under way with this cargo, from [`Box::into_raw`]. Its number.
-    pub(super) fn depart(&mut self, ground: Ground, cargo: NonNull<Cargo>) -> u64 {
+    /// A child is under way with this data, from [`Box::into_raw`]. Its number.
+    pub(super) fn begin(&mut self, memory: LaunchMemory, data: NonNull<LaunchData>) -> u64 {
         self.last += 1;
-        self.under_way.push(Flight {
+        self.under_way.push(PendingLaunch {
             number: self.last,
-            ground,
-            cargo,
+            memory,
+            data,
         });
         self.last
     }
 
     /// What has become of the start with this number. A failure is told once.
-    pub(super) fn outcome(&mut self, number: u64) -> Outcome {
-        self.land();
+    pub(super) fn outcome(&mut self, number: u64) -> LaunchOutcome {
+        self.reclaim();
         if self.under_way.iter().any(|f| f.number == number) {
-            return Outcome::UnderWay;
+            return LaunchOutcome::UnderWay;
         }
         let at = self.failed.iter().position(|(n, _)| *n == number);
         match at.and_then(|at| self.failed.remove(at)) {
-            Some((_, failed)) => Outcome::Failed(failed),
-            None => Outcome::Started,
+            Some((_, failed)) => LaunchOutcome::Failed(failed),
+            None => LaunchOutcome::Started,
         }
     }
 
     /// Takes back what children have left: from then on only they themselves hold their ends of pipes.
-    fn land(&mut self) {
-        while let Some(at) = self.under_way.iter().position(Flight::has_left) {
-            let flight = self.under_way.swap_remove(at);
-            let number = flight.number;
-            let (ground, cargo) = flight.land();
-            self.give_back(ground);
-            let Cargo {
+    fn reclaim(&mut self) {
+        while let Some(at) = self.under_way.iter().position(PendingLaunch::has_left) {
+            let launch = self.under_way.swap_remove(at);
+            let number = launch.number;
+            let (memory, data) = launch.reclaim();
+            self.give_back(memory);
+            let LaunchData {
                 context, launch, ..
-            } = *cargo;
+            } = *data;
             if let Some((stage, errno)) = context.failure() {
                 let error = StartError::errno(stage, errno);
                 self.failed.truncate(FAILED_MOST - 1);
@@ -214,10 +211,10 @@ impl Flights {
     }
 }
 
-impl Drop for Flights {
+impl Drop for Launches {
     fn drop(&mut self) {
-        self.land();
-        // Who is still under way uses its stack and its cargo: both stay for as long as this process does.
+        self.reclaim();
+        // A child that is still under way uses its stack and its data: both stay for as long as this process does.
         mem::forget(mem::take(&mut self.under_way));
     }
 }
@@ -230,33 +227,34 @@ mod tests {
 
     #[test]
     fn the_lowest_numbers_that_are_free_are_used() {
-        let mut all = Flights::several(2, &null().unwrap()).unwrap();
+        let mut all = Launches::several(2, &null().unwrap()).unwrap();
         let own = &mut all[0];
-        let mut grounds: Vec<_> = (0..PREPARED).map(|_| own.ground().unwrap()).collect();
+        let mut memories: Vec<_> = (0..PREPARED).map(|_| own.memory().unwrap()).collect();
         assert!(own.free.is_empty());
-        let numbers: Vec<_> = grounds.iter().map(|g| g.slots.numbers()).collect();
+        let numbers: Vec<_> = memories.iter().map(|g| g.slots.numbers()).collect();
         assert!(numbers.is_sorted());
         for at in [2, 0, 1] {
-            own.give_back(grounds.remove(at.min(grounds.len() - 1)));
+            own.give_back(memories.remove(at.min(memories.len() - 1)));
         }
-        let lowest = own.ground().unwrap().slots.numbers();
+        let lowest = own.memory().unwrap().slots.numbers();
         assert_eq!(lowest, numbers[0]);
     }
 
     /// In whatever order they come back.
     #[test]
     fn of_more_than_are_prepared_the_lowest_numbers_stay() {
-        let mut own = Flights::several(1, &null().unwrap()).unwrap().remove(0);
+        let mut own = Launches::several(1, &null().unwrap()).unwrap().remove(0);
         let taken =
-            |own: &mut Flights, n| -> Vec<_> { (0..n).map(|_| own.ground().unwrap()).collect() };
-        let numbers = |many: &[Ground]| many.iter().map(|g| g.slots.numbers()).collect::<Vec<_>>();
+            |own: &mut Launches, n| -> Vec<_> { (0..n).map(|_| own.memory().unwrap()).collect() };
+        let numbers =
+            |many: &[LaunchMemory]| many.iter().map(|g| g.slots.numbers()).collect::<Vec<_>>();
         let mut many = taken(&mut own, 3 * PREPARED);
         // Not always those of `several`: other threads of this process free numbers, too.
         let mut lowest = numbers(&many);
         lowest.sort();
         lowest.truncate(PREPARED);
         many.reverse();
-        many.into_iter().for_each(|ground| own.give_back(ground));
+        many.into_iter().for_each(|memory| own.give_back(memory));
         let kept = taken(&mut own, PREPARED);
         assert!(own.free.is_empty());
         assert_eq!(numbers(&kept), lowest);

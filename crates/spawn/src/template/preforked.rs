@@ -18,21 +18,21 @@ use std::{
 
 /// What a child is given.
 #[derive(Debug)]
-pub struct Request<'a> {
+pub struct ChildRequest<'a> {
     /// The whole environment.
     pub env: &'a EnvBlock,
     /// Standard input, output and error.
     pub stdio: [BorrowedFd<'a>; 3],
     /// RLIMIT_CPU, seconds: all other limits it has from its template.
     pub cpu: Option<u64>,
-    /// It is to tell which modules it loaded: see [`Lesson`].
+    /// It is to tell which modules it loaded: see [`PreloadReport`].
     pub learn: bool,
 }
 
 /// A child on its way, or waiting. Dropping it ends it. Its descriptor becomes readable when it is
 /// ready, or when there will never be a child.
 #[derive(Debug)]
-pub struct Spare {
+pub struct PreforkedChild {
     /// `None` once it was given away.
     socket: Option<OwnedFd>,
     child: Option<Child>,
@@ -40,20 +40,20 @@ pub struct Spare {
 
 /// A child that serves its request.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningChild {
     /// The process.
     pub child: Child,
     /// Where a learning child tells what it loaded.
-    pub lesson: Option<Lesson>,
+    pub report: Option<PreloadReport>,
     socket: OwnedFd,
 }
 
 /// What a child tells about the modules it loaded: memory shared with it, for no descriptor of ours
 /// may stay open in a program.
 #[derive(Debug)]
-pub struct Lesson(OwnedFd);
+pub struct PreloadReport(OwnedFd);
 
-impl Spare {
+impl PreforkedChild {
     pub(super) fn new(socket: OwnedFd) -> Self {
         Self {
             socket: Some(socket),
@@ -71,7 +71,7 @@ impl Spare {
     /// Whether the child is there and waits.
     ///
     /// # Errors
-    /// There will be none: the template is gone, could not fork, or somebody else answered.
+    /// There will be none: the template is gone, could not fork, or another process answered.
     pub fn ready(&mut self) -> io::Result<bool> {
         if self.child.is_some() {
             return Ok(true);
@@ -88,7 +88,7 @@ impl Spare {
     /// # Errors
     /// The child is not there or has ended; the environment is larger than one message, some 200 KiB
     /// (SO_SNDBUF), or has a variable that no program takes. The child is gone then.
-    pub fn start(mut self, request: &Request<'_>) -> io::Result<Running> {
+    pub fn start(mut self, request: &ChildRequest<'_>) -> io::Result<RunningChild> {
         let too_long = |e| io::Error::new(io::ErrorKind::ArgumentListTooLong, e);
         request.env.fits().map_err(too_long)?;
         let (Some(child), Some(socket)) = (self.child.take(), self.socket.take()) else {
@@ -101,24 +101,24 @@ impl Spare {
             .map_or((none, none), |s| (s, s.saturating_add(1)));
         head[..8].copy_from_slice(&soft.to_ne_bytes());
         head[8..].copy_from_slice(&hard.to_ne_bytes());
-        let lesson = request.learn.then(Lesson::new).transpose()?;
-        let lesson_fd = lesson.as_ref().map(|l| l.0.as_fd());
-        let fds: Vec<_> = request.stdio.into_iter().chain(lesson_fd).collect();
+        let report = request.learn.then(PreloadReport::new).transpose()?;
+        let report_fd = report.as_ref().map(|l| l.0.as_fd());
+        let fds: Vec<_> = request.stdio.into_iter().chain(report_fd).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&fds));
         let parts = [IoSlice::new(&head), IoSlice::new(request.env.bytes())];
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&socket, &parts, &mut control, flags)?;
-        Ok(Running {
+        Ok(RunningChild {
             child,
-            lesson,
+            report,
             socket,
         })
     }
 }
 
-impl Running {
+impl RunningChild {
     /// Whether the process has read its request. Until then its descriptor ([`AsFd`]) becomes
     /// readable when it has.
     ///
@@ -134,13 +134,13 @@ impl Running {
     }
 }
 
-impl AsFd for Running {
+impl AsFd for RunningChild {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl AsFd for Spare {
+impl AsFd for PreforkedChild {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match (&self.socket, &self.child) {
             (Some(socket), _) => socket.as_fd(),
@@ -151,23 +151,23 @@ impl AsFd for Spare {
     }
 }
 
-impl Drop for Spare {
+impl Drop for PreforkedChild {
     fn drop(&mut self) {
         // The child, if it is there, is killed with its `Child`. One that is still on its way reads
-        // the end of its socket and exits; somebody has to reap it.
+        // the end of its socket and exits; the reaper waits for it.
         if let (Some(socket), None) = (self.socket.take(), &self.child) {
             // A child that is there is killed and reaped as it is dropped.
-            reaper::adopt_unborn(socket, |socket| !matches!(hello(socket), Ok(None)));
+            reaper::adopt_starting(socket, |socket| !matches!(hello(socket), Ok(None)));
         }
     }
 }
 
-impl Lesson {
+impl PreloadReport {
     /// Bytes, as `shim/template.c` has it.
     const MOST: usize = 64 << 10;
 
     fn new() -> io::Result<Self> {
-        let memory = memfd_create("galgo-lesson", MemfdFlags::CLOEXEC)?;
+        let memory = memfd_create("galgo-preload-report", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, Self::MOST as u64)?;
         Ok(Self(memory))
     }
@@ -201,8 +201,8 @@ fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
         _ => None,
     });
     let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
-    // Whoever sent this was alive with that number; whether it is a child of ours the kernel says:
-    // one that is stays ours to reap, so its number cannot have gone to anybody else; but one that
+    // The sender was alive with that number; whether it is a child of ours the kernel says:
+    // one that is stays ours to reap, so its number cannot have been reused; but one that
     // ended long ago may have been taken for a stranger, and another child have its number.
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     reap(pidfd.as_fd(), libc::WNOHANG | libc::WNOWAIT)?;

@@ -1,5 +1,5 @@
-//! What must be tended to while a program's output is awaited or sent: its input, its standard error, the
-//! client, the process itself and the clocks.
+//! What goes on while a program's output is awaited or sent: its input, its standard error, the client, the process itself
+//! and the clocks.
 
 use std::{
     io::{self, IoSlice},
@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     clock::Clocks,
-    errors::Errors,
+    errors::StderrPipe,
     process::Process,
     way::{EXIT_GRACE, PIPE_MOST, Way, way},
 };
@@ -18,31 +18,30 @@ use crate::{
     sock::{Sock, is_short},
 };
 
-/// Why tending ended.
-pub(super) enum Tended {
+pub(super) enum PumpEnd {
     HalfClosed,
     Exited,
 }
 
-/// Tends to everything but standard output: feeds the request body, logs standard error, watches the
+/// Pumps everything but standard output: feeds the request body, logs standard error, watches the
 /// client, the process and the clocks. Ends with a fault, or when the client half-closes, or when the
 /// process has exited and the grace for its background children is over.
-pub(super) async fn tend(
+pub(super) async fn pump(
     stdin: &mut Option<Sock>,
-    errors: &mut Errors,
+    errors: &mut StderrPipe,
     process: &mut Process,
     clocks: &mut Clocks,
     client: &mut dyn Client,
-) -> Result<Tended, Fault> {
+) -> Result<PumpEnd, Fault> {
     loop {
         tokio::select! {
             fed = feed(stdin, client) => match fed? {
                 Fed::Moved => clocks.body_moved(),
-                Fed::HalfClosed => return Ok(Tended::HalfClosed),
+                Fed::HalfClosed => return Ok(PumpEnd::HalfClosed),
             },
             never = errors.drain() => match never {},
             fault = clocks.ring() => return Err(fault),
-            () = process.exited_for(EXIT_GRACE) => return Ok(Tended::Exited),
+            () = process.exited_for(EXIT_GRACE) => return Ok(PumpEnd::Exited),
         }
     }
 }
@@ -73,7 +72,6 @@ async fn more(stdin: &mut Option<Sock>, client: &mut dyn Client) -> Result<Fed, 
     Ok(Fed::Moved)
 }
 
-/// What became of the request body.
 pub(crate) enum Fed {
     /// A piece of it moved on.
     Moved,
@@ -81,7 +79,7 @@ pub(crate) enum Fed {
     HalfClosed,
 }
 
-/// The rest of a request body does not arrive: whoever was to read it must not take that for its end.
+/// The rest of a request body does not arrive: its reader must not take that for its end.
 pub(crate) fn unfed(e: &io::Error) -> Fault {
     match is_short(e) {
         true => SHORT,

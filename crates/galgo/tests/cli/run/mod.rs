@@ -1,16 +1,13 @@
 //! `galgo run`.
 
-use crate::scene::{Site, ask, assert_gone};
-use rustix::process::{Pid, Signal, kill_process};
-use std::{
-    fs,
-    io::{BufRead, BufReader, Read, Write},
-    process::Stdio,
-};
+mod life;
+
+use crate::scene::new_site;
+use galgo_testkit::{Done, client::page};
 
 #[test]
 fn a_response_is_printed_as_it_is() {
-    let site = Site::new();
+    let site = new_site();
     site.sh(
         "echo",
         r#"printf 'Status: 201 Made\nContent-Type: text/plain\nX-A: b\n\n'
@@ -52,26 +49,19 @@ echo "$REQUEST_METHOD $QUERY_STRING $PATH_INFO $CONTENT_TYPE $CONTENT_LENGTH $HT
 
 #[test]
 fn the_body_comes_from_a_file_or_from_standard_input() {
-    let site = Site::new();
+    let site = new_site();
     site.sh("cat", "printf 'Content-Type: text/plain\n\n'; cat");
-    site.file("data", "from a file");
+    site.write("data", "from a file");
     let run = ["run", "cgi-bin/cat", "-o", "body", "-d"];
     assert_eq!(
         site.galgo(&[&run[..], &["@data"]].concat()).out,
         "from a file"
     );
-    let mut child = site
-        .command(&[&run[..], &["@-"]].concat())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(b"piped").unwrap();
-    assert_eq!(child.wait_with_output().unwrap().stdout, b"piped");
+    let done = Done::of(&mut site.command(&[&run[..], &["@-"]].concat()), b"piped");
+    assert_eq!(done.out, "piped");
     let done = site.galgo(&[&run[..], &["@nothing"]].concat());
     assert_eq!(done.code, 2);
-    assert!(done.err.contains("nothing: No such file"), "{}", done.err);
+    done.has_err("nothing: No such file");
 }
 
 /// The environment, without what is another for each request or client.
@@ -92,14 +82,14 @@ fn variables(text: &str) -> Vec<&str> {
 
 #[test]
 fn the_program_gets_what_the_server_would_give_it() {
-    let site = Site::new();
+    let site = new_site();
     site.program(
         "sub/env",
         "#!/usr/bin/env python3\nimport os\nprint('Content-Type: text/plain\\n')\n\
          print(*sorted(f'{k}={v}' for k, v in os.environ.items()), sep='\\n')\n\
          print(f'cwd={os.getcwd()}')\n",
     );
-    site.file("public/index.html", "");
+    site.write("public/index.html", "");
     for config in [
         "",
         "[[route]]\npath = '/programs/'\ncgi = 'cgi-bin'\nenv = { A = 'b' }\nopen_files = 99\n",
@@ -110,10 +100,10 @@ fn the_program_gets_what_the_server_would_give_it() {
             "/programs"
         };
         if !config.is_empty() {
-            site.file("galgo.toml", config);
+            site.write("galgo.toml", config);
         }
         let server = site.serve(&["-l", "127.0.0.1:0"]);
-        let page = ask(server.tcp(), &format!("{prefix}/sub/env/a%20b?q"), "").replace('\r', "");
+        let page = page(server.tcp(), &format!("{prefix}/sub/env/a%20b?q"), "").replace('\r', "");
         let done = site.galgo(&["run", "cgi-bin/sub/env", "--path-info", "/a b", "-q", "q"]);
         assert_eq!(done.code, 0, "{}", done.err);
         let (ours, theirs) = (variables(&done.out), variables(&page));
@@ -125,8 +115,8 @@ fn the_program_gets_what_the_server_would_give_it() {
 
 #[test]
 fn what_is_wrong_is_said_in_words() {
-    let site = Site::new();
-    site.file("cgi-bin/plain", "#!/bin/sh\n");
+    let site = new_site();
+    site.write("cgi-bin/plain", "#!/bin/sh\n");
     site.program("cr", "#!/bin/sh\r\necho\r\n");
     site.program("lost", "#!/usr/bin/no-such-python\n");
     site.program("bare", "echo hello\n");
@@ -182,7 +172,7 @@ fn what_is_wrong_is_said_in_words() {
 
 #[test]
 fn a_cut_response_is_not_valid() {
-    let site = Site::new();
+    let site = new_site();
     let head = "printf 'Content-Type: text/plain\nContent-Length: 9\n\n'";
     site.sh("short", &format!("{head}; printf 1234"));
     site.sh("long", &format!("{head}; printf 123456789abc"));
@@ -218,7 +208,7 @@ fn a_cut_response_is_not_valid() {
 
 #[test]
 fn head_redirects_and_nph() {
-    let site = Site::new();
+    let site = new_site();
     site.sh(
         "page",
         "printf 'Content-Type: text/plain\nContent-Length: 4\n\nbody'",
@@ -252,7 +242,7 @@ fn head_redirects_and_nph() {
 
 #[test]
 fn a_document_without_a_type_is_warned_of() {
-    let site = Site::new();
+    let site = new_site();
     site.sh("untyped", "printf 'Status: 200\n\nbody'");
     let done = site.galgo(&["run", "cgi-bin/untyped"]);
     assert_eq!(
@@ -261,222 +251,26 @@ fn a_document_without_a_type_is_warned_of() {
         "{}",
         done.err
     );
-    assert!(
-        done.err.contains("a document and no Content-Type"),
-        "{}",
-        done.err
-    );
-}
-
-#[test]
-fn output_is_printed_as_it_comes() {
-    let site = Site::new();
-    let fifo = site.path("go");
-    site.sh(
-        "events",
-        &format!(
-            "printf 'Content-Type: text/event-stream\n\ndata: 1\n\n'; read x <'{}'; printf 'data: 2\n\n'",
-            fifo.display()
-        ),
-    );
-    assert!(
-        std::process::Command::new("mkfifo")
-            .arg(&fifo)
-            .status()
-            .unwrap()
-            .success()
-    );
-    let mut child = site
-        .command(&["run", "cgi-bin/events", "-o", "body"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    out.read_line(&mut line).unwrap();
-    assert_eq!(line, "data: 1\n");
-    fs::write(&fifo, "\n").unwrap();
-    let mut rest = String::new();
-    out.read_to_string(&mut rest).unwrap();
-    assert_eq!(rest, "\ndata: 2\n\n");
-    assert!(child.wait().unwrap().success());
-}
-
-/// On a route with warm starts the program is loaded first; nothing of that is left when it has answered.
-#[test]
-fn a_warm_route_is_warm_and_ends_with_its_program() {
-    let site = Site::new();
-    site.file(
-        "galgo.toml",
-        "[[route]]\npath = '/'\ncgi = 'cgi-bin'\nstart = 'warm'\n",
-    );
-    let how =
-        "open(my $f, '<', '/proc/self/environ'); my $how = <$f> =~ /GALGO_T/ ? 'warm' : 'cold';";
-    let head = "print \"Content-Type: text/plain\\n\\n\";";
-    site.program(
-        "how.pl",
-        &format!("#!/usr/bin/perl\n{how} {head} print \"$how $$\\n\";\n"),
-    );
-    site.sh("cold.sh", "printf 'Content-Type: text/plain\n\ncold\n'");
-    for (name, says) in [("how.pl", "warm "), ("cold.sh", "cold\n")] {
-        let args = ["run", &format!("cgi-bin/{name}"), "-o", "body", "--time"];
-        let (code, out, err) = ends(site.command(&args));
-        assert!(code == Some(0) && out.starts_with(says), "{out}{err}");
-        assert_eq!(
-            err.contains("\nwarm: loaded in "),
-            name == "how.pl",
-            "{err}"
-        );
-    }
-    // Signals reach a program that started warm.
-    let waits = format!("#!/usr/bin/perl\n$| = 1; {head} print \"$$\\n\"; sleep 1000;\n");
-    site.program("waits.pl", &waits);
-    for signal in [Signal::INT, Signal::TERM] {
-        let mut child = site
-            .command(&["run", "cgi-bin/waits.pl", "-o", "body"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut line).unwrap();
-        kill_process(Pid::from_child(&child), signal).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(130));
-        assert_gone(line.trim().parse().unwrap());
-    }
-}
-
-/// What a command says that must end soon.
-#[track_caller]
-fn ends(mut command: std::process::Command) -> (Option<i32>, String, String) {
-    let (tell, told) = std::sync::mpsc::channel();
-    let child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let pid = Pid::from_child(&child);
-    std::thread::spawn(move || tell.send(child.wait_with_output()));
-    let Ok(done) = told.recv_timeout(std::time::Duration::from_secs(180)) else {
-        let _ = kill_process(pid, Signal::KILL);
-        panic!("it does not end");
-    };
-    let done = done.unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (done.status.code(), text(&done.stdout), text(&done.stderr))
-}
-
-/// A figure of /proc/PID/status in KiB.
-fn kib(pid: u32, name: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|l| l.starts_with(name)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-#[test]
-fn a_large_body_is_not_held_in_memory() {
-    const SIZE: u64 = 1 << 28;
-    let site = Site::new();
-    site.sh(
-        "zeros",
-        &format!("printf 'Content-Type: text/plain\n\n'; head -c {SIZE} /dev/zero"),
-    );
-    let mut child = site
-        .command(&["run", "cgi-bin/zeros", "-o", "body"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut out = child.stdout.take().unwrap();
-    let mut piece = vec![0; 1 << 16];
-    let mut all = 0;
-    while all < SIZE {
-        let n = out.read(&mut piece).unwrap();
-        assert!(n > 0, "{all}");
-        all += n as u64;
-        if all > SIZE / 2 && all - (n as u64) <= SIZE / 2 {
-            let peak = kib(child.id(), "VmHWM:");
-            assert!(peak < 64 << 10, "{peak} KiB");
-        }
-    }
-    assert!(child.wait().unwrap().success());
-}
-
-#[test]
-fn ctrl_c_ends_the_whole_group() {
-    let site = Site::new();
-    // Before the head, and behind it.
-    for head in ["", "printf 'Content-Type: text/plain\n\n';"] {
-        site.sh(
-            "wait",
-            &format!("{head} sleep 1000 & echo $! $$ >&2; {head} wait"),
-        );
-        let mut child = site
-            .command(&["run", "cgi-bin/wait"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut err = BufReader::new(child.stderr.take().unwrap());
-        err.read_line(&mut line).unwrap();
-        let pids: Vec<i32> = line
-            .rsplit(": ")
-            .next()
-            .unwrap()
-            .split_whitespace()
-            .map(|pid| pid.parse().unwrap())
-            .collect();
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(130));
-        assert_eq!(pids.len(), 2);
-        pids.into_iter().for_each(assert_gone);
-    }
-}
-
-#[test]
-fn a_reader_that_leaves_ends_it() {
-    let site = Site::new();
-    site.sh(
-        "yes",
-        "printf 'Content-Type: text/plain\n\n'; echo $$ >&2; exec yes",
-    );
-    let mut child = site
-        .command(&["run", "cgi-bin/yes", "-o", "body"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut few = [0; 100];
-    child.stdout.take().unwrap().read_exact(&mut few).unwrap();
-    let done = child.wait_with_output().unwrap();
-    assert_eq!(done.status.code(), Some(1));
-    let err = String::from_utf8(done.stderr).unwrap();
-    assert!(!err.contains("galgo:"), "{err}");
-    let line = err.lines().find(|l| l.contains(" stderr [")).unwrap();
-    assert_gone(line.rsplit(": ").next().unwrap().parse().unwrap());
+    done.has_err("a document and no Content-Type");
 }
 
 #[test]
 fn clocks_limits_and_interpreters_are_the_routes() {
-    let site = Site::new();
+    let site = new_site();
     site.sh("slow", "exec sleep 1000");
     site.sh("files", "printf 'Content-Type: text/plain\n\n'; ulimit -n");
-    site.file(
+    site.write(
         "cgi-bin/greet.greet",
         "printf 'Content-Type: text/plain\n\nhi'",
     );
-    let config = "[[route]]\npath = '/x/'\ncgi = 'cgi-bin'\nopen_files = 77\n\
-                  first_byte_timeout = '100ms'\n[interpreters]\n'.greet' = '/bin/sh'\n";
-    let elsewhere = config.replace("'cgi-bin'", &format!("{:?}", site.path("cgi-bin")));
-    site.file("elsewhere/site.toml", &elsewhere);
-    site.file(
-        "elsewhere/patient.toml",
-        &elsewhere.replace("'100ms'", "'5m'"),
-    );
+    for (file, clock) in [("site", "100ms"), ("patient", "5m")] {
+        let config = format!(
+            "[[route]]\npath = '/x/'\ncgi = {:?}\nopen_files = 77\nfirst_byte_timeout = '{clock}'\n\
+             [interpreters]\n'.greet' = '/bin/sh'\n",
+            site.path("cgi-bin")
+        );
+        site.write(&format!("elsewhere/{file}.toml"), config);
+    }
     let run_with = |name: &str, config: &str| {
         let file = format!("elsewhere/{config}.toml");
         site.galgo(&["run", name, "--config", &file, "-o", "body"])
@@ -485,34 +279,20 @@ fn clocks_limits_and_interpreters_are_the_routes() {
 
     let done = run_with("cgi-bin/slow", "site");
     assert_eq!(done.code, 1);
-    assert!(
-        done.err
-            .contains("504 Gateway Timeout: no complete response head"),
-        "{}",
-        done.err
-    );
-    assert!(
-        done.err.contains("hint: print the header early"),
-        "{}",
-        done.err
-    );
+    done.has_err("504 Gateway Timeout: no complete response head");
+    done.has_err("hint: print the header early");
     assert_eq!(run("cgi-bin/files").out, "77\n");
     assert_eq!(run("cgi-bin/greet.greet").out, "hi");
 
-    site.file("other", "");
+    site.write("other", "");
     let done = run("other");
     assert_eq!(done.code, 1);
-    assert!(
-        done.err
-            .contains("no `cgi` route of elsewhere/patient.toml holds"),
-        "{}",
-        done.err
-    );
+    done.has_err("no `cgi` route of elsewhere/patient.toml holds");
 }
 
 #[test]
 fn a_program_that_is_on_no_site_runs_alone() {
-    let site = Site::new();
+    let site = new_site();
     site.sh(
         "../alone",
         "printf 'Content-Type: text/plain\n\n'; echo $SCRIPT_NAME $PATH_INFO",
@@ -528,9 +308,9 @@ fn a_program_that_is_on_no_site_runs_alone() {
 
 #[test]
 fn a_module_is_run_as_a_program_is() {
-    crate::scene::host();
+    galgo_testkit::file::wasm_host(crate::scene::GALGO);
     const SAYS: &str = "Status: 201 Made\\nContent-Type: text/plain\\n\\nmade\\n";
-    let site = Site::new();
+    let site = new_site();
     // Its parts at 0: where the text is and how long.
     let module = |status: u8| {
         let text = format!(
@@ -548,7 +328,7 @@ fn a_module_is_run_as_a_program_is() {
         );
         wat::parse_str(text).unwrap()
     };
-    site.file(
+    site.write(
         "galgo.toml",
         "cache = \"cache\"\n[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n",
     );
@@ -572,18 +352,18 @@ fn a_module_is_run_as_a_program_is() {
 /// Words of the query are arguments of a script behind its own name, where the route says so.
 #[test]
 fn query_args_reach_a_script() {
-    let site = Site::new();
+    let site = new_site();
     let config = "[[route]]\npath = '/cgi-bin/'\ncgi = 'cgi-bin'\nquery_args = true\n\
                   [interpreters]\n'.run' = '/bin/sh'\n";
     let says = "printf 'Content-Type: text/plain\n\n'; echo \"$#:$*\"";
     site.sh("words", says);
-    site.file("cgi-bin/words.run", says);
+    site.write("cgi-bin/words.run", says);
     let said = |name: &str, query: &str| {
         let name = format!("cgi-bin/{name}");
         site.galgo(&["run", &name, "-q", query, "-o", "body"]).out
     };
     assert_eq!(said("words", "one+two"), "0:\n");
-    site.file("galgo.toml", config);
+    site.write("galgo.toml", config);
     for (name, query, want) in [
         ("words", "one+two", "2:one two\n"),
         ("words", "a=one", "0:\n"),

@@ -3,18 +3,23 @@
 use std::{
     fs,
     io::{self, Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
-    os::fd::OwnedFd,
+    net::{SocketAddr, TcpStream},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::Path,
     time::Duration,
 };
 
-use super::{LONG, eventually};
+use crate::{
+    stream::Stream,
+    wait::{LONG, eventually},
+};
 
 /// A connection.
 #[derive(Debug)]
-pub struct Client {
+pub struct Client<S = Stream> {
     /// The socket.
-    pub stream: TcpStream,
+    pub stream: S,
+    /// What was read of it and not yet asked for.
     pub buf: Vec<u8>,
     /// A read found the end of what the server sends.
     pub ended: bool,
@@ -73,18 +78,26 @@ impl Reply {
     }
 }
 
+/// Sends a GET with further header lines over a connection and returns all that comes back, as it comes.
+pub fn page(mut to: impl Read + Write, target: &str, fields: &str) -> String {
+    let head =
+        format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n");
+    to.write_all(head.as_bytes()).unwrap();
+    let mut all = Vec::new();
+    to.read_to_end(&mut all).unwrap();
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// The PROXY protocol, version 2: TCP over IPv4, from port 12345 of `from` to port 80 of `to`.
+pub fn proxy_header(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
+    let start = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c";
+    [&start[..], &from, &to, &[0x30, 0x39, 0, 80]].concat()
+}
+
 impl Client {
     /// Connects.
     pub fn connect(to: SocketAddr) -> Self {
-        let stream = TcpStream::connect(to).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        stream.set_write_timeout(Some(LONG)).unwrap();
-        Self {
-            stream,
-            buf: Vec::new(),
-            ended: false,
-        }
+        Self::over_tcp(TcpStream::connect(to).unwrap())
     }
 
     /// Connects from that address.
@@ -107,10 +120,74 @@ impl Client {
         let socket = socket_with(family, SocketType::STREAM, flags, None).unwrap();
         prepare(&socket);
         connect(&socket, &to).unwrap();
-        let stream = TcpStream::from(socket);
+        Self::over_tcp(TcpStream::from(socket))
+    }
+
+    fn over_tcp(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
         stream.set_write_timeout(Some(LONG)).unwrap();
+        Self::over(stream.into())
+    }
+
+    /// Sends no more, and goes on to read.
+    pub fn half_close(&self) {
+        self.stream.half_close();
+    }
+
+    /// Waits until the server has read everything that was sent: proc_net_tcp(5) shows what it has not.
+    pub fn wait_until_read(&self) {
+        let port = |address: io::Result<SocketAddr>| format!(":{:04X}", address.unwrap().port());
+        let ours = port(self.stream.local_addr());
+        let theirs = port(self.stream.peer_addr());
+        eventually("the server to read the request", || {
+            let table = fs::read_to_string("/proc/net/tcp").unwrap();
+            table.lines().find_map(|line| {
+                let [_, local, remote, _, queues, ..] =
+                    line.split_whitespace().collect::<Vec<_>>()[..]
+                else {
+                    return None;
+                };
+                let it = local.ends_with(&theirs) && remote.ends_with(&ours);
+                (it && queues.ends_with(":00000000")).then_some(())
+            })
+        });
+    }
+
+    /// Leaves with a reset.
+    pub fn reset(self) {
+        let zero = Some(Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&*self.stream, zero).unwrap();
+    }
+
+    /// Whether the server has closed the connection by now; what it sent is kept.
+    pub fn is_closed(&self) -> bool {
+        match self.stream.peeked() {
+            Some(Ok(n)) => n == 0,
+            Some(Err(_)) => true,
+            None => false,
+        }
+    }
+
+    /// Whether something has come, or the end of the connection.
+    pub fn has_news(&self) -> bool {
+        self.stream.peeked().is_some()
+    }
+}
+
+impl Client<UnixStream> {
+    /// Connects to a socket file.
+    pub fn unix(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.set_write_timeout(Some(LONG)).unwrap();
+        Self::over(stream)
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// Speaks over a connection that is there.
+    pub fn over(stream: S) -> Self {
         Self {
             stream,
             buf: Vec::new(),
@@ -144,36 +221,6 @@ impl Client {
         self.send(format!(
             "POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
         ));
-    }
-
-    /// Sends no more, and goes on to read.
-    pub fn half_close(&self) {
-        self.stream.shutdown(Shutdown::Write).unwrap();
-    }
-
-    /// Waits until the server has read everything that was sent: proc_net_tcp(5) shows what it has not.
-    pub fn wait_until_read(&self) {
-        let port = |address: io::Result<SocketAddr>| format!(":{:04X}", address.unwrap().port());
-        let ours = port(self.stream.local_addr());
-        let theirs = port(self.stream.peer_addr());
-        eventually("the server to read the request", || {
-            let table = fs::read_to_string("/proc/net/tcp").unwrap();
-            table.lines().find_map(|line| {
-                let [_, local, remote, _, queues, ..] =
-                    line.split_whitespace().collect::<Vec<_>>()[..]
-                else {
-                    return None;
-                };
-                let it = local.ends_with(&theirs) && remote.ends_with(&ours);
-                (it && queues.ends_with(":00000000")).then_some(())
-            })
-        });
-    }
-
-    /// Leaves with a reset.
-    pub fn reset(self) {
-        let zero = Some(Duration::ZERO);
-        rustix::net::sockopt::set_socket_linger(&self.stream, zero).unwrap();
     }
 
     /// Reads one response to anything but HEAD.
@@ -285,25 +332,6 @@ impl Client {
     /// Whether the server has closed the connection and sent nothing more.
     pub fn is_over(&mut self) -> bool {
         self.rest().is_empty()
-    }
-
-    /// Whether the server has closed the connection by now; what it sent is kept.
-    pub fn is_closed(&self) -> bool {
-        self.stream.set_nonblocking(true).unwrap();
-        let peeked = self.stream.peek(&mut [0]);
-        self.stream.set_nonblocking(false).unwrap();
-        match peeked {
-            Ok(n) => n == 0,
-            Err(e) => e.kind() != io::ErrorKind::WouldBlock,
-        }
-    }
-
-    /// Whether something has come, or the end of the connection.
-    pub fn has_news(&self) -> bool {
-        self.stream.set_nonblocking(true).unwrap();
-        let peeked = self.stream.peek(&mut [0]);
-        self.stream.set_nonblocking(false).unwrap();
-        !matches!(peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Reads once. False: the connection has ended, or was reset.

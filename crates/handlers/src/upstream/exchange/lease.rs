@@ -1,28 +1,28 @@
-//! The place that a request takes, and what becomes of its connection.
+//! The lease of a request, and what becomes of its connection.
 
 use galgo_spawn::Exit;
 
-use crate::{fault::Fault, sock::Sock, upstream::Lease, wasm};
+use crate::{fault::Fault, sock::Sock, upstream::UpstreamLease, wasm};
 
-/// The place of a request.
+/// The lease of a request.
 #[derive(Debug)]
-pub enum Seat {
+pub enum ExchangeLease {
     /// Of an application that stays.
-    Application(Lease),
+    Application(UpstreamLease),
     /// Of an instance in the wasm worker.
-    Instance(wasm::Seat),
+    Instance(wasm::InstanceLease),
 }
 
-impl Seat {
+impl ExchangeLease {
     /// Bytes of its own that come behind END_REQUEST's.
     pub(super) fn more(&self) -> usize {
         match self {
             Self::Application(_) => 0,
-            Self::Instance(_) => wasm::Seat::MORE,
+            Self::Instance(_) => wasm::InstanceLease::MORE,
         }
     }
 
-    /// Whether it is to be waited for when nobody wants its response any more.
+    /// Whether its end is to be waited for when its response is discarded.
     pub(super) fn waits(&self) -> bool {
         matches!(self, Self::Instance(_))
     }
@@ -34,7 +34,7 @@ impl Seat {
         }
     }
 
-    /// Whether a long answer is to be expected. Of modules nobody knows.
+    /// Whether a long answer is to be expected. Not known of modules.
     pub(super) fn is_long(&self) -> bool {
         match self {
             Self::Application(lease) => lease.is_long(),
@@ -63,7 +63,7 @@ impl Seat {
     pub(super) fn ended(&self, more: &[u8]) -> Result<Option<Exit>, Fault> {
         match self {
             Self::Application(_) => Ok(None),
-            Self::Instance(seat) => seat.ended(more).map(Some),
+            Self::Instance(lease) => lease.ended(more).map(Some),
         }
     }
 
@@ -71,7 +71,7 @@ impl Seat {
     pub(super) fn gone(&self) -> Option<Exit> {
         match self {
             Self::Application(_) => None,
-            Self::Instance(seat) => Some(seat.gone()),
+            Self::Instance(lease) => Some(lease.gone()),
         }
     }
 
@@ -79,7 +79,7 @@ impl Seat {
     pub(super) fn give_back(self, conn: Sock) {
         match self {
             Self::Application(lease) => lease.give_back(conn),
-            Self::Instance(seat) => seat.give_back(conn),
+            Self::Instance(lease) => lease.give_back(conn),
         }
     }
 }

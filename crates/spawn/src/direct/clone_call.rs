@@ -5,7 +5,7 @@
 //! has given up the server's handlers itself.
 
 use super::{
-    child_side::{self, Context},
+    child_side::{self, ChildContext},
     signals,
     stack::Stack,
 };
@@ -22,12 +22,12 @@ const FLAGS: u64 = (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD) as u
 
 /// Which one this process has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Birth {
+pub(super) enum CloneCall {
     Clone3,
     Clone,
 }
 
-impl Birth {
+impl CloneCall {
     /// Asks the system.
     pub(super) fn known() -> Self {
         // SAFETY: arguments of no size are refused (EINVAL) before anything is read.
@@ -57,7 +57,7 @@ impl Birth {
         flags: libc::c_int,
         stack: &Stack,
         cleared: *const u32,
-        context: &Context,
+        context: &ChildContext,
     ) -> Result<(OwnedFd, i32), StartError> {
         let mut pidfd: RawFd = -1;
         let to = &raw mut pidfd;
@@ -81,13 +81,13 @@ impl Birth {
         if pid < 0 {
             return Err(StartError::errno(Stage::Clone, -pid as i32));
         }
-        // SAFETY: CLONE_PIDFD stored a new descriptor there which nobody else knows.
+        // SAFETY: CLONE_PIDFD stored a new descriptor there which no other code knows.
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
         Ok((pidfd, pid as i32))
     }
 }
 
-// The exit signal stays 0 in both: a child that fails before `execve` is nobody's business but ours, neither of a SIGCHLD
+// The exit signal stays 0 in both: a child that fails before `execve` concerns this spawner alone, neither a SIGCHLD
 // handler nor of a stray wait(2). `execve` itself makes it SIGCHLD; __WALL reaps both kinds.
 
 /// The arguments of clone3.

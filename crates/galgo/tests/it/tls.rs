@@ -1,0 +1,234 @@
+//! Listeners that speak TLS: certificates, handshakes that go wrong, and what is around them. What is spoken in it is that
+//! of the other tests: `GALGO_TEST_TLS` has their servers and clients speak TLS.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    process::Command,
+};
+
+use crate::harness::{list, new_site};
+use galgo_testkit::{
+    Client, Done, Server, Site,
+    stream::{certificate, own},
+};
+
+list![
+    each_host_is_shown_its_certificate,
+    both_versions_and_no_older_one,
+    programs_are_told,
+    plain_http_is_told_where_it_is,
+    what_is_no_hello_ends_with_its_connection,
+    a_handshake_that_stops_holds_up_nobody,
+    plain_requests_are_sent_on,
+    a_new_certificate_is_shown_after_a_reload,
+    a_session_goes_on_after_a_reload,
+];
+
+/// A site that listens for TLS first, and in the plain.
+fn site() -> Site {
+    let own = own();
+    new_site().config(&format!(
+        "listen = [\"https://127.0.0.1:0\", \"127.0.0.2:0\"]\n[tls]\ncertificate = {:?}\nkey = {:?}\n",
+        own.certificate, own.key
+    ))
+}
+
+/// What curl gets of a URL, of a host that it believes to be there.
+fn curl(server: &Server, host: &str, path: &str, more: &[&str]) -> Done {
+    let at = server.listens(0);
+    let mut command = Command::new("curl");
+    command.args(["--silent", "--show-error", "--include", "--http1.1"]);
+    command
+        .arg("--resolve")
+        .arg(format!("{host}:{}:127.0.0.1", at.port()));
+    command
+        .args(more)
+        .arg(format!("https://{host}:{}{path}", at.port()));
+    Done::of(&mut command, b"")
+}
+
+fn trusting(file: &std::path::Path) -> [&str; 2] {
+    ["--cacert", file.to_str().unwrap()]
+}
+
+fn each_host_is_shown_its_certificate() {
+    let site = site();
+    let (pem, key) = certificate(&["other.test"]);
+    let (pem, key) = (site.write("other.pem", pem), site.write("other.key", key));
+    let server = site
+        .config(&format!(
+            "[tls]\ncertificates = [{{ certificate = {pem:?}, key = {key:?} }}]"
+        ))
+        .start();
+    let own = trusting(&own().certificate);
+    for (host, trusts) in [
+        ("localhost", own),
+        ("a.example.test", own),
+        ("other.test", trusting(&pem)),
+    ] {
+        curl(&server, host, "/health", &trusts).has_out("HTTP/1.1 200 OK");
+    }
+    // The first one is shown to those who ask for none of them.
+    let verbose = ["--insecure", "--verbose"];
+    curl(&server, "unknown.test", "/health", &verbose).has_err("rcgen self signed cert");
+    curl(&server, "other.test", "/health", &own).has_err("certificate");
+}
+
+fn both_versions_and_no_older_one() {
+    let server = site().start();
+    let own = trusting(&own().certificate);
+    for (version, protocol) in [("1.2", "TLSv1.2"), ("1.3", "TLSv1.3")] {
+        let least = format!("--tlsv{version}");
+        let only = [own[0], own[1], &least, "--tls-max", version];
+        let done = curl(&server, "localhost", "/cgi-bin/t?head&env", &only);
+        done.has_out(format!("SSL_PROTOCOL={protocol}\n"));
+    }
+    let old = [
+        own[0],
+        own[1],
+        "--tlsv1.0",
+        "--tls-max",
+        "1.1",
+        "--ciphers",
+        "DEFAULT@SECLEVEL=0",
+    ];
+    curl(&server, "localhost", "/health", &old).has_err("alert");
+}
+
+fn programs_are_told() {
+    let server = site().start();
+    let port = server.listens(0).port().to_string();
+    let text = server.get("/cgi-bin/t?head&env").text();
+    for line in [
+        "HTTPS=on",
+        "REQUEST_SCHEME=https",
+        "SSL_PROTOCOL=TLSv1.3",
+        "SSL_CIPHER=TLS_AES_256_GCM_SHA384",
+        "SSL_SERVER_NAME=localhost",
+        &format!("SERVER_PORT={port}"),
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}: {text}");
+    }
+    let mut plain = Client::connect(server.listens(1));
+    plain.get("/cgi-bin/t?head&env");
+    let plain = plain.reply().text();
+    assert!(
+        !plain.contains("SSL_") && !plain.contains("HTTPS="),
+        "{plain}"
+    );
+}
+
+fn plain_http_is_told_where_it_is() {
+    let server = site().start();
+    let mut tcp = TcpStream::connect(server.listens(0)).unwrap();
+    tcp.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    let mut all = String::new();
+    let _ = tcp.read_to_string(&mut all);
+    assert!(
+        all.starts_with("HTTP/1.1 400 ")
+            && all.ends_with("HTTPS is spoken on this port: ask https://...\n"),
+        "{all}"
+    );
+}
+
+fn what_is_no_hello_ends_with_its_connection() {
+    let server = site().start();
+    // A close_notify comes back, or an alert that says more.
+    let hello = [&b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00"[..], &[0; 64]].concat();
+    for bytes in [
+        &b"\x16\x03\x01\xff\xff"[..],
+        &[0; 100],
+        &hello,
+        &[0x80, 0x2e, 1, 0, 2],
+        b"\x16",
+    ] {
+        let mut tcp = TcpStream::connect(server.listens(0)).unwrap();
+        tcp.write_all(bytes).unwrap();
+        tcp.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut all = Vec::new();
+        let _ = tcp.read_to_end(&mut all);
+        assert_eq!(all.first(), Some(&21), "{bytes:?}: {all:?}");
+    }
+    assert_eq!(server.get("/health").status, 200);
+}
+
+fn a_handshake_that_stops_holds_up_nobody() {
+    let server = site().config("head_timeout = \"1s\"").start();
+    let mut slow: Vec<_> = (0..50)
+        .map(|_| {
+            let mut tcp = TcpStream::connect(server.listens(0)).unwrap();
+            tcp.write_all(b"\x16\x03\x01\x02\x00\x01\x00").unwrap();
+            tcp
+        })
+        .collect();
+    assert_eq!(server.get("/health").status, 200);
+    // Each ends when its time is over.
+    for tcp in &mut slow {
+        let mut all = Vec::new();
+        let _ = tcp.read_to_end(&mut all);
+    }
+}
+
+fn plain_requests_are_sent_on() {
+    let server = site()
+        .config("[tls]\nredirect_to_https = true\nhsts = \"48h\"")
+        .start();
+    let port = server.listens(0).port();
+    let mut client = Client::connect(server.listens(1));
+    client
+        .send("POST /a%20b?c=d HTTP/1.1\r\nHost: www.example.test:81\r\nContent-Length: 0\r\n\r\n");
+    let reply = client.reply();
+    let to = format!("https://www.example.test:{port}/a%20b?c=d");
+    assert_eq!((reply.status, reply.field("location")), (308, Some(&*to)));
+    assert_eq!(reply.field("strict-transport-security"), None);
+    for (target, status) in [("/health", 200), ("/cgi-bin/none", 404)] {
+        let reply = server.get(target);
+        assert_eq!(reply.status, status);
+        let hsts = reply.field("strict-transport-security");
+        assert_eq!(hsts, Some("max-age=172800"));
+    }
+}
+
+fn a_new_certificate_is_shown_after_a_reload() {
+    let site = site();
+    let copy = |name: &str, file| site.write(name, std::fs::read(file).unwrap());
+    let first = own().certificate.as_path();
+    let (pem, key) = (copy("a.pem", first), copy("a.key", own().key.as_path()));
+    let names = format!("[tls]\ncertificate = {pem:?}\nkey = {key:?}");
+    let server = site.config(&names).start();
+    curl(&server, "localhost", "/health", &trusting(first)).has_out("200 OK");
+    // One that is broken changes nothing.
+    std::fs::write(&pem, "-----BEGIN CERTIFICATE-----\n").unwrap();
+    assert!(!server.reload());
+    server.says("the certificate is no PEM");
+    curl(&server, "localhost", "/health", &trusting(first)).has_out("200 OK");
+    let other = certificate(&["localhost"]);
+    std::fs::write(&pem, &other.0).unwrap();
+    assert!(!server.reload());
+    server.says("the key is that of another certificate");
+    std::fs::write(&key, &other.1).unwrap();
+    assert!(server.reload());
+    curl(&server, "localhost", "/health", &trusting(&pem)).has_out("200 OK");
+    curl(&server, "localhost", "/health", &trusting(first)).has_err("certificate");
+}
+
+/// The keys of tickets stay: openssl takes its session up again with the certificates read anew.
+fn a_session_goes_on_after_a_reload() {
+    let server = site().start();
+    let at = server.listens(0).to_string();
+    let session = server.path("session");
+    let openssl = |way: &str| {
+        let mut command = Command::new("openssl");
+        command
+            .args(["s_client", "-connect", &at, "-ign_eof", way])
+            .arg(&session);
+        let request = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        Done::of(&mut command, request)
+    };
+    openssl("-sess_out").has_out("New, TLSv1.3");
+    openssl("-sess_in").has_out("Reused, TLSv1.3");
+    assert!(server.reload());
+    openssl("-sess_in").has_out("Reused, TLSv1.3");
+}

@@ -1,0 +1,162 @@
+//! What answers a request: a process of its own, or an application or an instance of a module over a connection.
+
+use std::{pin::Pin, sync::Arc};
+
+use galgo_spawn::Exit;
+
+use super::program::RunningProgram;
+use crate::{
+    client::Client,
+    fault::Fault,
+    out::Out,
+    producer::{Boxed, OnExit, OutputEvent, Producer},
+    sock::Sock,
+    spool::Spool,
+    upstream::exchange::Exchange,
+};
+
+#[derive(Debug)]
+pub(crate) enum Backend {
+    /// A process of its own.
+    Program(Box<RunningProgram>),
+    /// An application, or an instance of a module, over a connection.
+    Exchange(Box<Exchange>),
+}
+
+/// Does the same with either.
+macro_rules! either {
+    ($backend:expr, $own:ident => $done:expr) => {
+        match $backend {
+            Backend::Program($own) => $done,
+            Backend::Exchange($own) => $done,
+        }
+    };
+}
+
+impl Backend {
+    pub(crate) fn head_done(&mut self) {
+        either!(self, own => own.head_done());
+    }
+
+    /// Output has ended: what is wrong with how a connection ended. How a process did is asked for later.
+    pub(crate) fn verdict(&self) -> Option<Fault> {
+        match self {
+            Self::Program(_) => None,
+            Self::Exchange(e) => e.verdict(),
+        }
+    }
+
+    /// See [`Producer::next_event`].
+    pub(crate) async fn event(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
+        either!(self, own => own.next_event(client).await)
+    }
+
+    /// See [`Producer::cut`].
+    pub(crate) async fn fault(&mut self) -> Option<Fault> {
+        match self {
+            Self::Program(p) => p.killed().await,
+            Self::Exchange(e) => e.cut(),
+        }
+    }
+
+    /// See [`Producer::finish`].
+    pub(crate) fn finish(self, done: impl FnOnce(Option<Exit>) + 'static) {
+        either!(self, own => own.finish(done));
+    }
+
+    /// See [`Producer::abandon`].
+    pub(crate) fn abandon(self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
+        either!(self, own => own.abandon(client_left, done));
+    }
+
+    pub(crate) fn stderr_tail(&self) -> String {
+        either!(self, own => own.stderr_tail())
+    }
+}
+
+impl Producer for Backend {
+    fn out(&mut self) -> &mut Out {
+        either!(self, own => &mut own.out)
+    }
+
+    fn ready(&self) -> usize {
+        either!(self, own => own.out.len())
+    }
+
+    fn output_ended(&self) -> bool {
+        either!(self, own => own.output_ended())
+    }
+
+    fn streams(&mut self, spool: &Arc<Spool>, splices: bool) {
+        match self {
+            Self::Program(program) => program.streams(spool, splices),
+            Self::Exchange(exchange) => exchange.streams(spool),
+        }
+    }
+
+    fn drain_ready(&mut self, most: usize) {
+        match self {
+            Self::Program(p) => p.drain_ready(most),
+            Self::Exchange(e) => e.drain_ready(),
+        }
+    }
+
+    fn next_event<'a>(
+        &'a mut self,
+        client: &'a mut dyn Client,
+    ) -> Boxed<'a, Result<OutputEvent, Fault>> {
+        either!(self, own => Box::pin(own.next_event(client)))
+    }
+
+    fn take_pipe(&mut self) -> Option<Sock> {
+        match self {
+            Self::Program(p) => p.take_pipe(),
+            Self::Exchange(_) => None,
+        }
+    }
+
+    fn give_pipe(&mut self, pipe: Sock) {
+        if let Self::Program(p) = self {
+            p.give_pipe(pipe);
+        }
+    }
+
+    fn sent(&mut self) {
+        either!(self, own => own.sent());
+    }
+
+    fn client_keeps_up(&mut self, whether: bool) {
+        either!(self, own => own.client_keeps_up(whether));
+    }
+
+    fn while_sending<'a>(
+        &'a mut self,
+        client: &'a mut dyn Client,
+        io: Pin<&'a mut dyn Future<Output = ()>>,
+    ) -> Boxed<'a, Result<(), Fault>> {
+        either!(self, own => Box::pin(own.while_sending(client, io)))
+    }
+
+    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
+        Box::pin(self.fault())
+    }
+
+    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
+        match self {
+            Self::Program(p) => Box::pin(p.exit()),
+            Self::Exchange(e) => Box::pin(std::future::ready(e.exit())),
+        }
+    }
+
+    fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)> {
+        either!(self, own => Box::pin(own.post_mortem(end)))
+    }
+
+    fn finish(self: Box<Self>, done: OnExit) {
+        Self::finish(*self, done);
+    }
+
+    fn abandon(self: Box<Self>, client_left: bool, done: OnExit) {
+        Self::abandon(*self, client_left, done);
+    }
+}

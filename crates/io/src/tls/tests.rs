@@ -1,0 +1,200 @@
+//! Certificates of our own making, and sessions with rustls's own client over socket pairs.
+
+use std::{
+    io::{ErrorKind, IoSlice, Read as _, Write as _},
+    os::unix::net::UnixStream,
+    sync::Arc,
+    thread,
+};
+
+use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, pki_types::ServerName};
+
+use super::{Certificate, Certificates, Server, provider::provider};
+use crate::{buf::Buf, sock::Sock, transport::Transport};
+
+struct Made {
+    pem: String,
+    key: String,
+    der: rustls::pki_types::CertificateDer<'static>,
+}
+
+fn made(names: &[&str]) -> Made {
+    let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    Made {
+        pem: made.cert.pem(),
+        key: made.signing_key.serialize_pem(),
+        der: made.cert.der().clone(),
+    }
+}
+
+fn certificate(made: &Made) -> Certificate {
+    Certificate::from_pem(made.pem.as_bytes(), made.key.as_bytes()).unwrap()
+}
+
+fn client(trusts: &[&Made]) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    for made in trusts {
+        roots.add(made.der.clone()).unwrap();
+    }
+    ClientConfig::builder_with_provider(provider().clone())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth()
+}
+
+fn on_a_loop<T>(run: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(run)
+}
+
+fn pair() -> (UnixStream, Transport) {
+    let (client, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    (client, Transport::new(Sock::new(ours.into())))
+}
+
+#[test]
+fn what_is_no_certificate_is_refused_in_words() {
+    let (one, other) = (made(&["a.example"]), made(&["b.example"]));
+    let table = [
+        ("", &*one.key, "there is no certificate in it"),
+        ("-----BEGIN CERTIFICATE-----\n", &one.key, "is no PEM"),
+        (
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            &one.key,
+            "the certificate cannot be read",
+        ),
+        (&one.pem, "", "the key cannot be read"),
+        (&one.pem, &one.pem, "the key cannot be read"),
+        (
+            &one.pem,
+            &other.key,
+            "the key is that of another certificate",
+        ),
+    ];
+    for (chain, key, want) in table {
+        let error = Certificate::from_pem(chain.as_bytes(), key.as_bytes()).unwrap_err();
+        assert!(error.contains(want), "{error}");
+    }
+}
+
+#[test]
+fn each_host_is_shown_its_own() {
+    let first = made(&["example.org", "*.example.org"]);
+    let second = made(&["www.example.org", "other.example"]);
+    let all = [certificate(&first), certificate(&second)];
+    let certificates = Certificates::new(&all).unwrap();
+    let table = [
+        ("example.org", Some(&all[0])),
+        ("EXAMPLE.org", Some(&all[0])),
+        ("git.example.org", Some(&all[0])),
+        ("www.example.org", Some(&all[1])),
+        ("other.example", Some(&all[1])),
+        ("a.git.example.org", None),
+        ("a.other.example", None),
+        ("org", None),
+        ("", None),
+    ];
+    for (host, want) in table {
+        let got = certificates.of(host).map(Arc::as_ptr);
+        assert_eq!(got, want.map(|one| Arc::as_ptr(&one.key)), "{host}");
+    }
+    assert!(Certificates::new(&[]).is_none());
+}
+
+/// What was written in pieces comes as it was, in both directions, whatever its length; then each side is told the end.
+#[test]
+fn bytes_arrive_in_both_directions() {
+    let own = made(&["localhost"]);
+    let server = Server::new(Certificates::new(&[certificate(&own)]).unwrap(), None).unwrap();
+    let (mut socket, transport) = pair();
+    let config = Arc::new(client(&[&own]));
+    let said: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+    let says = said.clone();
+    let peer = thread::spawn(move || {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut tls = ClientConnection::new(config, name).unwrap();
+        let mut stream = Stream::new(&mut tls, &mut socket);
+        stream.write_all(&says).unwrap();
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).unwrap();
+        tls.send_close_notify();
+        tls.complete_io(&mut socket).unwrap();
+        heard
+    });
+    let (heard, ended) = on_a_loop(async move {
+        let mut buf = Buf::default();
+        transport.accept(&server, &mut buf).await.unwrap();
+        let agreed = transport.agreed().unwrap();
+        assert_eq!(agreed.protocol, "TLSv1.3");
+        assert!(agreed.cipher.starts_with("TLS_"), "{}", agreed.cipher);
+        assert_eq!(agreed.server_name.as_deref(), Some("localhost"));
+        assert!(transport.raw().is_none());
+        while buf.len() < 300_000 {
+            assert!(transport.fill(&mut buf, 0).await.unwrap() > 0);
+        }
+        let mut left = buf.bytes();
+        while !left.is_empty() {
+            let n = transport.write(&[IoSlice::new(left)], false).await.unwrap();
+            left = &left[n..];
+        }
+        transport.end_output().unwrap();
+        let mut none = Buf::default();
+        (
+            buf.bytes().to_vec(),
+            transport.read_idle(&mut none).await.unwrap(),
+        )
+    });
+    assert!(heard == said && ended == 0);
+    assert!(peer.join().unwrap() == said);
+}
+
+/// A connection that ends without close_notify may lack something: that is an error, and no end.
+#[test]
+fn a_truncated_stream_is_told_from_an_ended_one() {
+    let own = made(&["localhost"]);
+    let server = Server::new(Certificates::new(&[certificate(&own)]).unwrap(), None).unwrap();
+    let (mut socket, transport) = pair();
+    let config = Arc::new(client(&[&own]));
+    let peer = thread::spawn(move || {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut tls = ClientConnection::new(config, name).unwrap();
+        Stream::new(&mut tls, &mut socket)
+            .write_all(b"half")
+            .unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        socket
+    });
+    on_a_loop(async move {
+        let mut buf = Buf::default();
+        transport.accept(&server, &mut buf).await.unwrap();
+        while buf.len() < 4 {
+            assert!(transport.fill(&mut buf, 0).await.unwrap() > 0);
+        }
+        let error = transport.fill(&mut buf, 0).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+    });
+    drop(peer.join().unwrap());
+}
+
+#[test]
+fn what_is_no_tls_is_refused_with_an_alert() {
+    let own = made(&["localhost"]);
+    let server = Server::new(Certificates::new(&[certificate(&own)]).unwrap(), None).unwrap();
+    let (mut socket, transport) = pair();
+    socket
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    on_a_loop(async move {
+        let error = transport.accept(&server, &mut Buf::default()).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidData);
+    });
+    let mut said = Vec::new();
+    socket.read_to_end(&mut said).unwrap();
+    // A fatal alert (RFC 8446, 6): type 21, level 2.
+    assert_eq!((said[0], said[5]), (21, 2), "{said:?}");
+}

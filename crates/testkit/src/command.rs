@@ -1,0 +1,115 @@
+//! Commands that end, and programs that run beside the server.
+
+use std::{
+    io::Write,
+    os::unix::net::UnixStream,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc,
+    thread,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::{LONG, wait_until};
+
+/// What a command printed, and how it ended.
+#[derive(Debug)]
+pub struct Done {
+    /// Its status; -1 where a signal ended it.
+    pub code: i32,
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
+}
+
+impl Done {
+    /// Runs a command, which finds `input` on its standard input.
+    #[track_caller]
+    pub fn of(command: &mut Command, input: &[u8]) -> Self {
+        let stdin = match input {
+            b"" => Stdio::null(),
+            _ => Stdio::piped(),
+        };
+        let command = command.stdin(stdin).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let (pid, stdin) = (Pid::from_child(&child), child.stdin.take());
+        let ((tell, told), input) = (mpsc::channel(), input.to_vec());
+        // One that has ended reads nothing.
+        thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&input)));
+        thread::spawn(move || tell.send(child.wait_with_output()));
+        let done = told.recv_timeout(LONG);
+        if done.is_err() {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        done.expect("it has to end").unwrap().into()
+    }
+
+    /// Asserts that its standard output holds `words`.
+    #[track_caller]
+    pub fn has_out(&self, words: impl AsRef<str>) {
+        assert!(
+            self.out.contains(words.as_ref()),
+            "{}{}",
+            self.out,
+            self.err
+        );
+    }
+
+    /// Asserts that its standard error holds `words`.
+    #[track_caller]
+    pub fn has_err(&self, words: impl AsRef<str>) {
+        assert!(
+            self.err.contains(words.as_ref()),
+            "{}{}",
+            self.out,
+            self.err
+        );
+    }
+}
+
+impl From<Output> for Done {
+    fn from(o: Output) -> Self {
+        Self {
+            code: o.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&o.stdout).into_owned(),
+            err: String::from_utf8_lossy(&o.stderr).into_owned(),
+        }
+    }
+}
+
+/// Another server beside galgo's: nginx, php-fpm, an application. It gets TERM when dropped, and is waited for.
+#[derive(Debug)]
+pub struct Beside(Child);
+
+impl Beside {
+    /// Starts it; `ready` says when it serves.
+    #[track_caller]
+    pub fn start(command: &mut Command, mut ready: impl FnMut() -> bool) -> Self {
+        let mut own = Self(command.stdin(Stdio::null()).spawn().unwrap());
+        wait_until("the program beside the server serves", || {
+            assert!(own.0.try_wait().unwrap().is_none(), "it ended: {command:?}");
+            ready()
+        });
+        own
+    }
+
+    /// Starts it; it serves once it takes connections at `socket`.
+    #[track_caller]
+    pub fn at(command: &mut Command, socket: &Path) -> Self {
+        Self::start(command, || UnixStream::connect(socket).is_ok())
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}

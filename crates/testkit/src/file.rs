@@ -1,0 +1,71 @@
+//! Files that tests make.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// Copies a program in one step, by another process: a descriptor open for writing that a test beside this one hands on
+/// to its child would make it busy (ETXTBSY).
+pub fn copy(from: impl AsRef<Path>, to: &Path) {
+    fs::create_dir_all(to.parent().unwrap()).unwrap();
+    let draft = to.with_extension("draft");
+    let mut cp = Command::new("cp");
+    assert!(
+        cp.arg(from.as_ref())
+            .arg(&draft)
+            .status()
+            .unwrap()
+            .success()
+    );
+    fs::rename(draft, to).unwrap();
+}
+
+/// Writes an executable file, by another process for the same reason as [`copy`].
+pub fn script(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut sh = Command::new("sh")
+        .args(["-c", "cat >\"$1\" && chmod 755 \"$1\"", "sh"])
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    sh.stdin.take().unwrap().write_all(text.as_ref()).unwrap();
+    assert!(sh.wait().unwrap().success());
+    path
+}
+
+/// Compiles a C program.
+pub fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let to = folder.join(name);
+    let from = to.with_extension("source.c");
+    fs::write(&from, source).unwrap();
+    let mut cc = Command::new("cc");
+    cc.arg("-o").arg(&to).arg(&from).args(flags);
+    assert!(cc.status().unwrap().success(), "cc {}", to.display());
+    fs::remove_file(from).unwrap();
+    to
+}
+
+/// Sets the permission bits of a file.
+pub fn chmod(path: impl AsRef<Path>, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Makes a named pipe: the kernel lets a process open one side once another opens the other.
+pub fn fifo(path: &Path) {
+    let mut mkfifo = Command::new("mkfifo");
+    assert!(mkfifo.arg(path).status().unwrap().success());
+}
+
+/// What runs modules lies beside galgo, where cargo puts it for the tests of its own package.
+pub fn wasm_host(galgo: &str) -> PathBuf {
+    let host = Path::new(galgo).with_file_name("galgo-wasm");
+    let missing = "is missing: cargo build -p galgo-wasm-host, or test the whole workspace";
+    assert!(host.exists(), "{} {missing}", host.display());
+    host
+}

@@ -1,0 +1,45 @@
+//! What the tests of galgo's crates share. A [`Site`] is a folder with programs and a configuration, a [`Server`] is
+//! the binary that serves it, a [`Client`] speaks raw bytes to it.
+//!
+//! Nothing here sleeps for a fixed time: [`eventually`] waits for a state. A test that meets what it did not expect
+//! ends there, so every function panics where it cannot do what it says.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // a test ends where it meets what it did not expect
+
+pub mod client;
+pub mod command;
+pub mod config;
+pub mod file;
+pub mod process;
+pub mod server;
+pub mod site;
+pub mod stream;
+mod wait;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+pub use client::{Client, End, Reply};
+pub use command::{Beside, Done};
+pub use config::Config;
+pub use server::Server;
+pub use site::Site;
+pub use stream::Stream;
+pub use wait::{LONG, Repeated, eventually, wait_until};
+
+/// Whether the tests run as root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A TCP address that is free, on an address of this machine that no other test asks for a port: it stays free.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let (n, own) = (NEXT.fetch_add(1, Ordering::Relaxed), std::process::id());
+    let [_, a, b, c] = (own << 6 ^ n).to_be_bytes();
+    let address = Ipv4Addr::new(127, a | 1, b, c.clamp(1, 254));
+    let listener = TcpListener::bind((address, 0)).unwrap();
+    listener.local_addr().unwrap()
+}

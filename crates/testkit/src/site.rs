@@ -1,0 +1,251 @@
+//! A folder to serve.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::fs::{MetadataExt, chown},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+use tempfile::TempDir;
+
+use crate::{command::Done, config::Config, file, stream};
+
+/// A folder of a test's own with a `cgi-bin`, how galgo is configured there, and how it is started. The folder goes
+/// with the last clone, and a server keeps one.
+#[derive(Debug, Clone)]
+pub struct Site {
+    dir: Arc<TempDir>,
+    galgo: PathBuf,
+    config: Config,
+    /// Served in place of `dir`.
+    folder: Option<PathBuf>,
+    arguments: Vec<String>,
+    /// Its command line starts the server, where that is another program.
+    through: Vec<String>,
+    environment: Vec<(&'static str, &'static str)>,
+    pub(crate) probe: Option<&'static str>,
+    pub(crate) ends_by_term: bool,
+}
+
+impl Site {
+    /// A site for the binary `galgo`, in the system's folder for temporary files; any user may enter it.
+    pub fn new(galgo: &str) -> Self {
+        let site = Self::within(&std::env::temp_dir(), galgo);
+        file::chmod(site.folder(), 0o755);
+        site
+    }
+
+    /// A site in a folder of `parent`, closed to other users.
+    pub fn within(parent: &Path, galgo: &str) -> Self {
+        let dir = tempfile::Builder::new().prefix("galgo-").tempdir_in(parent);
+        let dir = Arc::new(dir.unwrap());
+        fs::create_dir(dir.path().join("cgi-bin")).unwrap();
+        Self {
+            dir,
+            galgo: galgo.into(),
+            config: Config::default(),
+            folder: None,
+            arguments: Vec::new(),
+            through: Vec::new(),
+            environment: Vec::new(),
+            probe: None,
+            ends_by_term: false,
+        }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Whether every folder on the way to it may be entered by any user.
+    pub fn is_reachable(&self) -> bool {
+        let open = |folder: &Path| fs::metadata(folder).is_ok_and(|m| m.mode() & 0o001 != 0);
+        self.folder().ancestors().skip(1).all(open)
+    }
+
+    // What is in the folder.
+
+    /// Writes a file, and makes the folders that it is in.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Writes an executable file in `cgi-bin`.
+    pub fn program(&self, name: &str, text: &str) {
+        file::script(&self.path("cgi-bin"), name, text);
+    }
+
+    /// Writes a shell program in `cgi-bin`.
+    pub fn sh(&self, name: &str, text: &str) {
+        self.program(name, &format!("#!/bin/sh\n{text}\n"));
+    }
+
+    /// Makes a named pipe.
+    pub fn fifo(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        file::fifo(&path);
+        path
+    }
+
+    /// Adds a file with permission bits `mode`.
+    pub fn file(self, name: &str, content: impl AsRef<[u8]>, mode: u32) -> Self {
+        file::chmod(self.write(name, content), mode);
+        self
+    }
+
+    /// Adds a C program.
+    pub fn compiled(self, name: &str, source: &str, flags: &[&str]) -> Self {
+        file::compile(self.folder(), name, source, flags);
+        self
+    }
+
+    /// Adds a program that is the running test's own binary.
+    pub fn own_binary(self, name: &str) -> Self {
+        let (from, to) = (std::env::current_exe().unwrap(), self.path(name));
+        if fs::hard_link(&from, &to).is_err() {
+            fs::copy(&from, &to).unwrap();
+        }
+        self
+    }
+
+    // How it is configured.
+
+    /// Adds keys, tables and routes to the configuration: see [`Config::merge`].
+    pub fn config(mut self, toml: &str) -> Self {
+        self.config.merge(toml);
+        self
+    }
+
+    /// Adds keys to `[defaults]`.
+    pub fn defaults(mut self, toml: &str) -> Self {
+        self.config.merge_defaults(toml);
+        self
+    }
+
+    // How it is served.
+
+    /// Another folder is served, which has a configuration of its own.
+    pub fn serving(mut self, folder: &Path) -> Self {
+        self.folder = Some(folder.to_owned());
+        self
+    }
+
+    /// Adds command line arguments behind `serve DIR`.
+    pub fn arguments(mut self, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(ToString::to_string);
+        self.arguments.extend(arguments);
+        self
+    }
+
+    /// The server is started by another program: its command line, to which the server's is appended.
+    pub fn through(mut self, command: &[&str]) -> Self {
+        self.through = command.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// The server is a copy of the binary, in a folder of the site.
+    pub fn copied(mut self, path: &str) -> Self {
+        let to = self.path(path);
+        file::copy(&self.galgo, &to);
+        self.galgo = to;
+        self
+    }
+
+    /// The server runs as another user from its first moment on, who owns the folder. For root only.
+    pub fn owned_by(self, uid: u32) -> Self {
+        for folder in ["", "cgi-bin", "marks", "public"] {
+            chown(self.path(folder), Some(uid), Some(uid)).unwrap();
+        }
+        let (user, group) = (format!("--reuid={uid}"), format!("--regid={uid}"));
+        self.through(&["setpriv", &user, &group, "--clear-groups"])
+    }
+
+    /// Sets a variable of the server's environment.
+    pub fn env(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.retain(|(n, _)| *n != name);
+        self.environment.push((name, value));
+        self
+    }
+
+    /// Requests wait for templates that are being loaded, so that tests meet them.
+    pub fn waiting(self) -> Self {
+        self.env("GALGO_TEST_WAIT_FOR_TEMPLATES", "1")
+    }
+
+    /// Requests do not wait for templates that are being loaded.
+    pub fn without_waiting(mut self) -> Self {
+        self.environment
+            .retain(|(n, _)| *n != "GALGO_TEST_WAIT_FOR_TEMPLATES");
+        self
+    }
+
+    /// A server has started once it has answered a GET of `target` with 200.
+    pub fn probe(mut self, target: &'static str) -> Self {
+        self.probe = Some(target);
+        self
+    }
+
+    /// A server that is dropped gets TERM; it must end with status 0 then, and have panicked nowhere.
+    pub fn ends_by_term(mut self) -> Self {
+        self.ends_by_term = true;
+        self
+    }
+
+    /// Writes the configuration; returns the command that serves it. With `GALGO_TEST_START=warm` all programs are kept
+    /// loaded that the configuration does not say otherwise of.
+    pub(crate) fn serving_command(&mut self) -> Command {
+        if std::env::var_os("GALGO_TEST_START").is_some_and(|start| start == "warm") {
+            self.config.default_to("start", "warm");
+        }
+        if stream::is_asked() {
+            self.encrypt();
+        }
+        if self.folder.is_none() && self.config != Config::default() {
+            self.config.write(&self.path("galgo.toml"));
+        }
+        let galgo = self.galgo.as_os_str();
+        let mut words = self.through.iter().map(OsStr::new).chain([galgo]);
+        let mut command = Command::new(words.next().unwrap_or(galgo));
+        command.args(words).arg("serve");
+        command.arg(self.folder.as_deref().unwrap_or(self.folder()));
+        command.args(&self.arguments);
+        command.envs(self.environment.iter().copied());
+        command
+    }
+
+    /// Has every listener that speaks plain HTTP over TCP speak TLS.
+    fn encrypt(&mut self) {
+        let plain = |text: &str| text.parse::<std::net::SocketAddr>().is_ok();
+        self.config.encrypt(plain);
+        for argument in self.arguments.iter_mut().filter(|text| plain(text)) {
+            argument.insert_str(0, "https://");
+        }
+    }
+
+    // The command line in the folder.
+
+    /// A command of galgo's.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.galgo);
+        command.args(args).current_dir(self.folder());
+        command.env_remove("NO_COLOR").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command of galgo's.
+    pub fn galgo(&self, args: &[&str]) -> Done {
+        Done::of(&mut self.command(args), b"")
+    }
+}

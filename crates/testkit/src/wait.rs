@@ -1,0 +1,61 @@
+//! Waiting for a state, and doing something meanwhile.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{JoinHandle, sleep, spawn},
+    time::{Duration, Instant},
+};
+
+/// Nothing that a test waits for takes longer, on the slowest machine: a guard, not a measure.
+pub const LONG: Duration = Duration::from_secs(300);
+
+/// Waits until `state` is there; panics with `what` when it does not come.
+#[track_caller]
+pub fn eventually<T>(what: &str, mut state: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + LONG;
+    loop {
+        if let Some(found) = state() {
+            return found;
+        }
+        assert!(Instant::now() < until, "never came: {what}");
+        sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until `reached` says so; panics with `what` when it does not.
+#[track_caller]
+pub fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    eventually(what, || reached().then_some(()));
+}
+
+/// Something that a thread does again and again.
+#[derive(Debug)]
+pub struct Repeated {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Repeated {
+    /// Begins; it is done once at least.
+    pub fn start(mut once: impl FnMut() + Send + 'static) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = over.clone();
+        let again = move || {
+            once();
+            while !told.load(Ordering::Relaxed) {
+                once();
+            }
+        };
+        let thread = spawn(again);
+        Self { over, thread }
+    }
+
+    /// Ends it; panics where it has.
+    pub fn end(self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+    }
+}
