@@ -10,14 +10,18 @@
 //! | `crowd`, `idle` | which connection makes room for another; those that wait for a request |
 //! | `throttle` | clients that were told 503 and ask again at once |
 //! | `conn` | one connection, request by request |
+//! | `http2` | one connection, many requests at once |
 //! | [`mod@run`] | an event loop as it runs |
 
 pub mod accept;
 mod conn;
 mod crowd;
 pub mod event_loop;
+mod http2;
 mod idle;
 pub mod listener;
+mod logged;
+mod origin;
 pub mod run;
 pub mod settings;
 pub mod shared;

@@ -25,7 +25,7 @@ pub struct Settings {
     pub access_log: Option<LogFormat>,
 }
 
-/// One listener. Read from `127.0.0.1:8080`, `[::1]:8080` or `unix:/path`, with `https://`, `proxy+`, `fastcgi+` or `scgi+` in front of
+/// One listener. Read from `127.0.0.1:8080`, `[::1]:8080` or `unix:/path`, with `https://`, `h2c+`, `proxy+`, `fastcgi+` or `scgi+` in front of
 /// it where that is spoken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
@@ -40,8 +40,10 @@ pub struct Listen {
 pub enum Speaks {
     /// HTTP/1.
     Http,
-    /// HTTP/1 in TLS (`https://127.0.0.1:8443`, `https://unix:/path`).
+    /// HTTP/2 or HTTP/1 in TLS, as the client likes (`https://127.0.0.1:8443`, `https://unix:/path`).
     Https,
+    /// HTTP/2 without TLS, by clients that know that (RFC 9113, 3.3; `h2c+127.0.0.1:8080`).
+    H2c,
     /// A PROXY protocol v2 header, then HTTP/1 (`proxy+127.0.0.1:8080`, `proxy+unix:/path`).
     Proxied,
     /// FastCGI, by a web server in front of us (`fastcgi+unix:/path`).
@@ -105,7 +107,8 @@ impl Http {
     }
 }
 
-const SPOKEN: [(&str, Speaks); 4] = [
+const SPOKEN: [(&str, Speaks); 5] = [
+    ("h2c+", Speaks::H2c),
     ("https://", Speaks::Https),
     ("proxy+", Speaks::Proxied),
     ("fastcgi+", Speaks::FastCgi),
@@ -161,6 +164,8 @@ mod tests {
             "[::1]:8080",
             "unix:/run/galgo.sock",
             "unix:galgo.sock",
+            "h2c+127.0.0.1:8080",
+            "h2c+unix:/run/galgo.sock",
             "proxy+127.0.0.1:8080",
             "proxy+unix:/run/galgo.sock",
             "fastcgi+unix:/run/galgo.sock",

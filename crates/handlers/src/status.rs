@@ -85,7 +85,7 @@ fn is_developer(request: &Request<'_>) -> bool {
     let (head, link) = (&request.head, request.link);
     let near = link.remote_ip.is_some_and(is_loopback) && link.announced_by.is_none();
     let direct = !link.passed_on && !head.fields.iter().any(|(name, _)| passes_on(name));
-    near && direct && head.version == Version::Http11 && is_here(&head.host)
+    near && direct && head.version != Version::Http10 && is_here(&head.host)
 }
 
 /// Whether servers that pass requests on write the field.

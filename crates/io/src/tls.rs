@@ -11,5 +11,6 @@ mod session;
 mod tests;
 
 pub use certificates::{Certificate, Certificates};
+pub(crate) use server::H2;
 pub use server::{Agreed, Server};
 pub(crate) use session::Session;

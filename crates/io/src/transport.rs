@@ -17,7 +17,7 @@ use crate::{
     buf::Buf,
     pool,
     sock::Sock,
-    tls::{Agreed, Server, Session},
+    tls::{self, Agreed, Server, Session},
 };
 
 /// A connection, with an event loop of its own thread.
@@ -58,6 +58,12 @@ impl Transport {
     /// What was agreed upon; `None` where nothing is encrypted.
     pub fn agreed(&self) -> Option<Agreed> {
         self.tls.get()?.borrow().agreed()
+    }
+
+    /// Whether HTTP/2 was agreed upon (ALPN).
+    pub fn alpn_is_h2(&self) -> bool {
+        let tls = self.tls.get();
+        tls.is_some_and(|tls| tls.borrow().alpn() == Some(tls::H2))
     }
 
     /// The socket, where bytes may go by it as they are.
@@ -123,14 +129,26 @@ impl Transport {
         more: bool,
     ) -> impl Future<Output = io::Result<usize>> {
         let mut waits = false;
-        poll_fn(move |cx| match self.tls.get() {
-            None if more => self.sock.poll_write_more(bufs, &mut waits, cx),
-            None => self.sock.poll_write(bufs, &mut waits, cx),
+        poll_fn(move |cx| self.poll_write(bufs, more, &mut waits, cx))
+    }
+
+    /// As [`Transport::write`], polled. `waits`: it was tried at once already, and is awaited. Whoever has begun to write goes on
+    /// with bytes that begin the same: under TLS they may have been encrypted already.
+    pub fn poll_write(
+        &self,
+        bufs: &[IoSlice<'_>],
+        more: bool,
+        waits: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        match self.tls.get() {
+            None if more => self.sock.poll_write_more(bufs, waits, cx),
+            None => self.sock.poll_write(bufs, waits, cx),
             Some(tls) => {
                 let mut tls = tls.borrow_mut();
-                tls.poll_write(&self.sock, bufs, more, &mut waits, cx)
+                tls.poll_write(&self.sock, bufs, more, waits, cx)
             }
-        })
+        }
     }
 
     /// As [`Sock::try_write`].

@@ -1,4 +1,4 @@
-//! What the bytes mean: HTTP/1 heads and bodies, request targets, CGI variables, CGI responses,
+//! What the bytes mean: HTTP/1 heads and bodies, HTTP/2 heads, request targets, CGI variables, CGI responses,
 //! FastCGI, SCGI, preconditions and ranges. Pure functions: no I/O, no clock, no async.
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ pub mod fields;
 pub mod forwarded;
 pub mod gateway;
 pub mod h1;
+pub mod h2;
 pub mod proxy;
 pub mod range;
 pub mod scgi;

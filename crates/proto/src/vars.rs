@@ -19,7 +19,7 @@ mod tests;
 pub use given::{Connection, Script, Server, Sink, Tls};
 pub use protocol::{Ambiguous, Dropped};
 
-use crate::h1::{Head, Version};
+use crate::h1::Head;
 
 /// Every variable galgo computes, in the order of the alphabet, but for those of the form `HTTP_*`.
 pub const NAMES: &[&str] = &[
@@ -136,14 +136,10 @@ pub fn request(
 }
 
 fn request_line(head: &Head, sink: &mut impl Sink) {
-    let version: &[u8] = match head.version {
-        Version::Http10 => b"HTTP/1.0",
-        Version::Http11 => b"HTTP/1.1",
-    };
     sink.put(b"REQUEST_METHOD", head.method.as_str().as_bytes());
     sink.put(b"REQUEST_URI", head.target.uri().as_bytes());
     sink.put(b"QUERY_STRING", head.target.query().as_bytes());
-    sink.put(b"SERVER_PROTOCOL", version);
+    sink.put(b"SERVER_PROTOCOL", head.version.as_str().as_bytes());
 }
 
 /// SERVER_NAME, and SERVER_PORT where the connection has none.

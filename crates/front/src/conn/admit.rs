@@ -70,13 +70,13 @@ pub(super) fn may_speak(event_loop: &EventLoop<impl Site>, speaks: Speaks, link:
     let trusted = &site.settings().trusted;
     let listed = |ip| trusted.covers(Some(ip));
     let known = link.remote_ip.is_none_or(|ip| match speaks {
-        Speaks::Http | Speaks::Https => true,
+        Speaks::Http | Speaks::Https | Speaks::H2c => true,
         Speaks::Proxied if !trusted.blocks.is_empty() => listed(ip),
         Speaks::Proxied | Speaks::FastCgi | Speaks::Scgi => is_loopback(ip) || listed(ip),
     });
     if !known && event_loop.says_unannounced() {
         let words = match speaks {
-            Speaks::Http | Speaks::Https | Speaks::Proxied => {
+            Speaks::Http | Speaks::Https | Speaks::H2c | Speaks::Proxied => {
                 "the connection was closed: only trusted_proxies may speak the PROXY protocol"
             }
             Speaks::FastCgi | Speaks::Scgi => {

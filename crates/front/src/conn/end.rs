@@ -55,7 +55,7 @@ pub(super) async fn rest_of_body(input: &mut Input, body: &mut RequestBody) -> A
 
 /// Closes so that what was sent arrives: unread data would make the kernel send a reset, which may overtake the response
 /// (RFC 9112, 9.6).
-pub(super) async fn linger(sock: &Transport) {
+pub(crate) async fn linger(sock: &Transport) {
     if sock.end_output().is_err() {
         return;
     }

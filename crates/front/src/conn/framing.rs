@@ -11,7 +11,7 @@ use crate::{event_loop::EventLoop, site::Site};
 
 /// How the end of a body is marked (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(crate) enum Framing {
     /// No body belongs to this response (HEAD, 204, 304).
     Bodiless,
     Length(u64),
@@ -21,7 +21,7 @@ pub(super) enum Framing {
     Raw,
 }
 
-pub(super) fn program_framing(request: &Request<'_>, status: u16, output: &Output) -> Framing {
+pub(crate) fn program_framing(request: &Request<'_>, status: u16, output: &Output) -> Framing {
     let producer = &output.producer;
     if output.nph {
         Framing::Raw
@@ -77,7 +77,7 @@ pub(super) fn static_head(
 
 /// What a program says of the length of a body that is not sent, to HEAD or beside 304, is passed on
 /// (RFC 9110, 8.6).
-pub(super) fn promise(response: &mut Response, framing: Framing, output: &Output) {
+pub(crate) fn promise(response: &mut Response, framing: Framing, output: &Output) {
     if let (Framing::Bodiless, Some(n)) = (framing, output.content_length)
         && response.status != 204
     {

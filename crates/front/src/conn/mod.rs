@@ -4,8 +4,8 @@
 
 mod admit;
 mod body;
-mod end;
-mod framing;
+pub(crate) mod end;
+pub(crate) mod framing;
 mod gateway;
 mod incoming;
 mod input;
@@ -21,16 +21,12 @@ use std::{cell::RefCell, rc::Rc};
 
 use galgo_io::{pace::Pace, sock::Sock, tls::Agreed, transport::Transport};
 use galgo_proto::{
-    forwarded::{Trusted, Unreadable},
+    forwarded::Trusted,
     h1::{BodyLen, Head, HeadScan},
-    target::{Authority, LastHost},
+    target::LastHost,
 };
 use galgo_service::{
-    fault::Fault,
-    link::Link,
-    log::{Level, access::AccessEntry},
-    peer::Peer,
-    request::Request,
+    fault::Fault, link::Link, log::access::AccessEntry, peer::Peer, request::Request,
     service::Service,
 };
 use tokio::time::{Instant, timeout_at};
@@ -38,7 +34,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     crowd::Member,
     event_loop::EventLoop,
+    http2,
     idle::Lease,
+    logged::Unfinished,
+    origin::origin,
     settings::{Http, Settings, Speaks},
     shared::Accepted,
     site::Site,
@@ -62,36 +61,12 @@ pub(crate) fn start<S: Site>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
             return refuse(accepted);
         }
         if let Some(mut conn) = Conn::open(&event_loop, lease, member, accepted).await {
-            conn.serve().await;
+            match conn.speaks == Speaks::H2c || conn.input.sock.alpn_is_h2() {
+                true => Box::pin(conn.http2()).await,
+                false => conn.serve().await,
+            }
         }
     });
-}
-
-/// A request that is being answered. The end of the server may drop it: then it is logged, and its
-/// client sees that the response was cut.
-struct Unfinished<'l, S: Site> {
-    event_loop: &'l Rc<EventLoop<S>>,
-    sock: Rc<Transport>,
-    entry: Rc<RefCell<AccessEntry>>,
-    began: Instant,
-    over: bool,
-}
-
-impl<S: Site> Drop for Unfinished<'_, S> {
-    fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        // The client sees that the response was cut.
-        self.sock.reset_on_close();
-        let mut entry = self.entry.borrow_mut();
-        entry.outcome = "shutdown";
-        if entry.status == 0 {
-            entry.status = 503;
-        }
-        entry.total = self.began.elapsed();
-        self.event_loop.log(&entry);
-    }
 }
 
 /// What `said` resolves to; `None` where that takes longer than until `by`, or another connection needs the room.
@@ -192,6 +167,13 @@ impl<'l, S: Site> Conn<'l, S> {
         })
     }
 
+    /// Serves as HTTP/2.
+    async fn http2(&mut self) {
+        let (sock, link) = (self.input.sock.clone(), self.link.clone());
+        let received = std::mem::take(&mut self.input.buf);
+        http2::serve(self.event_loop, &self.lease, link, sock, received).await;
+    }
+
     /// Serves until the connection is over.
     async fn serve(&mut self) {
         while self.await_request().await {
@@ -243,7 +225,7 @@ impl<'l, S: Site> Conn<'l, S> {
         self.sender.begin(Wire::Http);
         let (input, wire) = (&mut self.input, &mut self.sender.wire);
         let arrived = match self.speaks {
-            Speaks::Http | Speaks::Https | Speaks::Proxied => {
+            Speaks::Http | Speaks::Https | Speaks::H2c | Speaks::Proxied => {
                 let Some(head) = self.head(http).await? else {
                     return Ok(None);
                 };
@@ -322,7 +304,7 @@ impl<'l, S: Site> Conn<'l, S> {
         let began = request.began;
         let mut unfinished = Unfinished {
             event_loop: self.event_loop,
-            sock: self.sender.sock.clone(),
+            sock: Some(self.sender.sock.clone()),
             entry: request.entry.clone(),
             began,
             over: false,
@@ -348,41 +330,12 @@ impl<'l, S: Site> Conn<'l, S> {
         }
     }
 
-    /// What trusted proxies say of the client: it asked that host, over that link.
     fn origin(&self, mut head: Rc<Head>, trusted: &Trusted) -> Result<Arrived, Fault> {
-        let body = RequestBody::new(head.body);
-        // A proxy that may name clients by the PROXY protocol has to be listed, too, to be believed in what it passes on.
-        let announced = self.link.announced_by;
-        let origin = match announced.is_none_or(|peer| trusted.covers(peer)) {
-            true => trusted.origin(&head.fields, self.link.remote_ip),
-            false => Ok(None),
-        };
-        let Some(origin) = origin.map_err(|Unreadable(field)| {
-            let words = format!("a trusted proxy wrote a {field} that cannot be read");
-            let errors = &self.event_loop.shared.logs.error;
-            errors.write(Level::Warn, &self.link.remote, &words);
-            Fault::Client(
-                400,
-                "what a trusted proxy says of the client cannot be read",
-            )
-        })?
-        else {
-            return Ok(Arrived {
-                head,
-                link: None,
-                body,
-                named: None,
-            });
-        };
-        let link = self.link.behind(&origin);
-        if let Some(Authority { host, port }) = origin.host {
-            let head = Rc::make_mut(&mut head);
-            (head.host, head.port) = (host, port);
-        }
+        let link = origin(self.event_loop, trusted, &self.link, &mut head)?;
         Ok(Arrived {
+            body: RequestBody::new(head.body),
             head,
-            link: Some(link),
-            body,
+            link,
             named: None,
         })
     }

@@ -1,12 +1,11 @@
 //! Sending a response: its head is written once, its body as its kind allows.
 
-use std::{cell::RefCell, io, pin::pin, rc::Rc};
+use std::{io, pin::pin, rc::Rc};
 
 use galgo_proto::h1::Version;
 use galgo_service::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
-    log::access::AccessEntry,
     request::Request,
     service::Service,
 };
@@ -17,7 +16,7 @@ use super::{
     sender::Sender,
     stream::Stream,
 };
-use crate::{event_loop::EventLoop, site::Site};
+use crate::{event_loop::EventLoop, logged::Line, site::Site};
 
 impl Sender {
     /// Sends a response that was made without a request, and that ends the connection.
@@ -223,32 +222,6 @@ fn cut(framing: Framing, gone: bool) -> After {
         Framing::UntilClose | Framing::Raw => After::Reset,
         _ if gone => After::Reset,
         _ => After::Close,
-    }
-}
-
-/// The log line of a request whose program may still be ending: it is written when that is over, or when the server ends
-/// before.
-struct Line<S: Site> {
-    event_loop: Rc<EventLoop<S>>,
-    entry: Rc<RefCell<AccessEntry>>,
-}
-
-impl<S: Site> Line<S> {
-    /// Of a request whose response is over, with so many bytes of body.
-    fn new(event_loop: &Rc<EventLoop<S>>, request: &Request<'_>, sent: u64) -> Self {
-        let mut entry = request.entry.borrow_mut();
-        entry.bytes = sent;
-        entry.total = event_loop.taken(request.began);
-        Self {
-            event_loop: event_loop.clone(),
-            entry: request.entry.clone(),
-        }
-    }
-}
-
-impl<S: Site> Drop for Line<S> {
-    fn drop(&mut self) {
-        self.event_loop.log(&self.entry.borrow());
     }
 }
 

@@ -36,6 +36,7 @@ Addresses:
   [::]:8080            everybody, by IPv6;  0.0.0.0:8080  by IPv4
   127.0.0.1:0          any free port; the first line printed names it
   unix:/run/galgo.sock a Unix socket
+  h2c+127.0.0.1:8080   HTTP/2 without TLS
   proxy+127.0.0.1:8080 behind a proxy that speaks the PROXY protocol, version 2
   fastcgi+unix:/run/galgo.sock
                        behind a server that speaks FastCGI; scgi+... likewise

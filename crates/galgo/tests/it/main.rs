@@ -23,6 +23,7 @@ mod fronts;
 mod handover;
 #[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
 mod harness;
+mod http2;
 mod logs;
 mod proxied;
 mod reload;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         framing::tests(),
         harness::both_ways(fronts::tests()),
         handover::tests(),
+        http2::tests(),
         logs::tests(),
         proxied::tests(),
         reload::tests(),

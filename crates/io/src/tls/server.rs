@@ -6,6 +6,9 @@ use rustls::{ServerConfig, crypto::aws_lc_rs, server::ProducesTickets};
 
 use super::{certificates::Certificates, provider::provider};
 
+/// HTTP/2 as ALPN names it (RFC 9113, 3.2).
+pub(crate) const H2: &[u8] = b"h2";
+
 /// What is agreed upon with clients: certificates, and the keys of session tickets.
 #[derive(Clone)]
 pub struct Server {
@@ -42,7 +45,7 @@ impl Server {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(certificates));
         config.ticketer = tickets;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
         Ok(Self {
             config: Arc::new(config),
         })

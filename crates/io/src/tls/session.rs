@@ -167,6 +167,11 @@ impl Session {
         }
     }
 
+    /// The protocol that was agreed upon (RFC 7301).
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        self.tls.alpn_protocol()
+    }
+
     pub(crate) fn agreed(&self) -> Option<Agreed> {
         let cipher = self.tls.negotiated_cipher_suite()?.suite();
         Some(Agreed {

@@ -41,12 +41,12 @@ pub struct Head {
 
 /// What the fields say about the message and the connection, picked out while they are copied.
 #[derive(Debug, Default)]
-struct FramingFields<'b> {
-    host: Once<'b>,
-    content_length: Once<'b>,
+pub(crate) struct FramingFields<'b> {
+    pub(crate) host: Once<'b>,
+    pub(crate) content_length: Once<'b>,
     transfer_encoding: Once<'b>,
-    continues: bool,
-    other_expectation: bool,
+    pub(crate) continues: bool,
+    pub(crate) other_expectation: bool,
     close: bool,
     keep_alive: bool,
 }
@@ -188,7 +188,7 @@ fn after_crlf(block: &[u8], line: usize) -> Result<(), HeadError> {
 }
 
 impl<'b> FramingFields<'b> {
-    fn note(&mut self, name: &str, value: &'b [u8]) {
+    pub(crate) fn note(&mut self, name: &str, value: &'b [u8]) {
         // The length rules out nearly every field before letters are compared.
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         match name.len() {
@@ -246,7 +246,7 @@ fn authority(
 }
 
 /// An absolute target's host is that of the Host field, too, whoever looks there: HTTP_HOST must not name another.
-fn host_of_target(fields: &mut Fields, authority: &str) {
+pub(crate) fn host_of_target(fields: &mut Fields, authority: &str) {
     if fields.first("host") != Some(authority.as_bytes()) {
         fields.retain(|name, _| !name.eq_ignore_ascii_case(b"host"));
         fields.push("Host", authority);

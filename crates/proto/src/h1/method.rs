@@ -43,15 +43,26 @@ impl Method {
     }
 }
 
-/// HTTP/1.0 or HTTP/1.1; a higher minor version is the highest that is known (RFC 9110, 2.5), anything else is refused.
+/// The version of a request. A request line says HTTP/1.0 or HTTP/1.1; a higher minor version is the highest that is known
+/// (RFC 9110, 2.5), anything else is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Version {
     Http10,
     Http11,
+    Http2,
 }
 
 impl Version {
+    /// As SERVER_PROTOCOL has it; Apache and nginx write `HTTP/2.0`, too.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http10 => "HTTP/1.0",
+            Self::Http11 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2.0",
+        }
+    }
+
     /// A version that can be read but is not ours is a 505, anything else a 400.
     pub(super) fn parse(raw: &[u8]) -> Result<Self, HeadError> {
         match raw {

@@ -16,5 +16,7 @@ pub(crate) use body::content_length;
 pub use chunked::{Chunk, ChunkError, Chunked};
 pub use error::{ALLOW, HeadError};
 pub use head::Head;
+pub(crate) use head::{FramingFields, host_of_target};
 pub use method::{Method, Version};
+pub(crate) use once::Once;
 pub use scan::{HeadLimits, HeadScan};

@@ -2,7 +2,7 @@
 
 /// A field that may come once.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) enum Once<'b> {
+pub(crate) enum Once<'b> {
     #[default]
     Absent,
     One(&'b [u8]),

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::h1::{BodyLen, Method};
+use crate::h1::{BodyLen, Method, Version};
 use crate::{Fields, target::Target};
 
 mod fields;

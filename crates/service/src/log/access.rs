@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use galgo_proto::h1::{Head, Version};
+use galgo_proto::h1::Head;
 use galgo_spawn::{Exit, Status, words::is_hidden};
 use tokio::time::Instant;
 
@@ -80,16 +80,8 @@ impl AccessEntry {
         let Some(head) = &self.head else {
             return "-".into();
         };
-        let version = if head.version == Version::Http10 {
-            "1.0"
-        } else {
-            "1.1"
-        };
-        format!(
-            "{} {} HTTP/{version}",
-            head.method.as_str(),
-            head.target.raw
-        )
+        let (method, version) = (head.method.as_str(), head.version.as_str());
+        format!("{method} {} {version}", head.target.raw)
     }
 
     fn field<'a>(&'a self, name: &'a str) -> &'a [u8] {

@@ -1,0 +1,221 @@
+//! The client of one stream.
+
+use std::{
+    io,
+    rc::Rc,
+    task::{Context, Poll, ready},
+};
+
+use galgo_io::{
+    buf::Buf,
+    pace::{GIVES_WAY, Holding, Pace},
+};
+use galgo_service::{
+    client::{Client, Next, TOO_LARGE},
+    fault::Fault,
+};
+use h2::RecvStream;
+
+use super::{limits::STREAM_WINDOW, outgoing::Outgoing, windows::Windows};
+
+/// Bytes of a body that are read before the request takes a permit and a process. The other half of the window lets more
+/// come meanwhile.
+const AHEAD: usize = STREAM_WINDOW as usize / 2;
+
+const GONE: Fault = Fault::Gone("the client reset the stream, or closed the connection");
+
+/// The client of one stream. Its window grows as the body is taken.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    body: RecvStream,
+    windows: Rc<Windows>,
+    out: Rc<Outgoing>,
+    /// What has come of the body and was not taken.
+    buf: Buf,
+    /// All of the body has come.
+    ended: bool,
+    /// What is left of the declared length.
+    left: Option<u64>,
+    taken: u64,
+    /// The most bytes that the body may hold.
+    limit: u64,
+    pace: Pace,
+    owes_continue: bool,
+}
+
+impl Incoming {
+    /// The client that sends `body`, of which it may have `declared` the length.
+    pub(super) fn new(
+        mut body: RecvStream,
+        windows: Rc<Windows>,
+        out: Rc<Outgoing>,
+        declared: Option<u64>,
+        pace: Pace,
+        owes_continue: bool,
+    ) -> Self {
+        windows.enter(&mut body);
+        Self {
+            ended: body.is_end_stream(),
+            body,
+            windows,
+            out,
+            buf: Buf::default(),
+            left: declared.filter(|n| *n > 0),
+            taken: 0,
+            limit: u64::MAX,
+            pace,
+            owes_continue,
+        }
+    }
+
+    /// Receives one frame of the body.
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let Self {
+            body, buf, pace, ..
+        } = self;
+        let mut ended = false;
+        let mut receive = |cx: &mut Context<'_>| {
+            Poll::Ready(match ready!(body.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    buf.room(data.len()).extend_from_slice(&data);
+                    Ok(data.len())
+                }
+                Some(Err(e)) => Err(io::Error::new(io::ErrorKind::ConnectionReset, e)),
+                // Trailers are ignored.
+                None => {
+                    ended = true;
+                    Ok(0)
+                }
+            })
+        };
+        loop {
+            match ready!(pace.poll_wait(cx, &mut receive)) {
+                Ok(_) => break,
+                // It is not the client that is slow.
+                Err(e) if e.kind() == io::ErrorKind::TimedOut && self.windows.are_shut() => {
+                    pace.reset();
+                }
+                Err(e) => return Poll::Ready(Err(slow(e))),
+            }
+        }
+        self.ended |= ended || self.body.is_end_stream();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.out.poll_gone(cx).map(|()| Err(GONE))
+    }
+}
+
+impl Client for Incoming {
+    fn next(&mut self) -> Result<Next, Fault> {
+        let here = self.buf.len();
+        if self.taken.saturating_add(here as u64) > self.limit {
+            return Err(TOO_LARGE);
+        }
+        Ok(match here {
+            0 if self.ended => Next::End,
+            0 => Next::More,
+            n => Next::Data(n),
+        })
+    }
+
+    fn data(&self) -> &[u8] {
+        self.buf.bytes()
+    }
+
+    fn take(&mut self, n: usize) {
+        let n = n.min(self.buf.len());
+        self.buf.consume(n);
+        self.taken += n as u64;
+        self.left = self.left.map(|left| left.saturating_sub(n as u64));
+        // It fails where more is released than has come.
+        let _ = self.body.flow_control().release_capacity(n);
+    }
+
+    fn limit(&mut self, most: u64) -> Result<(), Fault> {
+        self.limit = most;
+        match self.left() {
+            Some(n) if n > most => Err(TOO_LARGE),
+            _ => Ok(()),
+        }
+    }
+
+    fn declared(&self) -> Option<u64> {
+        self.left().map(|n| n + self.taken)
+    }
+
+    fn left(&self) -> Option<u64> {
+        match self.ended {
+            true if self.buf.is_empty() => None,
+            true => Some(self.buf.len() as u64),
+            false => self.left,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.ended && self.buf.is_empty()
+    }
+
+    fn is_here(&self) -> bool {
+        let enough = |left: u64| self.buf.len() as u64 >= left.min(AHEAD as u64);
+        self.ended || self.left.is_some_and(enough)
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.poll_frame(cx)
+    }
+
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        while !self.ended && self.buf.len() < AHEAD {
+            self.next()?;
+            ready!(self.poll_frame(cx))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.poll_reset(cx)
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.poll_reset(cx)
+    }
+
+    fn send_continue(&mut self) {
+        if std::mem::take(&mut self.owes_continue) && self.buf.is_empty() {
+            self.out.send_continue();
+        }
+    }
+
+    fn owes_continue(&self) -> bool {
+        self.owes_continue
+    }
+
+    /// What is sent to the client goes into frames: `nph-` programs cannot write them.
+    fn speaks_http(&self) -> bool {
+        false
+    }
+
+    fn has_permit(&mut self, permit: Holding) {
+        self.pace.has_place(permit);
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        self.windows.leave(&self.body);
+    }
+}
+
+/// What an error means that comes while the client's body is waited for.
+fn slow(e: io::Error) -> Fault {
+    match e.kind() {
+        io::ErrorKind::TimedOut => Fault::Client(408, "the client sends slower than min_rate"),
+        GIVES_WAY => Fault::Client(
+            408,
+            "the client sends slower than busy_rate, and others wait for a permit",
+        ),
+        _ => GONE,
+    }
+}

@@ -1,0 +1,18 @@
+//! What one connection may ask for.
+
+/// Requests at once on a connection (SETTINGS_MAX_CONCURRENT_STREAMS): the least that RFC 9113, 6.5.2 recommends.
+pub(super) const MAX_STREAMS: u32 = 100;
+/// Bytes of a request body that may be on their way or wait here, a stream: as many as a pipe holds.
+pub(super) const STREAM_WINDOW: u32 = 64 << 10;
+/// The same of all streams of a connection: the memory that one client can fill with bodies nobody reads. Sixteen programs may
+/// leave their input alone before the seventeenth upload has to wait for them.
+pub(super) const CONNECTION_WINDOW: u32 = 1 << 20;
+/// Bytes of a response that wait here for the connection to take them, a stream.
+pub(super) const SEND_BUFFER: usize = 64 << 10;
+/// Streams that the client has opened and reset before they were looked at: beyond, the connection ends with
+/// ENHANCE_YOUR_CALM (CVE-2023-44487).
+pub(super) const MAX_RESET_BY_CLIENT: usize = 20;
+/// Streams that were reset for what the client did wrong, in all: beyond, the same (CVE-2025-8671).
+pub(super) const MAX_RESET_FOR_ERRORS: usize = 200;
+/// Streams that were reset here and are remembered, since their frames may still come.
+pub(super) const MAX_RESET_HERE: usize = 50;

@@ -1,0 +1,322 @@
+//! Sending a response on its stream. Every body goes through the client's windows; nothing is spliced.
+
+use std::{io, pin::pin, rc::Rc};
+
+use bytes::Bytes;
+use galgo_io::{out::Out, pace::Pace, pool};
+use galgo_service::{
+    body::{Body, FilePart, Output, Part, Response},
+    fault::Fault,
+    producer::OutputEvent,
+    request::Request,
+    service::Service,
+};
+use h2::Reason;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use rustix::buffer::spare_capacity;
+
+use super::outgoing::Outgoing;
+use crate::{
+    conn::framing::{Framing, program_framing, promise},
+    event_loop::EventLoop,
+    logged::Line,
+    site::Site,
+};
+
+/// Bytes of a body that are read though they are not sent (HEAD, 204, 304), so that the program does not block. One that
+/// prints more may never end: it is not read further.
+const MOST_DROPPED: usize = 16 << 20;
+
+/// The sending side of a stream.
+pub(super) struct Sender {
+    pub(super) out: Rc<Outgoing>,
+    pub(super) pace: Pace,
+}
+
+impl Sender {
+    /// Sends `response` and logs the request.
+    pub(super) async fn send<S: Site>(
+        &mut self,
+        event_loop: &Rc<EventLoop<S>>,
+        service: &impl Service,
+        request: &mut Request<'_>,
+        mut response: Response,
+    ) {
+        request.entry.borrow_mut().status = response.status;
+        let body = std::mem::replace(&mut response.body, Body::Empty);
+        if let Body::Stream(output) = body {
+            self.pace.has_place(request.permit.clone());
+            return Box::pin(self.program(event_loop, service, request, response, output)).await;
+        }
+        let bodiless = request.is_bodiless(response.status);
+        let sent = self.whole(event_loop, &response, body, bodiless).await;
+        let mut entry = request.entry.borrow_mut();
+        entry.first_byte = event_loop.taken(request.began);
+        entry.total = entry.first_byte;
+        match sent {
+            Ok(sent) => entry.bytes = sent,
+            Err(_) => {
+                entry.outcome = "cut";
+                self.out.reset(Reason::INTERNAL_ERROR);
+            }
+        }
+        event_loop.log(&entry);
+    }
+
+    /// Sends a head and a body whose length is known, but not to HEAD and the like (`bodiless`). Says how much of the body.
+    pub(super) async fn whole(
+        &mut self,
+        event_loop: &EventLoop<impl Site>,
+        response: &Response,
+        body: Body,
+        bodiless: bool,
+    ) -> io::Result<u64> {
+        let len = body.len();
+        let mut head = head(event_loop, response);
+        // HEAD gets the length that the body would have.
+        if !bodiless || !matches!(response.status, 204 | 304) {
+            head.headers_mut()
+                .insert(http::header::CONTENT_LENGTH, len.into());
+        }
+        let ends = bodiless || len == 0;
+        self.out.begin(head, ends)?;
+        if ends {
+            return Ok(0);
+        }
+        match body {
+            Body::Bytes(b) => self.write(b.into(), true).await?,
+            Body::Shared(b) => self.write(Bytes::from_owner(b), true).await?,
+            Body::File(part) => self.file(&part, true).await?,
+            Body::Parts(parts) => {
+                let last = parts.len().saturating_sub(1);
+                for (i, part) in parts.into_iter().enumerate() {
+                    match part {
+                        Part::Bytes(b) => self.write(b.into(), i == last).await?,
+                        Part::File(part) => self.file(&part, i == last).await?,
+                    }
+                }
+            }
+            Body::Empty | Body::Stream(_) => {}
+        }
+        Ok(len)
+    }
+
+    async fn write(&mut self, data: Bytes, ends: bool) -> io::Result<()> {
+        self.out.write(&mut self.pace, data, ends).await
+    }
+
+    /// Sends a piece of a file. A file that became shorter meanwhile cuts the response.
+    async fn file(&mut self, part: &FilePart, ends: bool) -> io::Result<()> {
+        let (mut offset, end) = (part.offset, part.offset + part.len);
+        while offset < end {
+            let want = usize::try_from(end - offset).map_or(pool::SIZE, |n| n.min(pool::SIZE));
+            let room = self.out.room(&mut self.pace, want).await?;
+            let mut piece = Vec::with_capacity(room);
+            let read = rustix::io::pread(&part.file, spare_capacity(&mut piece), offset)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            piece.truncate(room);
+            offset += piece.len() as u64;
+            self.out.send(piece.into(), ends && offset == end)?;
+            tokio::task::consume_budget().await;
+        }
+        match ends && part.len == 0 {
+            true => self.out.send(Bytes::new(), true),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends what a program prints, as it prints it.
+    async fn program<S: Site>(
+        &mut self,
+        event_loop: &Rc<EventLoop<S>>,
+        service: &impl Service,
+        request: &mut Request<'_>,
+        mut response: Response,
+        mut output: Box<Output>,
+    ) {
+        let framing = program_framing(request, response.status, &output);
+        promise(&mut response, framing, &output);
+        let mut head = head(event_loop, &response);
+        if let Framing::Length(n) = framing {
+            head.headers_mut()
+                .insert(http::header::CONTENT_LENGTH, n.into());
+        }
+        let mut stream = Stream {
+            sender: self,
+            request,
+            output: &mut output,
+            framing,
+            sent: 0,
+            dropped: 0,
+            ended: false,
+        };
+        let result = stream.run(head).await;
+        let line = Line::new(event_loop, stream.request, stream.sent);
+        let Err(fault) = result else {
+            // A program whose output is not read to its end may fail for that.
+            let whole = output.producer.output_ended();
+            let source = output.source;
+            output.producer.finish(Box::new(move |exit| {
+                if whole {
+                    source.failed_behind(exit);
+                }
+                line.entry.borrow_mut().exit = exit;
+            }));
+            return;
+        };
+        service.cut(request, &fault);
+        request.entry.borrow_mut().status = response.status;
+        let gone = matches!(fault, Fault::Gone(_));
+        let logged = move |exit| line.entry.borrow_mut().exit = exit;
+        output.producer.abandon(gone, Box::new(logged));
+        self.out.reset(match gone {
+            true => Reason::CANCEL,
+            false => Reason::INTERNAL_ERROR,
+        });
+    }
+}
+
+/// One program's output on its way to one client.
+struct Stream<'s, 'r, 'i> {
+    sender: &'s mut Sender,
+    request: &'r mut Request<'i>,
+    output: &'s mut Output,
+    framing: Framing,
+    sent: u64,
+    dropped: usize,
+    /// The stream's end has been sent.
+    ended: bool,
+}
+
+impl Stream<'_, '_, '_> {
+    async fn run(&mut self, head: http::Response<()>) -> Result<(), Fault> {
+        let bodiless = self.framing == Framing::Bodiless;
+        if !bodiless && !self.output.discard {
+            self.output.producer.streams(&self.output.spool, false);
+        }
+        let mut head = Some(head);
+        loop {
+            let mut last = self.output.producer.output_ended();
+            let killed = match self.framing {
+                // Here the end of output alone would make a whole response of what is a piece of one.
+                Framing::UntilClose if last => self.output.producer.cut().await,
+                _ => None,
+            };
+            last &= killed.is_none();
+            let out = std::mem::take(self.output.producer.out());
+            if !out.is_empty() || head.is_some() || last {
+                self.piece(head.take(), out, last).await?;
+            }
+            if let Some(fault) = killed {
+                return Err(fault);
+            }
+            if last || self.output.excess || self.dropped > MOST_DROPPED {
+                return match self.framing {
+                    Framing::Length(n) => self.output.ended(n, self.sent),
+                    _ => Ok(()),
+                };
+            }
+            let client = &mut *self.request.client;
+            if self.output.producer.next_event(client).await? == OutputEvent::Output {
+                // What is there already goes out together, and with the end if that is there.
+                self.output.producer.drain_ready(pool::SIZE);
+            }
+        }
+    }
+
+    /// Sends one piece of output within its framing; the rest is dropped.
+    async fn piece(
+        &mut self,
+        head: Option<http::Response<()>>,
+        mut out: Out,
+        last: bool,
+    ) -> Result<(), Fault> {
+        let fits = match self.framing {
+            Framing::Bodiless => 0,
+            Framing::Length(n) => {
+                let left = usize::try_from(n - self.sent).unwrap_or(usize::MAX);
+                self.output.excess |= out.len() > left && !self.output.discard;
+                out.len().min(left)
+            }
+            _ => out.len(),
+        };
+        self.dropped += out.len() - fits;
+        // What is too short has no end that would make a whole of it.
+        let ends = match self.framing {
+            Framing::Bodiless => true,
+            Framing::Length(n) => self.sent + fits as u64 == n,
+            _ => last,
+        };
+        let first = head.is_some();
+        let sent = self.begin_and_write(head, &mut out, fits, ends && !self.ended);
+        sent.await?;
+        self.ended |= ends;
+        if first || self.sent == 0 {
+            let mut entry = self.request.entry.borrow_mut();
+            entry.first_byte = self.request.began.elapsed();
+        }
+        self.sent += fits as u64;
+        Ok(())
+    }
+
+    async fn begin_and_write(
+        &mut self,
+        head: Option<http::Response<()>>,
+        out: &mut Out,
+        fits: usize,
+        ends: bool,
+    ) -> Result<(), Fault> {
+        // Copied, so that what waits for the client takes no more memory than it has bytes.
+        out.join();
+        let data = Bytes::copy_from_slice(&out.front()[..fits]);
+        out.clear();
+        let Sender { out, pace } = &mut *self.sender;
+        let written = pin!(async {
+            if let Some(head) = head {
+                out.begin(head, ends && fits == 0)?;
+                if fits == 0 {
+                    return Ok(());
+                }
+            }
+            out.write(pace, data, ends).await
+        });
+        let client = &mut *self.request.client;
+        self.output.producer.during(client, written).await
+    }
+}
+
+/// The head of a response, without Content-Length. Names are lower case, and nothing concerns the connection (RFC 9113, 8.2).
+fn head(event_loop: &EventLoop<impl Site>, response: &Response) -> http::Response<()> {
+    let mut head = http::Response::new(());
+    // INVARIANT: a program's status has three digits.
+    *head.status_mut() = StatusCode::from_u16(response.status).unwrap_or_default();
+    let fields = head.headers_mut();
+    for (name, value) in response.fields.iter() {
+        add(fields, name, value);
+    }
+    if !fields.contains_key(http::header::DATE) {
+        add(fields, b"date", event_loop.date().as_bytes());
+    }
+    if !fields.contains_key(http::header::SERVER) {
+        add(fields, b"server", b"galgo");
+    }
+    head
+}
+
+/// Adds a field, which was checked where it came from. A list that is too long for `http` loses its end.
+fn add(fields: &mut HeaderMap, name: &[u8], value: &[u8]) {
+    const OF_CONNECTION: [&str; 5] = [
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+        && !OF_CONNECTION.contains(&name.as_str())
+    {
+        let _ = fields.try_append(name, value);
+    }
+}

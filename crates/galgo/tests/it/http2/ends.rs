@@ -1,0 +1,149 @@
+//! How streams and connections end.
+
+use galgo_testkit::process;
+use rustix::process::Signal;
+
+use super::*;
+
+list![
+    a_reset_ends_the_program,
+    the_end_of_the_connection_ends_all_programs,
+    a_cut_response_is_reset,
+    term_lets_streams_finish,
+    the_grace_ends_streams,
+    an_idle_connection_ends,
+];
+
+const KILLED: &str = "kill_grace = \"100ms\"";
+
+fn a_reset_ends_the_program() {
+    for deaf in ["", "deaf&"] {
+        let (server, socket) = serve(new_site().defaults(KILLED));
+        let watch = Watch::begin(&server);
+        let mut client = Connection::connect(&socket);
+        // Before the response, while it comes, and while the body is still to come.
+        for (steps, ends) in [
+            ("touch=on&hang", true),
+            ("head&out=a&touch=on&hang", true),
+            ("head&fill=10000000&touch=on&hang", true),
+            ("touch=on&head&echo", false),
+        ] {
+            let target = format!("/cgi-bin/t?{deaf}{steps}");
+            let mut stream = client.begin("POST", &target, ends);
+            if !ends {
+                assert!(client.write(&mut stream, &pattern(0, 40_000), false));
+            }
+            if !steps.contains("fill") {
+                server.wait_for("on");
+                std::fs::remove_file(server.mark("on")).unwrap();
+            } else {
+                client.runtime.block_on(&mut stream.response).unwrap();
+            }
+            stream.body.send_reset(Reason::CANCEL);
+        }
+        // The connection and its other streams do not mind.
+        assert_eq!(client.get("/health").text(), "fine");
+        drop(client);
+        watch.after(&["client_gone"; 4]);
+    }
+}
+
+fn the_end_of_the_connection_ends_all_programs() {
+    let (server, socket) = serve(new_site().defaults(KILLED).config("max_running = 20"));
+    let watch = Watch::begin(&server);
+    let mut client = Connection::connect(&socket);
+    let target = |i| format!("/cgi-bin/t?touch=on{i}&head&out=a&bg=hang&hang");
+    let streams: Vec<_> = (0..10)
+        .map(|i| client.begin("GET", &target(i), true))
+        .collect();
+    for i in 0..10 {
+        server.wait_for(&format!("on{i}"));
+    }
+    drop((streams, client));
+    watch.after(&["client_gone"; 10]);
+}
+
+fn a_cut_response_is_reset() {
+    let (server, socket) = serve(new_site());
+    let watch = Watch::begin(&server);
+    let mut client = Connection::connect(&socket);
+    let short = encode("Content-Type: a/b\nContent-Length: 9\n\n");
+    for steps in [
+        "head&fill=100000&die=9",
+        "head&out=a&touch=x&die=11",
+        &format!("out={short}&out=abc"),
+    ] {
+        let reply = client.get(&format!("/cgi-bin/t?{steps}"));
+        // What died before anything was sent is a 502.
+        let cut = reply.cut == Some(Reason::INTERNAL_ERROR);
+        assert!(cut || reply.status == 502, "{steps}: {reply:?}");
+    }
+    drop(client);
+    watch.after(&["script_error"; 3]);
+}
+
+fn term_lets_streams_finish() {
+    let (server, socket) = serve(new_site());
+    let (mut client, idle) = (Connection::connect(&socket), Connection::connect(&socket));
+    let mute = client.begin("GET", "/cgi-bin/t?touch=on&await=go&head&out=done", true);
+    let begun = client.begin("GET", "/cgi-bin/t?head&out=begin&await=go&out=end", true);
+    let (mut reply, body) = client.head(begun);
+    assert_eq!(reply.status, 200);
+    server.wait_for("on");
+    server.signal(Signal::TERM);
+    // The idle connection ends at once, by a GOAWAY without an error.
+    let idle = idle.driver.join().unwrap();
+    assert!(idle.is_ok(), "{idle:?}");
+    // The other one takes no more requests, once the client has heard of that.
+    eventually("GOAWAY", || {
+        match client.send(request("GET", "/health"), true) {
+            Ok(stream) => client.reply(stream).cut.map(drop),
+            Err(_) => Some(()),
+        }
+    });
+    server.set("go");
+    let mut body = body.unwrap();
+    while client.more(&mut reply, &mut body) {}
+    assert_eq!((reply.text().as_str(), reply.cut), ("beginend", None));
+    assert_eq!(client.reply(mute).text(), "done");
+    drop(body);
+    assert!(client.end().is_ok());
+    ended(server);
+}
+
+/// Waits for the end of the server: no program is left.
+fn ended(mut server: Server) {
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    assert!(process::of_site(server.site.folder()).is_empty());
+}
+
+fn the_grace_ends_streams() {
+    let (server, socket) = serve(new_site().config("shutdown_grace = \"300ms\""));
+    let mut client = Connection::connect(&socket);
+    let mute = client.begin("GET", "/cgi-bin/t?deaf&touch=on&hang", true);
+    let begun = client.begin("GET", "/cgi-bin/t?deaf&head&out=begin&bg=hang&hang", true);
+    let (mut reply, body) = client.head(begun);
+    server.wait_for("on");
+    server.signal(Signal::TERM);
+    let mut body = body.unwrap();
+    while client.more(&mut reply, &mut body) {}
+    assert!(reply.text() == "begin" && reply.cut.is_some());
+    assert!(client.reply(mute).cut.is_some());
+    let log = server.path("access.log");
+    let shut = || {
+        std::fs::read_to_string(&log)
+            .unwrap()
+            .matches("\"shutdown\"")
+            .count()
+    };
+    eventually("two lines", || (shut() == 2).then_some(()));
+    ended(server);
+}
+
+fn an_idle_connection_ends() {
+    let (_server, socket) = serve(new_site().config("keep_alive = \"100ms\""));
+    let mut client = Connection::connect(&socket);
+    assert_eq!(client.get("/health").text(), "fine");
+    let driver = client.driver;
+    assert!(driver.join().unwrap().is_ok());
+}

@@ -1,0 +1,212 @@
+//! Clients that are slow, ask for much, or speak something else.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+
+use super::*;
+
+list![
+    a_client_that_does_not_read_loses_its_stream,
+    a_client_that_does_not_read_at_all_loses_its_connection,
+    a_client_that_does_not_send_loses_its_stream,
+    bodies_that_nobody_reads_do_not_end_others,
+    more_streams_than_allowed_wait,
+    rapid_resets_end_the_connection,
+    no_preface,
+    another_protocol,
+    an_idle_connection_makes_room,
+];
+
+const HASTY: &str = "rate_grace = \"1s\"";
+
+/// Its windows stay shut, and it reads everything else.
+fn a_client_that_does_not_read_loses_its_stream() {
+    let file = pattern(0, 100_000);
+    let (server, socket) = serve(new_site().config(HASTY).file("public/large", file, 0o644));
+    let watch = Watch::begin(&server);
+    let mut small = Builder::new();
+    small.initial_window_size(1000);
+    let mut client = Connection::of(&socket, &small);
+    for target in ["/cgi-bin/t?head&fill=100000&hang", "/large"] {
+        let stream = client.begin("GET", target, true);
+        let (_, body) = client.head(stream);
+        let mut body = body.unwrap();
+        // Nothing is released.
+        let cut = loop {
+            match client.runtime.block_on(body.data()) {
+                Some(Ok(_)) => {}
+                Some(Err(e)) => break e.reason(),
+                None => panic!("the whole of {target}"),
+            }
+        };
+        assert!(cut.is_some(), "{target}");
+        assert_eq!(client.get("/health").text(), "fine");
+    }
+    drop(client);
+    watch.after(&["client_gone", "cut"]);
+}
+
+/// It has windows without end, and does not read from the connection.
+fn a_client_that_does_not_read_at_all_loses_its_connection() {
+    let (server, socket) = serve(new_site().config(HASTY));
+    let watch = Watch::begin(&server);
+    let mut raw = UnixStream::connect(&socket).unwrap();
+    raw.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    // SETTINGS_INITIAL_WINDOW_SIZE, and as much for the connection.
+    raw.write_all(b"\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff")
+        .unwrap();
+    raw.write_all(b"\0\0\x04\x08\0\0\0\0\0\x7f\0\0\0").unwrap();
+    let path = b"/cgi-bin/t?head&endless";
+    // Literal fields without indexing: GET, http, the path, and the authority (RFC 7541, 6 and appendix A).
+    let length = u8::try_from(path.len()).unwrap();
+    let block = [&[0x82, 0x86, 0x04, length], &path[..], b"\x01\x01a"].concat();
+    let length = u8::try_from(block.len()).unwrap();
+    let head = [&[0, 0, length, 1, 5, 0, 0, 0, 1], &block[..]].concat();
+    raw.write_all(&head).unwrap();
+    watch.after(&["client_gone"]);
+    drop(raw);
+}
+
+fn a_client_that_does_not_send_loses_its_stream() {
+    let (server, socket) = serve(new_site().config(HASTY));
+    let watch = Watch::begin(&server);
+    let mut client = Connection::connect(&socket);
+    let mut stream = client.begin("POST", "/cgi-bin/t?count", false);
+    assert!(client.write(&mut stream, b"abc", false));
+    assert_eq!(client.reply(stream).status, 408);
+    assert_eq!(client.get("/health").text(), "fine");
+    drop(client);
+    watch.after(&["client_error"]);
+}
+
+/// The connection's window is shut by programs that leave their input alone: who has to wait for that is not slow.
+fn bodies_that_nobody_reads_do_not_end_others() {
+    let (server, socket) = serve(new_site().config(HASTY).config("max_running = 30"));
+    let watch = Watch::begin(&server);
+    let mut client = Connection::connect(&socket);
+    let body = pattern(0, 64 << 10);
+    let held: Vec<_> = (0..16)
+        .map(|i| {
+            let target = format!("/cgi-bin/t?touch=on{i}&await=go&head&count");
+            let mut stream = client.begin("POST", &target, false);
+            stream
+                .body
+                .send_data(Bytes::copy_from_slice(&[&body[..], &body].concat()), true)
+                .unwrap();
+            stream
+        })
+        .collect();
+    for i in 0..16 {
+        server.wait_for(&format!("on{i}"));
+    }
+    let mut other = client.begin("POST", "/cgi-bin/t?head&touch=other&count", false);
+    other
+        .body
+        .send_data(Bytes::copy_from_slice(&body), true)
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    server.set("go");
+    assert_eq!(client.reply(other).text(), "65536");
+    for stream in held {
+        assert_eq!(client.reply(stream).text(), "131072");
+    }
+    drop(client);
+    watch.after(&["ok"; 17]);
+}
+
+fn more_streams_than_allowed_wait() {
+    let (server, socket) = serve(new_site().config("max_running = 200"));
+    let watch = Watch::begin(&server);
+    let mut client = Connection::connect(&socket);
+    // The client has heard of the limit then.
+    assert_eq!(client.get("/health").text(), "fine");
+    let mut begin = |i| {
+        let target = format!("/cgi-bin/t?head&touch=on{i}&await=go");
+        client.begin("GET", &target, true)
+    };
+    let mut streams: Vec<_> = (0..100).map(&mut begin).collect();
+    for i in 0..100 {
+        server.wait_for(&format!("on{i}"));
+    }
+    streams.push(begin(100));
+    assert!(!server.mark("on100").exists());
+    server.set("go");
+    for stream in streams {
+        assert_eq!(client.reply(stream).status, 200);
+    }
+    drop(client);
+    watch.after(&["ok"; 101]);
+}
+
+/// CVE-2023-44487.
+fn rapid_resets_end_the_connection() {
+    let (server, socket) = serve(new_site());
+    let watch = Watch::begin(&server);
+    let mut raw = UnixStream::connect(&socket).unwrap();
+    raw.set_read_timeout(Some(LONG)).unwrap();
+    let mut said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    for stream in (1_u32..2000).step_by(2) {
+        said.extend(b"\0\0\x06\x01\x05");
+        said.extend(stream.to_be_bytes());
+        said.extend(b"\x82\x86\x84\x01\x01a");
+        said.extend(b"\0\0\x04\x03\0");
+        said.extend(stream.to_be_bytes());
+        said.extend(8_u32.to_be_bytes());
+    }
+    let _ = raw.write_all(&said);
+    let mut rest = Vec::new();
+    let _ = raw.read_to_end(&mut rest);
+    // GOAWAY with ENHANCE_YOUR_CALM.
+    let calm = rest.windows(4).any(|w| w == 11_u32.to_be_bytes());
+    assert!(calm, "{}", rest.escape_ascii());
+    watch.over();
+}
+
+fn no_preface() {
+    let (server, socket) = serve(new_site().config("head_timeout = \"1s\""));
+    let watch = Watch::begin(&server);
+    for said in ["", "PRI * HTTP/2.0\r\n"] {
+        let mut raw = UnixStream::connect(&socket).unwrap();
+        raw.write_all(said.as_bytes()).unwrap();
+        let mut rest = Vec::new();
+        let _ = raw.read_to_end(&mut rest);
+    }
+    watch.after(&[]);
+}
+
+fn another_protocol() {
+    let (server, socket) = serve(new_site());
+    let watch = Watch::begin(&server);
+    let mut raw = UnixStream::connect(&socket).unwrap();
+    raw.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    let mut rest = Vec::new();
+    let _ = raw.read_to_end(&mut rest);
+    assert!(!rest.starts_with(b"HTTP/1.1 200"));
+    watch.after(&[]);
+}
+
+fn an_idle_connection_makes_room() {
+    let (server, at) = serve_tcp(new_site().config(
+        "max_connections = 3\nmax_connections_per_client = 3\nworkers = 1\nkeep_alive = \"1h\"",
+    ));
+    let socket = TcpStream::connect(&at).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let open = || tokio::net::TcpStream::from_std(socket).unwrap();
+    let mut client = Connection::over(&Builder::new(), open);
+    assert_eq!(client.get("/health").text(), "fine");
+    let others: Vec<_> = (0..4)
+        .map(|_| {
+            let mut one = server.connect();
+            one.get("/health");
+            assert_eq!(one.reply().text(), "fine");
+            one
+        })
+        .collect();
+    let over = || client.driver.is_finished().then_some(());
+    eventually("the end of the connection", over);
+    assert!(client.driver.join().unwrap().is_ok());
+    drop(others);
+}

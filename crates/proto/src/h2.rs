@@ -1,0 +1,315 @@
+//! Request heads of HTTP/2 (RFC 9113, 8), out of the pseudo-fields and fields that its frames hold.
+//!
+//! [`head`] takes and refuses what [`Head::parse`] does: whatever looks at a request need not know by which version it came.
+//! What RFC 9113 calls malformed gets 400 where it does not end the stream before.
+
+use crate::{
+    Fields,
+    fields::is_token,
+    h1::{
+        BodyLen, FramingFields, Head, HeadError, HeadLimits, Method, Once, Version, content_length,
+        host_of_target,
+    },
+    target::{Authority, Target},
+};
+
+/// The pseudo-fields of a request, and whether a body follows. The scheme says nothing that the connection does not.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// `:method`.
+    pub method: &'a [u8],
+    /// `:authority`.
+    pub authority: Option<&'a [u8]>,
+    /// `:path`.
+    pub path: &'a [u8],
+    /// The client has ended the stream: there is no body.
+    pub ended: bool,
+}
+
+/// Fields that concern a connection of HTTP/1 (RFC 9113, 8.2.2). TE may say `trailers`.
+const OF_CONNECTION: [&str; 5] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "transfer-encoding",
+    "upgrade",
+];
+/// What a line of HTTP/1 has beside name and value: `max_head` counts it in both versions.
+const AROUND: usize = ": \r\n".len();
+
+const fn bad(why: &'static str) -> HeadError {
+    HeadError::new(400, why)
+}
+
+/// Makes the head of a request.
+///
+/// # Errors
+/// Those of [`Head::parse`], and what RFC 9113, 8.2 and 8.3.1 call malformed.
+pub fn head<'a>(
+    asked: &Asked<'a>,
+    fields: impl Iterator<Item = (&'a str, &'a [u8])>,
+    limits: &HeadLimits,
+) -> Result<Head, HeadError> {
+    let method = Method::parse(asked.method)?;
+    let target = Target::parse_with(asked.path, limits.target, limits.encoded_slash)?;
+    if target.authority().is_some() {
+        return Err(bad(":path is not a path"));
+    }
+    if target.path() == b"*" && method.as_str() != "OPTIONS" {
+        return Err(bad("target `*` without the method OPTIONS"));
+    }
+    let line = asked.method.len() + asked.path.len();
+    let (mut fields, framing) = copied(fields, line, limits)?;
+    let Authority { host, port } = authority(asked.authority, framing.host)?;
+    if let Some(authority) = asked.authority.and_then(|a| str::from_utf8(a).ok()) {
+        host_of_target(&mut fields, authority);
+    }
+    let body = match (framing.content_length, asked.ended) {
+        (Once::Several, _) => return Err(bad("several Content-Length")),
+        (Once::One(value), ended) => match BodyLen::Length(content_length(value)?) {
+            BodyLen::Length(1..) if ended => return Err(bad("Content-Length without a body")),
+            length => length,
+        },
+        (Once::Absent, true) => BodyLen::None,
+        (Once::Absent, false) => BodyLen::Chunked,
+    };
+    if framing.other_expectation {
+        let why = "an expectation other than 100-continue";
+        return Err(HeadError::new(417, why));
+    }
+    Ok(Head {
+        method,
+        target,
+        version: Version::Http2,
+        fields,
+        host,
+        port,
+        body,
+        expects_continue: framing.continues && !body.is_empty(),
+        keep_alive: true,
+    })
+}
+
+/// Copies the fields, whose request line has so many bytes, and picks out what says something of the message.
+fn copied<'a>(
+    all: impl Iterator<Item = (&'a str, &'a [u8])>,
+    line: usize,
+    limits: &HeadLimits,
+) -> Result<(Fields, FramingFields<'a>), HeadError> {
+    let (mut fields, mut framing, mut bytes) = (Fields::new(), FramingFields::default(), line);
+    for (name, value) in all {
+        let lower = |b: u8| is_token(b) && !b.is_ascii_uppercase();
+        if name.is_empty() || !name.bytes().all(lower) {
+            return Err(bad("a field name that is not a token in lower case"));
+        }
+        if value.iter().any(|&b| b.is_ascii_control() && b != b'\t') {
+            return Err(bad("a field value with a control byte"));
+        }
+        if value != value.trim_ascii() {
+            return Err(bad("a field value with white space around it"));
+        }
+        let te = name == "te" && !value.eq_ignore_ascii_case(b"trailers");
+        if te || OF_CONNECTION.contains(&name) {
+            return Err(bad("a field that concerns the connection"));
+        }
+        bytes += name.len() + value.len() + AROUND;
+        if bytes > limits.bytes {
+            let why = "the head is larger than is taken (max_head)";
+            return Err(HeadError::new(431, why));
+        }
+        if fields.len() == limits.fields {
+            let why = "more header fields than are taken (max_fields)";
+            return Err(HeadError::new(431, why));
+        }
+        framing.note(name, value);
+        fields.push(name, value);
+    }
+    Ok((fields, framing))
+}
+
+/// Who the request is for: `:authority`, with which Host must agree (RFC 9113, 8.3.1), else Host.
+fn authority(asked: Option<&[u8]>, host: Once<'_>) -> Result<Authority, HeadError> {
+    let parsed = |value| Authority::parse(value).ok_or(bad("Host is not a host and a port"));
+    match (asked, host) {
+        (_, Once::Several) => Err(bad("several Host")),
+        (None, Once::Absent) => Err(bad("neither :authority nor Host")),
+        (Some(asked), Once::Absent) => parsed(asked),
+        (None, Once::One(host)) => parsed(host),
+        (Some(asked), Once::One(host)) => match (parsed(asked)?, parsed(host)?) {
+            (asked, host) if asked == host => Ok(asked),
+            _ => Err(bad("Host and :authority disagree")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+    const GET: Asked<'static> = Asked {
+        method: b"GET",
+        authority: Some(b"Example.org:8080"),
+        path: b"/a%20b?c=d",
+        ended: true,
+    };
+
+    fn read(asked: Asked<'_>, fields: Pairs<'_>) -> Result<Head, HeadError> {
+        let fields = fields.iter().map(|(name, value)| (*name, value.as_bytes()));
+        let limits = HeadLimits {
+            bytes: 1000,
+            fields: 9,
+            ..HeadLimits::default()
+        };
+        head(&asked, fields, &limits)
+    }
+
+    #[test]
+    fn it_is_the_head_that_http_1_would_have() {
+        let text = "GET /a%20b?c=d HTTP/1.1\r\naccept: */*\r\ncookie: a\r\ncookie: b\r\nHost: Example.org:8080\r\n\r\n";
+        let wanted = Head {
+            version: Version::Http2,
+            ..Head::parse(text.as_bytes(), &HeadLimits::default()).unwrap()
+        };
+        let fields = [("accept", "*/*"), ("cookie", "a"), ("cookie", "b")];
+        assert_eq!(read(GET, &fields), Ok(wanted));
+    }
+
+    #[test]
+    fn s8_3_1_authority_and_host() {
+        let no = Asked {
+            authority: None,
+            ..GET
+        };
+        let host = |asked, fields: Pairs<'_>| {
+            let head = read(asked, fields).map_err(|e| e.status)?;
+            let field = String::from_utf8_lossy(head.fields.first("host").unwrap()).into_owned();
+            Ok((head.host, head.port, field))
+        };
+        let asked = |host: &str, field: &str| Ok((host.into(), Some(8080), field.into()));
+        assert_eq!(host(GET, &[]), asked("example.org", "Example.org:8080"));
+        let same = host(GET, &[("host", "example.org:8080")]);
+        assert_eq!(same, asked("example.org", "Example.org:8080"));
+        assert_eq!(host(no, &[("host", "a:8080")]), asked("a", "a:8080"));
+        for (asked, fields) in [
+            (GET, &[("host", "example.org")][..]),
+            (GET, &[("host", "evil.org:8080")]),
+            (
+                GET,
+                &[("host", "example.org:8080"), ("host", "example.org:8080")],
+            ),
+            (GET, &[("host", "")]),
+            (no, &[]),
+            (no, &[("host", "a b")]),
+        ] {
+            assert_eq!(host(asked, fields), Err(400), "{fields:?}");
+        }
+        for authority in ["", "user@example.org", "a/b", "example.org:"] {
+            let authority = Some(authority.as_bytes());
+            assert_eq!(host(Asked { authority, ..GET }, &[]), Err(400));
+        }
+    }
+
+    #[test]
+    fn bodies() {
+        let open = Asked {
+            ended: false,
+            ..GET
+        };
+        let body = |asked, fields: Pairs<'_>| {
+            let head = read(asked, fields)?;
+            Ok::<_, HeadError>((head.body, head.expects_continue))
+        };
+        let expects = ("expect", "100-continue");
+        assert_eq!(body(GET, &[]), Ok((BodyLen::None, false)));
+        assert_eq!(body(GET, &[expects]), Ok((BodyLen::None, false)));
+        assert_eq!(body(open, &[expects]), Ok((BodyLen::Chunked, true)));
+        let length = ("content-length", "5");
+        assert_eq!(body(open, &[length]), Ok((BodyLen::Length(5), false)));
+        let none = ("content-length", "0");
+        assert_eq!(body(GET, &[none]), Ok((BodyLen::Length(0), false)));
+        for (asked, fields) in [
+            (GET, &[length][..]),
+            (open, &[length, length]),
+            (open, &[("content-length", "+5")]),
+        ] {
+            assert_eq!(body(asked, fields).unwrap_err().status, 400);
+        }
+    }
+
+    #[test]
+    fn refused() {
+        let many = [("a", ""); 10];
+        let long = "x".repeat(990);
+        for (fields, status) in [
+            (&[("connection", "close")][..], 400),
+            (&[("keep-alive", "1")], 400),
+            (&[("proxy-connection", "close")], 400),
+            (&[("transfer-encoding", "chunked")], 400),
+            (&[("upgrade", "h2c")], 400),
+            (&[("te", "gzip")], 400),
+            (&[("Accept", "a")], 400),
+            (&[("a b", "")], 400),
+            (&[("", "")], 400),
+            (&[(":path", "/")], 400),
+            (&[("a", "b\r\nc: d")], 400),
+            (&[("a", "b\0")], 400),
+            (&[("a", " b")], 400),
+            (&[("a", "b\t")], 400),
+            (&[("expect", "a")], 417),
+            (&many, 431),
+            (&[("a", &long)], 431),
+        ] {
+            assert_eq!(read(GET, fields).unwrap_err().status, status, "{fields:?}");
+        }
+        assert!(read(GET, &[("te", "trailers"), ("a", "b\tc \u{e4}")]).is_ok());
+        for (method, path, status) in [
+            ("CONNECT", "/", 405),
+            ("TRACE", "/", 405),
+            ("G T", "/", 400),
+            ("GET", "*", 400),
+            ("GET", "a", 400),
+            ("GET", "", 400),
+            ("GET", "http://example.org/", 400),
+            ("GET", "/a b", 400),
+            ("GET", "/a#b", 400),
+            ("GET", "/../a", 400),
+            ("GET", "/%00", 400),
+            ("GET", "/a%2fb", 400),
+        ] {
+            let (method, path) = (method.as_bytes(), path.as_bytes());
+            let refused = read(
+                Asked {
+                    method,
+                    path,
+                    ..GET
+                },
+                &[],
+            )
+            .unwrap_err();
+            assert_eq!(refused.status, status, "{path:?}");
+        }
+        let (method, path) = (&b"OPTIONS"[..], &b"*"[..]);
+        assert!(
+            read(
+                Asked {
+                    method,
+                    path,
+                    ..GET
+                },
+                &[]
+            )
+            .is_ok()
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_input_panics(method: Vec<u8>, path: Vec<u8>, host: Option<Vec<u8>>, name in "\\PC{0,9}", value: Vec<u8>, ended: bool) {
+            let authority = host.as_deref();
+            let asked = Asked { method: &method, authority, path: &path, ended };
+            let _ = head(&asked, [(&*name, &*value)].into_iter(), &HeadLimits::default());
+        }
+    }
+}
