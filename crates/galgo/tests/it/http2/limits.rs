@@ -11,7 +11,6 @@ list![
     a_client_that_does_not_read_loses_its_stream,
     a_client_that_does_not_read_at_all_loses_its_connection,
     a_client_that_does_not_send_loses_its_stream,
-    bodies_that_nobody_reads_do_not_end_others,
     more_streams_than_allowed_wait,
     rapid_resets_end_the_connection,
     no_preface,
@@ -79,41 +78,6 @@ fn a_client_that_does_not_send_loses_its_stream() {
     assert_eq!(client.get("/health").text(), "fine");
     drop(client);
     watch.after(&["client_error"]);
-}
-
-/// The connection's window is shut by programs that leave their input alone: who has to wait for that is not slow.
-fn bodies_that_nobody_reads_do_not_end_others() {
-    let (server, socket) = serve(new_site().config(HASTY).config("max_running = 30"));
-    let watch = Watch::begin(&server);
-    let mut client = Connection::connect(&socket);
-    let body = pattern(0, 64 << 10);
-    let held: Vec<_> = (0..16)
-        .map(|i| {
-            let target = format!("/cgi-bin/t?touch=on{i}&await=go&head&count");
-            let mut stream = client.begin("POST", &target, false);
-            stream
-                .body
-                .send_data(Bytes::copy_from_slice(&[&body[..], &body].concat()), true)
-                .unwrap();
-            stream
-        })
-        .collect();
-    for i in 0..16 {
-        server.wait_for(&format!("on{i}"));
-    }
-    let mut other = client.begin("POST", "/cgi-bin/t?head&touch=other&count", false);
-    other
-        .body
-        .send_data(Bytes::copy_from_slice(&body), true)
-        .unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    server.set("go");
-    assert_eq!(client.reply(other).text(), "65536");
-    for stream in held {
-        assert_eq!(client.reply(stream).text(), "131072");
-    }
-    drop(client);
-    watch.after(&["ok"; 17]);
 }
 
 fn more_streams_than_allowed_wait() {
