@@ -16,7 +16,7 @@ use galgo_service::{
 };
 use h2::RecvStream;
 
-use super::{limits::STREAM_WINDOW, outgoing::Outgoing, windows::Windows};
+use super::{limits::STREAM_WINDOW, outgoing::Outgoing};
 
 /// Bytes of a body that are read before the request takes a permit and a process. The other half of the window lets more
 /// come meanwhile.
@@ -28,7 +28,6 @@ const GONE: Fault = Fault::Gone("the client reset the stream, or closed the conn
 #[derive(Debug)]
 pub(super) struct Incoming {
     body: RecvStream,
-    windows: Rc<Windows>,
     out: Rc<Outgoing>,
     /// What has come of the body and was not taken.
     buf: Buf,
@@ -46,18 +45,15 @@ pub(super) struct Incoming {
 impl Incoming {
     /// The client that sends `body`, of which it may have `declared` the length.
     pub(super) fn new(
-        mut body: RecvStream,
-        windows: Rc<Windows>,
+        body: RecvStream,
         out: Rc<Outgoing>,
         declared: Option<u64>,
         pace: Pace,
         owes_continue: bool,
     ) -> Self {
-        windows.enter(&mut body);
         Self {
             ended: body.is_end_stream(),
             body,
-            windows,
             out,
             buf: Buf::default(),
             left: declared.filter(|n| *n > 0),
@@ -88,16 +84,7 @@ impl Incoming {
                 }
             })
         };
-        loop {
-            match ready!(pace.poll_wait(cx, &mut receive)) {
-                Ok(_) => break,
-                // It is not the client that is slow.
-                Err(e) if e.kind() == io::ErrorKind::TimedOut && self.windows.are_shut() => {
-                    pace.reset();
-                }
-                Err(e) => return Poll::Ready(Err(slow(e))),
-            }
-        }
+        ready!(pace.poll_wait(cx, &mut receive)).map_err(slow)?;
         self.ended |= ended || self.body.is_end_stream();
         Poll::Ready(Ok(()))
     }
@@ -199,12 +186,6 @@ impl Client for Incoming {
 
     fn has_permit(&mut self, permit: Holding) {
         self.pace.has_place(permit);
-    }
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        self.windows.leave(&self.body);
     }
 }
 

@@ -4,9 +4,9 @@
 pub(super) const MAX_STREAMS: u32 = 100;
 /// Bytes of a request body that may be on their way or wait here, a stream: as many as a pipe holds.
 pub(super) const STREAM_WINDOW: u32 = 64 << 10;
-/// The same of all streams of a connection: the memory that one client can fill with bodies nobody reads. Sixteen programs may
-/// leave their input alone before the seventeenth upload has to wait for them.
-pub(super) const CONNECTION_WINDOW: u32 = 1 << 20;
+/// The same of all streams of a connection: as much as all of them together may have, 6.25 MiB, so that programs that leave
+/// their input alone hold up no other upload.
+pub(super) const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 /// Bytes of a response that wait here for the connection to take them, a stream.
 pub(super) const SEND_BUFFER: usize = 64 << 10;
 /// Streams that the client has opened and reset before they were looked at: beyond, the connection ends with

@@ -8,7 +8,6 @@ mod limits;
 mod outgoing;
 mod send;
 mod stream;
-mod windows;
 mod wire;
 
 use std::{
@@ -36,7 +35,6 @@ use limits::{
     SEND_BUFFER, STREAM_WINDOW,
 };
 use stream::Came;
-use windows::Windows;
 use wire::Wire;
 
 /// How long a connection that ends may take to say so.
@@ -62,7 +60,6 @@ pub(crate) async fn serve<S: Site>(
         event_loop,
         lease,
         link: Rc::new(link),
-        windows: Rc::default(),
         connection,
         streams: JoinSet::new(),
     };
@@ -111,7 +108,6 @@ struct Served<'l, S: Site> {
     event_loop: &'l Rc<EventLoop<S>>,
     lease: &'l Lease<'l>,
     link: Rc<Link>,
-    windows: Rc<Windows>,
     connection: Connection<Wire, Bytes>,
     /// The requests that are being answered. Each says whether it was refused for want of capacity.
     streams: JoinSet<bool>,
@@ -192,8 +188,8 @@ impl<S: Site> Served<'_, S> {
     }
 
     fn answer(&mut self, came: Came) {
-        let (link, windows) = (self.link.clone(), self.windows.clone());
-        let answered = stream::serve(self.event_loop.clone(), link, windows, came);
+        let link = self.link.clone();
+        let answered = stream::serve(self.event_loop.clone(), link, came);
         self.streams.spawn_local(answered);
     }
 

@@ -15,9 +15,7 @@ use galgo_service::{
 use h2::{Reason, RecvStream, server::SendResponse};
 use http::request::Parts;
 
-use super::{
-    client::Incoming, limits::MAX_STREAMS, outgoing::Outgoing, send::Sender, windows::Windows,
-};
+use super::{client::Incoming, limits::MAX_STREAMS, outgoing::Outgoing, send::Sender};
 use crate::{
     event_loop::EventLoop, logged::Unfinished, origin::origin, settings::Settings, site::Site,
 };
@@ -29,7 +27,6 @@ pub(super) type Came = (http::Request<RecvStream>, SendResponse<Bytes>);
 pub(super) async fn serve<S: Site>(
     event_loop: Rc<EventLoop<S>>,
     link: Rc<Link>,
-    windows: Rc<Windows>,
     (request, respond): Came,
 ) -> bool {
     // One site from its first byte to its last, whatever the event loop is handed meanwhile.
@@ -55,14 +52,7 @@ pub(super) async fn serve<S: Site>(
         BodyLen::Length(n) => Some(n),
         BodyLen::None | BodyLen::Chunked => None,
     };
-    let mut client = Incoming::new(
-        body,
-        windows,
-        out.clone(),
-        declared,
-        pace(),
-        head.expects_continue,
-    );
+    let mut client = Incoming::new(body, out.clone(), declared, pace(), head.expects_continue);
     let entry = AccessEntry::new(
         event_loop.ids.next(),
         link.remote.clone(),

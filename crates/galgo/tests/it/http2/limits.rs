@@ -11,6 +11,7 @@ list![
     a_client_that_does_not_read_loses_its_stream,
     a_client_that_does_not_read_at_all_loses_its_connection,
     a_client_that_does_not_send_loses_its_stream,
+    bodies_that_nobody_reads_hold_up_no_other,
     more_streams_than_allowed_wait,
     rapid_resets_end_the_connection,
     no_preface,
@@ -78,6 +79,34 @@ fn a_client_that_does_not_send_loses_its_stream() {
     assert_eq!(client.get("/health").text(), "fine");
     drop(client);
     watch.after(&["client_error"]);
+}
+
+/// Programs that leave their input alone hold up no other upload of the connection.
+fn bodies_that_nobody_reads_hold_up_no_other() {
+    let (server, socket) = serve(new_site().config("max_running = 30"));
+    let watch = Watch::begin(&server);
+    let mut client = Connection::connect(&socket);
+    let body = pattern(0, 64 << 10);
+    let mut upload = |target: &str, times: usize| {
+        let mut stream = client.begin("POST", target, false);
+        let sent = stream.body.send_data(Bytes::from(body.repeat(times)), true);
+        sent.unwrap();
+        stream
+    };
+    let held: Vec<_> = (0..16)
+        .map(|i| upload(&format!("/cgi-bin/t?touch=on{i}&await=go&head&count"), 2))
+        .collect();
+    for i in 0..16 {
+        server.wait_for(&format!("on{i}"));
+    }
+    let other = upload("/cgi-bin/t?head&count", 1);
+    assert_eq!(client.reply(other).text(), "65536");
+    server.set("go");
+    for stream in held {
+        assert_eq!(client.reply(stream).text(), "131072");
+    }
+    drop(client);
+    watch.after(&["ok"; 17]);
 }
 
 fn more_streams_than_allowed_wait() {
