@@ -26,6 +26,7 @@ fn written(head: &Head) -> Vec<u8> {
     let version = match head.version {
         Version::Http10 => "HTTP/1.0",
         Version::Http11 => "HTTP/1.1",
+        Version::Http2 => unreachable!("no head of HTTP/1 says so"),
     };
     let origin = match head.target.authority() {
         Some(authority) => format!("http://{authority}"),
