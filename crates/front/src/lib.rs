@@ -27,3 +27,5 @@ pub mod settings;
 pub mod shared;
 pub mod site;
 mod throttle;
+
+pub use conn::future_size;

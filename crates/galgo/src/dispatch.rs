@@ -290,3 +290,15 @@ pub(crate) fn redirected(head: &Head, location: &str) -> Result<Head, Fault> {
     head.body = galgo_proto::h1::BodyLen::None;
     Ok(head)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each request allocates it: a handler that needs more room is boxed where it is called.
+    #[test]
+    fn the_future_of_a_request_stays_small() {
+        let size = galgo_front::future_size::<Dispatch>();
+        assert!(size <= 1824, "{size} bytes");
+    }
+}

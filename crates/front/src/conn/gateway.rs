@@ -29,8 +29,8 @@ const KEEP_CONN: u8 = 1;
 pub(super) struct Arrived {
     /// Its head.
     pub head: Rc<Head>,
-    /// Its own link, where that is not the connection's.
-    pub link: Option<Link>,
+    /// Its own link, where that is not the connection's. Boxed: most requests need no room for it.
+    pub link: Option<Box<Link>>,
     /// Where its body comes from.
     pub body: RequestBody,
     /// The file that the front server means.
@@ -218,7 +218,7 @@ impl Arrived {
         };
         Self {
             head: Rc::new(gateway.head),
-            link: Some(link),
+            link: Some(Box::new(link)),
             body,
             named: Some(named),
         }

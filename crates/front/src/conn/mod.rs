@@ -69,6 +69,14 @@ pub(crate) fn start<S: Site>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
     });
 }
 
+/// How many bytes the future of one request of HTTP/1 takes: a connection allocates it for each.
+pub fn future_size<S: Site>() -> usize {
+    fn of<'c, S: Site, F>(_request: fn(&'c mut Conn<'c, S>) -> F) -> usize {
+        size_of::<F>()
+    }
+    of(Conn::<S>::request)
+}
+
 /// What `said` resolves to; `None` where that takes longer than until `by`, or another connection needs the room.
 async fn in_time<T>(said: impl Future<Output = T>, by: Instant, lease: &Lease<'_>) -> Option<T> {
     let waiting = lease.hears();
@@ -290,7 +298,7 @@ impl<'l, S: Site> Conn<'l, S> {
             Ok(Some(arrived)) => arrived,
             Err(fault) => return Box::pin(self.refuse_head(&*site, &fault)).await,
         };
-        let link = link.as_ref().unwrap_or(&self.link);
+        let link = link.as_deref().unwrap_or(&self.link);
         // RFC 9112, 9.6: a client that asks for the end of the connection must not send more on it.
         let said_all = !head.keep_alive && head.body == BodyLen::None;
         let entry = Rc::new(RefCell::new(self.entry(Some(head.clone()), link)));
@@ -335,7 +343,7 @@ impl<'l, S: Site> Conn<'l, S> {
         Ok(Arrived {
             body: RequestBody::new(head.body),
             head,
-            link,
+            link: link.map(Box::new),
             named: None,
         })
     }
