@@ -92,7 +92,7 @@ impl Transport {
             None => sock.poll_fill(buf, want, waits, cx),
             Some(tls) => {
                 let mut tls = tls.borrow_mut();
-                tls.poll_read(sock, buf, |received| {
+                tls.poll_read(sock, buf, cx, |received, cx| {
                     sock.poll_fill(received, want, waits, cx)
                 })
             }
@@ -112,7 +112,9 @@ impl Transport {
             None => sock.poll_read_idle(buf, cx),
             Some(tls) => {
                 let mut tls = tls.borrow_mut();
-                tls.poll_read(sock, buf, |received| sock.poll_read_idle(received, cx))
+                tls.poll_read(sock, buf, cx, |received, cx| {
+                    sock.poll_read_idle(received, cx)
+                })
             }
         }
     }

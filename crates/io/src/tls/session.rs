@@ -33,6 +33,8 @@ pub(crate) struct Session {
 
 /// Encrypted bytes that may wait to be sent, more or less.
 const PENDING: usize = 64 << 10;
+/// Reads in a row that brought nothing for whoever reads: records in part, or empty ones.
+const EMPTY: usize = 8;
 
 impl Session {
     /// A session in which nothing has been said. `received` came before it began.
@@ -79,10 +81,14 @@ impl Session {
         &mut self,
         sock: &Sock,
         buf: &mut Buf,
-        mut fill: impl FnMut(&mut Buf) -> Poll<io::Result<usize>>,
+        cx: &mut Context<'_>,
+        mut fill: impl FnMut(&mut Buf, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        while !self.ended {
-            let read = ready!(fill(&mut self.received))?;
+        for _ in 0..EMPTY {
+            if self.ended {
+                return Poll::Ready(Ok(0));
+            }
+            let read = ready!(fill(&mut self.received, cx))?;
             if read == 0 {
                 // Without close_notify something may be missing.
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
@@ -93,7 +99,9 @@ impl Session {
                 n => return Poll::Ready(Ok(n)),
             }
         }
-        Poll::Ready(Ok(0))
+        // Others have their turn: a client may send empty records as fast as they are read.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Decrypts all that was received.
@@ -101,7 +109,10 @@ impl Session {
         let received = std::mem::take(&mut self.received);
         let (mut left, mut decrypted) = (received.bytes(), 0);
         while !left.is_empty() {
-            self.tls.read_tls(&mut left)?;
+            // What stands behind close_notify is not taken, and means nothing.
+            if self.tls.read_tls(&mut left)? == 0 {
+                break;
+            }
             let state = self.tls.process_new_packets();
             let state = state.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
             let here = state.plaintext_bytes_to_read();

@@ -181,6 +181,35 @@ fn a_truncated_stream_is_told_from_an_ended_one() {
     drop(peer.join().unwrap());
 }
 
+/// What comes behind close_notify is nobody's: it is neither read nor waited for.
+#[test]
+fn bytes_behind_the_end_are_let_go() {
+    let own = made(&["localhost"]);
+    let server = Server::new(Certificates::new(&[certificate(&own)]).unwrap(), None).unwrap();
+    // The beginning of a record, of 16 KiB, and too much for it.
+    let more = [&[22, 3, 3, 0x40, 0][..], &[0; 20_000]].concat();
+    let (mut socket, transport) = pair();
+    let (config, behind) = (Arc::new(client(&[&own])), more.clone());
+    let peer = thread::spawn(move || {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut tls = ClientConnection::new(config, name).unwrap();
+        tls.complete_io(&mut socket).unwrap();
+        tls.send_close_notify();
+        let mut sent = Vec::new();
+        tls.write_tls(&mut sent).unwrap();
+        sent.extend(behind);
+        socket.write_all(&sent).unwrap();
+        socket
+    });
+    let mut buf = Buf::default();
+    let read = on_a_loop(async {
+        transport.accept(&server, &mut buf).await.unwrap();
+        transport.fill(&mut buf, more.len()).await
+    });
+    assert_eq!((read.unwrap(), buf.len()), (0, 0));
+    peer.join().unwrap();
+}
+
 #[test]
 fn what_is_no_tls_is_refused_with_an_alert() {
     let own = made(&["localhost"]);
