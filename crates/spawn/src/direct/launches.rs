@@ -7,6 +7,7 @@
 use super::{child_side::ChildContext, slots::StdioSlots, stack::Stack};
 use crate::{error::StartError, start::Launch};
 use std::{
+    cmp::Reverse,
     collections::VecDeque,
     ffi::c_char,
     io, mem,
@@ -133,8 +134,12 @@ impl Launches {
         let mut all: Vec<Self> = (0..threads).map(|_| Self::new(null)).collect();
         for _ in 0..PREPARED {
             for own in &mut all {
-                own.free.insert(0, LaunchMemory::new(null)?);
+                own.free.push(LaunchMemory::new(null)?);
             }
+        }
+        // Numbers do not rise by themselves: another thread may close some meanwhile.
+        for own in &mut all {
+            own.free.sort_by_key(|free| Reverse(free.slots.numbers()));
         }
         Ok(all)
     }
