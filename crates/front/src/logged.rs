@@ -3,7 +3,7 @@
 use std::{cell::RefCell, rc::Rc};
 
 use galgo_io::transport::Transport;
-use galgo_service::{log::access::AccessEntry, request::Request};
+use galgo_service::{body::Output, log::access::AccessEntry, request::Request};
 use tokio::time::Instant;
 
 use crate::{event_loop::EventLoop, site::Site};
@@ -41,7 +41,7 @@ impl<S: Site> Drop for Unfinished<'_, S> {
 /// before.
 pub(crate) struct Line<S: Site> {
     event_loop: Rc<EventLoop<S>>,
-    pub(crate) entry: Rc<RefCell<AccessEntry>>,
+    entry: Rc<RefCell<AccessEntry>>,
 }
 
 impl<S: Site> Line<S> {
@@ -54,6 +54,25 @@ impl<S: Site> Line<S> {
             event_loop: event_loop.clone(),
             entry: request.entry.clone(),
         }
+    }
+
+    /// The response has been sent. Its program may go on to its end.
+    pub(crate) fn finish(self, output: Output) {
+        // A program whose output is not read to its end may fail for that.
+        let whole = output.producer.output_ended();
+        let source = output.source;
+        output.producer.finish(Box::new(move |exit| {
+            if whole {
+                source.failed_behind(exit);
+            }
+            self.entry.borrow_mut().exit = exit;
+        }));
+    }
+
+    /// The response was cut, by a client that has `gone` or by something else: its program is ended.
+    pub(crate) fn abandon(self, output: Output, gone: bool) {
+        let exited = move |exit| self.entry.borrow_mut().exit = exit;
+        output.producer.abandon(gone, Box::new(exited));
     }
 }
 

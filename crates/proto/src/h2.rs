@@ -27,7 +27,7 @@ pub struct Asked<'a> {
 }
 
 /// Fields that concern a connection of HTTP/1 (RFC 9113, 8.2.2). TE may say `trailers`.
-const OF_CONNECTION: [&str; 5] = [
+pub const OF_CONNECTION: [&str; 5] = [
     "connection",
     "keep-alive",
     "proxy-connection",

@@ -2,6 +2,7 @@
 
 use std::{fmt, io};
 
+use galgo_io::{pace::GIVES_WAY, sock::is_short};
 use galgo_proto::h1::HeadError;
 use rustix::io::Errno;
 
@@ -32,6 +33,20 @@ pub enum Fault {
 pub const SHORT: Fault = Fault::Busy("the event loop has no room for another descriptor");
 
 impl Fault {
+    /// What an error means that comes while a client's body is awaited: where the client is not too slow, and the kernel
+    /// has room, it is `gone`.
+    pub fn awaiting(e: &io::Error, gone: Self) -> Self {
+        match e.kind() {
+            _ if is_short(e) => SHORT,
+            io::ErrorKind::TimedOut => Self::Client(408, "the client sends slower than min_rate"),
+            GIVES_WAY => Self::Client(
+                408,
+                "the client sends slower than busy_rate, and others wait for a permit",
+            ),
+            _ => gone,
+        }
+    }
+
     /// The status to answer with, where an answer can still be given.
     pub fn status(&self) -> u16 {
         match self {

@@ -9,6 +9,10 @@ use galgo_service::{
 use super::{end::DRAIN, wire::Wire};
 use crate::{event_loop::EventLoop, site::Site};
 
+/// Bytes of a body that are read though they are not sent (HEAD, 204, 304), so that the program does not block. One that
+/// prints more may never end: it is not read further.
+pub(crate) const MOST_DROPPED: usize = 16 << 20;
+
 /// How the end of a body is marked (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {

@@ -15,7 +15,7 @@ use galgo_service::{
 
 use super::{
     body::{AHEAD, Frame, RequestBody},
-    input::{BODY_READ, GONE, Input, LEFT, slow},
+    input::{BODY_READ, GONE, Input, LEFT, RESET},
 };
 /// The most that is read ahead of a running request: pipelined requests beyond it wait in the kernel.
 const READ_AHEAD: usize = 64 << 10;
@@ -149,7 +149,7 @@ impl Client for Incoming<'_> {
             )));
         };
         let readable = input.pace.poll_wait(cx, |cx| sock.poll_readable(cx));
-        ready!(readable).map_err(slow)?;
+        ready!(readable).map_err(|e| Fault::awaiting(&e, RESET))?;
         let Poll::Ready(moved) = pipe.poll_splice(sock, len, cx) else {
             ready!(input.poll_gone(cx))?;
             return Poll::Ready(Ok(Spliced::HalfClosed));
@@ -165,7 +165,7 @@ impl Client for Incoming<'_> {
                 Ok(Spliced::Moved)
             }
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(Spliced::Unread),
-            Err(e) => Err(slow(e)),
+            Err(e) => Err(Fault::awaiting(&e, RESET)),
         })
     }
 

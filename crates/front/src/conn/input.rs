@@ -8,12 +8,11 @@ use std::{
 
 use galgo_io::{
     buf::Buf,
-    pace::{GIVES_WAY, Pace, Rates},
-    sock::is_short,
+    pace::{Pace, Rates},
     tick,
     transport::Transport,
 };
-use galgo_service::fault::{Fault, SHORT};
+use galgo_service::fault::Fault;
 
 use super::wire::Wire;
 
@@ -41,18 +40,7 @@ pub(super) struct Input {
 
 pub(super) const LEFT: Fault = Fault::Gone("the client left before its request body was complete");
 
-/// What an error means that comes while a client is waited for.
-pub(super) fn slow(e: std::io::Error) -> Fault {
-    match e.kind() {
-        _ if is_short(&e) => SHORT,
-        std::io::ErrorKind::TimedOut => Fault::Client(408, "the client sends slower than min_rate"),
-        GIVES_WAY => Fault::Client(
-            408,
-            "the client sends slower than busy_rate, and others wait for a place",
-        ),
-        _ => Fault::Gone("the connection was reset by the client"),
-    }
-}
+pub(super) const RESET: Fault = Fault::Gone("the connection was reset by the client");
 
 impl Input {
     /// What comes from a client over `sock`.
@@ -89,7 +77,7 @@ impl Input {
         } = self;
         let filled = ready!(pace.poll_wait(cx, |cx| sock.poll_fill(buf, want, waits, cx)));
         self.half_closed |= matches!(filled, Ok(0));
-        Poll::Ready(filled.map_err(slow))
+        Poll::Ready(filled.map_err(|e| Fault::awaiting(&e, RESET)))
     }
 
     /// Reads more of a body that is not over yet.

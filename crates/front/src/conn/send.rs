@@ -192,15 +192,7 @@ impl Sender {
         }
         let line = Line::new(event_loop, request, sent);
         let Err(fault) = result else {
-            // A program whose output is not read to its end may fail for that.
-            let whole = output.producer.output_ended();
-            let source = output.source;
-            output.producer.finish(Box::new(move |exit| {
-                if whole {
-                    source.failed_behind(exit);
-                }
-                line.entry.borrow_mut().exit = exit;
-            }));
+            line.finish(*output);
             return match keep_alive {
                 true => After::KeepAlive,
                 false => After::Close,
@@ -209,8 +201,7 @@ impl Sender {
         service.cut(request, &fault);
         request.entry.borrow_mut().status = response.status;
         let gone = matches!(fault, Fault::Gone(_));
-        let logged = move |exit| line.entry.borrow_mut().exit = exit;
-        output.producer.abandon(gone, Box::new(logged));
+        line.abandon(*output, gone);
         cut(framing, gone)
     }
 }

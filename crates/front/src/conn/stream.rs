@@ -15,15 +15,11 @@ use galgo_service::{
 };
 
 use super::{
-    framing::Framing,
+    framing::{Framing, MOST_DROPPED},
     sender::Sender,
     wire::Wire,
     write::{write_all, write_more},
 };
-
-/// Bytes of a body that are read though they are not sent (HEAD, 204, 304), so that the program does not block. One that
-/// prints more may never end: it is not read further.
-const MOST_DROPPED: usize = 16 << 20;
 
 /// One program's output on its way to one client.
 pub(super) struct Stream<'s, 'r, 'i> {

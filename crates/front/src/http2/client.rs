@@ -8,7 +8,7 @@ use std::{
 
 use galgo_io::{
     buf::Buf,
-    pace::{GIVES_WAY, Holding, Pace},
+    pace::{Holding, Pace},
 };
 use galgo_service::{
     client::{Client, Next, TOO_LARGE},
@@ -84,7 +84,7 @@ impl Incoming {
                 }
             })
         };
-        ready!(pace.poll_wait(cx, &mut receive)).map_err(slow)?;
+        ready!(pace.poll_wait(cx, &mut receive)).map_err(|e| Fault::awaiting(&e, GONE))?;
         self.ended |= ended || self.body.is_end_stream();
         Poll::Ready(Ok(()))
     }
@@ -186,17 +186,5 @@ impl Client for Incoming {
 
     fn has_permit(&mut self, permit: Holding) {
         self.pace.has_place(permit);
-    }
-}
-
-/// What an error means that comes while the client's body is waited for.
-fn slow(e: io::Error) -> Fault {
-    match e.kind() {
-        io::ErrorKind::TimedOut => Fault::Client(408, "the client sends slower than min_rate"),
-        GIVES_WAY => Fault::Client(
-            408,
-            "the client sends slower than busy_rate, and others wait for a permit",
-        ),
-        _ => GONE,
     }
 }

@@ -4,6 +4,7 @@ use std::{io, pin::pin, rc::Rc};
 
 use bytes::Bytes;
 use galgo_io::{out::Out, pace::Pace, pool};
+use galgo_proto::h2::OF_CONNECTION;
 use galgo_service::{
     body::{Body, FilePart, Output, Part, Response},
     fault::Fault,
@@ -17,15 +18,11 @@ use rustix::buffer::spare_capacity;
 
 use super::outgoing::Outgoing;
 use crate::{
-    conn::framing::{Framing, program_framing, promise},
+    conn::framing::{Framing, MOST_DROPPED, program_framing, promise},
     event_loop::EventLoop,
     logged::Line,
     site::Site,
 };
-
-/// Bytes of a body that are read though they are not sent (HEAD, 204, 304), so that the program does not block. One that
-/// prints more may never end: it is not read further.
-const MOST_DROPPED: usize = 16 << 20;
 
 /// The sending side of a stream.
 pub(super) struct Sender {
@@ -155,22 +152,13 @@ impl Sender {
         let result = stream.run(head).await;
         let line = Line::new(event_loop, stream.request, stream.sent);
         let Err(fault) = result else {
-            // A program whose output is not read to its end may fail for that.
-            let whole = output.producer.output_ended();
-            let source = output.source;
-            output.producer.finish(Box::new(move |exit| {
-                if whole {
-                    source.failed_behind(exit);
-                }
-                line.entry.borrow_mut().exit = exit;
-            }));
+            line.finish(*output);
             return;
         };
         service.cut(request, &fault);
         request.entry.borrow_mut().status = response.status;
         let gone = matches!(fault, Fault::Gone(_));
-        let logged = move |exit| line.entry.borrow_mut().exit = exit;
-        output.producer.abandon(gone, Box::new(logged));
+        line.abandon(*output, gone);
         self.out.reset(match gone {
             true => Reason::CANCEL,
             false => Reason::INTERNAL_ERROR,
@@ -307,13 +295,6 @@ fn head(event_loop: &EventLoop<impl Site>, response: &Response) -> http::Respons
 
 /// Adds a field, which was checked where it came from. A list that is too long for `http` loses its end.
 fn add(fields: &mut HeaderMap, name: &[u8], value: &[u8]) {
-    const OF_CONNECTION: [&str; 5] = [
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "transfer-encoding",
-        "upgrade",
-    ];
     if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
         && !OF_CONNECTION.contains(&name.as_str())
     {
