@@ -60,8 +60,8 @@ impl Dispatch {
     }
 
     /// The last step: fields that every response has.
-    fn dressed(&self, request: &Request<'_>, mut response: Response) -> Response {
-        if let (Some(hsts), Some(_)) = (&self.site.config.tls.hsts, &request.link.tls) {
+    fn dressed(&self, link: &Link, mut response: Response) -> Response {
+        if let (Some(hsts), Some(_)) = (&self.site.config.tls.hsts, &link.tls) {
             // RFC 6797, 7.2: only what came in TLS may say so.
             response.fields.push("Strict-Transport-Security", hsts);
         }
@@ -85,7 +85,7 @@ impl galgo_front::site::Site for Dispatch {
 impl Service for Dispatch {
     async fn call(&self, request: &mut Request<'_>) -> Result<Response, Left> {
         let fault = match dispatch(self, request).await {
-            Ok(response) => return Ok(self.dressed(request, response)),
+            Ok(response) => return Ok(self.dressed(request.link, response)),
             Err(fault) => fault,
         };
         status::report(&self.resources, request, &fault);
@@ -95,7 +95,7 @@ impl Service for Dispatch {
         request.last = matches!(fault, Fault::Client(..));
         request.refused = matches!(fault, Fault::Busy(_));
         let failed = status::failed(&self.site.shared, request, &fault);
-        Ok(self.dressed(request, failed))
+        Ok(self.dressed(request.link, failed))
     }
 
     fn cut(&self, request: &Request<'_>, fault: &Fault) {
@@ -108,7 +108,7 @@ impl Service for Dispatch {
         if response.status == 405 {
             response.fields.push("Allow", ALLOW);
         }
-        response
+        self.dressed(link, response)
     }
 }
 

@@ -147,7 +147,7 @@ impl Ready {
         rustix::thread::clear_ambient_capability_set()
             .map_err(|e| format!("cannot keep capabilities from programs: {e}"))?;
         let (mut site, settings) = running::site(config, None, &logs)?;
-        site.https_port = https_port(&new.bound);
+        site.https_port = https_port(&site.config, new.bound.iter());
         let signals = Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
         galgo_spawn::reap_strangers();
         Ok(Self {

@@ -64,6 +64,10 @@ impl<W: Write> Report<W> {
             self.counts.warns += 1;
             self.line(Verdict::Warns, "configuration", warning)?;
         }
+        if let Some(why) = config.lacks_certificate() {
+            self.counts.fails += 1;
+            self.line(Verdict::Fails, "configuration", &why)?;
+        }
         self.spool(config)?;
         for gap in apart::gaps(config) {
             self.counts.warns += 1;

@@ -87,18 +87,16 @@ impl ConfigText<'_> {
 }
 
 impl Config {
-    /// Why its listeners cannot speak TLS, in words; `None`: they can, or none does.
+    /// Why its listeners cannot speak TLS with all that is configured, in words; `None`: they can, or none does.
     pub fn lacks_certificate(&self) -> Option<String> {
         let listen = self.listen.iter().find(|l| l.speaks == Speaks::Https)?;
-        if !self.tls.certificates.is_empty() {
-            return None;
-        }
-        Some(match &self.tls.unreadable {
-            Some(why) => why.clone(),
-            None => format!(
+        match &self.tls.unreadable {
+            Some(why) => Some(why.clone()),
+            None if self.tls.certificates.is_empty() => Some(format!(
                 "{} needs a certificate: name `certificate` and `key` under [tls] in galgo.toml",
                 listen.url()
-            ),
-        })
+            )),
+            None => None,
+        }
     }
 }

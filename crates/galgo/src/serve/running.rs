@@ -131,9 +131,7 @@ impl Running {
         let switch = switch.map_err(|e| format!("cannot open a log: {e}"))?;
         let before = (&*self.site, &*self.settings);
         let (mut site, settings) = site(config, Some(before), &logs)?;
-        let listens = |one: &&Bound| is_named(&site.config, one);
-        let bound = self.bound.iter().filter(listens).chain(&new.bound);
-        site.https_port = https_port(bound);
+        site.https_port = https_port(&site.config, self.bound.iter().chain(&new.bound));
         self.prepare(&site)?;
         let before = std::mem::replace(&mut self.site, Arc::new(site));
         self.settings = Arc::new(settings);

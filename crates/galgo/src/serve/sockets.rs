@@ -28,12 +28,21 @@ impl Bound {
     }
 }
 
-/// The port of the first of these that speaks TLS.
-pub(super) fn https_port<'b>(bound: impl IntoIterator<Item = &'b Bound>) -> Option<u16> {
-    bound.into_iter().find_map(|one| match &one.listen.address {
-        Address::Tcp(at) if one.listen.speaks == Speaks::Https => Some(at.port()),
-        _ => None,
-    })
+/// The port of the first listener that speaks TLS.
+pub(super) fn https_port<'b>(
+    config: &Config,
+    mut bound: impl Iterator<Item = &'b Bound>,
+) -> Option<u16> {
+    let mut listeners = config.listen.iter();
+    // A listener's protocol may have changed since it was bound.
+    let tls = listeners.find(|l| l.speaks == Speaks::Https && matches!(l.address, Address::Tcp(_)));
+    let asked = &tls?.address;
+    bound
+        .find(|one| one.asked == *asked)
+        .and_then(|one| match &one.listen.address {
+            Address::Tcp(at) => Some(at.port()),
+            Address::Unix(_) => None,
+        })
 }
 
 /// Sockets that are listened on, and not yet accepted from. Dropped before they are [taken](New::take), none is left.

@@ -2,12 +2,15 @@
 //! of the other tests: `GALGO_TEST_TLS` has their servers and clients speak TLS.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::TcpStream,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
     process::Command,
 };
 
-use crate::harness::{list, new_site};
+use crate::harness::{list, needs_root, new_site};
 use galgo_testkit::{
     Client, Done, Server, Site,
     stream::{certificate, own},
@@ -23,6 +26,9 @@ list![
     plain_requests_are_sent_on,
     a_new_certificate_is_shown_after_a_reload,
     a_session_goes_on_after_a_reload,
+    a_key_that_only_root_may_read_stays_in_use,
+    a_key_that_may_not_be_read_is_not_left_out,
+    a_listener_that_begins_to_speak_tls_is_redirected_to,
 ];
 
 /// A site that listens for TLS first, and in the plain.
@@ -189,6 +195,9 @@ fn plain_requests_are_sent_on() {
         let hsts = reply.field("strict-transport-security");
         assert_eq!(hsts, Some("max-age=172800"));
     }
+    let refused = server.ask("GET / HTTP/1.1\r\nHost: a b\r\n\r\n");
+    let hsts = refused.field("strict-transport-security");
+    assert_eq!((refused.status, hsts), (400, Some("max-age=172800")));
 }
 
 fn a_new_certificate_is_shown_after_a_reload() {
@@ -231,4 +240,76 @@ fn a_session_goes_on_after_a_reload() {
     openssl("-sess_in").has_out("Reused, TLSv1.3");
     assert!(server.reload());
     openssl("-sess_in").has_out("Reused, TLSv1.3");
+}
+
+/// A key that nobody but root may read.
+fn roots_own(site: &Site) -> (PathBuf, PathBuf) {
+    let copy = |name: &str, file| site.write(name, fs::read(file).unwrap());
+    let pem = copy("roots.pem", own().certificate.as_path());
+    let key = copy("roots.key", own().key.as_path());
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    (pem, key)
+}
+
+/// The server reads it before it becomes another user, who goes on with what root has read.
+fn a_key_that_only_root_may_read_stays_in_use() {
+    needs_root();
+    let site = new_site().probe("/health");
+    let (pem, key) = roots_own(&site);
+    let server = site
+        .config(&format!(
+            "listen = [\"https://127.0.0.1:0\"]\nuser = \"nobody\"\n[tls]\ncertificate = {pem:?}\nkey = {key:?}\n"
+        ))
+        .start();
+    let trusts = trusting(&pem);
+    curl(&server, "localhost", "/health", &trusts).has_out("200 OK");
+    assert!(server.reload());
+    server.says("roots.key");
+    server.says("The certificates that were read before stay in use until a restart");
+    curl(&server, "localhost", "/health", &trusts).has_out("200 OK");
+}
+
+/// Its hosts would be shown another certificate.
+fn a_key_that_may_not_be_read_is_not_left_out() {
+    needs_root();
+    let (site, own) = (new_site(), own());
+    let (pem, key) = roots_own(&site);
+    site.write("galgo.toml", format!(
+        "listen = [\"https://127.0.0.1:0\"]\n[tls]\ncertificate = {:?}\nkey = {:?}\ncertificates = [{{ certificate = {pem:?}, key = {key:?} }}]\n",
+        own.certificate, own.key
+    ));
+    let nobody = |command: &str| {
+        let mut as_nobody = Command::new("setpriv");
+        as_nobody.args(["--reuid=nobody", "--clear-groups"]);
+        let galgo = site.command(&[command]);
+        as_nobody
+            .arg(galgo.get_program())
+            .arg(command)
+            .arg(site.folder());
+        Done::of(&mut as_nobody, b"")
+    };
+    nobody("check").has_out("roots.key");
+    nobody("serve").has_err("roots.key");
+}
+
+fn a_listener_that_begins_to_speak_tls_is_redirected_to() {
+    let own = own();
+    let server = new_site()
+        .config(&format!(
+            "listen = [\"127.0.0.1:0\", \"127.0.0.2:0\"]\n[tls]\ncertificate = {:?}\nkey = {:?}\nredirect_to_https = true\n",
+            own.certificate, own.key
+        ))
+        .start();
+    let plain = server.listens(1);
+    let location = || {
+        let mut client = Client::connect(plain);
+        client.get("/health");
+        client.reply().field("location").map(str::to_owned)
+    };
+    assert_eq!(location(), None);
+    server.configure("listen = [\"https://127.0.0.1:0\", \"127.0.0.2:0\"]");
+    assert!(server.reload());
+    let port = server.listens(0).port();
+    assert_eq!(location(), Some(format!("https://localhost:{port}/health")));
+    curl(&server, "localhost", "/health", &trusting(&own.certificate)).has_out("200 OK");
 }
