@@ -1,6 +1,6 @@
 //! What belongs to one instance.
 
-use std::{sync::Arc, time::Duration};
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, sync::Arc, time::Duration};
 
 use galgo_proto::fcgi::Kind;
 use galgo_wasm::wire::Profile;
@@ -59,6 +59,31 @@ pub(super) struct Memory {
     elements: usize,
 }
 
+/// Lets a guest see what its profile has.
+///
+/// # Errors
+/// A folder cannot be opened.
+fn allow(builder: &mut WasiCtxBuilder, profile: &Profile) -> Result<(), String> {
+    if profile.network {
+        builder.inherit_network();
+    }
+    builder
+        .allow_ip_name_lookup(profile.network)
+        .allow_tcp(profile.network)
+        .allow_udp(profile.network);
+    for (guest, host, write) in &profile.folders {
+        let may = match write {
+            true => FsPerms::ReadWrite,
+            false => FsPerms::ReadOnly,
+        };
+        let host = Path::new(OsStr::from_bytes(host));
+        builder
+            .preopened_dir(host, guest, may)
+            .map_err(|e| format!("the folder {} for {guest}: {e:#}", host.display()))?;
+    }
+    Ok(())
+}
+
 impl InstanceState {
     /// A `component` asks wasmtime-wasi for its variables, a module asks `environ`. It may see what its `profile` has, and
     /// hold so many `resources`: files, folders, sockets and others.
@@ -92,25 +117,7 @@ impl InstanceState {
                 builder.env(name, value);
             }
         }
-        let profile = profile.cloned().unwrap_or_default();
-        if profile.network {
-            builder.inherit_network();
-        }
-        builder
-            .allow_ip_name_lookup(profile.network)
-            .allow_tcp(profile.network)
-            .allow_udp(profile.network);
-        for (guest, host, write) in &profile.folders {
-            let may = match write {
-                true => FsPerms::ReadWrite,
-                false => FsPerms::ReadOnly,
-            };
-            use std::os::unix::ffi::OsStrExt;
-            let host = std::path::Path::new(std::ffi::OsStr::from_bytes(host));
-            if let Err(e) = builder.preopened_dir(host, guest, may) {
-                return Err(format!("the folder {} for {guest}: {e:#}", host.display()));
-            }
-        }
+        allow(&mut builder, &profile.cloned().unwrap_or_default())?;
         let mut preview1 = builder.build_p1();
         preview1.ctx().table.set_max_capacity(resources);
         Ok(Self {
