@@ -31,7 +31,8 @@ test:  ## install what the tests need, and run every test
 	examples/test-guestbook $(addprefix $(site)/cgi-bin/guestbook,-c -rust -go .py .pl .js .sh)
 	$(cargo) test --workspace --locked
 	GALGO_TEST_START=warm $(cargo) test --workspace --locked --test it --test real
-	for suite in framing files logs faults::clients; do GALGO_TEST_TLS=1 $(cargo) test --locked --package galgo --test it $$suite || exit 1; done
+	for suite in framing files:: logs:: faults::clients; do GALGO_TEST_TLS=1 $(cargo) test --locked --package galgo --test it $$suite || exit 1; done
+	GALGO_TEST_HTTP2=1 $(cargo) test --locked --package galgo --test it
 
 check:  ## formatting, lints, documentation, licences and sources of dependencies
 	@scripts/need check

@@ -4,14 +4,15 @@ use std::{env, error::Error, path::Path};
 
 /// A kind's name (`template::Kind`) and its sources beside what all have: a preloaded name stands before the program's own, so a program
 /// has none that its kind does not need.
-const SHIMS: [(&str, &[&str]); 5] = [
+const SHIMS: [(&str, &[&str]); 6] = [
     ("elf", &[]),
     ("perl", &["heap", "pages", "perl"]),
     ("python", &["heap", "pages", "python", "python_names"]),
     ("ruby", &["ruby"]),
+    ("php", &["heap", "pages", "php"]),
     ("node", &["node", "node_end", "node_loop", "node_threads"]),
 ];
-const SHARED: [&str; 2] = ["early", "template"];
+const SHARED: [&str; 3] = ["early", "fork", "template"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=shim");

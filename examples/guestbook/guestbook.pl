@@ -61,7 +61,6 @@ sub database {
     my $db = DBI->connect("dbi:SQLite:dbname=$path", '', '',
         { RaiseError => 1, PrintError => 0, sqlite_unicode => 1 });
     $db->sqlite_busy_timeout(5000);
-    $db->do('PRAGMA journal_mode = WAL');
     $db->do(<<~'SQL');
         CREATE TABLE IF NOT EXISTS entry (
             id INTEGER PRIMARY KEY,

@@ -41,7 +41,6 @@ class Refused(Exception):
 def database():
     path = os.environ.get("GUESTBOOK_DB") or "../data/guestbook.db"
     db = sqlite3.connect(path, timeout=5, isolation_level=None)
-    db.execute("PRAGMA journal_mode = WAL")
     db.execute(
         """CREATE TABLE IF NOT EXISTS entry (
             id INTEGER PRIMARY KEY,

@@ -26,7 +26,7 @@ refuse() { # status sentence
 }
 
 database() { # runs the SQL on its standard input
-  { printf '%s\n' '.timeout 5000' '.output /dev/null' 'PRAGMA journal_mode = WAL;' '.output' ".separator ''" "
+  { printf '%s\n' '.timeout 5000' ".separator ''" "
       CREATE TABLE IF NOT EXISTS entry (
         id INTEGER PRIMARY KEY,
         signed_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%SZ', 'now')),

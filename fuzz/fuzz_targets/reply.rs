@@ -51,6 +51,7 @@ fuzz_target!(|data: &[u8]| {
     let limits = ReplyLimits {
         bytes: 2048,
         fields: 32,
+        upgrade: cut >= 128,
     };
     let mut scan = ReplyScan::default();
     let whole = scan.step(buf, &limits);

@@ -111,6 +111,7 @@ pub fn variables(head: &Head, sink: &mut impl Sink) {
         tls: None,
     };
     let server = Server {
+        redirect_status: b"200",
         software: "galgo/0.1.0",
         path: "/usr/local/bin:/usr/bin:/bin",
     };
@@ -125,6 +126,7 @@ pub fn variables(head: &Head, sink: &mut impl Sink) {
         user: None,
         pass_authorization: false,
         drop_shellshock: true,
+        upgrade: false,
     };
     vars::server(&server, sink);
     vars::connection(&CONNECTION, sink);

@@ -153,11 +153,16 @@ impl<S: Site> Acceptor<S> {
         let least = (0..loops.len()).min_by_key(connections);
         let elsewhere =
             |least: &usize| self.listener.hands_over && connections(least) < connections(&here);
-        let Some(to) = least.filter(elsewhere) else {
-            loops[here].count();
-            return (self.serve)(self.event_loop.clone(), accepted);
+        let accepted = match least.filter(elsewhere) {
+            None => accepted,
+            Some(to) => match loops[to].hand(Handed::Connection(accepted)) {
+                // That event loop takes nothing any more.
+                Err(Handed::Connection(accepted)) => accepted,
+                _ => return,
+            },
         };
-        loops[to].hand(Handed::Connection(accepted));
+        loops[here].count();
+        (self.serve)(self.event_loop.clone(), accepted);
     }
 }
 

@@ -149,6 +149,17 @@ impl Member<'_> {
         shed.map_or(Room::Nowhere, Room::Instead)
     }
 
+    /// How many of so many requests at once of its address are this connection's: as many as each other connection's.
+    pub(crate) fn share_of(&self, requests: usize) -> usize {
+        let state = self.crowd.lock();
+        let weight = state.groups.get(&self.peer).map_or(0, Group::weight);
+        match weight {
+            // Many clients ask over it.
+            0 => usize::MAX,
+            connections => requests / connections,
+        }
+    }
+
     /// The client behind the connection turns out to be another.
     pub(crate) fn is_of(&mut self, peer: Peer, exempt: bool) {
         let mut state = self.crowd.lock();
@@ -293,6 +304,7 @@ mod tests {
         let mut members = crowd(&all, &[(1, 7), (2, 1), (1, 3), (1, BUSY)]);
         let comes = members.last().unwrap();
         assert_eq!(comes.room(4, 3), Room::Enough);
+        assert_eq!([7, 2].map(|n| comes.share_of(n)), [2, 0]);
         let Room::Instead(first) = comes.room(4, 2) else {
             panic!("no room");
         };
@@ -308,6 +320,7 @@ mod tests {
         assert_eq!(members.last().unwrap().room(4, 1), Room::Enough);
         members.last_mut().unwrap().is_of(peer(0), true);
         assert_eq!(members.last().unwrap().room(4, 0), Room::Enough);
+        assert_eq!(members.last().unwrap().share_of(7), usize::MAX);
         drop(members);
         assert!(all.lock().groups.is_empty() && all.lock().stay == 0);
     }

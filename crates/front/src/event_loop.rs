@@ -10,12 +10,14 @@ use std::{
 
 use galgo_service::{
     id::Ids,
-    log::{access::AccessEntry, time::first_of_second},
+    log::{access::AccessEntry, own::OwnLog, time::first_of_second, told::Told},
 };
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{idle::IdlePool, shared::Shared, site::Site, throttle::RetryThrottle};
+use crate::{
+    handshakes::Handshakes, idle::IdlePool, shared::Shared, site::Site, throttle::RetryThrottle,
+};
 
 /// The state of one event loop, which one thread runs.
 #[derive(Debug)]
@@ -31,14 +33,20 @@ pub struct EventLoop<S: Site> {
     pub(crate) ids: Ids,
     /// Connections that wait for a request.
     pub(crate) idle: IdlePool,
+    /// Handshakes of TLS that are under way.
+    pub(crate) handshakes: Handshakes,
     /// Connections on which a request was refused for want of capacity.
     pub(crate) throttle: RetryThrottle,
     date: RefCell<(u64, Rc<str>)>,
     /// In which second since the epoch it was last logged that a connection was closed because of who opened it.
     unannounced: Cell<u64>,
+    /// Clients of whose handshakes it was logged in this second why they failed.
+    pub(crate) told: Told,
     /// No task begins any more.
     pub(crate) ending: Cell<bool>,
     lines: RefCell<Vec<u8>>,
+    /// Those of logs that routes have of their own.
+    own_lines: RefCell<Vec<(Arc<OwnLog>, Vec<u8>)>>,
 }
 
 /// Access log lines are handed to the log's thread this often, or when this many bytes have gathered.
@@ -55,11 +63,14 @@ impl<S: Site> EventLoop<S> {
             index,
             ids: Ids::new(),
             idle: IdlePool::default(),
+            handshakes: Handshakes::default(),
             throttle: RetryThrottle::default(),
             date: RefCell::new((0, "".into())),
             unannounced: Cell::new(0),
+            told: Told::default(),
             ending: Cell::new(false),
             lines: RefCell::default(),
+            own_lines: RefCell::default(),
         })
     }
 
@@ -98,6 +109,9 @@ impl<S: Site> EventLoop<S> {
 
     /// Logs a request that is over.
     pub(crate) fn log(self: &Rc<Self>, entry: &AccessEntry) {
+        if let Some(own) = &entry.log {
+            return self.log_own(own, entry);
+        }
         let format = self.site.borrow().settings().access_log;
         let (Some(log), Some(format)) = (self.shared.logs.access(), format) else {
             return;
@@ -107,20 +121,52 @@ impl<S: Site> EventLoop<S> {
         entry.write(format, &mut lines);
         if lines.len() >= LOG_BYTES {
             log.write(std::mem::take(&mut *lines));
-        } else if first && !self.ending.get() {
-            let event_loop = self.clone();
-            tokio::task::spawn_local(async move {
-                tokio::time::sleep(LOG_EVERY).await;
-                event_loop.flush_log();
-            });
+        } else if first {
+            self.flush_soon();
         }
+    }
+
+    /// Logs a request where its route says.
+    fn log_own(self: &Rc<Self>, log: &Arc<OwnLog>, entry: &AccessEntry) {
+        let mut all = self.own_lines.borrow_mut();
+        let first = all.is_empty();
+        let known = all.iter().position(|(known, _)| Arc::ptr_eq(known, log));
+        let at = known.unwrap_or_else(|| {
+            all.push((log.clone(), Vec::new()));
+            all.len() - 1
+        });
+        let Some((_, lines)) = all.get_mut(at) else {
+            return;
+        };
+        if let Some(format) = log.format() {
+            entry.write(format, lines);
+        }
+        if lines.len() >= LOG_BYTES {
+            log.write(std::mem::take(lines));
+        }
+        if first {
+            self.flush_soon();
+        }
+    }
+
+    fn flush_soon(self: &Rc<Self>) {
+        if self.ending.get() {
+            return;
+        }
+        let event_loop = self.clone();
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(LOG_EVERY).await;
+            event_loop.flush_log();
+        });
     }
 
     /// How long a request has taken that began then; zero where no access log says so.
     pub(crate) fn taken(&self, began: Instant) -> Duration {
-        match self.site.borrow().settings().access_log {
-            Some(_) => began.elapsed(),
-            None => Duration::ZERO,
+        let site = self.site.borrow();
+        let settings = site.settings();
+        match settings.access_log.is_some() || settings.own_logs {
+            true => began.elapsed(),
+            false => Duration::ZERO,
         }
     }
 
@@ -129,6 +175,9 @@ impl<S: Site> EventLoop<S> {
         let lines = self.lines.take();
         if let (Some(log), false) = (self.shared.logs.access(), lines.is_empty()) {
             log.write(lines);
+        }
+        for (own, lines) in self.own_lines.take() {
+            own.write(lines);
         }
     }
 }

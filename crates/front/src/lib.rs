@@ -8,6 +8,7 @@
 //! | [`listener`], [`accept`] | listening sockets; accepting, and which event loop has a connection |
 //! | [`shared`], [`event_loop`] | what the event loops share; what connections have of their own one |
 //! | `crowd`, `idle` | which connection makes room for another; those that wait for a request |
+//! | `handshakes` | handshakes of TLS, by address in turn |
 //! | `throttle` | clients that were told 503 and ask again at once |
 //! | `conn` | one connection, request by request |
 //! | `http2` | one connection, many requests at once |
@@ -17,6 +18,7 @@ pub mod accept;
 mod conn;
 mod crowd;
 pub mod event_loop;
+mod handshakes;
 mod http2;
 mod idle;
 pub mod listener;

@@ -1,6 +1,14 @@
 //! Listening sockets.
 
-use std::{io, net::SocketAddr, os::fd::OwnedFd};
+use std::{
+    ffi::OsStr,
+    io,
+    net::SocketAddr,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+};
 
 use galgo_io::address::Address;
 use rustix::{io::Errno, net as sys};
@@ -59,6 +67,33 @@ impl Listener {
         })
     }
 
+    /// Goes on with a socket that listens already. `hands_over`: there is not one such socket of that address for each event
+    /// loop.
+    ///
+    /// # Errors
+    /// It is no listening stream socket, or whatever else the system says.
+    pub fn adopted(
+        fd: OwnedFd,
+        asked: Address,
+        speaks: Speaks,
+        hands_over: bool,
+    ) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        let address = match address(&fd)? {
+            tcp @ Address::Tcp(_) => {
+                sys::sockopt::set_tcp_nodelay(&fd, true)?;
+                tcp
+            }
+            Address::Unix(_) => asked.clone(),
+        };
+        Ok(Self {
+            fd,
+            asked,
+            listen: Listen { address, speaks },
+            hands_over,
+        })
+    }
+
     /// The same address for another event loop, with a queue of its own (SO_REUSEPORT). `None` where this one hands its
     /// connections over.
     ///
@@ -87,6 +122,32 @@ impl Listener {
             Address::Tcp(at) if !at.ip().is_unspecified() => Some(at),
             Address::Tcp(_) | Address::Unix(_) => None,
         }
+    }
+}
+
+/// Where a socket listens.
+///
+/// # Errors
+/// It is no listening stream socket of TCP, or with a file; or whatever else the system says.
+pub fn address(fd: impl AsFd) -> io::Result<Address> {
+    let fd = fd.as_fd();
+    let unfit = |words: &str| Err(io::Error::other(words.to_owned()));
+    if sys::sockopt::socket_type(fd)? != sys::SocketType::STREAM {
+        return unfit("it is no stream socket (ListenStream=)");
+    }
+    if !sys::sockopt::socket_acceptconn(fd)? {
+        return unfit("it does not listen (Accept=no)");
+    }
+    let name = sys::getsockname(fd)?;
+    if let Ok(tcp) = SocketAddr::try_from(name.clone()) {
+        return Ok(Address::Tcp(tcp));
+    }
+    let unix = sys::SocketAddrUnix::try_from(name).ok();
+    match unix.as_ref().and_then(|unix| unix.path_bytes()) {
+        Some(path) => Ok(Address::Unix(OsStr::from_bytes(path).into())),
+        None => unfit(
+            "it is neither TCP nor a Unix socket with a file: every program could connect to another",
+        ),
     }
 }
 

@@ -6,7 +6,9 @@ use galgo_io::tick;
 use galgo_service::phase::Phase;
 use tokio::sync::mpsc;
 
-use crate::{accept::Listeners, conn, event_loop::EventLoop, shared::Handed, site::Site};
+use crate::{
+    accept::Listeners, conn, crowd::Shed, event_loop::EventLoop, shared::Handed, site::Site,
+};
 
 /// Runs an event loop on this thread until the server drains and its last request is over, or until `shutdown_grace` has
 /// passed then. `beside` runs beside the requests, and is not waited for.
@@ -54,18 +56,32 @@ async fn take<S: Site>(
         let handed = tokio::select! {
             biased;
             handed = given.recv() => handed,
-            _ = phase.wait_for(|p| *p != Phase::Serving) => return,
+            _ = phase.wait_for(|p| *p != Phase::Serving) => break,
         };
         match handed {
             Some(Handed::Connection(accepted)) => conn::start(event_loop.clone(), accepted),
             Some(Handed::Site(new)) => listeners.follow(&event_loop, new, conn::start),
-            Some(Handed::Shed(shed)) => {
-                if !event_loop.idle.shed(shed.at.entry, shed.since) {
-                    event_loop.shared.crowd.stays(&shed);
-                }
-            }
+            Some(Handed::Shed(shed)) => shed_one(&event_loop, &shed),
+            Some(Handed::Probe(_)) => {}
             None => return,
         }
+    }
+    drop(listeners);
+    // Other event loops may have handed it connections a moment ago.
+    given.close();
+    while let Some(handed) = given.recv().await {
+        match handed {
+            Handed::Connection(accepted) => conn::start(event_loop.clone(), accepted),
+            Handed::Shed(shed) => shed_one(&event_loop, &shed),
+            Handed::Site(_) | Handed::Probe(_) => {}
+        }
+    }
+}
+
+/// Closes a connection to make room, if it is still idle.
+fn shed_one<S: Site>(event_loop: &EventLoop<S>, shed: &Shed) {
+    if !event_loop.idle.shed(shed.at.entry, shed.since) {
+        event_loop.shared.crowd.stays(shed);
     }
 }
 
@@ -73,7 +89,7 @@ async fn take<S: Site>(
 async fn keep<S: Site>(event_loop: Rc<EventLoop<S>>, beside: impl Future<Output = ()>) {
     let mut phase = event_loop.shared.phase.clone();
     let ends = async {
-        let _ = phase.wait_for(|p| *p != Phase::Serving).await;
+        let _ = phase.wait_for(|p| *p >= Phase::Draining).await;
         event_loop.idle.end_all();
         let grace = event_loop.site().settings().shutdown_grace;
         let ending = phase.wait_for(|p| *p == Phase::Ending);
@@ -95,6 +111,7 @@ async fn keep<S: Site>(event_loop: Rc<EventLoop<S>>, beside: impl Future<Output 
     tokio::select! {
         () = ends => {}
         () = tick::run() => {}
+        () = event_loop.handshakes.run() => {}
         () = expire => {}
         () = beside => {}
     }

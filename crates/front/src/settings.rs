@@ -1,10 +1,10 @@
 //! What a front is configured with: listeners, limits, clocks, and whose word about a client counts.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 use galgo_io::{address::Address, pace::Rates, tls};
 use galgo_proto::{forwarded::Trusted, h1::HeadLimits};
-use galgo_service::log::LogFormat;
+use galgo_service::{log::LogFormat, spool::Spool};
 
 /// The settings of all event loops.
 #[derive(Debug)]
@@ -17,12 +17,18 @@ pub struct Settings {
     pub trusted: Trusted,
     /// Connections at once: of all clients, and of one address.
     pub max_connections: (usize, usize),
+    /// Where bytes of request bodies are charged that wait in memory.
+    pub spool: Arc<Spool>,
     /// How long requests may go on once the server drains.
     pub shutdown_grace: Duration,
     /// What is agreed upon with clients of listeners that speak TLS; `None`: there are none.
     pub tls: Option<tls::Server>,
+    /// Some program may be given a client's connection: clients of HTTP/2 are told that they may ask (RFC 8441, 3).
+    pub upgrades: bool,
     /// Format of the access log; `None`: there is none.
     pub access_log: Option<LogFormat>,
+    /// Routes have access logs of their own.
+    pub own_logs: bool,
 }
 
 /// One listener. Read from `127.0.0.1:8080`, `[::1]:8080` or `unix:/path`, with `https://`, `h2c+`, `proxy+`, `fastcgi+` or `scgi+` in front of
@@ -115,6 +121,23 @@ const SPOKEN: [(&str, Speaks); 5] = [
     ("scgi+", Speaks::Scgi),
 ];
 
+impl Speaks {
+    /// What an entry of `listen` says is spoken there, and the address that follows.
+    pub fn of(text: &str) -> (Self, &str) {
+        let spoken = SPOKEN.iter().find_map(|&(prefix, speaks)| {
+            let rest = text.strip_prefix(prefix)?;
+            Some((speaks, rest))
+        });
+        spoken.unwrap_or((Self::Http, text))
+    }
+
+    /// What stands in front of the address.
+    pub fn prefix(self) -> &'static str {
+        let spoken = SPOKEN.iter().find(|(_, speaks)| *speaks == self);
+        spoken.map_or("", |(prefix, _)| prefix)
+    }
+}
+
 impl Listen {
     /// Its address as a person would type it into a browser.
     pub fn url(&self) -> String {
@@ -133,11 +156,7 @@ impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let spoken = SPOKEN.iter().find_map(|&(prefix, speaks)| {
-            let rest = text.strip_prefix(prefix)?;
-            Some((speaks, rest))
-        });
-        let (speaks, rest) = spoken.unwrap_or((Speaks::Http, text));
+        let (speaks, rest) = Speaks::of(text);
         let address = rest.parse()?;
         Ok(Self { address, speaks })
     }
@@ -145,9 +164,7 @@ impl FromStr for Listen {
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((prefix, _)) = SPOKEN.iter().find(|(_, speaks)| *speaks == self.speaks) {
-            f.write_str(prefix)?;
-        }
+        f.write_str(self.speaks.prefix())?;
         self.address.fmt(f)
     }
 }

@@ -3,11 +3,14 @@
 use std::{
     net::SocketAddr,
     os::fd::OwnedFd,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use galgo_service::{log::Logs, phase::Phase};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
     crowd::{Crowd, Shed},
@@ -43,6 +46,8 @@ pub enum Handed<S> {
     Connection(Accepted),
     /// Another connection needs room: this one closes if it is still idle.
     Shed(Shed),
+    /// To be dropped when the event loop comes to it: that shows that it runs.
+    Probe(Arc<oneshot::Sender<()>>),
 }
 
 /// A connection that has been accepted and is not served yet.
@@ -80,13 +85,23 @@ impl<S> Shared<S> {
 
     /// Has a connection closed. False where its event loop has ended.
     pub(crate) fn shed(&self, shed: Shed) -> bool {
-        self.loops[shed.at.event_loop].hand(Handed::Shed(shed))
+        let given = self.loops[shed.at.event_loop].hand(Handed::Shed(shed));
+        given.is_ok()
     }
 
-    /// Whether no more requests are taken.
+    /// Whether each connection ends with the request that it has.
     pub(crate) fn draining(&self) -> bool {
+        self.reached(Phase::HandedOver)
+    }
+
+    /// Whether connections without a request end.
+    pub(crate) fn ends_idle(&self) -> bool {
+        self.reached(Phase::Draining)
+    }
+
+    fn reached(&self, phase: Phase) -> bool {
         // Asked several times a request: one load, as long as there was no other phase.
-        !matches!(self.phase.has_changed(), Ok(false)) && *self.phase.borrow() != Phase::Serving
+        !matches!(self.phase.has_changed(), Ok(false)) && *self.phase.borrow() >= phase
     }
 }
 
@@ -101,17 +116,20 @@ impl<S> Handle<S> {
         (handle, given)
     }
 
-    /// Hands it something to do. False: it takes nothing any more, for the server drains.
-    pub fn hand(&self, handed: Handed<S>) -> bool {
+    /// Hands it something to do.
+    ///
+    /// # Errors
+    /// It takes nothing any more, for the server drains: what it was to be handed.
+    pub fn hand(&self, handed: Handed<S>) -> Result<(), Handed<S>> {
         let is_connection = matches!(handed, Handed::Connection(_));
         if is_connection {
             self.count();
         }
-        let taken = self.give.send(handed).is_ok();
-        if is_connection && !taken {
+        let given = self.give.send(handed);
+        if is_connection && given.is_err() {
             drop(self.counted());
         }
-        taken
+        given.map_err(|refused| refused.0)
     }
 
     /// How many connections it has.

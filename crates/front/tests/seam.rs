@@ -31,6 +31,7 @@ use galgo_service::{
     phase::Phase,
     request::Request,
     service::{Left, Service},
+    spool::{Spool, SpoolSettings},
 };
 use tokio::sync::{oneshot, watch};
 
@@ -80,9 +81,12 @@ fn shout(greeting: &'static str, listener: Option<&Listener>) -> Shout {
         http: Http::default(),
         trusted: Trusted::default(),
         max_connections: (100, 100),
+        spool: Arc::new(Spool::new(&SpoolSettings::default(), None)),
         shutdown_grace: Duration::from_secs(10),
         tls: None,
+        upgrades: false,
         access_log: Some(LogFormat::Combined),
+        own_logs: false,
     };
     Shout { greeting, settings }
 }
@@ -109,6 +113,7 @@ impl Front {
         let settings = log::LogSettings {
             access: Some(LogTo::File(folder.path().join("access"))),
             format: LogFormat::Combined,
+            own: Vec::new(),
             error: LogTo::File(folder.path().join("error")),
         };
         let (phase, watched) = watch::channel(Phase::Serving);
@@ -138,7 +143,11 @@ impl Front {
             local: None,
             speaks,
         };
-        assert!(self.shared.loops[0].hand(Handed::Connection(accepted)));
+        assert!(
+            self.shared.loops[0]
+                .hand(Handed::Connection(accepted))
+                .is_ok()
+        );
         client
     }
 
@@ -154,7 +163,7 @@ impl Front {
             listeners: listener.into_iter().collect(),
             taken: Arc::new(taken),
         };
-        assert!(self.shared.loops[0].hand(Handed::Site(new)));
+        assert!(self.shared.loops[0].hand(Handed::Site(new)).is_ok());
         assert!(all.blocking_recv().is_err());
     }
 

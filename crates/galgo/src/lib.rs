@@ -2,9 +2,12 @@
 //!
 //! A request's way: [`galgo_front`] → [`dispatch`] → [`route`] → [`galgo_handlers`] → [`galgo_front`] → [`log`].
 
+pub mod certificates;
 pub mod cli;
 pub mod config;
 pub mod dispatch;
+mod handle;
+pub mod hosts;
 mod live;
 pub mod route;
 pub mod serve;

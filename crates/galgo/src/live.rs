@@ -44,10 +44,11 @@ async fn document(config: &Config, head: &Head) -> String {
     );
     let mut room = SHOWN;
     for route in &config.routes {
-        let here = route.host.as_deref().is_none_or(|host| host == head.host);
+        let hosts = route.host.as_ref();
+        let here = hosts.is_none_or(|hosts| hosts.fit(&head.host).is_some());
         html.push_str("<h2>");
         // A folder of programs is no page.
-        let leads = here && !matches!(route.handler, Handler::Cgi(_));
+        let leads = here && route.names.is_none() && !matches!(route.handler, Handler::Cgi(_));
         link(&mut html, route.path.as_bytes(), leads, &name(route));
         html.push_str("</h2>\n<p>");
         text(&mut html, &describe(config, route));
@@ -63,7 +64,7 @@ async fn document(config: &Config, head: &Head) -> String {
 
 /// The programs of a route. Other requests of the event loop go on between two of them.
 async fn list(html: &mut String, config: &Config, route: &Route, here: bool, room: &mut usize) {
-    let Handler::Cgi(cgi) = &route.handler else {
+    let Some(cgi) = route.programs() else {
         return;
     };
     let mut none = true;
@@ -84,7 +85,7 @@ async fn list(html: &mut String, config: &Config, route: &Route, here: bool, roo
         *room -= 1;
         program(html, &seen, here);
     }
-    if none {
+    if none && route.among_files.is_none() {
         html.push_str("<li>no program yet: copy one in, and it is served at once</li>\n");
     }
     html.push_str("</ul>\n");
@@ -114,8 +115,7 @@ fn program(html: &mut String, seen: &Seen, here: bool) {
 }
 
 fn name(route: &Route) -> String {
-    let host = route.host.as_deref().unwrap_or_default();
-    format!("{host}{}", route.path)
+    route.to_string()
 }
 
 /// A link to a decoded path; words alone where it leads nowhere.

@@ -1,29 +1,60 @@
 //! From host and path to a route, and from the file that a front server names to a program.
 
-use std::{os::unix::ffi::OsStrExt, sync::Arc};
+use std::{fmt, os::unix::ffi::OsStrExt, sync::Arc};
 
 use galgo_handlers::{
     files::Files,
     program::Cgi,
+    rate_limit::RateLimit,
     respond::Respond,
     root::CgiRoot,
     script::{self, FoundProgram, Refusal},
+    steps::Steps,
     upstream::Application,
 };
 
-use crate::request::Named;
+use crate::{admission::ConcurrencyLimit, log::own::OwnLog, request::Named};
+use galgo_proto::{glob::Glob, hosts::Hosts};
 
 /// A route: what answers under a path.
 #[derive(Debug, PartialEq)]
 pub struct Route {
-    /// Host it is limited to, lower case, no port.
-    pub host: Option<String>,
+    /// Hosts it is limited to.
+    pub host: Option<Hosts>,
     /// Path it answers: a prefix where it ends in `/`, otherwise this path and what is below it (`/path/…`).
     pub path: String,
+    /// Only names right below the path that fit, and what is below those.
+    pub names: Option<Glob>,
     /// Who is asked first whether the request may be answered; `None`: nobody.
-    pub authorizer: Option<Application>,
+    pub authorizer: Option<Authorizer>,
+    /// What stands before and after the handler; `None`: nothing.
+    pub steps: Option<Box<Steps>>,
+    /// Programs in a folder of files; `None`: there are none.
+    pub among_files: Option<Arc<Cgi>>,
+    /// How often an address may ask; `None`: as often as it likes.
+    pub rate_limit: Option<RateLimit>,
+    /// Where its requests are logged; `None`: in the server's access log.
+    pub log: Option<Arc<OwnLog>>,
     /// What answers.
     pub handler: Handler,
+}
+
+impl fmt::Display for Route {
+    /// `git.example.org/cgi-bin/`; of several hosts the first.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = self.host.as_ref().map_or("", Hosts::first);
+        let names = self.names.as_ref().map_or("", Glob::as_str);
+        write!(f, "{host}{}{names}", self.path)
+    }
+}
+
+/// Who says whether a request may be answered.
+#[derive(Debug, PartialEq)]
+pub enum Authorizer {
+    /// A FastCGI application.
+    Application(Box<Application>),
+    /// A program.
+    Program(Arc<Cgi>),
 }
 
 /// What answers the requests of a route.
@@ -37,13 +68,48 @@ pub enum Handler {
 }
 
 impl Route {
+    /// A route on every host, without steps.
+    pub fn new(path: impl Into<String>, handler: Handler) -> Self {
+        Self {
+            host: None,
+            path: path.into(),
+            names: None,
+            authorizer: None,
+            rate_limit: None,
+            log: None,
+            steps: None,
+            among_files: None,
+            handler,
+        }
+    }
+
+    /// Its programs, also those in a folder of files.
+    pub fn programs(&self) -> Option<&Arc<Cgi>> {
+        match &self.handler {
+            Handler::Cgi(cgi) => Some(cgi),
+            _ => self.among_files.as_ref(),
+        }
+    }
+
     /// The applications that it asks.
     pub fn upstreams(&self) -> impl Iterator<Item = &Application> {
         let handler = match &self.handler {
             Handler::Upstream(up) => Some(&**up),
             Handler::Cgi(_) | Handler::Files(_) | Handler::Respond(_) => None,
         };
-        self.authorizer.iter().chain(handler)
+        let authorizer = match &self.authorizer {
+            Some(Authorizer::Application(up)) => Some(&**up),
+            _ => None,
+        };
+        authorizer.into_iter().chain(handler)
+    }
+
+    /// The program that is asked first.
+    pub fn judge(&self) -> Option<&Arc<Cgi>> {
+        match &self.authorizer {
+            Some(Authorizer::Program(cgi)) => Some(cgi),
+            _ => None,
+        }
     }
 }
 
@@ -56,13 +122,15 @@ pub struct Match<'c, 'p> {
     pub rest: &'p [u8],
     /// The path is that of a folder without its last slash: answer 301 to the same path with it.
     pub slash_missing: bool,
+    /// Places of its programs, where those are not known by the route.
+    pub places: Option<&'c Arc<ConcurrencyLimit>>,
 }
 
 /// Finds the route for a clean path. `host` is the request's host, with or without a port, in any
 /// letter case; empty where there is none.
 ///
 /// Among the routes whose host is the request's, or which have none, the longest path wins; of equal
-/// paths the one with a host. A path that ends in `/` answers everything below it and, without the
+/// paths the one that names the host most closely. A path that ends in `/` answers everything below it and, without the
 /// slash, a redirect to itself; any other answers itself and everything below it.
 pub fn find<'c, 'p>(routes: &'c [Arc<Route>], host: &str, path: &'p [u8]) -> Option<Match<'c, 'p>> {
     let (index, kind) = first(routes.iter().map(Arc::as_ref), host, path)?;
@@ -76,6 +144,7 @@ pub fn find<'c, 'p>(routes: &'c [Arc<Route>], host: &str, path: &'p [u8]) -> Opt
         route,
         rest,
         slash_missing: kind == RouteMatch::Slashless,
+        places: None,
     })
 }
 
@@ -89,44 +158,85 @@ pub(crate) enum RouteMatch {
 
 /// The index of the route that answers; `routes` come in the order of the configuration.
 pub(crate) fn first<'c>(
-    routes: impl IntoIterator<Item = &'c Route>,
+    routes: impl Iterator<Item = &'c Route> + Clone,
     host: &str,
     path: &[u8],
 ) -> Option<(usize, RouteMatch)> {
     let mut slashless = None;
-    for (index, route) in routes.into_iter().enumerate() {
-        if !answers(route, host) {
+    for (index, route) in routes.clone().enumerate() {
+        let Some(fit) = fit(route, host) else {
             continue;
-        }
+        };
         match kind(route, path) {
             // `/docs` typed as a path of its own is nearer to `/docs` than the folder `/docs/` is.
             Some(RouteMatch::Below) if slashless.is_none() || route.path.as_bytes() == path => {
+                let index = closest(routes, host, (index, route, fit));
                 return Some((index, RouteMatch::Below));
             }
-            Some(RouteMatch::Slashless) if slashless.is_none() => slashless = Some(index),
+            Some(RouteMatch::Slashless) if slashless.is_none() => {
+                slashless = Some((index, route, fit));
+            }
             _ => {}
         }
     }
-    slashless.map(|index| (index, RouteMatch::Slashless))
+    let index = closest(routes, host, slashless?);
+    Some((index, RouteMatch::Slashless))
 }
 
-/// Whether the route is one of that host's.
-fn answers(route: &Route, host: &str) -> bool {
-    let own = route.host.as_ref();
-    own.is_none_or(|own| own.eq_ignore_ascii_case(name(host)))
+/// Behind a route with a wildcard may stand one with the same path that names the host more closely.
+fn closest<'c>(
+    routes: impl Iterator<Item = &'c Route>,
+    host: &str,
+    (index, route, fits): (usize, &Route, usize),
+) -> usize {
+    if matches!(fits, 0 | Hosts::EXACT) {
+        return index;
+    }
+    let same = |other: &&Route| (&other.path, &other.names) == (&route.path, &route.names);
+    let mut best = (fits, index);
+    for (at, other) in routes.skip(index).take_while(same).enumerate() {
+        match fit(other, host) {
+            Some(fit) if fit > best.0 => best = (fit, index + at),
+            _ => {}
+        }
+    }
+    best.1
+}
+
+/// How closely the route names that host; `None`: it is not one of its hosts.
+fn fit(route: &Route, host: &str) -> Option<usize> {
+    match &route.host {
+        None => Some(0),
+        Some(hosts) => hosts.fit(name(host)),
+    }
 }
 
 fn kind(route: &Route, path: &[u8]) -> Option<RouteMatch> {
     let own = route.path.as_bytes();
     let folder = own.ends_with(b"/");
     match path.strip_prefix(own) {
-        Some(rest) => (folder || matches!(rest, [] | [b'/', ..])).then_some(RouteMatch::Below),
+        Some(rest) => {
+            let below = folder || matches!(rest, [] | [b'/', ..]);
+            (below && names(route, rest)).then_some(RouteMatch::Below)
+        }
         // A constant answer has no folder to be redirected into.
-        None if folder && !matches!(route.handler, Handler::Respond(_)) => {
+        None if folder
+            && route.names.is_none()
+            && !matches!(route.handler, Handler::Respond(_)) =>
+        {
             (own.strip_suffix(b"/") == Some(path)).then_some(RouteMatch::Slashless)
         }
         None => None,
     }
+}
+
+/// Whether what is right below the path is of the route.
+fn names(route: &Route, rest: &[u8]) -> bool {
+    let Some(glob) = &route.names else {
+        return true;
+    };
+    let name = rest.split(|&b| b == b'/').next().unwrap_or_default();
+    glob.fits(name)
 }
 
 /// The host without its port and without the dot of a full name.
@@ -162,9 +272,7 @@ pub fn named<'c, 'p>(
         _ => return None,
     };
     let owns = |route: &'c Arc<Route>| {
-        let Handler::Cgi(cgi) = &route.handler else {
-            return None;
-        };
+        let cgi = route.programs()?;
         let own = cgi.root.path().as_os_str().as_bytes();
         let below = file.strip_prefix(own)?;
         let inside = match cgi.root {
@@ -172,7 +280,9 @@ pub fn named<'c, 'p>(
             CgiRoot::Program { .. } if below.is_empty() || below.starts_with(b"/") => below,
             CgiRoot::Program { .. } => return None,
         };
-        answers(route, host).then_some((own.len(), route, cgi, inside))
+        let name = inside.strip_prefix(b"/").unwrap_or(inside);
+        let answers = fit(route, host).is_some() && names(route, name);
+        answers.then_some((own.len(), route, cgi, inside))
     };
     let (_, route, cgi, below) = routes
         .iter()

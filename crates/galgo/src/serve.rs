@@ -1,15 +1,22 @@
 //! The life of the server: bind, open logs, become the configured user, serve, drain.
 
+mod handover;
+mod inherited;
+mod life;
 mod limits;
+mod notify;
+pub(crate) mod owners;
+mod pid_file;
 mod running;
+mod signals;
 mod socket_file;
 mod sockets;
+mod upgrade;
 
 use std::{
     io,
     sync::{Arc, Condvar, Mutex, PoisonError},
     thread::JoinHandle,
-    time::Duration,
 };
 
 use galgo_front::{
@@ -18,18 +25,17 @@ use galgo_front::{
     shared::{Handed, Handle, Shared},
 };
 use galgo_handlers::{files, resources::Resources, upstream::WorkersThread, wasm};
-use galgo_spawn::{Direct, Spawner};
-use rustix::{
-    fs::{Mode, OFlags},
-    process::DumpableBehavior,
-};
+use galgo_spawn::{Direct, Outside, Spawner, sandbox};
+use rustix::process::DumpableBehavior;
 use tokio::{
     runtime::Runtime,
-    signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, watch},
 };
 
+pub use inherited::{Inherited, Passed, Predecessor};
+pub use life::End;
 pub use sockets::Bound;
+pub use upgrade::Program;
 
 use crate::{
     config::{self, Config},
@@ -38,7 +44,13 @@ use crate::{
     phase::Phase,
     site::Site,
 };
-use running::{Running, Taken};
+use life::{Life, Why};
+use notify::Notify;
+use owners::Spawning;
+use pid_file::PidFile;
+use running::{Certificates, Running};
+use signals::Signals;
+use socket_file::SocketFile;
 use sockets::{New, https_port};
 
 /// A server that has bound its listeners and dropped its privileges, and has not yet read a byte from the network.
@@ -49,77 +61,27 @@ pub struct Ready {
     new: New,
     logs: Logs,
     spawners: Vec<Direct>,
+    outside: Arc<Outside>,
+    spawning: Option<Spawning>,
     /// The workers of upstreams.
     workers: WorkersThread,
+    certificates: Certificates,
+    inherited: Inherited,
+    program: Program,
+    notify: Notify,
+    pid_file: Option<PidFile>,
+    runtime: Runtime,
     signals: Signals,
 }
 
-/// What the main thread waits for. Watched before anybody is told that the server is ready: a signal
-/// that comes right then must not end it the hard way.
-#[derive(Debug)]
-struct Signals {
-    runtime: Runtime,
-    term: Signal,
-    int: Signal,
-    reopen: Signal,
-    reload: Signal,
-    /// SIGHUP may be the end of a terminal, too: that ends the server.
-    terminal: bool,
-}
-
-/// Whether this process has a terminal that is still there.
-fn terminal() -> bool {
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok()
-}
-
-/// Whether whoever started us had us ignore SIGHUP, as nohup(1) does.
-fn ignores_hangup() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask & 1 << (rustix::process::Signal::HUP.as_raw() - 1) != 0)
-}
-
-impl Signals {
-    fn watch() -> io::Result<Self> {
-        let terminal = terminal() && !ignores_hangup();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let entered = runtime.enter();
-        let (term, int) = (SignalKind::terminate(), SignalKind::interrupt());
-        let (term, int) = (signal(term)?, signal(int)?);
-        let reopen = signal(SignalKind::user_defined1())?;
-        let reload = signal(SignalKind::hangup())?;
-        drop(entered);
-        Ok(Self {
-            runtime,
-            term,
-            int,
-            reopen,
-            reload,
-            terminal,
-        })
-    }
-}
-
-/// How long a second signal may take.
-const AT_ONCE: Duration = Duration::from_secs(1);
-
-/// How serving ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum End {
-    /// Every request was finished, or ended after the grace.
-    Drained,
-    /// A second signal came.
-    AtOnce,
-}
-
 impl Ready {
-    /// Binds, opens logs, and becomes the configured user.
-    pub fn prepare(config: Config) -> Result<Self, String> {
+    /// Binds, or goes on with what is `inherited`; opens logs, and becomes the configured user. `program` is what may be
+    /// started in the place of this process one day.
+    pub fn prepare(
+        config: Config,
+        mut inherited: Inherited,
+        program: Program,
+    ) -> Result<Self, String> {
         close_memory()?;
         limits::allowed(&config)?;
         limits::raise_descriptors();
@@ -127,36 +89,44 @@ impl Ready {
         let mut spawners = Direct::several(config.workers)
             .map_err(|e| format!("preparing to start programs: {e}"))?;
         spawners.iter_mut().for_each(|one| settle(one, &config));
-        let workers = spawner(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
+        let workers = direct(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
+        let spawning = Spawning::start(&config, direct)?;
         // Before the server becomes a user that may not enter the folder it lies in.
         wasm::beside();
         // Before the server becomes a user that may not bind these ports.
-        let new = New::bind(&config, &[])?;
+        let new = New::bind(&config, &[], &mut inherited)?;
         let logs = Logs::open(&config.log, config.identity.as_ref())
             .map_err(|e| format!("cannot open a log: {e}"))?;
         let becomes = config.identity.as_ref();
         let cache = wasm::cache_folder(config.cache.as_deref(), becomes);
         wasm::prepare_cache(&cache, becomes);
-        if let Some(identity) = &config.identity {
-            become_user(identity)?;
-            // With the user the kernel sets it anew, to `fs.suid_dumpable`.
-            close_memory()?;
-        }
-        // What a service manager gives (to bind low ports) is the server's alone: programs would inherit the
-        // ambient set over execve, capabilities(7). Threads inherit the absence of it.
-        rustix::thread::clear_ambient_capability_set()
-            .map_err(|e| format!("cannot keep capabilities from programs: {e}"))?;
-        let (mut site, settings) = running::site(config, None, &logs)?;
+        let mut certificates = Certificates::default();
+        certificates.open(&config, &mut inherited)?;
+        give_up_rights(&config)?;
+        let pid_file = config.pid_file.as_deref().map(PidFile::prepare);
+        let pid_file = pid_file.transpose()?;
+        let notify = Notify::find()?;
+        let (mut site, settings) = running::site(config, None, &certificates, &logs)?;
         site.https_port = https_port(&site.config, new.bound.iter());
-        let signals = Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
-        galgo_spawn::reap_strangers();
+        let (runtime, signals) =
+            Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
+        let outside = confine()?;
+        galgo_spawn::end_orphans();
         Ok(Self {
             site,
             settings,
             new,
             logs,
             spawners,
-            workers: WorkersThread::new(workers),
+            workers: WorkersThread::new(workers, outside.clone()),
+            outside,
+            spawning,
+            certificates,
+            inherited,
+            program,
+            notify,
+            pid_file,
+            runtime,
             signals,
         })
     }
@@ -171,43 +141,77 @@ impl Ready {
         &self.site.config
     }
 
-    /// Serves until SIGTERM or SIGINT, then lets requests finish up to the grace. What `load` says is served
-    /// from the next SIGHUP on.
+    /// Serves until SIGTERM or SIGINT, or until another process takes over on SIGUSR2; then lets requests finish up to the
+    /// grace. What `load` says is served from the next SIGHUP on.
+    ///
+    /// # Errors
+    /// No threads; or the process that was to be replaced goes on.
     pub fn run(self, load: impl Fn() -> Result<Config, String>) -> Result<End, String> {
-        let Self {
-            site,
-            settings,
-            new,
-            logs,
-            spawners,
-            workers,
-            signals,
-        } = self;
-        let io = |e: io::Error| e.to_string();
         let (phase, watch) = watch::channel(Phase::Serving);
-        let (loops, given): (Vec<_>, Vec<_>) = spawners.iter().map(|_| Handle::new()).unzip();
+        let (loops, given): (Vec<_>, Vec<_>) = self.spawners.iter().map(|_| Handle::new()).unzip();
         let mut running = Running {
-            shared: Arc::new(Shared::new(logs.clone(), loops, watch)),
-            site: Arc::new(site),
-            settings: Arc::new(settings),
+            shared: Arc::new(Shared::new(self.logs.clone(), loops, watch)),
+            site: Arc::new(self.site),
+            settings: Arc::new(self.settings),
             bound: Vec::new(),
-            workers,
+            inherited: self.inherited,
+            workers: self.workers,
+            certificates: self.certificates,
+            spawning: self.spawning,
         };
-        // It is not waited for: clients are in the queue of a listener meanwhile.
-        drop(running.begin(new)?);
         let mut threads = Vec::new();
-        let together = Together::of(spawners.len());
-        for ((index, spawner), given) in spawners.into_iter().enumerate().zip(given) {
+        let together = Together::of(self.spawners.len());
+        for ((index, spawner), given) in self.spawners.into_iter().enumerate().zip(given) {
+            let spawner = Spawner::new(spawner, self.outside.clone());
             let thread = thread(&running, index, spawner, given, together.clone());
-            threads.push(thread.map_err(io)?);
+            threads.push(thread.map_err(|e| e.to_string())?);
         }
-        let end = wait_for_signals(signals, &mut running, load, &phase, threads);
-        running.bound.iter().for_each(Bound::remove);
+        if let Some(predecessor) = running.inherited.predecessor.take() {
+            predecessor.take_over()?;
+        }
+        running
+            .inherited
+            .unused()
+            .iter()
+            .for_each(SocketFile::remove);
+        let first = running.begin(self.new)?;
+        let mut life = Life {
+            running,
+            phase,
+            notify: self.notify,
+            pid_file: self.pid_file,
+            program: Arc::new(self.program),
+            outside: self.outside,
+        };
+        let mut signals = self.signals;
+        let (end, why) = self.runtime.block_on(async {
+            let why = life.serve(&mut signals, load, first).await;
+            (life.drain(why, &mut signals, threads).await, why)
+        });
+        if !matches!(why, Why::HandedOver(_)) {
+            life.running.bound.iter().for_each(Bound::remove);
+        }
         // After the last request.
-        drop(running);
-        logs.flush();
-        Ok(end)
+        drop(life);
+        self.logs.flush();
+        match why {
+            Why::SpawnerEnded => Err(SPAWNER_ENDED.into()),
+            Why::Told | Why::HandedOver(_) => Ok(end),
+        }
     }
+}
+
+/// Becomes the configured user, and keeps nothing that programs could inherit.
+fn give_up_rights(config: &Config) -> Result<(), String> {
+    if let Some(identity) = &config.identity {
+        become_user(identity)?;
+        // With the user the kernel sets it anew, to `fs.suid_dumpable`.
+        close_memory()?;
+    }
+    // What a service manager gives (to bind low ports) is the server's alone: programs would inherit the
+    // ambient set over execve, capabilities(7). Threads inherit the absence of it.
+    rustix::thread::clear_ambient_capability_set()
+        .map_err(|e| format!("cannot keep capabilities from programs: {e}"))
 }
 
 /// From here on no other process of the same user may look into this one, ptrace(2) and /proc/PID/mem among others; nor is its
@@ -217,8 +221,20 @@ fn close_memory() -> Result<(), String> {
         .map_err(|e| format!("cannot close the server's memory to its programs: {e}"))
 }
 
+/// Why a server ends that nobody has told to.
+const SPAWNER_ENDED: &str = "the process that starts programs of other users has ended, and with it this server: start it again";
+
+/// Confines this thread and all that it starts to what programs are confined to by `sandbox = "standard"`, for they inherit
+/// it. What starts the others.
+pub(crate) fn confine() -> Result<Arc<Outside>, String> {
+    let words = |e| format!("cannot confine programs: {e}");
+    let outside = Outside::new().map_err(words)?;
+    sandbox::confine().map_err(words)?;
+    Ok(Arc::new(outside))
+}
+
 /// What starts the programs of one event loop.
-pub(crate) fn spawner(config: &Config) -> io::Result<Direct> {
+pub(crate) fn direct(config: &Config) -> io::Result<Direct> {
     let mut direct = Direct::new()?;
     settle(&mut direct, config);
     Ok(direct)
@@ -234,17 +250,18 @@ fn settle(spawner: &mut Direct, config: &Config) {
 fn thread(
     running: &Running,
     index: usize,
-    spawner: Direct,
+    spawner: Spawner,
     given: mpsc::UnboundedReceiver<Handed<Dispatch>>,
     together: Arc<Together>,
 ) -> io::Result<JoinHandle<()>> {
     let shared = running.shared.clone();
     let (site, settings) = (running.site.clone(), running.settings.clone());
     let errors = shared.logs.error.clone();
+    let owners = running.spawning.as_ref().map(|s| s.owners.clone());
     let run = move || {
         let resources = Resources::new(
             index,
-            Spawner::Direct(spawner),
+            (spawner, owners),
             shared.logs.error.clone(),
             site.config.templates.clone(),
             shared.phase.clone(),
@@ -260,6 +277,7 @@ fn thread(
     let name = format!("worker-{index}");
     std::thread::Builder::new().name(name).spawn(move || {
         let _last = ServingThread(together);
+        galgo_spawn::leave_signals_to_others();
         if let Err(e) = run() {
             errors.write(Level::Error, "worker", &e.to_string());
         }
@@ -294,73 +312,6 @@ impl Drop for ServingThread {
         self.0.nobody.notify_all();
         // Poisoned or not: nobody is left.
         drop(self.0.nobody.wait_while(left, |left| *left > 0));
-    }
-}
-
-/// Serves on the main thread what signals ask for, until all event loops have ended.
-fn wait_for_signals(
-    signals: Signals,
-    running: &mut Running,
-    load: impl Fn() -> Result<Config, String>,
-    phase: &watch::Sender<Phase>,
-    threads: Vec<JoinHandle<()>>,
-) -> End {
-    let Signals {
-        runtime,
-        mut term,
-        mut int,
-        mut reopen,
-        mut reload,
-        terminal: had,
-    } = signals;
-    runtime.block_on(async {
-        let mut taken = None;
-        loop {
-            tokio::select! {
-                _ = reopen.recv() => running.shared.logs.reopen(),
-                // One after the other: the next one waits until this one is everywhere.
-                _ = reload.recv(), if taken.is_none() => match had && !terminal() {
-                    true => break,
-                    false => taken = running.reload(&load),
-                },
-                () = all_taken(&mut taken) => running.taken(),
-                () = either(&mut term, &mut int) => break,
-            }
-        }
-        phase.send_replace(Phase::Draining);
-        running.site.close();
-        let (ended, mut all_ended) = tokio::sync::oneshot::channel();
-        std::thread::spawn(move || {
-            for thread in threads {
-                let _ = thread.join();
-            }
-            let _ = ended.send(());
-        });
-        tokio::select! {
-            _ = &mut all_ended => return End::Drained,
-            () = either(&mut term, &mut int) => {}
-        }
-        // Event loops end the programs that still run; one that is stuck in the kernel is not waited for.
-        phase.send_replace(Phase::Ending);
-        let _ = tokio::time::timeout(AT_ONCE, all_ended).await;
-        End::AtOnce
-    })
-}
-
-async fn all_taken(taken: &mut Option<Taken>) {
-    match taken {
-        Some(all) => {
-            let _ = all.await;
-            *taken = None;
-        }
-        None => std::future::pending().await,
-    }
-}
-
-async fn either(a: &mut Signal, b: &mut Signal) {
-    tokio::select! {
-        _ = a.recv() => {}
-        _ = b.recv() => {}
     }
 }
 

@@ -13,8 +13,10 @@ use galgo_proto::fcgi::Role;
 
 use crate::{
     admission::{Admission, ConcurrencyLimit},
-    config::{Config, Handler, Route},
+    certificates::answers::Answers,
+    config::{Config, Route},
     fault::Fault,
+    hosts::Hosts,
     log::{ErrorLog, Logs},
     spool::Spool,
 };
@@ -28,6 +30,10 @@ pub struct Site {
     pub shared: HandlersShared,
     /// The port of the first listener that speaks TLS.
     pub https_port: Option<u16>,
+    /// Proofs that hosts are ours; `None`: no authority asks for any.
+    pub answers: Option<Arc<Answers>>,
+    /// Folders of hosts that were asked for.
+    pub hosts: Hosts,
     /// Places of routes with a limit of their own.
     route_places: Vec<(Arc<Route>, Arc<ConcurrencyLimit>)>,
     /// Programs that stay.
@@ -58,19 +64,18 @@ impl Site {
         if let Some(before) = before {
             keep_routes(&mut config, &before.config);
         }
-        let places = |route: &Arc<Route>| match &route.handler {
-            Handler::Cgi(cgi) => {
-                let most = cgi.options.max_running?;
-                let kept = before.and_then(|before| before.places(route)).cloned();
-                let places = kept.unwrap_or_else(|| Arc::new(ConcurrencyLimit::new(most)));
-                Some((route.clone(), places))
-            }
-            _ => None,
+        let places = |route: &Arc<Route>| {
+            let most = route.programs()?.options.max_running?;
+            let kept = before.and_then(|before| before.places(route)).cloned();
+            let places = kept.unwrap_or_else(|| Arc::new(ConcurrencyLimit::new(most)));
+            Some((route.clone(), places))
         };
         Self {
             route_places: config.routes.iter().filter_map(places).collect(),
             shared: shared(&config, before.map(|before| &before.shared), logs),
+            hosts: Hosts::default(),
             https_port: None,
+            answers: None,
             upstreams: Vec::new(),
             config,
         }
@@ -181,6 +186,7 @@ pub fn shared(config: &Config, before: Option<&HandlersShared>, logs: &Logs) -> 
             None => Admission::new(&config.admission),
         },
         spool: Arc::new(spool),
+        gate: before.map_or_else(Arc::default, |before| before.gate.clone()),
         warm: warm.unwrap_or_else(|| Arc::new(Warm::new(config.templates.wait))),
         wasm: Wasm::next(needs, &logs.error, before.map(|before| &before.wasm)),
         untyped: OncePerProgram::default(),
@@ -190,8 +196,10 @@ pub fn shared(config: &Config, before: Option<&HandlersShared>, logs: &Logs) -> 
 /// What runs modules by this configuration.
 fn modules(config: &Config) -> Needs {
     let mut profiles: Vec<Sight> = Vec::new();
+    // Programs of hosts have the usual one.
+    profiles.extend(config.sites.iter().map(|_| Sight::default()));
     for route in &config.routes {
-        if let Handler::Cgi(cgi) = &route.handler
+        if let Some(cgi) = route.programs()
             && !profiles.contains(&cgi.sight)
         {
             profiles.push(cgi.sight.clone());

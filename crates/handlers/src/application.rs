@@ -29,7 +29,7 @@ use crate::{
         Application, Protocol, Upstream, UpstreamLease,
         exchange::{BodySource, Exchange, ExchangeLease, ExchangeStart},
     },
-    variables::{self, ScriptVars},
+    variables::{self, Judged, ScriptVars},
 };
 
 /// Answers a request by asking the application of its route.
@@ -46,9 +46,9 @@ pub async fn answer(
         script::UpstreamPath::Folder => return Ok(Answer::Response(files::to_slash(head))),
     };
     request.client.limit(config.options.max_body)?;
-    let ask = Ask::new(cx, request, head, (config, upstream), script);
-    let (answering, backend) = ask.asked().await?;
-    answering.reply(backend).await
+    let mut ask = Ask::new(cx, request, head, (config, upstream), script);
+    let exchange = ask.asked().await?;
+    ask.answering().reply(Backend::Exchange(exchange)).await
 }
 
 /// Asks the authorizer of a route. `Ok(None)`: the request may be answered.
@@ -61,15 +61,12 @@ pub async fn authorize(
     head: &Rc<Head>,
     (authorizer, upstream): (&Application, &Arc<Upstream>),
 ) -> Result<Option<Answer>, Fault> {
-    let ask = Ask::new(
-        cx,
-        request,
-        head,
-        (authorizer, upstream),
-        UpstreamScript::default(),
-    );
-    let (answering, backend) = ask.asked().await?;
-    answering.judgment(backend).await
+    let no_script = UpstreamScript::default();
+    let mut ask = Ask::new(cx, request, head, (authorizer, upstream), no_script);
+    let exchange = ask.asked().await?;
+    ask.answering()
+        .judgment(Backend::Exchange(exchange), 200..=200)
+        .await
 }
 
 struct Ask<'a, 'r, 'c> {
@@ -111,10 +108,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     }
 
     /// Asks; what will answer.
-    async fn asked(mut self) -> Result<(Answering<'a, 'r, 'c>, Backend), Fault>
-    where
-        'a: 'c,
-    {
+    async fn asked(&mut self) -> Result<Box<Exchange>, Fault> {
         let (file, length) = self.body().await?;
         let lease = self.lease().await?;
         // An idle connection may be closed by now: only a request that may be repeated tries one.
@@ -127,24 +121,29 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             // Boxed, here and below: nearly every request finds a connection, and needs no room for making one.
             None => Box::pin(self.connect(lease, (file, length))).await?,
         };
-        let exchange = match heard(self.request, exchange).await? {
-            Some(exchange) => exchange,
-            None => {
-                let lease = self.lease().await?;
-                // Only a request without a body is asked again.
-                Box::pin(self.connect(lease, (None, length))).await?
-            }
-        };
-        let answering = Answering {
+        if let Some(exchange) = heard(self.request, exchange).await? {
+            return Ok(exchange);
+        }
+        let lease = self.lease().await?;
+        // Only a request without a body is asked again.
+        Box::pin(self.connect(lease, (None, length))).await
+    }
+
+    /// What makes a response of what it answers.
+    fn answering(self) -> Answering<'a, 'r, 'c>
+    where
+        'a: 'c,
+    {
+        Answering {
             cx: self.cx,
             source: self.source,
             nph: false,
+            upgrades: false,
             options: &self.config.options,
             sendfile: &self.config.sendfile,
             head: self.head,
             request: self.request,
-        };
-        Ok((answering, Backend::Exchange(exchange)))
+        }
     }
 
     /// An authorizer gets no body; a local redirect's request has none, whatever the one before it had.
@@ -243,12 +242,12 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             env: &self.config.env,
             options: &self.config.options,
             content_length: length,
+            upgrade: false,
         };
         let request = &*self.request;
         let dropped = match self.config.role {
             Role::Authorizer => {
-                let uri = self.head.target.canonical();
-                variables::put(request, self.head, &known, &mut Judged { sink, uri })
+                variables::put(request, self.head, &known, &mut Judged::of(self.head, sink))
             }
             _ => variables::put(request, self.head, &known, sink),
         };
@@ -256,22 +255,5 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             variables::warn_shellshock(&self.source);
         }
         Ok(())
-    }
-}
-
-/// An authorizer is told of no script (FastCGI, 6.3), and judges by the path that the route was found by, however the
-/// client spelled it.
-struct Judged<'s, S> {
-    sink: &'s mut S,
-    uri: String,
-}
-
-impl<S: Sink> Sink for Judged<'_, S> {
-    fn put(&mut self, name: &[u8], value: &[u8]) {
-        match name {
-            b"SCRIPT_NAME" => {}
-            b"REQUEST_URI" => self.sink.put(name, self.uri.as_bytes()),
-            _ => self.sink.put(name, value),
-        }
     }
 }

@@ -1,12 +1,16 @@
-//! What an authorizer says of a request (FastCGI, 6.3): whether it may be answered, and variables to add.
+//! What an authorizer says of a request (FastCGI, 6.3): whether it may be answered, and variables to add. A program says it
+//! in the same way.
 //!
-//! Only a whole answer with the status 200 lets a request in: whatever is wrong with it is a failure of the request.
+//! Only a whole answer with the status 200, of a program with any 2xx, lets a request in: whatever is wrong with it is a failure of the request.
+
+use std::ops::RangeInclusive;
 
 use galgo_proto::{
     Fields,
     cgi::{Reply, ReplyKind},
     vars,
 };
+use galgo_spawn::{Status, words::how};
 
 use crate::{
     context::Answer,
@@ -23,20 +27,29 @@ const VARIABLE: &[u8] = b"variable-";
 const MOST_IGNORED: usize = 1 << 20;
 
 impl Answering<'_, '_, '_> {
-    /// Reads what an authorizer answers. `Ok(None)`: the request may be answered.
-    pub(super) async fn judgment(mut self, mut backend: Backend) -> Result<Option<Answer>, Fault> {
+    /// Reads what an authorizer answers, which `grants` by these statuses. `Ok(None)`: the request may be answered.
+    pub(super) async fn judgment(
+        &mut self,
+        mut backend: Backend,
+        grants: RangeInclusive<u16>,
+    ) -> Result<Option<Answer>, Fault> {
         let judged = match self.scan(&mut backend).await {
-            Ok(reply) if is_granted(&reply) => match self.granted(&mut backend, &reply).await {
-                Ok(granted) => {
-                    self.request.granted = granted;
-                    self.end(backend);
-                    return Ok(None);
+            Ok(reply) if is_granted(&reply, &grants) => {
+                match self.granted(&mut backend, &reply).await {
+                    Ok(granted) => {
+                        // It has the last word, also over what a password has granted.
+                        let before = &mut self.request.granted;
+                        before.retain(|(name, _)| !granted.iter().any(|(new, _)| new == name));
+                        before.extend(granted);
+                        self.end(backend);
+                        return Ok(None);
+                    }
+                    Err(trouble) => Err(trouble),
                 }
-                Err(trouble) => Err(trouble),
-            },
+            }
             Ok(mut denied) => {
                 denied.fields.retain(|name, _| variable(name).is_none());
-                self.typed(&mut backend, denied).await
+                self.typed(&mut backend, &denied).await.map(|()| denied)
             }
             Err(trouble) => Err(trouble),
         };
@@ -60,15 +73,34 @@ impl Answering<'_, '_, '_> {
             }
             self.step(backend).await?;
         }
-        match backend.verdict() {
+        let fault = match backend {
+            Backend::Program(_) => failed(backend).await,
+            Backend::Exchange(exchange) => exchange.verdict(),
+        };
+        match fault {
             Some(fault) => Err(fault.into()),
             None => Ok(variables(&reply.fields)?),
         }
     }
 }
 
-fn is_granted(reply: &Reply) -> bool {
-    matches!(reply.kind, ReplyKind::Document) && reply.status == 200
+fn is_granted(reply: &Reply, grants: &RangeInclusive<u16>) -> bool {
+    matches!(reply.kind, ReplyKind::Document) && grants.contains(&reply.status)
+}
+
+/// A program has its last word with its exit status: one that fails behind its head has let nobody in.
+async fn failed(program: &mut Backend) -> Option<Fault> {
+    let (exit, _) = program.post_mortem(false).await;
+    match exit.map(|exit| exit.status) {
+        Some(Status::Code(0)) => None,
+        Some(status) => Some(Fault::Script(format!(
+            "the authorizer lets the request in, and ended {}",
+            how(status)
+        ))),
+        None => Some(Fault::Script(
+            "the authorizer lets the request in, and does not end".into(),
+        )),
+    }
 }
 
 fn variable(field: &[u8]) -> Option<&[u8]> {

@@ -1,6 +1,6 @@
 //! A whole request body, taken in before a program is started or an application asked (`body = "file"`).
 
-use std::{pin::pin, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use crate::{
     client::Next,
@@ -12,11 +12,12 @@ use crate::{
 
 /// Receives the rest of the body. `patience`: how long one piece of it may take on its way to the disk.
 pub(crate) async fn store(
-    spool: &Spool,
+    spool: &Arc<Spool>,
     request: &mut Request<'_>,
     patience: Duration,
 ) -> Result<Stored, Fault> {
     let declared = request.client.declared();
+    let spool = spool.share_of(request.peer());
     let mut stored = on_disk(request, patience, spool.for_body(declared)).await?;
     request.client.send_continue();
     let mut piece = pool::take();

@@ -8,7 +8,9 @@
 //! | [`application`], [`upstream`] | FastCGI and SCGI: asking an application, its connections and worker processes |
 //! | [`files`], [`respond`] | files, constant answers |
 //! | [`script`], [`root`], `beneath` | the file that a path names, found in a folder and nowhere else |
-//! | `reply`, `authorizer`, [`sendfile`], `variables` | what CGI programs are told, and what is made of their answers |
+//! | `reply`, `authorizer`, [`sendfile`], [`variables`] | what CGI programs are told, and what is made of their answers |
+//! | [`steps`] | what stands before and after a handler: redirects, rewrites, access, passwords, fields, pages of errors, compression |
+//! | [`cache`] | answers of programs that are kept for a moment |
 //! | [`status`], `reasons` | what becomes of a failed request |
 //! | [`context`], [`resources`], [`shared`] | what all of them may use |
 
@@ -16,11 +18,14 @@ pub mod application;
 mod authorizer;
 mod beneath;
 mod body_spool;
+pub mod cache;
 pub mod context;
 pub mod files;
 mod links;
 mod lock;
+pub mod modules;
 pub mod program;
+pub mod rate_limit;
 mod reasons;
 mod relay;
 mod reply;
@@ -31,9 +36,10 @@ pub mod script;
 pub mod sendfile;
 pub mod shared;
 pub mod status;
+pub mod steps;
 mod trial;
 pub mod upstream;
-mod variables;
+pub mod variables;
 pub mod warm;
 pub mod wasm;
 

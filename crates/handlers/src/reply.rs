@@ -5,7 +5,7 @@
 use std::{pin::Pin, task::Poll};
 
 use galgo_proto::{
-    Parsed,
+    Fields, Parsed,
     cgi::{Reply, ReplyBody, ReplyError, ReplyKind, ReplyLimits, ReplyScan, nph},
     cond::{self, CondOutcome, Validators},
     h1::{Head, Method},
@@ -40,6 +40,8 @@ pub(super) struct Answering<'a, 'r, 'c> {
     pub(super) head: &'c Head,
     /// It speaks to the client itself.
     pub(super) nph: bool,
+    /// The client asks for another protocol on its connection, which the program may be given.
+    pub(super) upgrades: bool,
     /// Names it in the log.
     pub(super) source: Source,
 }
@@ -97,7 +99,7 @@ pub(super) async fn heard(
 
 impl Answering<'_, '_, '_> {
     /// Reads the response head, and decides what becomes of the rest.
-    pub(super) async fn reply(mut self, mut program: Backend) -> Result<Answer, Fault> {
+    pub(super) async fn reply(&mut self, mut program: Backend) -> Result<Answer, Fault> {
         self.request.client.send_continue();
         if self.request.client.has_half_closed() {
             self.request.client.probe();
@@ -111,7 +113,7 @@ impl Answering<'_, '_, '_> {
 
     /// What becomes of a response whose head was read.
     pub(super) async fn answered(
-        mut self,
+        &mut self,
         program: Backend,
         reply: Result<Reply, Trouble>,
     ) -> Result<Answer, Fault> {
@@ -124,7 +126,7 @@ impl Answering<'_, '_, '_> {
                 Ok(Answer::Local(location))
             }
             Ok(reply) => self.document(program, reply).await,
-            Err(Trouble::Reply(e)) => Err(self.bad_reply(program, &e).await),
+            Err(Trouble::Reply(e)) => Err(Box::pin(self.bad_reply(program, &e)).await),
             Err(Trouble::Fault(fault)) => {
                 self.request.stderr = program.stderr_tail();
                 let client_left = matches!(fault, Fault::Gone(_));
@@ -136,52 +138,59 @@ impl Answering<'_, '_, '_> {
 
     async fn head(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
         let reply = self.scan(program).await?;
-        self.typed(program, reply).await
+        self.typed(program, &reply).await?;
+        Ok(reply)
     }
 
     pub(super) async fn scan(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
         let limits = ReplyLimits {
             bytes: self.options.max_reply_head,
+            upgrade: self.upgrades,
             ..Default::default()
         };
         let mut scan = ReplyScan::default();
-        let (reply, used) = loop {
-            match scan.step(program.out().front(), &limits)? {
-                Parsed::Complete(reply, used) => break (reply, used),
-                Parsed::Partial if program.out().join() => {}
-                Parsed::Partial if program.output_ended() => {
-                    // Why a connection ended says more than what is missing for it.
-                    return Err(match program.verdict() {
-                        Some(fault) => fault.into(),
-                        None => scan.ended(program.out().front()).into(),
-                    });
-                }
-                Parsed::Partial => self.step(program).await?,
+        loop {
+            if let Parsed::Complete(reply, used) = scan.step(program.out().front(), &limits)? {
+                program.head_done();
+                program.out().consume(used);
+                return Ok(reply);
             }
-        };
-        program.head_done();
-        program.out().consume(used);
-        Ok(reply)
+            if program.out().join() {
+                continue;
+            }
+            if program.output_ended() {
+                // Why a connection ended says more than what is missing for it.
+                return Err(match program.verdict() {
+                    Some(fault) => fault.into(),
+                    None => scan.ended(program.out().front()).into(),
+                });
+            }
+            self.step(program).await?;
+        }
     }
 
     /// Tells the author of a program, once, that its documents have no type.
     pub(super) async fn typed(
         &mut self,
         program: &mut Backend,
-        reply: Reply,
-    ) -> Result<Reply, Trouble> {
-        if reply.body() == ReplyBody::SendUntyped && !sendfile::asked(self.sendfile, &reply) {
+        reply: &Reply,
+    ) -> Result<(), Trouble> {
+        if reply.body() == ReplyBody::SendUntyped && !sendfile::asked(self.sendfile, reply) {
             self.some_output(program).await?;
             if program.ready() > 0 && self.cx.shared.untyped.is_new(self.source.script()) {
                 self.source.write(Level::Warn, UNTYPED);
             }
         }
-        Ok(reply)
+        Ok(())
     }
 
     /// A program that writes the whole response itself. Its first bytes are looked at for the log only.
     async fn own_words(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
         self.some_output(program).await?;
+        while self.upgrades && !program.output_ended() && !has_status_line(program.out().front()) {
+            self.step(program).await?;
+            program.out().join();
+        }
         if program.ready() == 0 {
             return Err(ReplyError::Nothing.into());
         }
@@ -190,7 +199,7 @@ impl Answering<'_, '_, '_> {
             kind: ReplyKind::Document,
             status: nph::status(program.out().front()).unwrap_or(200),
             reason: None,
-            fields: galgo_proto::Fields::new(),
+            fields: Fields::new(),
             content_length: None,
             content_type: true,
         })
@@ -213,6 +222,14 @@ impl Answering<'_, '_, '_> {
     }
 
     async fn document(&mut self, mut program: Backend, mut reply: Reply) -> Result<Answer, Fault> {
+        if self.upgrades {
+            let granted = reply.status == 101;
+            program.upgrade(granted);
+            if granted {
+                self.request.client.upgrade();
+                return Ok(self.streamed(program, reply));
+            }
+        }
         let passed_on = self.request.link.passed_on;
         match sendfile::answer(self.sendfile, self.head, &mut reply, passed_on) {
             Ok(None) => {}
@@ -226,8 +243,15 @@ impl Answering<'_, '_, '_> {
                 return Err(fault);
             }
         }
-        if !self.nph {
-            conditional(self.head, &mut reply);
+        match conditional(self.head, &mut reply.status, &mut reply.fields) {
+            _ if self.nph => {}
+            CondOutcome::Failed => {
+                self.end(program);
+                let failed = status::dress(self.cx, self.request, Response::new(412), None);
+                return Ok(Answer::Response(failed));
+            }
+            CondOutcome::NotModified => (reply.reason, reply.content_length) = (None, None),
+            CondOutcome::Proceed => {}
         }
         program.drain_ready(pool::SIZE);
         if program.output_ended()
@@ -237,12 +261,19 @@ impl Answering<'_, '_, '_> {
             self.end(program);
             return Err(fault);
         }
-        if let Some(fault) = self.blank(&mut program, &reply).await {
+        if self.may_be_blank(&reply)
+            && let Some(fault) = Box::pin(self.blank(&mut program)).await
+        {
             let (exit, stderr) = program.post_mortem(false).await;
             self.request.entry.borrow_mut().exit = exit;
             self.request.stderr = stderr;
             return Err(fault);
         }
+        Ok(self.streamed(program, reply))
+    }
+
+    /// The response whose body is what the program prints.
+    fn streamed(&self, program: Backend, reply: Reply) -> Answer {
         let output = Output {
             producer: Box::new(program),
             content_length: reply.content_length,
@@ -250,23 +281,25 @@ impl Answering<'_, '_, '_> {
             discard: !self.nph && reply.body() == ReplyBody::Discard,
             excess: false,
             source: self.source.clone(),
-            spool: self.cx.shared.spool.clone(),
+            spool: self.cx.shared.spool.share_of(self.request.peer()),
         };
-        Ok(Answer::Response(Response {
+        Answer::Response(Response {
             status: reply.status,
             reason: reply.reason,
             fields: reply.fields,
             body: Body::Stream(Box::new(output)),
-        }))
+        })
+    }
+
+    /// Whether a developer would be shown why the page is blank, if it is.
+    fn may_be_blank(&self, reply: &Reply) -> bool {
+        let shown = !self.nph && reply.status == 200 && self.head.method != Method::Head;
+        shown && status::shows_cause(self.cx.shared, self.request)
     }
 
     /// A developer is shown why a page is blank: the program failed behind its head, and printed nothing more. It has a
     /// moment to print something; everybody else is sent the head as it comes.
-    async fn blank(&mut self, program: &mut Backend, reply: &Reply) -> Option<Fault> {
-        let empty = self.nph || reply.status != 200 || self.head.method == Method::Head;
-        if empty || !status::shows_cause(self.cx.shared, self.request) {
-            return None;
-        }
+    async fn blank(&mut self, program: &mut Backend) -> Option<Fault> {
         let output = timeout(LINGER, self.some_output(program)).await;
         if let Ok(Err(Trouble::Fault(fault))) = output {
             return Some(fault);
@@ -309,32 +342,46 @@ impl Answering<'_, '_, '_> {
     }
 }
 
+/// Whether the status line is whole, or there is none.
+fn has_status_line(output: &[u8]) -> bool {
+    const LONGEST: usize = "HTTP/1.1 101 ".len();
+    output.len() >= LONGEST || output.contains(&b'\n')
+}
+
 /// Makes a 304 of a document that the client has already (RFC 9110, 13.2): the program has said which one it is, by ETag
 /// or Last-Modified, and left the comparison to the server, as with Apache. What else it prints is read and dropped.
-/// A precondition that fails is not looked at: the program has already done what it was asked.
-fn conditional(head: &Head, reply: &mut Reply) {
-    let asks = ["if-none-match", "if-modified-since"];
-    if reply.status != 200 || !asks.iter().any(|name| head.fields.has(name)) {
-        return;
+/// Only of a GET or HEAD: of any other method the program has already done what it was asked, whatever is compared now.
+pub(super) fn conditional(head: &Head, status: &mut u16, fields: &mut Fields) -> CondOutcome {
+    const ASKS: [&str; 4] = [
+        "if-none-match",
+        "if-modified-since",
+        "if-match",
+        "if-unmodified-since",
+    ];
+    let reads = matches!(head.method, Method::Get | Method::Head);
+    if *status != 200 || !reads || !ASKS.iter().any(|name| head.fields.has(name)) {
+        return CondOutcome::Proceed;
     }
-    let said = |name| reply.fields.first(name);
+    let said = |name| fields.first(name);
     let current = Validators {
         etag: said("etag").and_then(|tag| std::str::from_utf8(tag).ok()),
         modified: said("last-modified").and_then(cond::date),
     };
-    let known = current.etag.is_some() || current.modified.is_some();
-    if known
-        && cond::evaluate(&head.method, &head.fields, Some(current)) == CondOutcome::NotModified
-    {
-        (reply.status, reply.reason, reply.content_length) = (304, None, None);
+    if current.etag.is_none() && current.modified.is_none() {
+        return CondOutcome::Proceed;
+    }
+    let outcome = cond::evaluate(&head.method, &head.fields, Some(current));
+    if outcome == CondOutcome::NotModified {
+        *status = 304;
         // 15.4.5: nothing about the document but what a cache needs.
-        reply.fields.retain(|name, _| {
+        fields.retain(|name, _| {
             let about = name
                 .get(..8)
                 .is_some_and(|start| start.eq_ignore_ascii_case(b"content-"));
             !about || name.eq_ignore_ascii_case(b"content-location")
         });
     }
+    outcome
 }
 
 pub(super) enum Trouble {

@@ -5,9 +5,10 @@ use std::{
     io,
     os::fd::OwnedFd,
     rc::Rc,
+    sync::Arc,
 };
 
-use galgo_spawn::Spawner;
+use galgo_spawn::{Spawner, owners::Owners};
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::watch;
 
@@ -28,6 +29,8 @@ pub struct Resources {
     pub index: usize,
     /// Starts programs.
     pub spawner: RefCell<Spawner>,
+    /// Has programs started as other users, where the server can.
+    pub owners: Option<Arc<Owners>>,
     /// /dev/null, the standard input of programs that get no body.
     pub null: OwnedFd,
     /// The error log.
@@ -46,7 +49,7 @@ impl Resources {
     /// Of the event loop with that number.
     pub fn new(
         index: usize,
-        spawner: Spawner,
+        (spawner, owners): (Spawner, Option<Arc<Owners>>),
         errors: ErrorLog,
         templates: Templates,
         phase: watch::Receiver<Phase>,
@@ -55,6 +58,7 @@ impl Resources {
         Ok(Rc::new(Self {
             index,
             spawner: RefCell::new(spawner),
+            owners,
             null,
             errors,
             templates: RefCell::new(templates),
@@ -71,7 +75,7 @@ impl Resources {
 
     /// What is started from now on is started as configured here.
     pub fn configure(&self, umask: u32, templates: Templates) {
-        self.spawner.borrow_mut().set_umask(umask);
+        self.spawner.borrow_mut().set_umask(Some(umask));
         self.templates.replace(templates);
     }
 

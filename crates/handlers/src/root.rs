@@ -4,6 +4,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use rustix::{
@@ -16,11 +17,19 @@ const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 /// A folder that is held open. Another descriptor is equal to it where both are of the same folder now, whatever
 /// is in it.
 #[derive(Debug)]
-pub struct Folder(OwnedFd);
+pub struct Folder(OwnedFd, u64);
 
 impl From<OwnedFd> for Folder {
     fn from(fd: OwnedFd) -> Self {
-        Self(fd)
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(fd, NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Folder {
+    /// A number that no other descriptor of this process has or gets.
+    pub fn number(&self) -> u64 {
+        self.1
     }
 }
 

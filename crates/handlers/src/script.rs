@@ -11,7 +11,7 @@ use std::{
 };
 
 use galgo_proto::target::UrlPath;
-use galgo_spawn::{FileId, words};
+use galgo_spawn::{FileId, inspect, words};
 use rustix::{
     fs::{CWD, FileType, OFlags, ResolveFlags, Stat, fstat},
     io::Errno,
@@ -21,14 +21,12 @@ use crate::{
     beneath,
     fault::{Fault, is_shortage},
     links,
+    modules::is_module,
     program::settings::Cgi,
     request::Named,
     root::CgiRoot,
     upstream::settings::Application,
 };
-
-/// Endings of the names of WebAssembly modules.
-const MODULES: [&[u8]; 2] = [b".wasm", b".wcgi"];
 
 /// Opens without the right to read: what runs the program needs none.
 const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
@@ -56,8 +54,29 @@ pub struct FoundProgram<'p> {
     pub module: bool,
     /// The file as it is now.
     pub id: FileId,
+    /// The user that the file belongs to.
+    pub owner: u32,
     /// The file's name begins with `nph-`: its output goes to the client untouched.
     pub nph: bool,
+}
+
+impl FoundProgram<'_> {
+    /// Whether one template serves all files that its interpreter runs on a route, where all run as one user with the
+    /// same variables.
+    pub fn shares_template(&self) -> bool {
+        self.interpreter.as_deref().is_some_and(inspect::serves_all)
+    }
+
+    /// What its template is loaded from: its own file, or the interpreter, where the
+    /// [template is shared](Self::shares_template).
+    pub fn template_file(&self) -> CString {
+        let shared = self
+            .interpreter
+            .as_deref()
+            .filter(|i| inspect::serves_all(i));
+        let interpreter = shared.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
+        interpreter.unwrap_or_else(|| self.script_filename.clone())
+    }
 }
 
 /// Why there is no program to run.
@@ -93,6 +112,55 @@ pub fn program<'p>(
     let (file, stat, length) = locate(&cgi.root, route_path, path.clean)?;
     let (name, info) = path.split_at(length).ok_or(Refusal::NotFound)?;
     found(cgi, file, &stat, name, info)
+}
+
+/// What a path names in a folder of files and programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AmongFiles<'p> {
+    /// A file, a folder, or nothing: no program.
+    File,
+    /// A program.
+    Program(FoundProgram<'p>),
+    /// A folder, whose index is a program: its path, decoded.
+    Index(Vec<u8>),
+}
+
+/// Finds the program that `path` names where programs lie among files. `index` are the names tried for a folder.
+///
+/// # Errors
+/// It may not be run; its source is never shown instead.
+pub fn among_files<'p>(
+    cgi: &Cgi,
+    index: &[String],
+    route_path: &str,
+    path: UrlPath<'p>,
+) -> Result<AmongFiles<'p>, Refusal> {
+    let below = path.clean.get(route_path.len()..).unwrap_or_default();
+    // A picture costs nothing here.
+    let mut names = below.split(|&b| b == b'/');
+    if names.any(|name| !name.is_empty() && cgi.is_program(name)) {
+        match program(cgi, route_path, path) {
+            Err(Refusal::NotFound) => {}
+            found => return found.map(AmongFiles::Program),
+        }
+    }
+    if !path.clean.ends_with(b"/") || !index.iter().any(|name| cgi.is_program(name.as_bytes())) {
+        return Ok(AmongFiles::File);
+    }
+    for name in index {
+        let whole = [path.clean, name.as_bytes()].concat();
+        match locate(&cgi.root, route_path, &whole) {
+            Ok((.., length)) if length == whole.len() => {
+                return Ok(match cgi.is_program(name.as_bytes()) {
+                    true => AmongFiles::Index(whole),
+                    false => AmongFiles::File,
+                });
+            }
+            Err(Refusal::Busy) => return Err(Refusal::Busy),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(AmongFiles::File)
 }
 
 /// What an application is asked for, and how the path falls apart.
@@ -335,12 +403,15 @@ fn found<'p>(
 ) -> Result<FoundProgram<'p>, Refusal> {
     let name_at = file.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let name = &file[name_at..];
+    if !cgi.is_program(name) {
+        return Err(Refusal::NotFound);
+    }
     let ours = cgi
         .interpreters
         .iter()
         .find(|(ending, _)| name.ends_with(ending.as_bytes()));
     let interpreter = ours.map(|(_, program)| program.clone());
-    let module = interpreter.is_none() && MODULES.iter().any(|ending| name.ends_with(ending));
+    let module = interpreter.is_none() && is_module(name);
     runnable(&file, stat, interpreter.is_some() || module)?;
     let path_translated =
         (!path_info.is_empty()).then(|| translated(&cgi.document_root, path_info));
@@ -359,6 +430,7 @@ fn found<'p>(
         interpreter,
         module,
         id: FileId::of(stat),
+        owner: stat.st_uid,
         nph,
     })
 }

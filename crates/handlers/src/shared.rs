@@ -8,7 +8,7 @@ use std::{
 
 use galgo_service::spool::Spool;
 
-use crate::{admission::Admission, warm::registry::Warm, wasm::Wasm};
+use crate::{admission::Admission, steps::passwords::gate::Gate, warm::registry::Warm, wasm::Wasm};
 
 /// Shared by the handlers of all event loops.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct HandlersShared {
     pub admission: Admission,
     /// Where bytes wait until they are read.
     pub spool: Arc<Spool>,
+    /// How many passwords are verified at once.
+    pub gate: Arc<Gate>,
     /// Programs that are kept loaded.
     pub warm: Arc<Warm>,
     /// WebAssembly programs.

@@ -26,7 +26,7 @@ pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
         return;
     }
     let level = match fault {
-        Fault::Client(..) => {
+        Fault::Client(..) | Fault::TooMany(_) => {
             let path = request.head.target.path();
             return resources.note(request.link, id, path, fault);
         }
@@ -44,7 +44,7 @@ pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
 pub fn failed(shared: &HandlersShared, request: &Request<'_>, fault: &Fault) -> Response {
     let shows = shows_cause(shared, request);
     let program = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
-    let dev = program || matches!(fault, Fault::Client(..));
+    let dev = program || matches!(fault, Fault::Client(..) | Fault::TooMany(_));
     let cause = (shows && dev).then(|| Cause {
         words: fault.to_string(),
         program,
@@ -53,10 +53,22 @@ pub fn failed(shared: &HandlersShared, request: &Request<'_>, fault: &Fault) -> 
         hint: hint(fault),
     });
     let mut response = page(fault.status(), &request.id().text(), cause);
-    if let Fault::Busy(_) = fault {
-        response.fields.push("Retry-After", "1");
+    if let Some(after) = retry_after(fault) {
+        response.fields.push("Retry-After", after.to_string());
     }
     response
+}
+
+/// In how many seconds it may be worth asking again, where that is known: whole ones (RFC 9110, 10.2.3), at least one.
+fn retry_after(fault: &Fault) -> Option<u64> {
+    match fault {
+        Fault::Busy(_) => Some(1),
+        Fault::TooMany(wait) => {
+            let begun = u64::from(wait.subsec_nanos() > 0);
+            Some((wait.as_secs() + begun).max(1))
+        }
+        _ => None,
+    }
 }
 
 /// The response to bytes that are no request. Its words are about those bytes, and name nothing of the server.

@@ -28,23 +28,49 @@ pub(crate) struct ScriptVars<'a> {
     pub(crate) options: &'a CgiOptions,
     /// What is known of the body's length.
     pub(crate) content_length: Option<u64>,
+    /// The program may be given the connection.
+    pub(crate) upgrade: bool,
 }
 
 /// Puts the variables that every request of a route has into `sink`; `env` are its own.
 pub(crate) fn constants(shared: &HandlersShared, env: &[(String, String)], sink: &mut impl Sink) {
-    server(shared, sink);
+    server(shared, b"200", sink);
     for (name, value) in env {
         sink.put(name.as_bytes(), value.as_bytes());
     }
 }
 
-fn server(shared: &HandlersShared, sink: &mut impl Sink) {
+/// The variables that tell of the server alone, and so are the same for every request; `path`: the search path.
+pub fn constants_of_server(path: &str) -> Vec<(String, String)> {
+    struct Pairs(Vec<(String, String)>);
+    impl Sink for Pairs {
+        fn put(&mut self, name: &[u8], value: &[u8]) {
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            self.0.push((text(name), text(value)));
+        }
+    }
+    let mut pairs = Pairs(Vec::new());
+    of_server(path, b"200", &mut pairs);
+    // The page of an error is asked for with another.
+    pairs.0.retain(|(name, _)| name != REDIRECT_STATUS);
+    pairs.0
+}
+
+fn of_server(path: &str, redirect_status: &[u8], sink: &mut impl Sink) {
     let server = vars::Server {
+        redirect_status,
         software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
-        path: &shared.path,
+        path,
     };
     vars::server(&server, sink);
 }
+
+fn server(shared: &HandlersShared, redirect_status: &[u8], sink: &mut impl Sink) {
+    of_server(&shared.path, redirect_status, sink);
+}
+
+/// The status of the response whose page is made.
+pub const REDIRECT_STATUS: &str = "REDIRECT_STATUS";
 
 /// What an authorizer may say of a client, though it is computed otherwise.
 pub(crate) const USER: [&str; 2] = ["REMOTE_USER", "AUTH_TYPE"];
@@ -56,13 +82,19 @@ pub(crate) fn put(
     known: &ScriptVars<'_>,
     sink: &mut impl Sink,
 ) -> Result<Dropped, Fault> {
-    server(known.shared, sink);
     let granted = &request.granted;
+    // An error has a page, which is a request for another path.
+    let error = granted.iter().find(|(name, _)| name == REDIRECT_STATUS);
+    server(
+        known.shared,
+        error.map_or(b"200", |(_, status)| status),
+        sink,
+    );
     let is_granted = |name: &str| granted.iter().any(|(n, _)| n == name);
     for (name, value) in known.env.iter().filter(|(name, _)| !is_granted(name)) {
         sink.put(name.as_bytes(), value.as_bytes());
     }
-    for (name, value) in granted {
+    for (name, value) in granted.iter().filter(|(name, _)| name != REDIRECT_STATUS) {
         sink.put(name.as_bytes(), value);
     }
     let link = request.link;
@@ -85,6 +117,7 @@ pub(crate) fn put(
             .map(|(user, scheme)| (&**user, &**scheme)),
         pass_authorization: known.options.pass_authorization,
         drop_shellshock: known.options.drop_shellshock,
+        upgrade: known.upgrade,
     };
     vars::request(head, &connection, &script, sink)
         .map_err(|_| Fault::Client(400, "a header field that holds one value came twice"))
@@ -95,4 +128,28 @@ pub(crate) fn warn_shellshock(source: &Source) {
         Level::Warn,
         "a header field that begins with `() {` was dropped (drop_shellshock)",
     );
+}
+
+/// An authorizer is told of no script (FastCGI, 6.3), and judges by the path that the route was found by, however the
+/// client spelled it.
+pub(crate) struct Judged<'s, S> {
+    sink: &'s mut S,
+    uri: String,
+}
+
+impl<'s, S> Judged<'s, S> {
+    pub(crate) fn of(head: &Head, sink: &'s mut S) -> Self {
+        let uri = head.target.canonical();
+        Self { sink, uri }
+    }
+}
+
+impl<S: Sink> Sink for Judged<'_, S> {
+    fn put(&mut self, name: &[u8], value: &[u8]) {
+        match name {
+            b"SCRIPT_NAME" => {}
+            b"REQUEST_URI" => self.sink.put(name, self.uri.as_bytes()),
+            _ => self.sink.put(name, value),
+        }
+    }
 }

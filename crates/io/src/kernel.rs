@@ -31,16 +31,18 @@ impl Sock {
         })
     }
 
-    /// Sends bytes of a file without copying them through this process (sendfile(2)); moves `offset`.
-    pub async fn sendfile(
+    /// Sends bytes of a file without copying them through this process (sendfile(2)); moves `offset`. `waits`: it was tried
+    /// at once already, and is awaited.
+    pub fn poll_sendfile(
         &self,
         file: impl AsFd,
         offset: &mut u64,
         len: usize,
-    ) -> io::Result<usize> {
-        self.run(Direction::Out, |fd| {
+        waits: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_run(Direction::Out, waits, cx, |fd| {
             rustix::fs::sendfile(fd, file.as_fd(), Some(offset), len)
         })
-        .await
     }
 }

@@ -172,6 +172,11 @@ impl Pace {
         }
     }
 
+    /// The allowance of a client that may be as slow as it likes.
+    pub fn endless() -> Self {
+        Self::new(Duration::ZERO, 0)
+    }
+
     /// The allowance of a client, as configured.
     pub fn of(rates: &Rates) -> Self {
         let mut pace = Self::new(rates.grace, rates.least);
@@ -246,6 +251,9 @@ impl Pace {
 
     /// Ready once the client has been waited for too long.
     fn poll_slow(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if [self.least, self.busy].iter().all(|a| a.left == ENDLESS) {
+            return Poll::Pending;
+        }
         if let Some(reader) = self.reader.as_mut().filter(|r| r.unread.is_none()) {
             reader.read();
         }

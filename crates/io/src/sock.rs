@@ -182,18 +182,8 @@ impl Sock {
         Ok(())
     }
 
-    /// Calls at once, and again whenever the event loop calls it ready, until there is nothing to wait for. One future
-    /// for both, for layers above have room for several of it.
-    pub(crate) fn run<T>(
-        &self,
-        to: Direction,
-        mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
-    ) -> impl Future<Output = io::Result<T>> {
-        let mut waits = false;
-        poll_fn(move |cx| self.poll_run(to, &mut waits, cx, &mut call))
-    }
-
-    /// The same, polled. `waits`: the call has been made at once.
+    /// Calls at once, and again whenever the event loop calls it ready, until there is nothing to wait for. `waits`: the call
+    /// has been made at once.
     pub(crate) fn poll_run<T>(
         &self,
         to: Direction,
@@ -238,17 +228,20 @@ impl Sock {
         read
     }
 
-    /// As [`Sock::poll_fill`], awaited.
-    pub async fn fill(&self, buf: &mut Buf, want: usize) -> io::Result<usize> {
-        let mut waits = false;
-        poll_fn(|cx| self.poll_fill(buf, want, &mut waits, cx)).await
-    }
-
     /// Appends what can be read to `buf`, within its spare capacity; 0 is end of file. Data is not expected to be there
     /// yet: waits first, and takes a buffer only then.
-    pub async fn read_later(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+    pub fn read_later(&self, buf: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>> {
+        poll_fn(|cx| self.poll_read_later(buf, cx))
+    }
+
+    /// As [`Sock::read_later`], polled.
+    pub fn poll_read_later(
+        &self,
+        buf: &mut Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         loop {
-            let mut guard = self.ready(Direction::In).await?;
+            let mut guard = ready!(self.poll_ready(Direction::In, cx))?;
             pool::room(buf);
             let read = rustix::io::read(&self.fd, spare_capacity(buf));
             match read {
@@ -260,9 +253,9 @@ impl Sock {
                     if n > 0 && buf.len() < buf.capacity() && self.stream {
                         guard.clear_ready_matching(Ready::READABLE);
                     }
-                    return Ok(n);
+                    return Poll::Ready(Ok(n));
                 }
-                Err(e) => return Err(e.into()),
+                Err(e) => return Poll::Ready(Err(e.into())),
             }
         }
     }
@@ -284,12 +277,7 @@ impl Sock {
         }
     }
 
-    /// Writes what fits of `bufs`.
-    pub fn write(&self, bufs: &[IoSlice<'_>]) -> impl Future<Output = io::Result<usize>> {
-        self.run(Direction::Out, move |fd| rustix::io::writev(fd, bufs))
-    }
-
-    /// As [`Sock::write`], polled. `waits`: it was tried at once already, and is awaited.
+    /// Writes what fits of `bufs`. `waits`: it was tried at once already, and is awaited.
     pub fn poll_write(
         &self,
         bufs: &[IoSlice<'_>],
@@ -385,7 +373,7 @@ impl Sock {
         let _ = rustix::net::sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
-    /// As [`Sock::write`], but never waits: `None` when nothing fits.
+    /// Writes what fits of `bytes`, but never waits: `None` when nothing does.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
         match rustix::io::write(&self.fd, bytes) {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
@@ -394,11 +382,6 @@ impl Sock {
     }
 
     /// Waits for the next request; holds no memory while there is none.
-    pub async fn read_idle(&self, buf: &mut Buf) -> io::Result<usize> {
-        poll_fn(|cx| self.poll_read_idle(buf, cx)).await
-    }
-
-    /// As [`Sock::read_idle`], polled.
     pub fn poll_read_idle(&self, buf: &mut Buf, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.passed_over.get() {
             match rustix::io::read(&self.fd, spare_capacity(buf.room(HEAD_READ))) {

@@ -63,7 +63,11 @@ pub async fn next() {
 pub fn wake(cx: &Context<'_>) {
     TICK.with(|tick| {
         tick.is_wanted();
-        tick.tasks.borrow_mut().push(cx.waker().clone());
+        let mut tasks = tick.tasks.borrow_mut();
+        // One task waits for several things.
+        if !tasks.last().is_some_and(|last| last.will_wake(cx.waker())) {
+            tasks.push(cx.waker().clone());
+        }
     });
 }
 

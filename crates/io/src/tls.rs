@@ -4,13 +4,21 @@
 //! offers a key exchange that a quantum computer does not break (X25519MLKEM768) by default.
 
 mod certificates;
+mod clients;
+mod facts;
 mod provider;
 mod server;
 mod session;
+mod shown;
 #[cfg(test)]
 mod tests;
 
-pub use certificates::{Certificate, Certificates};
+pub use certificates::Certificate;
+pub use clients::{ClientCertificate, Clients, UserIs};
+pub use facts::{Facts, date};
 pub(crate) use server::H2;
 pub use server::{Agreed, Server};
 pub(crate) use session::Session;
+pub use session::why;
+pub(crate) use shown::ACME;
+pub use shown::Shown;

@@ -62,8 +62,17 @@ impl Transport {
 
     /// Whether HTTP/2 was agreed upon (ALPN).
     pub fn alpn_is_h2(&self) -> bool {
+        self.alpn_is(tls::H2)
+    }
+
+    /// Whether the client only makes sure that a host is ours (ALPN; RFC 8737).
+    pub fn alpn_is_acme(&self) -> bool {
+        self.alpn_is(tls::ACME)
+    }
+
+    fn alpn_is(&self, protocol: &[u8]) -> bool {
         let tls = self.tls.get();
-        tls.is_some_and(|tls| tls.borrow().alpn() == Some(tls::H2))
+        tls.is_some_and(|tls| tls.borrow().alpn() == Some(protocol))
     }
 
     /// The socket, where bytes may go by it as they are.
@@ -99,7 +108,7 @@ impl Transport {
         }
     }
 
-    /// As [`Sock::fill`].
+    /// As [`Transport::poll_fill`], awaited.
     pub async fn fill(&self, buf: &mut Buf, want: usize) -> io::Result<usize> {
         let mut waits = false;
         poll_fn(|cx| self.poll_fill(buf, want, &mut waits, cx)).await
@@ -119,7 +128,7 @@ impl Transport {
         }
     }
 
-    /// As [`Sock::read_idle`].
+    /// As [`Transport::poll_read_idle`], awaited.
     pub async fn read_idle(&self, buf: &mut Buf) -> io::Result<usize> {
         poll_fn(|cx| self.poll_read_idle(buf, cx)).await
     }
@@ -169,7 +178,8 @@ impl Transport {
         len: usize,
     ) -> io::Result<usize> {
         if self.tls.get().is_none() {
-            return self.sock.sendfile(file, offset, len).await;
+            let (sock, mut waits) = (&self.sock, false);
+            return poll_fn(|cx| sock.poll_sendfile(&file, offset, len, &mut waits, cx)).await;
         }
         let mut piece = pool::take();
         let read = rustix::io::pread(file, spare_capacity(&mut piece), *offset)?;

@@ -105,6 +105,17 @@ pub fn folder(path: &Path) -> io::Result<Option<OwnedFd>> {
     Ok(place.filter(roots))
 }
 
+/// Whether a file is there that root alone can change or replace.
+///
+/// # Errors
+/// As [`place`].
+pub fn is_roots_own(path: &Path) -> io::Result<bool> {
+    let file = place(path)?.and_then(|place| place.entry);
+    let Some(file) = file else { return Ok(false) };
+    let stat = fstat(&file)?;
+    Ok(kind(&stat) == FileType::RegularFile && only_root_writes(&stat))
+}
+
 fn root() -> Result<OwnedFd, Errno> {
     open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }

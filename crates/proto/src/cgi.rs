@@ -9,7 +9,8 @@
 //!   local path and query: a path with a fragment, or with a byte that may not stand in a URI.
 //! - `//host/path` and relative references are legal in Location (RFC 9110, 10.2.2): passed on to the client.
 //! - Connection, Keep-Alive, Proxy-Connection, TE, Trailer and Upgrade speak of a connection that the
-//!   program does not have, and are removed; what Connection nominates stays, as it does in requests.
+//!   program does not have, and are removed; what Connection nominates stays, as it does in requests. `Status: 101` gives a
+//!   program that connection, where the request asks for another protocol: there Upgrade stays, and must be.
 //! - Fields that hold one value (Status, Content-Type, Location, Content-Length) are refused twice,
 //!   also when equal: 6.3 forbids it, and of two types Apache takes the last and nginx the first.
 //! - One field of any name makes a head, and 200 is the status of one without Status (6.3.3). 6.3 wants
@@ -35,6 +36,8 @@ pub struct ReplyLimits {
     pub bytes: usize,
     /// Header fields, those that are removed included.
     pub fields: usize,
+    /// The request asks for another protocol, and `Status: 101` grants that (RFC 9110, 15.2.2).
+    pub upgrade: bool,
 }
 
 impl Default for ReplyLimits {
@@ -42,6 +45,7 @@ impl Default for ReplyLimits {
         Self {
             bytes: 64 << 10,
             fields: 256,
+            upgrade: false,
         }
     }
 }
@@ -63,7 +67,7 @@ pub enum ReplyKind {
 pub struct Reply {
     /// What to do with it.
     pub kind: ReplyKind,
-    /// The status, 200 to 599: of the `Status` field, 302 for a redirect without one, else 200.
+    /// The status, 200 to 599: of the `Status` field, 302 for a redirect without one, else 200. 101 where the limits say so.
     pub status: u16,
     /// The reason phrase of the `Status` field, where it holds one.
     pub reason: Option<String>,
@@ -96,6 +100,7 @@ impl Reply {
     pub fn body(&self) -> ReplyBody {
         match (&self.kind, self.status) {
             (ReplyKind::LocalRedirect(_), _) | (_, 204 | 205 | 304) => ReplyBody::Discard,
+            (_, 101) => ReplyBody::Send,
             _ if self.content_type => ReplyBody::Send,
             (ReplyKind::Redirect, 300..=399) => ReplyBody::Discard,
             _ => ReplyBody::SendUntyped,
@@ -117,6 +122,7 @@ pub struct ReplyScan {
     content_length: Option<u64>,
     content_type: bool,
     location: bool,
+    upgrade: bool,
 }
 
 impl ReplyScan {
@@ -137,7 +143,7 @@ impl ReplyScan {
             if self.lines > limits.fields {
                 return Err(ReplyError::TooManyFields(limits.fields));
             }
-            self.field(line)?;
+            self.field(line, limits.upgrade)?;
         }
         self.seen = allowed.len();
         if buf.len() >= limits.bytes {
@@ -156,6 +162,7 @@ impl ReplyScan {
         let limits = ReplyLimits {
             bytes: usize::MAX,
             fields: usize::MAX,
+            upgrade: true,
         };
         if let Err(error) = rest.step(buf, &limits) {
             return error;
@@ -178,7 +185,7 @@ impl ReplyScan {
         ReplyError::line(self.lines, fault, line)
     }
 
-    fn field(&mut self, line: &[u8]) -> Result<(), ReplyError> {
+    fn field(&mut self, line: &[u8], upgrade: bool) -> Result<(), ReplyError> {
         let FieldLine { name, value } =
             FieldLine::parse(line).map_err(|fault| self.at(fault, line))?;
         let role = FieldRole::of(name);
@@ -194,10 +201,13 @@ impl ReplyScan {
         }
         match role {
             FieldRole::Removed => {}
+            FieldRole::Upgrade if !upgrade => {}
             FieldRole::TransferEncoding => return Err(self.at(LineFault::TransferEncoding, line)),
             FieldRole::Status => {
-                self.status =
-                    Some(field::status(value).ok_or_else(|| self.at(LineFault::Status, line))?);
+                self.status = Some(
+                    field::status(value, upgrade)
+                        .ok_or_else(|| self.at(LineFault::Status, line))?,
+                );
             }
             FieldRole::ContentLength => {
                 let length = field::content_length(value);
@@ -206,9 +216,13 @@ impl ReplyScan {
             FieldRole::ContentType | FieldRole::Location if value.is_empty() => {
                 return Err(self.at(LineFault::NoValue, line));
             }
-            FieldRole::ContentType | FieldRole::Location | FieldRole::Other => {
+            FieldRole::ContentType
+            | FieldRole::Location
+            | FieldRole::Upgrade
+            | FieldRole::Other => {
                 self.content_type |= role == FieldRole::ContentType;
                 self.location |= role == FieldRole::Location;
+                self.upgrade |= role == FieldRole::Upgrade;
                 self.fields.push(name, value);
             }
         }
@@ -221,6 +235,12 @@ impl ReplyScan {
             return Err(ReplyError::NoFields);
         }
         let mut fields = std::mem::take(&mut self.fields);
+        match self.status {
+            Some((101, _)) if !self.upgrade => return Err(ReplyError::NoUpgrade),
+            Some((101, _)) => self.content_length = None,
+            _ if self.upgrade => fields.retain(|name, _| !name.eq_ignore_ascii_case(b"upgrade")),
+            _ => {}
+        }
         let alone = fields.len() == 1 && self.status.is_none() && self.content_length.is_none();
         let kind = match fields.first("location") {
             None => ReplyKind::Document,

@@ -24,6 +24,9 @@ pub struct Asked<'a> {
     pub path: &'a [u8],
     /// The client has ended the stream: there is no body.
     pub ended: bool,
+    /// The client asks for a WebSocket by the method CONNECT (RFC 8441, 4). It makes no Sec-WebSocket-Key: this is the one
+    /// that a program is shown.
+    pub websocket: Option<&'a str>,
 }
 
 /// Fields that concern a connection of HTTP/1 (RFC 9113, 8.2.2). TE may say `trailers`.
@@ -41,7 +44,7 @@ const fn bad(why: &'static str) -> HeadError {
     HeadError::new(400, why)
 }
 
-/// Makes the head of a request.
+/// Makes the head of a request; of one for a WebSocket as HTTP/1.1 would have it (RFC 6455, 4.1).
 ///
 /// # Errors
 /// Those of [`Head::parse`], and what RFC 9113, 8.2 and 8.3.1 call malformed.
@@ -50,7 +53,10 @@ pub fn head<'a>(
     fields: impl Iterator<Item = (&'a str, &'a [u8])>,
     limits: &HeadLimits,
 ) -> Result<Head, HeadError> {
-    let method = Method::parse(asked.method)?;
+    let method = match asked.websocket {
+        Some(_) => Method::Get,
+        None => Method::parse(asked.method)?,
+    };
     let target = Target::parse_with(asked.path, limits.target, limits.encoded_slash)?;
     if target.authority().is_some() {
         return Err(bad(":path is not a path"));
@@ -65,6 +71,8 @@ pub fn head<'a>(
         host_of_target(&mut fields, authority);
     }
     let body = match (framing.content_length, asked.ended) {
+        (Once::Absent, _) if asked.websocket.is_some() => BodyLen::None,
+        (_, _) if asked.websocket.is_some() => return Err(bad("a WebSocket with Content-Length")),
         (Once::Several, _) => return Err(bad("several Content-Length")),
         (Once::One(value), ended) => match BodyLen::Length(content_length(value)?) {
             BodyLen::Length(1..) if ended => return Err(bad("Content-Length without a body")),
@@ -73,6 +81,12 @@ pub fn head<'a>(
         (Once::Absent, true) => BodyLen::None,
         (Once::Absent, false) => BodyLen::Chunked,
     };
+    if let Some(key) = asked.websocket {
+        fields.retain(|name, _| name != b"sec-websocket-key");
+        fields.push("upgrade", "websocket");
+        fields.push("connection", "Upgrade");
+        fields.push("sec-websocket-key", key);
+    }
     if framing.other_expectation {
         let why = "an expectation other than 100-continue";
         return Err(HeadError::new(417, why));
@@ -153,6 +167,7 @@ mod tests {
         authority: Some(b"Example.org:8080"),
         path: b"/a%20b?c=d",
         ended: true,
+        websocket: None,
     };
 
     fn read(asked: Asked<'_>, fields: Pairs<'_>) -> Result<Head, HeadError> {
@@ -174,6 +189,37 @@ mod tests {
         };
         let fields = [("accept", "*/*"), ("cookie", "a"), ("cookie", "b")];
         assert_eq!(read(GET, &fields), Ok(wanted));
+    }
+
+    /// RFC 8441, 5: the same request in HTTP/1.1 is a GET with these fields.
+    #[test]
+    fn a_websocket_is_asked_for_as_in_http_1() {
+        let asked = Asked {
+            method: b"CONNECT",
+            ended: false,
+            websocket: Some("a2V5"),
+            ..GET
+        };
+        let version = ("sec-websocket-version", "13");
+        let head = read(asked, &[version, ("sec-websocket-key", "theirs")]).unwrap();
+        assert_eq!((head.method, head.body), (Method::Get, BodyLen::None));
+        for (name, value) in [
+            ("upgrade", "websocket"),
+            ("connection", "Upgrade"),
+            ("sec-websocket-key", "a2V5"),
+            version,
+        ] {
+            let values: Vec<_> = head.fields.all(name).collect();
+            assert_eq!(values, [value.as_bytes()], "{name}");
+        }
+        let refused = read(asked, &[("content-length", "0")]).unwrap_err();
+        assert_eq!(refused.status, 400);
+        // Without the protocol it is a CONNECT.
+        let none = Asked {
+            websocket: None,
+            ..asked
+        };
+        assert_eq!(read(none, &[]).unwrap_err().status, 405);
     }
 
     #[test]
@@ -308,7 +354,7 @@ mod tests {
         #[test]
         fn no_input_panics(method: Vec<u8>, path: Vec<u8>, host: Option<Vec<u8>>, name in "\\PC{0,9}", value: Vec<u8>, ended: bool) {
             let authority = host.as_deref();
-            let asked = Asked { method: &method, authority, path: &path, ended };
+            let asked = Asked { method: &method, authority, path: &path, ended, websocket: None };
             let _ = head(&asked, [(&*name, &*value)].into_iter(), &HeadLimits::default());
         }
     }

@@ -16,7 +16,7 @@ mod protocol;
 #[cfg(test)]
 mod tests;
 
-pub use given::{Connection, Script, Server, Sink, Tls};
+pub use given::{Client, Connection, Script, Server, Sink, Tls};
 pub use protocol::{Ambiguous, Dropped};
 
 use crate::h1::Head;
@@ -49,16 +49,24 @@ pub const NAMES: &[&str] = &[
     "SERVER_PROTOCOL",
     "SERVER_SOFTWARE",
     "SSL_CIPHER",
+    "SSL_CLIENT_I_DN",
+    "SSL_CLIENT_M_SERIAL",
+    "SSL_CLIENT_S_DN",
+    "SSL_CLIENT_S_DN_CN",
+    "SSL_CLIENT_VERIFY",
+    "SSL_CLIENT_V_END",
+    "SSL_CLIENT_V_START",
     "SSL_PROTOCOL",
     "SSL_SERVER_NAME",
     "UNIQUE_ID",
 ];
 
 /// Whether a configuration may not set the variable `name`, because galgo computes it or because
-/// it must stay unset: [`NAMES`], `HTTP_*` and REMOTE_IDENT. Everything else is the administrator's,
+/// it must stay unset: [`NAMES`], `HTTP_*`, REMOTE_IDENT, and REDIRECT_URL, which only a request for another path has. Everything else is the administrator's,
 /// LD_PRELOAD and `http_proxy` in lower case too: no request can reach those.
 pub fn is_computed(name: &str) -> bool {
-    name.starts_with("HTTP_") || name == "REMOTE_IDENT" || NAMES.contains(&name)
+    const MORE: [&str; 2] = ["REDIRECT_URL", "REMOTE_IDENT"];
+    name.starts_with("HTTP_") || MORE.contains(&name) || NAMES.contains(&name)
 }
 
 /// Whether the variable `name` tells of a request, so that one may have another value than the next, or none: what is computed,
@@ -79,11 +87,11 @@ pub fn server(s: &Server<'_>, sink: &mut impl Sink) {
     sink.put(b"SERVER_SOFTWARE", s.software.as_bytes());
     sink.put(b"PATH", s.path.as_bytes());
     // php-cgi answers nothing without it (cgi.force_redirect): it proves that a server called.
-    sink.put(b"REDIRECT_STATUS", b"200");
+    sink.put(b"REDIRECT_STATUS", s.redirect_status);
 }
 
 /// REMOTE_ADDR, REMOTE_HOST, REMOTE_PORT, SERVER_ADDR, SERVER_PORT, HTTPS, REQUEST_SCHEME, and of a client that speaks TLS
-/// to this server itself SSL_PROTOCOL, SSL_CIPHER, SSL_SERVER_NAME, as mod_ssl and others name them.
+/// to this server itself SSL_PROTOCOL, SSL_CIPHER, SSL_SERVER_NAME and SSL_CLIENT_*, as mod_ssl and others name them.
 pub fn connection(c: &Connection<'_>, sink: &mut impl Sink) {
     sink.put(b"REMOTE_ADDR", c.remote_addr.as_bytes());
     sink.put(b"REMOTE_HOST", c.remote_addr.as_bytes());
@@ -103,9 +111,29 @@ pub fn connection(c: &Connection<'_>, sink: &mut impl Sink) {
         if let Some(name) = tls.server_name {
             sink.put(b"SSL_SERVER_NAME", name.as_bytes());
         }
+        client(tls, sink);
     }
     let scheme: &[u8] = if c.https { b"https" } else { b"http" };
     sink.put(b"REQUEST_SCHEME", scheme);
+}
+
+/// What a client has shown that was asked for a certificate.
+fn client(tls: &Tls<'_>, sink: &mut impl Sink) {
+    if !tls.asked {
+        return;
+    }
+    let Some(client) = &tls.client else {
+        return sink.put(b"SSL_CLIENT_VERIFY", b"NONE");
+    };
+    sink.put(b"SSL_CLIENT_VERIFY", b"SUCCESS");
+    sink.put(b"SSL_CLIENT_S_DN", client.subject.as_bytes());
+    if let Some(name) = client.common_name {
+        sink.put(b"SSL_CLIENT_S_DN_CN", name.as_bytes());
+    }
+    sink.put(b"SSL_CLIENT_I_DN", client.issuer.as_bytes());
+    sink.put(b"SSL_CLIENT_M_SERIAL", client.serial.as_bytes());
+    sink.put(b"SSL_CLIENT_V_START", client.start.as_bytes());
+    sink.put(b"SSL_CLIENT_V_END", client.end.as_bytes());
 }
 
 /// Everything else of the table, and the HTTP_* variables. After an error the sink holds a part of

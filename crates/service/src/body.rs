@@ -8,7 +8,7 @@ use crate::{
     fault::Fault,
     log::{Level, Source},
     producer::Producer,
-    spool::Spool,
+    spool::SpoolShare,
 };
 
 /// An answer, not yet on its way.
@@ -57,7 +57,7 @@ pub struct Output {
     /// Names it in the log.
     pub source: Source,
     /// Where it may wait for its client.
-    pub spool: Arc<Spool>,
+    pub spool: SpoolShare,
 }
 
 /// A piece of an open file.

@@ -118,14 +118,22 @@ pub trait Client: Debug {
         true
     }
 
+    /// Whether a program can have the connection, with another protocol on it: see [`Client::upgrade`].
+    fn can_upgrade(&self) -> bool {
+        false
+    }
+
+    /// A program has the connection from now on (RFC 9110, 7.8): the body is all that the client sends, however late.
+    fn upgrade(&mut self) {}
+
     /// The request holds a permit that others may wait for: from now on its client gets a smaller rate allowance.
     fn has_permit(&mut self, _permit: Holding) {}
 }
 
 impl dyn Client + '_ {
     /// See [`Client::poll_more`].
-    pub async fn more(&mut self) -> Result<(), Fault> {
-        poll_fn(|cx| self.poll_more(cx)).await
+    pub fn more(&mut self) -> impl Future<Output = Result<(), Fault>> {
+        poll_fn(|cx| self.poll_more(cx))
     }
 
     /// See [`Client::poll_ahead`]. A `100 Continue` that is owed is sent first.
@@ -143,8 +151,8 @@ impl dyn Client + '_ {
     }
 
     /// See [`Client::poll_watch`].
-    pub async fn watch(&mut self) -> Result<(), Fault> {
-        poll_fn(|cx| self.poll_watch(cx)).await
+    pub fn watch(&mut self) -> impl Future<Output = Result<(), Fault>> {
+        poll_fn(|cx| self.poll_watch(cx))
     }
 
     /// Polls `io`, which is given [`Client::data`], until it is ready; `None`: the client has shut down its sending side
@@ -152,17 +160,16 @@ impl dyn Client + '_ {
     ///
     /// # Errors
     /// The client is gone.
-    pub async fn during<T>(
+    pub fn during<T>(
         &mut self,
         mut io: impl FnMut(&[u8], &mut Context<'_>) -> Poll<T>,
-    ) -> Result<Option<T>, Fault> {
-        poll_fn(|cx| {
+    ) -> impl Future<Output = Result<Option<T>, Fault>> {
+        poll_fn(move |cx| {
             if let Poll::Ready(done) = io(self.data(), cx) {
                 return Poll::Ready(Ok(Some(done)));
             }
             self.poll_gone(cx).map_ok(|()| None)
         })
-        .await
     }
 
     /// Waits for `io`; a client that leaves meanwhile is noticed.
@@ -178,6 +185,74 @@ impl dyn Client + '_ {
                 return Ok(done);
             }
         }
+    }
+}
+
+/// The client of a request that is asked about before it is answered: its body is for who answers, and nothing is read of it.
+#[derive(Debug)]
+pub struct Bodiless<'c>(pub &'c mut dyn Client);
+
+impl Client for Bodiless<'_> {
+    fn next(&mut self) -> Result<Next, Fault> {
+        Ok(Next::End)
+    }
+
+    fn data(&self) -> &[u8] {
+        &[]
+    }
+
+    fn take(&mut self, _n: usize) {}
+
+    fn limit(&mut self, _most: u64) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn declared(&self) -> Option<u64> {
+        None
+    }
+
+    fn left(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_over(&self) -> bool {
+        true
+    }
+
+    fn is_here(&self) -> bool {
+        true
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.0.poll_gone(cx)
+    }
+
+    fn poll_ahead(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.0.poll_gone(cx)
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.0.poll_gone(cx)
+    }
+
+    fn has_half_closed(&self) -> bool {
+        self.0.has_half_closed()
+    }
+
+    fn probe(&self) {
+        self.0.probe();
+    }
+
+    fn speaks_http(&self) -> bool {
+        self.0.speaks_http()
+    }
+
+    fn has_permit(&mut self, permit: Holding) {
+        self.0.has_permit(permit);
     }
 }
 

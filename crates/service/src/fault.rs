@@ -1,6 +1,6 @@
 //! Why a request fails, and who is to blame: that decides status, log and metric.
 
-use std::{fmt, io};
+use std::{fmt, io, time::Duration};
 
 use galgo_io::{pace::GIVES_WAY, sock::is_short};
 use galgo_proto::h1::HeadError;
@@ -11,6 +11,8 @@ use rustix::io::Errno;
 pub enum Fault {
     /// The client sent something wrong: this status, and why.
     Client(u16, &'static str),
+    /// The address asks more often than the route's `rate_limit` allows, and may ask again after this: 429 with Retry-After.
+    TooMany(Duration),
     /// The client left, or stopped moving bytes.
     Gone(&'static str),
     /// Nothing answers at this path.
@@ -51,6 +53,7 @@ impl Fault {
     pub fn status(&self) -> u16 {
         match self {
             Self::Client(status, _) => *status,
+            Self::TooMany(_) => 429,
             Self::Gone(_) => 499, // only in the log: there is no answer
             Self::NotFound => 404,
             Self::Refused(_) => 403,
@@ -66,6 +69,7 @@ impl Fault {
     pub fn outcome(&self) -> &'static str {
         match self {
             Self::Client(..) => "client_error",
+            Self::TooMany(_) => "rate_limited",
             Self::Gone(_) => "client_gone",
             Self::NotFound => "not_found",
             Self::Refused(_) => "refused",
@@ -95,6 +99,9 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Client(_, why) | Self::Gone(why) | Self::Busy(why) => f.write_str(why),
+            Self::TooMany(_) => {
+                f.write_str("the address asks more often than the rate_limit of the route allows")
+            }
             Self::NotFound => f.write_str("nothing answers at this path"),
             Self::Refused(why)
             | Self::Script(why)

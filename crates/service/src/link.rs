@@ -26,7 +26,7 @@ pub struct Link {
     pub https: bool,
     /// What was agreed upon with a client that speaks TLS to galgo itself.
     pub tls: Option<Rc<Agreed>>,
-    /// (REMOTE_USER, AUTH_TYPE) as verified by a FastCGI or SCGI front.
+    /// (REMOTE_USER, AUTH_TYPE) as verified by a FastCGI or SCGI front, or as a client's certificate says.
     pub user: Option<(Rc<str>, Rc<str>)>,
     /// Another server passed the request on.
     pub passed_on: bool,
@@ -80,8 +80,9 @@ impl Link {
             https: origin.https.unwrap_or(self.https),
             port: origin.server_port().unwrap_or(self.port),
             passed_on: true,
-            // That is with the proxy.
+            // That is with the proxy, and so is a user whom its certificate names.
             tls: None,
+            user: None,
             ..self.clone()
         };
         if let Some(client) = origin.client {
@@ -124,6 +125,15 @@ impl Link {
                 protocol: tls.protocol,
                 cipher: &tls.cipher,
                 server_name: tls.server_name.as_deref(),
+                asked: tls.asked,
+                client: tls.client.as_ref().map(|client| vars::Client {
+                    subject: &client.subject,
+                    common_name: client.common_name.as_deref(),
+                    issuer: &client.issuer,
+                    serial: &client.serial,
+                    start: &client.start,
+                    end: &client.end,
+                }),
             }),
         }
     }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 ///
 /// One number, for it is hashed with every program that starts: 0 without an address, an IPv4 address mapped into IPv6, or
 /// a /64 followed by 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Peer(u128);
 
 impl Peer {

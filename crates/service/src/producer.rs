@@ -7,7 +7,6 @@ use std::{
     fmt::Debug,
     io,
     pin::{Pin, pin},
-    sync::Arc,
     task::Poll,
 };
 
@@ -19,7 +18,7 @@ use crate::{
     out::Out,
     pace::{GIVES_WAY, poll_once},
     sock::Sock,
-    spool::Spool,
+    spool::SpoolShare,
     tick,
 };
 
@@ -58,7 +57,7 @@ pub trait Producer: Debug {
     fn output_ended(&self) -> bool;
 
     /// The body goes to the client as it comes: output may wait for it in `spool`, and large output, where `splices`, in a pipe.
-    fn streams(&mut self, spool: &Arc<Spool>, splices: bool);
+    fn streams(&mut self, spool: &SpoolShare, splices: bool);
 
     /// Takes what output is there already, without waiting, until it ends, or there are `most` bytes or as many as are
     /// read at once.

@@ -37,9 +37,9 @@ pub struct Request<'a> {
     pub began: Instant,
     /// What the program said on standard error, for the page that shows a failure to its author.
     pub stderr: String,
-    /// The file that a front server means by this request.
-    pub named: Option<Named>,
-    /// Variables that the route's authorizer has given.
+    /// The file that a front server means by this request. Boxed: most requests need no room for it.
+    pub named: Option<Box<Named>>,
+    /// Variables that steps before the handler have given: passwords, rewrites, the authorizer.
     pub granted: Vec<(String, Vec<u8>)>,
     /// Nothing behind this request can be trusted to be a request: the connection ends with its response.
     pub last: bool,

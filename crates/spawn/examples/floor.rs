@@ -8,7 +8,7 @@
 //!   no limits, no pidfd, every descriptor inherited.
 //! - `spawn`: the same loop through this crate: what its guarantees cost is the difference.
 
-use galgo_spawn::{Child, EnvBlock, Limits, Spawner, Start};
+use galgo_spawn::{Child, EnvBlock, Limits, Sandbox, Spawner, Start};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::{
     env,
@@ -65,6 +65,7 @@ fn spawn(program: &[CString], outstanding: usize, end: Instant) -> Result<u32, B
         more: &[],
         limits: Limits::default(),
         no_new_privs: true,
+        sandbox: Sandbox::Standard,
     };
     let mut spawner = Spawner::direct()?;
     let mut running: Vec<Child> = Vec::new();

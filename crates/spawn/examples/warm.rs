@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use galgo_spawn::{
-    EnvBlock, Launch, Limits, Spawner, Start, inspect,
+    EnvBlock, Launch, Limits, Sandbox, Spawner, Start, inspect,
     template::{ChildRequest, Template, Uses},
 };
 use rustix::event::{PollFd, PollFlags, poll};
@@ -93,6 +93,7 @@ impl World {
                     more: &[],
                     limits: Limits::default(),
                     no_new_privs: true,
+                    sandbox: Sandbox::Standard,
                 };
                 (self.spawner.start(&start).unwrap(), None)
             }
@@ -100,6 +101,7 @@ impl World {
                 let running = spare
                     .start(&ChildRequest {
                         env: &self.env,
+                        dir: None,
                         stdio,
                         cpu: None,
                         learn: template.unwrap().1,
@@ -133,13 +135,26 @@ impl World {
             .unwrap();
         let args = [self.path.clone()];
         let mut env = EnvBlock::default();
-        env.put(b"PATH", self.env.value(b"PATH").unwrap());
+        // What all requests have.
+        const SAME: [&[u8]; 5] = [
+            b"PATH",
+            b"SERVER_SOFTWARE",
+            b"GATEWAY_INTERFACE",
+            b"PHPRC",
+            b"PHP_INI_SCAN_DIR",
+        ];
+        for name in SAME {
+            if let Some(value) = self.env.value(name) {
+                env.put(name, value);
+            }
+        }
         let launch = Launch {
             args: args.into(),
             env,
             dir: self.dir.clone(),
             limits: Limits::default(),
             no_new_privs: true,
+            sandbox: Sandbox::Standard,
             more: Vec::new(),
             knocks: false,
         };

@@ -19,6 +19,7 @@ extern char **environ;
 static char early[128]; /* what was done first: "reads QUERY_STRING" */
 static int by_name; /* it was read by name */
 static int stopped;
+static const char *allowed; /* may be asked for once */
 
 /* ---- as a whole ---- */
 
@@ -125,7 +126,15 @@ static char *value_of(char **variables, const char *name) {
     return NULL;
 }
 
+void galgo_allow_early(const char *name) {
+    allowed = name;
+}
+
 void galgo_asked(const char *name) {
+    if (name && allowed && strcmp(name, allowed) == 0) {
+        allowed = NULL;
+        return;
+    }
     if (!name && !early[0])
         strcpy(early, "reads its whole environment");
     if (!name)

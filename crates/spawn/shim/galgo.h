@@ -1,4 +1,4 @@
-/* What the parts of the shim share: template.c stops and forks, one file a language says where. */
+/* What the parts of the shim share: template.c stops, fork.c forks, one file a language says where. */
 #ifndef GALGO_H
 #define GALGO_H
 
@@ -18,8 +18,8 @@ enum { GALGO_LEARN = 1 };
 const char *galgo_modules(void);
 
 /* Tells the server, a line each: where the program looks for modules (absolute folders, and modules that need no
-   file); the learned modules that are left to the children. Before it stops. */
-enum { GALGO_SEARCH = 'S', GALGO_LEFT = 'L' };
+   file); the learned modules that are left to the children; files that it looked for and did not find. Before it stops. */
+enum { GALGO_SEARCH = 'S', GALGO_LEFT = 'L', GALGO_ABSENT = 'A' };
 void galgo_tell(char what, const char *lines);
 
 /* From here on nothing of the program itself runs before it stops, however this process ends: told to the server, which
@@ -67,6 +67,9 @@ void galgo_watch(void);
 
 /* A variable was asked for otherwise than by getenv(3); NULL: all of them. */
 void galgo_asked(const char *name);
+
+/* The first time that this is asked for is not counted: it makes no difference. */
+void galgo_allow_early(const char *name);
 
 /* A process is started that has a copy of the memory, so that it is not seen here what it reads. */
 void galgo_forks_early(void);

@@ -74,7 +74,7 @@ static void learn(value unused) {
 }
 
 /* Ruby's own fork stops its timer before and starts it after, in parent and child, and forgets other
-   threads; at its bottom is fork(3), for which template.c makes a sibling. */
+   threads; at its bottom is fork(3), for which fork.c makes a sibling. */
 static int ruby_fork(void) {
     const char *answer = text_of("begin; (Process.fork || 0).to_s; rescue Exception => e; STDERR.puts e.full_message; %q(-1); end");
     return answer ? atoi(answer) : -1;

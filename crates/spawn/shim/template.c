@@ -7,6 +7,7 @@
  *   server -> template   M names        modules to load before stopping; always the first
  *                        C              one child more, with a socket of its own (SCM_RIGHTS)
  *   template -> server   F paths        files it was loaded from, in one or more messages
+ *                        A paths        files it looked for that are not there
  *                        S lines        where it looks for modules
  *                        L names        modules of M that are left to the children
  *                        B              it will stop before anything of the program itself runs
@@ -14,21 +15,20 @@
  *                        R              it has stopped
  *   server -> template   L              it has looked into the template: nobody else is to
  *   child -> server      H              it waits; the kernel vouches for its pid (SCM_CREDENTIALS)
- *   server -> child      struct request and the environment, with descriptors 0, 1, 2, and where
+ *   server -> child      struct request, the working directory and the environment, with descriptors 0, 1, 2, and where
  *                        it is to learn a memory file for the modules that the child loads. It
  *                        closes its end when it has read that
  *
  * A parked process is its own child: after L comes the request, on the same socket.
  */
 #define _GNU_SOURCE
+#include "fork.h"
 #include "galgo.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdio_ext.h>
@@ -39,19 +39,14 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#ifndef PR_GET_TID_ADDRESS
-#define PR_GET_TID_ADDRESS 40
-#endif
-
 /* Seconds of CPU time, RLIMIT_INFINITY for none: the one limit that a child does not share with its
-   template, which has used some. */
+   template, which has used some. The length of the working directory with its NUL; 0: that of the template. */
 struct request {
-    uint64_t cpu_soft, cpu_hard;
+    uint64_t cpu_soft, cpu_hard, folder;
 };
 
 extern char **environ;
@@ -60,29 +55,6 @@ static char *environment;
 static size_t environment_length;
 static char *preload_report; /* REPORT_BYTES bytes, shared with the server */
 enum { REPORT_BYTES = 65536 };
-
-/* ---- fork handlers ---- */
-
-/* fork(3) would make the child the template's own. Handlers that libraries registered with
-   pthread_atfork(3) are noted here, to be called around the bare system call. */
-enum { HANDLERS = 128 };
-struct handler { void (*prepare)(void), (*parent)(void), (*child)(void); };
-static struct handler handlers[HANDLERS];
-static int handled;
-static int too_many_handlers;
-
-typedef int register_fn(void (*)(void), void (*)(void), void (*)(void), void *);
-
-GALGO_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso) {
-    static register_fn *real;
-    if (!real)
-        real = (register_fn *)dlsym(RTLD_NEXT, "__register_atfork");
-    if (handled < HANDLERS)
-        handlers[handled++] = (struct handler){prepare, parent, child};
-    else
-        too_many_handlers = 1;
-    return real ? real(prepare, parent, child, dso) : ENOMEM;
-}
 
 /* ---- the end ---- */
 
@@ -101,89 +73,6 @@ GALGO_EXPORT int __cxa_atexit(void (*handler)(void *), void *argument, void *dso
         strcmp(about.dli_sname, "OPENSSL_cleanup") == 0)
         return 0;
     return real ? real(handler, argument, dso) : -1;
-}
-
-/* ---- apart from others ---- */
-
-#ifndef SYS_landlock_create_ruleset
-#define SYS_landlock_create_ruleset 444
-#define SYS_landlock_restrict_self 446
-#endif
-
-/* What each child makes a Landlock domain of; -1 where the kernel has no scopes. The template is in a domain, too, since
-   before it was executed, and a parked process has that to itself. */
-static int ruleset = -1;
-
-static void make_ruleset(void) {
-    /* struct landlock_ruleset_attr: no rights to files or ports, abstract Unix sockets and signals. */
-    const uint64_t attributes[3] = {0, 0, 1 | 2};
-    ruleset = (int)syscall(SYS_landlock_create_ruleset, attributes, sizeof attributes, 0);
-}
-
-/* In a child, while it has one thread and nothing of the program runs. */
-static void enter_domain(void) {
-    if (ruleset < 0)
-        return;
-    /* EPERM: it may gain privileges (no_new_privs = false), and is not root. */
-    if (syscall(SYS_landlock_restrict_self, ruleset, 0) != 0 && errno != EPERM)
-        _exit(127);
-    close(ruleset);
-    ruleset = -1;
-}
-
-/* Whether others of the same user may look into this process (PR_SET_DUMPABLE), as it was before it stopped. */
-static int dumpable;
-
-/* From here until its request has come nobody may, nor into its children: /proc/PID/mem can be written to. */
-static void close_memory(void) {
-    dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
-    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
-        _exit(127);
-}
-
-/* ---- siblings ---- */
-
-/* A sibling: the server, which started this process, is its parent too, and waits for it. */
-static int *tid;
-
-static pid_t sibling(void) {
-    void *robust = NULL;
-    size_t robust_length = 0;
-    syscall(SYS_get_robust_list, 0, &robust, &robust_length);
-    for (int i = handled; i-- > 0;)
-        if (handlers[i].prepare)
-            handlers[i].prepare();
-    long flags = CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
-#ifdef __x86_64__
-    long pid = syscall(SYS_clone, flags, NULL, NULL, tid, NULL);
-#else
-    long pid = syscall(SYS_clone, flags, NULL, NULL, NULL, tid);
-#endif
-    if (pid == 0) {
-        syscall(SYS_set_robust_list, robust, robust_length);
-        enter_domain();
-    }
-    for (int i = 0; i < handled; i++) {
-        void (*after)(void) = pid == 0 ? handlers[i].child : handlers[i].parent;
-        if (after)
-            after();
-    }
-    return (pid_t)pid;
-}
-
-int (*galgo_fork)(void) = sibling;
-int galgo_forks;
-static int forking;
-
-/* A language's own way of forking comes here; what the program forks is its own child. */
-GALGO_EXPORT pid_t fork(void) {
-    static pid_t (*real)(void);
-    if (forking)
-        return sibling();
-    galgo_forks_early();
-    if (!real)
-        real = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
-    return real();
 }
 
 /* ---- messages ---- */
@@ -315,8 +204,11 @@ static int become(int socket) {
     bytes[size] = 0;
     struct request request;
     memcpy(&request, bytes, sizeof request);
-    environment = bytes + sizeof request;
-    environment_length = (size_t)size - sizeof request;
+    const char *folder = bytes + sizeof request;
+    if (request.folder > (size_t)size - sizeof request || (request.folder && chdir(folder) != 0))
+        _exit(127);
+    environment = bytes + sizeof request + request.folder;
+    environment_length = (size_t)size - sizeof request - request.folder;
     size_t count = 0;
     for (size_t i = 0; i < environment_length; i++)
         count += environment[i] == 0;
@@ -345,7 +237,7 @@ static int become(int socket) {
         preload_report = mmap(NULL, REPORT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fds[3], 0);
         close(fds[3]);
     }
-    prctl(PR_SET_DUMPABLE, dumpable == 1, 0, 0, 0);
+    galgo_open_memory();
     return preload_report && preload_report != MAP_FAILED ? GALGO_LEARN : 0;
 }
 
@@ -369,11 +261,9 @@ static const char *own_obstacle(void) {
         return "prints while loading";
     if (!galgo_forks)
         return NULL;
-    if (prctl(PR_GET_TID_ADDRESS, &tid, 0, 0, 0) != 0 || !tid)
-        return "cannot be forked on a kernel that does not tell where the C library keeps a thread's id "
-               "(CONFIG_CHECKPOINT_RESTORE)";
-    if (too_many_handlers)
-        return "registers more fork handlers (pthread_atfork) than are noted";
+    const char *cannot = galgo_cannot_fork();
+    if (cannot)
+        return cannot;
     /* A child has no alarm of its parent's. */
     for (int which = ITIMER_REAL; which <= ITIMER_PROF; which++)
         if (getitimer(which, &alarm) == 0 && timerisset(&alarm.it_value))
@@ -398,10 +288,14 @@ int galgo_stop(const char *files, const char *obstacle) {
     int none;
     if (hear(GALGO_CONTROL, &looked, 1, &none, 1) < 0)
         _exit(0);
-    close_memory();
-    if (!galgo_forks)
+    galgo_close_memory();
+    if (!galgo_forks) {
+        if (looked & 2)
+            galgo_mark_own();
         return become(GALGO_CONTROL);
-    make_ruleset();
+    }
+    if (looked & 1)
+        galgo_make_ruleset();
     /* What the server had this process made with, its children have, too: a session of its own, and a signal for
        when the server is gone. One that is gone already is noticed as the request is waited for. */
     int leads = getsid(0) == getpid(), orphaned = 0;
@@ -413,14 +307,14 @@ int galgo_stop(const char *files, const char *obstacle) {
             _exit(0);
         if (what != 'C' || socket < 0)
             continue;
-        forking = 1;
-        int pid = galgo_fork();
-        forking = 0;
+        pid_t pid = galgo_make_child();
         if (pid == 0) {
             if (!leads || setsid() < 0)
                 setpgid(0, 0);
             if (orphaned)
                 prctl(PR_SET_PDEATHSIG, orphaned, 0, 0, 0);
+            if (looked & 2)
+                galgo_mark_own();
             close(GALGO_CONTROL);
             if (galgo_waits)
                 galgo_waits();

@@ -2,14 +2,18 @@
 //! a process outside, nor connect to an abstract Unix socket that was made outside. The server is outside of all domains, so it
 //! can do all of that to its programs.
 //!
-//! No right to files or ports is handled. A domain that handles rights to files forbids, among others, to rename a file from
-//! one folder into another.
+//! No right to files or ports is handled, unless a strict sandbox asks for it ([`confining`]). A domain that handles rights to
+//! files forbids, among others, to rename a file from one folder into another.
 
 use crate::raw::syscall;
-use rustix::io::Errno;
+use rustix::{
+    fs::{FileType, Mode, OFlags, fstat, open},
+    io::Errno,
+};
 use std::{
     io,
-    os::fd::{FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    path::{Path, PathBuf},
 };
 
 /// The kernel's `struct landlock_ruleset_attr`.
@@ -29,12 +33,18 @@ const SCOPED: u64 = 1 << 0 | 1 << 1;
 /// # Errors
 /// Descriptors or memory are short: whether there are scopes is not known.
 pub(crate) fn ruleset() -> io::Result<Option<OwnedFd>> {
-    let attributes = Attributes {
+    create(&Attributes {
         handled_access_fs: 0,
         handled_access_net: 0,
         scoped: SCOPED,
-    };
-    let (at, size) = (&raw const attributes as usize, size_of::<Attributes>());
+    })
+}
+
+fn create(attributes: &Attributes) -> io::Result<Option<OwnedFd>> {
+    let (at, size) = (
+        std::ptr::from_ref(attributes) as usize,
+        size_of::<Attributes>(),
+    );
     // SAFETY: the kernel reads `size` bytes of `attributes`, which outlives the call.
     let made = unsafe { syscall(libc::SYS_landlock_create_ruleset, [at, size, 0, 0, 0, 0]) };
     match made {
@@ -54,4 +64,126 @@ pub(crate) fn ruleset() -> io::Result<Option<OwnedFd>> {
 /// Descriptors or memory are short.
 pub fn keeps_apart() -> io::Result<bool> {
     Ok(ruleset()?.is_some())
+}
+
+/// The version of Landlock's interface; 0: there is none.
+pub(crate) fn abi() -> u32 {
+    const VERSION: usize = 1; // LANDLOCK_CREATE_RULESET_VERSION
+    // SAFETY: with that flag the kernel reads no memory.
+    let abi = unsafe { syscall(libc::SYS_landlock_create_ruleset, [0, 0, VERSION, 0, 0, 0]) };
+    u32::try_from(abi).unwrap_or(0)
+}
+
+/// What may be done with a file, or with what is below a folder (`LANDLOCK_ACCESS_FS_…`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Access(u64);
+
+impl Access {
+    const FILE_EXECUTE: u64 = 1 << 0;
+    const FILE_WRITE: u64 = 1 << 1;
+    const FILE_READ: u64 = 1 << 2;
+    const FOLDER_READ: u64 = 1 << 3;
+    /// To remove folders and files.
+    const REMOVE: u64 = 1 << 4 | 1 << 5;
+    /// To make folders, files, Unix sockets, FIFOs and links; no devices.
+    const MAKE: u64 = 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 12;
+    const MAKE_DEVICE: u64 = 1 << 6 | 1 << 11;
+    /// To rename from folder to folder: ABI 2.
+    const REFER: u64 = 1 << 13;
+    /// ABI 3.
+    const TRUNCATE: u64 = 1 << 14;
+    /// ABI 5.
+    const IOCTL: u64 = 1 << 15;
+    /// What a file that is no folder takes.
+    const OF_FILES: u64 =
+        Self::FILE_EXECUTE | Self::FILE_WRITE | Self::FILE_READ | Self::TRUNCATE | Self::IOCTL;
+
+    pub(crate) const READ: Self = Self(Self::FILE_READ | Self::FOLDER_READ);
+    pub(crate) const EXECUTE: Self = Self(Self::READ.0 | Self::FILE_EXECUTE);
+    pub(crate) const WRITE: Self = Self(
+        Self::READ.0 | Self::FILE_WRITE | Self::REMOVE | Self::MAKE | Self::REFER | Self::TRUNCATE,
+    );
+    pub(crate) const DEVICE: Self = Self(Self::FILE_READ | Self::FILE_WRITE | Self::IOCTL);
+
+    /// All that a kernel with this ABI knows.
+    fn known(abi: u32) -> u64 {
+        let of_first =
+            Self::EXECUTE.0 | Self::FILE_WRITE | Self::REMOVE | Self::MAKE | Self::MAKE_DEVICE;
+        let later = [(2, Self::REFER), (3, Self::TRUNCATE), (5, Self::IOCTL)];
+        let later = later.into_iter().filter(|(since, _)| abi >= *since);
+        later.fold(of_first, |all, (_, access)| all | access)
+    }
+
+    /// Whether it allows what `other` does.
+    pub(crate) fn holds(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// What may be done with TCP ports (`LANDLOCK_ACCESS_NET_…`): ABI 4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ports(u64);
+
+impl Ports {
+    const BIND_TCP: u64 = 1 << 0;
+    const CONNECT_TCP: u64 = 1 << 1;
+    pub(crate) const NONE: Self = Self(0);
+    pub(crate) const CONNECT: Self = Self(Self::CONNECT_TCP);
+    pub(crate) const ALL: Self = Self(Self::BIND_TCP | Self::CONNECT_TCP);
+}
+
+/// What programs make a domain of that sees the listed files alone, beside what [`ruleset`] is for. What the kernel does not
+/// know is left out; `None`: it knows nothing of it.
+///
+/// # Errors
+/// A file is not there, or the kernel refuses what it has.
+pub(crate) fn confining(files: &[(PathBuf, Access)], ports: Ports) -> io::Result<Option<OwnedFd>> {
+    let abi = abi();
+    if abi == 0 {
+        return Ok(None);
+    }
+    let known = Access::known(abi);
+    let made = create(&Attributes {
+        handled_access_fs: known,
+        handled_access_net: if abi >= 4 { Ports::ALL.0 & !ports.0 } else { 0 },
+        scoped: if abi >= 6 { SCOPED } else { 0 },
+    })?;
+    let ruleset = made.ok_or(io::ErrorKind::Unsupported)?;
+    for (path, access) in files {
+        allow(&ruleset, path, access.0 & known)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+    }
+    Ok(Some(ruleset))
+}
+
+/// The kernel's `struct landlock_path_beneath_attr`.
+#[repr(C, packed)]
+struct Beneath {
+    allowed_access: u64,
+    parent: RawFd,
+}
+
+fn allow(ruleset: &OwnedFd, path: &Path, access: u64) -> io::Result<()> {
+    const PATH_BENEATH: usize = 1; // LANDLOCK_RULE_PATH_BENEATH
+    let file = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let allowed_access = match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+        FileType::Directory => access,
+        _ => access & Access::OF_FILES,
+    };
+    let rule = Beneath {
+        allowed_access,
+        parent: file.as_raw_fd(),
+    };
+    let (ruleset, rule) = (ruleset.as_raw_fd() as usize, &raw const rule as usize);
+    // SAFETY: the kernel reads `rule`, which has the layout it asks for and outlives the call.
+    let done = unsafe {
+        syscall(
+            libc::SYS_landlock_add_rule,
+            [ruleset, PATH_BENEATH, rule, 0, 0, 0],
+        )
+    };
+    match done {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(-errno as i32)),
+    }
 }

@@ -19,6 +19,10 @@ pub enum Stage {
     Chdir,
     /// `execve` itself.
     Exec,
+    /// There is no helper that starts it as its user.
+    Helper,
+    /// It may not run as its user.
+    Denied,
 }
 
 impl Stage {
@@ -30,6 +34,28 @@ impl Stage {
         Self::Exec,
         Self::Domain,
     ];
+
+    /// For what a helper tells; see `owners::message`.
+    const TOLD: [Self; 9] = [
+        Self::Environment,
+        Self::Clone,
+        Self::Descriptors,
+        Self::Domain,
+        Self::Limits,
+        Self::Chdir,
+        Self::Exec,
+        Self::Helper,
+        Self::Denied,
+    ];
+
+    pub(crate) fn number(self) -> u64 {
+        let at = Self::TOLD.iter().position(|stage| *stage == self);
+        at.unwrap_or_default() as u64
+    }
+
+    pub(crate) fn numbered(number: u64) -> Option<Self> {
+        Self::TOLD.get(usize::try_from(number).ok()?).copied()
+    }
 }
 
 impl fmt::Display for Stage {
@@ -42,6 +68,8 @@ impl fmt::Display for Stage {
             Self::Limits => "setting limits",
             Self::Chdir => "entering the working directory",
             Self::Exec => "executing the program",
+            Self::Helper => "asking for a helper",
+            Self::Denied => "running it as another user",
         })
     }
 }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// A file at one moment: device, inode, size, times of the last modification and of the last change
 /// in seconds and nanoseconds. Another file, or another content, is another one, but for changes
 /// within one tick of the kernel's clock (4 ms at most).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct FileId([i64; 7]);
 
 impl FileId {

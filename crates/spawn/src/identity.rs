@@ -67,6 +67,56 @@ pub fn lookup(user: &str, group: Option<&str>) -> Result<Identity, Error> {
     })
 }
 
+/// Whom this process is already.
+pub fn current() -> Identity {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    Identity {
+        uid: effective_uid(),
+        gid: rustix::process::getegid().as_raw(),
+        groups: groups.into_iter().map(|group| group.as_raw()).collect(),
+        home: PathBuf::from("/"),
+    }
+}
+
+/// The name of the user with that id; the id, where it has none.
+pub fn name_of(uid: u32) -> String {
+    let found = entry(
+        "getpwuid_r",
+        // SAFETY: `entry` gives places and a buffer of the length it says.
+        |to, buf, len, found| unsafe { libc::getpwuid_r(uid, to, buf, len, found) },
+        read_passwd,
+    );
+    match found {
+        Ok(Some(user)) => user.name.to_string_lossy().into_owned(),
+        _ => uid.to_string(),
+    }
+}
+
+/// The identity of the user with that id, who is known to the system.
+///
+/// # Errors
+/// There is none, or it is root.
+pub fn by_uid(uid: u32) -> Result<Identity, Error> {
+    let unknown = || Error::NoUser(uid.to_string());
+    let found = entry(
+        "getpwuid_r",
+        // SAFETY: `entry` gives places and a buffer of the length it says.
+        |to, buf, len, found| unsafe { libc::getpwuid_r(uid, to, buf, len, found) },
+        read_passwd,
+    )?
+    .ok_or_else(unknown)?;
+    match found.uid {
+        0 => Err(Error::Root),
+        found_uid if found_uid != uid => Err(unknown()),
+        _ => Ok(Identity {
+            uid,
+            gid: found.gid,
+            groups: groups_of(&found.name, found.gid),
+            home: found.home,
+        }),
+    }
+}
+
 /// The id of the group `group`: a name, or a decimal id that the database knows.
 pub fn group(group: &str) -> Result<u32, Error> {
     group_id(group)?.ok_or_else(|| Error::NoGroup(group.to_owned()))
@@ -186,15 +236,7 @@ fn passwd(user: &str) -> Result<Option<Passwd>, Error> {
     let Ok(name) = CString::new(user) else {
         return Ok(None);
     };
-    // SAFETY: libc's own contract; the strings of `entry` lie in the buffer, which outlives `read`.
-    let read = |entry: &libc::passwd| unsafe {
-        Passwd {
-            name: CStr::from_ptr(entry.pw_name).to_owned(),
-            uid: entry.pw_uid,
-            gid: entry.pw_gid,
-            home: OsString::from_vec(CStr::from_ptr(entry.pw_dir).to_bytes().to_vec()).into(),
-        }
-    };
+    let read = read_passwd;
     let by_name = entry(
         "getpwnam_r",
         // SAFETY: `entry` gives places and a buffer of the length it says.
@@ -209,6 +251,18 @@ fn passwd(user: &str) -> Result<Option<Passwd>, Error> {
             read,
         ),
         (found, _) => Ok(found),
+    }
+}
+
+fn read_passwd(entry: &libc::passwd) -> Passwd {
+    // SAFETY: libc's own contract; the strings of `entry` lie in the buffer, which outlives the call.
+    unsafe {
+        Passwd {
+            name: CStr::from_ptr(entry.pw_name).to_owned(),
+            uid: entry.pw_uid,
+            gid: entry.pw_gid,
+            home: OsString::from_vec(CStr::from_ptr(entry.pw_dir).to_bytes().to_vec()).into(),
+        }
     }
 }
 

@@ -13,68 +13,91 @@ mod error;
 mod exit;
 mod file_id;
 pub mod identity;
+mod inherited;
 pub mod inspect;
+mod own_child;
+pub mod owners;
 mod queue;
 mod raw;
 mod reaper;
+pub mod sandbox;
 mod start;
 pub mod template;
 pub mod words;
 
 pub use child::{Child, group_members};
-pub use direct::{Direct, Failed, LaunchOutcome};
+pub use direct::{Direct, Failed, LaunchOutcome, leave_signals_to_others};
 pub use domain::keeps_apart;
 pub use env::{EnvBlock, STRING_MAX, TooLong};
 pub use error::{Stage, StartError};
 pub use exit::{Exit, Status};
 pub use file_id::FileId;
+pub use inherited::inherited;
 pub use queue::unacknowledged;
-pub use reaper::reap_strangers;
+pub use reaper::end_orphans;
+pub use sandbox::{Outside, Sandbox};
 pub use start::{Launch, Limits, MORE_MAX, Start};
 
-use std::{io, os::fd::BorrowedFd};
+use std::{io, os::fd::BorrowedFd, sync::Arc};
 
-/// How processes are started. Direct: vfork and exec from this process.
+/// Starts processes: vfork and exec from this process.
 ///
 /// A spawner serves one thread; give each thread that starts programs its own, made early, while
 /// descriptor numbers are low (see [`Direct`]).
 #[derive(Debug)]
-pub enum Spawner {
-    /// `clone3(CLONE_VM | CLONE_FILES | CLONE_PIDFD | CLONE_CLEAR_SIGHAND)`, with CLONE_VFORK or CLONE_CHILD_CLEARTID,
-    /// and `execve`; clone(2), where a filter of system calls keeps clone3 away.
-    Direct(Direct),
+pub struct Spawner {
+    /// `clone(CLONE_VM | CLONE_FILES | CLONE_PIDFD)`, with CLONE_VFORK or CLONE_CHILD_CLEARTID, and `execve`.
+    direct: Direct,
+    /// What starts the programs that are not to inherit what this thread has confined itself to.
+    outside: Option<Arc<Outside>>,
 }
 
 impl Spawner {
-    /// A spawner that starts programs from this process, with or without waiting.
+    /// A spawner whose programs all inherit what the calling thread is confined to.
     pub fn direct() -> io::Result<Self> {
         let direct = Direct::several(1)?.pop();
-        direct
-            .map(Self::Direct)
-            .ok_or_else(|| io::ErrorKind::Other.into())
+        let direct = direct.ok_or(io::ErrorKind::Other)?;
+        Ok(Self {
+            direct,
+            outside: None,
+        })
     }
 
-    /// The file mode creation mask of programs, from the next start on.
-    pub fn set_umask(&mut self, mask: u32) {
-        match self {
-            Self::Direct(direct) => direct.set_umask(Some(mask)),
+    /// A spawner of a process that has confined itself ([`sandbox::confine`]).
+    pub fn new(direct: Direct, outside: Arc<Outside>) -> Self {
+        Self {
+            direct,
+            outside: Some(outside),
         }
+    }
+
+    /// The file mode creation mask of programs, from the next start on; `None`, the default, is the server's.
+    pub fn set_umask(&mut self, mask: Option<u32>) {
+        self.direct.set_umask(mask);
+    }
+
+    /// The signal for when the thread that starts programs has ended; see [`Direct::set_orphaned`].
+    pub fn set_orphaned(&mut self, signal: Option<i32>) {
+        self.direct.set_orphaned(signal);
     }
 
     /// What it starts from now on enters no Landlock domain: for programs that make one of their own, with the same scopes.
     pub fn leave_domain_to_programs(&mut self) {
-        match self {
-            Self::Direct(direct) => direct.leave_domain_to_programs(),
-        }
+        self.direct.leave_domain_to_programs();
     }
 
     /// Starts a program in a process group of its own; when this returns, that group exists and the
     /// program has replaced the server's image. Blocks for the time of `execve`.
     pub fn start(&mut self, start: &Start<'_>) -> Result<Child, StartError> {
-        match self {
-            Self::Direct(direct) => direct.start(start),
+        let direct = &mut self.direct;
+        match outside(&self.outside, start.sandbox, start.no_new_privs) {
+            None => direct.start(start),
+            Some(outside) => outside
+                .call(|| direct.start(start))
+                .unwrap_or_else(|| Err(StartError::errno(Stage::Clone, libc::ESRCH))),
         }
     }
+
     /// Starts a program as [`start`](Self::start) does, without waiting for `execve`: that may take long where the
     /// program lies on a file system that does not answer. What has become of it is asked for by
     /// [`outcome`](Self::outcome): until then its group may not exist, and pipes whose ends it was given have another
@@ -85,16 +108,33 @@ impl Spawner {
         launch: Launch,
         stdio: [BorrowedFd<'_>; 3],
     ) -> Result<Child, Box<Failed>> {
-        match self {
-            Self::Direct(direct) => direct.launch(launch, stdio),
-        }
+        let direct = &mut self.direct;
+        let Some(outside) = outside(&self.outside, launch.sandbox, launch.no_new_privs) else {
+            return direct.launch(launch, stdio);
+        };
+        let mut launch = Some(launch);
+        let started = outside.call(|| launch.take().map(|launch| direct.launch(launch, stdio)));
+        // INVARIANT: the thread lasts as long as the process, and has taken the launch.
+        started.flatten().expect("the outside thread is there")
     }
 
     /// What has become of a start that this spawner launched. A failure is told once. Each call lets go of the
     /// descriptors of all that have begun.
     pub fn outcome(&mut self, child: &Child) -> LaunchOutcome {
-        match self {
-            Self::Direct(direct) => direct.outcome(child),
+        match child.remote_outcome() {
+            Some(outcome) => outcome,
+            None => self.direct.outcome(child),
         }
     }
+}
+
+/// What starts a program, where it is not the calling thread: a filter of system calls is only for those that can gain no
+/// privileges, lest a program with privileges takes a refusal for something else.
+fn outside(
+    outside: &Option<Arc<Outside>>,
+    sandbox: Sandbox,
+    no_new_privs: bool,
+) -> Option<&Outside> {
+    let confined = sandbox == Sandbox::Standard && no_new_privs;
+    outside.as_deref().filter(|_| !confined)
 }

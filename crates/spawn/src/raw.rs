@@ -1,6 +1,6 @@
 //! System calls without libc.
 //!
-//! Between `clone3` and `execve` the child runs in the memory of a server, with the thread-local storage of the thread
+//! Between `clone` and `execve` the child runs in the memory of a server, with the thread-local storage of the thread
 //! that started it. libc's wrappers would write that thread's `errno` and may be bound lazily, which
 //! takes the dynamic linker's locks; a bare instruction does neither.
 
@@ -41,16 +41,14 @@ pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
     ret
 }
 
-/// A system call that makes a child on a stack of its own in this process's memory, clone(2) or clone3: the child calls
-/// `entry(context)`, the caller goes on with the child's pid or `-errno`.
+/// Makes a child on a stack of its own in this process's memory (clone(2)): the child calls `entry(context)`, the caller goes on with the child's pid or `-errno`.
 ///
 /// # Safety
-/// `args` must be what the call `number` demands, with `CLONE_VM` and a stack whose top is 16-byte aligned; `entry` must not
+/// `args` must be what the call demands, with `CLONE_VM` and a stack whose top is 16-byte aligned; `entry` must not
 /// return. Until it called `execve` or `exit` nothing else may use the stack, and everything that it reaches from `context`
 /// must live: with `CLONE_VFORK` that is while this call lasts.
 #[inline(never)]
 pub(crate) unsafe fn clone<T>(
-    number: libc::c_long,
     args: [usize; 5],
     entry: unsafe extern "C" fn(*const T) -> !,
     context: *const T,
@@ -70,7 +68,7 @@ pub(crate) unsafe fn clone<T>(
             "call r13",
             "ud2",
             "2:",
-            inlateout("rax") number as isize => ret,
+            inlateout("rax") libc::SYS_clone as isize => ret,
             in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
             in("r10") args[3], in("r8") args[4],
             in("r12") context,
@@ -89,7 +87,7 @@ pub(crate) unsafe fn clone<T>(
             "blr x21",
             "brk #1",
             "2:",
-            in("x8") number,
+            in("x8") libc::SYS_clone,
             inlateout("x0") args[0] as isize => ret,
             in("x1") args[1], in("x2") args[2], in("x3") args[3], in("x4") args[4],
             in("x20") context,

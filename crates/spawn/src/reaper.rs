@@ -1,14 +1,24 @@
-//! Waits for processes that were killed, or left to run, but are not gone yet, so that no event loop has to.
+//! Waits for processes that were killed, or left to run, but are not gone yet, so that no event loop has to; and ends those
+//! that programs leave running outside of their groups.
+//!
+//! The kernel makes orphans children of this process (PR_SET_CHILD_SUBREAPER). Whose they are tells a limit that they
+//! inherit, whatever group or session they are in: RLIMIT_LOCKS, the number of the process that was started. A hostile
+//! program can lower it, to the number of a process that was started earlier: then it ends with that.
 
 use crate::{claims, exit::reap};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::{read, write},
-    process::{Pid, WaitId, WaitIdOptions, waitid},
+    process::{
+        Pid, Resource, Signal, WaitId, WaitIdOptions, getpid, getrlimit, kill_process,
+        set_child_subreaper, waitid,
+    },
 };
 use std::{
-    fs, mem,
+    fs,
+    mem::{self, MaybeUninit},
     os::fd::{AsFd, OwnedFd},
+    ptr,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -16,7 +26,7 @@ use std::{
 
 /// So often the thread looks for children that are not waited for. Slow: one that has just started or exited may not be
 /// claimed, so only one that is met twice is a stranger.
-const ROUND: Duration = Duration::from_secs(5);
+const ROUND: Duration = Duration::from_secs(1);
 
 /// Children made by clone(2) with another signal than SIGCHLD, too.
 const WALL: u32 = libc::__WALL.cast_unsigned();
@@ -49,10 +59,12 @@ pub(crate) fn adopt_starting(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
     wait_for(Unreaped::Starting(socket, is_over));
 }
 
-/// From now on zombies are reaped that became this process's children without being started here
-/// (CLONE_PARENT; orphans, where it is process 1 of a container). The caller starts no
-/// children but by this crate, or waits for them within seconds.
-pub fn reap_strangers() {
+/// From now on what a program leaves running ends once its [`Child`](crate::Child) is dropped, whatever group or session it
+/// is in, within three seconds; and zombies are reaped that became this process's children without being started here
+/// (CLONE_PARENT). The caller starts no children but by this crate, or waits for them within seconds.
+pub fn end_orphans() {
+    // Where the kernel has no such thing (before Linux 3.4) orphans go on.
+    let _ = set_child_subreaper(Some(getpid()));
     let mut wake = WAKE.lock().unwrap_or_else(PoisonError::into_inner);
     if wake.is_none() {
         *wake = start();
@@ -85,7 +97,7 @@ fn start() -> Option<Arc<OwnedFd>> {
 
 fn serve(wake: &OwnedFd) {
     let mut waiting: Vec<Unreaped> = Vec::new();
-    let mut strangers: Vec<Pid> = Vec::new();
+    let mut strangers = Strangers::default();
     let mut looked = Instant::now();
     let round = Timespec {
         tv_sec: ROUND.as_secs().cast_signed(),
@@ -109,34 +121,66 @@ fn serve(wake: &OwnedFd) {
             &mut *ARRIVED.lock().unwrap_or_else(PoisonError::into_inner),
         ));
         if looked.elapsed() >= ROUND {
-            strangers = reap_those_met_again(&strangers);
+            strangers.meet();
             looked = Instant::now();
         }
     }
 }
 
-/// Reaps the zombies that are not claimed and are in `met`; returns the others.
-fn reap_those_met_again(met: &[Pid]) -> Vec<Pid> {
-    let all = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::from_bits_retain(WALL);
-    let peek = |who| waitid(who, all | WaitIdOptions::NOWAIT).ok().flatten();
-    if peek(WaitId::All).is_none() {
-        return Vec::new();
+/// What is known of children that are not claimed.
+#[derive(Debug, Default)]
+struct Strangers(Vec<(Pid, u32)>);
+
+impl Strangers {
+    /// Looks at them once more: zombies that are met again are reaped. A process that a program has left running, and that
+    /// is met again after that program is done with, gets TERM, and KILL from the next time on.
+    fn meet(&mut self) {
+        let all =
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::from_bits_retain(WALL);
+        let met = mem::take(&mut self.0);
+        let times = |pid| met.iter().find(|(p, _)| *p == pid).map_or(0, |(_, n)| *n);
+        for pid in children() {
+            if claims::is_claimed(Pid::as_raw(Some(pid))) {
+                continue;
+            }
+            let peeked = waitid(WaitId::Pid(pid), all | WaitIdOptions::NOWAIT);
+            let is_zombie = matches!(peeked, Ok(Some(_)));
+            if !is_zombie && !is_left_over(pid) {
+                continue;
+            }
+            // It is this process's child, and only reaped here: the number is its own.
+            let _ = match (times(pid), is_zombie) {
+                (0, _) => Ok(()),
+                (_, true) => waitid(WaitId::Pid(pid), all).map(drop),
+                (1, false) => kill_process(pid, Signal::TERM),
+                (_, false) => kill_process(pid, Signal::KILL),
+            };
+            self.0.push((pid, times(pid) + 1));
+        }
     }
-    let mut strangers = children();
-    strangers.retain(|&pid| {
-        !claims::is_claimed(Pid::as_raw(Some(pid))) && peek(WaitId::Pid(pid)).is_some()
-    });
-    let (again, new) = strangers
-        .into_iter()
-        .partition::<Vec<_>, _>(|pid| met.contains(pid));
-    for pid in again {
-        let _ = waitid(WaitId::Pid(pid), all);
+}
+
+/// Whether a process was left running by a program that is done with; see [`Limits::may_stay`](crate::Limits::may_stay).
+fn is_left_over(pid: Pid) -> bool {
+    let mut own = MaybeUninit::<libc::rlimit>::uninit();
+    // SAFETY: no new limit is given; the kernel writes the old one to `own`.
+    let asked = unsafe {
+        let pid = Pid::as_raw(Some(pid));
+        libc::prlimit(pid, libc::RLIMIT_LOCKS, ptr::null(), own.as_mut_ptr())
+    };
+    if asked != 0 {
+        return false;
     }
-    new
+    // SAFETY: the call has succeeded.
+    let started = unsafe { own.assume_init() }.rlim_max;
+    // That of this process has none, but where what started it makes such marks, too.
+    let ours = getrlimit(Resource::Locks).maximum;
+    let is_marked = started != ours.unwrap_or(libc::RLIM_INFINITY);
+    is_marked && i32::try_from(started).map_or(true, |pid| !claims::is_held(pid))
 }
 
 /// This process's children (proc(5), CONFIG_PROC_CHILDREN; none without it).
-fn children() -> Vec<Pid> {
+pub(crate) fn children() -> Vec<Pid> {
     let tasks = fs::read_dir("/proc/self/task")
         .into_iter()
         .flatten()

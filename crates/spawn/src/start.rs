@@ -1,6 +1,6 @@
 //! What to start.
 
-use crate::env::EnvBlock;
+use crate::{env::EnvBlock, sandbox::Sandbox};
 use std::{
     ffi::CString,
     os::fd::{BorrowedFd, OwnedFd},
@@ -15,6 +15,8 @@ use std::{
 pub struct Limits {
     /// RLIMIT_CPU, seconds.
     pub cpu: Option<u64>,
+    /// Percent of one processor, for all programs of a helper together: where there are control groups, else not at all.
+    pub cpu_percent: Option<u32>,
     /// RLIMIT_AS, bytes.
     pub memory: Option<u64>,
     /// RLIMIT_FSIZE, bytes.
@@ -24,6 +26,26 @@ pub struct Limits {
     pub open_files: Option<u64>,
     /// RLIMIT_NPROC. Counts every process and thread of the user, the server's own among them.
     pub processes: Option<u64>,
+    /// Processes that it leaves running outside of its group may outlive it. Otherwise they are ended
+    /// ([`end_orphans`](crate::end_orphans)); they are known by RLIMIT_LOCKS, which Linux does not enforce: it is the number
+    /// of the process that was started.
+    pub may_stay: bool,
+}
+
+impl Limits {
+    /// Whether some can be limits of a control group.
+    pub(crate) fn are_of_groups(&self) -> bool {
+        self.memory.is_some() || self.processes.is_some() || self.cpu_percent.is_some()
+    }
+
+    /// What is left for each process, in a control group that has its limits.
+    pub(crate) fn within_group(self) -> Self {
+        Self {
+            memory: None,
+            processes: None,
+            ..self
+        }
+    }
 }
 
 /// Descriptors a program can be given beside the standard ones.
@@ -48,6 +70,8 @@ pub struct Start<'a> {
     pub limits: Limits,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
+    /// What it is kept from beside that.
+    pub sandbox: Sandbox,
 }
 
 /// What to start without waiting for it: as [`Start`], but for the standard descriptors.
@@ -63,6 +87,8 @@ pub struct Launch {
     pub limits: Limits,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
+    /// What it is kept from beside that.
+    pub sandbox: Sandbox,
     /// Its descriptors from 3 on, as those of a [`Start`].
     pub more: Vec<OwnedFd>,
     /// Where the program cannot be executed the child writes one zero byte to its standard output, where it has that
@@ -82,6 +108,7 @@ impl Launch {
             more: &[],
             limits: self.limits,
             no_new_privs: self.no_new_privs,
+            sandbox: self.sandbox,
         }
     }
 }

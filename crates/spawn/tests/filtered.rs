@@ -3,12 +3,13 @@
 
 mod scene;
 
-use galgo_spawn::{Launch, LaunchOutcome, Limits, Stage};
+use galgo_spawn::{Launch, LaunchOutcome, Limits, Sandbox, Spawner, Stage};
 use scene::{Scene, c};
 use std::{
     fs::{self, File},
     io::Read,
     os::fd::AsFd,
+    sync::atomic::{AtomicU32, Ordering},
     thread,
 };
 
@@ -74,6 +75,7 @@ fn both_ways_of_starting() {
         dir: c("/"),
         limits: Limits::default(),
         no_new_privs: true,
+        sandbox: Sandbox::Standard,
         more: Vec::new(),
         knocks: false,
     };
@@ -114,4 +116,62 @@ fn programs_are_started_by_clone() {
         .join()
         .unwrap();
     }
+}
+
+#[test]
+fn a_thread_that_leaves_signals_to_others_starts_programs_that_block_none() {
+    thread::spawn(|| {
+        galgo_spawn::leave_signals_to_others();
+        assert_ne!(blocked(), "SigBlk:\t0000000000000000");
+        both_ways_of_starting();
+    })
+    .join()
+    .unwrap();
+}
+
+/// How often the handler of this process has run.
+static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn handled(_: libc::c_int) {
+    HANDLED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Which runs in this process's memory until it executes its program.
+#[test]
+fn a_child_that_is_signalled_on_its_way_runs_no_handler_of_this_process() {
+    let many = || {
+        let scene = Scene::new();
+        let mut spawner = Spawner::direct().unwrap();
+        let null = File::open("/dev/null").unwrap();
+        for _ in 0..300 {
+            let launch = Launch {
+                args: vec![c("/bin/true")],
+                env: scene.env.clone(),
+                dir: c("/"),
+                limits: Limits::default(),
+                no_new_privs: true,
+                sandbox: Sandbox::Standard,
+                more: Vec::new(),
+                knocks: false,
+            };
+            let mut child = spawner.launch(launch, [null.as_fd(); 3]).unwrap();
+            for _ in 0..20 {
+                let _ = child.signal_group(libc::SIGUSR2);
+            }
+            child.wait().unwrap();
+        }
+    };
+    // SAFETY: the handler touches an atomic only.
+    unsafe {
+        let handler = handled as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        libc::signal(libc::SIGUSR2, handler);
+    }
+    thread::spawn(many).join().unwrap();
+    thread::spawn(move || {
+        galgo_spawn::leave_signals_to_others();
+        many();
+    })
+    .join()
+    .unwrap();
+    assert_eq!(HANDLED.load(Ordering::Relaxed), 0);
 }

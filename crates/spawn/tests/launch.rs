@@ -3,7 +3,9 @@
 
 mod scene;
 
-use galgo_spawn::{Child, EnvBlock, Failed, Launch, LaunchOutcome, Limits, Spawner, Stage, Status};
+use galgo_spawn::{
+    Child, EnvBlock, Failed, Launch, LaunchOutcome, Limits, Sandbox, Spawner, Stage, Status,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use scene::c;
 use std::{
@@ -34,6 +36,7 @@ fn launch(args: &[&str]) -> Launch {
         dir: c("/"),
         limits: Limits::default(),
         no_new_privs: true,
+        sandbox: Sandbox::Standard,
         more: Vec::new(),
         knocks: true,
     }

@@ -3,7 +3,7 @@
 
 mod scene;
 
-use galgo_spawn::{EnvBlock, Limits, STRING_MAX, Spawner, Stage, Start, Status};
+use galgo_spawn::{EnvBlock, Limits, STRING_MAX, Sandbox, Spawner, Stage, Start, Status};
 use scene::{Scene, c};
 use std::{
     fs::{self, File, Permissions},
@@ -53,6 +53,7 @@ fn the_servers_own_0_1_and_2_may_be_handed_over_in_any_order() {
         more: &[],
         limits: Limits::default(),
         no_new_privs: false,
+        sandbox: Sandbox::Standard,
     };
     let mut child = spawner.start(&start).unwrap();
     drop(theirs);
@@ -159,11 +160,9 @@ fn no_new_privs_as_asked() {
 fn umask_as_asked() {
     let mut scene = Scene::new();
     let own = status(&mut scene, "Umask");
-    let Spawner::Direct(direct) = &mut scene.spawner;
-    direct.set_umask(Some(0o137));
+    scene.spawner.set_umask(Some(0o137));
     assert_eq!(status(&mut scene, "Umask"), "0137");
-    let Spawner::Direct(direct) = &mut scene.spawner;
-    direct.set_umask(None);
+    scene.spawner.set_umask(None);
     assert_eq!(status(&mut scene, "Umask"), own);
 }
 
@@ -194,6 +193,8 @@ fn limits_as_asked_and_no_core() {
         limit(&own, "Max open files")
     );
     scene.limits = Limits {
+        cpu_percent: None,
+        may_stay: false,
         cpu: Some(7),
         memory: Some(1 << 30),
         file_size: Some(12345),

@@ -6,7 +6,6 @@ use std::{
     net::{SocketAddr, TcpStream},
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::Path,
-    time::Duration,
 };
 
 use crate::{
@@ -156,8 +155,7 @@ impl Client {
 
     /// Leaves with a reset.
     pub fn reset(self) {
-        let zero = Some(Duration::ZERO);
-        rustix::net::sockopt::set_socket_linger(&*self.stream, zero).unwrap();
+        self.stream.reset_on_close();
     }
 
     /// Whether the server has closed the connection by now; what it sent is kept.

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use toml::{Table, Value};
 
-use crate::stream;
+use crate::stream::{self, Spoken};
 
 /// What becomes a galgo.toml.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -52,20 +52,22 @@ impl Config {
         defaults.entry(key).or_insert_with(|| value.into());
     }
 
-    /// Has listeners that are `plain` speak TLS.
-    pub(crate) fn encrypt(&mut self, plain: impl Fn(&str) -> bool) {
-        let own = stream::own();
-        let file = |path: &Path| Value::from(path.to_str().unwrap());
-        let tls = [
-            ("certificate", file(&own.certificate)),
-            ("key", file(&own.key)),
-        ];
-        let tls = tls.map(|(key, value)| (key.to_owned(), value));
-        self.0.insert("tls".into(), Table::from_iter(tls).into());
+    /// Has listeners that are `plain` speak that.
+    pub(crate) fn speak(&mut self, spoken: Spoken, plain: impl Fn(&str) -> bool) {
+        if spoken == Spoken::Tls {
+            let own = stream::own();
+            let file = |path: &Path| Value::from(path.to_str().unwrap());
+            let tls = [
+                ("certificate", file(&own.certificate)),
+                ("key", file(&own.key)),
+            ];
+            let tls = tls.map(|(key, value)| (key.to_owned(), value));
+            self.0.insert("tls".into(), Table::from_iter(tls).into());
+        }
         let listen = self.0.get_mut("listen").and_then(Value::as_array_mut);
         for address in listen.into_iter().flatten() {
             if let Some(text) = address.as_str().filter(|text| plain(text)) {
-                *address = format!("https://{text}").into();
+                *address = format!("{}{text}", spoken.scheme()).into();
             }
         }
     }

@@ -6,10 +6,12 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test ends where it meets what it did not expect
 
+pub mod authority;
 pub mod client;
 pub mod command;
 pub mod config;
 pub mod file;
+mod http2;
 pub mod process;
 pub mod server;
 pub mod site;
@@ -26,7 +28,7 @@ pub use command::{Beside, Done};
 pub use config::Config;
 pub use server::Server;
 pub use site::Site;
-pub use stream::Stream;
+pub use stream::{Spoken, Stream};
 pub use wait::{LONG, Repeated, eventually, wait_until};
 
 /// Whether the tests run as root.

@@ -6,21 +6,24 @@ use std::{
     net::{SocketAddr, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
 use crate::{
     client::{self, Client, Reply},
     config::Config,
     process,
     site::Site,
-    stream,
+    stream::{self, Spoken},
     wait::eventually,
 };
 
 const RELOADED: &str = "the configuration was read again";
 const NOT_RELOADED: &str = "the configuration of before stays in use";
+const UPGRADED: &str = "has taken over: this one ends";
+const NOT_UPGRADED: &str = "this galgo goes on serving";
 const LISTENING: &str = "listening on ";
 
 impl Site {
@@ -46,6 +49,8 @@ pub struct Server {
     /// What it printed up to the end of the table of its programs.
     pub table: String,
     killed: bool,
+    /// The process that took the place of its own, by SIGUSR2; 0: none has.
+    successor: AtomicU32,
 }
 
 impl Server {
@@ -72,6 +77,7 @@ impl Server {
             child,
             table,
             killed: false,
+            successor: AtomicU32::new(0),
         };
         let listens = server.table.starts_with(LISTENING);
         assert!(listens, "not started: {} {}", server.table, server.errors());
@@ -79,8 +85,13 @@ impl Server {
             .table
             .lines()
             .map_while(|l| l.strip_prefix(LISTENING));
-        let tls = spoken.filter_map(|l| l.strip_prefix("https://")?.parse().ok());
-        tls.for_each(stream::is_spoken_at);
+        for at in spoken {
+            let spoken = Spoken::at(at);
+            let address = at.rsplit(['/', '+']).next().unwrap_or(at);
+            if let Ok(address) = address.parse() {
+                stream::is_spoken_at(address, spoken);
+            }
+        }
         if let Some(target) = site.probe {
             // The first of everything: threads, connections. A short `keep_alive` may close one before it is asked.
             eventually("the first answer", || {
@@ -115,9 +126,12 @@ impl Server {
         format!("{}{path}", self.listener(0))
     }
 
-    /// Its process id.
+    /// Its process id: after an upgrade that of the new process.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        match self.successor.load(Ordering::Relaxed) {
+            0 => self.child.id(),
+            pid => pid,
+        }
     }
 
     /// A path in the folder of its site.
@@ -192,7 +206,7 @@ impl Server {
 
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(process::pid(self.pid()), signal).unwrap();
     }
 
     /// Has it read its configuration again; returns once it has. False: there was something wrong with it.
@@ -204,6 +218,30 @@ impl Server {
             let now = [RELOADED, NOT_RELOADED].map(said);
             (now != before).then_some(now[1] == before[1])
         })
+    }
+
+    /// Has another process take the place of its own; returns once it has. False: it did not.
+    pub fn upgrade(&self) -> bool {
+        self.upgraded_by(|| self.signal(Signal::USR2))
+    }
+
+    /// Waits until another process has taken its place, for which `asks` asks. False: none has.
+    pub fn upgraded_by(&self, asks: impl FnOnce()) -> bool {
+        let said = |words: &str| self.errors().matches(words).count();
+        let before = [UPGRADED, NOT_UPGRADED].map(said);
+        asks();
+        let upgraded = eventually("what came of the upgrade", || {
+            let now = [UPGRADED, NOT_UPGRADED].map(said);
+            (now != before).then_some(now[1] == before[1])
+        });
+        if upgraded {
+            let errors = self.errors();
+            let line = errors.lines().rfind(|line| line.contains(UPGRADED));
+            let pid = line.and_then(|line| line.split("process ").nth(1)?.split(' ').next());
+            let pid = pid.and_then(|pid| pid.parse().ok()).expect("its id");
+            self.successor.store(pid, Ordering::Relaxed);
+        }
+        upgraded
     }
 
     /// Kills it: it ends and cleans up nothing.
@@ -243,6 +281,9 @@ impl Drop for Server {
         let failed = std::thread::panicking();
         if self.site.ends_by_term && !self.killed && !failed {
             self.signal(Signal::TERM);
+            if self.pid() != self.child.id() {
+                process::assert_gone(self.pid());
+            }
             let status = self.child.wait().unwrap();
             assert!(status.success(), "{status}\n{}", self.errors());
             assert!(!self.errors().contains("panicked"), "{}", self.errors());
@@ -250,6 +291,9 @@ impl Drop for Server {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if self.pid() != self.child.id() {
+            let _ = kill_process(process::pid(self.pid()), Signal::KILL);
+        }
         for pid in process::of_site(self.site.folder()) {
             let _ = kill_process(process::pid(pid), Signal::KILL);
         }

@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{command::Done, config::Config, file, stream};
+use crate::{command::Done, config::Config, file, stream::Spoken};
 
 /// A folder of a test's own with a `cgi-bin`, how galgo is configured there, and how it is started. The folder goes
 /// with the last clone, and a server keeps one.
@@ -197,6 +197,18 @@ impl Site {
         self
     }
 
+    /// A server has started once it says that it listens.
+    pub fn without_probe(mut self) -> Self {
+        self.probe = None;
+        self
+    }
+
+    /// Removes a key at the top of the configuration.
+    pub fn without(mut self, key: &str) -> Self {
+        self.config.remove(key);
+        self
+    }
+
     /// A server that is dropped gets TERM; it must end with status 0 then, and have panicked nowhere.
     pub fn ends_by_term(mut self) -> Self {
         self.ends_by_term = true;
@@ -209,8 +221,8 @@ impl Site {
         if std::env::var_os("GALGO_TEST_START").is_some_and(|start| start == "warm") {
             self.config.default_to("start", "warm");
         }
-        if stream::is_asked() {
-            self.encrypt();
+        if let Some(spoken) = Spoken::asked() {
+            self.speak(spoken);
         }
         if self.folder.is_none() && self.config != Config::default() {
             self.config.write(&self.path("galgo.toml"));
@@ -225,12 +237,12 @@ impl Site {
         command
     }
 
-    /// Has every listener that speaks plain HTTP over TCP speak TLS.
-    fn encrypt(&mut self) {
+    /// Has every listener that speaks plain HTTP over TCP speak that.
+    fn speak(&mut self, spoken: Spoken) {
         let plain = |text: &str| text.parse::<std::net::SocketAddr>().is_ok();
-        self.config.encrypt(plain);
+        self.config.speak(spoken, plain);
         for argument in self.arguments.iter_mut().filter(|text| plain(text)) {
-            argument.insert_str(0, "https://");
+            argument.insert_str(0, spoken.scheme());
         }
     }
 

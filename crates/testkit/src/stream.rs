@@ -1,14 +1,15 @@
-//! A connection over TCP, plain or in TLS.
+//! A connection over TCP, plain or in TLS; or with a translator to HTTP/2 before it.
 
 use std::{
     cell::RefCell,
-    collections::HashSet,
+    collections::HashMap,
     fs,
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     ops::Deref,
     path::PathBuf,
     sync::{Arc, LazyLock, Mutex},
+    time::Duration,
 };
 
 use rustls::{
@@ -16,18 +17,54 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 
-/// Where servers of this process speak TLS.
-static SPOKEN: Mutex<Option<HashSet<SocketAddr>>> = Mutex::new(None);
+use crate::http2::Translated;
 
-/// Whether servers are to speak TLS: `GALGO_TEST_TLS` is set.
-pub(crate) fn is_asked() -> bool {
-    std::env::var_os("GALGO_TEST_TLS").is_some()
+/// What servers of tests speak in place of plain HTTP/1.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spoken {
+    /// HTTP/1.1 in TLS.
+    Tls,
+    /// HTTP/2 without TLS.
+    Http2,
 }
 
-/// TLS is spoken at this address from now on.
-pub(crate) fn is_spoken_at(address: SocketAddr) {
+/// Where servers of this process speak something else than plain HTTP/1.1.
+static SPOKEN: Mutex<Option<HashMap<SocketAddr, Spoken>>> = Mutex::new(None);
+
+impl Spoken {
+    /// What servers are to speak: `GALGO_TEST_TLS` or `GALGO_TEST_HTTP2` is set.
+    pub fn asked() -> Option<Self> {
+        let is_set = |name| std::env::var_os(name).is_some();
+        if is_set("GALGO_TEST_TLS") {
+            return Some(Self::Tls);
+        }
+        is_set("GALGO_TEST_HTTP2").then_some(Self::Http2)
+    }
+
+    /// What a listener's address begins with.
+    pub(crate) fn scheme(self) -> &'static str {
+        match self {
+            Self::Tls => "https://",
+            Self::Http2 => "h2c+",
+        }
+    }
+
+    /// What is spoken at a listener, as the server names that.
+    pub(crate) fn at(listener: &str) -> Option<Self> {
+        let all = [Self::Tls, Self::Http2];
+        all.into_iter()
+            .find(|one| listener.starts_with(one.scheme()))
+    }
+}
+
+/// From now on that is spoken at this address: the port may have been another server's.
+pub(crate) fn is_spoken_at(address: SocketAddr, what: Option<Spoken>) {
     let mut spoken = SPOKEN.lock().unwrap();
-    spoken.get_or_insert_default().insert(address);
+    let spoken = spoken.get_or_insert_default();
+    match what {
+        Some(what) => spoken.insert(address, what),
+        None => spoken.remove(&address),
+    };
 }
 
 /// A certificate for `localhost`, and a client that trusts it.
@@ -84,23 +121,25 @@ impl Own {
 pub struct Stream {
     tcp: TcpStream,
     tls: Option<RefCell<ClientConnection>>,
+    http2: Option<Translated>,
 }
 
 impl From<TcpStream> for Stream {
-    /// In TLS where a server of this process speaks that there.
+    /// As the server of this process speaks that is there.
     fn from(tcp: TcpStream) -> Self {
-        let peer = tcp.peer_addr();
+        let peer = tcp.peer_addr().ok();
         let spoken = SPOKEN.lock().unwrap();
-        let speaks = peer.is_ok_and(|at| spoken.as_ref().is_some_and(|all| all.contains(&at)));
+        let speaks = peer.and_then(|at| spoken.as_ref()?.get(&at).copied());
         drop(spoken);
-        let tls = speaks.then(|| {
+        let http2 = (speaks == Some(Spoken::Http2)).then(|| Translated::before(&tcp).unwrap());
+        let tls = (speaks == Some(Spoken::Tls)).then(|| {
             let name = ServerName::try_from("localhost").unwrap();
             let mut tls = ClientConnection::new(own().client.clone(), name).unwrap();
             // A server that refuses the connection is met by who reads or writes.
             let _ = tls.complete_io(&mut &tcp);
             RefCell::new(tls)
         });
-        Self { tcp, tls }
+        Self { tcp, tls, http2 }
     }
 }
 
@@ -111,17 +150,35 @@ impl Stream {
             tls.borrow_mut().send_close_notify();
             let _ = tls.borrow_mut().complete_io(&mut &self.tcp);
         }
-        self.tcp.shutdown(Shutdown::Write).unwrap();
+        self.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Its end will be a reset.
+    pub(crate) fn reset_on_close(&self) {
+        for socket in [&self.tcp, self] {
+            let zero = Some(Duration::ZERO);
+            rustix::net::sockopt::set_socket_linger(socket, zero).unwrap();
+        }
+    }
+
+    /// The address that the server sees.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// The server's address.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.peer_addr()
     }
 
     /// What a read would find now: bytes, 0 at the end, `None` if it had to wait.
     pub(crate) fn peeked(&self) -> Option<io::Result<usize>> {
-        self.tcp.set_nonblocking(true).unwrap();
+        self.set_nonblocking(true).unwrap();
         let found = match &self.tls {
-            None => self.tcp.peek(&mut [0]),
+            None => self.peek(&mut [0]),
             Some(tls) => peek(&mut tls.borrow_mut(), &self.tcp),
         };
-        self.tcp.set_nonblocking(false).unwrap();
+        self.set_nonblocking(false).unwrap();
         match found {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
             found => Some(found),
@@ -146,14 +203,14 @@ impl Deref for Stream {
     type Target = TcpStream;
 
     fn deref(&self) -> &TcpStream {
-        &self.tcp
+        self.http2.as_ref().map_or(&self.tcp, |http2| &http2.outer)
     }
 }
 
 impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
-            None => self.tcp.read(buf),
+            None => (&**self).read(buf),
             Some(tls) => {
                 let read = rustls::Stream::new(tls.get_mut(), &mut self.tcp).read(buf);
                 // Without close_notify the connection was cut, as by a reset.
@@ -169,7 +226,7 @@ impl Read for Stream {
 impl Write for Stream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match &mut self.tls {
-            None => self.tcp.write(buf),
+            None => (&**self).write(buf),
             Some(tls) => rustls::Stream::new(tls.get_mut(), &mut self.tcp).write(buf),
         }
     }

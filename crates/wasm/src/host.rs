@@ -11,7 +11,7 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use galgo_spawn::{Child, EnvBlock, FileId, Limits, Spawner, Start, StartError};
+use galgo_spawn::{Child, EnvBlock, FileId, Limits, Sandbox, Spawner, Start, StartError};
 use rustix::{
     fs::{FileType, Mode, OFlags, Stat, fstat, open, openat},
     io::Errno,
@@ -253,6 +253,7 @@ impl Host {
             stdio,
             limits: Limits::default(),
             no_new_privs: true,
+            sandbox: Sandbox::Standard,
         })
     }
 }

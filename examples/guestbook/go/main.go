@@ -134,7 +134,7 @@ func database() (*sql.DB, error) {
 	if path == "" {
 		path = "../data/guestbook.db"
 	}
-	db, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: path}).EscapedPath()+"?_busy_timeout=5000&_journal_mode=WAL")
+	db, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: path}).EscapedPath()+"?_busy_timeout=5000")
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,6 @@ function database() {
   const db = new DatabaseSync(process.env.GUESTBOOK_DB || "../data/guestbook.db");
   db.exec(`
     PRAGMA busy_timeout = 5000;
-    PRAGMA journal_mode = WAL;
     CREATE TABLE IF NOT EXISTS entry (
       id INTEGER PRIMARY KEY,
       signed_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%SZ', 'now')),

@@ -99,3 +99,14 @@ pub(super) fn unannounced(event_loop: &EventLoop<impl Site>, link: &Link, fault:
         errors.write(Level::Warn, &link.remote, &words);
     }
 }
+
+/// Says why a handshake failed, where there is something to say: no request of that connection is in the access log.
+pub(super) fn unencrypted(event_loop: &EventLoop<impl Site>, link: &Link, why: &Option<String>) {
+    if let Some(why) = why
+        && event_loop.told.is_first(link.remote_ip)
+    {
+        let words = format!("the handshake of TLS failed: {why}");
+        let errors = &event_loop.shared.logs.error;
+        errors.write(Level::Info, &link.remote, &words);
+    }
+}

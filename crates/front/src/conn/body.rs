@@ -34,6 +34,8 @@ pub(super) enum Frame {
     Length(u64),
     Chunked(Box<Chunked>),
     Records(Box<Stdin>),
+    /// To the end of what the client sends.
+    Open,
     Ended,
 }
 
@@ -63,6 +65,16 @@ impl RequestBody {
             taken: 0,
             limit: u64::MAX,
         }
+    }
+
+    /// The body of a request that has ended goes on, without an end but that of what the client sends.
+    pub(super) fn open(&mut self) {
+        (self.frame, self.limit) = (Frame::Open, u64::MAX);
+    }
+
+    /// The client sends no more.
+    pub(super) fn end(&mut self) {
+        self.frame = Frame::Ended;
     }
 
     /// What is owed to the front server for records that came meanwhile.
@@ -96,7 +108,7 @@ impl RequestBody {
             && match &self.frame {
                 Frame::Ended => true,
                 Frame::Records(stdin) => stdin.is_over(),
-                Frame::Length(_) | Frame::Chunked(_) => false,
+                Frame::Length(_) | Frame::Chunked(_) | Frame::Open => false,
             }
     }
 
@@ -111,7 +123,7 @@ impl RequestBody {
             Frame::Length(n) => *n,
             Frame::Records(stdin) => stdin.left?,
             Frame::Ended if self.ahead > 0 => 0,
-            Frame::Chunked(_) | Frame::Ended => return None,
+            Frame::Chunked(_) | Frame::Open | Frame::Ended => return None,
         };
         Some(left + self.ahead as u64)
     }
@@ -125,7 +137,7 @@ impl RequestBody {
     pub(super) fn is_here(&self, buf: &Buf) -> bool {
         match &self.frame {
             Frame::Length(left) => buf.len() as u64 >= (*left).min(AHEAD as u64),
-            Frame::Chunked(_) | Frame::Records(_) => false,
+            Frame::Chunked(_) | Frame::Records(_) | Frame::Open => false,
             Frame::Ended => true,
         }
     }
@@ -143,6 +155,7 @@ impl RequestBody {
                 other => return Ok(other),
             },
             _ if buf.is_empty() => return Ok(Next::More),
+            Frame::Open => self.ready = buf.len(),
             Frame::Length(left) => {
                 self.ready = usize::try_from(*left).map_or(buf.len(), |left| left.min(buf.len()));
             }
@@ -222,7 +235,7 @@ impl RequestBody {
                 }
             }
             Frame::Records(stdin) => stdin.take(n),
-            Frame::Chunked(_) | Frame::Ended => {}
+            Frame::Chunked(_) | Frame::Open | Frame::Ended => {}
         }
     }
 }

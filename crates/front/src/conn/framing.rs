@@ -13,6 +13,9 @@ use crate::{event_loop::EventLoop, site::Site};
 /// prints more may never end: it is not read further.
 pub(crate) const MOST_DROPPED: usize = 16 << 20;
 
+/// The status of a response behind which the program has the connection (RFC 9110, 15.2.2). No other kind of response has it.
+pub(crate) const SWITCHING: u16 = 101;
+
 /// How the end of a body is marked (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
@@ -25,10 +28,27 @@ pub(crate) enum Framing {
     Raw,
 }
 
+impl Framing {
+    /// How much of `len` bytes of output has a place behind the `sent` bytes of a body.
+    pub(crate) fn fitting(self, len: usize, sent: u64, output: &mut Output) -> usize {
+        match self {
+            Self::Bodiless => 0,
+            Self::Length(n) => {
+                let left = usize::try_from(n - sent).unwrap_or(usize::MAX);
+                output.excess |= len > left && !output.discard;
+                len.min(left)
+            }
+            Self::Chunked | Self::UntilClose | Self::Raw => len,
+        }
+    }
+}
+
 pub(crate) fn program_framing(request: &Request<'_>, status: u16, output: &Output) -> Framing {
     let producer = &output.producer;
     if output.nph {
         Framing::Raw
+    } else if status == SWITCHING {
+        Framing::UntilClose
     } else if request.is_bodiless(status) {
         Framing::Bodiless
     } else if output.discard {
@@ -134,6 +154,8 @@ pub(super) fn head(
         Framing::Bodiless | Framing::UntilClose | Framing::Raw => {}
     }
     if !http {
+    } else if response.status == SWITCHING {
+        put(&[b"Connection: Upgrade\r\n"]);
     } else if !keep_alive {
         put(&[b"Connection: close\r\n"]);
     } else if version == Version::Http10 {

@@ -34,7 +34,7 @@ pub(super) struct Arrived {
     /// Where its body comes from.
     pub body: RequestBody,
     /// The file that the front server means.
-    pub named: Option<Named>,
+    pub named: Option<Box<Named>>,
 }
 
 const LARGE: Fault = Fault::Client(431, "the request's variables are too large");
@@ -220,7 +220,7 @@ impl Arrived {
             head: Rc::new(gateway.head),
             link: Some(Box::new(link)),
             body,
-            named: Some(named),
+            named: Some(Box::new(named)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::task::{Context, Poll, ready};
 
 use galgo_io::{
     buf::Buf,
-    pace::Holding,
+    pace::{Holding, Pace},
     sock::{Sock, is_short},
 };
 use galgo_proto::h1::Version;
@@ -19,6 +19,8 @@ use super::{
 };
 /// The most that is read ahead of a running request: pipelined requests beyond it wait in the kernel.
 const READ_AHEAD: usize = 64 << 10;
+/// The most that is moved at once to a program that has the connection: as much as a pipe holds that was not widened.
+const OPEN_PIECE: usize = 64 << 10;
 
 /// The client of one request on a connection.
 #[derive(Debug)]
@@ -45,6 +47,22 @@ impl<'c> Incoming<'c> {
             owes_continue: false,
             version,
         }
+    }
+
+    /// Reads what a client sends to a program that has its connection. There is no buffer while it sends nothing.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let Input {
+            sock,
+            buf,
+            half_closed,
+            ..
+        } = &mut *self.input;
+        let read = ready!(sock.poll_read_idle(buf, cx)).map_err(|e| Fault::awaiting(&e, RESET))?;
+        if read == 0 {
+            *half_closed = true;
+            self.body.end();
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn interim(&self, head: &[u8]) {
@@ -112,6 +130,9 @@ impl Client for Incoming<'_> {
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        if let Frame::Open = self.body.frame {
+            return self.poll_open(cx);
+        }
         self.input.poll_fill_body(BODY_READ, cx)
     }
 
@@ -128,9 +149,9 @@ impl Client for Incoming<'_> {
 
     fn spliceable(&self) -> usize {
         match &self.body.frame {
-            Frame::Length(left) if self.input.buf.is_empty() && self.input.sock.raw().is_some() => {
-                usize::try_from(*left).unwrap_or(usize::MAX)
-            }
+            _ if !self.input.buf.is_empty() || self.input.sock.raw().is_none() => 0,
+            Frame::Length(left) => usize::try_from(*left).unwrap_or(usize::MAX),
+            Frame::Open => OPEN_PIECE,
             _ => 0,
         }
     }
@@ -157,7 +178,13 @@ impl Client for Incoming<'_> {
         Poll::Ready(match moved {
             Ok(0) => {
                 input.half_closed = true;
-                Err(LEFT)
+                match self.body.frame {
+                    Frame::Open => {
+                        self.body.end();
+                        Ok(Spliced::Moved)
+                    }
+                    _ => Err(LEFT),
+                }
             }
             Ok(n) => {
                 input.pace.earn(n);
@@ -219,6 +246,17 @@ impl Client for Incoming<'_> {
         self.input.wire.is_http()
     }
 
+    fn can_upgrade(&self) -> bool {
+        // RFC 9110, 7.8: in HTTP/1.0 Upgrade is ignored.
+        self.version == Version::Http11 && self.speaks_http() && self.body.is_over()
+    }
+
+    /// It may be silent for as long as the program's clocks allow.
+    fn upgrade(&mut self) {
+        self.body.open();
+        self.input.pace = Pace::endless();
+    }
+
     fn has_permit(&mut self, permit: Holding) {
         self.input.pace.has_place(permit);
     }
@@ -236,7 +274,7 @@ mod tests {
     use galgo_proto::h1::BodyLen;
 
     use super::*;
-    use galgo_io::{pace::Pace, transport::Transport};
+    use galgo_io::transport::Transport;
 
     /// A connection on which the client has sent `said`, and closed its side if it `ends`.
     fn input(said: &[u8], ends: bool) -> (UnixStream, Input) {

@@ -19,7 +19,12 @@ mod write;
 
 use std::{cell::RefCell, rc::Rc};
 
-use galgo_io::{pace::Pace, sock::Sock, tls::Agreed, transport::Transport};
+use galgo_io::{
+    pace::Pace,
+    sock::Sock,
+    tls::{self, Agreed},
+    transport::Transport,
+};
 use galgo_proto::{
     forwarded::Trusted,
     h1::{BodyLen, Head, HeadScan},
@@ -42,7 +47,7 @@ use crate::{
     shared::Accepted,
     site::Site,
 };
-use admit::{has_room, joins, may_speak, refuse, speaks_for_many, unannounced};
+use admit::{has_room, joins, may_speak, refuse, speaks_for_many, unannounced, unencrypted};
 use body::RequestBody;
 use end::{After, linger, rest_of_body};
 use gateway::Arrived;
@@ -60,7 +65,9 @@ pub(crate) fn start<S: Site>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
         if !has_room(&event_loop, &member) {
             return refuse(accepted);
         }
-        if let Some(mut conn) = Conn::open(&event_loop, lease, member, accepted).await {
+        let mut conn = Conn::open(&event_loop, lease, member, accepted).await;
+        // Not moved out: each connection would have room for it twice.
+        if let Some(conn) = &mut conn {
             match conn.speaks == Speaks::H2c || conn.input.sock.alpn_is_h2() {
                 true => Box::pin(conn.http2()).await,
                 false => conn.serve().await,
@@ -91,28 +98,50 @@ async fn in_time<T>(said: impl Future<Output = T>, by: Instant, lease: &Lease<'_
 /// To a client that speaks HTTP where TLS is spoken.
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 46\r\nConnection: close\r\n\r\nHTTPS is spoken on this port: ask https://...\n";
 
-/// Shakes hands within `head_timeout`: what was agreed upon. `None`: the connection is over.
-async fn encrypt(input: &mut Input, lease: &Lease<'_>, settings: &Settings) -> Option<Rc<Agreed>> {
+/// AUTH_TYPE of a user whom a certificate names, as servlets have it.
+const CLIENT_CERT: &str = "CLIENT-CERT";
+
+/// Shakes hands within `head_timeout`, when it is the turn of the client's address: what was agreed upon.
+///
+/// # Errors
+/// The connection is over; why, where there is something to say of it.
+async fn encrypt(
+    input: &mut Input,
+    (event_loop, peer): (&EventLoop<impl Site>, Peer),
+    lease: &Lease<'_>,
+    settings: &Settings,
+) -> Result<Agreed, Option<String>> {
     let by = Instant::now() + settings.http.head_timeout;
     let Input { sock, buf, .. } = input;
+    let late = || (Instant::now() >= by).then(|| "it took longer than head_timeout".to_owned());
     if buf.is_empty() {
-        in_time(sock.read_idle(buf), by, lease).await?.ok()?;
+        let read = in_time(sock.read_idle(buf), by, lease).await;
+        read.ok_or_else(late)?.map_err(|_| None)?;
     }
     // A hello is in a record of that kind (RFC 8446, 5.1); a method begins with a letter.
     if buf.bytes().first().is_some_and(u8::is_ascii_alphabetic) {
         let _ = sock.try_write(PLAIN);
         let _ = sock.end_output();
-        return None;
+        return Err(Some("it speaks HTTP without TLS".to_owned()));
     }
-    let shaken = sock.accept(settings.tls.as_ref()?, buf);
-    in_time(shaken, by, lease).await?.ok()?;
-    sock.agreed().map(Rc::new)
+    let server = settings.tls.as_ref().ok_or(None)?;
+    let shaken = event_loop
+        .handshakes
+        .in_turn(peer, sock.accept(server, buf));
+    let shaken = in_time(shaken, by, lease).await;
+    shaken.ok_or_else(late)?.map_err(|e| tls::why(&e))?;
+    if sock.alpn_is_acme() {
+        // It has seen the certificate (RFC 8737, 3).
+        let _ = sock.end_output();
+        return Err(None);
+    }
+    sock.agreed().ok_or(None)
 }
 
 struct Conn<'l, S: Site> {
     event_loop: &'l Rc<EventLoop<S>>,
     /// Ends before its lease, which another connection may have next.
-    _member: Member<'l>,
+    member: Member<'l>,
     lease: Lease<'l>,
     speaks: Speaks,
     link: Link,
@@ -157,14 +186,23 @@ impl<'l, S: Site> Conn<'l, S> {
             }
         }
         if accepted.speaks == Speaks::Https {
-            link.tls = Some(Box::pin(encrypt(&mut input, &lease, site.settings())).await?);
+            let peer = Peer::of(link.remote_ip);
+            let encrypted = encrypt(&mut input, (event_loop, peer), &lease, site.settings());
+            let agreed = Box::pin(encrypted).await;
+            let agreed = agreed.inspect_err(|why| unencrypted(event_loop, &link, why));
+            let agreed = agreed.ok()?;
+            link.user = agreed
+                .user
+                .as_deref()
+                .map(|user| (user.into(), CLIENT_CERT.into()));
+            link.tls = Some(Rc::new(agreed));
             link.https = true;
         }
         let pace = Pace::reading(&http.rates, &sock);
         let sender = Sender::new(sock, pace);
         Some(Self {
             event_loop,
-            _member: member,
+            member,
             lease,
             speaks: accepted.speaks,
             link,
@@ -179,7 +217,8 @@ impl<'l, S: Site> Conn<'l, S> {
     async fn http2(&mut self) {
         let (sock, link) = (self.input.sock.clone(), self.link.clone());
         let received = std::mem::take(&mut self.input.buf);
-        http2::serve(self.event_loop, &self.lease, link, sock, received).await;
+        let counted = (&self.lease, &self.member);
+        http2::serve(self.event_loop, counted, link, sock, received).await;
     }
 
     /// Serves until the connection is over.
@@ -212,7 +251,7 @@ impl<'l, S: Site> Conn<'l, S> {
             return true;
         }
         // A client that has half-closed may have pipelined more before: the next read will tell.
-        if self.event_loop.shared.draining() {
+        if self.event_loop.shared.ends_idle() {
             return false;
         }
         let waiting = self.lease.enter();
@@ -223,6 +262,18 @@ impl<'l, S: Site> Conn<'l, S> {
             () = waiting.ended() => false,
         };
         came && !waiting.is_ended()
+    }
+
+    /// Reads a request up to its body; refuses what is none.
+    ///
+    /// # Errors
+    /// There is no request: what becomes of the connection.
+    async fn arrives(&mut self, site: &impl Site) -> Result<Arrived, After> {
+        match self.arrive(site.settings()).await {
+            Ok(Some(arrived)) => Ok(arrived),
+            Ok(None) => Err(After::Close),
+            Err(fault) => Err(Box::pin(self.refuse_head(site, &fault)).await),
+        }
     }
 
     /// Reads a request up to its body. `Ok(None)`: the client closed without sending one.
@@ -293,10 +344,9 @@ impl<'l, S: Site> Conn<'l, S> {
             link,
             body,
             named,
-        } = match self.arrive(settings).await {
-            Ok(None) => return After::Close,
-            Ok(Some(arrived)) => arrived,
-            Err(fault) => return Box::pin(self.refuse_head(&*site, &fault)).await,
+        } = match self.arrives(&*site).await {
+            Ok(arrived) => arrived,
+            Err(after) => return after,
         };
         let link = link.as_deref().unwrap_or(&self.link);
         // RFC 9112, 9.6: a client that asks for the end of the connection must not send more on it.
@@ -317,7 +367,7 @@ impl<'l, S: Site> Conn<'l, S> {
             began,
             over: false,
         };
-        let Ok(response) = site.call(&mut request).await else {
+        let Ok(mut response) = site.call(&mut request).await else {
             request.entry.borrow_mut().total = self.event_loop.taken(began);
             self.event_loop.log(&request.entry.borrow());
             unfinished.over = true;
@@ -326,7 +376,7 @@ impl<'l, S: Site> Conn<'l, S> {
         // Other clients ask over the connection of a web server in front of us, too.
         self.refused = request.refused && !link.passed_on;
         let sender = &mut self.sender;
-        let after = sender.send(self.event_loop, &*site, &mut request, response);
+        let after = sender.send(self.event_loop, &*site, &mut request, &mut response);
         let after = after.await;
         unfinished.over = true;
         let mut body = client.body;

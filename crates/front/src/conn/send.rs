@@ -1,6 +1,10 @@
 //! Sending a response: its head is written once, its body as its kind allows.
 
-use std::{io, pin::pin, rc::Rc};
+use std::{
+    io::{self, IoSlice},
+    pin::pin,
+    rc::Rc,
+};
 
 use galgo_proto::h1::Version;
 use galgo_service::{
@@ -39,7 +43,8 @@ impl Sender {
             Version::Http11,
             false,
         );
-        self.write([&head, &body, b"", b""], true).await?;
+        self.write(&mut [&head[..], &body].map(IoSlice::new), true)
+            .await?;
         Ok(body.len() as u64)
     }
 
@@ -49,7 +54,7 @@ impl Sender {
         event_loop: &Rc<EventLoop<impl Site>>,
         service: &impl Service,
         request: &mut Request<'_>,
-        mut response: Response,
+        response: &mut Response,
     ) -> After {
         self.pace.reset();
         request.entry.borrow_mut().status = response.status;
@@ -66,9 +71,9 @@ impl Sender {
         let keep_alive = keeps_alive(event_loop, request, framing);
         self.closing = !keep_alive;
         let head = static_head(
-            event_loop, request, &response, &body, framing, self.wire, keep_alive,
+            event_loop, request, response, &body, framing, self.wire, keep_alive,
         );
-        let sent = self.whole(&head, body, framing).await;
+        let sent = self.whole(&head, &body, framing).await;
         let mut entry = request.entry.borrow_mut();
         entry.first_byte = event_loop.taken(request.began);
         entry.total = entry.first_byte;
@@ -92,32 +97,33 @@ impl Sender {
     }
 
     /// Sends a head and a body whose length is known.
-    async fn whole(&mut self, head: &[u8], body: Body, framing: Framing) -> io::Result<u64> {
-        let len = body.len();
-        match body {
-            _ if framing == Framing::Bodiless => {
-                self.write([head, b"", b"", b""], true).await.map(|()| 0)
-            }
-            Body::Bytes(b) => self.write([head, &b, b"", b""], true).await.map(|()| len),
-            Body::Shared(b) => self.write([head, &b, b"", b""], true).await.map(|()| len),
+    async fn whole(&mut self, head: &[u8], body: &Body, framing: Framing) -> io::Result<u64> {
+        let bytes: &[u8] = match body {
+            _ if framing == Framing::Bodiless => b"",
+            Body::Bytes(bytes) => bytes,
+            Body::Shared(bytes) => bytes,
             Body::File(part) => {
                 self.write_more(head).await?;
-                self.send_file(&part).await?;
-                self.end().await.map(|()| len)
+                self.send_file(part).await?;
+                return self.end().await.map(|()| part.len);
             }
-            Body::Parts(parts) => Box::pin(self.parts(head, parts)).await.map(|()| len),
-            Body::Empty | Body::Stream(_) => {
-                self.write([head, b"", b"", b""], true).await.map(|()| 0)
+            Body::Parts(parts) => {
+                Box::pin(self.parts(head, parts)).await?;
+                return Ok(body.len());
             }
-        }
+            Body::Empty | Body::Stream(_) => b"",
+        };
+        self.write(&mut [head, bytes].map(IoSlice::new), true)
+            .await?;
+        Ok(bytes.len() as u64)
     }
 
-    async fn parts(&mut self, head: &[u8], parts: Vec<Part>) -> io::Result<()> {
+    async fn parts(&mut self, head: &[u8], parts: &[Part]) -> io::Result<()> {
         self.write_more(head).await?;
         for part in parts {
             match part {
-                Part::Bytes(b) => self.write_more(&b).await?,
-                Part::File(f) => self.send_file(&f).await?,
+                Part::Bytes(b) => self.write_more(b).await?,
+                Part::File(f) => self.send_file(f).await?,
             }
         }
         // The last part is never followed by more: an empty send pushes what is held back.
@@ -162,7 +168,7 @@ impl Sender {
         event_loop: &Rc<EventLoop<impl Site>>,
         service: &impl Service,
         request: &mut Request<'_>,
-        mut response: Response,
+        response: &mut Response,
         mut output: Box<Output>,
     ) -> After {
         let framing = program_framing(request, response.status, &output);
@@ -171,10 +177,10 @@ impl Sender {
         let head = match framing {
             Framing::Raw => Vec::new(),
             _ => {
-                promise(&mut response, framing, &output);
+                promise(response, framing, &output);
                 let version = request.head.version;
                 head(
-                    event_loop, &response, framing, self.wire, version, keep_alive,
+                    event_loop, response, framing, self.wire, version, keep_alive,
                 )
             }
         };

@@ -1,6 +1,9 @@
 //! The sending side of a connection.
 
-use std::{io, rc::Rc};
+use std::{
+    io::{self, IoSlice},
+    rc::Rc,
+};
 
 use galgo_io::{pace::Pace, transport::Transport};
 
@@ -47,10 +50,10 @@ impl Sender {
     }
 
     /// Writes `parts` of a response, and its end with the `last` of them.
-    pub(super) async fn write(&mut self, parts: [&[u8]; 4], last: bool) -> io::Result<()> {
+    pub(super) async fn write(&mut self, parts: &mut [IoSlice<'_>], last: bool) -> io::Result<()> {
         let Self { sock, pace, .. } = self;
         let status = last.then_some(self.status);
-        let written = self.wire.write(sock, pace, &parts, status, self.closing);
+        let written = self.wire.write(sock, pace, parts, status, self.closing);
         written.await?;
         self.ended |= last;
         Ok(())
@@ -60,14 +63,14 @@ impl Sender {
     pub(super) async fn end(&mut self) -> io::Result<()> {
         match self.ended || !matches!(self.wire, Wire::FastCgi { .. }) {
             true => Ok(()),
-            false => self.write([b""; 4], true).await,
+            false => self.write(&mut [], true).await,
         }
     }
 
     /// Writes a part of a response that more follows.
     pub(super) async fn write_more(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self.wire {
-            Wire::FastCgi { .. } => self.write([bytes, b"", b"", b""], false).await,
+            Wire::FastCgi { .. } => self.write(&mut [IoSlice::new(bytes)], false).await,
             Wire::Http | Wire::Scgi => write_more(&self.sock, &mut self.pace, bytes).await,
         }
     }

@@ -18,7 +18,7 @@ use super::{
     framing::{Framing, MOST_DROPPED},
     sender::Sender,
     wire::Wire,
-    write::{write_all, write_more},
+    write::write_all,
 };
 
 /// One program's output on its way to one client.
@@ -91,22 +91,7 @@ impl Stream<'_, '_, '_> {
         }
     }
 
-    /// How much of `len` bytes of output has a place within the framing; the rest is dropped.
-    fn fitting(&mut self, len: usize) -> usize {
-        let fits = match self.framing {
-            Framing::Bodiless => 0,
-            Framing::Length(n) => {
-                let left = usize::try_from(n - self.sent).unwrap_or(usize::MAX);
-                self.output.excess |= len > left && !self.output.discard;
-                len.min(left)
-            }
-            Framing::Chunked | Framing::UntilClose | Framing::Raw => len,
-        };
-        self.dropped += len - fits;
-        fits
-    }
-
-    /// Sends one piece of output within its framing.
+    /// Sends one piece of output within its framing; the rest is dropped.
     async fn piece(
         &mut self,
         head: &[u8],
@@ -114,7 +99,8 @@ impl Stream<'_, '_, '_> {
         last: bool,
         probed: bool,
     ) -> Result<(), Fault> {
-        let len = self.fitting(out.len());
+        let len = self.framing.fitting(out.len(), self.sent, self.output);
+        self.dropped += out.len() - len;
         let mut size = [0; 20];
         let (before, after) = match self.framing {
             Framing::Chunked => chunk(&mut size, len, last),
@@ -137,16 +123,16 @@ impl Stream<'_, '_, '_> {
         } = &mut *self.sender;
         let status = ends.then_some(*status);
         // Pinned here: by value each layer below would have room for it twice.
-        let (few, many);
+        let (mut few, many);
         let parts = match out.is_one() {
             true => {
-                few = [head, before, &out.front()[..len], after];
-                &few[..]
+                few = [head, before, &out.front()[..len], after].map(IoSlice::new);
+                &mut few[..]
             }
             false => {
                 let ours = [head, before].into_iter();
                 many = ours.chain(first(out.parts(), len)).chain([after]);
-                &many.collect::<Vec<_>>()
+                &mut many.map(IoSlice::new).collect::<Vec<_>>()
             }
         };
         let client = &mut *self.request.client;
@@ -233,12 +219,8 @@ impl Stream<'_, '_, '_> {
     /// Sends framing around spliced data.
     async fn frame(&mut self, bytes: &[u8], more: bool) -> Result<(), Fault> {
         let Sender { sock, pace, .. } = &mut *self.sender;
-        let write = pin!(async {
-            match more {
-                true => write_more(sock, pace, bytes).await,
-                false => write_all(sock, pace, &mut [IoSlice::new(bytes)], false).await,
-            }
-        });
+        let parts = &mut [IoSlice::new(bytes)];
+        let write = pin!(write_all(sock, pace, parts, more));
         let client = &mut *self.request.client;
         self.output.producer.during(client, write).await
     }

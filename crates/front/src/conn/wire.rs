@@ -43,35 +43,16 @@ impl Wire {
         self,
         sock: &Transport,
         pace: &mut Pace,
-        parts: &[&[u8]],
+        parts: &mut [IoSlice<'_>],
         status: Option<u32>,
         closing: bool,
     ) -> io::Result<()> {
         let more = closing && status.is_some() && self.is_http();
-        let Self::FastCgi { id } = self else {
-            if let Ok(few) = <[&[u8]; 4]>::try_from(parts) {
-                return write_all(sock, pace, &mut few.map(IoSlice::new), more).await;
-            }
-            let mut slices: Vec<_> = parts
-                .iter()
-                .filter(|part| !part.is_empty())
-                .map(|part| IoSlice::new(part))
-                .collect();
-            return write_all(sock, pace, &mut slices, more).await;
-        };
-        let pieces: Vec<&[u8]> = parts.iter().flat_map(|part| even(part)).collect();
-        let header = |piece: &&[u8]| Header::new(Kind::Stdout, id, piece.len());
-        let headers: Vec<_> = pieces.iter().map(header).collect();
-        let heads: Vec<_> = headers.iter().map(|header| header.bytes()).collect();
-        let end = status.map(|status| end(id, status));
-        let mut slices: Vec<_> = heads
-            .iter()
-            .zip(&headers)
-            .zip(&pieces)
-            .flat_map(|((head, header), piece)| [&head[..], piece, header.pad()].map(IoSlice::new))
-            .collect();
-        slices.extend(end.iter().map(|end| IoSlice::new(end)));
-        write_all(sock, pace, &mut slices, false).await
+        match self {
+            Self::Http | Self::Scgi => write_all(sock, pace, parts, more).await,
+            // Boxed: other responses need no room for it.
+            Self::FastCgi { id } => Box::pin(records(id, sock, pace, parts, status)).await,
+        }
     }
 
     /// Announces that `len` bytes of a long body follow at once, and says for how many of them that holds.
@@ -91,6 +72,29 @@ impl Wire {
         };
         write_more(sock, pace, &head.bytes()).await.map(|()| len)
     }
+}
+
+/// Writes `parts` in records of STDOUT.
+async fn records(
+    id: u16,
+    sock: &Transport,
+    pace: &mut Pace,
+    parts: &[IoSlice<'_>],
+    status: Option<u32>,
+) -> io::Result<()> {
+    let pieces: Vec<&[u8]> = parts.iter().flat_map(|part| even(part)).collect();
+    let header = |piece: &&[u8]| Header::new(Kind::Stdout, id, piece.len());
+    let headers: Vec<_> = pieces.iter().map(header).collect();
+    let heads: Vec<_> = headers.iter().map(|header| header.bytes()).collect();
+    let end = status.map(|status| end(id, status));
+    let mut slices: Vec<_> = heads
+        .iter()
+        .zip(&headers)
+        .zip(&pieces)
+        .flat_map(|((head, header), piece)| [&head[..], piece, header.pad()].map(IoSlice::new))
+        .collect();
+    slices.extend(end.iter().map(|end| IoSlice::new(end)));
+    write_all(sock, pace, &mut slices, false).await
 }
 
 /// Pieces of `bytes` that fit a record, of about the same length.

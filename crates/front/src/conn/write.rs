@@ -1,8 +1,8 @@
 //! Writing bytes to a client within its pace.
 
 use std::{
+    future::poll_fn,
     io::{self, IoSlice},
-    pin::pin,
 };
 
 use galgo_io::{pace::Pace, transport::Transport};
@@ -16,8 +16,10 @@ pub(super) async fn write_all(
 ) -> io::Result<()> {
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
-        let written = pace.wait(pin!(sock.write(parts, more))).await?;
-        match written {
+        let mut waits = false;
+        let write =
+            poll_fn(|cx| pace.poll_wait(cx, |cx| sock.poll_write(parts, more, &mut waits, cx)));
+        match write.await? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             n => IoSlice::advance_slices(&mut parts, n),
         }

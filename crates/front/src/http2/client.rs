@@ -40,6 +40,8 @@ pub(super) struct Incoming {
     limit: u64,
     pace: Pace,
     owes_continue: bool,
+    /// The client asks for a WebSocket. What it sends is no body, and stays in its window until a program has the stream.
+    held: bool,
 }
 
 impl Incoming {
@@ -50,6 +52,7 @@ impl Incoming {
         declared: Option<u64>,
         pace: Pace,
         owes_continue: bool,
+        held: bool,
     ) -> Self {
         Self {
             ended: body.is_end_stream(),
@@ -61,6 +64,7 @@ impl Incoming {
             limit: u64::MAX,
             pace,
             owes_continue,
+            held,
         }
     }
 
@@ -96,6 +100,9 @@ impl Incoming {
 
 impl Client for Incoming {
     fn next(&mut self) -> Result<Next, Fault> {
+        if self.held {
+            return Ok(Next::End);
+        }
         let here = self.buf.len();
         if self.taken.saturating_add(here as u64) > self.limit {
             return Err(TOO_LARGE);
@@ -141,12 +148,12 @@ impl Client for Incoming {
     }
 
     fn is_over(&self) -> bool {
-        self.ended && self.buf.is_empty()
+        self.held || (self.ended && self.buf.is_empty())
     }
 
     fn is_here(&self) -> bool {
         let enough = |left: u64| self.buf.len() as u64 >= left.min(AHEAD as u64);
-        self.ended || self.left.is_some_and(enough)
+        self.held || self.ended || self.left.is_some_and(enough)
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
@@ -154,7 +161,7 @@ impl Client for Incoming {
     }
 
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        while !self.ended && self.buf.len() < AHEAD {
+        while !self.held && !self.ended && self.buf.len() < AHEAD {
             self.next()?;
             ready!(self.poll_frame(cx))?;
         }
@@ -182,6 +189,16 @@ impl Client for Incoming {
     /// What is sent to the client goes into frames: `nph-` programs cannot write them.
     fn speaks_http(&self) -> bool {
         false
+    }
+
+    fn can_upgrade(&self) -> bool {
+        self.held
+    }
+
+    /// It may be silent for as long as the program's clocks allow.
+    fn upgrade(&mut self) {
+        (self.held, self.limit) = (false, u64::MAX);
+        self.pace = Pace::endless();
     }
 
     fn has_permit(&mut self, permit: Holding) {

@@ -4,9 +4,14 @@
 pub(super) const MAX_STREAMS: u32 = 100;
 /// Bytes of a request body that may be on their way or wait here, a stream: as many as a pipe holds.
 pub(super) const STREAM_WINDOW: u32 = 64 << 10;
-/// The same of all streams of a connection: as much as all of them together may have, 6.25 MiB, so that programs that leave
-/// their input alone hold up no other upload.
+/// The same of all streams of a connection: at most as much as all of them together may have, 6.25 MiB, so that programs that
+/// leave their input alone hold up no other upload. See [`super::windows`].
 pub(super) const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
+/// What small frames of bodies may take beside their bytes, until they are taken: `h2` would allow half of the window, which
+/// is small at first.
+pub(super) const FRAMES: usize = 2 * STREAM_WINDOW as usize;
+/// Requests at once that any connection may have, however many connections its address has.
+pub(super) const FEW_STREAMS: usize = 8;
 /// Bytes of a response that wait here for the connection to take them, a stream.
 pub(super) const SEND_BUFFER: usize = 64 << 10;
 /// Streams that the client has opened and reset before they were looked at: beyond, the connection ends with

@@ -8,6 +8,7 @@ mod limits;
 mod outgoing;
 mod send;
 mod stream;
+mod windows;
 mod wire;
 
 use std::{
@@ -19,22 +20,27 @@ use std::{
 
 use bytes::Bytes;
 use galgo_io::{buf::Buf, pace::Pace, transport::Transport};
-use galgo_service::{link::Link, phase::Phase};
+use galgo_service::{link::Link, peer::Peer, phase::Phase};
 use h2::{
     Reason,
     server::{Builder, Connection},
 };
 use tokio::{
+    sync::watch,
     task::JoinSet,
     time::{Instant, timeout, timeout_at},
 };
 
-use crate::{conn::end::linger, event_loop::EventLoop, idle::Lease, settings::Http, site::Site};
+use crate::{
+    conn::end::linger, crowd::Member, event_loop::EventLoop, idle::Lease, settings::Http,
+    site::Site,
+};
 use limits::{
-    CONNECTION_WINDOW, MAX_RESET_BY_CLIENT, MAX_RESET_FOR_ERRORS, MAX_RESET_HERE, MAX_STREAMS,
+    FEW_STREAMS, FRAMES, MAX_RESET_BY_CLIENT, MAX_RESET_FOR_ERRORS, MAX_RESET_HERE, MAX_STREAMS,
     SEND_BUFFER, STREAM_WINDOW,
 };
-use stream::Came;
+use stream::{Came, Ended};
+use windows::Windows;
 use wire::Wire;
 
 /// How long a connection that ends may take to say so.
@@ -43,7 +49,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// Serves a connection over which `received` has come already, until it is over.
 pub(crate) async fn serve<S: Site>(
     event_loop: &Rc<EventLoop<S>>,
-    lease: &Lease<'_>,
+    (lease, member): (&Lease<'_>, &Member<'_>),
     link: Link,
     sock: Rc<Transport>,
     received: Buf,
@@ -52,15 +58,20 @@ pub(crate) async fn serve<S: Site>(
     let http = &site.settings().http;
     let pace = Pace::reading(&http.rates, &sock);
     let wire = Wire::new(sock.clone(), received, pace);
-    let Some(connection) = shake_hands(http, lease, wire).await else {
+    let upgrades = site.settings().upgrades;
+    let Some(connection) = shake_hands((http, upgrades), lease, wire).await else {
         return;
     };
+    let share = site.settings().spool.share_of(Peer::of(link.remote_ip));
     drop(site);
     let mut served = Served {
         event_loop,
         lease,
+        member,
+        windows: Windows::new(share.in_memory()),
         link: Rc::new(link),
         connection,
+        asked: false,
         streams: JoinSet::new(),
     };
     let failed = served.run().await.is_err();
@@ -80,16 +91,23 @@ pub(crate) async fn serve<S: Site>(
 
 /// Exchanges the prefaces (RFC 9113, 3.4). `None`: there was none in time, or another connection needs the room.
 async fn shake_hands(
-    http: &Http,
+    (http, upgrades): (&Http, bool),
     lease: &Lease<'_>,
     wire: Wire,
 ) -> Option<Connection<Wire, Bytes>> {
     let by = Instant::now() + http.head_timeout;
-    let shake = Builder::new()
+    // What h2 refuses itself has no line in the access log: a head between this and `max_head` is refused here.
+    let most = u32::try_from(http.max_head).unwrap_or(u32::MAX);
+    let mut builder = Builder::new();
+    if upgrades {
+        builder.enable_connect_protocol();
+    }
+    let shake = builder
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(u32::try_from(http.max_head).unwrap_or(u32::MAX))
+        .max_header_list_size(most.saturating_mul(2))
         .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_connection_window_size(STREAM_WINDOW)
+        .data_frame_budget(FRAMES)
         .max_send_buffer_size(SEND_BUFFER)
         .max_pending_accept_reset_streams(MAX_RESET_BY_CLIENT)
         .max_local_error_reset_streams(Some(MAX_RESET_FOR_ERRORS))
@@ -107,10 +125,14 @@ async fn shake_hands(
 struct Served<'l, S: Site> {
     event_loop: &'l Rc<EventLoop<S>>,
     lease: &'l Lease<'l>,
+    member: &'l Member<'l>,
+    windows: Windows,
     link: Rc<Link>,
     connection: Connection<Wire, Bytes>,
-    /// The requests that are being answered. Each says whether it was refused for want of capacity.
-    streams: JoinSet<bool>,
+    /// A request has come.
+    asked: bool,
+    /// The requests that are being answered.
+    streams: JoinSet<Ended>,
 }
 
 impl<S: Site> Served<'_, S> {
@@ -120,15 +142,21 @@ impl<S: Site> Served<'_, S> {
         let mut draining = false;
         let mut pause = None;
         loop {
+            if !draining && self.asked && self.event_loop.shared.draining() {
+                draining = true;
+                self.connection.graceful_shutdown();
+            }
             if self.streams.is_empty() && pause.is_none() {
-                match draining {
-                    true => return self.end().await,
-                    false if !self.idle().await? => return Ok(()),
-                    false => {}
+                let goes_on = match draining {
+                    true => self.last().await?,
+                    false => self.idle(&mut phase).await?,
+                };
+                match goes_on {
+                    true => continue,
+                    false => return Ok(()),
                 }
             }
-            let full = self.streams.len() >= MAX_STREAMS as usize;
-            let wanted = !full && pause.is_none();
+            let wanted = !self.is_full() && pause.is_none();
             let paused = async {
                 match &mut pause {
                     Some(pause) => Pin::new(pause).await,
@@ -141,27 +169,45 @@ impl<S: Site> Served<'_, S> {
                     Some(came) => self.answer(came?),
                     None => return Ok(()),
                 },
-                Some(refused) = self.streams.join_next() => {
-                    if refused.unwrap_or(false) && pause.is_none() {
+                Some(ended) = self.streams.join_next() => {
+                    // It fails only where the request panicked.
+                    let ended = ended.unwrap_or_default();
+                    if ended.had_body {
+                        self.windows.end();
+                    }
+                    if ended.refused && pause.is_none() {
                         let draining = || self.event_loop.shared.draining();
                         pause = Some(Box::pin(self.event_loop.throttle.pause(draining)));
                     }
                 }
                 () = paused => pause = None,
-                _ = phase.wait_for(|p| *p != Phase::Serving), if !draining => {
-                    draining = true;
-                    self.connection.graceful_shutdown();
-                }
+                _ = phase.wait_for(|p| *p != Phase::Serving), if !draining => {}
             }
         }
     }
 
-    /// Waits for a request. False: the connection is over.
-    async fn idle(&mut self) -> Result<bool, h2::Error> {
-        if self.event_loop.shared.draining() {
+    /// The client was told to open no more streams: waits for those that it had opened before, until it has acknowledged that
+    /// (RFC 9113, 6.8). False: the connection is over.
+    async fn last(&mut self) -> Result<bool, h2::Error> {
+        match timeout(GOODBYE, self.connection.accept()).await {
+            Ok(Some(came)) => {
+                self.answer(came?);
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            // It acknowledges nothing.
+            Err(_) => self.end().await.map(|()| false),
+        }
+    }
+
+    /// Waits for a request, or for the server to drain. False: the connection is over.
+    async fn idle(&mut self, phase: &mut watch::Receiver<Phase>) -> Result<bool, h2::Error> {
+        if self.event_loop.shared.ends_idle() {
             self.end().await?;
             return Ok(false);
         }
+        // The first request of a connection may be on its way: its client has not been told yet how many there may be.
+        let asked = self.asked;
         let waiting = self.lease.enter();
         let came = tokio::select! {
             biased;
@@ -171,6 +217,7 @@ impl<S: Site> Served<'_, S> {
             },
             // To make room, because the server drains, or because `keep_alive` is over.
             () = waiting.ended() => None,
+            _ = phase.wait_for(|p| *p != Phase::Serving), if asked => return Ok(true),
         };
         let ended = waiting.is_ended();
         drop(waiting);
@@ -187,7 +234,24 @@ impl<S: Site> Served<'_, S> {
         }
     }
 
+    /// Whether a request that comes now must wait: the connections of one address have as many requests at once as it may have
+    /// connections, each of them as many as the others.
+    fn is_full(&self) -> bool {
+        let at_once = self.streams.len();
+        if at_once < FEW_STREAMS {
+            return false;
+        }
+        let (_, each) = self.event_loop.site().settings().max_connections;
+        at_once >= MAX_STREAMS as usize || at_once >= self.member.share_of(each)
+    }
+
     fn answer(&mut self, came: Came) {
+        self.asked = true;
+        if stream::has_body(&came)
+            && let Some(size) = self.windows.begin()
+        {
+            self.connection.set_target_window_size(size);
+        }
         let link = self.link.clone();
         let answered = stream::serve(self.event_loop.clone(), link, came);
         self.streams.spawn_local(answered);

@@ -18,7 +18,7 @@ use rustix::buffer::spare_capacity;
 
 use super::outgoing::Outgoing;
 use crate::{
-    conn::framing::{Framing, MOST_DROPPED, program_framing, promise},
+    conn::framing::{Framing, MOST_DROPPED, SWITCHING, program_framing, promise},
     event_loop::EventLoop,
     logged::Line,
     site::Site,
@@ -221,15 +221,7 @@ impl Stream<'_, '_, '_> {
         mut out: Out,
         last: bool,
     ) -> Result<(), Fault> {
-        let fits = match self.framing {
-            Framing::Bodiless => 0,
-            Framing::Length(n) => {
-                let left = usize::try_from(n - self.sent).unwrap_or(usize::MAX);
-                self.output.excess |= out.len() > left && !self.output.discard;
-                out.len().min(left)
-            }
-            _ => out.len(),
-        };
+        let fits = self.framing.fitting(out.len(), self.sent, self.output);
         self.dropped += out.len() - fits;
         // What is too short has no end that would make a whole of it.
         let ends = match self.framing {
@@ -280,9 +272,16 @@ fn head(event_loop: &EventLoop<impl Site>, response: &Response) -> http::Respons
     let mut head = http::Response::new(());
     // INVARIANT: a program's status has three digits.
     *head.status_mut() = StatusCode::from_u16(response.status).unwrap_or_default();
+    let switching = response.status == SWITCHING;
+    if switching {
+        // RFC 8441, 5: any 2xx is what 101 is in HTTP/1.1, and there is no key to be accepted.
+        *head.status_mut() = StatusCode::OK;
+    }
     let fields = head.headers_mut();
     for (name, value) in response.fields.iter() {
-        add(fields, name, value);
+        if !(switching && name.eq_ignore_ascii_case(b"sec-websocket-accept")) {
+            add(fields, name, value);
+        }
     }
     if !fields.contains_key(http::header::DATE) {
         add(fields, b"date", event_loop.date().as_bytes());

@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use bytes::Bytes;
 use galgo_io::pace::{Pace, Rates};
 use galgo_proto::{
@@ -9,11 +10,16 @@ use galgo_proto::{
     h2 as heads,
 };
 use galgo_service::{
-    body::Body, fault::Fault, link::Link, log::access::AccessEntry, request::Request,
+    body::{Body, Response},
+    fault::Fault,
+    link::Link,
+    log::access::AccessEntry,
+    request::Request,
     service::Service,
 };
-use h2::{Reason, RecvStream, server::SendResponse};
+use h2::{Reason, RecvStream, ext::Protocol, server::SendResponse};
 use http::request::Parts;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{client::Incoming, limits::MAX_STREAMS, outgoing::Outgoing, send::Sender};
 use crate::{
@@ -23,43 +29,79 @@ use crate::{
 /// A request as it came.
 pub(super) type Came = (http::Request<RecvStream>, SendResponse<Bytes>);
 
-/// Answers one request over `link`. Says whether it was refused for want of capacity, and its client may ask again at once.
-pub(super) async fn serve<S: Site>(
+/// What its connection wants to know of a request that is over.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// It was refused for want of capacity, and its client may ask again at once.
+    pub(super) refused: bool,
+    pub(super) had_body: bool,
+}
+
+/// Whether a body follows the head.
+pub(super) fn has_body((request, _): &Came) -> bool {
+    !request.body().is_end_stream()
+}
+
+/// Answers one request over `link`. What it came with is not a part of the future, which lives as long as the response.
+pub(super) fn serve<S: Site>(
     event_loop: Rc<EventLoop<S>>,
     link: Rc<Link>,
-    (request, respond): Came,
-) -> bool {
+    came: Came,
+) -> impl Future<Output = Ended> {
+    let had_body = has_body(&came);
     // One site from its first byte to its last, whatever the event loop is handed meanwhile.
     let site = event_loop.site();
-    let settings = site.settings();
+    let (request, respond) = came;
     let (parts, body) = request.into_parts();
+    let protocol = parts.extensions.get::<Protocol>().map(Protocol::as_str);
+    let arrived = match protocol {
+        None | Some("websocket") => arrived(&event_loop, site.settings(), &link, &parts, &body),
+        Some(_) => Err(Fault::Client(501, "a protocol other than websocket")),
+    };
+    let held = protocol.is_some();
+    let (head, link) = match arrived {
+        Ok((head, behind)) => (Ok(head), behind.map_or(link, Rc::new)),
+        Err(fault) => (Err(Box::new(fault)), link),
+    };
     let out = Rc::new(Outgoing::new(respond));
-    let pace = || Pace::of(&rates(&settings.http.rates));
+    let body = (body, had_body, held);
+    answer((event_loop, site), link, head, (body, out))
+}
+
+async fn answer<S: Site>(
+    (event_loop, site): (Rc<EventLoop<S>>, Rc<S>),
+    link: Rc<Link>,
+    head: Result<Rc<Head>, Box<Fault>>,
+    ((body, had_body, held), out): ((RecvStream, bool, bool), Rc<Outgoing>),
+) -> Ended {
+    let pace = || Pace::of(&rates(&site.settings().http.rates));
     let mut sender = Sender {
         out: out.clone(),
         pace: pace(),
     };
-    let (head, behind) = match arrived(&event_loop, settings, &link, &parts, &body) {
-        Ok(arrived) => arrived,
+    let head = match head {
+        Ok(head) => head,
         Err(fault) => {
-            refuse(&event_loop, &*site, &link, &mut sender, &fault).await;
-            return false;
+            Box::pin(refuse(&event_loop, &*site, &link, &mut sender, &fault)).await;
+            return Ended {
+                refused: false,
+                had_body,
+            };
         }
     };
-    drop(parts);
-    let link = behind.as_ref().unwrap_or(&link);
     let declared = match head.body {
         BodyLen::Length(n) => Some(n),
         BodyLen::None | BodyLen::Chunked => None,
     };
-    let mut client = Incoming::new(body, out.clone(), declared, pace(), head.expects_continue);
+    let owes_continue = head.expects_continue;
+    let mut client = Incoming::new(body, out.clone(), declared, pace(), owes_continue, held);
     let entry = AccessEntry::new(
         event_loop.ids.next(),
         link.remote.clone(),
         Some(head.clone()),
     );
     let entry = Rc::new(RefCell::new(entry));
-    let mut request = Request::new(head, link, &mut client, entry);
+    let mut request = Request::new(head, &link, &mut client, entry);
     let began = request.began;
     let mut unfinished = Unfinished {
         event_loop: &event_loop,
@@ -69,7 +111,10 @@ pub(super) async fn serve<S: Site>(
         over: false,
     };
     match site.call(&mut request).await {
-        Ok(response) => {
+        Ok(mut response) => {
+            if held && (200..300).contains(&response.status) {
+                response = unopened(response);
+            }
             sender
                 .send(&event_loop, &*site, &mut request, response)
                 .await;
@@ -81,7 +126,24 @@ pub(super) async fn serve<S: Site>(
         }
     }
     unfinished.over = true;
-    request.refused && !link.passed_on
+    let refused = request.refused && !link.passed_on;
+    Ended { refused, had_body }
+}
+
+/// What a client is told that asked for a WebSocket, and got an answer: it would take each 2xx for one (RFC 8441, 5).
+fn unopened(response: Response) -> Response {
+    if let Body::Stream(output) = response.body {
+        output.producer.abandon(false, Box::new(|_exit| {}));
+    }
+    Response::new(501)
+}
+
+/// The Sec-WebSocket-Key of a client that has sent none: 16 bytes that nobody else uses (RFC 6455, 4.1).
+fn websocket_key() -> String {
+    let mut nonce = [0; 16];
+    // They come whole (getrandom(2)); without them it is no worse a key, for it proves nothing to anybody.
+    let _ = getrandom(&mut nonce[..], GetRandomFlags::empty());
+    BASE64_STANDARD.encode(nonce)
 }
 
 /// The streams of a connection share `min_rate`: one that waits may wait for the others.
@@ -101,7 +163,9 @@ fn arrived(
     body: &RecvStream,
 ) -> Result<(Rc<Head>, Option<Link>), Fault> {
     let (uri, fields) = (&parts.uri, parts.headers.iter());
+    let key = parts.extensions.get::<Protocol>().map(|_| websocket_key());
     let asked = heads::Asked {
+        websocket: key.as_deref(),
         method: parts.method.as_str().as_bytes(),
         authority: uri.authority().map(|a| a.as_str().as_bytes()),
         path: uri.path_and_query().map_or(b"", |p| p.as_str().as_bytes()),

@@ -1,36 +1,136 @@
 //! What keeps programs apart from each other and from the server, and where nothing does.
 
-use crate::config::{Config, Handler, Route, To};
+use galgo_spawn::{
+    Sandbox,
+    owners::are_delegated,
+    sandbox::{self, Confinement, Network, kernel},
+};
+
+use crate::config::{Cgi, CgiOptions, Config, Route, To};
 
 /// A sentence for each gap, for the start of the server and for `galgo check`.
 pub(super) fn gaps(config: &Config) -> Vec<String> {
     let root = galgo_spawn::identity::effective_uid() == 0 && config.identity.is_none();
     // Short of descriptors or memory: the start of the server says so itself.
-    if !galgo_spawn::keeps_apart().unwrap_or(true) {
-        return vec![
+    let scopes = galgo_spawn::keeps_apart().unwrap_or(true);
+    let of_kernel = [
+        (!scopes).then_some(
             "this kernel cannot keep programs apart (Landlock's scopes, Linux 6.12): they can signal and kill the server and \
-             each other, and look into each other"
-                .into(),
-        ];
-    }
-    let open = config.routes.iter().filter(|r| !root && gains(r));
-    open.map(|route| {
-        format!(
-            "{}: its programs are not kept apart, for that takes no_new_privs = true or root: they can signal and kill the \
-             server and each other, and look into each other",
-            route.path
-        )
-    })
-    .collect()
+             each other, and look into each other",
+        ),
+        (!sandbox::is_available()).then_some(
+            "this kernel cannot refuse system calls (seccomp): programs may make every call that their user may",
+        ),
+    ];
+    let of_kernel = of_kernel.into_iter().flatten().map(String::from);
+    let routes = config.routes.iter().flat_map(|route| {
+        let gaps = gap(route, root, scopes)
+            .into_iter()
+            .chain(strict_gaps(route))
+            .chain(unlimited(route));
+        gaps.map(|gap| format!("{}: {gap}", route.path))
+    });
+    of_kernel.chain(routes).collect()
 }
 
-/// Whether processes of a route may gain privileges.
-fn gains(route: &Route) -> bool {
-    let of_workers = |to: &To| matches!(to, To::Workers(_));
-    match &route.handler {
-        Handler::Cgi(cgi) if !cgi.options.no_new_privs => true,
-        _ => route
-            .upstreams()
-            .any(|up| of_workers(&up.to) && !up.options.no_new_privs),
+/// What a route's processes may do that others may not.
+fn gap(route: &Route, root: bool, scopes: bool) -> Option<&'static str> {
+    let any = |of: fn(&CgiOptions) -> bool| options(route).any(of);
+    if any(|o| o.sandbox == Sandbox::Off) {
+        return Some(
+            "sandbox = \"off\": its programs can signal and kill the server and each other, look into each other, and make \
+             every system call",
+        );
     }
+    any(|o| !o.no_new_privs).then_some(match root || !scopes {
+        true => "no_new_privs = false: its programs may make every system call",
+        false => {
+            "its programs are not kept apart, for that takes no_new_privs = true or root: they can signal and kill the \
+             server and each other, look into each other, and make every system call"
+        }
+    })
+}
+
+/// What a strict sandbox cannot keep here that it keeps elsewhere.
+fn strict_gaps(route: &Route) -> impl Iterator<Item = &'static str> {
+    let strict = options(route).find_map(|options| options.strict.as_ref());
+    let loopback = strict.is_some_and(|strict| strict.network == Network::Loopback);
+    let kernel = kernel();
+    let gaps = [
+        (kernel.landlock == 0).then_some(
+            "a strict sandbox without Landlock (Linux 5.13): its programs may use every file that their user may, outside of \
+             /tmp and /run where those are their own",
+        ),
+        (loopback && !kernel.namespaces).then_some(
+            "network = \"loopback\" takes root, which makes networks: its programs have none at all",
+        ),
+    ];
+    gaps.into_iter().flatten().filter(move |_| strict.is_some())
+}
+
+/// A limit that nothing keeps.
+fn unlimited(route: &Route) -> Option<&'static str> {
+    let mut all = options(route);
+    let asked = all.any(|options| options.limits.cpu_percent.is_some());
+    let held = route.programs().is_some_and(|cgi| cgi.remit.is_some()) && are_delegated();
+    (asked && !held).then_some(
+        "`cpu` in percent takes a control group of its own: `user` or a strict sandbox on the route, and Delegate=yes in the unit \
+         of the service. Its programs have no such limit",
+    )
+}
+
+/// What keeps each limit of a route's programs, for `galgo check`.
+pub(super) fn limits(cgi: &Cgi) -> String {
+    let limits = &cgi.options.limits;
+    let grouped = cgi.remit.is_some() && are_delegated();
+    let of = |group: &'static str, each: &'static str| if grouped { group } else { each };
+    let held = [
+        limits
+            .memory
+            .map(|_| ("memory", of("memory.max", "RLIMIT_AS"))),
+        limits
+            .processes
+            .map(|_| ("processes", of("pids.max", "RLIMIT_NPROC"))),
+        limits.cpu.map(|_| ("cpu", "RLIMIT_CPU")),
+        limits
+            .cpu_percent
+            .map(|_| ("cpu", of("cpu.max", "nothing"))),
+    ];
+    let held = held.into_iter().flatten();
+    let words: Vec<_> = held.map(|(key, by)| format!("{key} by {by}")).collect();
+    match words.is_empty() {
+        true => String::new(),
+        false => format!("; limits: {}", words.join(", ")),
+    }
+}
+
+/// How a strict sandbox is kept here, for the start and for `galgo check`.
+pub(super) fn held(strict: &Confinement) -> String {
+    let kernel = kernel();
+    let files = match kernel.landlock {
+        0 => "files not kept",
+        _ => "files by Landlock",
+    };
+    let own = match kernel.namespaces {
+        true => "/tmp, /proc and processes of its own",
+        false => "no /tmp, no /proc",
+    };
+    let network = match strict.network {
+        Network::Loopback if !kernel.namespaces => Network::None,
+        network => network,
+    };
+    let calls = match kernel.filters {
+        true => "system calls by seccomp",
+        false => "system calls not kept",
+    };
+    format!(" ({files}, {own}, network {}, {calls})", network.name())
+}
+
+/// Of what is started for a route.
+fn options(route: &Route) -> impl Iterator<Item = &CgiOptions> {
+    let of_cgi = route.programs().map(|cgi| &cgi.options);
+    let workers = route
+        .upstreams()
+        .filter(|up| matches!(up.to, To::Workers(_)));
+    of_cgi.into_iter().chain(workers.map(|up| &up.options))
 }

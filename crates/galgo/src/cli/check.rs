@@ -2,22 +2,30 @@
 
 use std::{
     io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::Path,
     process::ExitCode,
 };
 
-use galgo_proto::fcgi::Role;
-use galgo_spawn::{inspect, template::Unfit};
+use galgo_proto::{fcgi::Role, hosts::is_folder_name};
+use galgo_spawn::{
+    identity::{effective_uid, name_of},
+    inspect,
+    sandbox::kernel,
+    template::Unfit,
+};
 
 use super::{
-    apart, identity,
+    apart,
+    certificates::{self, SeenCertificate},
+    identity,
     paint::Paint,
     programs::{self, FileState, Seen, Verdict},
     screen::{lines, near},
     site::SiteArgs,
 };
 use crate::config::{
-    Application, BodyMode, Cgi, Config, Files, Handler, Protocol, Route, StartMode, To,
+    Application, BodyMode, Cgi, Config, Files, Handler, Protocol, Route, Sites, StartMode, To,
 };
 
 /// Looks at the configuration and at all programs.
@@ -30,10 +38,15 @@ pub(super) fn check(site: &SiteArgs) -> Result<ExitCode, String> {
     };
     let done = match site.load() {
         Ok(config) => {
+            // Root may read what the user that it becomes may not.
+            let certificates = certificates::seen(&config);
             identity::assume(&config)?;
-            report.config(&config).and_then(|()| report.summary())
+            let done = report.config(&config, &certificates);
+            done.and_then(|()| report.summary())
         }
-        Err(e) => report.line(Verdict::Fails, "configuration", &e),
+        Err(e) => e
+            .lines()
+            .try_for_each(|line| report.line(Verdict::Fails, "configuration", line)),
     };
     // Who closes the pipe has read enough; the exit code still counts.
     let _ = done;
@@ -59,10 +72,14 @@ struct Counts {
 }
 
 impl<W: Write> Report<W> {
-    fn config(&mut self, config: &Config) -> io::Result<()> {
+    fn config(&mut self, config: &Config, certificates: &[SeenCertificate]) -> io::Result<()> {
         for warning in &config.warnings {
             self.counts.warns += 1;
             self.line(Verdict::Warns, "configuration", warning)?;
+        }
+        for seen in certificates {
+            self.counts.warns += usize::from(seen.verdict == Verdict::Warns);
+            self.line(seen.verdict, &seen.of, &seen.says)?;
         }
         if let Some(why) = config.lacks_certificate() {
             self.counts.fails += 1;
@@ -74,12 +91,56 @@ impl<W: Write> Report<W> {
             self.line(Verdict::Warns, "this machine", &gap)?;
         }
         for route in &config.routes {
-            self.counts.routes += 1;
-            route.upstreams().try_for_each(|up| self.upstream(up))?;
-            match &route.handler {
-                Handler::Cgi(cgi) => self.programs(config, route, cgi)?,
-                Handler::Files(files) => self.files(files)?,
-                Handler::Upstream(_) | Handler::Respond(_) => {}
+            self.route(config, route)?;
+        }
+        match &config.sites {
+            Some(sites) => self.sites(config, sites),
+            None => Ok(()),
+        }
+    }
+
+    fn route(&mut self, config: &Config, route: &Route) -> io::Result<()> {
+        self.counts.routes += 1;
+        route.upstreams().try_for_each(|up| self.upstream(up))?;
+        if let Some(cgi) = route.programs() {
+            self.programs(config, route, cgi)?;
+        }
+        if let Some(cgi) = route.judge() {
+            self.programs(config, route, cgi)?;
+        }
+        match &route.handler {
+            Handler::Files(files) => self.files(files),
+            _ => Ok(()),
+        }
+    }
+
+    /// The folders of hosts.
+    fn sites(&mut self, config: &Config, sites: &Sites) -> io::Result<()> {
+        let shown = near(&sites.path);
+        let names = match sites.names() {
+            Ok(names) => names,
+            Err(e) => {
+                self.counts.fails += 1;
+                return self.line(Verdict::Fails, &shown, &e.to_string());
+            }
+        };
+        for name in names {
+            let path = near(&sites.path.join(&name));
+            if !is_folder_name(&name) {
+                let says = "is not the name of a host (lower case letters, digits and hyphens): nobody can ask for it";
+                self.line(Verdict::Note, &path, says)?;
+                continue;
+            }
+            match sites.routes(&name, config) {
+                Ok(routes) if routes.is_empty() => {
+                    let says = "has no public/ and no cgi-bin/: it is no host";
+                    self.line(Verdict::Note, &path, says)?;
+                }
+                Ok(routes) => routes.iter().try_for_each(|r| self.route(config, r))?,
+                Err(words) => {
+                    self.counts.fails += 1;
+                    self.line(Verdict::Fails, &name, &words)?;
+                }
             }
         }
         Ok(())
@@ -95,7 +156,7 @@ impl<W: Write> Report<W> {
                 Verdict::Note => {}
             }
             self.counts.programs += usize::from(verdict != Verdict::Note);
-            self.program(&seen, &warmth(cgi, &seen))?;
+            self.program(&seen, &kept(cgi, &seen))?;
         }
         Ok(())
     }
@@ -150,7 +211,7 @@ impl<W: Write> Report<W> {
                 };
                 self.line(Verdict::Note, &path, &says)
             }
-            FileState::Module => self.line(Verdict::Fine, &path, ""),
+            FileState::Module => self.line(Verdict::Fine, &path, fine),
             FileState::Program(found) if found.is_empty() => self.line(Verdict::Fine, &path, fine),
             FileState::Program(found) => found.iter().try_for_each(|finding| {
                 let verdict = if finding.fails {
@@ -217,11 +278,44 @@ impl<W: Write> Report<W> {
 
 /// Whether request bodies of a route wait in files.
 fn takes_bodies_in(route: &Route) -> bool {
-    match &route.handler {
-        Handler::Cgi(cgi) => cgi.options.body == BodyMode::File,
+    let programs = route.programs();
+    let of_upstream = match &route.handler {
         Handler::Upstream(up) => up.options.body == BodyMode::File || up.protocol == Protocol::Scgi,
-        Handler::Files(_) | Handler::Respond(_) => false,
+        _ => false,
+    };
+    of_upstream || programs.is_some_and(|cgi| cgi.options.body == BodyMode::File)
+}
+
+/// How a fine program is started and kept; nothing of a module, which is no process.
+fn kept(cgi: &Cgi, seen: &Seen) -> String {
+    if seen.interpreter.is_none() && seen.path.extension().is_some_and(|e| e == "wasm") {
+        return match cgi.upgrade {
+            true => {
+                "is a module, and `upgrade` is for processes: no connection is given to it".into()
+            }
+            false => String::new(),
+        };
     }
+    let uid = cgi.remit.as_ref().map_or_else(effective_uid, |remit| {
+        remit.user(seen.path.metadata().map_or(0, |m| m.uid()))
+    });
+    let strict = cgi.options.strict.as_ref();
+    let ends = match (&cgi.remit, cgi.options.limits.may_stay) {
+        (_, true) => "goes on",
+        (None, false) => "is ended by the server",
+        (Some(_), false) if strict.is_some() && kernel().namespaces => {
+            "is ended by its helper, and by the kernel where that ends"
+        }
+        (Some(_), false) => "is ended by its helper",
+    };
+    format!(
+        "{}runs as {}, sandbox = {:?}{}; what it leaves running {ends}{}",
+        warmth(cgi, seen),
+        name_of(uid),
+        cgi.options.sandbox_name(),
+        strict.map(|strict| apart::held(strict)).unwrap_or_default(),
+        apart::limits(cgi)
+    )
 }
 
 /// Whether a program of a route with `start = "warm"` can be; nothing on another.
@@ -234,9 +328,9 @@ fn warmth(cgi: &Cgi, seen: &Seen) -> String {
         None => inspect::kind(&seen.path),
     };
     match kind {
-        Ok(kind) if kind.parks() => "starts warm; parked, if it cannot be forked".into(),
-        Ok(_) => "starts warm".into(),
-        Err(Unfit { why, .. }) => format!("starts cold, for it {why}"),
+        Ok(kind) if kind.parks() => "starts warm; parked, if it cannot be forked; ".into(),
+        Ok(_) => "starts warm; ".into(),
+        Err(Unfit { why, .. }) => format!("starts cold, for it {why}; "),
     }
 }
 

@@ -35,9 +35,17 @@ pub(super) fn table(
         let gap = width - name.chars().count();
         let what = describe(config, route);
         writeln!(out, "  {}{:gap$}   {what}", paint.strong(&name), "")?;
-        if let Handler::Cgi(cgi) = &route.handler {
+        if let Some(cgi) = route.programs() {
             list(out, config, route, cgi, base, paint, &mut room)?;
         }
+    }
+    if let Some(sites) = &config.sites {
+        let folder = near(&sites.path);
+        writeln!(
+            out,
+            "  {}   a folder for each host in {folder}",
+            paint.strong("HOST")
+        )?;
     }
     writeln!(out)
 }
@@ -65,8 +73,7 @@ pub(super) fn base<'l>(listeners: impl IntoIterator<Item = &'l Listen>) -> Strin
 }
 
 fn name(route: &Route) -> String {
-    let host = route.host.as_deref().unwrap_or_default();
-    lines(format_args!("{host}{}", route.path))
+    lines(route)
 }
 
 /// What a route serves, in words.
@@ -77,10 +84,20 @@ pub(crate) fn describe(config: &Config, route: &Route) -> String {
                 CgiRoot::Folder { .. } => "programs in",
                 CgiRoot::Program { .. } => "program",
             };
-            format!("{kind} {}{}", near(cgi.root.path()), whose(config, route))
+            format!(
+                "{kind} {}{}",
+                near(cgi.root.path()),
+                whose(config, route, cgi)
+            )
         }
         Handler::Upstream(up) => asked(up),
-        Handler::Files(files) => format!("files in {}", near(&files.path)),
+        Handler::Files(files) => {
+            let what = match route.among_files {
+                Some(_) => "files and programs",
+                None => "files",
+            };
+            format!("{what} in {}", near(&files.path))
+        }
         Handler::Respond(respond) => answer(respond),
     }
 }
@@ -100,8 +117,14 @@ fn asked(up: &Application) -> String {
     }
 }
 
-/// A user's own folder of programs: whose rights they have is no matter of course.
-fn whose(config: &Config, route: &Route) -> String {
+/// A user's own folder of programs: whose rights they have is no matter of course; and how a strict sandbox is kept.
+fn whose(config: &Config, route: &Route, cgi: &Cgi) -> String {
+    if let Some(strict) = &cgi.options.strict {
+        return format!(", strict{}", super::apart::held(strict));
+    }
+    if cgi.runs_as_others() {
+        return String::new();
+    }
     if config.userdir.is_none() || !route.path.starts_with("/~") {
         return String::new();
     }
@@ -129,7 +152,7 @@ fn list(
     room: &mut usize,
 ) -> io::Result<()> {
     let base = match (&route.host, base.rsplit_once(':')) {
-        (Some(host), Some((_, port))) => format!("http://{host}:{port}"),
+        (Some(hosts), Some((_, port))) => format!("http://{}:{port}", hosts.example()),
         _ => base.to_owned(),
     };
     let mut more = 0_usize;
@@ -185,6 +208,7 @@ fn program(out: &mut impl Write, seen: &Seen, base: &str, paint: Paint) -> io::R
 mod tests {
     use super::*;
     use crate::config::{Files, UserDir};
+    use galgo_proto::hosts::Hosts;
     use std::{path::Path, sync::Arc};
 
     fn shown(config: &Config, base: &str) -> String {
@@ -196,22 +220,16 @@ mod tests {
     fn programs(folder: &Path, path: &str, host: Option<&str>) -> Arc<Route> {
         let cgi = Cgi::new(CgiRoot::open(folder).unwrap(), folder.to_owned());
         Arc::new(Route {
-            host: host.map(str::to_owned),
-            path: path.to_owned(),
-            authorizer: None,
-            handler: Handler::Cgi(Arc::new(cgi)),
+            host: host.and_then(|host| Hosts::new(vec![host.to_owned()])),
+            ..Route::new(path, Handler::Cgi(Arc::new(cgi)))
         })
     }
 
     #[test]
     fn users_own_programs_say_whose_rights_they_have() {
         let dir = tempfile::tempdir().unwrap();
-        let files = Route {
-            host: None,
-            path: "/~ada/".into(),
-            authorizer: None,
-            handler: Handler::Files(Files::open(dir.path()).unwrap()),
-        };
+        let files = Files::open(dir.path()).unwrap();
+        let files = Route::new("/~ada/", Handler::Files(files));
         let config = Config {
             routes: vec![
                 programs(dir.path(), "/~ada/cgi-bin/", None),

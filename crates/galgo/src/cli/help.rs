@@ -25,6 +25,7 @@ nothing is restarted. Where DIR/galgo.toml exists, it says what is served.
 SIGTERM and Ctrl-C let running requests finish; a second one ends at once.
 SIGHUP reads the configuration again, and no request is lost; where something is
 wrong with it, the old one stays in use. SIGUSR1 opens the log files again.
+SIGUSR2 has the binary that is there now take over, and no request is lost.
 
 {usage-heading} {usage}
 
@@ -40,10 +41,12 @@ Addresses:
   proxy+127.0.0.1:8080 behind a proxy that speaks the PROXY protocol, version 2
   fastcgi+unix:/run/galgo.sock
                        behind a server that speaks FastCGI; scgi+... likewise
+  fd:NAME              the sockets of that name that systemd passes
 
 Examples:
   galgo serve
   galgo serve site --listen 127.0.0.1:9000
+  sudo galgo serve site --listen https://example.org --user www-data
   galgo serve --config /etc/galgo.toml
   sudo galgo serve site -l 0.0.0.0:80 -l [::]:80 --user www-data";
 
@@ -93,7 +96,25 @@ Examples:
   galgo check site
   galgo check --config /etc/galgo.toml
   galgo check --warm cgi-bin/guestbook.py
+  galgo check --url https://example.org/x        which steps answer it
   sudo galgo check --config /etc/galgo.toml      as the user it names
 
 Exit codes: 0 nothing would fail, 1 something would, or differs,
             2 the command line is wrong";
+
+pub(super) const PASSWD_PAGE: &str = "\
+Set the password of a user in an htpasswd file
+
+FILE is what `passwords` names in galgo.toml; it is made where there is none. The
+password is asked for, or is the first line of standard input where that is no
+terminal. A server that runs uses it from the next request on.
+
+{usage-heading} {usage}
+
+{all-args}{after-help}";
+
+pub(super) const PASSWD: &str = "\
+Examples:
+  galgo passwd site.htpasswd alice
+  galgo passwd site.htpasswd alice --delete
+  pwgen -s 20 1 | tee /dev/tty | galgo passwd site.htpasswd alice";

@@ -2,29 +2,34 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `serve`, `run`, `check` | one command each |
+//! | `serve`, `run`, `check`, `passwd` | one command each |
 //! | `help` | what `--help` says beyond the options |
 //! | `apart` | what keeps programs apart |
+//! | `certificates` | what clients are shown |
 //! | `programs` | the programs of a route, and what is wrong with each |
 //! | `found` | the table of what is served |
 //! | `paint` | colours, on a terminal that wants them |
-//! | `site`, `identity` | the folder that a command is about; whom it becomes |
+//! | `site`, `identity`, `listen` | the folder that a command is about; whom it becomes; where it listens |
 //! | `screen` | what others wrote, for a terminal |
 
 // What a person reads on a terminal is printed here and nowhere else.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod apart;
+mod certificates;
 mod check;
 pub(crate) mod found;
 mod help;
 mod identity;
+mod listen;
 mod paint;
+mod passwd;
 pub(crate) mod programs;
 mod run;
 mod screen;
 mod serve;
 mod site;
+mod url;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -59,6 +64,12 @@ enum Command {
     /// Say what is wrong with a configuration and its programs
     #[command(help_template = help::CHECK_PAGE, after_help = help::CHECK)]
     Check(Check),
+    /// What `serve` starts for itself
+    #[command(hide = true)]
+    Spawner(serve::ServeArgs),
+    /// Set the password of a user in an htpasswd file
+    #[command(help_template = help::PASSWD_PAGE, after_help = help::PASSWD)]
+    Passwd(passwd::PasswdArgs),
     /// Print the version
     Version,
 }
@@ -70,10 +81,15 @@ struct Check {
     /// Run all programs, or one, cold and warm
     #[arg(long, value_name = "PROGRAM", num_args = 0..=1)]
     warm: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    url: url::UrlArgs,
 }
 
 impl Check {
     fn run(mut self) -> Result<ExitCode, String> {
+        if let Some(url) = self.url.url.take() {
+            return url::check(&self.site, &self.url, &url);
+        }
         match self.warm.take() {
             None => check::check(&self.site),
             // `--warm site` names the folder.
@@ -97,8 +113,10 @@ pub fn main() -> ExitCode {
     };
     let done = match args.command {
         Command::Serve(args) => serve::serve(&args),
+        Command::Spawner(args) => serve::spawner(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => args.run(),
+        Command::Passwd(args) => passwd::passwd(&args),
         Command::Version => {
             println!("galgo {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)

@@ -11,7 +11,7 @@ use std::{
 };
 
 use galgo_handlers::{
-    script::{self, Refusal},
+    script::{self, FoundProgram, Refusal},
     wasm,
 };
 use galgo_proto::target::UrlPath;
@@ -140,6 +140,9 @@ pub(crate) fn url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u8>> {
 /// Looks at one file. `None`: no request reaches it (a dotfile, an editor's backup).
 pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
     let url = url(route, cgi, &path)?;
+    if !cgi.names.is_empty() && !cgi.is_program(path.file_name()?.as_bytes()) {
+        return None;
+    }
     if let Some(finding) = closed(cgi, &path) {
         return Some(Seen {
             url,
@@ -150,6 +153,14 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
     }
     let found = script::program(cgi, &route.path, UrlPath::plain(&url));
     let interpreter = found.as_ref().ok().and_then(|f| f.interpreter.clone());
+    if let Some(finding) = found.as_ref().ok().and_then(|f| denied(cgi, f, &path)) {
+        return Some(Seen {
+            url,
+            interpreter,
+            state: FileState::Program(vec![finding]),
+            path,
+        });
+    }
     let state = match found {
         Err(Refusal::NotFound | Refusal::Busy) => FileState::Program(vec![dangling(&path)?]),
         Err(Refusal::Forbidden(_)) if !claims_to_run(&path) => {
@@ -167,6 +178,25 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
         path,
         interpreter,
         state,
+    })
+}
+
+/// Why a program may not run as the user that it is to run as.
+fn denied(cgi: &Cgi, found: &FoundProgram<'_>, path: &Path) -> Option<Finding> {
+    let remit = cgi.remit.as_ref()?;
+    let uid = remit.user(found.owner);
+    let why = match remit.identity(uid) {
+        _ if found.module && !cgi.runs_as_others() => None,
+        _ if found.module => {
+            Some("modules run as the server's user: a route with `user` runs none".into())
+        }
+        Err(why) => Some(why),
+        Ok(_) => remit.check(path, uid).err().map(|e| e.to_string()),
+    };
+    why.map(|says| Finding {
+        says,
+        mend: String::new(),
+        fails: true,
     })
 }
 

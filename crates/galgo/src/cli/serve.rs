@@ -6,10 +6,19 @@ use std::{
     process::ExitCode,
 };
 
-use super::{apart, found, identity, paint::Paint, screen::lines, site::SiteArgs};
+use galgo_spawn::{identity::effective_uid, words};
+
+use super::{
+    apart, found, identity,
+    listen::{self, Asked},
+    paint::Paint,
+    screen::lines,
+    site::SiteArgs,
+};
 use crate::{
-    config::{Address, Config, Listen, Speaks},
-    serve::{End, Ready},
+    config::Config,
+    serve::{End, Inherited, Passed, Program, Ready},
+    trusted_path,
 };
 
 #[derive(Debug, clap::Args)]
@@ -18,7 +27,7 @@ pub(super) struct ServeArgs {
     site: SiteArgs,
     /// Where; repeatable [default: 127.0.0.1:8080]
     #[arg(long, short, value_name = "ADDR")]
-    listen: Vec<Listen>,
+    listen: Vec<Asked>,
     /// Whom to become when started as root
     #[arg(long, short, value_name = "NAME[:GROUP]")]
     user: Option<String>,
@@ -26,34 +35,80 @@ pub(super) struct ServeArgs {
 
 /// Serves until a signal ends it.
 pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, String> {
-    let own = args.site.file();
-    let ready = Ready::prepare(configured(args, None)?)?;
+    let program = Program::of_this_process();
+    let inherited = Inherited::take()?;
+    let predecessor = inherited.predecessor.clone();
+    let served = serve_with(args, inherited, program);
+    if let (Err(words), Some(predecessor)) = (&served, predecessor) {
+        predecessor.failed(words);
+    }
+    served
+}
+
+fn serve_with(
+    args: &ServeArgs,
+    inherited: Inherited,
+    program: Program,
+) -> Result<ExitCode, String> {
+    let (own, passed) = (args.site.file(), inherited.passed.clone());
+    let config = configured(args, None, &passed)?;
+    let ready = Ready::prepare(config, inherited, program)?;
     greet(&ready);
     // A file that is gone later is missed: the convention would serve something else.
-    Ok(match ready.run(|| configured(args, own.as_deref()))? {
-        End::Drained => ExitCode::SUCCESS,
-        End::AtOnce => ExitCode::from(130),
-    })
+    Ok(
+        match ready.run(|| configured(args, own.as_deref(), &passed))? {
+            End::Drained => ExitCode::SUCCESS,
+            End::AtOnce => ExitCode::from(130),
+        },
+    )
+}
+
+/// Is the process that starts programs of other users, for the server that was started with the same arguments.
+pub(super) fn spawner(args: &ServeArgs) -> Result<ExitCode, String> {
+    let own = args.site.file();
+    crate::serve::owners::spawn(|| {
+        let root = effective_uid() == 0;
+        own.as_deref()
+            .filter(|_| root)
+            .map_or(Ok(()), is_roots_own)?;
+        let config = read(args, own.as_deref())?;
+        let mut included = config.included.iter().filter(|_| root);
+        included.try_for_each(|file| is_roots_own(file))?;
+        Ok(config)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether root alone says who programs run as.
+fn is_roots_own(file: &Path) -> Result<(), String> {
+    let path = words::path(file);
+    match trusted_path::is_roots_own(file) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!(
+            "{path} says how programs are started with root's rights, and others than root may change it: have root own it and the folders \
+             that lead to it (chown root), writable for nobody else (chmod go-w)"
+        )),
+        Err(e) => Err(format!("{path}: {e}")),
+    }
 }
 
 /// What the file and the command line say now; `own`: the file of the folder, where there must be one.
-fn configured(args: &ServeArgs, own: Option<&Path>) -> Result<Config, String> {
+fn configured(args: &ServeArgs, own: Option<&Path>, passed: &Passed) -> Result<Config, String> {
+    let mut config = read(args, own)?;
+    passed.resolve(&mut config)?;
+    Ok(config)
+}
+
+/// The same, but for the sockets that were passed.
+fn read(args: &ServeArgs, own: Option<&Path>) -> Result<Config, String> {
+    let user = args.user.as_deref().map(identity::user).transpose()?;
+    let user = user.as_ref();
     let mut config = match own {
-        Some(file) => Config::load(file).map_err(|e| e.to_string())?,
-        None => args.site.load()?,
+        Some(file) => Config::load_as(file, user).map_err(|e| e.to_string())?,
+        None => args.site.load_as(user)?,
     };
     if !args.listen.is_empty() {
-        config.listen = args.listen.clone();
-    }
-    if let Some(typed) = &args.user {
-        config.identity = Some(identity::user(typed)?);
-    }
-    if config.listen.is_empty() {
-        let here = Address::Tcp(([127, 0, 0, 1], 8080).into());
-        config.listen.push(Listen {
-            address: here,
-            speaks: Speaks::Http,
-        });
+        listen::apply(&args.listen, &mut config)?;
     }
     Ok(config)
 }
@@ -65,7 +120,9 @@ fn greet(ready: &Ready) {
     for bound in ready.bound() {
         let _ = writeln!(out, "listening on {}", lines(bound.listen.url()));
     }
-    let base = found::base(ready.bound().iter().map(|b| &b.listen));
+    let listeners = || ready.bound().iter().map(|b| &b.listen);
+    let public = listen::public_url(ready.config(), listeners());
+    let base = public.unwrap_or_else(|| found::base(listeners()));
     let paint = Paint::on(&out);
     let _ = found::table(&mut out, ready.config(), &base, paint);
     if std::io::stdin().is_terminal() && out.is_terminal() {

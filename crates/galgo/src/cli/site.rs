@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use galgo_spawn::words;
 
 use super::screen::near;
-use crate::config::Config;
+use crate::config::{Config, Identity};
 
 /// What names a site on the command line.
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,12 @@ pub(super) struct SiteArgs {
 
 impl SiteArgs {
     pub(super) fn load(&self) -> Result<Config, String> {
-        let loaded = Config::for_dir(&self.dir, self.config.as_deref());
+        self.load_as(None)
+    }
+
+    /// For a server that becomes `user`, whomever the file names.
+    pub(super) fn load_as(&self, user: Option<&Identity>) -> Result<Config, String> {
+        let loaded = Config::for_dir(&self.dir, self.config.as_deref(), user);
         loaded.map_err(|e| self.meant().unwrap_or_else(|| e.to_string()))
     }
 

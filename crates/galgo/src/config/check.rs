@@ -8,94 +8,94 @@ use toml::Spanned;
 use super::{
     Identity,
     checked::{
-        Address, AdmissionSettings, BodyMode, CgiOptions, Config, DevErrors, Http, Listen,
-        LogFormat, LogSettings, LogTo, SpoolSettings, StartMode, Templates,
+        AdmissionSettings, BodyMode, CgiOptions, Config, DevErrors, Http, SpoolSettings, StartMode,
+        Templates,
     },
-    error::Checked,
-    error::ConfigText,
-    folder,
+    error::{Checked, ConfigError, ConfigText},
     identity::identity,
+    include,
     raw::{self, RawConfig, RawOptions, Typed},
     routes,
     units::{Count, G, K, M, OrNone, Size, T, Time, Value},
 };
-use crate::address::fits;
 use galgo_io::pace::Rates;
 
 type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;
 
 const EMPTY: &str = "the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it";
 
-/// Reads, checks and opens everything that `source`, standing in `file`, says.
-pub(super) fn config(file: &Path, source: &str) -> Checked<Config> {
-    let text = ConfigText::new(file, source)?;
+/// Reads, checks and opens everything that `source`, standing in `file`, says. `user`: whom the server becomes in the place
+/// of whom the file names.
+pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Checked<Config> {
+    let mut text = ConfigText::new(file, source)?;
     // An editor that writes in place empties the file first: read at that moment it would be a configuration of defaults,
     // and a reload would close the listeners.
     if source.trim().is_empty() {
         return Err(text.error(0..0, EMPTY));
     }
-    let raw: RawConfig = toml::from_str(source).map_err(|e| text.parse_error(&e))?;
+    let mut raw: RawConfig = toml::from_str(source).map_err(|e| text.parse_error(&e))?;
+    let wrong = &mut Vec::new();
+    let included = or_default(wrong, include::sites(&mut text, &mut raw));
     let mut config = Config {
-        listen: text.listen(&raw)?,
-        trusted: text.trusted(&raw)?,
-        socket_group: text.socket_group(&raw)?,
-        identity: text.identity(&raw)?,
+        included,
+        trusted: or_default(wrong, text.trusted(&raw)),
+        socket_group: or_default(wrong, text.socket_group(&raw)),
+        identity: or_default(wrong, text.identity(&raw)),
         umask: raw.umask.as_ref().map_or(0o022, |mask| mask.get_ref().0.0),
-        log: text.log(&raw)?,
-        cache: text.cache(&raw)?,
-        spool: text.spool(&raw)?,
-        http: text.http(&raw)?,
-        templates: text.templates(&raw)?,
-        admission: text.admission(&raw)?,
-        interpreters: text.interpreters(&raw)?,
+        log: or_default(wrong, text.log(&raw)),
+        pid_file: or_default(wrong, text.pid_file(&raw)),
+        cache: or_default(wrong, text.cache(&raw)),
+        spool: or_default(wrong, text.spool(&raw)),
+        http: or_default(wrong, text.http(&raw)),
+        templates: or_default(wrong, text.templates(&raw)),
+        admission: or_default(wrong, text.admission(&raw)),
+        interpreters: or_default(wrong, text.interpreters(&raw)),
         ..Config::default()
     };
+    config.identity = user.cloned().or(config.identity);
+    or_default(wrong, text.listen(&raw, &mut config));
     config.socket_mode = raw
         .socket_mode
         .as_ref()
         .map_or(config.socket_mode, |m| m.get_ref().0.0);
-    config.workers = or_derived(text.count(&raw.workers, 0, 0, 1024)?, config.workers);
-    config.path = text.search_path(&raw, config.path)?;
+    let id = |wrong: &mut Vec<ConfigError>, typed, default: u32| {
+        let found = or_default(wrong, text.count(typed, default as usize, 1, 60_000));
+        u32::try_from(found).unwrap_or(default)
+    };
+    config.min_uid = id(wrong, &raw.min_uid, config.min_uid);
+    config.min_gid = id(wrong, &raw.min_gid, config.min_gid);
+    config.workers = or_derived(
+        or_default(wrong, text.count(&raw.workers, 0, 0, 1024)),
+        config.workers,
+    );
+    config.path = or_default(wrong, text.search_path(&raw, config.path));
     config.dev_errors = DevErrors::of(raw.dev_errors.as_ref().map(Spanned::get_ref));
-    config.shutdown_grace = text.time(&raw.shutdown_grace, config.shutdown_grace, 0, 3_600_000)?;
+    config.shutdown_grace = or_default(
+        wrong,
+        text.time(&raw.shutdown_grace, config.shutdown_grace, 0, 3_600_000),
+    );
     if let Some(defaults) = &raw.defaults {
-        config.options = text.options(defaults.get_ref(), &config.options)?;
+        config.options = or_default(wrong, text.options(defaults.get_ref(), &config.options));
+        config.rate_limit =
+            or_default(wrong, text.rate_limit(&defaults.get_ref().rate_limit, None));
     }
-    config.tls = text.tls(&raw, &mut config.warnings)?;
-    routes::fill(&text, &raw, &mut config)?;
-    Ok(config)
+    config.tls = or_default(wrong, text.tls(&raw, &mut config.warnings));
+    config.rewrites = or_default(wrong, text.rewrites(&raw));
+    config.errors = or_default(wrong, text.errors(&raw.errors));
+    config.sites = or_default(wrong, text.sites(&raw));
+    or_default(wrong, routes::fill(&text, &raw, &mut config));
+    ConfigError::all(std::mem::take(wrong)).map_or(Ok(config), Err)
+}
+
+/// Goes on with what was checked, so that what is wrong elsewhere is said too.
+fn or_default<T: Default>(wrong: &mut Vec<ConfigError>, checked: Checked<T>) -> T {
+    checked.unwrap_or_else(|e| {
+        wrong.push(e);
+        T::default()
+    })
 }
 
 impl ConfigText<'_> {
-    fn listen(&self, raw: &RawConfig) -> Checked<Vec<Listen>> {
-        let Some(typed) = &raw.listen else {
-            return Ok(Config::default().listen);
-        };
-        if typed.get_ref().is_empty() {
-            return Err(self.error(
-                typed.span(),
-                "names no address: add one, or delete the line",
-            ));
-        }
-        let mut listeners = Vec::new();
-        for text in typed.get_ref() {
-            let fail = |message| self.error(text.span(), message);
-            let mut one: Listen = text.get_ref().parse().map_err(fail)?;
-            if let Address::Unix(path) = &mut one.address {
-                *path = self.folder.join(&path);
-                fits(path).map_err(fail)?;
-            }
-            if listeners
-                .iter()
-                .any(|other: &Listen| other.address == one.address)
-            {
-                return Err(fail(format!("{} is named twice: delete one", one)));
-            }
-            listeners.push(one);
-        }
-        Ok(listeners)
-    }
-
     fn identity(&self, raw: &RawConfig) -> Checked<Option<Identity>> {
         let Some(user) = &raw.user else {
             return match &raw.group {
@@ -135,39 +135,11 @@ impl ConfigText<'_> {
         self.no_nul(path)
     }
 
-    fn log(&self, raw: &RawConfig) -> Checked<LogSettings> {
-        let default = LogSettings::default();
-        let access = match &raw.access_log {
-            None => default.access,
-            Some(to) if to.get_ref() == "off" => None,
-            Some(to) => Some(self.log_to(to)?),
-        };
-        let format = match raw
-            .log_format
+    fn pid_file(&self, raw: &RawConfig) -> Checked<Option<std::path::PathBuf>> {
+        raw.pid_file
             .as_ref()
-            .map(|f| (f.get_ref().as_str(), f.span()))
-        {
-            None => default.format,
-            Some(("combined", _)) => LogFormat::Combined,
-            Some(("json", _)) => LogFormat::Json,
-            Some((other, at)) => {
-                let message = format!("{other:?} is no format: choose \"combined\" or \"json\"");
-                return Err(self.error(at, message));
-            }
-        };
-        let error = match &raw.error_log {
-            None => default.error,
-            Some(to) if to.get_ref() == "off" => {
-                let message = "is never off: write \"stderr\", \"-\" (standard output) or a file";
-                return Err(self.error(to.span(), message));
-            }
-            Some(to) => self.log_to(to)?,
-        };
-        Ok(LogSettings {
-            access,
-            format,
-            error,
-        })
+            .map(|typed| self.path(typed))
+            .transpose()
     }
 
     /// `None`: "auto".
@@ -195,15 +167,6 @@ impl ConfigText<'_> {
             folder,
             limit: self.size(&raw.spool_limit, d.limit, 0, T)?,
             memory: self.size(&raw.spool_memory, d.memory, 0, T)?,
-        })
-    }
-
-    fn log_to(&self, to: &raw::Text) -> Checked<LogTo> {
-        Ok(match to.get_ref().as_str() {
-            "-" => LogTo::Stdout,
-            "stderr" => LogTo::Stderr,
-            "" => return Err(self.error(to.span(), "is empty: write \"-\", \"stderr\" or a file")),
-            file => LogTo::File(folder::absolute(&self.folder, file)),
         })
     }
 
@@ -268,6 +231,8 @@ impl ConfigText<'_> {
         let d = AdmissionSettings::default();
         Ok(AdmissionSettings {
             running: or_derived(self.count(&raw.max_running, 0, 0, 100_000)?, d.running),
+            running_per_client: self.count(&raw.max_running_per_client, 0, 0, 100_000)?,
+            cpu_share: self.count(&raw.cpu_share, d.cpu_share, 0, 100)?,
             queue: self.count(&raw.queue, d.queue, 0, 1_000_000)?,
             wait: self.time(&raw.queue_wait, d.wait, 0, 3_600_000)?,
         })
@@ -307,6 +272,7 @@ impl ConfigText<'_> {
     pub(super) fn options(&self, raw: &RawOptions, d: &CgiOptions) -> Checked<CgiOptions> {
         const DAY: u64 = 24 * 3_600_000;
         let max_running = d.max_running.map(|n| Count(n as u64));
+        let (sandbox, strict) = self.sandbox(raw, d)?;
         Ok(CgiOptions {
             start: self.start_mode(raw, d.start)?,
             pass_authorization: flag(&raw.pass_authorization, d.pass_authorization),
@@ -321,8 +287,13 @@ impl ConfigText<'_> {
             max_body: self.size(&raw.max_body, d.max_body, 0, T)?,
             max_reply_head: self.size(&raw.max_reply_head, d.max_reply_head, K, M)?,
             max_stderr: self.size(&raw.max_stderr, d.max_stderr, 0, G)?,
-            limits: self.limits(raw, &d.limits)?,
+            limits: Limits {
+                may_stay: flag(&raw.run_to_completion, d.run_to_completion),
+                ..self.limits(raw, &d.limits)?
+            },
             no_new_privs: flag(&raw.no_new_privs, d.no_new_privs),
+            sandbox,
+            strict,
             max_running: self
                 .optional(&raw.max_running, max_running, Count(1), Count(100_000))?
                 .map(|n| usize::try_from(n.0).unwrap_or(usize::MAX)),
@@ -330,17 +301,7 @@ impl ConfigText<'_> {
     }
 
     fn limits(&self, raw: &RawOptions, d: &Limits) -> Checked<Limits> {
-        let cpu = self.optional(
-            &raw.cpu,
-            d.cpu.map(Time::secs),
-            Time::secs(1),
-            Time::secs(86_400),
-        )?;
-        if let (Some(at), Some(Time(cpu))) = (&raw.cpu, cpu)
-            && cpu.subsec_nanos() != 0
-        {
-            return Err(self.error(at.span(), "is counted in whole seconds"));
-        }
+        let (cpu, cpu_percent) = self.cpu(raw, d)?;
         let size = |typed, default: Option<u64>, low| {
             Ok(self
                 .optional(typed, default.map(Size), Size(low), Size(T))?
@@ -351,11 +312,13 @@ impl ConfigText<'_> {
             Ok(found.map(|count| count.0))
         };
         Ok(Limits {
-            cpu: cpu.map(|time| time.0.as_secs()),
+            cpu,
+            cpu_percent,
             memory: size(&raw.memory, d.memory, M)?,
             file_size: size(&raw.file_size, d.file_size, 0)?,
             open_files: count(&raw.open_files, d.open_files, 8)?,
             processes: count(&raw.processes, d.processes, 1)?,
+            may_stay: d.may_stay,
         })
     }
 
@@ -390,7 +353,7 @@ impl ConfigText<'_> {
 
 /// Values with a range.
 impl ConfigText<'_> {
-    fn within<U: Copy + PartialOrd + Display>(
+    pub(super) fn within<U: Copy + PartialOrd + Display>(
         &self,
         span: std::ops::Range<usize>,
         value: U,
@@ -420,7 +383,8 @@ impl ConfigText<'_> {
             .0)
     }
 
-    fn size<N: TryFrom<u64>>(
+    /// A size between `low` and `high` bytes.
+    pub(super) fn size<N: TryFrom<u64>>(
         &self,
         typed: &Typed<Value<Size>>,
         default: N,

@@ -1,8 +1,9 @@
 //! A configuration as the server uses it.
 
-use std::{ops::Range, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
-use galgo_io::tls::Certificate;
+use galgo_handlers::steps::{errors::Errors, rewrite::Rewrites};
+use galgo_io::tls::Clients;
 use galgo_proto::forwarded::Trusted;
 use galgo_spawn::identity::Identity;
 
@@ -11,6 +12,7 @@ pub use galgo_front::settings::{Http, Listen, Speaks};
 pub use crate::{
     address::Address,
     admission::AdmissionSettings,
+    certificates::settings::Automatic,
     log::{LogFormat, LogSettings, LogTo},
     route::{Handler, Route},
     spool::SpoolSettings,
@@ -18,6 +20,7 @@ pub use crate::{
 pub use galgo_handlers::{
     files::Files,
     program::{BodyMode, Cgi, CgiOptions, StartMode},
+    rate_limit::{RateLimit, RateSettings},
     respond::Respond,
     root::{CgiRoot, Folder},
     sendfile::Sendfile,
@@ -29,8 +32,14 @@ pub use galgo_handlers::{
 /// Everything the server was told.
 #[derive(Debug)]
 pub struct Config {
+    /// The files that its file includes.
+    pub included: Vec<PathBuf>,
     /// Where to listen, in order.
     pub listen: Vec<Listen>,
+    /// Nobody has said where to listen.
+    pub listens_by_default: bool,
+    /// Sockets of a service manager to listen on, by their names. Before it serves, the server puts their addresses into `listen`.
+    pub listen_passed: Vec<PassedName>,
     /// The proxies whose word about a client counts.
     pub trusted: Trusted,
     /// Permission bits of the files of Unix sockets.
@@ -39,6 +48,10 @@ pub struct Config {
     pub socket_group: Option<u32>,
     /// Whom to become after binding, when started as root.
     pub identity: Option<Identity>,
+    /// The lowest id of a user that programs run as because their file belongs to it.
+    pub min_uid: u32,
+    /// The lowest id of such a user's own group.
+    pub min_gid: u32,
     /// Threads, each with an event loop of its own.
     pub workers: usize,
     /// File mode creation mask of programs.
@@ -47,6 +60,8 @@ pub struct Config {
     pub path: String,
     /// Certificates of `https://` listeners.
     pub tls: Tls,
+    /// The file that holds the server's process id.
+    pub pid_file: Option<PathBuf>,
     /// Logs.
     pub log: LogSettings,
     /// Where the compiled code of modules is kept; `None`: where the system's user keeps such things.
@@ -65,10 +80,18 @@ pub struct Config {
     pub admission: AdmissionSettings,
     /// How programs are run where a route does not say otherwise.
     pub options: CgiOptions,
+    /// How often an address may ask a route that does not say otherwise.
+    pub rate_limit: Option<RateSettings>,
     /// Programs that run files by their ending, the longest ending first.
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
     /// Routes, in the order to try them: the longest path first; of equal paths those with a host first.
     pub routes: Vec<Arc<Route>>,
+    /// Paths that stand for others; `None`: there is no such rule.
+    pub rewrites: Option<Rewrites>,
+    /// Pages of errors where a route has none of its own.
+    pub errors: Option<Errors>,
+    /// The folder with a folder for each host.
+    pub sites: Option<Sites>,
     /// `/~user/`, where it is on. Its routes stand among `routes` already.
     pub userdir: Option<UserDir>,
     /// What the operator should know, one sentence each: shown at the start.
@@ -79,13 +102,35 @@ pub struct Config {
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
     /// Those that could be read; the first is shown to clients that name no host, or an unknown one.
-    pub certificates: Vec<Certificate>,
+    pub certificates: Vec<crate::certificates::settings::FromFiles>,
+    /// Those that come by themselves.
+    pub automatic: Option<Automatic>,
+    /// The certificates that clients are asked for; `None`: none.
+    pub clients: Option<Clients>,
     /// Requests that came in the plain are sent to an `https://` listener.
     pub redirect: bool,
     /// Strict-Transport-Security of responses in TLS; `None`: they have none.
     pub hsts: Option<String>,
     /// Why a key could not be read, where its permissions are to blame.
     pub unreadable: Option<String>,
+}
+
+impl Tls {
+    /// Whether a client without a certificate gets no further than the handshake.
+    pub fn requires_clients(&self) -> bool {
+        self.clients
+            .as_ref()
+            .is_some_and(|clients| clients.required)
+    }
+}
+
+/// A folder with a folder for each host, which is held open.
+#[derive(Debug)]
+pub struct Sites {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its descriptor.
+    pub fd: Folder,
 }
 
 /// `/~user/…` from `~user/public_html`, `/~user/cgi-bin/…` from `~user/cgi-bin`.
@@ -111,3 +156,23 @@ pub enum DevErrors {
 
 /// A route, and where it was typed.
 pub(super) type Placed = (Route, Range<usize>);
+
+/// All sockets of a name (`fd:web`, `https://fd:web`): FileDescriptorName= of systemd.socket(5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassedName {
+    /// The name.
+    pub name: String,
+    /// What is spoken there.
+    pub speaks: Speaks,
+}
+
+impl PassedName {
+    /// What stands before a name in `listen`.
+    pub(super) const PREFIX: &str = "fd:";
+}
+
+impl fmt::Display for PassedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{}", self.speaks.prefix(), Self::PREFIX, self.name)
+    }
+}

@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    ops::Range,
     os::{
         fd::{AsFd, AsRawFd},
         unix::ffi::OsStrExt,
@@ -10,10 +11,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use galgo_proto::hosts::Hosts;
+
 use super::{
-    checked::{CgiRoot, Files, Handler, Placed, Route},
+    checked::{CgiRoot, Config, Files, Handler, Placed, Route, Sites},
     error::ConfigError,
     error::ConfigText,
+    raw::RawConfig,
 };
 
 pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), ConfigError> {
@@ -24,25 +28,125 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Conf
         let base = real(files);
         for (cgi_route, _) in routes {
             let programs = match &cgi_route.handler {
-                Handler::Cgi(cgi) => Some(&cgi.root),
+                // What a route runs itself it does not show.
+                Handler::Files(_) if std::ptr::eq(cgi_route, files_route) => None,
                 Handler::Upstream(up) => up.scripts.as_ref(),
-                Handler::Files(_) | Handler::Respond(_) => None,
+                _ => cgi_route.programs().map(|cgi| &cgi.root),
             };
-            let Some(programs) = programs else {
-                continue;
-            };
-            let Ok(root) = fs::canonicalize(programs.path()) else {
-                continue;
-            };
-            let Ok(below) = root.strip_prefix(&base) else {
-                continue;
-            };
-            let url = url(files_route, below, programs);
-            if disclosed(routes, files_route, &url) {
+            let judge = cgi_route.judge().map(|cgi| &cgi.root);
+            for programs in programs.into_iter().chain(judge) {
+                let Ok(root) = fs::canonicalize(programs.path()) else {
+                    continue;
+                };
+                let Ok(below) = root.strip_prefix(&base) else {
+                    continue;
+                };
+                let url = url(files_route, below, programs);
+                if !disclosed(routes, files_route, &url) {
+                    continue;
+                }
                 let url = String::from_utf8_lossy(&url);
                 return Err(text.bare(at.clone(), format!(
-                    "files: {} holds the programs of {:?}, and their sources could be read at {url:?}: move the programs out, or add a `cgi` route with that path",
+                    "files: {} holds the programs of {:?}, and their sources could be read at {url:?}: move the programs out, add a `cgi` route with that path, or name the programs by `cgi_names`",
                     files.path.display(), cgi_route.path,
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// No `files` route shows the programs of a host's folder, and no host's folder those of a route.
+pub(super) fn sites(
+    text: &ConfigText<'_>,
+    raw: &RawConfig,
+    config: &Config,
+    routes: &[Placed],
+) -> Result<(), ConfigError> {
+    let (Some(typed), Some(sites)) = (&raw.sites, &config.sites) else {
+        return Ok(());
+    };
+    let Ok(base) = fs::canonicalize(&sites.path) else {
+        return Ok(());
+    };
+    let fail = |words: String| Err(text.error(typed.span(), words));
+    for (route, _) in routes {
+        if let Handler::Files(files) = &route.handler {
+            let shown = real(files);
+            // HOST, or something in HOST/cgi-bin.
+            let mut below = shown.strip_prefix(&base).into_iter().flatten();
+            let within =
+                below.next().is_some() && below.next().is_none_or(|name| name == "cgi-bin");
+            if base.starts_with(&shown) || within {
+                return fail(format!(
+                    "the files at {:?} ({}) would show the programs of hosts: give that route another folder",
+                    route.path,
+                    shown.display()
+                ));
+            }
+        }
+        let programs = match &route.handler {
+            Handler::Upstream(up) => up.scripts.as_ref(),
+            _ => route.programs().map(|cgi| &cgi.root),
+        };
+        let programs = programs.and_then(|root| fs::canonicalize(root.path()).ok());
+        if let Some(path) = programs.filter(|path| is_public(&base, path)) {
+            return fail(format!(
+                "the programs of {:?} lie in {}, where their sources could be read: move them out of there",
+                route.path,
+                path.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a path lies in what a host's folder shows: `HOST/public`, without names that begin with a dot.
+fn is_public(base: &Path, path: &Path) -> bool {
+    let Ok(below) = path.strip_prefix(base) else {
+        return false;
+    };
+    let mut names = below.iter().skip(1);
+    let hidden = |name: &std::ffi::OsStr| name.as_bytes().starts_with(b".");
+    names.next().is_some_and(|name| name == "public") && !names.any(hidden)
+}
+
+/// A file of passwords, or of variables, must not lie where a `files` route would show it. Names that begin with a dot are
+/// never shown.
+pub(super) fn secrets(
+    text: &ConfigText<'_>,
+    routes: &[Placed],
+    env_files: &[(PathBuf, Range<usize>)],
+    sites: Option<&Sites>,
+) -> Result<(), ConfigError> {
+    let sites = sites.and_then(|sites| fs::canonicalize(&sites.path).ok());
+    let passwords = routes.iter().filter_map(|(route, at)| {
+        let passwords = route.steps.as_ref()?.passwords.as_ref()?;
+        Some(("passwords", passwords.path(), at))
+    });
+    let variables = env_files.iter().map(|(path, at)| ("env_file", &**path, at));
+    for (key, path, at) in passwords.chain(variables) {
+        let Ok(file) = fs::canonicalize(path) else {
+            continue;
+        };
+        if sites.as_ref().is_some_and(|sites| is_public(sites, &file)) {
+            let file = file.display();
+            return Err(text.bare(at.clone(), format!(
+                "{key}: {file} lies in the folder of a host of `sites`, where everybody could read it: move it out of there"
+            )));
+        }
+        for (files_route, _) in routes {
+            let Handler::Files(files) = &files_route.handler else {
+                continue;
+            };
+            let Ok(below) = file.strip_prefix(real(files)) else {
+                continue;
+            };
+            let mut names = below.iter();
+            if !names.any(|name| name.as_bytes().starts_with(b".")) {
+                let (file, path) = (file.display(), &files_route.path);
+                return Err(text.bare(at.clone(), format!(
+                    "{key}: {file} lies in the folder of the files at {path:?}, where everybody could read it: move it out of there"
                 )));
             }
         }
@@ -69,7 +173,9 @@ fn url(route: &Route, below: &Path, root: &CgiRoot) -> Vec<u8> {
 
 /// Whether any host leads `url` to the files route. A host that no route names behaves as none.
 fn disclosed(routes: &[Placed], files: &Route, url: &[u8]) -> bool {
-    let hosts = routes.iter().filter_map(|(route, _)| route.host.as_deref());
+    let hosts = routes.iter().filter_map(|(route, _)| route.host.as_ref());
+    // A wildcard stands for a host that fits it and no other.
+    let hosts = hosts.flat_map(Hosts::names);
     hosts.chain([""]).any(|host| {
         let tried = routes.iter().map(|(route, _)| route);
         let winner = crate::route::first(tried, host, url).and_then(|(at, _)| routes.get(at));

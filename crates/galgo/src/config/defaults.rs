@@ -19,10 +19,13 @@ impl Default for Config {
     fn default() -> Self {
         let address = Address::Tcp(([127, 0, 0, 1], 8080).into());
         Self {
+            included: Vec::new(),
             listen: vec![Listen {
                 address,
                 speaks: Speaks::Http,
             }],
+            listens_by_default: true,
+            listen_passed: Vec::new(),
             trusted: Trusted {
                 fields: vec![Field::For, Field::Proto],
                 ..Trusted::default()
@@ -30,10 +33,13 @@ impl Default for Config {
             socket_mode: 0o660,
             socket_group: None,
             identity: None,
+            min_uid: 500,
+            min_gid: 100,
             workers: cores(),
             umask: 0o022,
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             tls: Tls::default(),
+            pid_file: None,
             log: LogSettings::default(),
             cache: None,
             spool: SpoolSettings::default(),
@@ -42,9 +48,13 @@ impl Default for Config {
             http: Http::default(),
             templates: Templates::default(),
             admission: AdmissionSettings::default(),
+            rate_limit: None,
             options: CgiOptions::default(),
             interpreters: Arc::default(),
             routes: Vec::new(),
+            rewrites: None,
+            errors: None,
+            sites: None,
             userdir: None,
             warnings: Vec::new(),
         }

@@ -1,6 +1,7 @@
 //! Errors that name their place, and the text they are about.
 
 use std::{
+    borrow::Cow,
     fmt,
     ops::Range,
     path::{Path, PathBuf},
@@ -15,8 +16,15 @@ use super::raw;
 pub struct ConfigError {
     file: Option<PathBuf>,
     place: Option<(usize, usize)>,
+    /// Where that is in all files together.
+    offset: usize,
     message: String,
+    /// What is wrong behind it.
+    more: Vec<ConfigError>,
 }
+
+/// Errors shown at once.
+const SHOWN: usize = 20;
 
 /// What was checked, or what is wrong with it.
 pub(super) type Checked<X> = Result<X, ConfigError>;
@@ -27,8 +35,28 @@ impl ConfigError {
         Self {
             file: None,
             place: None,
+            offset: 0,
             message: message.into(),
+            more: Vec::new(),
         }
+    }
+
+    /// All that is wrong, in the order of the files; `None`: nothing is.
+    pub(super) fn all(errors: Vec<Self>) -> Option<Self> {
+        let alone = |mut error: Self| {
+            let more = std::mem::take(&mut error.more);
+            std::iter::once(error).chain(more)
+        };
+        let mut errors: Vec<_> = errors.into_iter().flat_map(alone).collect();
+        errors.sort_by_key(|error| error.offset);
+        // What is said once for all routes of a file is wrong once.
+        errors.dedup();
+        let mut errors = errors.into_iter();
+        let first = errors.next()?;
+        Some(Self {
+            more: errors.collect(),
+            ..first
+        })
     }
 
     /// Line and column in the file, counted from 1, in characters.
@@ -51,30 +79,72 @@ impl fmt::Display for ConfigError {
             }
             f.write_str(" ")?;
         }
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        for error in self.more.iter().take(SHOWN - 1) {
+            write!(f, "\n{error}")?;
+        }
+        match self.more.len().saturating_sub(SHOWN - 1) {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
     }
 }
 
 impl std::error::Error for ConfigError {}
 
-/// The text of a configuration: knows the place and the key of each span of it.
+/// The texts of a configuration, the file and those that it includes: knows the place and the key of each span of them.
 pub(super) struct ConfigText<'a> {
-    pub(super) file: &'a Path,
-    pub(super) source: &'a str,
+    main: Source<'a>,
+    included: Vec<Source<'a>>,
+}
+
+/// One file. All of them are read as if they stood one behind the other, so that a span names its file.
+struct Source<'a> {
+    file: PathBuf,
+    text: Cow<'a, str>,
     /// The absolute folder of the file: relative paths start there.
-    pub(super) folder: PathBuf,
+    folder: PathBuf,
+    /// Where it begins.
+    from: usize,
+}
+
+impl<'a> Source<'a> {
+    fn new(file: &Path, text: Cow<'a, str>, from: usize) -> Result<Self, ConfigError> {
+        let absolute = std::path::absolute(file)
+            .map_err(|e| ConfigError::new(format!("{}: {e}", file.display())))?;
+        Ok(Self {
+            file: file.to_owned(),
+            text,
+            folder: absolute.parent().unwrap_or(Path::new("/")).to_owned(),
+            from,
+        })
+    }
 }
 
 impl<'a> ConfigText<'a> {
-    pub(super) fn new(file: &'a Path, source: &'a str) -> Result<Self, ConfigError> {
-        let absolute = std::path::absolute(file)
-            .map_err(|e| ConfigError::new(format!("{}: {e}", file.display())))?;
-        let folder = absolute.parent().unwrap_or(Path::new("/")).to_owned();
+    pub(super) fn new(file: &Path, text: &'a str) -> Result<Self, ConfigError> {
         Ok(Self {
-            file,
-            source,
-            folder,
+            main: Source::new(file, text.into(), 0)?,
+            included: Vec::new(),
         })
+    }
+
+    /// Adds the text of an included file; returns where its spans begin.
+    pub(super) fn include(&mut self, file: &Path, text: String) -> Result<usize, ConfigError> {
+        let last = self.included.last().unwrap_or(&self.main);
+        let from = last.from + last.text.len() + 1;
+        self.included.push(Source::new(file, text.into(), from)?);
+        Ok(from)
+    }
+
+    fn at(&self, offset: usize) -> &Source<'a> {
+        let holds = |source: &&Source<'_>| source.from <= offset;
+        self.included.iter().rfind(holds).unwrap_or(&self.main)
+    }
+
+    /// The folder that relative paths at `span` start at.
+    pub(super) fn folder(&self, span: &Range<usize>) -> &Path {
+        &self.at(span.start).folder
     }
 
     /// An error about the value or key at `span`, which is named in front of the message.
@@ -87,31 +157,56 @@ impl<'a> ConfigText<'a> {
 
     /// An error at `span` that does not name a key.
     pub(super) fn bare(&self, span: Range<usize>, message: impl Into<String>) -> ConfigError {
-        let before = self.source.get(..span.start).unwrap_or(self.source);
+        let source = self.at(span.start);
+        let before = source.text.get(..span.start - source.from);
+        let before = before.unwrap_or(&source.text);
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
         ConfigError {
-            file: Some(self.file.to_owned()),
+            file: Some(source.file.clone()),
             place: Some((line, column)),
+            offset: span.start,
             message: message.into(),
+            more: Vec::new(),
         }
     }
 
     /// An error about the file as a whole.
     pub(super) fn whole(&self, message: impl Into<String>) -> ConfigError {
         ConfigError {
-            file: Some(self.file.to_owned()),
+            file: Some(self.main.file.clone()),
             place: None,
+            offset: 0,
             message: message.into(),
+            more: Vec::new(),
         }
     }
 
     /// What the TOML reader has to say, in our words.
     pub(super) fn parse_error(&self, error: &toml::de::Error) -> ConfigError {
-        let Some(span) = error.span() else {
+        self.parse_error_at(error, error.span())
+    }
+
+    /// The same of an included file, whose spans begin elsewhere.
+    pub(super) fn parse_error_at(
+        &self,
+        error: &toml::de::Error,
+        span: Option<Range<usize>>,
+    ) -> ConfigError {
+        let Some(span) = span else {
             return self.whole(error.message());
         };
+        let included = self.at(span.start).from > 0;
         match unknown(error.message()) {
+            Some((key, _)) if included && raw::RawRoute::KEYS.contains(&key) => self.bare(
+                span,
+                format!("unknown key {key:?} here; it belongs in a [[route]]"),
+            ),
+            Some((key, _)) if included && raw::RawConfig::KEYS.contains(&key) => {
+                let main = self.main.file.display();
+                let words = format!("{key} concerns the whole server: write it in {main}");
+                self.bare(span, words)
+            }
             Some((key, known)) => self.bare(span, suggestion(key, &known)),
             None => self.error(span, plain(error.message())),
         }
@@ -119,8 +214,10 @@ impl<'a> ConfigText<'a> {
 
     /// The innermost key whose value holds `span`.
     fn key(&self, span: &Range<usize>) -> Option<String> {
-        let table = DeTable::parse(self.source).ok()?;
-        key_in(table.get_ref(), span)
+        let source = self.at(span.start);
+        let table = DeTable::parse(&source.text).ok()?;
+        let own = span.start - source.from..span.end.saturating_sub(source.from);
+        key_in(table.get_ref(), &own)
     }
 }
 
@@ -178,6 +275,66 @@ fn plain(message: &str) -> String {
         )
 }
 
+/// What people type who know another server, and what they want here.
+const ELSEWHERE: [(&[&str], &str); 14] = [
+    (
+        &["auth", "auth_basic", "basic_auth", "htpasswd", "password"],
+        "for passwords write passwords = \"site.htpasswd\" in a [[route]]; for an application that decides, authorizer",
+    ),
+    (
+        &["error_page", "error_pages", "error_document"],
+        "write errors = { 404 = \"/404.html\" }",
+    ),
+    (
+        &["server", "http", "main", "global"],
+        "the server's keys stand at the top of the file, in no table",
+    ),
+    (
+        &["location", "locations", "routes", "vhost", "site"],
+        "write [[route]] in front of each, with its `path`, and `host` where it is for one",
+    ),
+    (
+        &["server_name", "hosts", "domain"],
+        "write host = \"example.org\" in a [[route]]",
+    ),
+    (
+        &["ssl", "https", "ssl_certificate", "cert"],
+        "listen on \"https://0.0.0.0:443\", and write the certificate under [tls]",
+    ),
+    (
+        &["port", "bind", "address"],
+        "write listen = [\"127.0.0.1:8080\"]",
+    ),
+    (
+        &["gzip", "compression", "brotli", "encode"],
+        "write compress = true in a [[route]]",
+    ),
+    (
+        &["document_root", "docroot", "static", "alias"],
+        "write files = \"public\" in a [[route]]",
+    ),
+    (
+        &["proxy", "proxy_pass", "reverse_proxy"],
+        "galgo passes requests on to FastCGI and SCGI applications only: fastcgi = \"unix:/run/app.sock\"",
+    ),
+    (
+        &["redirects", "return"],
+        "write redirect = { to = \"/new{path}\" } in a [[route]]",
+    ),
+    (
+        &["rewrites", "rewrite_rule"],
+        "write [[rewrite]] with `pattern` and `to`",
+    ),
+    (
+        &["try_files"],
+        "write try = [\"{path}\", \"/index.cgi\"] in a route of files",
+    ),
+    (
+        &["allow", "deny", "methods"],
+        "write access = { allow = [\"10.0.0.0/8\"] } in a [[route]]",
+    ),
+];
+
 /// Names where the key belongs, or the nearest right key, or the keys there are.
 fn suggestion(key: &str, known: &[&str]) -> String {
     if raw::RawOptions::KEYS.contains(&key) {
@@ -186,11 +343,18 @@ fn suggestion(key: &str, known: &[&str]) -> String {
     if raw::RawConfig::KEYS.contains(&key) {
         return format!("unknown key {key:?} here; it belongs at the top of the file");
     }
+    let elsewhere = ELSEWHERE.iter().find(|(words, _)| words.contains(&key));
+    if let Some((_, instead)) = elsewhere {
+        return format!("unknown key {key:?}: {instead}");
+    }
     let distance = |name: &str| strsim::damerau_levenshtein(key, name);
     let near = known.iter().map(|name| (distance(name), *name)).min();
     let limit = (key.len() / 3).max(1);
     if let Some((_, name)) = near.filter(|(distance, _)| *distance <= limit) {
         return format!("unknown key {key:?}; did you mean {name:?}?");
+    }
+    if raw::RawRoute::KEYS.contains(&key) {
+        return format!("unknown key {key:?} here; it belongs in a [[route]]");
     }
     format!("unknown key {key:?}; known here: {}", known.join(", "))
 }

@@ -56,7 +56,7 @@ impl ConfigText<'_> {
 }
 
 /// RFC 9110, 5.6.2.
-fn token(text: &str) -> bool {
+pub(super) fn token(text: &str) -> bool {
     let tchar = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !text.is_empty() && text.bytes().all(tchar)
 }

@@ -2,9 +2,11 @@
 
 use std::{
     fmt::Display,
-    io,
+    fs, io,
     path::{Component, Path, PathBuf},
 };
+
+use super::error::ConfigError;
 
 /// `typed` from `folder`, without `.` segments and doubled slashes; `..` and links stay as they are.
 pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {
@@ -13,6 +15,22 @@ pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {
         .components()
         .filter(|c| *c != Component::CurDir)
         .collect()
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// It cannot be read, or is no text.
+pub(super) fn text(file: &Path) -> Result<String, ConfigError> {
+    let bytes = fs::read(file).map_err(|e| ConfigError::new(unopened(file, &e).to_string()))?;
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        let line = e.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;
+        ConfigError::new(format!(
+            "{}:{line}: is not UTF-8: save it as UTF-8",
+            file.display()
+        ))
+    })
 }
 
 /// Why a folder or a file could not be opened, and what to do.

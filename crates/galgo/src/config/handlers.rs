@@ -3,9 +3,14 @@
 use std::{
     io::{self, Read},
     ops::Range,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
 };
 
+use galgo_handlers::{cache::Cache, modules::is_module};
+use galgo_proto::glob::Glob;
 use toml::Spanned;
 
 use super::{
@@ -14,6 +19,7 @@ use super::{
     error::ConfigText,
     error::{Checked, ConfigError},
     folder::{self, unopened},
+    host_names::RawHosts,
     raw::Raw,
     raw::{self, RawRespond, RawRoute},
 };
@@ -35,11 +41,65 @@ impl ConfigText<'_> {
         self.only_for_upstreams(route, "cgi")?;
         let path = self.path(typed)?;
         let root = CgiRoot::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
+        self.programs(route, typed, root, all, config)
+    }
+
+    /// Programs in the folder of a `files` route, which `cgi_names` names.
+    pub(super) fn among_files(
+        &self,
+        route: &RawRoute,
+        all: &[Raw],
+        config: &Config,
+    ) -> Checked<Option<Arc<Cgi>>> {
+        let Some(names) = &route.cgi_names else {
+            return Ok(None);
+        };
+        let Some(typed) = &route.files else {
+            return Err(self.error(
+                names.span(),
+                "is an option of `files` routes: a `cgi` route runs every program of its folder",
+            ));
+        };
+        let path = self.path(typed)?;
+        let root = CgiRoot::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
+        let mut cgi = self.programs(route, typed, root, all, config)?;
+        cgi.names = self.cgi_names(route)?;
+        Ok(Some(Arc::new(cgi)))
+    }
+
+    fn cgi_names(&self, route: &RawRoute) -> Checked<Vec<Glob>> {
+        let Some(typed) = &route.cgi_names else {
+            return Ok(Vec::new());
+        };
+        if typed.get_ref().is_empty() {
+            return Err(self.error(
+                typed.span(),
+                "names nothing: write it as in [\"*.cgi\"], or delete the key",
+            ));
+        }
+        let glob = |name: &raw::Text| {
+            let text = name.get_ref();
+            let message =
+                format!("{text:?} is no pattern for the names of files: write it as in \"*.cgi\"");
+            Glob::parse(text).ok_or_else(|| self.error(name.span(), message))
+        };
+        typed.get_ref().iter().map(glob).collect()
+    }
+
+    fn programs(
+        &self,
+        route: &RawRoute,
+        typed: &raw::Text,
+        root: CgiRoot,
+        all: &[Raw],
+        config: &Config,
+    ) -> Checked<Cgi> {
         let document_root = self
             .document_root(route, all)?
             .unwrap_or_else(|| root.folder().to_owned());
-        Ok(Cgi {
+        let cgi = Cgi {
             root,
+            names: Vec::new(),
             document_root,
             env: self.env(route)?,
             load_env: self.load_env(route)?,
@@ -47,7 +107,49 @@ impl ConfigText<'_> {
             sendfile: self.sendfile(route, config)?,
             options: self.options(&route.options(), &config.options)?,
             sight: self.sight(route)?,
-        })
+            upgrade: flag(&route.upgrade, false),
+            cache: self.keeps_answers(route)?,
+            remit: None,
+        };
+        if let (Some(typed), CgiRoot::Program { .. }, true) =
+            (&route.upgrade, &cgi.root, cgi.upgrade)
+            && is_module(cgi.root.path().as_os_str().as_bytes())
+        {
+            return Err(self.error(
+                typed.span(),
+                "gives a program its client's connection, which a WebAssembly module cannot have: delete it",
+            ));
+        }
+        // Either may give `env` other values.
+        let authorized = route.authorizer.is_some() || route.env_rules.is_some();
+        let at = typed.span();
+        let remit = self.remit(&route.user, &route.group, &cgi, config, authorized, at)?;
+        if remit.is_some() {
+            let key = route.user.as_ref().map(Spanned::span);
+            let key = key.or_else(|| route.sandbox.as_ref().map(Spanned::span));
+            self.names_a_folder(route, key.unwrap_or_else(|| typed.span()))?;
+        }
+        Ok(Cgi { remit, ..cgi })
+    }
+
+    fn keeps_answers(&self, route: &RawRoute) -> Checked<Option<Arc<Cache>>> {
+        let Some(_) = &route.cache else {
+            return Ok(None);
+        };
+        let most = self.time(&route.cache, Duration::ZERO, 100, 3_600_000)?;
+        Ok(Some(Arc::new(Cache::new(most))))
+    }
+
+    /// A helper starts whatever lies in the folder of its route: a pattern for names would hold for requests only.
+    fn names_a_folder(&self, route: &RawRoute, key: Range<usize>) -> Checked<()> {
+        let pattern = |path: &raw::Text| path.get_ref().contains('*');
+        match route.cgi_names.is_some() || route.path.as_ref().is_some_and(pattern) {
+            true => Err(self.error(
+                key,
+                "takes a folder of programs: give them a `cgi` folder of their own, and a path without \"*\"",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// What the modules of a route see: `preopen`, `preopen_rw`, `network`.
@@ -77,7 +179,15 @@ impl ConfigText<'_> {
 
     /// The folder of the `/` files route of the same host, else of any host.
     pub(super) fn document_root(&self, route: &RawRoute, all: &[Raw]) -> Checked<Option<PathBuf>> {
-        let host = |r: &RawRoute| r.host.as_ref().map(|h| h.get_ref().to_ascii_lowercase());
+        let host = |r: &RawRoute| {
+            let names = r.host.as_ref().map(RawHosts::names).unwrap_or_default();
+            let mut names: Vec<_> = names
+                .iter()
+                .map(|n| n.get_ref().to_ascii_lowercase())
+                .collect();
+            names.sort();
+            names
+        };
         let at_top = |r: &&RawRoute| r.path.as_ref().is_some_and(|p| p.get_ref() == "/");
         let top = || {
             all.iter()
@@ -92,47 +202,6 @@ impl ConfigText<'_> {
             .map(|files| self.path(files))
             .transpose()
     }
-
-    pub(super) fn env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
-        self.variables("env", &route.env, |name| {
-            galgo_proto::vars::is_computed(name)
-                .then_some("is computed for each request and cannot be set: delete it")
-        })
-    }
-
-    /// Only what a template has not got: everything else it may read, for all requests have the same.
-    fn load_env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
-        self.variables("load_env", &route.load_env, |name| {
-            (!galgo_proto::vars::is_of_request(name)).then_some(
-                "is no variable of a request: what is the same for all of them belongs into `env`",
-            )
-        })
-    }
-
-    fn variables(
-        &self,
-        key: &str,
-        map: &Option<Spanned<raw::Map>>,
-        refused: impl Fn(&str) -> Option<&'static str>,
-    ) -> Checked<Vec<(String, String)>> {
-        let mut env = Vec::new();
-        for (name, value) in map.iter().flat_map(|map| map.get_ref()) {
-            let text = name.get_ref();
-            let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-            let digit_first = text.bytes().next().is_none_or(|b| b.is_ascii_digit());
-            if digit_first || !text.bytes().all(letter) {
-                let message = format!(
-                    "{key}: {text:?} is not the name of a variable: letters, digits and \"_\""
-                );
-                return Err(self.bare(name.span(), message));
-            }
-            if let Some(why) = refused(text) {
-                return Err(self.bare(name.span(), format!("{key}: {text} {why}")));
-            }
-            env.push((text.clone(), self.no_nul(value)?));
-        }
-        Ok(env)
-    }
 }
 
 /// Files.
@@ -143,7 +212,9 @@ impl ConfigText<'_> {
         typed: &raw::Text,
         config: &Config,
     ) -> Checked<Files> {
-        self.only_for_cgi(route, "files")?;
+        if route.cgi_names.is_none() {
+            self.only_for_cgi(route, "files")?;
+        }
         self.only_for_upstreams(route, "files")?;
         let path = self.path(typed)?;
         let mut files = Files::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
@@ -155,6 +226,7 @@ impl ConfigText<'_> {
                 .map(|name| self.index(name))
                 .collect::<Checked<_>>()?;
         }
+        files.cgi_names = self.cgi_names(route)?;
         files.listing = flag(&route.listing, files.listing);
         files.precompressed = flag(&route.precompressed, files.precompressed);
         for (ending, media) in route.types.iter().flat_map(|map| map.get_ref()) {
@@ -172,7 +244,6 @@ impl ConfigText<'_> {
         if let Some(media) = &route.default_type {
             files.default_type = self.media_type(media)?;
         }
-        files.headers = self.headers(&route.headers)?;
         Ok(files)
     }
 
@@ -269,7 +340,7 @@ impl ConfigText<'_> {
             .or_else(|| r.precompressed.as_ref().map(Spanned::span))
             .or_else(|| r.types.as_ref().map(Spanned::span))
             .or_else(|| r.default_type.as_ref().map(Spanned::span))
-            .or_else(|| r.headers.as_ref().map(Spanned::span));
+            .or_else(|| r.r#try.as_ref().map(Spanned::span));
         self.misplaced(typed, "files", kind)
     }
 
@@ -281,11 +352,18 @@ impl ConfigText<'_> {
     /// Refuses the keys of `cgi` on a route of another kind.
     fn only_for_cgi(&self, r: &RawRoute, kind: &str) -> Checked<()> {
         let typed = [
+            r.user.as_ref().map(Spanned::span),
+            r.group.as_ref().map(Spanned::span),
             r.env.as_ref().map(Spanned::span),
+            r.env_rules.as_ref().map(Spanned::span),
+            r.pass_env.as_ref().map(Spanned::span),
+            r.env_file.as_ref().map(Spanned::span),
             r.load_env.as_ref().map(Spanned::span),
             r.preopen.as_ref().map(Spanned::span),
             r.preopen_rw.as_ref().map(Spanned::span),
             r.network.as_ref().map(Spanned::span),
+            r.upgrade.as_ref().map(Spanned::span),
+            r.cache.as_ref().map(Spanned::span),
             r.sendfile.as_ref().map(Spanned::span),
             r.accel_redirect.as_ref().map(Spanned::span),
         ];
@@ -317,7 +395,10 @@ impl ConfigText<'_> {
                 "is empty: write \".\" for the folder of this file",
             ));
         }
-        Ok(folder::absolute(&self.folder, &self.no_nul(typed)?))
+        Ok(folder::absolute(
+            self.folder(&typed.span()),
+            &self.no_nul(typed)?,
+        ))
     }
 
     pub(super) fn unopened(

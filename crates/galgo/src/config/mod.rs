@@ -4,9 +4,13 @@
 //! | room | holds |
 //! |---|---|
 //! | `checked` | the configuration as the server uses it |
+//! | `listen` | an entry of `listen` |
 //! | `raw`, `units` | keys and values as they are typed |
 //! | `error` | errors with file, line, column, key and mend |
-//! | `check`, `routes`, `handlers`, `upstream`, `fields`, `userdir` | from typed to checked |
+//! | `include` | files that hold sites |
+//! | `check`, `routes`, `handlers`, `environment`, `variables`, `sandbox`, `upstream`, `fields`, `rate`, `userdir`, `logs` | from typed to checked |
+//! | `steps`, `guard`, `elsewhere`, `dress` | what stands before and after the handler of a route: who may come in, paths that stand for others, fields |
+//! | `host` | routes to folders that a home or a host has |
 //! | `cover` | no program's source is served as a file |
 //! | `folder`, `identity` | what the file system and the system's accounts say |
 //! | `desk` | who is shown why a program has failed |
@@ -18,26 +22,41 @@ mod checked;
 mod cover;
 mod defaults;
 mod desk;
+mod dress;
+mod elsewhere;
+mod environment;
 mod error;
 mod fields;
 mod folder;
 mod front;
+mod guard;
 mod handlers;
+mod host;
+mod host_names;
 mod identity;
+mod include;
+mod listen;
+mod logs;
+mod rate;
 mod raw;
 mod routes;
+mod sandbox;
 mod source;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod units;
 mod upstream;
 mod userdir;
+mod variables;
 
 pub use checked::{
-    Address, AdmissionSettings, Application, BodyMode, Cgi, CgiOptions, CgiRoot, Config, DevErrors,
-    Files, Folder, Handler, Http, Listen, LogFormat, LogSettings, LogTo, Protocol, Respond, Route,
-    Sendfile, Sight, Speaks, SpoolSettings, StartMode, Templates, Tls, To, UserDir, Workers,
+    Address, AdmissionSettings, Application, Automatic, BodyMode, Cgi, CgiOptions, CgiRoot, Config,
+    DevErrors, Files, Folder, Handler, Http, Listen, LogFormat, LogSettings, LogTo, PassedName,
+    Protocol, RateLimit, RateSettings, Respond, Route, Sendfile, Sight, Sites, Speaks,
+    SpoolSettings, StartMode, Templates, Tls, To, UserDir, Workers,
 };
 pub use error::ConfigError;
 pub use identity::{Identity, identity};
+pub use listen::ListenAt;

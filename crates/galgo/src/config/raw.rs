@@ -8,11 +8,15 @@ use serde::{
 };
 use toml::Spanned;
 
-use super::units::{Count, Mask, OrNone, Size, Switch, Time, Value};
+use super::{
+    host_names::RawHosts,
+    units::{Count, Cpu, Mask, OrNone, Size, Switch, Time, Value},
+};
 
 pub(super) type Typed<T> = Option<Spanned<T>>;
 pub(super) type Text = Spanned<String>;
 pub(super) type Map = BTreeMap<Text, Text>;
+pub(super) type Groups = BTreeMap<Text, Vec<Text>>;
 
 /// A route as it is typed.
 pub(super) type Raw = Spanned<RawRoute>;
@@ -47,6 +51,73 @@ impl<'de> Deserialize<'de> for RawTo {
     }
 }
 
+/// `rate_limit = "none"` or `rate_limit = { requests = 10, … }`.
+#[derive(Debug, Clone)]
+pub(super) enum RawRateLimit {
+    None,
+    Limit(Box<RawRate>),
+}
+
+impl<'de> Deserialize<'de> for RawRateLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = RawRateLimit;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(
+                    "a table, as in { requests = 10, per = \"1s\", burst = 20 }, or \"none\"",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawRateLimit, E> {
+                match text {
+                    "none" => Ok(RawRateLimit::None),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawRateLimit, A::Error> {
+                let rate = RawRate::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(RawRateLimit::Limit(Box::new(rate)))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// `sandbox = "strict"` or `sandbox = { read = […], … }`.
+#[derive(Debug, Clone)]
+pub(super) enum RawSandbox {
+    Name(String),
+    Strict(Box<RawConfinement>),
+}
+
+impl<'de> Deserialize<'de> for RawSandbox {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = RawSandbox;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(
+                    "\"off\", \"standard\", \"strict\", or a table, as in { write = [\"data\"] }",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawSandbox, E> {
+                Ok(RawSandbox::Name(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawSandbox, A::Error> {
+                let strict = RawConfinement::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(RawSandbox::Strict(Box::new(strict)))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
 /// A table of the file. Unknown keys are refused; `KEYS` are the known ones.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty,)* }) => {
@@ -70,29 +141,48 @@ macro_rules! options {
     ($($field:ident: $type:ty,)*) => {
         table! {
             /// `[defaults]`.
-            RawOptions { $($field: $type,)* }
+            RawOptions {
+                rate_limit: RawRateLimit,
+                $($field: $type,)*
+            }
         }
 
         table! {
             /// `[[route]]`.
             RawRoute {
-                host: String,
+                host: RawHosts,
                 path: String,
                 cgi: String,
+                user: String,
+                group: String,
                 fastcgi: RawTo,
                 scgi: RawTo,
                 authorizer: RawTo,
+                passwords: String,
+                realm: String,
+                require: Vec<Text>,
+                groups: Groups,
+                access: RawAccess,
+                redirect: RawRedirect,
+                r#try: Vec<Text>,
+                rate_limit: RawRateLimit,
                 root: String,
                 scripts: Vec<Text>,
                 connect_timeout: Value<Time>,
                 keep_connections: Value<Count>,
                 files: String,
+                cgi_names: Vec<Text>,
                 respond: RawRespond,
                 env: Map,
+                env_rules: Vec<Spanned<RawVariableRule>>,
+                pass_env: Vec<Text>,
+                env_file: String,
                 load_env: Map,
                 preopen: Map,
                 preopen_rw: Map,
                 network: bool,
+                upgrade: bool,
+                cache: Value<Time>,
                 sendfile: Vec<Text>,
                 accel_redirect: Map,
                 index: Vec<Text>,
@@ -101,6 +191,17 @@ macro_rules! options {
                 types: Map,
                 default_type: String,
                 headers: Map,
+                header_rules: Vec<Spanned<RawHeaderRule>>,
+                request_headers: RawChanges,
+                security_headers: bool,
+                expires: BTreeMap<Text, Value<Time>>,
+                cors: RawCors,
+                errors: Map,
+                access_log: String,
+                log_format: String,
+                compress: bool,
+                compress_types: Vec<Text>,
+                compress_min: Value<Size>,
                 $($field: $type,)*
             }
         }
@@ -108,7 +209,10 @@ macro_rules! options {
         impl RawRoute {
             /// The options of programs that this route sets.
             pub(super) fn options(&self) -> RawOptions {
-                RawOptions { $($field: self.$field.clone(),)* }
+                RawOptions {
+                    rate_limit: None,
+                    $($field: self.$field.clone(),)*
+                }
             }
         }
 
@@ -138,12 +242,13 @@ options! {
     max_body: Value<Size>,
     max_reply_head: Value<Size>,
     max_stderr: Value<Size>,
-    cpu: Value<OrNone<Time>>,
+    cpu: Value<OrNone<Cpu>>,
     memory: Value<OrNone<Size>>,
     file_size: Value<OrNone<Size>>,
     open_files: Value<OrNone<Count>>,
     processes: Value<OrNone<Count>>,
     no_new_privs: bool,
+    sandbox: RawSandbox,
     max_running: Value<OrNone<Count>>,
 }
 
@@ -157,9 +262,12 @@ table! {
         forwarded: Vec<Text>,
         user: String,
         group: String,
+        min_uid: Value<Count>,
+        min_gid: Value<Count>,
         workers: Value<Count>,
         umask: Value<Mask>,
         path: String,
+        pid_file: String,
         access_log: String,
         log_format: String,
         error_log: String,
@@ -184,10 +292,16 @@ table! {
         templates_memory: Value<Size>,
         template_idle: Value<Time>,
         max_running: Value<Count>,
+        max_running_per_client: Value<Count>,
+        cpu_share: Value<Count>,
         queue: Value<Count>,
         queue_wait: Value<Time>,
         defaults: RawOptions,
         route: Vec<Spanned<RawRoute>>,
+        rewrite: Vec<Spanned<RawRewrite>>,
+        include: String,
+        sites: String,
+        errors: Map,
         interpreters: Map,
         userdir: RawUserDir,
         tls: RawTls,
@@ -200,8 +314,23 @@ table! {
         certificate: String,
         key: String,
         certificates: Vec<RawCertificate>,
+        automatic: RawAutomatic,
+        client_ca: String,
+        client_certificate: String,
+        client_user: String,
         redirect_to_https: bool,
         hsts: Value<Time>,
+    }
+}
+
+table! {
+    /// `automatic = { … }`.
+    RawAutomatic {
+        hosts: Vec<Text>,
+        contact: String,
+        authority: String,
+        authority_ca: String,
+        state: String,
     }
 }
 
@@ -225,11 +354,31 @@ table! {
 }
 
 table! {
-    /// `fastcgi = { … }`.
+    /// `fastcgi = { … }`, `authorizer = { … }`.
     RawWorkers {
+        cgi: String,
         run: Vec<Text>,
         workers: Value<Count>,
         max_requests: Value<Count>,
+    }
+}
+
+table! {
+    /// `sandbox = { … }`.
+    RawConfinement {
+        read: Vec<Text>,
+        write: Vec<Text>,
+        exec: Vec<Text>,
+        network: String,
+    }
+}
+
+table! {
+    /// `rate_limit = { … }`.
+    RawRate {
+        requests: Value<Count>,
+        per: Value<Time>,
+        burst: Value<Count>,
     }
 }
 
@@ -238,6 +387,84 @@ table! {
     RawUserDir {
         files: String,
         cgi: String,
+        user: String,
         users: Vec<Text>,
+    }
+}
+
+table! {
+    /// `access = { … }`.
+    RawAccess {
+        allow: Vec<Text>,
+        deny: Vec<Text>,
+        methods: Vec<Text>,
+        satisfy: String,
+    }
+}
+
+table! {
+    /// `redirect = { … }`.
+    RawRedirect {
+        to: String,
+        status: Value<Count>,
+        scheme: String,
+        port: Value<Count>,
+    }
+}
+
+table! {
+    /// `[[rewrite]]`.
+    RawRewrite {
+        pattern: String,
+        query: String,
+        to: String,
+        status: Value<Count>,
+        host: RawHosts,
+        scheme: String,
+    }
+}
+
+table! {
+    /// One of `header_rules = [{ … }]`.
+    RawHeaderRule {
+        status: Vec<Text>,
+        types: Vec<Text>,
+        set: Map,
+        add: Map,
+        default: Map,
+        remove: Vec<Text>,
+    }
+}
+
+table! {
+    /// `request_headers = { … }`.
+    RawChanges {
+        set: Map,
+        remove: Vec<Text>,
+    }
+}
+
+table! {
+    /// One of `env_rules = [{ … }]`.
+    RawVariableRule {
+        headers: Map,
+        path: String,
+        query: String,
+        methods: Vec<Text>,
+        host: RawHosts,
+        from: Vec<Text>,
+        set: Map,
+    }
+}
+
+table! {
+    /// `cors = { … }`.
+    RawCors {
+        origins: Vec<Text>,
+        methods: Vec<Text>,
+        headers: Vec<Text>,
+        expose: Vec<Text>,
+        credentials: bool,
+        max_age: Value<Time>,
     }
 }

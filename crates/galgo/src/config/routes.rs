@@ -2,14 +2,17 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
+use galgo_handlers::root;
+use galgo_proto::{glob::Glob, hosts::Hosts};
 use toml::Spanned;
 
 use super::{
-    checked::{CgiRoot, Config, Handler, Placed, Protocol, Route},
+    checked::{CgiRoot, Config, Handler, Placed, Protocol, RateLimit, Route, Sites},
     cover,
-    error::Checked,
-    error::ConfigText,
-    raw::{self, Raw, RawConfig, RawRoute},
+    error::{Checked, ConfigError, ConfigText},
+    host_names::RawHosts,
+    logs,
+    raw::{self, Raw, RawConfig, RawRoute, Typed},
     userdir,
 };
 
@@ -17,8 +20,8 @@ const HANDLERS: &str = "`cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
 /// Checks and opens the routes and puts them into `config`, in the order to try them.
 pub(super) fn fill(text: &ConfigText<'_>, raw: &RawConfig, config: &mut Config) -> Checked<()> {
-    let conventional = match (&raw.route, &raw.userdir) {
-        (None, None) => conventional(text),
+    let conventional = match (&raw.route, &raw.userdir, &raw.include, &raw.sites) {
+        (None, None, None, None) => conventional(text),
         _ => Vec::new(),
     };
     let routes = raw
@@ -26,18 +29,42 @@ pub(super) fn fill(text: &ConfigText<'_>, raw: &RawConfig, config: &mut Config) 
         .as_ref()
         .map_or(&conventional[..], |routes| routes.get_ref());
     let mut placed = Vec::new();
+    let mut wrong = Vec::new();
     for route in routes {
-        placed.push((text.route(route, routes, config)?, route.span()));
+        let mut warnings = Vec::new();
+        match text.route(route, routes, config, &mut warnings) {
+            Ok(checked) => placed.push((checked, route.span())),
+            Err(e) => wrong.push(e),
+        }
+        // Two routes may name the same file.
+        warnings.retain(|warning| !config.warnings.contains(warning));
+        config.warnings.extend(warnings);
     }
     if let Some(userdir) = &raw.userdir {
         config.userdir = Some(userdir::fill(text, userdir, config, &mut placed)?);
     }
-    if placed.is_empty() {
+    if let Some(wrong) = ConfigError::all(wrong) {
+        return Err(wrong);
+    }
+    if placed.is_empty() && raw.sites.is_none() {
         return Err(text.whole(config.warnings.first().map_or(NO_ROUTE, String::as_str)));
     }
     sort(&mut placed);
     distinct(text, &placed)?;
     cover::check(text, &placed)?;
+    cover::sites(text, raw, config, &placed)?;
+    let env_file = |route: &Raw| {
+        let typed = route.get_ref().env_file.as_ref()?;
+        Some(text.path(typed).map(|path| (path, typed.span())))
+    };
+    let env_files = routes.iter().filter_map(env_file);
+    cover::secrets(
+        text,
+        &placed,
+        &env_files.collect::<Checked<Vec<_>>>()?,
+        config.sites.as_ref(),
+    )?;
+    config.log.own = logs::own(&placed);
     config.routes = placed
         .into_iter()
         .map(|(route, _)| Arc::new(route))
@@ -51,7 +78,7 @@ fn conventional(text: &ConfigText<'_>) -> Vec<Raw> {
     fn typed<T>(value: T) -> Option<Spanned<T>> {
         Some(Spanned::new(0..0, value))
     }
-    let present = |name: &str| text.folder.join(name).symlink_metadata().is_ok();
+    let present = |name: &str| text.folder(&(0..0)).join(name).symlink_metadata().is_ok();
     let programs = present("cgi-bin").then(|| RawRoute {
         path: typed("/cgi-bin/".into()),
         cgi: typed("cgi-bin".into()),
@@ -68,55 +95,101 @@ fn conventional(text: &ConfigText<'_>) -> Vec<Raw> {
 
 const NO_ROUTE: &str = "there is no route: add a [[route]] with `path` and one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
-/// Two routes with the same host and path stand side by side once they are sorted.
+/// Two routes have no path and host in common.
 fn distinct(text: &ConfigText<'_>, routes: &[Placed]) -> Checked<()> {
-    for ((a, at_a), (b, at_b)) in routes.iter().zip(routes.iter().skip(1)) {
-        if (&a.path, &a.host) != (&b.path, &b.host) {
+    let pairs = routes.iter().enumerate().flat_map(|(at, a)| {
+        // Those with the same path stand side by side once they are sorted.
+        let others = routes.iter().skip(at + 1);
+        let same = others.take_while(move |(b, _)| b.path == a.0.path);
+        same.map(move |b| (a, b))
+    });
+    for ((a, at_a), (b, at_b)) in pairs {
+        let Some(host) = shared_host(a, b) else {
             continue;
-        }
-        let host = a
-            .host
-            .as_ref()
-            .map(|host| format!(" and the host {host:?}"));
-        let message = format!(
-            "another route has the path {:?}{} already: delete one",
-            a.path,
-            host.unwrap_or_default()
-        );
+        };
+        let path = &a.path;
+        let names = a.names.as_ref().map_or("", Glob::as_str);
+        let message = match host {
+            "" => format!("another route has the path \"{path}{names}\" already: delete one"),
+            host => format!(
+                "another route has the path \"{path}{names}\" and the host {host:?} already: delete one"
+            ),
+        };
         let later = if at_a.start > at_b.start { at_a } else { at_b };
         return Err(text.bare(later.clone(), message));
     }
     Ok(())
 }
 
-/// The order to try routes in: the longest path first; of equal paths the one with a host first.
+/// A host that two routes name for the same path, which is empty where both answer on every host.
+fn shared_host<'r>(a: &'r Route, b: &Route) -> Option<&'r str> {
+    if (&a.path, &a.names) != (&b.path, &b.names) {
+        return None;
+    }
+    match (&a.host, &b.host) {
+        (None, None) => Some(""),
+        (Some(a), Some(b)) => a.names().find(|name| b.names().any(|other| other == *name)),
+        _ => None,
+    }
+}
+
+/// The order to try routes in: the longest path first, and names below it before all that is below it; of equal paths
+/// those with a host first, and hosts before wildcards.
 fn sort(routes: &mut [Placed]) {
     routes.sort_by(|(a, _), (b, _)| {
-        let key = |r: &Route| (Reverse(r.path.len()), r.host.is_none());
-        (key(a), &a.path, &a.host).cmp(&(key(b), &b.path, &b.host))
+        let path = |r: &Route| (Reverse(r.path.len()), r.path.clone());
+        let names = |r: &Route| (r.names.is_none(), r.names.clone());
+        let wide = |r: &Route| r.host.as_ref().is_none_or(Hosts::has_wildcard);
+        let host = |r: &Route| (r.host.is_none(), wide(r), r.host.clone());
+        (path(a), names(a), host(a)).cmp(&(path(b), names(b), host(b)))
     });
 }
 
 impl ConfigText<'_> {
-    fn route(&self, raw: &Raw, all: &[Raw], config: &Config) -> Checked<Route> {
+    /// The folder with a folder for each host.
+    pub(super) fn sites(&self, raw: &RawConfig) -> Checked<Option<Sites>> {
+        let Some(typed) = &raw.sites else {
+            return Ok(None);
+        };
+        let path = self.path(typed)?;
+        let fd = root::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
+        Ok(Some(Sites { path, fd }))
+    }
+
+    fn route(
+        &self,
+        raw: &Raw,
+        all: &[Raw],
+        config: &Config,
+        warnings: &mut Vec<String>,
+    ) -> Checked<Route> {
         let route = raw.get_ref();
-        let host = route
-            .host
-            .as_ref()
-            .map(|host| self.host(host))
-            .transpose()?;
+        let host = self.hosts(&route.host)?;
         let handler = self.handler(raw, all, config)?;
         let Some(path) = &route.path else {
             return Err(self.bare(raw.span(), "this route has no `path`: add path = \"/…\""));
         };
-        let path = shape(self.url_path(path)?, &handler);
+        let (own, names) = self.url_path(path)?;
+        if names.is_some() && !shape("/a/".into(), &handler).ends_with('/') {
+            return Err(self.error(
+                path.span(),
+                "names with \"*\" are those of a folder, and this is one program",
+            ));
+        }
         let authorizer = route.authorizer.as_ref();
         Ok(Route {
             host,
-            path,
+            path: shape(own, &handler),
+            names,
+            among_files: self.among_files(route, all, config)?,
             authorizer: authorizer
                 .map(|to| self.authorizer(to, config))
                 .transpose()?,
+            steps: self.steps(route, warnings)?,
+            rate_limit: self
+                .rate_limit(&route.rate_limit, config.rate_limit)?
+                .map(RateLimit::new),
+            log: self.own_log(route, config)?,
             handler,
         })
     }
@@ -149,9 +222,23 @@ impl ConfigText<'_> {
         };
         match (handlers.pop(), handlers.len()) {
             (Some(handler), 0) => Ok(handler),
-            (None, _) => fail("no handler: give it"),
+            (None, _) => match self.redirects_alone(route) {
+                Some(handler) => Ok(handler),
+                None => fail("no handler: give it"),
+            },
             _ => fail("more than one handler: keep"),
         }
+    }
+
+    pub(super) fn hosts(&self, typed: &Typed<RawHosts>) -> Checked<Option<Hosts>> {
+        let Some(typed) = typed else {
+            return Ok(None);
+        };
+        let names = RawHosts::names(typed);
+        let names = names.iter().map(|name| self.host(name));
+        let hosts = Hosts::new(names.collect::<Checked<_>>()?);
+        let none = || self.error(typed.span(), "names no host: add one, or delete the key");
+        hosts.map(Some).ok_or_else(none)
     }
 
     /// A host as it comes in requests: lower case, no port.
@@ -168,17 +255,21 @@ impl ConfigText<'_> {
             .and_then(|host| host.strip_suffix(']'));
         let address = literal.is_some_and(|host| host.parse::<std::net::Ipv6Addr>().is_ok());
         let name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
-        let good = !host.is_empty() && !host.starts_with('.') && host.bytes().all(name);
+        let plain = host.strip_prefix("*.").unwrap_or(host);
+        let good = !plain.is_empty() && !plain.starts_with('.') && plain.bytes().all(name);
         if !address && !good {
-            let message =
-                format!("{host:?} is not a host name: write it as in \"git.example.org\"");
+            let message = format!(
+                "{host:?} is not a host name: write it as in \"git.example.org\" or \"*.example.org\""
+            );
             return Err(self.error(typed.span(), message));
         }
         Ok(host.trim_end_matches('.').to_ascii_lowercase())
     }
 
     /// The path of a route is compared with the decoded path of a request.
-    fn url_path(&self, typed: &raw::Text) -> Checked<String> {
+    ///
+    /// A `*` in its last segment makes that a pattern for names.
+    fn url_path(&self, typed: &raw::Text) -> Checked<(String, Option<Glob>)> {
         let path = typed.get_ref();
         let fail = |message: &str| Err(self.error(typed.span(), format!("{path:?} {message}")));
         if !path.starts_with('/') {
@@ -200,7 +291,14 @@ impl ConfigText<'_> {
                 "holds \"?\", \"#\", \"%\" or a control character: write the decoded path",
             );
         }
-        Ok(path.clone())
+        let Some(star) = path.find('*') else {
+            return Ok((path.clone(), None));
+        };
+        let last = path.rfind('/').map_or(0, |at| at + 1);
+        match Glob::parse(&path[last..]) {
+            Some(names) if last <= star => Ok((path[..last].to_owned(), Some(names))),
+            _ => fail("has a \"*\" elsewhere than in its last name: write it as in \"/app/*.cgi\""),
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Where a configuration comes from: a file, or the convention of a folder.
 
-use std::{fs, io, path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use super::{
     check,
     checked::{Cgi, CgiRoot, Config, DevErrors, Files, Handler, Route},
     error::ConfigError,
-    folder::unopened,
+    folder::{self, unopened},
+    identity::Identity,
 };
 
 impl Config {
@@ -15,16 +16,15 @@ impl Config {
     /// # Errors
     /// Everything that keeps it from being used, with file, line, column, key and mend.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        let bytes = fs::read(file).map_err(|e| ConfigError::new(unopened(file, &e).to_string()))?;
-        let source = String::from_utf8(bytes).map_err(|e| {
-            let at = e.utf8_error().valid_up_to();
-            let line = e.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;
-            ConfigError::new(format!(
-                "{}:{line}: is not UTF-8: save it as UTF-8",
-                file.display()
-            ))
-        })?;
-        Self::parse(&source, file)
+        Self::load_as(file, None)
+    }
+
+    /// The same, for a server that becomes `user`, whomever the file names.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn load_as(file: &Path, user: Option<&Identity>) -> Result<Self, ConfigError> {
+        check::config(file, &folder::text(file)?, user)
     }
 
     /// Reads `source` as if it stood in `file`: relative paths start at the file's folder.
@@ -32,7 +32,7 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(source: &str, file: &Path) -> Result<Self, ConfigError> {
-        check::config(file, source)
+        check::config(file, source, None)
     }
 
     /// What a folder says without a file: `cgi-bin/` at `/cgi-bin/` and `public/` at `/`, both
@@ -63,12 +63,7 @@ impl Config {
             ..Self::default()
         };
         let mut add = |path: &str, handler| {
-            config.routes.push(Arc::new(Route {
-                host: None,
-                path: path.to_owned(),
-                authorizer: None,
-                handler,
-            }));
+            config.routes.push(Arc::new(Route::new(path, handler)));
         };
         if has_programs {
             let root = CgiRoot::open(&programs).map_err(|e| fail(&programs, &e))?;
@@ -97,16 +92,23 @@ impl Config {
     }
 
     /// What `galgo serve DIR` serves: the file named on the command line, else `DIR/galgo.toml`
-    /// where it exists, else the convention.
+    /// where it exists, else the convention; for a server that becomes `user`, where that is given.
     ///
     /// # Errors
     /// As [`Config::load`] and [`Config::convention`].
-    pub fn for_dir(dir: &Path, explicit: Option<&Path>) -> Result<Self, ConfigError> {
+    pub fn for_dir(
+        dir: &Path,
+        explicit: Option<&Path>,
+        user: Option<&Identity>,
+    ) -> Result<Self, ConfigError> {
         let own = dir.join("galgo.toml");
         match explicit {
-            Some(file) => Self::load(file),
-            None if own.symlink_metadata().is_ok() => Self::load(&own),
-            None => Self::convention(dir),
+            Some(file) => Self::load_as(file, user),
+            None if own.symlink_metadata().is_ok() => Self::load_as(&own, user),
+            None => Ok(Self {
+                identity: user.cloned(),
+                ..Self::convention(dir)?
+            }),
         }
     }
 }

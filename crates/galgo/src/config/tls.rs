@@ -1,16 +1,24 @@
 //! `[tls]`: the certificates of `https://` listeners.
 
-use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
-use galgo_io::tls::Certificate;
+use galgo_io::tls::{Certificate, Clients, UserIs};
+
+use toml::Spanned;
 
 use super::{
     check::flag,
-    checked::{Config, Speaks, Tls},
+    checked::{Automatic, Config, Speaks, Tls},
     error::{ConfigError, ConfigText},
     folder::unopened,
-    raw::{self, RawCertificate, RawConfig},
+    raw::{self, RawAutomatic, RawCertificate, RawConfig, RawTls},
 };
+use crate::certificates::settings::{FromFiles, LETS_ENCRYPT, Version, public_host};
 
 type Checked<X> = Result<X, ConfigError>;
 
@@ -41,8 +49,13 @@ impl ConfigText<'_> {
             };
             self.certificate(chain, key, &mut tls, warnings)?;
         }
-        if tls.certificates.is_empty() && tls.unreadable.is_none() {
-            let words = "names no certificate: add `certificate` and `key`, or delete the table";
+        if let Some(automatic) = &table.get_ref().automatic {
+            tls.automatic = Some(self.automatic(automatic)?);
+        }
+        tls.clients = self.clients(table.get_ref())?;
+        let none = tls.certificates.is_empty() && tls.unreadable.is_none();
+        if none && tls.automatic.is_none() {
+            let words = "names no certificate: add `certificate` and `key`, or `automatic`, or delete the table";
             return Err(self.error(table.span(), words));
         }
         Ok(tls)
@@ -56,6 +69,8 @@ impl ConfigText<'_> {
         warnings: &mut Vec<String>,
     ) -> Checked<()> {
         let (chain_path, key_path) = (self.path(chain)?, self.path(key)?);
+        // Before they are read: a change in between is noticed later.
+        let version = Version::of(&chain_path, &key_path);
         let failed = |typed: &raw::Text, path: &Path, e: &io::Error| self.unopened(typed, path, e);
         let pem = fs::read(&chain_path).map_err(|e| failed(chain, &chain_path, &e))?;
         let secret = match fs::read(&key_path) {
@@ -71,18 +86,90 @@ impl ConfigText<'_> {
         let (file, key_file) = (chain_path.display(), key_path.display());
         let read =
             read.map_err(|e| self.error(chain.span(), format!("{file} with {key_file}: {e}")))?;
-        if read.names().is_empty() {
-            let words =
-                format!("{file} names no host (Subject Alternative Name): no browser takes it");
-            warnings.push(words);
-        }
+        let doubts = read.doubts(SystemTime::now()).into_iter();
+        warnings.extend(doubts.map(|doubt| format!("{file}: {doubt}")));
         if fs::metadata(&key_path).is_ok_and(|meta| meta.permissions().mode() & 0o007 != 0) {
             warnings.push(format!(
                 "{key_file} can be read by everybody on this machine: chmod o= {key_file}"
             ));
         }
-        tls.certificates.push(read);
+        tls.certificates.push(FromFiles {
+            chain: chain_path,
+            key: key_path,
+            version,
+            certificate: read,
+        });
         Ok(())
+    }
+}
+
+impl ConfigText<'_> {
+    fn automatic(&self, raw: &Spanned<RawAutomatic>) -> Checked<Automatic> {
+        let (at, raw) = (raw.span(), raw.get_ref());
+        let hosts = raw.hosts.iter().flat_map(|list| list.get_ref());
+        let hosts = hosts.map(|typed| self.public_host(typed));
+        let mut hosts = hosts.collect::<Checked<Vec<_>>>()?;
+        hosts.sort();
+        hosts.dedup();
+        if hosts.is_empty() {
+            let words = "automatic: names no host: hosts = [\"example.org\"]";
+            return Err(self.bare(at, words));
+        }
+        let starts = |typed: &raw::Text, with: &str, like: &str| match typed.get_ref() {
+            text if text.starts_with(with) && text.is_ascii() => Ok(text.clone()),
+            _ => Err(self.error(typed.span(), format!("begins with {with:?}: {like:?}"))),
+        };
+        let contact = raw.contact.as_ref();
+        let contact = contact.map(|typed| starts(typed, "mailto:", "mailto:me@example.org"));
+        let authority = raw.authority.as_ref();
+        let authority = authority.map(|typed| starts(typed, "https://", LETS_ENCRYPT));
+        let file = |typed: &Option<raw::Text>| typed.as_ref().map(|t| self.path(t)).transpose();
+        let automatic = Automatic {
+            hosts,
+            contact: contact.transpose()?,
+            authority: authority
+                .transpose()?
+                .unwrap_or_else(|| LETS_ENCRYPT.into()),
+            authority_ca: file(&raw.authority_ca)?,
+            state: file(&raw.state)?,
+        };
+        if let (Some(typed), Some(path)) = (&raw.authority_ca, &automatic.authority_ca) {
+            fs::read(path).map_err(|e| self.unopened(typed, path, &e))?;
+        }
+        Ok(automatic)
+    }
+
+    /// What clients are asked for.
+    fn clients(&self, raw: &RawTls) -> Checked<Option<Clients>> {
+        let Some(typed) = &raw.client_ca else {
+            return match raw.client_certificate.as_ref().or(raw.client_user.as_ref()) {
+                Some(alone) => Err(self.error(alone.span(), "needs a `client_ca` beside it")),
+                None => Ok(None),
+            };
+        };
+        let one_of = |typed: &Option<raw::Text>, allowed: [&str; 2]| match typed {
+            None => Ok(None),
+            Some(typed) => {
+                let found = allowed.iter().position(|one| typed.get_ref() == one);
+                let words = format!("is {:?} or {:?}", allowed[0], allowed[1]);
+                found
+                    .map(Some)
+                    .ok_or_else(|| self.error(typed.span(), words))
+            }
+        };
+        let optional = one_of(&raw.client_certificate, ["required", "optional"])? == Some(1);
+        let user = one_of(&raw.client_user, ["common_name", "subject"])?;
+        let user = user.map(|at| [UserIs::CommonName, UserIs::Subject][at]);
+        let path = self.path(typed)?;
+        let pem = fs::read(&path).map_err(|e| self.unopened(typed, &path, &e))?;
+        let clients = Clients::from_pem(&pem, !optional, user);
+        let at = |e| self.error(typed.span(), format!("{} {e}", path.display()));
+        clients.map(Some).map_err(at)
+    }
+
+    fn public_host(&self, typed: &raw::Text) -> Checked<String> {
+        let words = |words| self.error(typed.span(), format!("{:?} {words}", typed.get_ref()));
+        public_host(typed.get_ref()).map_err(words)
     }
 }
 
@@ -90,10 +177,11 @@ impl Config {
     /// Why its listeners cannot speak TLS with all that is configured, in words; `None`: they can, or none does.
     pub fn lacks_certificate(&self) -> Option<String> {
         let listen = self.listen.iter().find(|l| l.speaks == Speaks::Https)?;
-        match &self.tls.unreadable {
+        let tls = &self.tls;
+        match &tls.unreadable {
             Some(why) => Some(why.clone()),
-            None if self.tls.certificates.is_empty() => Some(format!(
-                "{} needs a certificate: name `certificate` and `key` under [tls] in galgo.toml",
+            None if tls.certificates.is_empty() && tls.automatic.is_none() => Some(format!(
+                "{} needs a certificate: name `certificate` and `key`, or `automatic`, under [tls] in galgo.toml",
                 listen.url()
             )),
             None => None,

@@ -15,6 +15,10 @@ pub(super) trait Unit: Sized {
     fn of_number(number: u64) -> Option<Self>;
     /// From a text.
     fn of_text(text: &str) -> Option<Self>;
+    /// What was probably meant by a text that is none.
+    fn meant(_text: &str) -> Option<String> {
+        None
+    }
 }
 
 /// Makes a [`Unit`] readable from TOML.
@@ -45,9 +49,13 @@ impl<U: Unit> Visitor<'_> for Reader<U> {
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
         let value = U::of_text(text);
-        value
-            .map(Value)
-            .ok_or_else(|| E::custom(format!("{text:?} is not {}", U::FORM)))
+        value.map(Value).ok_or_else(|| match U::meant(text) {
+            Some(meant) => E::custom(format!(
+                "{text:?} is not {}; did you mean {meant}?",
+                U::FORM
+            )),
+            None => E::custom(format!("{text:?} is not {}", U::FORM)),
+        })
     }
 }
 
@@ -83,6 +91,17 @@ impl Unit for Time {
         };
         number.checked_mul(ms).map(Self::ms)
     }
+
+    fn meant(text: &str) -> Option<String> {
+        match whole(text)? {
+            (number, "") => Some(format!("\"{number}s\"")),
+            (number, "d" | "day" | "days") => Some(format!("\"{}h\"", number.checked_mul(24)?)),
+            (number, "sec" | "secs" | "second" | "seconds") => Some(format!("\"{number}s\"")),
+            (number, "min" | "mins" | "minute" | "minutes") => Some(format!("\"{number}m\"")),
+            (number, "hour" | "hours") => Some(format!("\"{number}h\"")),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Time {
@@ -93,6 +112,32 @@ impl fmt::Display for Time {
             ms if ms > 0 && ms % 60_000 == 0 => write!(f, "{}m", ms / 60_000),
             ms => write!(f, "{}s", ms / 1000),
         }
+    }
+}
+
+/// Processor time of a process, or percent of one processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cpu {
+    Time(Time),
+    Percent(u64),
+}
+
+impl Unit for Cpu {
+    const FORM: &str = <Time as Unit>::FORM;
+
+    fn of_number(number: u64) -> Option<Self> {
+        Time::of_number(number).map(Self::Time)
+    }
+
+    fn of_text(text: &str) -> Option<Self> {
+        match split(text)? {
+            (percent, "%") => Some(Self::Percent(percent)),
+            _ => Time::of_text(text).map(Self::Time),
+        }
+    }
+
+    fn meant(text: &str) -> Option<String> {
+        Time::meant(text)
     }
 }
 
@@ -122,6 +167,20 @@ impl Unit for Size {
             _ => return None,
         };
         number.checked_mul(factor).map(Self)
+    }
+
+    fn meant(text: &str) -> Option<String> {
+        let (number, unit) = whole(text)?;
+        let unit = unit.to_ascii_uppercase();
+        let letter = match unit.as_str() {
+            "" | "B" => return Some(number.to_string()),
+            "KB" | "KIB" => "K",
+            "MB" | "MIB" => "M",
+            "GB" | "GIB" => "G",
+            "TB" | "TIB" => "T",
+            _ => return None,
+        };
+        Some(format!("\"{number}{letter}\""))
     }
 }
 
@@ -173,6 +232,10 @@ impl OptionalForm for Time {
     const FORM: &str = r#"a duration: seconds (10), or "10s", "2m", "1h"; or "none""#;
 }
 
+impl OptionalForm for Cpu {
+    const FORM: &str = r#"a duration: seconds (10), or "10s", "2m", "1h"; a part of a processor: "50%"; or "none""#;
+}
+
 impl OptionalForm for Size {
     const FORM: &str = r#"a size: bytes (65536), or "64K", "16M", "1G"; or "none""#;
 }
@@ -183,6 +246,10 @@ impl OptionalForm for Count {
 
 impl<U: Unit + OptionalForm> Unit for OrNone<U> {
     const FORM: &str = <U as OptionalForm>::FORM;
+
+    fn meant(text: &str) -> Option<String> {
+        U::meant(text)
+    }
 
     fn of_number(number: u64) -> Option<Self> {
         U::of_number(number).map(|value| Self(Some(value)))
@@ -243,6 +310,14 @@ impl<'de> Deserialize<'de> for Switch {
         }
         deserializer.deserialize_any(Reader)
     }
+}
+
+/// The digits at the start, and the word behind them, if there is one.
+fn whole(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim();
+    let end = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit.trim_start()))
 }
 
 /// The digits at the start, and what follows them; a number without unit is not a text.

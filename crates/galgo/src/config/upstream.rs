@@ -1,13 +1,15 @@
 //! Routes that programs answer which stay: FastCGI and SCGI.
 
-use std::{path::Component, time::Duration};
+use std::{os::unix::ffi::OsStrExt, path::Component, sync::Arc, time::Duration};
 
+use galgo_handlers::modules::is_module;
 use galgo_proto::fcgi::Role;
 use toml::Spanned;
 
 use super::{
     checked::{
-        Address, Application, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks, To, Workers,
+        Address, Application, Cgi, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks, To,
+        Workers,
     },
     error::Checked,
     error::ConfigText,
@@ -15,7 +17,7 @@ use super::{
     raw::Raw,
     raw::{self, RawRoute, RawTo, RawWorkers, Typed},
 };
-use crate::address::fits;
+use crate::{address::fits, route::Authorizer};
 
 /// Workers where the route does not say.
 const WORKERS: usize = 4;
@@ -52,7 +54,7 @@ impl ConfigText<'_> {
             (To::Workers(_), Some(at)) => {
                 return Err(self.error(at.span(), "is the number of `workers` here: delete it"));
             }
-            (To::Workers(_), None) => {}
+            (To::Workers(_), None) => self.not_strict(&options, typed)?,
         }
         let fresh = Application::new(protocol, to, options);
         let scripts = self.scripts(route)?;
@@ -83,17 +85,76 @@ impl ConfigText<'_> {
         &self,
         typed: &Spanned<RawTo>,
         config: &Config,
-    ) -> Checked<Application> {
-        let to = self.to(Protocol::Fastcgi, typed)?;
+    ) -> Checked<Authorizer> {
         let options = CgiOptions {
             // It is there to judge them.
             pass_authorization: true,
             ..config.options.clone()
         };
-        Ok(Application {
+        if let RawTo::Workers(table) = typed.get_ref()
+            && let Some(program) = &table.cgi
+        {
+            self.not_strict(&options, typed)?;
+            let cgi = self.judge(program, table, options, config)?;
+            return Ok(Authorizer::Program(Arc::new(cgi)));
+        }
+        let to = self.to(Protocol::Fastcgi, typed)?;
+        if let To::Workers(_) = to {
+            self.not_strict(&options, typed)?;
+        }
+        Ok(Authorizer::Application(Box::new(Application {
             role: Role::Authorizer,
             ..Application::new(Protocol::Fastcgi, to, options)
+        })))
+    }
+
+    /// A program that is asked first.
+    fn judge(
+        &self,
+        program: &raw::Text,
+        table: &RawWorkers,
+        options: CgiOptions,
+        config: &Config,
+    ) -> Checked<Cgi> {
+        let beside = span(&table.run)
+            .or_else(|| span(&table.workers))
+            .or_else(|| span(&table.max_requests));
+        if let Some(at) = beside {
+            let message =
+                "is about a FastCGI application, and stands beside `cgi`: keep one of them";
+            return Err(self.error(at, message));
+        }
+        let path = self.path(program)?;
+        let root = CgiRoot::open(&path).map_err(|e| self.unopened(program, &path, &e))?;
+        let fault = match &root {
+            CgiRoot::Folder { .. } => Some("is a folder: name the program in it"),
+            CgiRoot::Program { path } if is_module(path.as_os_str().as_bytes()) => Some(
+                "is a WebAssembly module, and an authorizer is a process: name another program",
+            ),
+            CgiRoot::Program { .. } => None,
+        };
+        if let Some(message) = fault {
+            return Err(self.error(program.span(), message));
+        }
+        let folder = root.folder().to_owned();
+        Ok(Cgi {
+            interpreters: config.interpreters.clone(),
+            options: CgiOptions {
+                // That of a route is about its own programs.
+                max_running: None,
+                ..options
+            },
+            ..Cgi::new(root, folder)
         })
+    }
+
+    /// Workers are started by the server, which cannot make a strict sandbox.
+    fn not_strict(&self, options: &CgiOptions, typed: &Spanned<RawTo>) -> Checked<()> {
+        let message = "workers and authorizers have no strict sandbox yet: set sandbox = \"standard\" beside it, or for all in [defaults]";
+        match options.strict {
+            Some(_) => Err(self.error(typed.span(), message)),
+            None => Ok(()),
+        }
     }
 
     fn to(&self, protocol: Protocol, typed: &Spanned<RawTo>) -> Checked<To> {
@@ -183,7 +244,7 @@ impl ConfigText<'_> {
                 Err(self.error(typed.span(), message))
             }
             Address::Unix(path) => {
-                let path = folder::absolute(&self.folder, &path.to_string_lossy());
+                let path = folder::absolute(self.folder(&typed.span()), &path.to_string_lossy());
                 fits(&path).map_err(|e| self.error(typed.span(), e))?;
                 Ok(Address::Unix(path))
             }
@@ -192,6 +253,11 @@ impl ConfigText<'_> {
     }
 
     fn workers(&self, typed: &Spanned<RawTo>, raw: &RawWorkers) -> Checked<Workers> {
+        if let Some(at) = &raw.cgi {
+            let message =
+                "is for `authorizer`: name a FastCGI program by `run`, and others by a `cgi` route";
+            return Err(self.error(at.span(), message));
+        }
         let Some(run) = &raw.run else {
             let message = "lacks `run`: name the program, as in run = [\"/usr/bin/php-cgi\"]";
             return Err(self.error(typed.span(), message));
@@ -201,7 +267,7 @@ impl ConfigText<'_> {
         let Some(program) = words.first() else {
             return Err(self.error(run.span(), "is empty: name the program first"));
         };
-        let path = folder::absolute(&self.folder, program);
+        let path = folder::absolute(self.folder(&run.span()), program);
         let fail = |what| self.error(run.span(), format!("{} {what}", path.display()));
         if !path.metadata().is_ok_and(|m| m.is_file()) {
             return Err(fail(
@@ -230,13 +296,17 @@ impl ConfigText<'_> {
     }
 
     fn never_for_upstreams(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let at = span(&r.query_args)
+        let at = span(&r.user)
+            .or_else(|| span(&r.group))
+            .or_else(|| span(&r.query_args))
             .or_else(|| span(&r.run_to_completion))
             .or_else(|| span(&r.start))
             .or_else(|| span(&r.load_env))
             .or_else(|| span(&r.preopen))
             .or_else(|| span(&r.preopen_rw))
-            .or_else(|| span(&r.network));
+            .or_else(|| span(&r.network))
+            .or_else(|| span(&r.upgrade))
+            .or_else(|| span(&r.cache));
         self.misplaced(at, "cgi", kind)
     }
 
@@ -248,7 +318,8 @@ impl ConfigText<'_> {
             .or_else(|| span(&r.file_size))
             .or_else(|| span(&r.open_files))
             .or_else(|| span(&r.processes))
-            .or_else(|| span(&r.no_new_privs));
+            .or_else(|| span(&r.no_new_privs))
+            .or_else(|| span(&r.sandbox));
         match at {
             None => Ok(()),
             Some(at) => Err(self.error(

@@ -10,11 +10,11 @@ use std::{
 use toml::Spanned;
 
 use super::{
-    checked::{Cgi, CgiRoot, Config, Files, Handler, Placed, Route, UserDir},
+    checked::{Config, Handler, Placed, Route, UserDir},
     error::Checked,
     error::ConfigText,
     folder::unopened,
-    identity,
+    host, identity,
     raw::{self, RawUserDir},
 };
 
@@ -34,7 +34,16 @@ pub(super) fn fill(
         ] {
             let Some(name) = name else { continue };
             match route(user, home, name, kind, &userdir, config) {
-                Ok(route) => routes.push((route, raw.span())),
+                Ok(mut route) => {
+                    if let Handler::Cgi(cgi) = &mut route.handler {
+                        let remit =
+                            text.remit(&raw.get_ref().user, &None, cgi, config, false, raw.span())?;
+                        if let Some(cgi) = Arc::get_mut(cgi) {
+                            cgi.remit = remit;
+                        }
+                    }
+                    routes.push((route, raw.span()));
+                }
                 Err(e) => config
                     .warnings
                     .push(format!("~{user}: {}", unopened(&home.join(name), &e))),
@@ -61,30 +70,13 @@ pub(super) fn route(
     // The user owns what is below the home and nothing else, whatever links are laid there.
     let fd = galgo_handlers::root::open_below(galgo_handlers::root::open(home)?, name)?;
     let path = home.join(name);
-    let (url, handler) = match kind {
-        HomeRouteKind::Files => {
-            let files = Files {
-                interpreters: config.interpreters.clone(),
-                ..Files::new(path, fd)
-            };
-            (format!("/~{user}/"), Handler::Files(files))
-        }
+    Ok(match kind {
+        HomeRouteKind::Files => host::files(format!("/~{user}/"), path, fd, config),
         HomeRouteKind::Cgi => {
             let document_root = home.join(userdir.files.as_deref().unwrap_or(name));
-            let root = CgiRoot::Folder { path, fd };
-            let cgi = Cgi {
-                interpreters: config.interpreters.clone(),
-                options: config.options.clone(),
-                ..Cgi::new(root, document_root)
-            };
-            (format!("/~{user}/cgi-bin/"), Handler::Cgi(Arc::new(cgi)))
+            let url = format!("/~{user}/cgi-bin/");
+            host::programs(url, (path, fd), document_root, config)
         }
-    };
-    Ok(Route {
-        host: None,
-        path: url,
-        authorizer: None,
-        handler,
     })
 }
 

@@ -16,11 +16,15 @@ fn route(host: Option<&str>, path: &str) -> Arc<Route> {
             body: Arc::from(*b""),
         }),
     };
+    let hosts = host.map(|hosts| hosts.split(' ').map(str::to_owned).collect());
+    let (path, names) = match path.rsplit_once('/') {
+        Some((folder, name)) if name.contains('*') => (format!("{folder}/"), Glob::parse(name)),
+        _ => (path.to_owned(), None),
+    };
     Arc::new(Route {
-        host: host.map(str::to_owned),
-        path: path.to_owned(),
-        authorizer: None,
-        handler,
+        host: hosts.and_then(Hosts::new),
+        names,
+        ..Route::new(path, handler)
     })
 }
 
@@ -121,4 +125,34 @@ fn configuration_and_routing_meet() {
         );
     }
     assert!(find(&config.routes, "any", b"/b").unwrap().slash_missing);
+}
+
+#[test]
+fn the_closest_host_wins() {
+    let routes = [
+        route(None, "/a/*.cgi"),
+        route(Some("x.b"), "/a/"),
+        route(Some("w.b.c"), "/"),
+        route(Some("*.c z"), "/"),
+        route(Some("*.b.c"), "/"),
+        route(None, "/"),
+    ];
+    for (host, path, index) in [
+        ("b.c", "/", 3),
+        ("a.b.c", "/", 4),
+        ("w.b.c", "/", 2),
+        ("z", "/", 3),
+        ("c", "/", 5),
+        ("q", "/", 5),
+        ("x.b", "/a/x", 1),
+        ("x.b", "/a/x.cgi/y", 0),
+        ("x.b", "/a/x.cgi", 0),
+        ("x.b", "/a", 1),
+        ("q", "/a/d/x.cgi", 5),
+        ("q", "/a", 5),
+    ] {
+        let found = find(&routes, host, path.as_bytes()).unwrap();
+        let at = routes.iter().position(|r| Arc::ptr_eq(r, found.route));
+        assert_eq!(at, Some(index), "{host} {path}");
+    }
 }

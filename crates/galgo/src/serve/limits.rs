@@ -1,10 +1,13 @@
 //! What this machine and this user allow.
 
+use std::sync::Arc;
+
 use galgo_front::accept::{CROWD, IN_A_ROW};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
-    config::{Address, Config, Handler, Route, StartMode},
+    config::{Address, Config, Route, StartMode},
+    hosts,
     link::is_loopback,
 };
 
@@ -44,7 +47,7 @@ pub(super) fn raise_descriptors() -> u64 {
 }
 
 /// Connections such that every one that is accepted finds the descriptors its request may need:
-/// its socket, one open file, and the pipes of the programs that may run and the files of those that wait; beside
+/// its socket, an open file for every second one, and the pipes of the programs that may run and the files of those that wait; beside
 /// what templates and the connections to instances of modules hold.
 pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
     const PER_PROGRAM: usize = 10;
@@ -52,13 +55,15 @@ pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let reserved = 64
         + CROWD
-        + config.workers * (PER_WORKER + 2 * config.listen.len())
+        + config.workers * (PER_WORKER + 3 * config.listen.len())
         + config.admission.running * PER_PROGRAM
         + config.admission.queue
         + templates(config)
         + modules(config)
+        + config.log.own.len()
+        + config.sites.iter().map(|_| 2 * hosts::MOST).sum::<usize>()
         + config.routes.iter().map(|r| of_upstream(r)).sum::<usize>();
-    let possible = descriptors.saturating_sub(reserved) / 2;
+    let possible = descriptors.saturating_sub(reserved) * 2 / 3;
     let wanted = config.http.max_connections;
     if possible == 0 || wanted > possible {
         return Err(format!(
@@ -74,8 +79,12 @@ pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize
 /// of its next child; while one is loaded its standard streams, too.
 fn templates(config: &Config) -> usize {
     const PER_TEMPLATE: usize = 6;
-    let warm = |route: &Route| matches!(&route.handler, Handler::Cgi(cgi) if cgi.options.start == StartMode::Warm);
-    match config.routes.iter().any(|route| warm(route)) {
+    let warm = |route: &Route| {
+        let programs = route.programs();
+        programs.is_some_and(|cgi| cgi.options.start == StartMode::Warm)
+    };
+    let of_hosts = config.sites.is_some() && config.options.start == StartMode::Warm;
+    match of_hosts || config.routes.iter().any(|route| warm(route)) {
         true => config.templates.count * PER_TEMPLATE,
         false => 0,
     }
@@ -83,8 +92,8 @@ fn templates(config: &Config) -> usize {
 
 /// Descriptors that modules may take, wherever programs may be.
 fn modules(config: &Config) -> usize {
-    let programs = |route: &Route| matches!(route.handler, Handler::Cgi(_));
-    match config.routes.iter().any(|route| programs(route)) {
+    let programs = |route: &Arc<Route>| route.programs().is_some();
+    match config.sites.is_some() || config.routes.iter().any(programs) {
         true => galgo_handlers::wasm::descriptors(config.admission.running),
         false => 0,
     }

@@ -3,26 +3,30 @@
 //! 1. bind and open what is new: what fails leaves everything as it is  2. make a site of it
 //! 3. hand it to the event loops, each of which answers its next request by it
 
-use std::{path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 
 use galgo_front::{
-    settings::Settings,
+    settings::{Listen, Settings},
     shared::{Handed, Shared},
     site::NewSite,
 };
 use galgo_handlers::{script, upstream::WorkersThread};
-use galgo_io::tls::{Certificates, Server};
+use galgo_io::tls::{Server, Shown};
 use galgo_proto::target::UrlPath;
 use galgo_spawn::FileId;
 use tokio::sync::oneshot;
 
 use super::{
+    handover::{Item, STORE},
+    inherited::Inherited,
     limits,
+    owners::Spawning,
     sockets::{Bound, New, https_port},
 };
 use crate::{
+    certificates::{answers::Answers, keeper::Keeper, store::Store, work::Work},
     cli::programs,
-    config::{Address, Config, Handler, Route},
+    config::{Address, Config, Route, Speaks},
     dispatch::Dispatch,
     log::{Level, Logs},
     site::Site,
@@ -37,7 +41,64 @@ pub(super) struct Running {
     /// How clients are spoken with now.
     pub(super) settings: Arc<Settings>,
     pub(super) bound: Vec<Bound>,
+    /// What a configuration may name that comes later.
+    pub(super) inherited: Inherited,
     pub(super) workers: WorkersThread,
+    pub(super) certificates: Certificates,
+    /// What starts programs of other users.
+    pub(super) spawning: Option<Spawning>,
+}
+
+/// What comes by itself while the server runs.
+#[derive(Debug, Default)]
+pub(super) struct Certificates {
+    pub(super) store: Option<Arc<Store>>,
+    pub(super) answers: Arc<Answers>,
+    keeper: Option<Keeper>,
+}
+
+impl Certificates {
+    /// Opens the folder of those that come by themselves, where there are some.
+    pub(super) fn open(
+        &mut self,
+        config: &Config,
+        inherited: &mut Inherited,
+    ) -> Result<(), String> {
+        if let (Some(automatic), None) = (&config.tls.automatic, &self.store) {
+            let store = match inherited.store(automatic) {
+                Some(store) => store,
+                None => Store::open(automatic, config.identity.as_ref())?,
+            };
+            self.store = Some(Arc::new(store));
+        }
+        Ok(())
+    }
+
+    /// Has the thread look after those of a site; it is started with the first one.
+    fn look_after(&mut self, site: &Site, settings: &Settings, logs: &Logs) -> Result<(), String> {
+        let Some(tls) = &settings.tls else {
+            self.keeper = None;
+            return Ok(());
+        };
+        let plain = |l: &Listen| l.speaks == Speaks::Http && matches!(l.address, Address::Tcp(_));
+        let work = Work {
+            shown: tls.shown().clone(),
+            files: site.config.tls.certificates.clone(),
+            automatic: site.config.tls.automatic.clone(),
+            store: self.store.clone(),
+            http: settings.listen.iter().any(plain),
+            required: site.config.tls.requires_clients(),
+        };
+        match &self.keeper {
+            Some(keeper) => keeper.work(work),
+            None => {
+                let keeper = Keeper::start(work, self.answers.clone(), logs.error.clone());
+                let keeper = keeper.map_err(|e| format!("no thread for certificates: {e}"))?;
+                self.keeper = Some(keeper);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Resolves, with an error, when all event loops have the site.
@@ -51,23 +112,27 @@ pub(super) type Taken = oneshot::Receiver<()>;
 pub(super) fn site(
     config: Config,
     before: Option<(&Site, &Settings)>,
+    certificates: &Certificates,
     logs: &Logs,
 ) -> Result<(Site, Settings), String> {
     let tls = tls(
         &config,
         before.and_then(|(_, before)| before.tls.as_ref()),
+        certificates.store.as_deref(),
         logs,
     )?;
     let before = before.map(|(before, _)| before);
     let max_connections = limits::max_connections(&config, limits::raise_descriptors())?;
     let site = Site::new(config, before, logs).with_upstreams(before);
-    let site = site.map_err(|e| {
+    let mut site = site.map_err(|e| {
         let folder = std::env::temp_dir();
         format!(
             "cannot make the sockets of workers in {}: {e}",
             folder.display()
         )
     })?;
+    let automatic = site.config.tls.automatic.as_ref();
+    site.answers = automatic.map(|_| certificates.answers.clone());
     let config = &site.config;
     let each = match config.http.max_connections_per_client {
         0 => max_connections.div_ceil(2),
@@ -78,9 +143,15 @@ pub(super) fn site(
         http: config.http.clone(),
         trusted: config.trusted.clone(),
         max_connections: (max_connections, each),
+        spool: site.shared.spool.clone(),
         shutdown_grace: config.shutdown_grace,
         tls,
+        upgrades: config
+            .routes
+            .iter()
+            .any(|route| route.programs().is_some_and(|cgi| cgi.upgrade)),
         access_log: config.log.access.as_ref().map(|_| config.log.format),
+        own_logs: !config.log.own.is_empty(),
     };
     Ok((site, settings))
 }
@@ -89,7 +160,12 @@ pub(super) fn site(
 ///
 /// # Errors
 /// A listener speaks TLS, and there is no certificate.
-fn tls(config: &Config, before: Option<&Server>, logs: &Logs) -> Result<Option<Server>, String> {
+fn tls(
+    config: &Config,
+    before: Option<&Server>,
+    store: Option<&Store>,
+    logs: &Logs,
+) -> Result<Option<Server>, String> {
     // The server was root when it read the key, and may not read it any more.
     if let (Some(before), Some(why)) = (before, &config.tls.unreadable) {
         let words =
@@ -97,13 +173,26 @@ fn tls(config: &Config, before: Option<&Server>, logs: &Logs) -> Result<Option<S
         logs.error.write(Level::Warn, "reload", &words);
         return Ok(Some(before.clone()));
     }
-    match config.lacks_certificate() {
-        Some(why) => Err(why),
-        None => {
-            let certificates = Certificates::new(&config.tls.certificates);
-            certificates.map(|c| Server::new(c, before)).transpose()
+    if let Some(why) = config.lacks_certificate() {
+        return Err(why);
+    }
+    let (files, automatic) = (&config.tls.certificates, &config.tls.automatic);
+    if files.is_empty() && automatic.is_none() {
+        return Ok(None);
+    }
+    let hosts = automatic.as_ref().map_or(&[][..], |a| &a.hosts);
+    let files = files.iter().map(|one| one.certificate.clone());
+    let files: Vec<_> = files.collect();
+    let shown = Shown::new(&files, hosts, before.map(|before| &**before.shown()));
+    for host in hosts.iter().filter(|host| shown.of(host).is_none()) {
+        match store.map_or(Ok(None), |store| store.certificate(host)) {
+            Ok(Some(certificate)) => shown.show(host, certificate),
+            Ok(None) => {}
+            Err(why) => logs.error.write(Level::Warn, "tls", &why),
         }
     }
+    let clients = config.tls.clients.clone();
+    Server::new(Arc::new(shown), clients, before).map(Some)
 }
 
 impl Running {
@@ -126,13 +215,17 @@ impl Running {
         let logs = self.shared.logs.clone();
         let fixed = keep_fixed(&mut config, &self.site.config);
         limits::allowed(&config)?;
-        let new = New::bind(&config, &self.bound)?;
+        let new = New::bind(&config, &self.bound, &mut self.inherited)?;
         let switch = logs.prepare(&self.site.config.log, &config.log);
         let switch = switch.map_err(|e| format!("cannot open a log: {e}"))?;
         let before = (&*self.site, &*self.settings);
-        let (mut site, settings) = site(config, Some(before), &logs)?;
+        self.certificates.open(&config, &mut self.inherited)?;
+        let (mut site, settings) = site(config, Some(before), &self.certificates, &logs)?;
         site.https_port = https_port(&site.config, self.bound.iter().chain(&new.bound));
         self.prepare(&site)?;
+        self.certificates.look_after(&site, &settings, &logs)?;
+        // Last of all that may fail: what it has read it takes for what the server uses.
+        Spawning::reload(self.spawning.as_ref(), &site.config)?;
         let before = std::mem::replace(&mut self.site, Arc::new(site));
         self.settings = Arc::new(settings);
         logs.switch(switch);
@@ -163,6 +256,9 @@ impl Running {
     /// The first configuration.
     pub(super) fn begin(&mut self, new: New) -> Result<Taken, String> {
         self.prepare(&self.site.clone())?;
+        let logs = self.shared.logs.clone();
+        self.certificates
+            .look_after(&self.site, &self.settings, &logs)?;
         Ok(self.hand_out(new, None))
     }
 
@@ -170,6 +266,8 @@ impl Running {
     fn hand_out(&mut self, new: New, before: Option<&Site>) -> Taken {
         let (bound, queues) = new.take();
         let config = &self.site.config;
+        let own = config.routes.iter().filter_map(|route| route.log.as_ref());
+        own.for_each(|log| self.shared.logs.connect(log));
         let removed = self.bound.extract_if(.., |one| !is_named(config, one));
         // First of all, so that nobody comes by it while it is closed.
         removed.for_each(|one| one.remove());
@@ -187,13 +285,35 @@ impl Running {
                 taken: all.clone(),
             };
             // An event loop that has ended answers no request.
-            event_loop.hand(Handed::Site(new));
+            let _ = event_loop.hand(Handed::Site(new));
         }
         let ahead = self.site.clone();
         let compile = std::thread::Builder::new().name("modules".into());
         // Without the thread each is compiled when it is asked for.
         let _ = compile.spawn(move || ahead.shared.wasm.prepare(modules(&ahead.config)));
         taken
+    }
+
+    /// What another process needs to listen where this one does.
+    ///
+    /// # Errors
+    /// There are no descriptors for it; in words.
+    pub(super) fn handed_over(&self) -> Result<Vec<Item>, String> {
+        let bound = self.bound.iter().map(Bound::handed_over);
+        let store = self.certificates.store.iter().map(|store| {
+            let (path, folder) = store.handed_over()?;
+            Ok(vec![(STORE, path, folder)])
+        });
+        let items = std::iter::once(self.inherited.passed.handed_over()).chain(bound);
+        let items = items.chain(store).collect::<io::Result<Vec<_>>>();
+        let items = items.map_err(|e| format!("cannot hand over the listeners: {e}"))?;
+        Ok(items.into_iter().flatten().collect())
+    }
+
+    /// Lets go of the listeners: each closes when its event loops have closed it.
+    pub(super) fn let_go(&mut self) {
+        self.inherited = Inherited::default();
+        self.bound.iter_mut().for_each(Bound::let_go);
     }
 
     /// All event loops answer by the site.
@@ -206,10 +326,7 @@ impl Running {
 
 /// The modules in the folders of programs. Takes as long as looking at the folders does.
 fn modules(config: &Config) -> impl Iterator<Item = (PathBuf, FileId)> {
-    let of_route = |route: &'_ Arc<Route>| match &route.handler {
-        Handler::Cgi(cgi) => Some((route.clone(), cgi.clone())),
-        _ => None,
-    };
+    let of_route = |route: &'_ Arc<Route>| Some((route.clone(), route.programs()?.clone()));
     let routes = config.routes.iter().filter_map(of_route);
     routes.flat_map(|(route, cgi)| {
         let files = programs::files(&cgi.root).into_iter();
@@ -235,8 +352,19 @@ fn keep_fixed(config: &mut Config, before: &Config) -> Vec<&'static str> {
             .any(|l| matches!(l.address, Address::Unix(_)))
     };
     let mut fixed = Vec::new();
+    if let (Some(now), Some(was)) = (&mut config.tls.automatic, &before.tls.automatic) {
+        // Their folder was opened with the rights of before.
+        keep(&mut now.state, &was.state, "state", &mut fixed);
+        keep(&mut now.authority, &was.authority, "authority", &mut fixed);
+    }
     keep(&mut config.identity, &before.identity, "user", &mut fixed);
     keep(&mut config.workers, &before.workers, "workers", &mut fixed);
+    keep(
+        &mut config.pid_file,
+        &before.pid_file,
+        "pid_file",
+        &mut fixed,
+    );
     if unix(before) {
         let (mode, group) = (&before.socket_mode, &before.socket_group);
         keep(&mut config.socket_mode, mode, "socket_mode", &mut fixed);

@@ -5,10 +5,14 @@
 //! files in the end. Files that a killed server has left behind are taken over, for its lock went with it.
 
 use std::{
+    ffi::OsStr,
     fs, io,
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
-        unix::fs::{FileTypeExt, MetadataExt},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::{
+            ffi::OsStrExt,
+            fs::{FileTypeExt, MetadataExt},
+        },
     },
     path::{Path, PathBuf},
 };
@@ -94,10 +98,14 @@ fn bind_locked(path: &Path) -> io::Result<(OwnedFd, Lock)> {
 }
 
 impl Lock {
-    fn take(socket: &Path) -> io::Result<Self> {
+    fn path(socket: &Path) -> PathBuf {
         let mut path = socket.as_os_str().to_owned();
         path.push(".lock");
-        let path = PathBuf::from(path);
+        path.into()
+    }
+
+    fn take(socket: &Path) -> io::Result<Self> {
+        let path = Self::path(socket);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         for _ in 0..TRIES {
             let file = rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
@@ -115,6 +123,33 @@ impl Lock {
 }
 
 impl SocketFile {
+    /// The file of a socket that was taken over with its lock, as [`SocketFile::identified`] said. `None`: those are no such
+    /// words.
+    pub(super) fn taken_over(words: &[u8], lock: OwnedFd) -> Option<Self> {
+        let mut words = words.splitn(3, |&b| b == b' ');
+        let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
+        let own = (number()?, number()?);
+        let path: PathBuf = OsStr::from_bytes(words.next()?).into();
+        let lock = Lock {
+            path: Lock::path(&path),
+            file: lock,
+        };
+        Some(Self { path, own, lock })
+    }
+
+    /// Which file it is, and where; and what holds its lock.
+    pub(super) fn identified(&self) -> (Vec<u8>, BorrowedFd<'_>) {
+        let (device, inode) = self.own;
+        let mut words = format!("{device} {inode} ").into_bytes();
+        words.extend_from_slice(self.path.as_os_str().as_bytes());
+        (words, self.lock.file.as_fd())
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Removes the file, unless another server has put its own there meanwhile, and then the lock.
     pub(super) fn remove(&self) {
         // The folder may be closed to the user that the server became.

@@ -1,11 +1,18 @@
 //! The sockets that are listened on: kept from one configuration to the next where both name them.
 
-use std::io;
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
 
 use galgo_front::{listener::Listener, settings::Listen};
 use rustix::process::geteuid;
 
-use super::socket_file::{self, SocketFile};
+use super::{
+    handover::{Item, LOCK, QUEUE},
+    inherited::{Inherited, shown},
+    socket_file::{self, SocketFile},
+};
 use crate::config::{Address, Config, Speaks};
 
 /// An address that is listened on.
@@ -17,6 +24,10 @@ pub struct Bound {
     pub listen: Listen,
     /// The file of a Unix socket.
     file: Option<SocketFile>,
+    /// It was open already: whoever handed it over may go on with it.
+    adopted: bool,
+    /// What is listened on, for the process that may replace this one. Event loops accept from these sockets.
+    queues: Vec<OwnedFd>,
 }
 
 impl Bound {
@@ -25,6 +36,23 @@ impl Bound {
         if let Some(file) = &self.file {
             file.remove();
         }
+    }
+
+    /// Lets go of the sockets: they close when the event loops have closed them.
+    pub(super) fn let_go(&mut self) {
+        self.queues.clear();
+    }
+
+    /// What another process needs to listen here, each with its descriptor.
+    pub(super) fn handed_over(&self) -> io::Result<Vec<Item>> {
+        let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
+        let queue = |fd: &OwnedFd| Ok((QUEUE, shown(&self.asked), own(fd.as_fd())?));
+        let mut items: Vec<_> = self.queues.iter().map(queue).collect::<io::Result<_>>()?;
+        if let Some(file) = &self.file {
+            let (words, lock) = file.identified();
+            items.push((LOCK, words, own(lock)?));
+        }
+        Ok(items)
     }
 }
 
@@ -54,36 +82,67 @@ pub(super) struct New {
 }
 
 impl New {
-    /// Binds what `config` names and is not `open`.
+    /// Binds what `config` names and is not `open`; or goes on with what is `inherited`.
     ///
     /// # Errors
     /// What could not be bound, why, and what to do.
-    pub(super) fn bind(config: &Config, open: &[Bound]) -> Result<Self, String> {
+    pub(super) fn bind(
+        config: &Config,
+        open: &[Bound],
+        inherited: &mut Inherited,
+    ) -> Result<Self, String> {
         let mut new = Self::default();
         new.queues.resize_with(config.workers, Vec::new);
         for (n, listen) in config.listen.iter().enumerate() {
-            if !open.iter().any(|one| one.asked == listen.address) {
+            if open.iter().any(|one| one.asked == listen.address) {
+                continue;
+            }
+            let fds = inherited.listeners(&listen.address);
+            let fds = fds.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
+            let file = inherited.file(&listen.address);
+            if fds.is_empty() {
                 let bound = bind(listen, config);
                 let (listener, file) = bound.map_err(|e| cannot_listen(listen, open, &e))?;
-                new.bound.push(Bound {
-                    asked: listener.asked.clone(),
-                    listen: listener.listen.clone(),
-                    file,
-                });
-                new.share(n, listener)
-                    .map_err(|e| format!("cannot listen once for each event loop: {e}"))?;
+                new.share(n, vec![listener], file, false)
+            } else {
+                let adopted = adopt(listen, fds, config.workers);
+                let adopted = adopted.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
+                new.share(n, adopted, file, true)
             }
+            .map_err(|e| format!("cannot listen once for each event loop: {e}"))?;
         }
         Ok(new)
     }
 
-    /// Gives each event loop a queue, or all of them to one; of several listeners each to another.
-    fn share(&mut self, n: usize, listener: Listener) -> io::Result<()> {
-        let home = n % self.queues.len();
-        for i in (0..self.queues.len()).filter(|&i| i != home) {
-            self.queues[i].extend(listener.another()?);
+    /// Gives each event loop a queue of an address, or all of them to one; of several addresses each to another.
+    fn share(
+        &mut self,
+        n: usize,
+        mut listeners: Vec<Listener>,
+        file: Option<SocketFile>,
+        adopted: bool,
+    ) -> io::Result<()> {
+        let loops = self.queues.len();
+        let Some(first) = listeners.first() else {
+            return Ok(());
+        };
+        let (asked, listen) = (first.asked.clone(), first.listen.clone());
+        if !adopted {
+            let more = (1..loops).filter_map(|_| first.another().transpose());
+            let more: Vec<_> = more.collect::<io::Result<_>>()?;
+            listeners.extend(more);
         }
-        self.queues[home].push(listener);
+        let queues = listeners.iter().map(|one| one.fd.try_clone());
+        self.bound.push(Bound {
+            asked,
+            listen,
+            file,
+            adopted,
+            queues: queues.collect::<io::Result<_>>()?,
+        });
+        for (i, listener) in listeners.into_iter().enumerate() {
+            self.queues[(n + i) % loops].push(listener);
+        }
         Ok(())
     }
 
@@ -98,8 +157,17 @@ impl New {
 
 impl Drop for New {
     fn drop(&mut self) {
-        self.bound.iter().for_each(Bound::remove);
+        let made = self.bound.iter().filter(|one| !one.adopted);
+        made.for_each(Bound::remove);
     }
+}
+
+/// Goes on with sockets that listen already.
+fn adopt(listen: &Listen, fds: Vec<OwnedFd>, loops: usize) -> io::Result<Vec<Listener>> {
+    // Where each event loop had a queue, it has one again.
+    let hands_over = fds.len() == 1 || fds.len() != loops;
+    let adopt = |fd| Listener::adopted(fd, listen.address.clone(), listen.speaks, hands_over);
+    fds.into_iter().map(adopt).collect()
 }
 
 /// Binds and listens, and makes the file of a Unix socket.

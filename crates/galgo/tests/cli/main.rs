@@ -8,5 +8,6 @@ mod ports;
 mod run;
 mod scene;
 mod serve;
+mod url;
 mod user;
 mod words;

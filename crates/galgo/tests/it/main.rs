@@ -14,25 +14,45 @@
     clippy::cast_possible_truncation
 )]
 
+mod access;
+mod acme;
 mod authorizer;
+mod cached;
 mod cgi;
+mod client_certificates;
+mod compress;
+mod fairness;
 mod faults;
 mod files;
 mod framing;
+mod from_apache;
 mod fronts;
 mod handover;
+mod handshakes;
 #[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
 mod harness;
+mod headers;
 mod http2;
+mod include;
+mod judges;
 mod logs;
+mod owners;
+mod pages;
+mod passwords;
+mod places;
 mod proxied;
+mod redirects;
 mod reload;
 mod secrets;
 mod server;
+mod sites;
 mod spool;
 mod tls;
+mod upgrade;
+mod variables;
 mod warm;
 mod wasm;
+mod websocket;
 
 use std::process::ExitCode;
 
@@ -47,24 +67,45 @@ fn main() -> ExitCode {
     args.test_threads.get_or_insert(2 * processors);
     let tests = [
         harness::tests(),
+        access::tests(),
+        acme::tests(),
         authorizer::tests(),
+        cached::tests(),
         harness::both_ways(cgi::tests()),
+        client_certificates::tests(),
+        compress::tests(),
+        fairness::tests(),
         faults::tests(),
         files::tests(),
         framing::tests(),
+        from_apache::tests(),
         harness::both_ways(fronts::tests()),
         handover::tests(),
+        handshakes::tests(),
         http2::tests(),
+        headers::tests(),
+        include::tests(),
+        judges::tests(),
         logs::tests(),
+        owners::tests(),
+        passwords::tests(),
+        pages::tests(),
+        places::tests(),
         proxied::tests(),
+        redirects::tests(),
         reload::tests(),
         secrets::tests(),
         server::tests(),
+        sites::tests(),
         spool::tests(),
         tls::tests(),
+        upgrade::tests(),
+        variables::tests(),
         wasm::tests(),
+        websocket::tests(),
         warm::tests(),
     ]
     .concat();
+    let tests = harness::over_http2::chosen(tests);
     libtest_mimic::run(&args, harness::trials(tests)).exit_code()
 }

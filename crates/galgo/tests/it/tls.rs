@@ -25,6 +25,7 @@ list![
     a_handshake_that_stops_holds_up_nobody,
     plain_requests_are_sent_on,
     a_new_certificate_is_shown_after_a_reload,
+    files_that_are_replaced_are_shown,
     a_session_goes_on_after_a_reload,
     a_key_that_only_root_may_read_stays_in_use,
     a_key_that_may_not_be_read_is_not_left_out,
@@ -221,6 +222,43 @@ fn a_new_certificate_is_shown_after_a_reload() {
     assert!(server.reload());
     curl(&server, "localhost", "/health", &trusting(&pem)).has_out("200 OK");
     curl(&server, "localhost", "/health", &trusting(first)).has_err("certificate");
+}
+
+/// No signal is needed; what is wrong is not shown, and said once.
+fn files_that_are_replaced_are_shown() {
+    let site = site();
+    let first = own().certificate.as_path();
+    let copy = |name: &str, file| site.write(name, std::fs::read(file).unwrap());
+    let (pem, key) = (copy("a.pem", first), copy("a.key", own().key.as_path()));
+    let names = format!("[tls]\ncertificate = {pem:?}\nkey = {key:?}");
+    let server = site.config(&names).start();
+    let fine = |trusts| curl(&server, "localhost", "/health", &trusting(trusts)).has_out("200 OK");
+    fine(first);
+    let (chain, secret) = certificate(&["localhost"]);
+    // As an editor does, and as certbot does.
+    std::fs::write(&pem, &chain).unwrap();
+    server.says("what was read before stays in use: the key is that of another certificate");
+    fine(first);
+    let new = site_file(&server, "new.key", &secret);
+    std::fs::rename(new, &key).unwrap();
+    server.says("a.pem was read again: it is valid until");
+    fine(&pem);
+    let before = std::fs::read(&pem).unwrap();
+    let trusted = site_file(&server, "trusted.pem", &before);
+    std::fs::remove_file(&pem).unwrap();
+    server.says("a.pem: No such file");
+    fine(&trusted);
+    std::fs::write(&pem, before).unwrap();
+    let again = || server.errors().matches("was read again").count() > 1;
+    galgo_testkit::wait_until("it is back", again);
+    fine(&pem);
+    assert_eq!(server.errors().matches("stays in use").count(), 2);
+}
+
+fn site_file(server: &Server, name: &str, bytes: impl AsRef<[u8]>) -> std::path::PathBuf {
+    let file = server.path(name);
+    std::fs::write(&file, bytes).unwrap();
+    file
 }
 
 /// The keys of tickets stay: openssl takes its session up again with the certificates read anew.

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use galgo_testkit::{Server, wait_until};
+use galgo_testkit::{Server, Site, wait_until};
 
 use crate::{
     curl::{Reply, curl, curl_with},
@@ -51,9 +51,13 @@ struct Book {
 impl Book {
     /// With an empty database of its own.
     fn open(name: &'static str) -> Self {
-        let site = new_site();
+        Self::with(name, new_site(), "")
+    }
+
+    /// With more keys on its route.
+    fn with(name: &'static str, site: Site, keys: &str) -> Self {
         let config = format!(
-            "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"{}\"\nenv = {{ GUESTBOOK_DB = \"{}\", {MARK} = \"{}\" }}\n",
+            "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"{}\"\nenv = {{ GUESTBOOK_DB = \"{}\", {MARK} = \"{}\" }}\n{keys}",
             demo().join("cgi-bin").display(),
             site.path("book.db").display(),
             mark(name),
@@ -198,6 +202,46 @@ languages! {
     perl: "guestbook.pl",
     node: "guestbook.js",
     bash: "guestbook.sh",
+}
+
+/// Whichever of them makes the database, the others wait for it.
+#[test]
+fn sixteen_readers_open_a_new_book_at_once() {
+    for name in ["guestbook-c", "guestbook-rust"] {
+        let book = Book::open(name);
+        for _ in 0..20 {
+            let _ = std::fs::remove_file(book.server.site.path("book.db"));
+            let together = std::sync::Barrier::new(16);
+            std::thread::scope(|scope| {
+                for _ in 0..16 {
+                    scope.spawn(|| {
+                        together.wait();
+                        book.list()
+                    });
+                }
+            });
+        }
+    }
+}
+
+/// With nothing but the folder of the book, and what Node loads from beside the programs.
+#[test]
+fn each_behaves_in_a_strict_sandbox() {
+    for name in LANGUAGES {
+        let site = new_site();
+        let modules = demo().join("node_modules");
+        let keys = format!(
+            "start = \"cold\"\nsandbox = {{ write = [{:?}], read = [{modules:?}] }}\n",
+            site.folder()
+        );
+        let book = Book::with(name, site, &keys);
+        let empty = book.list();
+        assert!(!empty.contains("<article>"), "{name}: {empty}");
+        book.post("name=Ada&message=Hello", FORM, &[]).is(303);
+        let said = book.server.errors();
+        assert!(book.list().contains("<p>Hello</p>"), "{name}: {said}");
+        assert_eq!(said.matches("stderr").count(), 0, "{name}: {said}");
+    }
 }
 
 /// Sixteen clients sign at once, in every language, in one book.

@@ -26,6 +26,27 @@ fn serve_site(site: Site, page: &str) -> Server {
 const PAGE: &str = "/cgi-bin/sub/page.php";
 
 #[test]
+fn in_a_strict_sandbox() {
+    let site = new_site();
+    needed("/usr/bin/php-cgi");
+    let page = r#"<?php $book = getenv('BOOK'); session_start(); header('Content-Type: text/plain');
+        if ($_SERVER['REQUEST_METHOD'] === 'POST') file_put_contents($book, $_POST['entry'] . "\n", FILE_APPEND | LOCK_EX);
+        echo @file_get_contents($book), json_encode(@file_get_contents('/etc/fstab')), @fsockopen('127.0.0.1', 1) ? 'net' : '';"#;
+    site.write("cgi-bin/page.php", page);
+    std::fs::create_dir(site.path("data")).unwrap();
+    let config = format!(
+        "[interpreters]\n\".php\" = \"/usr/bin/php-cgi\"\n[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nstart = \"cold\"\n\
+         env = {{ BOOK = {:?} }}\nsandbox = {{ write = [\"data\", \"/var/lib/php/sessions\"] }}\n",
+        site.path("data/book")
+    );
+    let server = site.config(&config).start();
+    let url = server.url("/cgi-bin/page.php");
+    curl(&["-d", "entry=one", &url]).ok();
+    let said = curl(&["-d", "entry=two", &url]).ok().text();
+    assert_eq!(said, "one\ntwo\nfalse", "{}", server.errors());
+}
+
+#[test]
 fn variables() {
     let server = serve(
         r#"<?php header('Content-Type: text/plain');

@@ -40,6 +40,16 @@ fn the_configuration_behind_a_web_server_is_right() {
 }
 
 #[test]
+fn the_configuration_for_https_is_right() {
+    let site = new_site();
+    let names: [(&str, &dyn AsRef<Path>); 2] = [("\"www-data\"", &"\"nobody\""), ("hsts", &"hsts")];
+    site.write("galgo.toml", block("https.md", "toml", &names));
+    let done = site.galgo(&["check"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    done.has_out("note  certificate of www.example.org: ");
+}
+
+#[test]
 fn the_configuration_is_right() {
     let site = new_site();
     site.write("public/index.html", "hello");

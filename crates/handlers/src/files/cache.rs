@@ -7,12 +7,7 @@
 //! change within the same tick of the file system's clock, is opened.
 
 use std::{
-    cell::RefCell,
-    collections::HashMap,
-    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
+    cell::RefCell, collections::HashMap, os::fd::OwnedFd, rc::Rc, sync::Arc, time::Duration,
 };
 
 use galgo_proto::{Fields, h1::Head};
@@ -40,8 +35,8 @@ thread_local! {
 
 #[derive(Default)]
 struct Cache {
-    /// By route, then by path.
-    routes: HashMap<RawFd, HashMap<Vec<u8>, Cached>>,
+    /// By the route's folder, then by path.
+    routes: HashMap<u64, HashMap<Vec<u8>, Cached>>,
     files: usize,
     bytes: usize,
     open: usize,
@@ -83,7 +78,7 @@ pub(super) fn identity(files: &Files, path: &[u8]) -> Option<FileId> {
 /// The answer for `rest`, if its file is still the one that was read.
 pub(super) fn answer(files: &Files, rest: &[u8]) -> Option<Response> {
     CACHE.with_borrow(|cache| {
-        let cached = cache.routes.get(&files.fd.as_fd().as_raw_fd())?.get(rest)?;
+        let cached = cache.routes.get(&files.fd.number())?.get(rest)?;
         (identity(files, &cached.path)? == cached.identity).then(|| Response {
             status: 200,
             reason: None,
@@ -117,10 +112,10 @@ pub(super) fn keep(files: &Files, rest: &[u8], path: Vec<u8>, before: FileId, re
     if matches!(cached.content, Content::Open(..)) {
         OPENED.with(|opened| opened.notify_one());
     }
-    CACHE.with_borrow_mut(|cache| cache.insert(files.fd.as_fd().as_raw_fd(), rest, cached));
+    CACHE.with_borrow_mut(|cache| cache.insert(files.fd.number(), rest, cached));
 }
 
-/// Forgets everything: a route may be gone, and its number become that of another.
+/// Forgets everything: the routes may be gone.
 pub(super) fn forget() {
     CACHE.with_borrow_mut(|cache| *cache = Cache::default());
 }
@@ -140,7 +135,7 @@ fn length(body: &Body) -> i64 {
 }
 
 impl Cache {
-    fn insert(&mut self, route: RawFd, rest: &[u8], cached: Cached) {
+    fn insert(&mut self, folder: u64, rest: &[u8], cached: Cached) {
         let bytes = cached.content.bytes();
         if self.files >= FILES || self.bytes + bytes > BYTES {
             *self = Self::default();
@@ -153,7 +148,7 @@ impl Cache {
         self.open += cached.content.open();
         let old = self
             .routes
-            .entry(route)
+            .entry(folder)
             .or_default()
             .insert(rest.to_vec(), cached);
         if let Some(old) = old {

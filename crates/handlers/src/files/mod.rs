@@ -52,7 +52,7 @@ const NOT_ALLOWED: [&str; 10] = [
     "UNLOCK",
 ];
 
-const SOURCE: &str = "its name is that of a program's source ([interpreters]), which is not shown";
+const SOURCE: &str = "its name is that of a program's source (`cgi_names`, [interpreters]), which is not shown, or of a file of passwords";
 const NO_INDEX: &str = "the folder has no index, and is not listed: add one of the files that `index` names, or set `listing`";
 
 /// Answers a request for the file at `rest`, the decoded path below the route, without a leading slash.
@@ -63,12 +63,12 @@ pub fn answer<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'
     match head.method {
         Method::Get | Method::Head => {}
         Method::Other(ref m) if m == "OPTIONS" => {
-            return now(files, Response::new(204).with("Allow", ALLOW));
+            return now(Response::new(204).with("Allow", ALLOW));
         }
         Method::Other(ref m) if !NOT_ALLOWED.contains(&m.as_str()) => {
-            return now(files, Response::new(501));
+            return now(Response::new(501));
         }
-        _ => return now(files, Response::new(405).with("Allow", ALLOW)),
+        _ => return now(Response::new(405).with("Allow", ALLOW)),
     }
     if !cache::applies(files, head) {
         return fresh(files, head, rest);
@@ -94,8 +94,9 @@ impl FileAnswer<'_> {
         match self {
             Self::Now(response, cause) => (response, cause),
             Self::List(list) => {
-                let files = list.files;
-                finished(files, Box::pin(list.page()).await)
+                let page = Box::pin(list.page()).await;
+                let cause = page.as_ref().err().and_then(|refused| refused.cause());
+                (page.unwrap_or_else(Refused::response), cause)
             }
         }
     }
@@ -140,45 +141,34 @@ pub fn send_for_program(
 
 fn fresh<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
     match found(files, head, rest) {
-        Ok(FileAnswer::List(list)) => FileAnswer::List(list),
-        Ok(FileAnswer::Now(response, _)) => now(files, response),
+        Ok(answer) => answer,
         Err(refused) => FileAnswer::Now(refused.response(), refused.cause()),
     }
 }
 
-fn now<'a>(files: &Files, response: Response) -> FileAnswer<'a> {
-    let (response, cause) = finished(files, Ok(response));
-    FileAnswer::Now(response, cause)
+fn now<'a>(response: Response) -> FileAnswer<'a> {
+    FileAnswer::Now(response, None)
 }
 
-/// A response with what the configuration adds. Errors get it with their page: [`add_to_error`].
-fn finished(files: &Files, found: Result<Response, Refused>) -> (Response, Option<&'static str>) {
-    let cause = found.as_ref().err().and_then(|refused| refused.cause());
-    let mut response = found.unwrap_or_else(Refused::response);
-    if response.status < 400 {
-        for (name, value) in &files.headers {
-            response.fields.push(name, value);
-        }
+/// Whether the route answers for `below` with a file, or, where it ends in `/`, with a folder's index or list.
+pub fn has(files: &Files, below: &[u8]) -> bool {
+    if !open::may_be_seen(below) {
+        return false;
     }
-    (response, cause)
-}
-
-/// Adds what the configuration adds to an error that has its page. What that says itself stays: a lifetime meant for
-/// files must not keep an error alive.
-pub fn add_to_error(files: &Files, response: &mut Response) {
-    if response.status < 400 {
-        return;
+    let Some(folder) = below
+        .strip_suffix(b"/")
+        .or(below.is_empty().then_some(below))
+    else {
+        return matches!(open::open(&files.fd, below), Ok(Opened::File(_)));
+    };
+    match open::open(&files.fd, folder) {
+        Ok(Opened::Folder(_)) if files.listing => true,
+        Ok(Opened::Folder(_)) => files.index.iter().any(|name| {
+            let path = [below, name.as_bytes()].concat();
+            matches!(open::open(&files.fd, &path), Ok(Opened::File(_)))
+        }),
+        _ => false,
     }
-    for (name, value) in &files.headers {
-        if !response.fields.has(name) {
-            response.fields.push(name, value);
-        }
-    }
-}
-
-/// The redirect to a folder with its slash, in answer to a request for the route itself.
-pub fn slash_missing(files: &Files, head: &Head) -> Response {
-    finished(files, Ok(to_slash(head))).0
 }
 
 fn found<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<FileAnswer<'a>, Refused> {

@@ -6,6 +6,8 @@ use std::{
     sync::Arc,
 };
 
+use galgo_proto::glob::Glob;
+
 use crate::root::{Folder, open};
 
 /// Static files.
@@ -25,8 +27,8 @@ pub struct Files {
     pub types: Vec<(String, String)>,
     /// Media type of anything else.
     pub default_type: String,
-    /// Fields added to every response (`Cache-Control`).
-    pub headers: Vec<(String, String)>,
+    /// Files with these names are programs, which are run and never shown.
+    pub cgi_names: Vec<Glob>,
     /// Files with one of these endings are programs, and are refused: their source would be shown.
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
 }
@@ -50,12 +52,12 @@ impl Files {
             precompressed: false,
             types: Vec::new(),
             default_type: "application/octet-stream".to_owned(),
-            headers: Vec::new(),
+            cgi_names: Vec::new(),
             interpreters: Arc::default(),
         }
     }
 
-    /// Whether a file of this name is the source of a program, for an interpreter runs its ending, in
+    /// Whether a file of this name is the source of a program, for it is one of `cgi_names` or an interpreter runs its ending, in
     /// any letter case, or a copy of one that an editor left. A `files` route answers 403 for such a
     /// file instead of showing it.
     pub fn is_source(&self, path: &[u8]) -> bool {
@@ -66,10 +68,19 @@ impl Files {
         };
         let copy = COPIES.iter().find(|copy| ends(path, copy));
         let original = &path[..path.len() - copy.map_or(0, |copy| copy.len())];
-        // A `.wasm` file may be meant for browsers, a `.wcgi` file is a program and nothing else.
+        let name = original.rsplit(|&b| b == b'/').next().unwrap_or_default();
+        if self
+            .cgi_names
+            .iter()
+            .any(|glob| glob.fits_in_any_case(name))
+        {
+            return true;
+        }
+        // A `.wasm` file may be meant for browsers, a `.wcgi` file is a program and nothing else; nobody is shown
+        // hashes of passwords.
         let endings = self.interpreters.iter().map(|(ending, _)| ending.as_str());
         endings
-            .chain([".wcgi"])
+            .chain([".wcgi", ".htpasswd"])
             .any(|ending| ends(original, ending.as_bytes()))
     }
 }

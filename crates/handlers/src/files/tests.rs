@@ -56,7 +56,7 @@ fn site() -> Site {
         precompressed: true,
         types: Vec::new(),
         default_type: "application/octet-stream".into(),
-        headers: Vec::new(),
+        cgi_names: Vec::new(),
         interpreters: std::sync::Arc::default(),
     };
     Site { top, files }

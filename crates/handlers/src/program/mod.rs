@@ -3,19 +3,25 @@
 //! 1. take in the body, where it goes to a file, else what comes first of it  2. wait for a permit  3. start
 //! 4. its response: see `reply`
 
+pub mod authorizer;
+pub mod cached;
 mod instance;
+mod owned;
 mod pipes;
 pub mod settings;
 mod start;
 
 use std::{rc::Rc, sync::Arc};
 
-use galgo_proto::h1::{BodyLen, Head};
+use galgo_proto::{
+    fields::lists,
+    h1::{BodyLen, Head},
+};
 
 pub use settings::{BodyMode, Cgi, CgiOptions, StartMode};
 
 use crate::{
-    admission::{ConcurrencyLimit, Permit},
+    admission::{ConcurrencyLimit, Crowding, Permit},
     body_spool,
     context::{Answer, Context},
     fault::Fault,
@@ -41,15 +47,24 @@ pub async fn answer(
                 .into(),
         ));
     }
+    if script.module && cgi.runs_as_others() {
+        return Err(Fault::Refused(
+            "it is a module, and modules run as the server's user: a route with `user` runs none"
+                .into(),
+        ));
+    }
     request.client.limit(cgi.options.max_body)?;
     // A local redirect's request has no body, whatever the one before it had.
     let mut run = ProgramRun {
         cx,
+        upgrades: cgi.upgrade && asks_to_upgrade(request, head, &script),
         request,
         head,
         cgi,
         limit,
         script,
+        judges: false,
+        crowds: Crowding::None,
     };
     let file = match cgi.options.body {
         BodyMode::File if head.body != BodyLen::None => {
@@ -70,10 +85,11 @@ pub async fn answer(
             Backend::Program(Box::new(run.start(file, permit).await?))
         }
     };
-    let answering = Answering {
+    let mut answering = Answering {
         cx,
         source: run.source(),
         nph: run.script.nph,
+        upgrades: run.upgrades,
         options: &cgi.options,
         sendfile: &cgi.sendfile,
         head,
@@ -100,6 +116,9 @@ pub async fn load(
         cgi,
         limit: None,
         script,
+        upgrades: false,
+        judges: false,
+        crowds: Crowding::None,
     };
     run.template().await
 }
@@ -111,6 +130,19 @@ struct ProgramRun<'a, 'r, 'c> {
     cgi: &'c Arc<Cgi>,
     limit: Option<&'c Arc<ConcurrencyLimit>>,
     script: FoundProgram<'a>,
+    /// The client asks for another protocol on its connection, which the program may be given.
+    upgrades: bool,
+    /// It says whether the request may be answered, and answers it not.
+    judges: bool,
+    /// How the client's address crowds others.
+    crowds: Crowding,
+}
+
+/// Whether the client asks for another protocol on its connection (RFC 9110, 7.8), and a process can have that. Modules
+/// have records where a process has pipes.
+fn asks_to_upgrade(request: &Request<'_>, head: &Head, script: &FoundProgram<'_>) -> bool {
+    let asks = head.fields.has("upgrade") && lists(&head.fields, "connection", "upgrade");
+    asks && !script.module && request.client.can_upgrade()
 }
 
 impl ProgramRun<'_, '_, '_> {
@@ -120,6 +152,7 @@ impl ProgramRun<'_, '_, '_> {
         let admit = admission.admit(self.request.peer(), self.limit);
         let permit = reply::wait_for(self.request, admit).await?;
         self.request.has_permit(permit.holding());
+        self.crowds = permit.crowds();
         Ok(permit)
     }
 

@@ -25,24 +25,36 @@ enum ProgramStdin {
 /// Ours, non-blocking.
 pub(super) struct ServerEnds {
     pub(super) stdin: Option<Sock>,
+    /// Standard input of a program that may be given the connection: nothing is written to it before.
+    pub(super) held: Option<Sock>,
     pub(super) stdout: Sock,
     pub(super) stderr: Sock,
 }
 
 impl Pipes {
-    pub(super) fn new(file: Option<Stored>, body: BodyLen) -> std::io::Result<Self> {
+    /// `upgrades`: it may be given the connection.
+    pub(super) fn new(
+        file: Option<Stored>,
+        body: BodyLen,
+        upgrades: bool,
+    ) -> std::io::Result<Self> {
         let (stdin, to_stdin) = match (file, body) {
             (Some(file), _) => (ProgramStdin::File(file), None),
-            (None, BodyLen::None) => (ProgramStdin::Nothing, None),
+            (None, BodyLen::None) if !upgrades => (ProgramStdin::Nothing, None),
             (None, _) => {
                 let (theirs, ours) = pipe(|(_, ours)| ours)?;
-                (ProgramStdin::Pipe(theirs), Some(ours))
+                (ProgramStdin::Pipe(theirs), Some(Sock::writer(ours)))
             }
+        };
+        let (to_stdin, held) = match upgrades {
+            true => (None, to_stdin),
+            false => (to_stdin, None),
         };
         let (from_stdout, stdout) = pipe(|(ours, _)| ours)?;
         let (from_stderr, stderr) = pipe(|(ours, _)| ours)?;
         let ours = ServerEnds {
-            stdin: to_stdin.map(Sock::writer),
+            stdin: to_stdin,
+            held,
             stdout: Sock::reader(from_stdout),
             stderr: Sock::reader(from_stderr),
         };

@@ -2,15 +2,22 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use galgo_spawn::Limits;
+use galgo_proto::glob::Glob;
+use galgo_spawn::{
+    Limits, Sandbox,
+    owners::{Remit, RunsAs},
+    sandbox::Confinement,
+};
 
-use crate::{root::CgiRoot, sendfile::Sendfile, wasm::sight::Sight};
+use crate::{cache::Cache, root::CgiRoot, sendfile::Sendfile, wasm::sight::Sight};
 
 /// Programs.
 #[derive(Debug, PartialEq)]
 pub struct Cgi {
     /// Where they are.
     pub root: CgiRoot,
+    /// Only files with these names are programs; empty: all.
+    pub names: Vec<Glob>,
     /// DOCUMENT_ROOT and the base of PATH_TRANSLATED: the folder of the `/` files route of the same
     /// host, else the program folder.
     pub document_root: PathBuf,
@@ -26,6 +33,12 @@ pub struct Cgi {
     pub options: CgiOptions,
     /// What WebAssembly programs see of this machine.
     pub sight: Sight,
+    /// Programs may be given the connection, where the client asks for another protocol on it.
+    pub upgrade: bool,
+    /// Answers that are kept for a moment, and shared; `None`: each request has its own.
+    pub cache: Option<Arc<Cache>>,
+    /// Programs run as another user than the server; `None`: as the server does.
+    pub remit: Option<Arc<Remit>>,
 }
 
 impl Cgi {
@@ -33,6 +46,7 @@ impl Cgi {
     pub fn new(root: CgiRoot, document_root: PathBuf) -> Self {
         Self {
             root,
+            names: Vec::new(),
             document_root,
             env: Vec::new(),
             load_env: Vec::new(),
@@ -40,7 +54,21 @@ impl Cgi {
             sendfile: Sendfile::default(),
             options: CgiOptions::default(),
             sight: Sight::default(),
+            upgrade: false,
+            cache: None,
+            remit: None,
         }
+    }
+
+    /// Whether programs run as another user than the server: so would modules, and they cannot.
+    pub fn runs_as_others(&self) -> bool {
+        let of = self.remit.as_ref().map(|remit| remit.runs_as());
+        of.is_some_and(|runs_as| !matches!(runs_as, RunsAs::Server(_)))
+    }
+
+    /// Whether a file of this name is a program, if it is there.
+    pub fn is_program(&self, name: &[u8]) -> bool {
+        self.names.is_empty() || self.names.iter().any(|glob| glob.fits(name))
     }
 }
 
@@ -77,6 +105,10 @@ pub struct CgiOptions {
     pub limits: Limits,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
+    /// `sandbox`: what programs are kept from.
+    pub sandbox: Sandbox,
+    /// What `sandbox = "strict"`, or a table in its place, leaves to them; `sandbox` is the standard one then.
+    pub strict: Option<Arc<Confinement>>,
     /// Programs of this route at once; `None`: only the server's limit.
     pub max_running: Option<usize>,
 }
@@ -102,7 +134,19 @@ impl Default for CgiOptions {
                 ..Limits::default()
             },
             no_new_privs: true,
+            sandbox: Sandbox::Standard,
+            strict: None,
             max_running: None,
+        }
+    }
+}
+
+impl CgiOptions {
+    /// `sandbox`, as it is written in a configuration.
+    pub fn sandbox_name(&self) -> &'static str {
+        match self.strict {
+            Some(_) => "strict",
+            None => self.sandbox.name(),
         }
     }
 }

@@ -12,11 +12,12 @@ use tokio::time::Instant;
 
 use super::{
     ProgramRun,
+    owned::StartReports,
     pipes::{Pipes, ServerEnds},
     settings::StartMode,
 };
 use crate::{
-    admission::Permit,
+    admission::{Crowding, Permit},
     fault::{Fault, is_shortage},
     off_loop::off_loop,
     relay::{
@@ -26,7 +27,7 @@ use crate::{
     },
     spool::Stored,
     tick,
-    variables::{self, ScriptVars},
+    variables::{self, Judged, ScriptVars},
     warm::{self, ReadyChild, TemplateChild, TemplateSetup},
 };
 
@@ -65,7 +66,8 @@ impl ProgramRun<'_, '_, '_> {
         let mut env = Env(EnvBlock::default());
         self.variables(self.length(file.as_ref()), &mut env)?;
         let mut clocks = Clocks::start(&self.cgi.options, AFTER);
-        let mut pipes = Pipes::new(file, self.head.body).map_err(|e| capacity(&e))?;
+        let pipes = Pipes::new(file, self.head.body, self.upgrades);
+        let mut pipes = pipes.map_err(|e| capacity(&e))?;
         let running = self.process(&mut pipes, env.0, &mut clocks, began).await?;
         // From here on only the program has its ends.
         let (ours, file) = pipes.ours();
@@ -74,6 +76,7 @@ impl ProgramRun<'_, '_, '_> {
             child: running.child,
             origin: running.origin,
             stdin: ours.stdin,
+            held: ours.held,
             file,
             stdout: ours.stdout,
             stderr: ours.stderr,
@@ -115,6 +118,7 @@ impl ProgramRun<'_, '_, '_> {
             dir: self.script.dir.clone(),
             limits: self.cgi.options.limits,
             no_new_privs: self.cgi.options.no_new_privs,
+            sandbox: self.cgi.options.sandbox,
             more: Vec::new(),
             knocks: true,
         };
@@ -140,13 +144,17 @@ impl ProgramRun<'_, '_, '_> {
         let ready = self.ready(args).await?;
         let cpu = self.cgi.options.limits.cpu;
         let stdio = pipes.stdio(&self.cx.resources.null);
-        ready.start(env, stdio, cpu).await.ok()
+        let dir = self.script.shares_template().then_some(&*self.script.dir);
+        let (child, origin) = ready.start(env, dir, stdio, cpu).await.ok()?;
+        self.place(&child);
+        Some((child, origin))
     }
 
     async fn ready(&self, args: &[CString]) -> Option<ReadyChild> {
         // Words of the query are arguments of one request, and a template has its own.
         let wordless = args.len() == 1 + usize::from(self.script.interpreter.is_some());
-        if self.cgi.options.start == StartMode::Cold || !wordless {
+        let cold = self.cgi.options.start == StartMode::Cold || self.cgi.remit.is_some();
+        if cold || !wordless {
             return None;
         }
         let setup = || self.setup(args);
@@ -160,14 +168,20 @@ impl ProgramRun<'_, '_, '_> {
         for (name, value) in &self.cgi.load_env {
             env.0.put(name.as_bytes(), value.as_bytes());
         }
+        // A template that serves other scripts, too, is not that of this one.
+        let (args, dir) = match self.script.shares_template() {
+            true => (&args[..1], c"/".to_owned()),
+            false => (args, self.script.dir.clone()),
+        };
         TemplateSetup {
             args: args.to_vec(),
             env: env.0,
-            dir: self.script.dir.clone(),
+            dir,
             file: file.into(),
             interpreter: self.script.interpreter.clone(),
             limits: self.cgi.options.limits,
             no_new_privs: self.cgi.options.no_new_privs,
+            sandbox: self.cgi.options.sandbox,
             patience: self.cgi.options.first_byte_timeout,
         }
     }
@@ -181,21 +195,23 @@ impl ProgramRun<'_, '_, '_> {
     ) -> Result<StartedProcess, Fault> {
         let mut tries = 0;
         loop {
-            let stdio = pipes.stdio(&self.cx.resources.null);
-            let started = self.cx.resources.spawner.borrow_mut().launch(launch, stdio);
+            let started = self.launch(launch, pipes).await;
             let took = began.elapsed();
             let failed = match started {
-                Ok(child) => match self.begun(&child, pipes, clocks).await? {
-                    StartState::Runs(fault) => {
-                        self.request.entry.borrow_mut().start = took;
-                        return Ok(StartedProcess {
-                            child,
-                            origin: None,
-                            fault,
-                        });
+                Ok(child) => {
+                    self.place(&child);
+                    match self.begun(&child, pipes, clocks).await? {
+                        StartState::Runs(fault) => {
+                            self.request.entry.borrow_mut().start = took;
+                            return Ok(StartedProcess {
+                                child,
+                                origin: None,
+                                fault,
+                            });
+                        }
+                        StartState::Failed(failed) => failed,
                     }
-                    StartState::Failed(failed) => failed,
-                },
+                }
                 Err(failed) => failed,
             };
             if !failed.error.is_busy() || tries >= BUSY_TRIES {
@@ -206,6 +222,13 @@ impl ProgramRun<'_, '_, '_> {
             tries += 1;
             launch = failed.launch;
             tokio::time::sleep(BUSY_PAUSE).await;
+        }
+    }
+
+    /// Behind the programs of others, if its address crowds them: at once, before it does anything that takes long.
+    fn place(&self, child: &Child) {
+        if self.crowds > Crowding::None {
+            child.lower(self.crowds == Crowding::Most);
         }
     }
 
@@ -222,6 +245,7 @@ impl ProgramRun<'_, '_, '_> {
         let ServerEnds { stdin, stdout, .. } = &mut pipes.ours;
         let mut arrived = false;
         let mut fault = None;
+        let reports = StartReports::of(child);
         loop {
             match self.cx.resources.spawner.borrow_mut().outcome(child) {
                 LaunchOutcome::Started => return Ok(StartState::Runs(fault)),
@@ -236,7 +260,8 @@ impl ProgramRun<'_, '_, '_> {
             tokio::select! {
                 biased;
                 _ = stdout.arrives(), if !arrived => arrived = true,
-                () = tokio::time::sleep(ENDING), if arrived => {}
+                () = tokio::time::sleep(ENDING), if arrived && !child.is_remote() => {}
+                () = reports.come() => {}
                 () = tick::next() => {}
                 late = clocks.ring() => fault = Some(late),
                 fed = feed(stdin, self.request.client) => match fed {
@@ -289,8 +314,18 @@ impl ProgramRun<'_, '_, '_> {
             env: &self.cgi.env,
             options: &self.cgi.options,
             content_length,
+            upgrade: self.upgrades,
         };
-        if variables::put(self.request, self.head, &known, sink)?.shellshock > 0 {
+        let dropped = match self.judges {
+            true => variables::put(
+                self.request,
+                self.head,
+                &known,
+                &mut Judged::of(self.head, sink),
+            ),
+            false => variables::put(self.request, self.head, &known, sink),
+        };
+        if dropped?.shellshock > 0 {
             variables::warn_shellshock(&self.source());
         }
         Ok(())
@@ -306,6 +341,12 @@ impl ProgramRun<'_, '_, '_> {
             }
             Stage::Clone => return Fault::Busy("the system could not create another process"),
             Stage::Descriptors => return capacity(&e.source),
+            Stage::Helper => {
+                return Fault::Script(
+                    "the helper that starts programs as its user has ended".into(),
+                );
+            }
+            Stage::Denied => return Fault::Refused(e.source.to_string()),
             // Of memory `execve` also has too little where the route's own limit is too low.
             stage
                 if is_shortage(&e.source)

@@ -1,6 +1,6 @@
 //! What answers a request: a process of its own, or an application or an instance of a module over a connection.
 
-use std::{pin::Pin, sync::Arc};
+use std::pin::Pin;
 
 use galgo_spawn::Exit;
 
@@ -11,7 +11,7 @@ use crate::{
     out::Out,
     producer::{Boxed, OnExit, OutputEvent, Producer},
     sock::Sock,
-    spool::Spool,
+    spool::SpoolShare,
     upstream::exchange::Exchange,
 };
 
@@ -38,6 +38,13 @@ impl Backend {
         either!(self, own => own.head_done());
     }
 
+    /// See [`RunningProgram::upgrade`].
+    pub(crate) fn upgrade(&mut self, granted: bool) {
+        if let Self::Program(program) = self {
+            program.upgrade(granted);
+        }
+    }
+
     /// Output has ended: what is wrong with how a connection ended. How a process did is asked for later.
     pub(crate) fn verdict(&self) -> Option<Fault> {
         match self {
@@ -48,13 +55,17 @@ impl Backend {
 
     /// See [`Producer::next_event`].
     pub(crate) async fn event(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
-        either!(self, own => own.next_event(client).await)
+        match self {
+            // Boxed: an exchange needs half the room.
+            Self::Program(p) => Box::pin(p.next_event(client)).await,
+            Self::Exchange(e) => e.next_event(client).await,
+        }
     }
 
     /// See [`Producer::cut`].
     pub(crate) async fn fault(&mut self) -> Option<Fault> {
         match self {
-            Self::Program(p) => p.killed().await,
+            Self::Program(p) => Box::pin(p.killed()).await,
             Self::Exchange(e) => e.cut(),
         }
     }
@@ -87,7 +98,7 @@ impl Producer for Backend {
         either!(self, own => own.output_ended())
     }
 
-    fn streams(&mut self, spool: &Arc<Spool>, splices: bool) {
+    fn streams(&mut self, spool: &SpoolShare, splices: bool) {
         match self {
             Self::Program(program) => program.streams(spool, splices),
             Self::Exchange(exchange) => exchange.streams(spool),

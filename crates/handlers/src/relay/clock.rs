@@ -1,6 +1,10 @@
 //! The three clocks of a program: first byte, idle, total.
 
-use std::time::Duration;
+use std::{
+    future::poll_fn,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -16,11 +20,14 @@ pub struct Clocks {
     lengths: [Duration; 3],
     /// What has moved since the clocks were looked at.
     since: Moved,
-    /// The tick at which they were.
-    looked: u64,
+    /// The tick with which they are looked at next.
+    tick: tick::Wait,
     /// What became of the program or connection that was too late.
     after: &'static str,
 }
+
+/// Longer than any connection lasts.
+const CENTURY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// Whether anything has moved. When is asked with the next tick: reading a clock for each piece would cost more than
 /// the rest of this.
@@ -47,7 +54,7 @@ impl Clocks {
                 options.total_timeout,
             ],
             since: Moved::Nothing,
-            looked: tick::beats(),
+            tick: tick::Wait::default(),
             after,
         }
     }
@@ -68,6 +75,11 @@ impl Clocks {
         self.since = Moved::Body;
     }
 
+    /// The program has the client's connection: only a silent one ends it, however long it lasts.
+    pub fn only_idle(&mut self) {
+        self.total = Instant::now() + CENTURY;
+    }
+
     /// How long a program may go on whose output is no longer read: what is left of the total time, where it `finishes`.
     pub fn patience(&self, finishes: bool, otherwise: Duration) -> Duration {
         match finishes {
@@ -76,17 +88,24 @@ impl Clocks {
         }
     }
 
-    /// Waits until one of the clocks has run out, and says which.
-    pub async fn ring(&mut self) -> Fault {
+    /// Another task waits for them from now on.
+    pub fn change_task(&mut self) {
+        self.tick = tick::Wait::default();
+    }
+
+    /// Waits until one of the clocks has run out, and says which. The task may give up and begin again many times between two
+    /// ticks.
+    pub fn ring(&mut self) -> impl Future<Output = Fault> {
+        poll_fn(|cx| self.poll_ring(cx))
+    }
+
+    /// As [`Clocks::ring`], polled.
+    pub fn poll_ring(&mut self, cx: &Context<'_>) -> Poll<Fault> {
         loop {
-            // A caller may give up and begin again many times between two ticks.
-            let tick = tick::beats();
-            if std::mem::replace(&mut self.looked, tick) != tick
-                && let Some(fault) = self.look(Instant::now())
-            {
-                return fault;
+            ready!(self.tick.poll(cx));
+            if let Some(fault) = self.look(Instant::now()) {
+                return Poll::Ready(fault);
             }
-            tick::next().await;
         }
     }
 
@@ -120,4 +139,31 @@ impl Clocks {
 
 fn late(clock: &str, length: Duration, what: &str, after: &str) -> Fault {
     Fault::Late(format!("{what} within {length:?} ({clock}); {after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::{LocalSet, spawn_local};
+
+    use super::*;
+
+    /// As when a program goes on by itself after its client has left.
+    #[tokio::test]
+    async fn another_task_hears_a_clock_that_one_had_waited_for() {
+        let on_a_loop = LocalSet::new();
+        let ringing = on_a_loop.run_until(async {
+            spawn_local(tick::run());
+            let options = CgiOptions {
+                total_timeout: Duration::ZERO,
+                ..CgiOptions::default()
+            };
+            let mut clocks = Clocks::start(&options, "");
+            let first = poll_fn(|cx| Poll::Ready(clocks.poll_ring(cx).is_pending()));
+            assert!(first.await);
+            clocks.change_task();
+            spawn_local(async move { clocks.ring().await }).await
+        });
+        let rung = tokio::time::timeout(Duration::from_secs(60), ringing).await;
+        assert!(matches!(rung, Ok(Ok(Fault::Late(_)))));
+    }
 }

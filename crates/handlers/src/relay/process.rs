@@ -1,6 +1,7 @@
 //! A process, watched without being waited for.
 
 use std::{
+    future::poll_fn,
     os::fd::{AsRawFd, RawFd},
     time::Duration,
 };
@@ -11,7 +12,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{fault::Fault, sock::register, tick};
+use crate::{
+    admission::{Crowding, Permit},
+    fault::Fault,
+    sock::register,
+    tick,
+};
 
 /// A process, registered with the event loop only when it has to be waited for.
 #[derive(Debug)]
@@ -21,6 +27,11 @@ pub(super) struct Process {
     looked: Instant,
     /// Since when it is known to have exited.
     exited: Option<Instant>,
+    /// Its permit to run, until it is given back; and how far it runs behind the programs of others.
+    pub(super) permit: Option<Permit>,
+    lowered: Crowding,
+    /// When it is looked at how far it should.
+    tick: tick::Wait,
 }
 
 #[derive(Debug)]
@@ -33,12 +44,38 @@ enum ProcessState {
     Gone,
 }
 
+impl ProcessState {
+    async fn exited(&mut self) {
+        *self = match std::mem::replace(self, Self::Gone) {
+            Self::Idle(child) => match register(child.as_raw_fd(), Interest::READABLE) {
+                Ok(fd) => Self::Watched(fd, child),
+                Err(_) => Self::Idle(child),
+            },
+            other => other,
+        };
+        match self {
+            // Readiness of a pidfd does not go away.
+            Self::Watched(fd, _) => drop(fd.readable().await),
+            // The event loop has no room for it: it is looked at with every tick.
+            Self::Idle(child) => {
+                while !child.has_exited().unwrap_or(true) {
+                    tick::next().await;
+                }
+            }
+            Self::Left(_) | Self::Gone => {}
+        }
+    }
+}
+
 impl Process {
-    pub(super) fn new(child: Child) -> Self {
+    pub(super) fn new(child: Child, permit: Permit) -> Self {
         Self {
             state: ProcessState::Idle(child),
             looked: Instant::now(),
             exited: None,
+            lowered: permit.crowds(),
+            permit: Some(permit),
+            tick: tick::Wait::default(),
         }
     }
 
@@ -49,9 +86,29 @@ impl Process {
         if let ProcessState::Idle(_) = self.state {
             tick::next().await;
         }
+        while self.lowered < Crowding::Most {
+            let Self { state, tick, .. } = self;
+            tokio::select! {
+                () = state.exited() => break,
+                () = poll_fn(|cx| tick.poll(cx)) => self.look_around(),
+            }
+        }
         self.exited().await;
         let since = *self.exited.get_or_insert_with(Instant::now);
         sleep_until(since + grace).await;
+    }
+
+    /// Has it run behind the programs of others, if its address crowds them by now.
+    fn look_around(&mut self) {
+        let Some(permit) = &self.permit else { return };
+        let crowds = permit.crowds_now();
+        if crowds <= self.lowered {
+            return;
+        }
+        self.lowered = crowds;
+        if let ProcessState::Idle(child) | ProcessState::Watched(_, child) = &self.state {
+            child.lower(crowds == Crowding::Most);
+        }
     }
 
     /// Whether the process exited `grace` ago. Does not wait; asks the kernel now and then.
@@ -80,24 +137,7 @@ impl Process {
 
     /// Waits until the process has exited; it is not reaped by this.
     pub(super) async fn exited(&mut self) {
-        self.state = match std::mem::replace(&mut self.state, ProcessState::Gone) {
-            ProcessState::Idle(child) => match register(child.as_raw_fd(), Interest::READABLE) {
-                Ok(fd) => ProcessState::Watched(fd, child),
-                Err(_) => ProcessState::Idle(child),
-            },
-            other => other,
-        };
-        match &self.state {
-            // Readiness of a pidfd does not go away.
-            ProcessState::Watched(fd, _) => drop(fd.readable().await),
-            // The event loop has no room for it: it is looked at with every tick.
-            ProcessState::Idle(child) => {
-                while !child.has_exited().unwrap_or(true) {
-                    tick::next().await;
-                }
-            }
-            ProcessState::Left(_) | ProcessState::Gone => {}
-        }
+        self.state.exited().await;
     }
 
     /// Reaps the process where it has exited. What is left of its group goes on until it is signalled, or this is dropped.

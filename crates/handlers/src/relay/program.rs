@@ -52,6 +52,8 @@ pub(crate) struct RunningProgram {
     origin: Option<TemplateChild>,
     signalled: bool,
     stdin: Option<Sock>,
+    /// What becomes `stdin` when the program is given the connection.
+    held: Option<Sock>,
     stdout: Option<Sock>,
     /// Its standard input, where that is a file: closed when the program is gone.
     _file: Option<Stored>,
@@ -67,8 +69,6 @@ pub(crate) struct RunningProgram {
     read: usize,
     /// There is much output: it is left in its pipe, which has been widened.
     bulk: bool,
-    /// Given back when the process is gone.
-    permit: Option<Permit>,
 }
 
 /// The descriptors and rules a program runs under.
@@ -80,6 +80,8 @@ pub(crate) struct Started {
     pub origin: Option<TemplateChild>,
     /// Our end of its standard input; `None` where it reads a file or nothing.
     pub stdin: Option<Sock>,
+    /// The same, of a program that may be given the connection.
+    pub held: Option<Sock>,
     /// The file it reads.
     pub file: Option<Stored>,
     /// Our end of its standard output.
@@ -104,11 +106,12 @@ impl RunningProgram {
     pub(crate) fn new(s: Started) -> Self {
         let errors = StderrPipe::new(s.stderr, s.max_stderr, s.source);
         Self {
-            process: Process::new(s.child),
+            process: Process::new(s.child, s.permit),
             exit: None,
             origin: s.origin,
             signalled: false,
             stdin: s.stdin,
+            held: s.held,
             stdout: Some(s.stdout),
             _file: s.file,
             errors,
@@ -120,12 +123,26 @@ impl RunningProgram {
             splices: false,
             read: 0,
             bulk: false,
-            permit: Some(s.permit),
         }
     }
 
     pub(crate) fn head_done(&mut self) {
         self.clocks.first_byte();
+    }
+
+    /// The response head says whether the program has the client's connection from now on.
+    pub(crate) fn upgrade(&mut self, granted: bool) {
+        let held = self.held.take();
+        if granted {
+            self.stdin = held;
+            // Without its client it has nobody to speak with.
+            self.run_to_completion = false;
+            self.clocks.only_idle();
+        }
+    }
+
+    fn close_input(&mut self) {
+        (self.stdin, self.held) = (None, None);
     }
 
     pub(crate) fn output_ended(&self) -> bool {
@@ -137,7 +154,8 @@ impl RunningProgram {
         client: &mut dyn Client,
     ) -> Result<OutputEvent, Fault> {
         if !self.spill.is_empty() {
-            return self.pull(client).await;
+            // Boxed: output that waits is that of few requests.
+            return Box::pin(self.pull(client)).await;
         }
         if self.stdout.is_some() && self.process.is_over(EXIT_GRACE) {
             // What it printed itself is in the pipe, in front of what others print there for ever.
@@ -219,7 +237,7 @@ impl RunningProgram {
     /// The response is over. Waits for the process in the background, ends it where it does not end
     /// by itself, and hands its exit to `done`.
     pub(crate) fn finish(mut self, done: impl FnOnce(Option<Exit>) + 'static) {
-        self.stdin = None;
+        self.close_input();
         self.stdout = None;
         if let Some(exit) = self.reap()
             && !self.process.left_others()
@@ -235,7 +253,7 @@ impl RunningProgram {
     /// background; or, with `run_to_completion`, lets the program finish and discards its output.
     pub(crate) fn abandon(mut self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
         let finish = client_left && self.run_to_completion;
-        self.stdin = None;
+        self.close_input();
         tokio::task::spawn_local(async move {
             if finish {
                 self.discard_output().await;
@@ -303,7 +321,7 @@ impl RunningProgram {
     /// The program's response is no response. Gives it a moment to exit and to say why on standard
     /// error, unless it must `end` at once, and tells both: for the log and for its author.
     pub(crate) async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
-        self.stdin = None;
+        self.close_input();
         self.stdout = None;
         let exit = self
             .wait_or_end(if end { Duration::ZERO } else { LINGER })
@@ -321,6 +339,7 @@ impl RunningProgram {
             return;
         };
         self.clocks.first_byte();
+        self.clocks.change_task();
         loop {
             self.out.keep_all();
             self.out.clear();
@@ -367,6 +386,9 @@ impl RunningProgram {
     fn reap(&mut self) -> Option<Exit> {
         if self.exit.is_none() {
             self.exit = self.process.reap();
+            if let (Some(exit), Some(permit)) = (&self.exit, &self.process.permit) {
+                permit.used(exit.user + exit.system);
+            }
             if let (Some(exit), Some(origin)) = (&self.exit, self.origin.take()) {
                 origin.ended(exit, self.signalled);
             }

@@ -1,7 +1,7 @@
 //! Output that its client has not taken yet: a little in memory, more in a file. So a program ends, and gives its permit
 //! back, while a client that reads slowly is still being answered.
 
-use std::{collections::VecDeque, io, sync::Arc};
+use std::{collections::VecDeque, io};
 
 use crate::{
     fault::Fault,
@@ -9,7 +9,7 @@ use crate::{
     pool,
     producer::slow,
     sock::Sock,
-    spool::{Charge, Full, Spool, Stored, Task},
+    spool::{Charge, Full, SpoolShare, Stored, Task},
 };
 
 /// Of one response so much waits in a file; more stays with its program.
@@ -22,7 +22,7 @@ const MEMORY: u64 = (HELD as u64 + 2) * pool::SIZE as u64;
 #[derive(Debug, Default)]
 pub(crate) struct Spill {
     /// Where the file is made; `None`: no output may wait.
-    spool: Option<Arc<Spool>>,
+    spool: Option<SpoolShare>,
     /// Its share of what may wait in memory.
     charge: Option<Charge>,
     front: Vec<u8>,
@@ -48,7 +48,7 @@ enum Done {
 }
 
 impl Spill {
-    pub(crate) fn enable(&mut self, spool: &Arc<Spool>) {
+    pub(crate) fn enable(&mut self, spool: &SpoolShare) {
         self.spool = Some(spool.clone());
     }
 
@@ -76,7 +76,7 @@ impl Spill {
         let Some(spool) = &self.spool else {
             return false;
         };
-        let charge = self.charge.get_or_insert_with(|| spool.for_output());
+        let charge = self.charge.get_or_insert_with(|| spool.in_memory());
         charge.reach(MEMORY + more as u64)
     }
 

@@ -42,6 +42,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     let settings = LogSettings {
         access: None,
         format: LogFormat::Combined,
+        own: Vec::new(),
         error: LogTo::File("/dev/null".into()),
     };
     let logs = Logs::open(&settings, None).unwrap();
@@ -49,7 +50,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     let (_phase, serving) = watch::channel(Phase::Serving);
     let spawner = Spawner::direct().unwrap();
     let templates = Templates::default();
-    let resources = Resources::new(0, spawner, errors.clone(), templates, serving).unwrap();
+    let resources = Resources::new(0, (spawner, None), errors.clone(), templates, serving).unwrap();
     let places = AdmissionSettings::default();
     let needs = Needs {
         cache: "/nowhere".into(),
@@ -62,6 +63,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
         queue_wait: places.wait,
         admission: Admission::new(&places),
         spool: Arc::new(Spool::new(&SpoolSettings::default(), None)),
+        gate: Arc::default(),
         warm: Arc::new(Warm::new(false)),
         wasm: Wasm::next(needs, &errors, None),
         untyped: OncePerProgram::default(),
@@ -101,7 +103,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
         body: BodySource::None,
         run_to_completion: false,
     };
-    let answering = Answering {
+    let mut answering = Answering {
         cx: Context {
             resources: &resources,
             shared: &shared,
@@ -111,6 +113,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
         sendfile: &config.sendfile,
         head: &head,
         nph,
+        upgrades: false,
         source,
     };
     let exchange = Exchange::scgi(start, b"0:,".to_vec());

@@ -85,6 +85,25 @@ fn put(path: &Path, mode: u32) {
 }
 
 #[test]
+fn files_of_php_cgi_share_its_template() {
+    let mut site = site();
+    put(&site.dir.path().join("bin/page.php"), 0o644);
+    put(&site.dir.path().join("bin/page.pyx"), 0o644);
+    let php = (".php".to_owned(), "/opt/php/bin/php-cgi8.2".into());
+    let python = (".pyx".to_owned(), "/usr/bin/python3".into());
+    site.cgi.interpreters = Arc::new(vec![php, python]);
+    let of = |name: &str| {
+        let found = program(&site.cgi, "/", UrlPath::plain(name.as_bytes())).unwrap();
+        let file = found.template_file().into_string().unwrap();
+        (found.shares_template(), file)
+    };
+    let own = |name: &str| format!("{}/bin{name}", site.dir.path().display());
+    assert_eq!(of("/page.php"), (true, "/opt/php/bin/php-cgi8.2".into()));
+    assert_eq!(of("/page.pyx"), (false, own("/page.pyx")));
+    assert_eq!(of("/hello"), (false, own("/hello")));
+}
+
+#[test]
 fn s4_1_5_the_first_existing_file_on_the_path_is_the_program() {
     let site = site();
     let long = format!("/hello/{}", "x/".repeat(5000));

@@ -6,7 +6,11 @@ mod lease;
 mod over;
 mod waiting;
 
-use std::io;
+use std::{
+    future::poll_fn,
+    io,
+    task::{Context, Poll, ready},
+};
 
 use galgo_proto::{
     Parsed,
@@ -37,10 +41,8 @@ const LONG: usize = 256 << 10;
 /// A request that an application, or an instance of a module, is answering.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The connection and its lease; `None` once the response has ended.
+    /// The connection and its lease; `None` once the response has ended, unless they are good for another request.
     link: Option<Connected>,
-    /// The same, once the response has ended as it should: good for another request.
-    good: Option<Connected>,
     wire: ResponseFraming,
     sending: Sending,
     stderr: StderrLog,
@@ -65,6 +67,13 @@ pub struct Exchange {
 struct Connected {
     conn: Sock,
     lease: ExchangeLease,
+    /// The response has ended as it should: good for another request.
+    good: bool,
+}
+
+/// The connection, while the response has not ended.
+fn open(link: &Option<Connected>) -> Option<&Connected> {
+    link.as_ref().filter(|link| !link.good)
 }
 
 #[derive(Debug)]
@@ -126,8 +135,8 @@ impl Exchange {
             link: Some(Connected {
                 conn: start.conn,
                 lease: start.lease,
+                good: false,
             }),
-            good: None,
             wire,
             sending,
             stderr: StderrLog::new(start.max_stderr, start.source),
@@ -162,7 +171,7 @@ impl Exchange {
 
     /// Whether the response has ended.
     pub fn output_ended(&self) -> bool {
-        self.link.is_none() && self.spill.is_empty()
+        open(&self.link).is_none() && self.spill.is_empty()
     }
 
     /// What is wrong with how the response ended.
@@ -179,9 +188,10 @@ impl Exchange {
     pub async fn next_event(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         loop {
             if !self.spill.is_empty() {
-                return self.pull(client).await;
+                // Boxed: output that waits is that of few requests.
+                return Box::pin(self.pull(client)).await;
             }
-            let Some(link) = &self.link else {
+            let Some(link) = open(&self.link) else {
                 return Ok(OutputEvent::End);
             };
             if self.heard >= LONG || link.lease.is_long() {
@@ -189,12 +199,14 @@ impl Exchange {
             }
             let raw = self.out.buffer();
             let (sending, clocks) = (&mut self.sending, &mut self.clocks);
-            let read = tokio::select! {
-                biased;
-                read = link.conn.read_later(raw) => read,
-                ended = pump(sending, clocks, &link.conn, client) => {
-                    return ended.map(|()| OutputEvent::HalfClosed);
+            let read = poll_fn(|cx| match link.conn.poll_read_later(raw, cx) {
+                Poll::Ready(read) => Poll::Ready(Ok(Some(read))),
+                Poll::Pending => {
+                    poll_pump(sending, clocks, &link.conn, client, cx).map_ok(|()| None)
                 }
+            });
+            let Some(read) = read.await? else {
+                return Ok(OutputEvent::HalfClosed);
             };
             self.clocks.moved();
             let before = self.out.len();
@@ -207,7 +219,7 @@ impl Exchange {
 
     /// Takes what is there already, without waiting, until the buffer of `out` is full or the response ends.
     pub fn drain_ready(&mut self) {
-        while let Some(link) = &self.link
+        while let Some(link) = open(&self.link)
             && !self.out.is_full()
             && self.spill.is_empty()
         {
@@ -287,19 +299,29 @@ fn decode(
 
 /// Pumps everything but the response: sends the request, watches the client and the clocks. Ends with a
 /// fault, or when the client half-closes.
-async fn pump(
+fn pump(
     sending: &mut Sending,
     clocks: &mut Clocks,
     conn: &Sock,
     client: &mut dyn Client,
-) -> Result<(), Fault> {
+) -> impl Future<Output = Result<(), Fault>> {
+    poll_fn(|cx| poll_pump(sending, clocks, conn, client, cx))
+}
+
+fn poll_pump(
+    sending: &mut Sending,
+    clocks: &mut Clocks,
+    conn: &Sock,
+    client: &mut dyn Client,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), Fault>> {
     loop {
-        tokio::select! {
-            fed = sending.feed(conn, client) => match fed? {
-                Fed::Moved => clocks.body_moved(),
-                Fed::HalfClosed => return Ok(()),
-            },
-            fault = clocks.ring() => return Err(fault),
+        if let Poll::Ready(fault) = clocks.poll_ring(cx) {
+            return Poll::Ready(Err(fault));
+        }
+        match ready!(sending.poll_feed(conn, client, cx))? {
+            Fed::Moved => clocks.body_moved(),
+            Fed::HalfClosed => return Poll::Ready(Ok(())),
         }
     }
 }

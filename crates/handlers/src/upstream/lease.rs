@@ -81,6 +81,7 @@ impl Upstream {
             // A limit of its own: an application that hangs takes no permit from others.
             admission: Admission::new(&crate::admission::AdmissionSettings {
                 running: config.running,
+                running_per_client: 0,
                 ..queue.clone()
             }),
             connect_timeout: config.connect_timeout,

@@ -2,8 +2,9 @@
 
 use std::{
     io::{self, IoSlice},
+    pin::Pin,
     rc::Rc,
-    task::Context,
+    task::{Context, Poll, ready},
 };
 
 use galgo_proto::fcgi::{self, Header, Kind};
@@ -42,6 +43,8 @@ pub(super) struct Sending {
     closed: bool,
     /// Something of it has been written.
     begun: bool,
+    /// A write was tried, and is awaited.
+    waits: bool,
 }
 
 /// Where the body of a request comes from.
@@ -102,6 +105,7 @@ impl Sending {
             over: false,
             closed: false,
             begun: false,
+            waits: false,
         }
     }
 
@@ -130,13 +134,14 @@ impl Sending {
     }
 
     /// Moves a piece of the request to the application; without one to move, watches the client.
-    pub(super) async fn feed(
+    pub(super) fn poll_feed(
         &mut self,
         conn: &Sock,
         client: &mut dyn Client,
-    ) -> Result<Fed, Fault> {
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Fed, Fault>> {
         let next = match &mut self.file {
-            Some(file) => file.next().await?,
+            Some(file) => ready!(file.poll_next(cx))?,
             None if self.bodiless => Next::End,
             None => client.next()?,
         };
@@ -144,7 +149,7 @@ impl Sending {
             // The application reads no more: what still comes is taken and dropped.
             Next::Data(n) if self.closed => {
                 self.take(client, n);
-                return Ok(Fed::Moved);
+                return Poll::Ready(Ok(Fed::Moved));
             }
             Next::Data(n) => self.begin(n),
             Next::End => self.end(),
@@ -152,19 +157,20 @@ impl Sending {
         }
         if self.closed || (self.queue.is_empty() && self.open == 0) {
             return match next {
-                Next::More => client.more().await.map(|()| Fed::Moved),
-                _ => client.watch().await.map(|()| Fed::HalfClosed),
+                Next::More => client.poll_more(cx).map_ok(|()| Fed::Moved),
+                _ => client.poll_watch(cx).map_ok(|()| Fed::HalfClosed),
             };
         }
-        self.write(conn, client, next).await
+        self.poll_write(conn, client, next, cx)
     }
 
-    async fn write(
+    fn poll_write(
         &mut self,
         conn: &Sock,
         client: &mut dyn Client,
         next: Next,
-    ) -> Result<Fed, Fault> {
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Fed, Fault>> {
         let data_len = match next {
             Next::Data(n) => n.min(self.open),
             Next::More | Next::End => 0,
@@ -176,16 +182,15 @@ impl Sending {
             true => (self.header.pad(), &end),
             false => (&[], &[]),
         };
-        let mut waits = false;
-        let (queue, file) = (&self.queue, self.file.as_ref());
-        let write = |data: &[u8], cx: &mut Context<'_>| {
-            let data = file.map_or(data, |file| &file.piece[file.at..]);
-            let parts = [queue, &data[..data_len], pad, end].map(IoSlice::new);
-            conn.poll_write(&parts, &mut waits, cx)
+        let data = match &self.file {
+            Some(file) => &file.piece[file.at..],
+            None => client.data(),
         };
-        let Some(written) = client.during(write).await? else {
-            return Ok(Fed::HalfClosed);
+        let parts = [&self.queue, &data[..data_len], pad, end].map(IoSlice::new);
+        let Poll::Ready(written) = conn.poll_write(&parts, &mut self.waits, cx) else {
+            return client.poll_gone(cx).map_ok(|()| Fed::HalfClosed);
         };
+        self.waits = false;
         match written {
             Ok(n) => {
                 self.begun = true;
@@ -200,9 +205,9 @@ impl Sending {
             }
             // It closed its side. What it said before that is still to be read.
             Err(e) if has_closed(&e) => self.closed = true,
-            Err(e) => return Err(unfed(&e)),
+            Err(e) => return Poll::Ready(Err(unfed(&e))),
         }
-        Ok(Fed::Moved)
+        Poll::Ready(Ok(Fed::Moved))
     }
 
     /// `n` bytes of ours are on their way. Variables stood in a buffer from the pool.
@@ -266,7 +271,7 @@ fn has_closed(e: &io::Error) -> bool {
 
 impl Spooled {
     /// The next piece. A caller that gives up may ask again.
-    async fn next(&mut self) -> Result<Next, Fault> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Next, Fault>> {
         if self.at == self.piece.len() && self.next < self.file.len() {
             let coming = self.coming.get_or_insert_with(|| {
                 let (file, at, piece) = (
@@ -277,7 +282,7 @@ impl Spooled {
                 self.at = 0;
                 Task::new(async move { file.read(at, PIECE, piece).await })
             });
-            let piece = coming.await;
+            let piece = ready!(Pin::new(coming).poll(cx));
             self.coming = None;
             let piece = piece.and_then(|piece| match piece.len() {
                 0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -288,10 +293,10 @@ impl Spooled {
             })?;
             self.next += self.piece.len() as u64;
         }
-        Ok(match self.piece.len() - self.at {
+        Poll::Ready(Ok(match self.piece.len() - self.at {
             0 => Next::End,
             n => Next::Data(n),
-        })
+        }))
     }
 }
 

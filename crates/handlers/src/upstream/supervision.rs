@@ -3,7 +3,7 @@
 
 use std::{cell::RefCell, io, rc::Rc, sync::Arc, thread::JoinHandle};
 
-use galgo_spawn::Direct;
+use galgo_spawn::{Direct, Outside, Spawner};
 use tokio::{
     sync::{Semaphore, mpsc, watch},
     task::{JoinSet, LocalSet},
@@ -18,6 +18,7 @@ use super::{
 #[derive(Debug)]
 pub struct WorkersThread {
     end: watch::Sender<bool>,
+    outside: Arc<Outside>,
     state: ThreadState,
 }
 
@@ -33,8 +34,9 @@ enum ThreadState {
 
 impl WorkersThread {
     /// Nothing is watched yet.
-    pub fn new(spawner: Direct) -> Self {
+    pub fn new(spawner: Direct, outside: Arc<Outside>) -> Self {
         Self {
+            outside,
             end: watch::Sender::new(false),
             state: ThreadState::Idle(Some(spawner)),
         }
@@ -53,7 +55,8 @@ impl WorkersThread {
             .build()?;
         let (pools, new) = mpsc::unbounded_channel();
         // Where there was no thread to be had, the next try needs another.
-        let mut spawner = spawner.take().map_or_else(Direct::new, Ok)?;
+        let direct = spawner.take().map_or_else(Direct::new, Ok)?;
+        let mut spawner = Spawner::new(direct, self.outside.clone());
         // A server that is killed cannot end them. The thread outlives them.
         spawner.set_orphaned(Some(TERM));
         let ended = self.end.subscribe();
@@ -77,7 +80,7 @@ impl WorkersThread {
 /// Keeps the workers of all pools, until there are none and no pool comes any more.
 async fn supervisors(
     mut pools: mpsc::UnboundedReceiver<WorkerPool>,
-    spawner: Direct,
+    spawner: Spawner,
     ended: watch::Receiver<bool>,
 ) {
     let spawner = Rc::new(RefCell::new(spawner));
@@ -98,7 +101,7 @@ async fn supervisors(
 fn supervise(
     supervisors: &mut JoinSet<()>,
     pool: WorkerPool,
-    spawner: &Rc<RefCell<Direct>>,
+    spawner: &Rc<RefCell<Spawner>>,
     ended: &watch::Receiver<bool>,
 ) {
     let pool = Rc::new(pool);

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::{Child, Direct, EnvBlock, Exit, FileId, Start, inspect, words::how};
+use galgo_spawn::{Child, EnvBlock, Exit, FileId, Spawner, Start, inspect, words::how};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -51,7 +51,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) struct Supervisor {
     pub(super) pool: Rc<WorkerPool>,
     pub(super) slot: usize,
-    pub(super) spawner: Rc<RefCell<Direct>>,
+    pub(super) spawner: Rc<RefCell<Spawner>>,
     /// All workers are to be replaced; an error: no request comes any more.
     pub(super) renew: watch::Receiver<()>,
     pub(super) ended: watch::Receiver<bool>,
@@ -318,6 +318,7 @@ impl Supervisor {
             more: &[],
             limits: self.pool.options.limits,
             no_new_privs: self.pool.options.no_new_privs,
+            sandbox: self.pool.options.sandbox,
         });
         let child = started.map_err(|e| failed(&inspect::diagnose(run, &self.pool.path, &e)))?;
         let child = register(child, Interest::READABLE).map_err(io)?;

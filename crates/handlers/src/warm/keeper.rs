@@ -4,7 +4,7 @@
 use std::{
     io::{self, PipeReader, Read, pipe},
     os::fd::{AsFd, AsRawFd},
-    path::Path,
+    path::{Path, PathBuf},
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -184,6 +184,7 @@ async fn stop(
         dir: setup.dir.clone(),
         limits: setup.limits,
         no_new_privs: setup.no_new_privs,
+        sandbox: setup.sandbox,
         more: Vec::new(),
         knocks: false,
     };
@@ -308,9 +309,13 @@ async fn unchanged(
     let looks = off_loop("watch", move || {
         let unwatched = |e| Failure::NotNow(format!("it cannot be watched for changes: {e}"));
         if let Some(watch) = &warm.watch {
-            watch.add(&loaded.files, &program).map_err(unwatched)?;
+            watch
+                .add(&loaded.files, &loaded.absent, &program)
+                .map_err(unwatched)?;
         }
-        match dates::newer(&loaded.files, &own, since) {
+        let come = loaded.absent.iter().find(|file| file.exists());
+        let newer = dates::newer(&loaded.files, &own, since);
+        match newer.or(come.map(PathBuf::as_path)) {
             Some(file) => Err(Failure::Changed(format!(
                 "{} changed while it was loaded",
                 Path::display(file)

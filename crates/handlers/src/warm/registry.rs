@@ -13,12 +13,14 @@ use super::{
     settings::Templates,
     watch::FileWatch,
 };
+use galgo_spawn::FileId;
+
 use crate::{log::ErrorLog, program::settings::Cgi, script::FoundProgram, trial};
 
 /// The programs that are started warm, shared by all event loops.
 #[derive(Debug)]
 pub struct Warm {
-    /// By route and file. A program holds on to its route's address, so that no other route gets it.
+    /// By route and file, which is the interpreter, where all its scripts share a template. A program holds on to its route's address, so that no other route gets it.
     /// Written to with the first request for a program, and when routes are gone.
     programs: RwLock<Programs>,
     /// `None` where the system gives no inotify: then every start is cold.
@@ -29,6 +31,14 @@ pub struct Warm {
     /// How much longer than usual is waited: what a test says of warm starts holds on a machine that stands still for
     /// a while, too.
     stretch: u32,
+}
+
+/// Of the file itself; of a template that many share, only inotify tells that its file has changed.
+pub(super) fn version(script: &FoundProgram<'_>) -> FileId {
+    match script.shares_template() {
+        true => FileId::default(),
+        false => script.id.content(),
+    }
 }
 
 type Programs = HashMap<(usize, CString), Arc<WarmProgram>>;
@@ -51,26 +61,19 @@ impl Warm {
         usual * self.stretch
     }
 
-    /// What is known of a program.
+    /// What is known of a program; of its interpreter, where it shares a template.
     pub(super) fn program(
         &self,
         log: &ErrorLog,
         cgi: &Arc<Cgi>,
         script: &FoundProgram<'_>,
     ) -> Arc<WarmProgram> {
-        let key = (Arc::as_ptr(cgi) as usize, script.script_filename.clone());
+        let key = (Arc::as_ptr(cgi) as usize, script.template_file());
         if let Some(known) = self.known().get(&key) {
             return known.clone();
         }
-        let make = || {
-            let name = script.script_filename.to_string_lossy().into_owned();
-            Arc::new(WarmProgram::new(
-                cgi,
-                name,
-                script.id.content(),
-                log.clone(),
-            ))
-        };
+        let name = key.1.to_string_lossy().into_owned();
+        let make = || Arc::new(WarmProgram::new(cgi, name, version(script), log.clone()));
         let mut programs = self
             .programs
             .write()
@@ -78,7 +81,7 @@ impl Warm {
         programs.entry(key).or_insert_with(make).clone()
     }
 
-    /// How a program stands; `None` where it was not asked for.
+    /// How the template of a file stands ([`FoundProgram::template_file`]); `None` where it was not asked for.
     pub fn about(&self, cgi: &Arc<Cgi>, file: &CStr) -> Option<About> {
         let key = (Arc::as_ptr(cgi) as usize, file.to_owned());
         let program = self.known().get(&key)?.clone();

@@ -2,7 +2,7 @@
 
 use std::{ffi::CString, path::PathBuf, time::Duration};
 
-use galgo_spawn::{EnvBlock, Limits};
+use galgo_spawn::{EnvBlock, Limits, Sandbox};
 
 /// How a template is started: as a cold start of the same program would be, without a request.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct TemplateSetup {
     pub limits: Limits,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
+    /// What it is kept from.
+    pub sandbox: Sandbox,
     /// How long it may take to its first line: where a cold start would be ended, there is nothing
     /// to be gained.
     pub patience: Duration,

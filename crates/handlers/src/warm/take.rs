@@ -1,6 +1,7 @@
 //! A child of a template, or a parked process, for one request.
 
 use std::{
+    ffi::CStr,
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     sync::Arc,
@@ -13,7 +14,7 @@ use galgo_spawn::{
 };
 use tokio::io::Interest;
 
-use super::{keeper, live::Offer, program::WarmProgram, setup::TemplateSetup};
+use super::{keeper, live::Offer, program::WarmProgram, registry::version, setup::TemplateSetup};
 use crate::{context::Context, program::settings::Cgi, script::FoundProgram, sock::register};
 
 /// A child that is asked for is there within some milliseconds. One that takes longer stands in a
@@ -60,12 +61,13 @@ pub async fn child(
         tokio::time::sleep(BUSY).await;
     }
     let program = warm.program(&resources.errors, cgi, script);
-    let (found, keeper) = program.child(&script.id.content());
+    let version = version(script);
+    let (found, keeper) = program.child(&version);
     if keeper {
         keeper::start(resources, warm, &program, setup());
     }
     let found = match found {
-        None if warm.waits => program.awaited(&script.id.content()).await,
+        None if warm.waits => program.awaited(&version).await,
         found => found,
     };
     let mut offer = found?;
@@ -75,7 +77,7 @@ pub async fn child(
         if !warm.waits {
             return None;
         }
-        offer = program.awaited(&script.id.content()).await?;
+        offer = program.awaited(&version).await?;
     }
     Some(ReadyChild {
         offer,
@@ -118,13 +120,14 @@ async fn until<T: AsFd>(
 }
 
 impl ReadyChild {
-    /// Gives the child its request.
+    /// Gives the child its request, and the working directory `dir` where that is not its template's.
     ///
     /// # Errors
     /// It has ended meanwhile, or the environment is larger than one message takes: start it cold.
     pub async fn start(
         self,
         env: &EnvBlock,
+        dir: Option<&CStr>,
         stdio: [BorrowedFd<'_>; 3],
         cpu: Option<u64>,
     ) -> io::Result<(Child, TemplateChild)> {
@@ -135,6 +138,7 @@ impl ReadyChild {
         } = self;
         let request = ChildRequest {
             env,
+            dir,
             stdio,
             cpu,
             learn: offer.teach,

@@ -2,9 +2,10 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    ffi::{OsStr, OsString},
     io,
     mem::MaybeUninit,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, Weak,
@@ -35,6 +36,13 @@ const MOVES: WatchFlags = WatchFlags::MOVE_SELF
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::DONT_FOLLOW);
 
+/// What stands in a folder became another. With [`MASK_ADD`](WatchFlags::MASK_ADD) a folder can be watched for several things.
+const ENTRIES: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::DELETE_SELF);
+
 /// One instance for the whole server: the system allows a user 128 of them, and many more watches.
 #[derive(Debug)]
 pub(super) struct FileWatch {
@@ -53,6 +61,9 @@ struct Watcher {
     program: Weak<WarmProgram>,
     file: PathBuf,
     version: FileId,
+    what: WatchFlags,
+    /// The one entry of the folder `file` that counts: it was not there.
+    absent: Option<OsString>,
 }
 
 impl FileWatch {
@@ -64,30 +75,56 @@ impl FileWatch {
         })
     }
 
-    /// Watches files on behalf of a program. Takes as long as looking at all of them does.
+    /// Watches `files` on behalf of a program, and of folders what stands in them; and whether files that were `absent`
+    /// come. Takes as long as looking at all of them does.
     ///
     /// # Errors
     /// One cannot be watched: it is gone, or `fs.inotify.max_user_watches` is reached.
     pub(super) fn add(
         &self,
         files: &BTreeSet<PathBuf>,
+        absent: &BTreeSet<PathBuf>,
         program: &Arc<WarmProgram>,
     ) -> io::Result<()> {
         let mut watched = lock(&self.watched);
-        let files = files.iter().map(|file| (file.as_path(), CHANGES));
-        let ways = ways(files.clone().map(|(file, _)| file));
-        for (file, what) in files.chain(ways.iter().map(|way| (way.as_path(), MOVES))) {
-            let failed = |e: Errno| io::Error::other(format!("{}: {e}", file.display()));
-            let wd = inotify::add_watch(&self.inotify, file, what).map_err(failed)?;
-            let version = FileId::of(&stat(file).map_err(failed)?).content();
-            let watchers = watched.entry(wd).or_default();
-            watchers.retain(|w| w.program.strong_count() > 0 && !w.is(program));
-            watchers.push(Watcher {
-                program: Arc::downgrade(program),
-                file: file.to_owned(),
-                version,
-            });
+        for file in files {
+            let what = if file.is_dir() { ENTRIES } else { CHANGES };
+            self.watch(&mut watched, file, what, None, program)?;
         }
+        for way in ways(files.iter().map(PathBuf::as_path)) {
+            self.watch(&mut watched, &way, MOVES, None, program)?;
+        }
+        for file in absent {
+            if let (Some(folder), Some(name)) = (file.parent(), file.file_name())
+                && folder.is_dir()
+            {
+                self.watch(&mut watched, folder, ENTRIES, Some(name), program)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn watch(
+        &self,
+        watched: &mut Watched,
+        file: &Path,
+        what: WatchFlags,
+        absent: Option<&OsStr>,
+        program: &Arc<WarmProgram>,
+    ) -> io::Result<()> {
+        let failed = |e: Errno| io::Error::other(format!("{}: {e}", file.display()));
+        let wd = inotify::add_watch(&self.inotify, file, what | WatchFlags::MASK_ADD);
+        let watchers = watched.entry(wd.map_err(failed)?).or_default();
+        let absent = absent.map(OsStr::to_owned);
+        let same = |w: &Watcher| w.is(program) && w.what == what && w.absent == absent;
+        watchers.retain(|w| w.program.strong_count() > 0 && !same(w));
+        watchers.push(Watcher {
+            program: Arc::downgrade(program),
+            file: file.to_owned(),
+            version: FileId::of(&stat(file).map_err(failed)?).content(),
+            what,
+            absent,
+        });
         Ok(())
     }
 
@@ -119,9 +156,11 @@ impl FileWatch {
                 continue;
             }
             let watchers = watched.get(&event.wd()).into_iter().flatten();
-            // A link more or less to a file, or another mode, is not another file.
-            let changed = |w: &&Watcher| what != ReadFlags::ATTRIB || w.has_changed();
-            found.extend(watchers.filter(changed).filter_map(Watcher::program));
+            let name = event
+                .file_name()
+                .map(|name| OsStr::from_bytes(name.to_bytes()));
+            let changed = watchers.filter(|w| w.is_meant(what, name));
+            found.extend(changed.filter_map(Watcher::program));
             if what.contains(ReadFlags::IGNORED) {
                 watched.remove(&event.wd());
             }
@@ -137,6 +176,21 @@ impl Watcher {
 
     fn program(&self) -> Option<Arc<WarmProgram>> {
         self.program.upgrade()
+    }
+
+    /// Whether an event, of an entry `name` where the file is a folder, tells of another file.
+    fn is_meant(&self, what: ReadFlags, name: Option<&OsStr>) -> bool {
+        match name {
+            // Both kinds of flags have the same bits. IGNORED: the file is gone.
+            None if !what.contains(ReadFlags::IGNORED) && what.bits() & self.what.bits() == 0 => {
+                false
+            }
+            // A link more or less to a file, or another mode, is not another file.
+            None => what != ReadFlags::ATTRIB || self.has_changed(),
+            Some(name) => {
+                self.what == ENTRIES && self.absent.as_deref().is_none_or(|absent| absent == name)
+            }
+        }
     }
 
     fn has_changed(&self) -> bool {

@@ -244,7 +244,9 @@ impl InstanceLease {
     /// # Errors
     /// It has not begun.
     pub fn ended(&self, more: &[u8]) -> Result<Exit, Fault> {
-        self.lease.ended(more).map_err(|_short| SHORT)
+        let exit = self.lease.ended(more).map_err(|_short| SHORT)?;
+        self.permit.used(exit.user + exit.system);
+        Ok(exit)
     }
 
     /// The connection has ended before the instance could say how it did.

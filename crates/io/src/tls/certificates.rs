@@ -1,15 +1,14 @@
-//! The certificates of a server, and which of them a client is shown.
+//! Certificates with their chains and keys, and which host each of them is for.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
 use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use webpki::EndEntityCert;
 
-use super::provider::provider;
+use super::{facts::Facts, provider::provider};
 
 /// A certificate with its chain and its key.
 #[derive(Debug, Clone)]
@@ -17,14 +16,15 @@ pub struct Certificate {
     pub(super) key: Arc<CertifiedKey>,
     /// The names that it is valid for, lower case: `example.org`, `*.example.org`.
     names: Vec<String>,
+    facts: Facts,
 }
 
 /// The certificates of a server, by the names of hosts.
-#[derive(Debug)]
-pub struct Certificates {
+#[derive(Debug, Default)]
+pub(super) struct Certificates {
     by_name: HashMap<String, Arc<CertifiedKey>>,
     /// For a client that names no host, or one that has none.
-    default: Arc<CertifiedKey>,
+    pub(super) default: Option<Arc<CertifiedKey>>,
 }
 
 impl Certificate {
@@ -33,28 +33,23 @@ impl Certificate {
     /// # Errors
     /// In words: nothing can be read, the key is that of another certificate, or no host is named.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, String> {
-        let chain = CertificateDer::pem_slice_iter(chain)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|e| format!("the certificate is no PEM: {e}"))?;
-        let Some(own) = chain.first() else {
-            return Err(
-                "there is no certificate in it: it begins with -----BEGIN CERTIFICATE-----".into(),
-            );
-        };
+        let chain = read_chain(chain)?;
+        // INVARIANT: a chain that was read has a certificate.
+        let own = chain.first().ok_or("there is no certificate in it")?;
+        let facts = Facts::read(own)?;
         let end = EndEntityCert::try_from(own)
             .map_err(|e| format!("the certificate cannot be read: {e}"))?;
         let names: Vec<_> = end.valid_dns_names().map(str::to_ascii_lowercase).collect();
-        let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|e| format!("the key cannot be read: {e}"))?;
-        let key = CertifiedKey::from_der(chain, key, provider()).map_err(|e| match e {
-            rustls::Error::InconsistentKeys(_) => {
-                "the key is that of another certificate".to_owned()
-            }
-            e => e.to_string(),
+        let key = read_key(key)?;
+        let certified = CertifiedKey::from_der(chain.clone(), key.clone_key(), provider());
+        let key = certified.map_err(|e| match e {
+            rustls::Error::InconsistentKeys(_) => anothers(&chain[1..], &key),
+            e => format!("the key cannot be used: {e}"),
         })?;
         Ok(Self {
             key: Arc::new(key),
             names,
+            facts,
         })
     }
 
@@ -62,11 +57,87 @@ impl Certificate {
     pub fn names(&self) -> &[String] {
         &self.names
     }
+
+    /// Whose it is, who signed it, and when it is valid.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Why clients will hardly take it at that moment, a sentence each.
+    pub fn doubts(&self, now: SystemTime) -> Vec<String> {
+        let mut doubts = Vec::new();
+        doubts.extend(self.facts.out_of_date(now));
+        if self.names.is_empty() {
+            let words = "it names no host (Subject Alternative Name): no browser takes it";
+            doubts.push(words.to_owned());
+        }
+        let facts = self.key.cert.iter().map(|one| Facts::read(one));
+        let chain: Vec<_> = facts.map_while(Result::ok).collect();
+        let apart = chain
+            .windows(2)
+            .position(|two| two[0].issuer != two[1].subject);
+        if let Some(at) = apart {
+            // RFC 5246, 7.4.2: each certificate is followed by the one that signed it.
+            doubts.push(format!(
+                "its chain is in the wrong order: certificate {} was signed by {:?}, and behind it stands {:?}",
+                at + 1, chain[at].issuer, chain[at + 1].subject
+            ));
+        }
+        doubts
+    }
+}
+
+fn read_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| format!("the certificate is no PEM: {e}"))?;
+    if !chain.is_empty() {
+        return Ok(chain);
+    }
+    Err(match () {
+        () if pem.trim_ascii().is_empty() => "the file of the certificate is empty",
+        () if has_key(pem) => {
+            "there is no certificate in it, but a key: are `certificate` and `key` exchanged?"
+        }
+        () => "there is no certificate in it: it begins with -----BEGIN CERTIFICATE-----",
+    }
+    .into())
+}
+
+fn read_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    let has = |text: &[u8]| pem.windows(text.len()).any(|part| part == text);
+    if has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED") {
+        return Err(
+            "the key is encrypted, and nobody is there to type its passphrase: store it without (openssl pkey -in KEY -out NEW)"
+                .into(),
+        );
+    }
+    if pem.trim_ascii().is_empty() {
+        return Err("the file of the key is empty".into());
+    }
+    PrivateKeyDer::from_pem_slice(pem).map_err(|e| format!("the key cannot be read: {e}"))
+}
+
+/// Whether there is a private key in it.
+fn has_key(pem: &[u8]) -> bool {
+    PrivateKeyDer::from_pem_slice(pem).is_ok()
+}
+
+/// Whose a key is that is not the first certificate's.
+fn anothers(behind: &[CertificateDer<'static>], key: &PrivateKeyDer<'static>) -> String {
+    let is = |one: &CertificateDer<'static>| {
+        CertifiedKey::from_der(vec![one.clone()], key.clone_key(), provider()).is_ok()
+    };
+    match behind.iter().any(is) {
+        true => "the chain is in the wrong order: the certificate of the key comes first, then what signed it",
+        false => "the key is that of another certificate",
+    }
+    .into()
 }
 
 impl Certificates {
-    /// Those of a server; the first is shown where no name fits. Of two for one name the first counts. `None`: there are none.
-    pub fn new(all: &[Certificate]) -> Option<Self> {
+    /// Those of a server; the first is shown where no name fits. Of two for one name the first counts.
+    pub(super) fn new(all: &[Certificate]) -> Self {
         let mut by_name = HashMap::new();
         for one in all {
             for name in &one.names {
@@ -75,23 +146,15 @@ impl Certificates {
                     .or_insert_with(|| one.key.clone());
             }
         }
-        let default = all.first()?.key.clone();
-        Some(Self { by_name, default })
+        let default = all.first().map(|one| one.key.clone());
+        Self { by_name, default }
     }
 
-    /// The certificate for a host: its own, else one for all names one label below its domain (RFC 6125, 6.4.3).
+    /// The certificate for a host, in lower case: its own, else one for all names one label below its domain (RFC 6125, 6.4.3).
     pub(super) fn of(&self, host: &str) -> Option<&Arc<CertifiedKey>> {
-        let host = host.to_ascii_lowercase();
-        self.by_name.get(&host).or_else(|| {
+        self.by_name.get(host).or_else(|| {
             let (_, domain) = host.split_once('.')?;
             self.by_name.get(&format!("*.{domain}"))
         })
-    }
-}
-
-impl ResolvesServerCert for Certificates {
-    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let named = hello.server_name().and_then(|host| self.of(host));
-        Some(named.unwrap_or(&self.default).clone())
     }
 }

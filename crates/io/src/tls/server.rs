@@ -4,7 +4,11 @@ use std::{fmt, sync::Arc};
 
 use rustls::{ServerConfig, crypto::aws_lc_rs, server::ProducesTickets};
 
-use super::{certificates::Certificates, provider::provider};
+use super::{
+    clients::{ClientCertificate, Clients},
+    provider::provider,
+    shown::{ACME, Shown},
+};
 
 /// HTTP/2 as ALPN names it (RFC 9113, 3.2).
 pub(crate) const H2: &[u8] = b"h2";
@@ -13,6 +17,8 @@ pub(crate) const H2: &[u8] = b"h2";
 #[derive(Clone)]
 pub struct Server {
     pub(super) config: Arc<ServerConfig>,
+    shown: Arc<Shown>,
+    pub(super) clients: Option<Clients>,
 }
 
 /// What a client and the server have agreed upon.
@@ -24,31 +30,58 @@ pub struct Agreed {
     pub cipher: String,
     /// The host that the client asked for (SNI), where it named one.
     pub server_name: Option<String>,
+    /// Whether it was asked for a certificate.
+    pub asked: bool,
+    /// The certificate of the client, where it has shown one.
+    pub client: Option<ClientCertificate>,
+    /// The user that this names.
+    pub user: Option<String>,
 }
 
 impl Server {
-    /// A server that shows `certificates`. Tickets of `before` are taken by it, too: clients go on with their sessions when
-    /// the configuration is read again.
+    /// A server that shows what `shown` says at the time, and asks `clients` for their certificates; `None`: it does not.
+    /// Tickets of `before` are taken by it, too, if that asked the same: clients go on with their sessions when the
+    /// configuration is read again.
     ///
     /// # Errors
     /// The system has no random numbers for the keys of tickets.
-    pub fn new(certificates: Certificates, before: Option<&Self>) -> Result<Self, String> {
+    pub fn new(
+        shown: Arc<Shown>,
+        clients: Option<Clients>,
+        before: Option<&Self>,
+    ) -> Result<Self, String> {
         let failed = |e: rustls::Error| e.to_string();
         let tickets = match before {
-            Some(before) => before.config.ticketer.clone(),
-            None => tickets().map_err(failed)?,
+            // Whoever goes on with a session is not asked again.
+            Some(before) if before.clients == clients => before.config.ticketer.clone(),
+            _ => tickets().map_err(failed)?,
         };
         let builder = ServerConfig::builder_with_provider(provider().clone());
-        let mut config = builder
+        let builder = builder
             .with_safe_default_protocol_versions()
-            .map_err(failed)?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(certificates));
+            .map_err(failed)?;
+        let builder = match &clients {
+            Some(clients) => builder.with_client_cert_verifier(clients.verifier()?),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(shown.clone());
         config.ticketer = tickets;
+        // The strongest that the client has, whatever it names first.
+        config.ignore_client_order = true;
         config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
+        if shown.is_automatic() {
+            config.alpn_protocols.push(ACME.to_vec());
+        }
         Ok(Self {
             config: Arc::new(config),
+            shown,
+            clients,
         })
+    }
+
+    /// What clients are shown.
+    pub fn shown(&self) -> &Arc<Shown> {
+        &self.shown
     }
 }
 

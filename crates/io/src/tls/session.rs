@@ -13,7 +13,10 @@ use rustix::{
 };
 use rustls::ServerConnection;
 
-use super::server::{Agreed, Server};
+use super::{
+    clients::{ClientCertificate, UserIs},
+    server::{Agreed, Server},
+};
 use crate::{
     buf::Buf,
     sock::{Direction, Sock},
@@ -25,6 +28,8 @@ pub(crate) struct Session {
     tls: ServerConnection,
     /// Received and not yet decrypted.
     received: Buf,
+    /// The client was asked for a certificate, and what of it names the user.
+    asked: Option<Option<UserIs>>,
     /// Bytes that were encrypted for a write that has not been told so.
     taken: usize,
     /// The client has said that it sends no more (close_notify).
@@ -44,6 +49,7 @@ impl Session {
         Ok(Self {
             tls,
             received,
+            asked: server.clients.as_ref().map(|clients| clients.user),
             taken: 0,
             ended: false,
         })
@@ -185,6 +191,9 @@ impl Session {
 
     pub(crate) fn agreed(&self) -> Option<Agreed> {
         let cipher = self.tls.negotiated_cipher_suite()?.suite();
+        let shown = self.tls.peer_certificates().and_then(<[_]>::first);
+        let client = shown.and_then(|one| ClientCertificate::read(one));
+        let user = self.asked.flatten().zip(client.as_ref());
         Some(Agreed {
             protocol: match self.tls.protocol_version()? {
                 rustls::ProtocolVersion::TLSv1_2 => "TLSv1.2",
@@ -193,6 +202,9 @@ impl Session {
             // rustls marks those of TLS 1.3.
             cipher: cipher.as_str()?.replacen("TLS13_", "TLS_", 1),
             server_name: self.tls.server_name().map(str::to_owned),
+            asked: self.asked.is_some(),
+            user: user.and_then(|(is, client)| client.user(is).map(str::to_owned)),
+            client,
         })
     }
 
@@ -231,6 +243,20 @@ impl Session {
         let sent = self.tls.write_tls(&mut Sends { fd, flags });
         sent.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
+}
+
+/// Why a handshake failed, in words; `None`: the client has just left.
+pub fn why(e: &io::Error) -> Option<String> {
+    let why = e.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(match why {
+        // What rustls says where no certificate is shown.
+        rustls::Error::General(_) => "there is no certificate for the host it asked for".to_owned(),
+        rustls::Error::NoCertificatesPresented => "it has shown no certificate".to_owned(),
+        rustls::Error::InvalidCertificate(e) => format!("its certificate is not taken: {e}"),
+        rustls::Error::AlertReceived(alert) => format!("it broke off with an alert: {alert:?}"),
+        rustls::Error::InvalidMessage(_) => "what it sent is no TLS".to_owned(),
+        why => why.to_string(),
+    })
 }
 
 impl fmt::Debug for Session {

@@ -9,7 +9,7 @@ use std::{
 
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, pki_types::ServerName};
 
-use super::{Certificate, Certificates, Server, provider::provider};
+use super::{Certificate, Server, Shown, provider::provider};
 use crate::{buf::Buf, sock::Sock, transport::Transport};
 
 struct Made {
@@ -44,6 +44,11 @@ fn client(trusts: &[&Made]) -> ClientConfig {
         .with_no_client_auth()
 }
 
+fn server(own: &Made) -> Server {
+    let shown = Shown::new(&[certificate(own)], &[], None);
+    Server::new(Arc::new(shown), None, None).unwrap()
+}
+
 fn on_a_loop<T>(run: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -61,14 +66,16 @@ fn pair() -> (UnixStream, Transport) {
 fn what_is_no_certificate_is_refused_in_words() {
     let (one, other) = (made(&["a.example"]), made(&["b.example"]));
     let table = [
-        ("", &*one.key, "there is no certificate in it"),
+        ("", &*one.key, "the file of the certificate is empty"),
+        ("garbage", &one.key, "there is no certificate in it"),
+        (&one.key, &one.key, "but a key"),
         ("-----BEGIN CERTIFICATE-----\n", &one.key, "is no PEM"),
         (
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
             &one.key,
             "the certificate cannot be read",
         ),
-        (&one.pem, "", "the key cannot be read"),
+        (&one.pem, "", "the file of the key is empty"),
         (&one.pem, &one.pem, "the key cannot be read"),
         (
             &one.pem,
@@ -87,30 +94,42 @@ fn each_host_is_shown_its_own() {
     let first = made(&["example.org", "*.example.org"]);
     let second = made(&["www.example.org", "other.example"]);
     let all = [certificate(&first), certificate(&second)];
-    let certificates = Certificates::new(&all).unwrap();
+    let shown = Shown::new(&all, &["late.example".into()], None);
     let table = [
         ("example.org", Some(&all[0])),
         ("EXAMPLE.org", Some(&all[0])),
         ("git.example.org", Some(&all[0])),
         ("www.example.org", Some(&all[1])),
         ("other.example", Some(&all[1])),
-        ("a.git.example.org", None),
-        ("a.other.example", None),
-        ("org", None),
-        ("", None),
+        // The first one, where none fits.
+        ("a.git.example.org", Some(&all[0])),
+        ("a.other.example", Some(&all[0])),
+        ("", Some(&all[0])),
+        ("Late.example", None),
     ];
+    let got = |shown: &Shown, host| shown.for_client(host).as_ref().map(Arc::as_ptr);
     for (host, want) in table {
-        let got = certificates.of(host).map(Arc::as_ptr);
-        assert_eq!(got, want.map(|one| Arc::as_ptr(&one.key)), "{host}");
+        let want = want.map(|one| Arc::as_ptr(&one.key));
+        assert_eq!(got(&shown, Some(host)), want, "{host}");
     }
-    assert!(Certificates::new(&[]).is_none());
+    assert_eq!(got(&shown, None), Some(Arc::as_ptr(&all[0].key)));
+    let late = certificate(&made(&["late.example"]));
+    shown.show("late.example", late.clone());
+    let late = Some(Arc::as_ptr(&late.key));
+    assert_eq!(got(&shown, Some("late.example")), late);
+    // It stays, where the configuration is read again; and is the only one, where no file is named.
+    let next = Shown::new(&[], &["late.example".into()], Some(&shown));
+    for host in [Some("late.example"), Some("other.example"), None] {
+        assert_eq!(got(&next, host), late, "{host:?}");
+    }
+    assert_eq!(got(&Shown::default(), None), None);
 }
 
 /// What was written in pieces comes as it was, in both directions, whatever its length; then each side is told the end.
 #[test]
 fn bytes_arrive_in_both_directions() {
     let own = made(&["localhost"]);
-    let server = Server::new(Certificates::new(&[certificate(&own)]).unwrap(), None).unwrap();
+    let server = server(&own);
     let (mut socket, transport) = pair();
     let config = Arc::new(client(&[&own]));
     let said: Vec<u8> = (0..=255).cycle().take(300_000).collect();
@@ -157,7 +176,7 @@ fn bytes_arrive_in_both_directions() {
 #[test]
 fn a_truncated_stream_is_told_from_an_ended_one() {
     let own = made(&["localhost"]);
-    let server = Server::new(Certificates::new(&[certificate(&own)]).unwrap(), None).unwrap();
+    let server = server(&own);
     let (mut socket, transport) = pair();
     let config = Arc::new(client(&[&own]));
     let peer = thread::spawn(move || {
@@ -185,7 +204,7 @@ fn a_truncated_stream_is_told_from_an_ended_one() {
 #[test]
 fn bytes_behind_the_end_are_let_go() {
     let own = made(&["localhost"]);
-    let server = Server::new(Certificates::new(&[certificate(&own)]).unwrap(), None).unwrap();
+    let server = server(&own);
     // The beginning of a record, of 16 KiB, and too much for it.
     let more = [&[22, 3, 3, 0x40, 0][..], &[0; 20_000]].concat();
     let (mut socket, transport) = pair();
@@ -213,7 +232,7 @@ fn bytes_behind_the_end_are_let_go() {
 #[test]
 fn what_is_no_tls_is_refused_with_an_alert() {
     let own = made(&["localhost"]);
-    let server = Server::new(Certificates::new(&[certificate(&own)]).unwrap(), None).unwrap();
+    let server = server(&own);
     let (mut socket, transport) = pair();
     socket
         .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -226,4 +245,78 @@ fn what_is_no_tls_is_refused_with_an_alert() {
     socket.read_to_end(&mut said).unwrap();
     // A fatal alert (RFC 8446, 6): type 21, level 2.
     assert_eq!((said[0], said[5]), (21, 2), "{said:?}");
+}
+
+/// The first thing that a client says.
+fn hello(own: &Made) -> (ClientConnection, Vec<u8>) {
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut tls = ClientConnection::new(Arc::new(client(&[own])), name).unwrap();
+    let mut hello = Vec::new();
+    tls.write_tls(&mut hello).unwrap();
+    (tls, hello)
+}
+
+/// A record in pieces, each in a record of its own (RFC 8446, 5.1).
+fn in_records(record: &[u8], of: usize) -> Vec<u8> {
+    let (head, content) = record.split_at(5);
+    let piece = |piece: &[u8]| {
+        let length = u16::try_from(piece.len()).unwrap().to_be_bytes();
+        [&head[..3], &length, piece].concat()
+    };
+    content.chunks(of).flat_map(piece).collect()
+}
+
+/// A hello that comes in pieces is the same hello, whether the network or the client has cut it.
+#[test]
+fn a_hello_in_pieces_is_one() {
+    let own = made(&["localhost"]);
+    let server = server(&own);
+    for (of, step) in [(usize::MAX, 1), (100, 7), (1, usize::MAX)] {
+        let (mut socket, transport) = pair();
+        let (mut tls, record) = hello(&own);
+        let said = match of {
+            usize::MAX => record,
+            of => in_records(&record, of),
+        };
+        let peer = thread::spawn(move || {
+            for piece in said.chunks(step) {
+                socket.write_all(piece).unwrap();
+            }
+            // Open until the server has sent what it has to say, too.
+            (tls.complete_io(&mut socket), socket)
+        });
+        on_a_loop(async {
+            let mut buf = Buf::default();
+            let done = transport.accept(&server, &mut buf).await;
+            done.unwrap_or_else(|e| panic!("{of} {step}: {e}"));
+        });
+        peer.join().unwrap().0.unwrap();
+    }
+}
+
+/// Wherever a hello ends, the handshake ends with it, and nothing else happens.
+#[test]
+fn a_hello_cut_short_is_an_error() {
+    let own = made(&["localhost"]);
+    let server = server(&own);
+    let (_, record) = hello(&own);
+    let lengths = (1..record.len()).filter(|n| *n < 64 || n % 37 == 0);
+    for length in lengths {
+        let (mut socket, transport) = pair();
+        socket.write_all(&record[..length]).unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        let done = on_a_loop(async { transport.accept(&server, &mut Buf::default()).await });
+        let kind = done.unwrap_err().kind();
+        assert_eq!(kind, ErrorKind::UnexpectedEof, "{length}");
+    }
+    // Of which each bit is wrong once: an error or, where nobody minds, a hello.
+    for bit in (0..record.len() * 8).step_by(5) {
+        let (mut socket, transport) = pair();
+        let mut wrong = record.clone();
+        wrong[bit / 8] ^= 1 << (bit % 8);
+        socket.write_all(&wrong).unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        let done = on_a_loop(async { transport.accept(&server, &mut Buf::default()).await });
+        assert!(done.is_err(), "{bit}");
+    }
 }

@@ -22,6 +22,8 @@ pub enum ReplyError {
     TooLong(usize),
     /// More than so many fields.
     TooManyFields(usize),
+    /// 101 without the field Upgrade.
+    NoUpgrade,
     /// The output ended before its first byte.
     Nothing,
     /// The output ended after so many whole lines, without the empty one.
@@ -107,6 +109,10 @@ impl fmt::Display for ReplyError {
             Self::TooManyFields(limit) => write!(
                 f,
                 "the response head has more than {limit} fields; an empty line ends it"
+            ),
+            Self::NoUpgrade => write!(
+                f,
+                "the response head says 101 and not to which protocol; print \"Upgrade: websocket\" too"
             ),
             Self::Nothing => write!(f, "{ENDED}: it printed nothing"),
             Self::NoEmptyLine(1) => write!(

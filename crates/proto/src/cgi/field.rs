@@ -83,6 +83,8 @@ pub(super) enum FieldRole {
     ContentLength,
     Location,
     TransferEncoding,
+    /// About a connection, which `Status: 101` gives the program.
+    Upgrade,
     /// About a connection the program does not have, or about nothing (`X-CGI-*`, 6.3.5).
     Removed,
     Other,
@@ -99,7 +101,7 @@ const ROLES: &[(&str, FieldRole)] = &[
     ("Proxy-Connection", FieldRole::Removed),
     ("TE", FieldRole::Removed),
     ("Trailer", FieldRole::Removed),
-    ("Upgrade", FieldRole::Removed),
+    ("Upgrade", FieldRole::Upgrade),
 ];
 
 impl FieldRole {
@@ -116,8 +118,9 @@ impl FieldRole {
 }
 
 /// 6.3.3: three digits, 200 to 599, then nothing or a space and the reason phrase. A phrase that is not
-/// UTF-8 is left out: nobody but a person reads it. 1xx is not for a program to send.
-pub(super) fn status(value: &[u8]) -> Option<(u16, Option<String>)> {
+/// UTF-8 is left out: nobody but a person reads it. 1xx is not for a program to send, but for 101 where it was asked to
+/// `upgrade`.
+pub(super) fn status(value: &[u8], upgrade: bool) -> Option<(u16, Option<String>)> {
     let (code, rest) = value.split_at_checked(3)?;
     let reason = match rest {
         [] => "",
@@ -126,7 +129,8 @@ pub(super) fn status(value: &[u8]) -> Option<(u16, Option<String>)> {
     };
     let code = u16::try_from(decimal(code)?).ok()?;
     let reason = (!reason.is_empty()).then(|| reason.to_owned());
-    (200..=599).contains(&code).then_some((code, reason))
+    let known = (200..=599).contains(&code) || (upgrade && code == 101);
+    known.then_some((code, reason))
 }
 
 /// Digits only, and at most `u64::MAX`.

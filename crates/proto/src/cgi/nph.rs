@@ -1,10 +1,5 @@
 //! Programs that write the whole HTTP response themselves (RFC 3875, 5: non-parsed header).
 
-/// Whether the program whose file is called `name` (without folders) writes its own HTTP head.
-pub fn is_nph(name: impl AsRef<[u8]>) -> bool {
-    name.as_ref().starts_with(b"nph-")
-}
-
 /// The status in the status line at the start of `output`, for the log: 100 to 599. `None` where the
 /// output begins with something else, or has not come as far as the status yet. Nothing else is
 /// checked: the bytes go to the client as they are.
@@ -26,19 +21,6 @@ pub fn status(output: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn s5_the_prefix_of_the_name_decides() {
-        for (name, nph) in [
-            ("nph-a.cgi", true),
-            ("nph-", true),
-            ("nph.cgi", false),
-            ("NPH-a", false),
-            ("a-nph-", false),
-        ] {
-            assert_eq!(is_nph(name), nph, "{name}");
-        }
-    }
 
     #[test]
     fn s5_status_line_is_read_for_the_log() {

@@ -258,7 +258,11 @@ fn values_may_hold_tabs_and_8_bit_bytes() {
 #[test]
 fn limits_are_exact_and_an_endless_line_ends_at_once() {
     let head = b"Status: 200\nX: y\n\n";
-    let limits = |bytes, fields| ReplyLimits { bytes, fields };
+    let limits = |bytes, fields| ReplyLimits {
+        bytes,
+        fields,
+        upgrade: false,
+    };
     let step = |limits| ReplyScan::default().step(head, &limits);
     assert!(matches!(
         step(limits(head.len(), 2)),
@@ -407,7 +411,7 @@ proptest! {
         bytes in 1..200usize,
         fields in 0..6usize,
     ) {
-        let limits = ReplyLimits { bytes, fields };
+        let limits = ReplyLimits { bytes, fields, upgrade: false };
         let cuts: Vec<_> = cuts.into_iter().filter(|&cut| cut < output.len()).collect();
         let each: Vec<_> = (0..output.len()).collect();
         let whole = outcome(&output, &[], &limits);
@@ -426,4 +430,33 @@ proptest! {
             }
         }
     }
+}
+
+/// RFC 9110, 15.2.2, where the request asks for another protocol; to any other request 101 is no status.
+#[test]
+fn a_program_that_may_have_the_connection_says_101() {
+    let scan = |text: &str, upgrade| {
+        let limits = ReplyLimits {
+            upgrade,
+            ..ReplyLimits::default()
+        };
+        ReplyScan::default().step(text.as_bytes(), &limits)
+    };
+    let grants = "Status: 101 Go\nUpgrade: websocket\nContent-Length: 3\n\n";
+    let Ok(Parsed::Complete(reply, used)) = scan(grants, true) else {
+        panic!("no answer");
+    };
+    assert_eq!((reply.status, used), (101, grants.len()));
+    assert_eq!(reply.fields.first("upgrade"), Some(&b"websocket"[..]));
+    assert_eq!(
+        (reply.content_length, reply.body()),
+        (None, ReplyBody::Send)
+    );
+    assert!(scan(grants, false).is_err());
+    assert_eq!(scan("Status: 101\n\n", true), Err(ReplyError::NoUpgrade));
+    assert!(scan("Status: 100\nUpgrade: x\n\n", true).is_err());
+    let Ok(Parsed::Complete(reply, _)) = scan("Status: 426\nUpgrade: websocket\n\n", true) else {
+        panic!("no answer");
+    };
+    assert_eq!((reply.status, reply.fields.has("upgrade")), (426, false));
 }

@@ -9,6 +9,8 @@ pub trait Sink {
 /// What does not change while the server runs.
 #[derive(Debug, Clone)]
 pub struct Server<'a> {
+    /// REDIRECT_STATUS: 200, or that of the response whose page is made.
+    pub redirect_status: &'a [u8],
     /// SERVER_SOFTWARE, `galgo/0.1.0`.
     pub software: &'a str,
     /// PATH of programs.
@@ -41,6 +43,27 @@ pub struct Tls<'a> {
     pub cipher: &'a str,
     /// SSL_SERVER_NAME: the host that the client asked for (SNI).
     pub server_name: Option<&'a str>,
+    /// SSL_CLIENT_VERIFY is there: the client was asked for a certificate.
+    pub asked: bool,
+    /// What the client has shown.
+    pub client: Option<Client<'a>>,
+}
+
+/// The certificate of a client, which it has proved to be its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Client<'a> {
+    /// SSL_CLIENT_S_DN, as RFC 4514 writes it.
+    pub subject: &'a str,
+    /// SSL_CLIENT_S_DN_CN.
+    pub common_name: Option<&'a str>,
+    /// SSL_CLIENT_I_DN.
+    pub issuer: &'a str,
+    /// SSL_CLIENT_M_SERIAL, in hexadecimal digits.
+    pub serial: &'a str,
+    /// SSL_CLIENT_V_START.
+    pub start: &'a str,
+    /// SSL_CLIENT_V_END.
+    pub end: &'a str,
 }
 
 /// What routing found.
@@ -66,4 +89,6 @@ pub struct Script<'a> {
     pub pass_authorization: bool,
     /// Drop values that begin with `() {` (CVE-2014-6271).
     pub drop_shellshock: bool,
+    /// The program may be given the connection: it is told of Upgrade and Connection.
+    pub upgrade: bool,
 }

@@ -138,6 +138,7 @@ fn passed<'a>(
     match &variable[b"HTTP_".len()..] {
         b"AUTHORIZATION" if script.pass_authorization => single(variable),
         b"CONTENT_TYPE" => single(b"CONTENT_TYPE"),
+        b"UPGRADE" | b"CONNECTION" if script.upgrade => Ok(Some(variable)),
         b"" | b"AUTHORIZATION" => Ok(None),
         name if WITHHELD.contains(&name) => Ok(None),
         _ => Ok(Some(variable)),

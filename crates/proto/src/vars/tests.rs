@@ -79,6 +79,7 @@ const SCRIPT: Script<'_> = Script {
     user: None,
     pass_authorization: false,
     drop_shellshock: true,
+    upgrade: false,
 };
 
 fn all(
@@ -88,6 +89,7 @@ fn all(
 ) -> Result<(Env, Dropped), Ambiguous> {
     let mut env = Env::default();
     let s = Server {
+        redirect_status: b"200",
         software: "galgo/0.1.0",
         path: "/usr/bin:/bin",
     };
@@ -152,6 +154,15 @@ fn s4_1_names_lists_exactly_what_can_be_set() {
             protocol: "TLSv1.3",
             cipher: "TLS_AES_128_GCM_SHA256",
             server_name: Some("a.example"),
+            asked: true,
+            client: Some(Client {
+                subject: "CN=ada",
+                common_name: Some("ada"),
+                issuer: "CN=authority",
+                serial: "01",
+                start: "Nov 22 20:36:02 2026 GMT",
+                end: "Nov 22 20:36:02 2027 GMT",
+            }),
         }),
         ..CONNECTION
     };
@@ -298,6 +309,7 @@ fn https_only_when_true() {
 fn what_every_request_has_is_of_none() {
     let mut constant = Env::default();
     let server = Server {
+        redirect_status: b"200",
         software: "s",
         path: "p",
     };

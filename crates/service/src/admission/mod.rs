@@ -1,20 +1,26 @@
 //! How many programs run at once: a limit, a queue with a length and a longest wait, 503 beyond. `queue` decides
-//! which request gets a permit, and which gives way.
+//! which request gets a permit, and which gives way; `cpu` who has used more processor time than its share.
 
+mod cpu;
+mod crowding;
+mod limit;
 mod queue;
 
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 
-pub use queue::ConcurrencyLimit;
-use queue::{Arrival, PermitQueue};
+use cpu::{Period, period};
+pub use crowding::Crowding;
+pub use limit::ConcurrencyLimit;
+use queue::{Arrival, Bounds, Freed, PermitQueue, Queued};
 
 use crate::{
     fault::Fault,
@@ -25,35 +31,61 @@ use crate::{
 /// Programs running at once for each processor. Fewer leave it idle while a finished one is
 /// answered and the next is started; see bench/notes/server.md.
 const RUNNING: usize = 8;
+/// One permit of so many is for other addresses than the one that holds the rest, so that none of them waits for programs
+/// that take long. Without a second address one permit for each processor stays unused, which costs nothing: see [`RUNNING`].
+const RESERVED: usize = 8;
 
 /// How many programs may run, and how requests wait for a permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdmissionSettings {
     /// Programs at once.
     pub running: usize,
+    /// Programs at once of one address; 0: all but an eighth of `running`.
+    pub running_per_client: usize,
+    /// Percent of the processor time of all programs that one address may use before others are served first; 0: any.
+    pub cpu_share: usize,
     /// Requests that may wait.
     pub queue: usize,
     /// How long one may wait.
     pub wait: Duration,
 }
 
+impl AdmissionSettings {
+    /// What one address may have.
+    fn bounds(&self) -> Bounds {
+        let each = match self.running_per_client {
+            0 => self.running - self.running / RESERVED,
+            each => each,
+        };
+        Bounds {
+            each: each.max(1),
+            cpu: self.cpu_share,
+            processors: processors(),
+        }
+    }
+}
+
 impl Default for AdmissionSettings {
     fn default() -> Self {
         Self {
-            running: RUNNING * std::thread::available_parallelism().map_or(1, usize::from),
+            running: RUNNING * processors(),
+            running_per_client: 0,
+            cpu_share: 50,
             queue: 512,
             wait: Duration::from_secs(10),
         }
     }
 }
 
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// The concurrency limit of programs: permits of the server, and of one route.
 #[derive(Debug)]
 pub struct Admission {
     permits: Arc<Permits>,
-    running: usize,
-    queue: usize,
-    longest: Duration,
+    settings: AdmissionSettings,
 }
 
 /// Permits that all readings of the configuration share.
@@ -64,6 +96,9 @@ struct Permits {
     line: Mutex<PermitQueue<oneshot::Sender<Permit>>>,
 }
 
+/// A request that gets a permit, and how its address crowds others with it.
+type Granted = (Queued<oneshot::Sender<Permit>>, Crowding);
+
 /// The permit to run a program, of the route and of the server; given back when dropped.
 #[derive(Debug)]
 pub struct Permit(Arc<Held>);
@@ -73,8 +108,12 @@ struct Held {
     permits: Arc<Permits>,
     peer: Peer,
     route: Option<Arc<ConcurrencyLimit>>,
+    /// How its address crowded others when it was given.
+    crowds: Crowding,
     /// Its holder was told to give way.
     ending: AtomicBool,
+    /// Microseconds of processor time that its holder's program has used.
+    used: AtomicU64,
 }
 
 impl Admission {
@@ -83,12 +122,10 @@ impl Admission {
         let server = Arc::new(ConcurrencyLimit::new(c.running));
         Self {
             permits: Arc::new(Permits {
-                line: Mutex::new(PermitQueue::new(server.clone())),
+                line: Mutex::new(PermitQueue::new(server.clone(), c.bounds())),
                 server,
             }),
-            running: c.running,
-            queue: c.queue,
-            longest: c.wait,
+            settings: c.clone(),
         }
     }
 
@@ -97,21 +134,20 @@ impl Admission {
     pub fn next(&self, c: &AdmissionSettings) -> Self {
         Self {
             permits: self.permits.clone(),
-            running: c.running,
-            queue: c.queue,
-            longest: c.wait,
+            settings: c.clone(),
         }
     }
 
     /// Makes the shared permits as many as this one has. Those that are too many and taken go as they come free.
     pub fn settle(&self) {
-        self.permits.lock().resize(self.running);
+        let c = &self.settings;
+        self.permits.lock().resize(c.running, c.bounds());
         self.permits.grant();
     }
 
     /// Whether requests wait as `c` says.
     pub fn waits_as(&self, c: &AdmissionSettings) -> bool {
-        (self.queue, self.longest) == (c.queue, c.wait)
+        (self.settings.queue, self.settings.wait) == (c.queue, c.wait)
     }
 
     /// Waits for a permit for a request of `peer`.
@@ -125,9 +161,9 @@ impl Admission {
     ) -> Result<Permit, Fault> {
         let taken = self.permits.lock().take(peer, route);
         match taken {
-            true => Ok(self.permits.permit(peer, route.cloned())),
+            Some(crowds) => Ok(self.permits.permit(peer, route.cloned(), crowds)),
             // Boxed: nearly always there is one at once.
-            false => Box::pin(self.wait(peer, route)).await,
+            None => Box::pin(self.wait(peer, route)).await,
         }
     }
 
@@ -137,13 +173,16 @@ impl Admission {
         route: Option<&Arc<ConcurrencyLimit>>,
     ) -> Result<Permit, Fault> {
         let mut told = None;
-        let came = self.permits.lock().come(peer, route, self.queue, || {
-            let (tell, here) = oneshot::channel();
-            told = Some(here);
-            tell
-        });
+        let came = self
+            .permits
+            .lock()
+            .come(peer, route, self.settings.queue, || {
+                let (tell, here) = oneshot::channel();
+                told = Some(here);
+                tell
+            });
         let at = match came {
-            Arrival::In => return Ok(self.permits.permit(peer, route.cloned())),
+            Arrival::In(crowds) => return Ok(self.permits.permit(peer, route.cloned(), crowds)),
             Arrival::Full => return Err(FULL),
             // The request that gives way sees that its sender is dropped.
             Arrival::Waits(at, _gave_way) => at,
@@ -151,11 +190,12 @@ impl Admission {
         let _waiting = QueueEntry {
             permits: &self.permits,
             peer,
+            route,
             at,
         };
         // INVARIANT: a request that waits has left a sender.
         let Some(told) = told else { return Err(FULL) };
-        match tokio::time::timeout(self.longest, told).await {
+        match tokio::time::timeout(self.settings.wait, told).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_gave_way)) => Err(FULL),
             Err(_elapsed) => Err(Fault::Busy(
@@ -168,7 +208,7 @@ impl Admission {
     pub fn try_admit(&self) -> Option<Permit> {
         let nobody = Peer::default();
         let taken = self.permits.lock().take(nobody, None);
-        taken.then(|| self.permits.permit(nobody, None))
+        taken.map(|crowds| self.permits.permit(nobody, None, crowds))
     }
 
     /// Refuses what [`Admission::admit`] would refuse now, before anything is spent on it.
@@ -176,9 +216,9 @@ impl Admission {
     /// # Errors
     /// The queue is full.
     pub fn refuse_if_full(&self, peer: Peer) -> Result<(), Fault> {
-        let Permits { server, .. } = &*self.permits;
-        let full = server.is_full() && server.waiting() >= self.queue;
-        match full && self.permits.lock().refuses(peer, self.queue) {
+        let (server, queue) = (&self.permits.server, self.settings.queue);
+        let full = server.waiting() >= queue && (queue > 0 || server.is_full());
+        match full && self.permits.lock().refuses(peer, queue) {
             true => Err(FULL),
             false => Ok(()),
         }
@@ -192,28 +232,64 @@ impl Permits {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn permit(self: &Arc<Self>, peer: Peer, route: Option<Arc<ConcurrencyLimit>>) -> Permit {
+    fn permit(
+        self: &Arc<Self>,
+        peer: Peer,
+        route: Option<Arc<ConcurrencyLimit>>,
+        crowds: Crowding,
+    ) -> Permit {
         Permit(Arc::new(Held {
             permits: self.clone(),
             peer,
             route,
+            crowds,
             ending: false.into(),
+            used: 0.into(),
         }))
     }
 
     /// Gives free permits to requests that wait.
     fn grant(self: &Arc<Self>) {
         loop {
-            // Sent without the lock: a request that does not wait any longer gives the permit back at once.
-            let Some(one) = self.lock().grant() else {
+            let granted = self.lock().grant();
+            if !self.give(granted) {
                 return;
-            };
-            let _ = one.tell.send(self.permit(one.peer, one.route));
+            }
         }
+    }
+
+    /// Gives a permit to the request that is to have it. False: there is none.
+    fn give(self: &Arc<Self>, granted: Option<Granted>) -> bool {
+        let Some((one, crowds)) = granted else {
+            return false;
+        };
+        // Without the lock: a request that does not wait any longer gives the permit back at once.
+        let _ = one.tell.send(self.permit(one.peer, one.route, crowds));
+        true
     }
 }
 
 impl Permit {
+    /// Its holder's program has used so much processor time.
+    pub fn used(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.0.used.store(micros, Ordering::Relaxed);
+    }
+
+    /// How the address of its holder crowded others when it was given.
+    pub fn crowds(&self) -> Crowding {
+        self.0.crowds
+    }
+
+    /// How it does now. Takes a lock, where it is not the only one that is taken.
+    pub fn crowds_now(&self) -> Crowding {
+        let Held { permits, peer, .. } = &*self.0;
+        match permits.server.taken.load(Ordering::Relaxed) {
+            0 | 1 => Crowding::None,
+            _ => permits.lock().crowds(*peer),
+        }
+    }
+
     /// For code that waits for the client of its holder.
     pub fn holding(&self) -> Holding {
         Holding::of(&self.0)
@@ -222,13 +298,26 @@ impl Permit {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let ending = self.ending.load(Ordering::Relaxed);
-        let route = self.route.as_ref();
-        self.permits.lock().free(self.peer, route, ending);
-        if self.permits.server.waiting() > 0 {
+        let used = *self.used.get_mut();
+        let freed = Freed {
+            ending: *self.ending.get_mut(),
+            used: (used > 0).then(|| (used, now())),
+        };
+        let mut line = self.permits.lock();
+        line.free(self.peer, self.route.as_ref(), freed);
+        // Under the same lock: no request that comes meanwhile takes the permit from those that wait.
+        let granted = line.grant();
+        drop(line);
+        if self.permits.give(granted) {
             self.permits.grant();
         }
     }
+}
+
+/// The period that it is now, by a clock that costs little.
+fn now() -> Period {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    period(Duration::try_from(now).unwrap_or_default())
 }
 
 impl pace::Place for Held {
@@ -251,12 +340,13 @@ impl pace::Place for Held {
 struct QueueEntry<'a> {
     permits: &'a Arc<Permits>,
     peer: Peer,
+    route: Option<&'a Arc<ConcurrencyLimit>>,
     at: u64,
 }
 
 impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
-        self.permits.lock().leave(self.peer, self.at);
+        self.permits.lock().leave(self.peer, self.route, self.at);
     }
 }
 

@@ -1,43 +1,93 @@
 //! Which request gets a permit, waits or gives way: the policy, without clocks, locks or waking.
 //!
-//! 1. A request comes: it gets a permit at once, or joins the queue.
+//! 1. A request comes: it gets a permit at once, or joins the queue. An address that holds as many as one address may joins the
+//!    queue, too.
 //! 2. The queue is full: the newest request of the address that has most in it gives way, unless the new request has that address.
-//! 3. A permit comes free: it goes to the address that holds fewest; among equals, to the request that came first.
+//! 3. A permit comes free: it goes to an address that has not used more processor time than its share; among those, to the
+//!    one that holds fewest; among equals, to the one whose turn is longest ago.
+//!
+//! Each step costs the logarithm of how many addresses wait, for each route with a limit of its own for which requests wait.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    collections::{BTreeSet, HashMap, VecDeque, hash_map::Entry},
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use super::{
+    cpu::{CpuUse, Period},
+    crowding::{Crowding, Meeting},
+    limit::{ConcurrencyLimit, count, occupy, same, uncount, vacate},
+};
 use crate::peer::Peer;
 
-/// How many permits the server or one route has, and how many are taken. Written under the queue's lock, read without it.
-#[derive(Debug)]
-pub struct ConcurrencyLimit {
-    most: AtomicUsize,
-    taken: AtomicUsize,
-    waiting: AtomicUsize,
+/// What one address may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// Permits; at least one.
+    pub(super) each: usize,
+    /// Percent of the processor time of all programs, before others are served first; 0: any.
+    pub(super) cpu: usize,
+    /// Programs that can run at the same moment: one on each processor.
+    pub(super) processors: usize,
 }
 
 /// The permits of a server, and the requests that wait for one.
 #[derive(Debug)]
 pub(super) struct PermitQueue<T> {
     pub(super) server: Arc<ConcurrencyLimit>,
+    bounds: Bounds,
     by: HashMap<Peer, Share<T>>,
-    /// The number of the next request that waits.
+    lanes: Vec<Lane>,
+    /// How many requests of each address wait, where any do.
+    lengths: BTreeSet<(usize, Peer)>,
+    /// Counts requests that wait, and turns.
     next: u64,
     /// Permits whose holders have been told to give way.
     ending: usize,
+    meeting: Meeting,
+    /// What the programs of all addresses have used.
+    used: CpuUse,
+    now: Period,
+}
+
+/// The addresses whose requests wait for permits of one route, and of the server. None is empty.
+#[derive(Debug)]
+struct Lane {
+    route: Option<Arc<ConcurrencyLimit>>,
+    /// In the order in which they are served.
+    order: BTreeSet<(Rank, Peer)>,
+}
+
+/// When an address is served: lower is sooner.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    /// It holds as many as it may: it is not served at all.
+    capped: bool,
+    /// It has used more processor time than its share.
+    over: bool,
+    held: usize,
+    /// The number of its turn: when it last got or gave back a permit, or began to wait.
+    turn: u64,
 }
 
 /// What one address has.
 #[derive(Debug)]
 struct Share<T> {
     held: usize,
-    waiting: VecDeque<Queued<T>>,
+    used: CpuUse,
+    /// How many of its requests wait.
+    waiting: usize,
+    /// Those, by lane: none is empty.
+    lines: Vec<Line<T>>,
+    /// As it stands in the order, while requests wait.
+    rank: Rank,
+}
+
+/// Requests of one address that wait in one lane, the oldest first.
+#[derive(Debug)]
+struct Line<T> {
+    route: Option<Arc<ConcurrencyLimit>>,
+    requests: VecDeque<Queued<T>>,
 }
 
 /// A request that waits.
@@ -54,40 +104,25 @@ pub(super) struct Queued<T> {
 #[derive(Debug)]
 pub(super) enum Arrival<T> {
     /// It has a permit.
-    In,
+    In(Crowding),
     /// It waits under that number; another gave way for it.
     Waits(u64, Option<T>),
     /// The queue is full.
     Full,
 }
 
-impl ConcurrencyLimit {
-    /// A limit of `most` permits, all free.
-    pub fn new(most: usize) -> Self {
-        Self {
-            most: most.into(),
-            taken: 0.into(),
-            waiting: 0.into(),
-        }
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.taken.load(Relaxed) >= self.most.load(Relaxed)
-    }
-
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.load(Relaxed)
-    }
-
-    /// Whether a request waits for one of these permits.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.waiting() > 0 && self.is_full()
-    }
+/// A permit that is given back.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Freed {
+    /// Its holder was told to give way.
+    pub(super) ending: bool,
+    /// Microseconds of processor time that the holder's program used, and when it ended.
+    pub(super) used: Option<(u64, Period)>,
 }
 
 impl<T> Share<T> {
-    fn is_idle(&self) -> bool {
-        self.held == 0 && self.waiting.is_empty()
+    fn is_idle(&self, now: Period) -> bool {
+        self.held == 0 && self.waiting == 0 && self.used.is_little(now)
     }
 }
 
@@ -95,23 +130,38 @@ impl<T> Default for Share<T> {
     fn default() -> Self {
         Self {
             held: 0,
-            waiting: VecDeque::new(),
+            used: CpuUse::default(),
+            waiting: 0,
+            lines: Vec::new(),
+            rank: Rank::default(),
         }
     }
 }
 
 impl<T> PermitQueue<T> {
-    pub(super) fn new(server: Arc<ConcurrencyLimit>) -> Self {
+    pub(super) fn new(server: Arc<ConcurrencyLimit>, bounds: Bounds) -> Self {
         Self {
             server,
+            bounds,
             by: HashMap::new(),
+            lanes: Vec::new(),
+            lengths: BTreeSet::new(),
             next: 0,
             ending: 0,
+            meeting: Meeting::default(),
+            used: CpuUse::default(),
+            now: 0,
         }
     }
 
-    pub(super) fn resize(&mut self, most: usize) {
+    /// Changes how many permits there are, and what an address may have.
+    pub(super) fn resize(&mut self, most: usize, bounds: Bounds) {
         self.server.most.store(most, Relaxed);
+        self.bounds = bounds;
+        let waiting: Vec<_> = self.lengths.iter().map(|&(_, peer)| peer).collect();
+        for peer in waiting {
+            self.rank(peer);
+        }
     }
 
     /// A request comes; at most `queue` wait.
@@ -122,8 +172,8 @@ impl<T> PermitQueue<T> {
         queue: usize,
         tell: impl FnOnce() -> T,
     ) -> Arrival<T> {
-        if self.take(peer, route) {
-            return Arrival::In;
+        if let Some(crowds) = self.take(peer, route) {
+            return Arrival::In(crowds);
         }
         let mut gone = None;
         if self.server.waiting() >= queue {
@@ -132,83 +182,125 @@ impl<T> PermitQueue<T> {
                 None => return Arrival::Full,
             }
         }
-        let at = self.next;
-        self.next += 1;
-        count(&self.server, route, 1);
-        let share = self.by.entry(peer).or_default();
-        share.waiting.push_back(Queued {
+        let at = self.number();
+        let queued = Queued {
             at,
             peer,
             route: route.cloned(),
             tell: tell(),
-        });
+        };
+        self.join(queued);
         Arrival::Waits(at, gone)
     }
 
-    /// Takes a permit, if one is free.
-    pub(super) fn take(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>) -> bool {
-        let free = !self.server.is_full() && route.is_none_or(|route| !route.is_full());
-        if free {
-            self.hold(peer, route);
+    /// Takes a permit, if one is free: how its address crowds others with it.
+    pub(super) fn take(
+        &mut self,
+        peer: Peer,
+        route: Option<&Arc<ConcurrencyLimit>>,
+    ) -> Option<Crowding> {
+        if self.server.is_full() || route.is_some_and(|route| route.is_full()) {
+            return None;
         }
-        free
+        let share = self.by.entry(peer).or_default();
+        if is_capped(peer, share.held, self.bounds) {
+            return None;
+        }
+        share.held += 1;
+        occupy(&self.server, route);
+        if share.waiting > 0 {
+            self.turn(peer);
+        }
+        self.meeting.note(peer, self.now);
+        Some(self.crowds(peer))
     }
 
-    /// Whether [`PermitQueue::come`] would say that the queue is full.
+    /// How an address crowds others that have got permits lately, too: where it holds more permits than there are processors,
+    /// or more than one and has used more processor time than its share.
+    pub(super) fn crowds(&self, peer: Peer) -> Crowding {
+        let alone = !self.meeting.is_mixed(self.now);
+        if alone || self.bounds.cpu == 0 || peer == Peer::default() {
+            return Crowding::None;
+        }
+        let Some(share) = self.by.get(&peer) else {
+            return Crowding::None;
+        };
+        let over = || share.used.exceeds(self.bounds.cpu, self.used, self.now);
+        if share.held <= self.bounds.processors && (share.held < 2 || !over()) {
+            return Crowding::None;
+        }
+        match share.held * 2 > self.server.taken.load(Relaxed) {
+            true => Crowding::Most,
+            false => Crowding::Some,
+        }
+    }
+
+    /// Whether [`PermitQueue::come`] would say that the queue is full, whatever the route.
     pub(super) fn refuses(&self, peer: Peer, queue: usize) -> bool {
-        self.server.waiting() >= queue && self.greediest(peer).is_none()
+        let held = self.by.get(&peer).map_or(0, |share| share.held);
+        let none = self.server.is_full() || is_capped(peer, held, self.bounds);
+        none && self.server.waiting() >= queue && self.greediest(peer).is_none()
     }
 
     /// A request waits no longer.
-    pub(super) fn leave(&mut self, peer: Peer, at: u64) {
-        let Some(share) = self.by.get_mut(&peer) else {
-            return;
-        };
-        let found = share.waiting.binary_search_by_key(&at, |one| one.at);
-        if let Ok(found) = found
-            && let Some(one) = share.waiting.remove(found)
-        {
-            uncount(&self.server, one.route.as_ref());
+    pub(super) fn leave(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>, at: u64) {
+        let left = self.remove(peer, route, |requests| {
+            let found = requests.binary_search_by_key(&at, |one| one.at);
+            requests.remove(found.ok()?)
+        });
+        if left.is_some() {
             self.tidy(peer);
         }
     }
 
-    /// A permit is free again; its holder was told to give way, if `ending`.
-    pub(super) fn free(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>, ending: bool) {
-        self.ending -= usize::from(ending);
-        self.server.taken.fetch_sub(1, Relaxed);
-        if let Some(route) = route {
-            route.taken.fetch_sub(1, Relaxed);
+    /// A permit is free again.
+    pub(super) fn free(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>, freed: Freed) {
+        self.ending -= usize::from(freed.ending);
+        vacate(&self.server, route);
+        if let Some((used, now)) = freed.used {
+            self.pass(now);
+            self.used.add(used, now);
         }
         // One look into the table: every program that ends comes by here.
-        if let Entry::Occupied(mut share) = self.by.entry(peer) {
-            share.get_mut().held -= 1;
-            if share.get().is_idle() {
-                share.remove();
-            }
+        let Entry::Occupied(mut entry) = self.by.entry(peer) else {
+            return;
+        };
+        let share = entry.get_mut();
+        share.held -= 1;
+        if let Some((used, now)) = freed.used {
+            share.used.add(used, now);
+        }
+        if share.waiting > 0 {
+            self.turn(peer);
+        } else if share.is_idle(self.now) {
+            entry.remove();
         }
     }
 
-    /// Gives a free permit to the request that is to have it.
-    pub(super) fn grant(&mut self) -> Option<Queued<T>> {
+    /// Gives a free permit to the request that is to have it, and says how its address crowds others with it.
+    pub(super) fn grant(&mut self) -> Option<(Queued<T>, Crowding)> {
         if self.server.is_full() || self.server.waiting() == 0 {
             return None;
         }
-        let first = |share: &Share<T>| share.waiting.iter().position(Queued::may_run);
-        let found = self.by.iter().filter_map(|(peer, share)| {
-            let first = first(share)?;
-            Some((share.held, share.waiting[first].at, *peer, first))
-        });
-        let (_, _, peer, first) = found.min_by_key(|&(held, at, ..)| (held, at))?;
-        let one = self.by.get_mut(&peer)?.waiting.remove(first)?;
-        uncount(&self.server, one.route.as_ref());
-        self.hold(peer, one.route.as_ref());
-        Some(one)
+        self.forgive();
+        let open = self.lanes.iter().filter(|lane| !lane.is_full());
+        let heads = open.filter_map(|lane| Some((lane.order.first()?, &lane.route)));
+        let (&(rank, peer), route) = heads.min_by_key(|&(first, _)| first)?;
+        if rank.capped {
+            return None;
+        }
+        let route = route.clone();
+        let one = self.remove(peer, route.as_ref(), VecDeque::pop_front)?;
+        occupy(&self.server, route.as_ref());
+        self.by.entry(peer).or_default().held += 1;
+        self.turn(peer);
+        self.meeting.note(peer, self.now);
+        Some((one, self.crowds(peer)))
     }
 
-    /// Whether a request whose client is slow has to give up its permit: whether that would help a request whose address
-    /// holds no more permits. One that is not slow for long has to only if its address holds more than half of all permits
-    /// and a request of another address waits.
+    /// Whether a request whose client is slow has to give up its permit: whether the request that is to have it is of an
+    /// address that holds no more permits. One that is not slow for long has to only if its address holds more than half of
+    /// all permits and a request of another address waits.
     pub(super) fn gives_way(
         &mut self,
         peer: Peer,
@@ -216,72 +308,201 @@ impl<T> PermitQueue<T> {
         slow_for_long: bool,
     ) -> bool {
         let held = self.by.get(&peer).map_or(0, |share| share.held);
-        let greedy = held * 2 > self.server.most.load(Relaxed);
-        let helps = |one: &Queued<T>| {
-            let own = |r: &Arc<ConcurrencyLimit>| route.is_some_and(|own| Arc::ptr_eq(own, r));
-            let runs = one.route.as_ref().is_none_or(|r| own(r) || !r.is_full());
-            runs && (slow_for_long || greedy && one.peer != peer)
+        if !slow_for_long && held * 2 <= self.server.most.load(Relaxed) {
+            return false;
+        }
+        let helps = |lane: &Lane| {
+            let mut order = lane.order.iter();
+            let next = order.find(|(_, one)| slow_for_long || *one != peer);
+            let runs = same(lane.route.as_ref(), route) || !lane.is_full();
+            runs && next
+                .is_some_and(|(rank, one)| rank.held <= held && (!rank.capped || *one == peer))
         };
-        let helped = |share: &Share<T>| share.held <= held && share.waiting.iter().any(helps);
-        let ends = self.ending < self.server.waiting() && self.by.values().any(helped);
+        let ends = self.ending < self.server.waiting() && self.lanes.iter().any(helps);
         self.ending += usize::from(ends);
         ends
     }
 
-    fn hold(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>) {
-        self.server.taken.fetch_add(1, Relaxed);
-        if let Some(route) = route {
-            route.taken.fetch_add(1, Relaxed);
+    /// Adds a request to the queue.
+    fn join(&mut self, one: Queued<T>) {
+        let (peer, route) = (one.peer, one.route.clone());
+        count(&self.server, route.as_ref());
+        let share = self.by.entry(peer).or_default();
+        self.lengths.remove(&(share.waiting, peer));
+        share.waiting += 1;
+        self.lengths.insert((share.waiting, peer));
+        let first = share.waiting == 1;
+        let line = share.lines.iter_mut();
+        match line
+            .into_iter()
+            .find(|l| same(l.route.as_ref(), route.as_ref()))
+        {
+            Some(line) => return line.requests.push_back(one),
+            None => share.lines.push(Line {
+                route: route.clone(),
+                requests: [one].into(),
+            }),
         }
-        self.by.entry(peer).or_default().held += 1;
+        let is_there = |lane: &Lane| same(lane.route.as_ref(), route.as_ref());
+        if !self.lanes.iter().any(is_there) {
+            let order = BTreeSet::new();
+            self.lanes.push(Lane { route, order });
+        }
+        match first {
+            true => self.turn(peer),
+            false => self.rank(peer),
+        }
+    }
+
+    /// Takes a request out of the queue: the one that `pick` takes out of its line.
+    fn remove(
+        &mut self,
+        peer: Peer,
+        route: Option<&Arc<ConcurrencyLimit>>,
+        pick: impl FnOnce(&mut VecDeque<Queued<T>>) -> Option<Queued<T>>,
+    ) -> Option<Queued<T>> {
+        let share = self.by.get_mut(&peer)?;
+        let mut lines = share.lines.iter_mut();
+        let line = lines.position(|line| same(line.route.as_ref(), route))?;
+        let one = pick(&mut share.lines[line].requests)?;
+        self.lengths.remove(&(share.waiting, peer));
+        share.waiting -= 1;
+        if share.waiting > 0 {
+            self.lengths.insert((share.waiting, peer));
+        }
+        if share.lines[line].requests.is_empty() {
+            share.lines.swap_remove(line);
+            let rank = share.rank;
+            self.lanes.retain_mut(|lane| {
+                if same(lane.route.as_ref(), route) {
+                    lane.order.remove(&(rank, peer));
+                }
+                !lane.order.is_empty()
+            });
+        }
+        uncount(&self.server, route);
+        Some(one)
+    }
+
+    /// An address got or gave back a permit, or begins to wait: its turn is over.
+    fn turn(&mut self, peer: Peer) {
+        let number = self.number();
+        if let Some(share) = self.by.get_mut(&peer)
+            && share.waiting > 0
+        {
+            let before = share.rank;
+            share.rank.turn = number;
+            self.rank_again(peer, before);
+        }
+    }
+
+    /// Ranks an address by what it has now.
+    fn rank(&mut self, peer: Peer) {
+        if let Some(share) = self.by.get(&peer) {
+            self.rank_again(peer, share.rank);
+        }
+    }
+
+    fn rank_again(&mut self, peer: Peer, before: Rank) {
+        let Some(share) = self.by.get_mut(&peer) else {
+            return;
+        };
+        share.rank = Rank {
+            capped: is_capped(peer, share.held, self.bounds),
+            over: share.used.exceeds(self.bounds.cpu, self.used, self.now),
+            held: share.held,
+            turn: share.rank.turn,
+        };
+        for line in &share.lines {
+            let mut lanes = self.lanes.iter_mut();
+            let is_its = |lane: &&mut Lane| same(lane.route.as_ref(), line.route.as_ref());
+            if let Some(lane) = lanes.find(is_its) {
+                lane.order.remove(&(before, peer));
+                lane.order.insert((share.rank, peer));
+            }
+        }
+    }
+
+    /// Finds addresses that wait and are over their share no longer, since others have used more.
+    fn forgive(&mut self) {
+        let over = Rank {
+            over: true,
+            ..Rank::default()
+        };
+        let first = |lane: &Lane| lane.order.range((over, Peer::default())..).next().copied();
+        let over: Vec<_> = self.lanes.iter().filter_map(first).collect();
+        for (rank, peer) in over {
+            if rank.over && !rank.capped {
+                self.rank(peer);
+            }
+        }
+    }
+
+    /// Time passes: what was used long ago is forgotten.
+    fn pass(&mut self, now: Period) {
+        if now > self.now {
+            self.now = now;
+            self.by.retain(|_, share| !share.is_idle(now));
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
     }
 
     /// The address that has most in the queue, where it has more than `peer` would have with one more.
     fn greediest(&self, peer: Peer) -> Option<Peer> {
-        let own = self.by.get(&peer).map_or(0, |share| share.waiting.len());
-        let (greedy, share) = self.by.iter().max_by_key(|(_, s)| s.waiting.len())?;
-        (share.waiting.len() > own + 1).then_some(*greedy)
+        let own = self.by.get(&peer).map_or(0, |share| share.waiting);
+        let &(most, greedy) = self.lengths.last()?;
+        (most > own + 1).then_some(greedy)
     }
 
     /// The newest request of `peer` waits no longer.
     fn dismiss(&mut self, peer: Peer) -> Option<T> {
-        let one = self.by.get_mut(&peer)?.waiting.pop_back()?;
-        uncount(&self.server, one.route.as_ref());
+        let lines = self.by.get(&peer)?.lines.iter();
+        let newest = lines.max_by_key(|line| line.requests.back().map(|one| one.at))?;
+        let route = newest.route.clone();
+        let one = self.remove(peer, route.as_ref(), VecDeque::pop_back)?;
         self.tidy(peer);
         Some(one.tell)
     }
 
     /// Forgets an address that has nothing.
     fn tidy(&mut self, peer: Peer) {
-        if self.by.get(&peer).is_some_and(Share::is_idle) {
-            self.by.remove(&peer);
+        if let Entry::Occupied(share) = self.by.entry(peer)
+            && share.get().is_idle(self.now)
+        {
+            share.remove();
         }
     }
 }
 
-impl<T> Queued<T> {
-    fn may_run(&self) -> bool {
-        self.route.as_ref().is_none_or(|route| !route.is_full())
+impl Lane {
+    fn is_full(&self) -> bool {
+        self.route.as_ref().is_some_and(|route| route.is_full())
     }
 }
 
-fn count(server: &ConcurrencyLimit, route: Option<&Arc<ConcurrencyLimit>>, n: usize) {
-    server.waiting.fetch_add(n, Relaxed);
-    if let Some(route) = route {
-        route.waiting.fetch_add(n, Relaxed);
-    }
-}
-
-fn uncount(server: &ConcurrencyLimit, route: Option<&Arc<ConcurrencyLimit>>) {
-    server.waiting.fetch_sub(1, Relaxed);
-    if let Some(route) = route {
-        route.waiting.fetch_sub(1, Relaxed);
-    }
+/// Whether an address that holds so many permits may have no more. Clients without an address are many: a front server asks
+/// for them.
+fn is_capped(peer: Peer, held: usize, bounds: Bounds) -> bool {
+    held >= bounds.each && peer != Peer::default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ANY: Bounds = Bounds {
+        each: usize::MAX,
+        cpu: 50,
+        processors: 2,
+    };
+
+    fn queue<T>(most: usize, bounds: Bounds) -> PermitQueue<T> {
+        PermitQueue::new(Arc::new(ConcurrencyLimit::new(most)), bounds)
+    }
 
     fn peer(n: u8) -> Peer {
         Peer::of(Some([10, 0, 0, n].into()))
@@ -289,8 +510,8 @@ mod tests {
 
     /// Plays a table: `a` asks as address 1 and `b` as 2, digits as 11 and on; what they were told stands behind:
     /// `+` has a permit, `.` waits, `-` is refused, `>n` waits and the one with number n gave way. An upper case letter gives a permit back.
-    fn play(most: usize, queue: usize, table: &str) {
-        let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(most)));
+    fn play(most: usize, each: usize, waiting: usize, table: &str) {
+        let mut line = queue(most, Bounds { each, ..ANY });
         let mut count = 0;
         for step in table.split_whitespace() {
             let mut letters = step.chars();
@@ -298,16 +519,16 @@ mod tests {
             let said = letters.as_str();
             let from = peer(who.to_ascii_lowercase() as u8);
             if who.is_ascii_uppercase() {
-                line.free(from, None, false);
+                line.free(from, None, Freed::default());
                 let next = line.grant();
-                let told = next.map_or_else(String::new, |one| one.tell);
+                let told = next.map_or_else(String::new, |(one, _)| one.tell);
                 assert_eq!(told, said, "{step} in {table}");
                 continue;
             }
             count += 1;
-            let came = line.come(from, None, queue, || format!("{who}{count}"));
+            let came = line.come(from, None, waiting, || format!("{who}{count}"));
             let told = match came {
-                Arrival::In => "+".into(),
+                Arrival::In(_) => "+".into(),
                 Arrival::Waits(_, None) => ".".into(),
                 Arrival::Waits(_, Some(gone)) => format!(">{gone}"),
                 Arrival::Full => "-".into(),
@@ -318,62 +539,197 @@ mod tests {
 
     #[test]
     fn a_table_of_comings_and_goings() {
-        for (most, queue, table) in [
+        let any = usize::MAX;
+        for (most, each, queue, table) in [
             // One address: first come, first served, and refused beyond the queue.
-            (1, 2, "a+ a. a. a- Aa2 Aa3 A"),
-            (2, 0, "a+ a+ a- b-"),
+            (1, any, 2, "a+ a. a. a- Aa2 Aa3 A"),
+            (2, any, 0, "a+ a+ a- b-"),
             // A permit goes to the address that holds fewest, though others came before.
-            (3, 9, "a+ a+ a+ a. a. b. Ab6 Aa4 Aa5"),
-            (4, 9, "a+ a+ a+ a+ a. a. b. b. b. Ab7 Ab8 Aa5 Bb9 Ba6"),
-            (2, 9, "a+ a+ a. b. c. Ab4 Aa3 Bc5"),
+            (3, any, 9, "a+ a+ a+ a. a. b. Ab6 Aa4 Aa5"),
+            (4, any, 9, "a+ a+ a+ a+ a. a. b. b. b. Ab7 Ab8 Aa5 Bb9 Ba6"),
+            // Among equals addresses are served in turn, however many requests each has in the queue.
+            (1, any, 9, "a+ a. a. a. b. b. c. Ab5 Bc7 Ca2 Ab6 Ba3 Aa4"),
+            (2, any, 9, "a+ a+ a. b. c. Ab4 Ac5 Ba3"),
+            // An address that comes has its turn behind those that wait already.
+            (1, any, 9, "a+ b. c. a. Ab2 d. Bc3 Ca4 Ad5"),
             // The newest request of the address with most in the queue gives way, until shares are even.
-            (1, 4, "a+ a. a. a. a. b>a5 b>a4 b- a- Aa2 Aa3 Ab6"),
-            (1, 3, "a+ a. a. b. c>a3 d- a-"),
-            (1, 1, "a+ a. b-"),
+            (1, any, 4, "a+ a. a. a. a. b>a5 b>a4 b- a- Ab6 Ba2 Ab7 Ba3"),
+            (1, any, 3, "a+ a. a. b. c>a3 d- a-"),
+            (1, any, 1, "a+ a. b-"),
+            // What one address may not have is free for others at once.
+            (3, 2, 9, "a+ a+ a. b+ B Aa3 a. a. b+ B Aa5 b+ b. Ab9"),
+            (3, 2, 1, "a+ a+ a. a- b+"),
         ] {
-            play(most, queue, table);
+            play(most, each, queue, table);
         }
+    }
+
+    /// `peer` gives a permit back whose program has used so many milliseconds.
+    fn used(line: &mut PermitQueue<u32>, from: Peer, ms: u64, now: Period) -> Option<u32> {
+        let freed = Freed {
+            ending: false,
+            used: Some((ms * 1000, now)),
+        };
+        line.free(from, None, freed);
+        granted(line)
+    }
+
+    fn granted<T>(line: &mut PermitQueue<T>) -> Option<T> {
+        line.grant().map(|(one, _)| one.tell)
+    }
+
+    #[test]
+    fn who_has_used_more_than_its_share_is_served_behind_others() {
+        let (a, b, c) = (peer(1), peer(2), peer(3));
+        let mut line = queue(2, ANY);
+        let come = |line: &mut PermitQueue<u32>, from, n| {
+            let _ = line.come(from, None, 9, || n);
+        };
+        for (n, from) in (0..).zip([a, b, a, c, c, c]) {
+            come(&mut line, from, n);
+        }
+        // c, which has used nothing, is served before a, though it holds more.
+        assert_eq!(used(&mut line, a, 900, 0), Some(3));
+        assert_eq!(used(&mut line, b, 100, 0), Some(4));
+        assert_eq!(used(&mut line, c, 100, 0), Some(5));
+        come(&mut line, b, 6);
+        assert_eq!(used(&mut line, c, 100, 0), Some(6));
+        // All others together have used more by now.
+        come(&mut line, c, 7);
+        assert_eq!(used(&mut line, b, 900, 0), Some(2));
+        assert_eq!(used(&mut line, c, 0, 0), Some(7));
+        // It is remembered, and forgotten.
+        assert_eq!(used(&mut line, a, 900, 1), None);
+        assert_eq!(used(&mut line, c, 0, 1), None);
+        assert_eq!((line.by.len(), line.server.waiting()), (3, 0));
+        come(&mut line, b, 8);
+        come(&mut line, b, 9);
+        assert_eq!(used(&mut line, b, 1, 9), None);
+        assert!(!line.by.contains_key(&a) && line.by.len() == 1);
+    }
+
+    #[test]
+    fn who_has_many_at_once_crowds_those_that_ask_too() {
+        let (a, b) = (peer(1), peer(2));
+        let mut line: PermitQueue<()> = queue(9, ANY);
+        // Alone it crowds no other address, whatever it has.
+        let take = |line: &mut PermitQueue<()>, from| line.take(from, None).unwrap();
+        assert_eq!([(); 3].map(|()| take(&mut line, a)), [Crowding::None; 3]);
+        // Another one comes, which has few.
+        assert_eq!(take(&mut line, b), Crowding::None);
+        assert_eq!(
+            [a, b].map(|of| line.crowds(of)),
+            [Crowding::Most, Crowding::None]
+        );
+        assert_eq!(take(&mut line, a), Crowding::Most);
+        // Of two that crowd neither leaves a processor to the other.
+        for _ in 0..3 {
+            let _ = take(&mut line, b);
+        }
+        assert_eq!([a, b].map(|of| line.crowds(of)), [Crowding::Some; 2]);
+        for _ in 0..3 {
+            line.free(b, None, Freed::default());
+        }
+        // One for each processor are not too many, unless they have used more time than their share.
+        for _ in 0..2 {
+            line.free(a, None, Freed::default());
+        }
+        assert_eq!(line.crowds(a), Crowding::None);
+        let used = |used, now| Freed {
+            ending: false,
+            used: Some((used, now)),
+        };
+        line.free(b, None, used(10_000, 0));
+        line.free(a, None, used(90_000, 0));
+        assert_eq!(take(&mut line, a), Crowding::Most);
+        // Its only program is behind those of no other.
+        line.free(a, None, Freed::default());
+        assert_eq!(line.crowds(a), Crowding::None);
+        // Later it is alone again.
+        for (now, crowds) in [
+            (1, Crowding::Most),
+            (2, Crowding::Most),
+            (3, Crowding::None),
+        ] {
+            assert_eq!(take(&mut line, a), crowds);
+            line.free(a, None, used(1, now));
+        }
+        // Those without an address are many clients; and the configuration may say that no address is held up.
+        assert_eq!(
+            [(); 3].map(|()| take(&mut line, Peer::default())),
+            [Crowding::None; 3]
+        );
+        line.resize(9, Bounds { cpu: 0, ..ANY });
+        assert_eq!([(); 3].map(|()| take(&mut line, a)), [Crowding::None; 3]);
+    }
+
+    #[test]
+    fn without_a_share_of_the_processor_only_permits_count() {
+        let (a, b) = (peer(1), peer(2));
+        let mut line = queue(1, Bounds { cpu: 0, ..ANY });
+        for (n, from) in (0..).zip([a, b, a]) {
+            let _ = line.come(from, None, 9, || n);
+        }
+        assert_eq!(used(&mut line, a, 900, 0), Some(1));
+        let _ = line.come(b, None, 9, || 3);
+        assert_eq!(used(&mut line, b, 0, 0), Some(2));
+    }
+
+    #[test]
+    fn other_bounds_hold_for_those_who_wait() {
+        let mut line = queue(2, Bounds { each: 1, ..ANY });
+        for n in 0..3 {
+            let _ = line.come(peer(1), None, 9, || n);
+        }
+        assert!(line.grant().is_none());
+        line.resize(3, ANY);
+        assert_eq!([granted(&mut line), granted(&mut line)], [Some(1), Some(2)]);
+        assert!(line.grant().is_none() && line.lanes.is_empty() && line.lengths.is_empty());
     }
 
     #[test]
     fn who_waits_for_its_route_lets_others_pass() {
-        let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(2)));
+        let mut line = queue(2, ANY);
         let route = Arc::new(ConcurrencyLimit::new(1));
         let (a, b) = (peer(1), peer(2));
-        assert!(matches!(line.come(a, Some(&route), 9, || 0), Arrival::In));
+        assert!(matches!(
+            line.come(a, Some(&route), 9, || 0),
+            Arrival::In(_)
+        ));
         assert!(matches!(
             line.come(b, Some(&route), 9, || 1),
             Arrival::Waits(..)
         ));
-        assert!(matches!(line.come(a, None, 9, || 2), Arrival::In));
+        assert!(matches!(line.come(a, None, 9, || 2), Arrival::In(_)));
         assert!(matches!(line.come(a, None, 9, || 3), Arrival::Waits(..)));
         // A permit of another route does not help a request that waits for this one.
-        line.free(a, None, false);
-        assert_eq!(line.grant().map(|one| one.tell), Some(3));
-        line.free(a, Some(&route), false);
-        assert_eq!(line.grant().map(|one| one.tell), Some(1));
+        line.free(a, None, Freed::default());
+        assert_eq!(granted(&mut line), Some(3));
+        line.free(a, Some(&route), Freed::default());
+        assert_eq!(granted(&mut line), Some(1));
         assert!(line.grant().is_none());
     }
 
     #[test]
     fn who_leaves_is_forgotten() {
-        let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(1)));
-        assert!(matches!(line.come(peer(1), None, 9, || 0), Arrival::In));
+        let mut line = queue(1, ANY);
+        assert!(matches!(line.come(peer(1), None, 9, || 0), Arrival::In(_)));
         let Arrival::Waits(at, None) = line.come(peer(2), None, 9, || 1) else {
             panic!("it has a permit");
         };
-        line.leave(peer(2), at);
-        line.leave(peer(2), at);
-        line.free(peer(1), None, false);
+        line.leave(peer(2), None, at);
+        line.leave(peer(2), None, at);
+        line.free(peer(1), None, Freed::default());
         assert!(line.grant().is_none());
         assert!(line.by.is_empty() && line.server.waiting() == 0);
+        assert!(line.lanes.is_empty() && line.lengths.is_empty());
     }
 
     #[test]
     fn the_slow_give_way_to_those_who_hold_no_more() {
         let (a, b, c) = (peer(1), peer(2), peer(3));
         let line = |holders: &[Peer], waits: &[Peer]| {
-            let mut line = PermitQueue::new(Arc::new(ConcurrencyLimit::new(holders.len())));
+            let mut line = queue(holders.len(), ANY);
             for peer in holders.iter().chain(waits) {
                 let _ = line.come(*peer, None, 9, || ());
             }
@@ -393,7 +749,7 @@ mod tests {
         assert!(!line(&[a, a, a, c], &[a]).gives_way(a, None, false));
         // Its permit does not help a request that waits for a route that is full.
         let route = Arc::new(ConcurrencyLimit::new(1));
-        let mut full = PermitQueue::new(Arc::new(ConcurrencyLimit::new(2)));
+        let mut full = queue(2, ANY);
         let _ = full.come(a, None, 9, || ());
         let _ = full.come(b, Some(&route), 9, || ());
         let _ = full.come(c, Some(&route), 9, || ());

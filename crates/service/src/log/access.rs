@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     rc::Rc,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -10,7 +11,7 @@ use galgo_proto::h1::Head;
 use galgo_spawn::{Exit, Status, words::is_hidden};
 use tokio::time::Instant;
 
-use super::{settings::LogFormat, time};
+use super::{own::OwnLog, settings::LogFormat, time};
 use crate::id::Id;
 
 /// What is known of a request when it is over.
@@ -22,6 +23,8 @@ pub struct AccessEntry {
     pub id: Id,
     /// The client's address; `unix` for a Unix socket.
     pub remote: Rc<str>,
+    /// Who the client has shown to be.
+    pub user: Option<Box<str>>,
     /// The head; `None` where it could not be parsed.
     pub head: Option<Rc<Head>>,
     /// The status sent, or that would have been sent.
@@ -40,6 +43,8 @@ pub struct AccessEntry {
     pub total: Duration,
     /// How the program ended.
     pub exit: Option<Exit>,
+    /// Where its line goes; `None`: to the server's access log.
+    pub log: Option<Arc<OwnLog>>,
 }
 
 impl AccessEntry {
@@ -49,6 +54,7 @@ impl AccessEntry {
             began: Instant::now(),
             id,
             remote,
+            user: None,
             head,
             status: 0,
             bytes: 0,
@@ -58,6 +64,7 @@ impl AccessEntry {
             first_byte: Duration::ZERO,
             total: Duration::ZERO,
             exit: None,
+            log: None,
         }
     }
 
@@ -65,6 +72,7 @@ impl AccessEntry {
     pub fn write(&self, format: LogFormat, out: &mut Vec<u8>) {
         let line = match format {
             LogFormat::Combined => self.combined(),
+            LogFormat::HostCombined => self.host() + &self.combined(),
             LogFormat::Json => self.json(),
         };
         out.extend_from_slice(line.as_bytes());
@@ -91,8 +99,18 @@ impl AccessEntry {
             .unwrap_or(b"-")
     }
 
+    /// The host that is asked for, as a field of its own.
+    fn host(&self) -> String {
+        let mut line = String::new();
+        user(&mut line, self.head.as_ref().map(|head| &*head.host));
+        line.push(' ');
+        line
+    }
+
     fn combined(&self) -> String {
-        let mut line = format!("{} - - [{}] \"", self.remote, time::clf(self.at()));
+        let mut line = format!("{} - ", self.remote);
+        user(&mut line, self.user.as_deref());
+        let _ = write!(line, " [{}] \"", time::clf(self.at()));
         quote(&mut line, self.request_line().as_bytes());
         let _ = match self.bytes {
             // Common Log Format, as Apache writes it (`%b`).
@@ -114,6 +132,9 @@ impl AccessEntry {
         );
         let head = self.head.as_deref();
         text(&mut line, "remote", self.remote.as_bytes());
+        if let Some(user) = &self.user {
+            text(&mut line, "user", user.as_bytes());
+        }
         text(&mut line, "host", head.map_or(b"", |h| h.host.as_bytes()));
         text(
             &mut line,
@@ -157,6 +178,21 @@ impl AccessEntry {
     }
 }
 
+/// Appends the name of a user, or of a host, as a field of its own: a space in it begins no other one.
+fn user(line: &mut String, name: Option<&str>) {
+    let from = line.len();
+    quote(
+        line,
+        name.filter(|name| !name.is_empty())
+            .unwrap_or("-")
+            .as_bytes(),
+    );
+    if line[from..].contains(' ') {
+        let name = line.split_off(from).replace(' ', "\\x20");
+        line.push_str(&name);
+    }
+}
+
 /// Appends `bytes` so that they cannot end a quoted field or a line.
 fn quote(line: &mut String, bytes: &[u8]) {
     for &b in bytes {
@@ -197,6 +233,9 @@ mod tests {
         let mut line = String::new();
         quote(&mut line, b"a\"b\\c\nd\xff");
         assert_eq!(line, "a\\\"b\\\\c\\x0ad\\xff");
+        let mut line = String::new();
+        user(&mut line, Some("a b\n"));
+        assert_eq!(line, "a\\x20b\\x0a");
         let mut line = String::new();
         text(&mut line, "k", b"\"\n\xff\\");
         assert_eq!(line, ",\"k\":\"\\\"\\u000a\u{fffd}\\\\\"");

@@ -2,14 +2,16 @@
 //! their own, and what it cannot keep up with is dropped, counted and reported.
 
 pub mod access;
+pub mod own;
 mod settings;
 mod target;
 pub mod time;
+pub mod told;
 mod writer;
 
 use std::{
     io,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::SystemTime,
 };
 
@@ -18,25 +20,32 @@ use galgo_spawn::{
     identity::Identity,
     words::{escape, how},
 };
+use own::OwnLog;
 pub use settings::{LogFormat, LogSettings, LogTo};
 use target::LogTarget;
 pub use writer::LogWriter;
 
 use crate::id::Id;
 
-/// Both logs, shared by all event loops. Where they go may change, they stay.
+/// The logs, shared by all event loops. Where they go may change, they stay.
 #[derive(Debug, Clone)]
 pub struct Logs {
     access: Arc<OnceLock<LogWriter>>,
+    /// Those of routes.
+    own: Arc<Mutex<OwnWriters>>,
     /// The error log.
     pub error: ErrorLog,
 }
+
+type OwnWriters = Vec<(LogTo, Arc<LogWriter>)>;
 
 /// Where the logs go from now on, opened; `None`: where they went before.
 #[derive(Debug)]
 pub struct Reopening {
     access: Option<LogTarget>,
     error: Option<LogTarget>,
+    /// All of them, those that go on among them.
+    own: Option<OwnWriters>,
 }
 
 /// Where errors and what programs say on standard error are written.
@@ -53,17 +62,47 @@ pub enum Level {
 }
 
 impl Logs {
-    /// Opens both logs, as a server does that is still root and becomes `user`.
+    /// Opens the logs, as a server does that is still root and becomes `user`.
     pub fn open(c: &LogSettings, user: Option<&Identity>) -> io::Result<Self> {
         let error = LogTarget::open(&c.error, user)?;
         let access = c.access.as_ref().map(|to| LogTarget::open(to, user));
         let access = access.transpose()?;
         let logs = Self {
             access: Arc::default(),
+            own: Arc::default(),
             error: ErrorLog(Arc::new(LogWriter::start(error, None)?)),
         };
+        let own = logs.own_writers(&c.own, user)?;
+        *logs.own() = own;
         access.map_or(Ok(()), |target| logs.start_access(target))?;
         Ok(logs)
+    }
+
+    fn own(&self) -> MutexGuard<'_, OwnWriters> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What writes these logs: those that are open already, and new ones.
+    fn own_writers(&self, all: &[LogTo], user: Option<&Identity>) -> io::Result<OwnWriters> {
+        let open = self.own();
+        let writer = |to: &LogTo| match open.iter().find(|(known, _)| known == to) {
+            Some(known) => Ok(known.clone()),
+            None => {
+                let errors = Some(self.error.0.clone());
+                let writer = LogWriter::start(LogTarget::open(to, user)?, errors)?;
+                Ok((to.clone(), Arc::new(writer)))
+            }
+        };
+        all.iter().map(writer).collect()
+    }
+
+    /// Has the log of a route write; it must be one of those that are open.
+    pub fn connect(&self, log: &OwnLog) {
+        let own = self.own();
+        let writer = own.iter().find(|(to, _)| Some(to) == log.to());
+        writer
+            .into_iter()
+            .for_each(|(_, writer)| log.connect(writer));
     }
 
     fn start_access(&self, target: LogTarget) -> io::Result<()> {
@@ -91,7 +130,11 @@ impl Logs {
             true => None,
             false => Some(LogTarget::open(&next.error, None)?),
         };
-        Ok(Reopening { access, error })
+        Ok(Reopening {
+            access,
+            error,
+            own: Some(self.own_writers(&next.own, None)?),
+        })
     }
 
     /// Goes on where `switch` says; a file that stays the same is opened again.
@@ -99,6 +142,11 @@ impl Logs {
         if let Some(access) = self.access.get() {
             access.switch(switch.access);
         }
+        let mut own = self.own();
+        // What is new is opened twice: somebody may have moved it away since.
+        let next = switch.own.unwrap_or_else(|| own.clone());
+        next.iter().for_each(|(_, writer)| writer.switch(None));
+        *own = next;
         self.error.0.switch(switch.error);
     }
 
@@ -107,6 +155,7 @@ impl Logs {
         self.switch(Reopening {
             access: None,
             error: None,
+            own: None,
         });
     }
 
@@ -120,6 +169,8 @@ impl Logs {
         if let Some(access) = self.access.get() {
             access.flush();
         }
+        let own = self.own().clone();
+        own.iter().for_each(|(_, writer)| writer.flush());
         self.error.0.flush();
     }
 }

@@ -11,6 +11,8 @@ pub struct LogSettings {
     pub format: LogFormat,
     /// Error log.
     pub error: LogTo,
+    /// Access logs of routes that have one of their own, each once.
+    pub own: Vec<LogTo>,
 }
 
 impl Default for LogSettings {
@@ -19,6 +21,7 @@ impl Default for LogSettings {
             access: Some(LogTo::Stdout),
             format: LogFormat::Combined,
             error: LogTo::Stderr,
+            own: Vec::new(),
         }
     }
 }
@@ -37,5 +40,7 @@ pub enum LogTo {
 #[allow(missing_docs)]
 pub enum LogFormat {
     Combined,
+    /// The host in front of that.
+    HostCombined,
     Json,
 }

@@ -3,6 +3,7 @@
 //! Decisions:
 //! - Root opens a file itself only where no other user can change the path to it, and as the configured user elsewhere.
 //! - Nothing here blocks for long: a FIFO need not have a reader, and one that does not read costs a second once.
+//! - Another process may write to the same pipe or socket (the server that this one replaces): no line is mixed with others.
 //! - A line that was cut, because the disk was full, is ended before the next one.
 
 use std::{
@@ -29,6 +30,9 @@ const PATIENCE: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// So many bytes are written to a pipe without those of others in between, or not at all (pipe(7)).
+const PIPE_BUF: usize = 4096;
+
 /// Where a log goes: open.
 #[derive(Debug)]
 pub(super) struct LogTarget {
@@ -39,6 +43,8 @@ pub(super) struct LogTarget {
     torn: bool,
     /// It took nothing in the last time.
     stuck: bool,
+    /// It is a regular file: the kernel mixes no two writes to its end (O_APPEND, open(2)).
+    regular: bool,
 }
 
 impl LogTarget {
@@ -57,12 +63,29 @@ impl LogTarget {
     }
 
     fn new(to: LogTo, file: Option<File>) -> Self {
+        let stat = match (&to, &file) {
+            (LogTo::File(_), Some(file)) => fstat(file),
+            (LogTo::Stdout, _) => fstat(io::stdout()),
+            (LogTo::Stderr | LogTo::File(_), _) => fstat(io::stderr()),
+        };
         Self {
             to,
             file,
             torn: false,
             stuck: false,
+            regular: stat.is_ok_and(|stat| kind(&stat) == FileType::RegularFile),
         }
+    }
+
+    /// What of the lines is written at once.
+    fn piece<'b>(&self, lines: &'b [u8]) -> &'b [u8] {
+        if self.regular || lines.len() <= PIPE_BUF {
+            return lines;
+        }
+        // A line that is longer cannot be written whole for sure.
+        let end = memchr::memrchr(b'\n', &lines[..PIPE_BUF]);
+        let end = end.or_else(|| memchr::memchr(b'\n', lines));
+        end.map_or(lines, |end| &lines[..=end])
     }
 
     /// Opens its file again, where it is one.
@@ -100,7 +123,7 @@ impl LogTarget {
     fn write_all(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         let mut at = 0;
         while at < bytes.len() {
-            match self.write_some(&bytes[at..]) {
+            match self.write_some(self.piece(&bytes[at..])) {
                 Ok(0) => return Err((at, io::ErrorKind::WriteZero.into())),
                 Ok(n) => (at, self.stuck) = (at + n, false),
                 Err(Errno::INTR) => {}
@@ -363,6 +386,32 @@ mod tests {
         chown(&file, None, None).unwrap();
         append(Path::new("/dev/null"), None).unwrap();
         append(Path::new("/proc/self/fd/2"), None).unwrap();
+    }
+
+    #[test]
+    fn two_that_write_to_a_pipe_mix_no_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let reader = fs::OpenOptions::new().read(true).write(true).open(&path);
+        let mut reader = reader.unwrap();
+        std::thread::scope(|threads| {
+            for letter in [b'a', b'b'] {
+                let mut target = LogTarget::open(&LogTo::File(path.clone()), None).unwrap();
+                threads.spawn(move || {
+                    let lines = [vec![letter; 99], vec![b'\n']].concat().repeat(300);
+                    for _ in 0..50 {
+                        target.write(&lines).unwrap();
+                    }
+                });
+            }
+            let mut line = [0; 100];
+            for _ in 0..2 * 50 * 300 {
+                reader.read_exact(&mut line).unwrap();
+                let same = line[..99].iter().all(|b| *b == line[0]);
+                assert!(same && line[99] == b'\n', "{}", line.escape_ascii());
+            }
+        });
     }
 
     #[test]

@@ -1,22 +1,39 @@
-//! How many bytes wait, of how many that may.
+//! How many bytes wait, of how many that may: of all addresses, and of one.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
+
+use super::full::Full;
+use crate::peer::Peer;
+
+/// An address has at most one of so many parts, so that there is room for others.
+const PARTS: u64 = 2;
 
 /// Bytes of all requests in one kind of storage.
 #[derive(Debug)]
 pub(super) struct Used {
-    bytes: Arc<AtomicU64>,
+    bytes: Arc<Mutex<Bytes>>,
     most: u64,
+}
+
+#[derive(Debug, Default)]
+struct Bytes {
+    all: u64,
+    /// Of addresses that have some.
+    by: HashMap<Peer, u64>,
 }
 
 /// Bytes of one request; given back when dropped.
 #[derive(Debug)]
 pub struct Charge {
     own: AtomicU64,
-    all: Arc<AtomicU64>,
+    peer: Peer,
+    all: Arc<Mutex<Bytes>>,
     most: u64,
 }
 
@@ -27,45 +44,89 @@ impl Used {
         Arc::new(Self { bytes, most })
     }
 
-    /// Of a request that has none yet.
-    pub(super) fn charge(&self) -> Charge {
+    /// Of a request of `peer` that has none yet.
+    pub(super) fn charge(&self, peer: Peer) -> Charge {
         Charge {
             own: AtomicU64::new(0),
+            peer,
             all: self.bytes.clone(),
             most: self.most,
         }
     }
 }
 
+impl Bytes {
+    /// Clients without an address are many, and have no share of their own.
+    fn grow(&mut self, peer: Peer, by: u64, most: u64) -> Result<(), Full> {
+        let within = |bytes: u64, most| bytes.checked_add(by).filter(|sum| *sum <= most);
+        let all = within(self.all, most).ok_or(Full::Limit)?;
+        let each = if peer == Peer::default() {
+            most
+        } else {
+            most / PARTS
+        };
+        match self.by.entry(peer) {
+            Entry::Occupied(mut own) => {
+                let sum = within(*own.get(), each).ok_or(Full::Share)?;
+                own.insert(sum);
+            }
+            Entry::Vacant(own) => {
+                own.insert(within(0, each).ok_or(Full::Share)?);
+            }
+        }
+        self.all = all;
+        Ok(())
+    }
+
+    fn shrink(&mut self, peer: Peer, by: u64) {
+        self.all -= by;
+        if let Entry::Occupied(mut own) = self.by.entry(peer) {
+            *own.get_mut() -= by;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+}
+
 impl Charge {
-    /// Takes as many more as make them so many; false, where those would be too many.
+    /// Makes them so many, or leaves them as they are and says false: those would be too many.
     pub fn reach(&self, bytes: u64) -> bool {
         match bytes.checked_sub(self.bytes()) {
-            Some(more @ 1..) => self.grow(more),
+            Some(more @ 1..) => self.grow(more).is_ok(),
             _ => true,
         }
     }
 
-    /// Takes so many more; false, where those would be too many.
-    pub(super) fn grow(&self, by: u64) -> bool {
-        let more = |all: u64| all.checked_add(by).filter(|sum| *sum <= self.most);
-        let order = Ordering::Relaxed;
-        let taken = self.all.fetch_update(order, order, more).is_ok();
-        if taken {
-            self.own.fetch_add(by, order);
+    /// Gives back what is more than so many.
+    pub fn shrink(&self, bytes: u64) {
+        let less = self.bytes().saturating_sub(bytes);
+        if less > 0 {
+            self.own.fetch_sub(less, Ordering::Relaxed);
+            self.lock().shrink(self.peer, less);
         }
-        taken
+    }
+
+    /// Takes so many more, where those would not be too many.
+    pub(super) fn grow(&self, by: u64) -> Result<(), Full> {
+        self.lock().grow(self.peer, by, self.most)?;
+        self.own.fetch_add(by, Ordering::Relaxed);
+        Ok(())
     }
 
     /// How many it has.
     pub(super) fn bytes(&self) -> u64 {
         self.own.load(Ordering::Relaxed)
     }
+
+    fn lock(&self) -> MutexGuard<'_, Bytes> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes(), Ordering::Relaxed);
+        self.shrink(0);
     }
 }
 
@@ -73,24 +134,46 @@ impl Drop for Charge {
 mod tests {
     use super::*;
 
+    fn peer(n: u8) -> Peer {
+        Peer::of(Some([10, 0, 0, n].into()))
+    }
+
     #[test]
     fn what_it_has_already_counts() {
-        let charge = Used::most(10, None).charge();
+        let charge = Used::most(20, None).charge(peer(1));
         assert!(charge.reach(6) && charge.reach(4) && charge.reach(10) && !charge.reach(11));
         assert_eq!(charge.bytes(), 10);
+        charge.shrink(12);
+        charge.shrink(3);
+        assert!(charge.bytes() == 3 && charge.reach(10));
     }
 
     #[test]
     fn all_together_have_no_more_than_they_may() {
         let used = Used::most(10, None);
-        let (a, b) = (used.charge(), used.charge());
-        assert!(a.grow(6) && !b.grow(5) && b.grow(4) && !a.grow(1));
+        let nobody = Peer::default();
+        let (a, b) = (used.charge(nobody), used.charge(nobody));
+        assert!(a.reach(6) && !b.reach(5) && b.reach(4) && !a.reach(7));
         drop(a);
-        assert!(b.grow(6) && !b.grow(u64::MAX));
+        assert!(b.reach(10) && b.grow(u64::MAX).is_err());
         // What was charged before counts under another limit, too.
-        let less = Used::most(9, Some(&used)).charge();
-        assert!(!less.grow(0));
+        let less = Used::most(9, Some(&used)).charge(nobody);
+        assert!(less.grow(0).is_err());
         drop(b);
-        assert!(less.grow(9));
+        assert!(less.reach(9));
+    }
+
+    #[test]
+    fn an_address_has_half_and_leaves_nothing() {
+        let used = Used::most(10, None);
+        let [a, more, b, c] = [1, 1, 2, 3].map(|n| used.charge(peer(n)));
+        assert!(a.reach(3) && !more.reach(3) && more.reach(2) && !a.reach(4));
+        assert!(matches!(a.grow(1), Err(Full::Share)));
+        assert!(b.reach(5) && matches!(c.grow(1), Err(Full::Limit)));
+        drop(a);
+        assert!(c.reach(3) && !c.reach(4));
+        drop((more, b, c));
+        let left = used.bytes.lock().unwrap();
+        assert!(left.all == 0 && left.by.is_empty());
     }
 }

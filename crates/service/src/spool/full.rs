@@ -9,6 +9,8 @@ use crate::fault::Fault;
 pub enum Full {
     /// All requests together have as many here as they may.
     Limit,
+    /// The address has as many here as one may.
+    Share,
     /// The file system does not take them.
     Disk(io::Error),
 }
@@ -24,6 +26,9 @@ impl Full {
     pub fn fault(self) -> Fault {
         match self {
             Self::Limit => Fault::Busy("request bodies and output that wait are at spool_limit"),
+            Self::Share => Fault::Busy(
+                "request bodies and output of one address that wait are at half of spool_limit",
+            ),
             Self::Disk(e) => Fault::Storage(format!(
                 "the request body could not be kept in a file: {e} (make room in the folder that `spool` names, or name another)"
             )),

@@ -2,7 +2,8 @@
 //! read slowly.
 //!
 //! No event loop waits for the disk: `threads` open, write, read and close the files. A disk that stalls holds up the
-//! requests whose bytes are there, and no others. Bytes in files and bytes in memory have one bound each, for all requests.
+//! requests whose bytes are there, and no others. Bytes in files and bytes in memory have one bound each, for all requests, and
+//! half of it for those of one address.
 
 mod charge;
 mod folder;
@@ -18,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use crate::fault::Fault;
+use crate::{fault::Fault, peer::Peer};
 pub use charge::Charge;
 use charge::Used;
 pub use full::Full;
@@ -61,6 +62,13 @@ pub struct Spool {
     threads: Arc<Threads>,
 }
 
+/// The spool, for requests of one address.
+#[derive(Debug, Clone)]
+pub struct SpoolShare {
+    spool: Arc<Spool>,
+    peer: Peer,
+}
+
 impl Spool {
     /// As set. What waits in the one `before` counts.
     pub fn new(config: &SpoolSettings, before: Option<&Self>) -> Self {
@@ -72,25 +80,36 @@ impl Spool {
         }
     }
 
+    /// For requests of `peer`, which has at most half of each kind of storage.
+    pub fn share_of(self: &Arc<Self>, peer: Peer) -> SpoolShare {
+        SpoolShare {
+            spool: self.clone(),
+            peer,
+        }
+    }
+}
+
+impl SpoolShare {
     /// Storage for a body: in memory, where its declared length is small and there is room, else in a file.
     pub async fn for_body(&self, declared: Option<u64>) -> Result<Stored, Full> {
         if let Some(len) = declared.filter(|len| *len <= IN_MEMORY) {
-            let charge = self.memory.charge();
-            if charge.grow(len) {
-                return Ok(Stored::in_memory(charge, &self.threads)?);
+            let charge = self.in_memory();
+            if charge.reach(len) {
+                return Ok(Stored::in_memory(charge, &self.spool.threads)?);
             }
         }
         self.file().await
     }
 
-    /// What output takes that waits in memory: nothing yet.
-    pub fn for_output(&self) -> Charge {
-        self.memory.charge()
+    /// What waits in memory elsewhere: nothing yet.
+    pub fn in_memory(&self) -> Charge {
+        self.spool.memory.charge(self.peer)
     }
 
     /// Storage in a file.
     pub async fn file(&self) -> Result<Stored, Full> {
-        Stored::on_disk(self.folder.clone(), self.disk.charge(), &self.threads).await
+        let (spool, charge) = (&*self.spool, self.spool.disk.charge(self.peer));
+        Stored::on_disk(spool.folder.clone(), charge, &spool.threads).await
     }
 }
 

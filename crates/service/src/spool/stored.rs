@@ -53,9 +53,8 @@ impl SpoolFile {
         let end = at + piece.len() as u64;
         if let Some((_, charge)) = &self.file
             && end > charge.bytes()
-            && !charge.grow(end - charge.bytes())
         {
-            return Err(Full::Limit);
+            charge.grow(end - charge.bytes())?;
         }
         Ok(self.file()?.write_all_at(piece, at)?)
     }

@@ -1,9 +1,8 @@
-//! What the child does between `clone3` and `execve`.
+//! What the child does between `clone` and `execve`.
 //!
 //! It runs in the server's memory, on its own stack, while all other threads run on; the one that
 //! started it is suspended (CLONE_VFORK) or runs on, too. So: raw system calls only, no allocation, no lock, nothing that could
-//! panic. No signal handler of the server can run here: CLONE_CLEAR_SIGHAND removed them all, or every signal is
-//! blocked until they are reset.
+//! panic. No signal handler of the server that touches what threads share can run here: those signals are blocked until they are reset.
 
 use super::signals;
 use crate::{error::Stage, raw::syscall};
@@ -29,6 +28,8 @@ pub(super) struct ChildContext {
     pub(super) more_len: usize,
     /// Resource, soft, hard.
     pub(super) limits: [Option<(u32, u64, u64)>; 6],
+    /// What it leaves running may outlive it.
+    pub(super) may_stay: bool,
     pub(super) umask: Option<u32>,
     pub(super) no_new_privs: bool,
     /// What it makes a domain of ([`crate::domain`]), where the kernel has such.
@@ -46,6 +47,10 @@ pub(super) struct ChildContext {
 }
 
 type Step = Result<(), (u32, i32)>;
+
+/// The limit that tells whose a process is; see [`crate::reaper`].
+#[allow(clippy::unnecessary_cast)] // the constant's type is not that of every libc
+const LOCKS: u32 = libc::RLIMIT_LOCKS as u32;
 
 /// Indices into [`Stage::IN_CHILD`].
 const DESCRIPTORS: u32 = 0;
@@ -67,7 +72,7 @@ impl ChildContext {
 ///
 /// # Safety
 /// `context` and all it points to must stay valid until the program is executed; to be called only
-/// on a stack of its own, by a child made with CLONE_VM, CLONE_FILES and CLONE_CLEAR_SIGHAND, or with every signal blocked.
+/// on a stack of its own, by a child made with CLONE_VM and CLONE_FILES, in [`signals::without`] handlers.
 pub(super) unsafe extern "C" fn run(context: *const ChildContext) -> ! {
     // SAFETY: valid by this function's contract; meanwhile the server writes to none of it.
     let context = unsafe { &*context };
@@ -101,6 +106,11 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (u32, i32)> {
     }
     call(CHDIR, libc::SYS_chdir, [c.dir as usize, 0, 0, 0])?;
     c.limits.iter().flatten().try_for_each(limit)?;
+    if !c.may_stay {
+        // SAFETY: takes no arguments.
+        let own = unsafe { syscall(libc::SYS_getpid, [0; 6]) } as u64;
+        limit(&(LOCKS, own, own))?;
+    }
     if let Some(orphaned) = c.orphaned {
         die_with_parent(orphaned)?;
     }

@@ -4,7 +4,7 @@
 
 mod child_side;
 mod clone_call;
-mod launches;
+pub(crate) mod launches;
 mod signals;
 mod slots;
 mod stack;
@@ -14,10 +14,10 @@ use crate::{
     domain,
     env::{STRING_MAX, TooLong},
     error::{Stage, StartError},
+    sandbox::Sandbox,
     start::{Launch, Limits, MORE_MAX, Start},
 };
 use child_side::ChildContext;
-use clone_call::CloneCall;
 pub use launches::{Failed, LaunchOutcome};
 use launches::{LaunchData, LaunchMemory, Launches};
 use rustix::{
@@ -25,6 +25,7 @@ use rustix::{
     io::{Errno, fcntl_dupfd_cloexec},
     process::{Resource, getrlimit},
 };
+pub use signals::leave_signals_to_others;
 use slots::{StdioSlots, null};
 use stack::Stack;
 use std::{
@@ -37,8 +38,8 @@ use std::{
 
 /// Stacks, descriptor numbers, and what does not change from start to start.
 ///
-/// Make one for each thread that starts programs, after the server's signal dispositions are
-/// settled and before it opens many descriptors: the low part of the descriptor table, up to the
+/// Make one for each thread that starts programs, before it opens many descriptors, and start the first program after
+/// the server's signal dispositions are settled: the low part of the descriptor table, up to the
 /// numbers that a start uses, is what it copies. Later is slower, not wrong.
 #[derive(Debug)]
 pub struct Direct {
@@ -46,14 +47,13 @@ pub struct Direct {
     launches: Launches,
     stack: Stack,
     slots: StdioSlots,
-    clone_call: CloneCall,
-    /// Signals whose dispositions a child resets.
-    reset: u64,
+    /// Signals whose dispositions a child resets; looked at by the first start.
+    reset: Option<u64>,
     /// Whether programs get sessions of their own, and not groups alone.
     session: bool,
     umask: Option<u32>,
-    /// What programs get when this process is gone.
-    orphaned: Option<i32>,
+    /// What programs get when this process is gone, and its number.
+    orphaned: Option<(i32, i32)>,
     /// What programs make their domains of; `None`: the kernel has none.
     ruleset: Option<Arc<OwnedFd>>,
     /// Bytes of arguments and environment `execve` takes together.
@@ -83,13 +83,11 @@ impl Direct {
         ruleset: &Option<Arc<OwnedFd>>,
     ) -> io::Result<Self> {
         signals::keep_exited_children();
-        let clone_call = CloneCall::known();
         Ok(Self {
             launches,
             stack: Stack::new()?,
             slots: StdioSlots::new(null)?,
-            clone_call,
-            reset: clone_call.to_reset(signals::ignored()),
+            reset: None,
             session: has_terminal(),
             umask: None,
             orphaned: None,
@@ -110,11 +108,17 @@ impl Direct {
         self.ruleset = None;
     }
 
+    /// What programs make their domains of from the next start on, in the place of scopes alone.
+    pub fn set_ruleset(&mut self, ruleset: Option<OwnedFd>) {
+        self.ruleset = ruleset.map(Arc::new);
+    }
+
     /// The signal that a program gets when the *thread* that started it has ended, however that came about, from the next
     /// start on (PR_SET_PDEATHSIG, prctl(2)): for threads that outlive what they start. Children of a template have
     /// it of their template. None by default.
     pub fn set_orphaned(&mut self, signal: Option<i32>) {
-        self.orphaned = signal;
+        let server = rustix::process::getpid().as_raw_pid();
+        self.orphaned = signal.map(|signal| (signal, server));
     }
 
     /// Starts a program; see [`Spawner::start`](crate::Spawner::start).
@@ -135,10 +139,7 @@ impl Direct {
             .and_then(|()| {
                 // SAFETY: `context` and what it points to live until this returns, which CLONE_VFORK delays until
                 // the child has left this memory; `&mut self` makes the stack ours alone.
-                unsafe {
-                    self.clone_call
-                        .child(libc::CLONE_VFORK, &self.stack, ptr::null(), &context)
-                }
+                unsafe { clone_call::child(libc::CLONE_VFORK, &self.stack, ptr::null(), &context) }
             })
             .map(|(pidfd, pid)| Child::new(pidfd, pid));
         let cleared = self.slots.clear().map_err(StartError::descriptors);
@@ -187,6 +188,11 @@ impl Direct {
             _ruleset: self.ruleset.clone(),
             in_use: AtomicU32::new(1),
         });
+        self.begin(memory, data)
+    }
+
+    /// Makes the child of a launch.
+    fn begin(&mut self, memory: LaunchMemory, data: Box<LaunchData>) -> Result<Child, Box<Failed>> {
         let data = NonNull::from(Box::leak(data));
         // SAFETY: data and memory stay as they are until the kernel has cleared `in_use`, as the child leaves this
         // memory: `Launches` sees to that. No other child has them.
@@ -194,12 +200,8 @@ impl Direct {
             let LaunchData {
                 context, in_use, ..
             } = data.as_ref();
-            self.clone_call.child(
-                libc::CLONE_CHILD_CLEARTID,
-                &memory.stack,
-                in_use.as_ptr(),
-                context,
-            )
+            let flags = libc::CLONE_CHILD_CLEARTID;
+            clone_call::child(flags, &memory.stack, in_use.as_ptr(), context)
         };
         match cloned {
             Ok((pidfd, pid)) => {
@@ -210,7 +212,7 @@ impl Direct {
                 // SAFETY: leaked above; there is no child.
                 let launch = unsafe { Box::from_raw(data.as_ptr()) }.launch;
                 self.launches.give_back(memory);
-                failed(error, launch)
+                Err(Box::new(Failed { error, launch }))
             }
         }
     }
@@ -231,12 +233,14 @@ impl Direct {
     }
 
     fn context(
-        &self,
+        &mut self,
         start: &Start<'_>,
         argv: &[*const c_char],
         envp: &[*const c_char],
         slots: [RawFd; 3],
     ) -> ChildContext {
+        let reset = *self.reset.get_or_insert_with(signals::not_default);
+        let apart = start.sandbox == Sandbox::Standard;
         ChildContext {
             path: start.path.as_ptr(),
             argv: argv.as_ptr(),
@@ -246,13 +250,16 @@ impl Direct {
             more: NonNull::dangling().as_ptr(),
             more_len: 0,
             limits: rlimits(&start.limits),
+            may_stay: start.limits.may_stay,
             umask: self.umask,
             no_new_privs: start.no_new_privs,
-            ruleset: self.ruleset.as_ref().map(AsRawFd::as_raw_fd),
-            orphaned: self
-                .orphaned
-                .map(|signal| (signal, rustix::process::getpid().as_raw_pid())),
-            reset: self.reset,
+            ruleset: self
+                .ruleset
+                .as_ref()
+                .filter(|_| apart)
+                .map(AsRawFd::as_raw_fd),
+            orphaned: self.orphaned,
+            reset,
             session: self.session,
             knocks: false,
             failure: AtomicU32::new(0),

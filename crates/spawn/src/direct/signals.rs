@@ -1,6 +1,7 @@
 //! Signal dispositions as the kernel holds them.
 
 use crate::raw::syscall;
+use std::cell::Cell;
 
 /// The kernel's `struct sigaction` on both architectures: handler, flags, restorer, mask.
 type Action = [usize; 4];
@@ -8,13 +9,50 @@ type Action = [usize; 4];
 /// Bytes of the kernel's signal set.
 const SET: usize = 8;
 
-/// The signals this process ignores, as a set with bit n-1 for signal n, and SIGPIPE, which Rust
-/// programs ignore from their start. CLONE_CLEAR_SIGHAND resets handlers, but leaves ignored
-/// signals ignored, and so does `execve`: a program that never asked for it would miss the end of
-/// its reader.
-pub(super) fn ignored() -> u64 {
+/// Those that stay a thread's own business for good: faults that it meets itself, which end the process with a word of
+/// why, and the two by which the C library reaches all threads. None of their handlers touches what threads share.
+const OF_A_THREAD: [libc::c_int; 9] = [
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGSEGV,
+    libc::SIGSYS,
+    32,
+    33,
+];
+
+thread_local! {
+    /// Whether this thread has given up signals by [`leave_signals_to_others`].
+    static LEFT_TO_OTHERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on other threads handle the signals that are sent to this process. Then this one need not block them each time
+/// that it starts a program.
+pub fn leave_signals_to_others() {
+    let own = OF_A_THREAD.iter().fold(0, |set, n| set | 1u64 << (n - 1));
+    mask(libc::SIG_BLOCK, !own);
+    LEFT_TO_OTHERS.set(true);
+}
+
+/// Calls `f` while no handler of this process can run in this thread, nor in a child that it makes, which inherits that.
+pub(super) fn without<T>(f: impl FnOnce() -> T) -> T {
+    if LEFT_TO_OTHERS.get() {
+        return f();
+    }
+    let blocked = mask(libc::SIG_SETMASK, u64::MAX);
+    let done = f();
+    set_mask(blocked);
+    done
+}
+
+/// The signals this process handles or ignores, as a set with bit n-1 for signal n, and SIGPIPE, which Rust
+/// programs ignore from their start. A handler must not run in a child, which shares this process's memory. `execve` leaves
+/// ignored signals ignored: a program that never asked for it would miss the end of its reader.
+pub(super) fn not_default() -> u64 {
     (1..=64)
-        .filter(|&n| action(n).is_some_and(|a| a[0] == libc::SIG_IGN))
+        .filter(|&n| action(n).is_some_and(|a| a[0] != libc::SIG_DFL))
         .fold(1 << (libc::SIGPIPE - 1), |set, n| set | 1 << (n - 1))
 }
 
@@ -49,19 +87,15 @@ pub(super) fn reset(mut set: u64) {
     }
 }
 
-/// Blocks every signal of this thread; those that were blocked, as a set.
-pub(super) fn block() -> u64 {
-    mask(u64::MAX)
-}
-
 /// Blocks the signals of `set` in this thread and unblocks all others. Called in the child: raw calls only.
 pub(super) fn set_mask(set: u64) {
-    mask(set);
+    mask(libc::SIG_SETMASK, set);
 }
 
-fn mask(new: u64) -> u64 {
+/// Changes what this thread blocks; what it has blocked before, as a set.
+fn mask(how: libc::c_int, new: u64) -> u64 {
     let mut old: u64 = 0;
-    let (how, to) = (libc::SIG_SETMASK as usize, &raw mut old as usize);
+    let (how, to) = (how as usize, &raw mut old as usize);
     let new = &raw const new as usize;
     // SAFETY: both sets outlive the call and have SET bytes.
     unsafe { syscall(libc::SYS_rt_sigprocmask, [how, new, to, SET, 0, 0]) };

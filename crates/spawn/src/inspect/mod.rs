@@ -14,7 +14,7 @@ mod warm;
 pub use access::closed;
 pub use execute::misnamed;
 pub use finding::Finding;
-pub use warm::{kind, kind_by_interpreter};
+pub use warm::{kind, kind_by_interpreter, serves_all};
 
 use crate::{Stage, StartError};
 use execute::executable;

@@ -55,6 +55,12 @@ pub fn kind_by_interpreter(interpreter: &Path) -> Result<TemplateKind, Unfit> {
     Ok(kind)
 }
 
+/// Whether a template of the configured `interpreter` serves all files that it runs: the request names them.
+pub fn serves_all(interpreter: &Path) -> bool {
+    let name = base(interpreter.as_os_str().as_encoded_bytes());
+    named(name) == Some(TemplateKind::Php)
+}
+
 /// An ELF file that is not stopped ahead of its `main` would run without a request.
 fn stops(path: &Path, is_program: bool) -> Result<(), Unfit> {
     let capable = rustix::fs::getxattr(path, "security.capability", &mut [0u8; 64][..])
@@ -111,11 +117,17 @@ fn script(head: &[u8], fits: impl Fn(&Path) -> Result<(), Unfit>) -> Result<Temp
             "runs with taint checks (-T), under which Perl loads nothing it was not asked for by the script",
         ));
     }
+    // Cold it takes them or not, as the query is.
+    if kind == TemplateKind::Php && !options.is_empty() {
+        return Err(unfit(
+            "gives php-cgi options in its `#!` line: put settings into a php.ini or a .user.ini",
+        ));
+    }
     Ok(kind)
 }
 
 /// By the name of the interpreter: "python3.11", "perl", "ruby3.1".
-fn language(name: &[u8]) -> Result<TemplateKind, Unfit> {
+fn named(name: &[u8]) -> Option<TemplateKind> {
     let versioned = |stem: &[u8]| {
         name.strip_prefix(stem)
             .is_some_and(|rest| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
@@ -126,14 +138,19 @@ fn language(name: &[u8]) -> Result<TemplateKind, Unfit> {
         (b"ruby", TemplateKind::Ruby),
         (b"node", TemplateKind::Node),
         (b"nodejs", TemplateKind::Node),
+        (b"php-cgi", TemplateKind::Php),
     ];
     let known = languages.iter().find(|(stem, _)| versioned(stem));
-    known.map(|(_, kind)| *kind).ok_or_else(|| {
+    known.map(|(_, kind)| *kind)
+}
+
+fn language(name: &[u8]) -> Result<TemplateKind, Unfit> {
+    named(name).ok_or_else(|| {
         if name.starts_with(b"php") {
-            return unfit("is PHP, which stays loaded behind FastCGI: see `fastcgi`");
+            return unfit("is run by PHP for the command line: php-cgi can start warm");
         }
         unfit(format!(
-            "is a script for {}; Perl, Python, Ruby, Node and linked programs can be",
+            "is a script for {}; Perl, Python, Ruby, Node, PHP and linked programs can be",
             escape(name)
         ))
     })
@@ -162,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_first_line_says_the_language() {
-        let rows: [(&str, Option<TemplateKind>); 17] = [
+        let rows: [(&str, Option<TemplateKind>); 21] = [
             ("#!/usr/bin/perl", Some(TemplateKind::Perl)),
             ("#!/usr/bin/perl -w", Some(TemplateKind::Perl)),
             ("#!/usr/bin/perl -T", None),
@@ -177,7 +194,11 @@ mod tests {
             ("#!/usr/bin/env node", Some(TemplateKind::Node)),
             ("#!/usr/bin/nodejs", Some(TemplateKind::Node)),
             ("#!/bin/sh", None),
-            ("#!/usr/bin/php-cgi", None),
+            ("#!/usr/bin/php-cgi", Some(TemplateKind::Php)),
+            ("#!/usr/bin/env php-cgi8.2", Some(TemplateKind::Php)),
+            ("#!/usr/bin/php-cgi -q", None),
+            ("#!/usr/bin/env -S php-cgi -q", None),
+            ("#!/usr/bin/php", None),
             ("#!/usr/bin/pythonish", None),
             ("#!", None),
         ];

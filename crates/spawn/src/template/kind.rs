@@ -15,6 +15,8 @@ pub enum TemplateKind {
     Ruby,
     /// Node: before its source is read.
     Node,
+    /// PHP by php-cgi: its extensions started, before it reads a request, which names the script.
+    Php,
 }
 
 /// How many requests a template is for.
@@ -36,7 +38,14 @@ pub struct Unfit {
 }
 
 impl TemplateKind {
-    pub(super) const ALL: [Self; 5] = [Self::Elf, Self::Perl, Self::Python, Self::Ruby, Self::Node];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Elf,
+        Self::Perl,
+        Self::Python,
+        Self::Ruby,
+        Self::Node,
+        Self::Php,
+    ];
 
     /// As the shim knows it.
     pub fn name(self) -> &'static str {
@@ -46,6 +55,7 @@ impl TemplateKind {
             Self::Python => "python",
             Self::Ruby => "ruby",
             Self::Node => "node",
+            Self::Php => "php",
         }
     }
 
@@ -57,6 +67,7 @@ impl TemplateKind {
             Self::Python => include_bytes!(concat!(env!("OUT_DIR"), "/python.so")),
             Self::Ruby => include_bytes!(concat!(env!("OUT_DIR"), "/ruby.so")),
             Self::Node => include_bytes!(concat!(env!("OUT_DIR"), "/node.so")),
+            Self::Php => include_bytes!(concat!(env!("OUT_DIR"), "/php.so")),
         }
     }
 
@@ -74,6 +85,11 @@ impl TemplateKind {
     /// runs before it stops.
     pub fn parks(self) -> bool {
         self == Self::Node
+    }
+
+    /// Whether its children can tell which modules they loaded.
+    pub(super) fn teaches(self) -> bool {
+        !matches!(self, Self::Elf | Self::Php)
     }
 
     /// Adds to a template's environment what makes it one.

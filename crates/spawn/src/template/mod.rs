@@ -20,7 +20,7 @@ pub use preforked::{ChildRequest, PreforkedChild, PreloadReport, RunningChild};
 pub use reports::LoadedTemplate;
 pub use search::SearchPath;
 
-use crate::{Child, Launch, LaunchOutcome, Spawner, StartError};
+use crate::{Child, Launch, LaunchOutcome, Sandbox, Spawner, StartError};
 use reports::Reports;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -28,7 +28,7 @@ use rustix::net::{
 };
 use std::{
     io::{self, IoSlice},
-    mem::MaybeUninit,
+    mem::{self, MaybeUninit},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
@@ -42,6 +42,8 @@ pub struct Template {
     child: Child,
     kind: TemplateKind,
     uses: Uses,
+    sandbox: Sandbox,
+    may_stay: bool,
     control: OwnedFd,
     reports: Reports,
 }
@@ -67,6 +69,8 @@ impl Template {
         let files = shim::files(kind).map_err(StartError::descriptors)?;
         kind.dress(uses, &mut launch.env);
         launch.limits.cpu = None;
+        // A limit cannot be raised again: its children have numbers of their own.
+        let may_stay = mem::replace(&mut launch.limits.may_stay, true);
         let mut modules = kind.names(modules).join(&b'\n');
         modules.truncate(whole_lines(&modules, MODULES_MAX));
         send(
@@ -80,11 +84,14 @@ impl Template {
             let copy = file.try_clone().map_err(StartError::descriptors)?;
             launch.more.push(copy);
         }
+        let sandbox = launch.sandbox;
         let child = spawner.launch(launch, stdio).map_err(|f| f.error)?;
         Ok(Self {
             child,
             kind,
             uses,
+            sandbox,
+            may_stay,
             control,
             reports: Reports::default(),
         })
@@ -115,9 +122,11 @@ impl Template {
         }
         let mut loaded = self.reports.take();
         eligible::examine(self.child.pid(), self.kind, self.uses, &mut loaded)?;
+        let apart = u8::from(self.sandbox == Sandbox::Standard);
+        let ends = u8::from(!self.may_stay);
         send(
             &self.control,
-            b"L",
+            &[b'@' | apart | ends << 1],
             SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
         )?;
         Ok(Some(loaded))
@@ -168,7 +177,7 @@ impl Template {
 
     /// Whether its children can tell which modules they loaded.
     pub fn teaches(&self) -> bool {
-        self.kind != TemplateKind::Elf
+        self.kind.teaches()
     }
 
     /// Whether the process is still there.

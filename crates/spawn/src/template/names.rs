@@ -21,7 +21,7 @@ impl TemplateKind {
 
     fn is_name(self, line: &[u8]) -> bool {
         match self {
-            Self::Elf => false,
+            Self::Elf | Self::Php => false,
             Self::Python => python(line),
             Self::Perl => perl(line),
             Self::Ruby => path(line, &[b".rb", b".so"]),

@@ -11,6 +11,7 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 use std::{
+    ffi::CStr,
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -21,6 +22,8 @@ use std::{
 pub struct ChildRequest<'a> {
     /// The whole environment.
     pub env: &'a EnvBlock,
+    /// The working directory, absolute, where it is another one than the template's.
+    pub dir: Option<&'a CStr>,
     /// Standard input, output and error.
     pub stdio: [BorrowedFd<'a>; 3],
     /// RLIMIT_CPU, seconds: all other limits it has from its template.
@@ -95,19 +98,21 @@ impl PreforkedChild {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let none = u64::MAX; // RLIM_INFINITY
-        let mut head = [0u8; 16];
+        let mut head = [0u8; 24];
+        let dir = request.dir.map_or(&[][..], CStr::to_bytes_with_nul);
         let (soft, hard) = request
             .cpu
             .map_or((none, none), |s| (s, s.saturating_add(1)));
         head[..8].copy_from_slice(&soft.to_ne_bytes());
-        head[8..].copy_from_slice(&hard.to_ne_bytes());
+        head[8..16].copy_from_slice(&hard.to_ne_bytes());
+        head[16..].copy_from_slice(&(dir.len() as u64).to_ne_bytes());
         let report = request.learn.then(PreloadReport::new).transpose()?;
         let report_fd = report.as_ref().map(|l| l.0.as_fd());
         let fds: Vec<_> = request.stdio.into_iter().chain(report_fd).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&fds));
-        let parts = [IoSlice::new(&head), IoSlice::new(request.env.bytes())];
+        let parts = [&head[..], dir, request.env.bytes()].map(IoSlice::new);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&socket, &parts, &mut control, flags)?;
         Ok(RunningChild {

@@ -19,8 +19,10 @@ const EACH: usize = 1 << 10;
 /// A template that has stopped.
 #[derive(Debug, Default)]
 pub struct LoadedTemplate {
-    /// The files it was made from: it is stale when one of them changes.
+    /// The files it was made from: it is stale when one of them changes. Of a folder what stands in it counts.
     pub files: BTreeSet<PathBuf>,
+    /// Files that it looked for and did not find: it is stale when one of them comes.
+    pub absent: BTreeSet<PathBuf>,
     /// What it holds in memory, its share of what it shares with others included, bytes; 0 where that is not known.
     pub memory: u64,
     /// What stands in the way of using it, in words for the log.
@@ -66,11 +68,8 @@ impl Reports {
             }
             let text = &message[1..length];
             match message[0] {
-                b'F' => self.loaded.files.extend(
-                    text.split(|&b| b == b'\n')
-                        .filter(|path| path.starts_with(b"/"))
-                        .map(|path| PathBuf::from(OsStr::from_bytes(path))),
-                ),
+                b'F' => self.loaded.files.extend(paths(text)),
+                b'A' => self.loaded.absent.extend(paths(text)),
                 b'N' => {
                     self.loaded.obstacle = Some(String::from_utf8_lossy(text).into_owned());
                 }
@@ -98,6 +97,13 @@ impl Reports {
     pub(super) fn take(&mut self) -> LoadedTemplate {
         std::mem::take(&mut self.loaded)
     }
+}
+
+/// Absolute paths, one a line.
+fn paths(text: &[u8]) -> impl Iterator<Item = PathBuf> {
+    text.split(|&b| b == b'\n')
+        .filter(|path| path.starts_with(b"/"))
+        .map(|path| PathBuf::from(OsStr::from_bytes(path)))
 }
 
 #[cfg(test)]

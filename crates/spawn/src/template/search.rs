@@ -91,7 +91,7 @@ fn files<'p>(
 ) -> Option<Vec<ModuleFile<'p>>> {
     let path = Path::new(OsStr::from_bytes(name));
     match kind {
-        TemplateKind::Elf => None,
+        TemplateKind::Elf | TemplateKind::Php => None,
         TemplateKind::Python => python(search, places, name),
         TemplateKind::Perl => {
             let place = places.iter().find(|place| place.has(path, None))?;

@@ -3,7 +3,7 @@
 
 pub mod warm;
 
-use galgo_spawn::{Child, EnvBlock, Exit, Limits, Spawner, Start, StartError};
+use galgo_spawn::{Child, EnvBlock, Exit, Limits, Sandbox, Spawner, Start, StartError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     ffi::CString,
@@ -62,6 +62,7 @@ impl Scene {
             more: &[],
             limits: self.limits,
             no_new_privs: self.no_new_privs,
+            sandbox: Sandbox::Standard,
         })?;
         Ok(RunningChild {
             child,

@@ -2,7 +2,7 @@
 
 use super::{Scene, c, ends};
 use galgo_spawn::{
-    EnvBlock, Exit, Launch, Limits, Start, Status, inspect,
+    EnvBlock, Exit, Launch, Limits, Sandbox, Start, Status, inspect,
     template::{ChildRequest, LoadedTemplate, PreforkedChild, RunningChild, Template, Uses},
 };
 use std::{
@@ -43,7 +43,11 @@ impl Warm {
     }
 
     pub fn load_for(uses: Uses, path: &Path, modules: &str) -> Self {
-        let mut scene = Scene::new();
+        Self::load_in(Scene::new(), uses, path, modules)
+    }
+
+    /// Loads a program with the environment of a scene.
+    pub fn load_in(mut scene: Scene, uses: Uses, path: &Path, modules: &str) -> Self {
         let kind = inspect::kind(path).unwrap();
         let (theirs_in, _) = std::io::pipe().unwrap();
         let (stdout, theirs_out) = std::io::pipe().unwrap();
@@ -55,6 +59,7 @@ impl Warm {
             dir: c(path.parent().unwrap()),
             limits: Limits::default(),
             no_new_privs: true,
+            sandbox: Sandbox::Standard,
             more: Vec::new(),
             knocks: false,
         };
@@ -98,10 +103,17 @@ impl Warm {
     /// What `count` children print, a line each. Some run at a time; `QUERY_STRING=leave` tells them
     /// that nobody is interested in how they end.
     pub fn lines(&self, count: usize) -> Vec<String> {
+        self.lines_of(&[("QUERY_STRING", "leave")], count)
+    }
+
+    /// The same for requests with these variables.
+    pub fn lines_of(&self, vars: &[(&str, &str)], count: usize) -> Vec<String> {
         const ABREAST: usize = 4;
         let mut env = EnvBlock::default();
         env.put(b"PATH", b"/usr/bin:/bin");
-        env.put(b"QUERY_STRING", b"leave");
+        for (name, value) in vars {
+            env.put(name.as_bytes(), value.as_bytes());
+        }
         let null = fs::File::options().read(true).write(true).open("/dev/null");
         let null = null.unwrap();
         let (mut stdout, theirs) = std::io::pipe().unwrap();
@@ -120,6 +132,7 @@ impl Warm {
             }
             let request = ChildRequest {
                 env: &env,
+                dir: None,
                 stdio: [null.as_fd(), theirs.as_fd(), null.as_fd()],
                 cpu: None,
                 learn: false,
@@ -141,12 +154,18 @@ impl Warm {
         answer(self.prefork(), vars, body, learn)
     }
 
+    /// As [`answer`](Self::answer), in another working directory than the template's.
+    pub fn answer_in(&self, dir: &Path, vars: &[(&str, &str)], body: &[u8]) -> Answer {
+        answer_from(self.prefork(), Some(dir), vars, body, false)
+    }
+
     /// A parked process with a request of which nobody reads the answer.
     pub fn give(self) -> RunningChild {
         let null = fs::File::options().read(true).write(true).open("/dev/null");
         let null = null.unwrap();
         let request = ChildRequest {
             env: &EnvBlock::default(),
+            dir: None,
             stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
             cpu: None,
             learn: false,
@@ -161,6 +180,17 @@ impl Warm {
 }
 
 fn answer(spare: PreforkedChild, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
+    answer_from(spare, None, vars, body, learn)
+}
+
+fn answer_from(
+    spare: PreforkedChild,
+    dir: Option<&Path>,
+    vars: &[(&str, &str)],
+    body: &[u8],
+    learn: bool,
+) -> Answer {
+    let dir = dir.map(c);
     let mut env = EnvBlock::default();
     for (name, value) in [("PATH", "/usr/bin:/bin")].iter().chain(vars) {
         env.put(name.as_bytes(), value.as_bytes());
@@ -173,6 +203,7 @@ fn answer(spare: PreforkedChild, vars: &[(&str, &str)], body: &[u8], learn: bool
     let mut running = spare
         .start(&ChildRequest {
             env: &env,
+            dir: dir.as_deref(),
             stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
             cpu: None,
             learn,
@@ -219,6 +250,7 @@ pub fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> (String, String,
         more: &[],
         limits: Limits::default(),
         no_new_privs: true,
+        sandbox: Sandbox::Standard,
     };
     let mut child = scene.spawner.start(&start).unwrap();
     drop((theirs_in, theirs_out, theirs_err));

@@ -5,7 +5,7 @@
 mod scene;
 mod scripts;
 
-use galgo_spawn::{EnvBlock, Limits, Start, template::Uses};
+use galgo_spawn::{EnvBlock, Limits, Sandbox, Start, template::Uses};
 use galgo_testkit::file::script;
 use scene::{
     Scene, c, ends,
@@ -43,6 +43,7 @@ fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> Answer {
             more: &[],
             limits: Limits::default(),
             no_new_privs: true,
+            sandbox: Sandbox::Standard,
         })
         .unwrap();
     drop((theirs_in, theirs_out, theirs_err));

@@ -464,6 +464,7 @@ fn answer_to(warm: &Warm, stdin: &fs::File) -> String {
     let (mut stdout, theirs_out) = std::io::pipe().unwrap();
     let request = ChildRequest {
         env: &EnvBlock::default(),
+        dir: None,
         stdio: [stdin.as_fd(), theirs_out.as_fd(), theirs_out.as_fd()],
         cpu: None,
         learn: false,

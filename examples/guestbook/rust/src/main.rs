@@ -28,8 +28,7 @@ const FORM: &str = r#"<form method="post">
 </form>
 "#;
 
-const SCHEMA: &str = "PRAGMA journal_mode = WAL;
-CREATE TABLE IF NOT EXISTS entry (
+const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS entry (
     id INTEGER PRIMARY KEY,
     signed_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%SZ', 'now')),
     name TEXT NOT NULL,

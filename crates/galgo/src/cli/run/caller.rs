@@ -4,7 +4,7 @@ use std::{cell::RefCell, rc::Rc};
 
 use galgo_handlers::{context::Context, resources::Resources, shared::HandlersShared};
 use galgo_proto::h1::Head;
-use galgo_spawn::Spawner;
+use galgo_spawn::{Spawner, sandbox::Prepared};
 use tokio::sync::watch;
 
 use crate::{
@@ -31,15 +31,37 @@ pub(super) struct Caller {
 
 impl Caller {
     /// Its handlers log to `errors`, and keep no access log.
-    pub(super) fn new(mut config: Config, errors: LogTo) -> Result<Self, String> {
+    pub(super) fn new(config: Config, errors: LogTo) -> Result<Self, String> {
+        Self::confined(config, errors, None)
+    }
+
+    /// The same, with programs in a strict sandbox: this process enters it, too.
+    pub(super) fn confined(
+        mut config: Config,
+        errors: LogTo,
+        prepared: Option<Prepared>,
+    ) -> Result<Self, String> {
         config.log.access = None;
         config.log.error = errors;
         let logs = Logs::open(&config.log, None).map_err(|e| format!("cannot write a log: {e}"))?;
         let preparing = |e| format!("preparing to start programs: {e}");
-        let spawner = Spawner::Direct(crate::serve::spawner(&config).map_err(preparing)?);
+        let mut direct = crate::serve::direct(&config).map_err(preparing)?;
+        let outside = crate::serve::confine()?;
+        if let Some(prepared) = prepared {
+            let confined = prepared.confine();
+            let confined = confined.map_err(|e| format!("cannot confine the program: {e}"))?;
+            direct.set_ruleset(confined.0);
+        }
+        let spawner = Spawner::new(direct, outside);
         let (phase, serving) = watch::channel(Phase::Serving);
         let errors = logs.error.clone();
-        let resources = Resources::new(0, spawner, errors, config.templates.clone(), serving);
+        let resources = Resources::new(
+            0,
+            (spawner, None),
+            errors,
+            config.templates.clone(),
+            serving,
+        );
         Ok(Self {
             shared: site::shared(&config, None, &logs),
             resources: resources.map_err(preparing)?,

@@ -5,6 +5,7 @@
 
 pub(super) mod args;
 mod caller;
+mod confine;
 mod print;
 mod request;
 mod signals;
@@ -13,11 +14,12 @@ pub(super) mod warm;
 
 use std::process::ExitCode;
 
-use galgo_handlers::{context::Answer, program, script, status};
+use galgo_handlers::{context::Answer, program, script, status, steps::redirect};
+use galgo_spawn::sandbox::Prepared;
 use tokio::time::Instant;
 
 use super::screen::lines;
-use crate::{client::Whole, config::LogTo, dispatch::redirected, phase::Phase, tick};
+use crate::{client::Whole, config::LogTo, phase::Phase, tick};
 use args::{RunArgs, Show};
 use caller::Caller;
 use print::Printer;
@@ -34,7 +36,8 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, String> {
             return Ok(ExitCode::from(2));
         }
     };
-    super::identity::assume(&place.config)?;
+    let prepared = confine::prepare(place.route.cgi())?;
+    super::identity::assume_for(&place.config, place.route.cgi(), &args.program)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -42,7 +45,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, String> {
     let local = tokio::task::LocalSet::new();
     let entered = runtime.enter();
     let mut signals = CommandSignals::watch()?;
-    let code = local.block_on(&runtime, once(args, place, made, &mut signals));
+    let code = local.block_on(&runtime, once(args, place, made, prepared, &mut signals));
     let code = match code {
         Ok(code) if code != INTERRUPTED => runtime.block_on(async {
             // What is left of the program gets its grace to end, as in the server.
@@ -64,12 +67,13 @@ async fn once(
     args: &RunArgs,
     place: ProgramPlace,
     made: request::Made,
+    prepared: Option<Prepared>,
     signals: &mut CommandSignals,
 ) -> Result<u8, String> {
     let ProgramPlace { mut config, route } = place;
     // On a warm route the program is asked when it is loaded, as most requests to a server find it.
     config.templates.wait = true;
-    let caller = Caller::new(config, LogTo::Stderr)?;
+    let caller = Caller::confined(config, LogTo::Stderr, prepared)?;
     let printer = Printer::new(args.output == Show::Body, args.time);
     let code = tokio::select! {
         code = exchange(&caller, &route, made, printer) => code,
@@ -110,7 +114,7 @@ async fn exchange(
     request.entry.borrow_mut().first_byte = request.began.elapsed();
     let done = match answer {
         Ok(Answer::Response(response)) => printer.response(&mut request, response).await,
-        Ok(Answer::Local(location)) => match redirected(&head, &location) {
+        Ok(Answer::Local(location)) => match redirect::local(&head, &location) {
             Ok(_) => printer.local_redirect(&location),
             Err(fault) => Err(fault.into()),
         },

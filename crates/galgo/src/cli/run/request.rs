@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, io::Read, net::SocketAddr, os::unix::ffi::OsStrExt, path::Path, rc::Rc};
 
-use galgo_proto::h1::Head;
+use galgo_proto::{h1::Head, hosts::Hosts};
 use galgo_spawn::words;
 
 use super::{args::RunArgs, site::ProgramPlace};
@@ -40,7 +40,7 @@ pub(super) fn make(args: &RunArgs, place: &ProgramPlace) -> Result<Made, String>
             .any(|f| f.name.eq_ignore_ascii_case(name))
     };
     if !typed("host") {
-        let host = place.route.route.host.as_deref().unwrap_or("localhost");
+        let host = host(&place.route.route);
         add("Host", &format!("{host}:{}", local.port()));
     }
     for field in &args.headers {
@@ -67,7 +67,7 @@ pub(super) fn plain(
     body: &[u8],
 ) -> Result<Made, String> {
     let (local, path) = (local(config), programs::encoded(url));
-    let host = route.host.as_deref().unwrap_or("localhost");
+    let host = host(route);
     let mut text = format!(
         "{method} {path} HTTP/1.1\r\nHost: {host}:{}\r\n",
         local.port()
@@ -81,6 +81,12 @@ pub(super) fn plain(
     }
     text.push_str("\r\n");
     parsed(&text, config, body.to_vec(), local)
+}
+
+/// A host that the route answers on.
+fn host(route: &Route) -> String {
+    let hosts = route.host.as_ref();
+    hosts.map_or_else(|| "localhost".to_owned(), Hosts::example)
 }
 
 fn parsed(text: &str, config: &Config, body: Vec<u8>, local: SocketAddr) -> Result<Made, String> {

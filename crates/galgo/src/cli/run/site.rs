@@ -25,10 +25,7 @@ pub(super) struct Owner {
 
 impl Owner {
     pub(super) fn cgi(&self) -> Option<&Arc<Cgi>> {
-        match &self.route.handler {
-            Handler::Cgi(cgi) => Some(cgi),
-            _ => None,
-        }
+        self.route.programs()
     }
 }
 
@@ -86,9 +83,7 @@ fn existing(program: &Path) -> Result<PathBuf, String> {
 /// The route that answers with this program: the one with the innermost folder.
 fn owner(config: &Config, file: &Path) -> Option<Owner> {
     let owns = |route: &Arc<Route>| {
-        let Handler::Cgi(cgi) = &route.handler else {
-            return None;
-        };
+        let cgi = route.programs()?;
         let below = below(&cgi.root, file)?;
         let mut url = route.path.clone().into_bytes();
         url.extend_from_slice(std::os::unix::ffi::OsStrExt::as_bytes(below.as_os_str()));
@@ -125,12 +120,8 @@ fn alone(file: &Path) -> Result<ProgramPlace, String> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let path = format!("/cgi-bin/{name}");
     let url = path.clone().into_bytes();
-    let route = Arc::new(Route {
-        host: None,
-        path,
-        authorizer: None,
-        handler: Handler::Cgi(Arc::new(Cgi::new(root, folder))),
-    });
+    let handler = Handler::Cgi(Arc::new(Cgi::new(root, folder)));
+    let route = Arc::new(Route::new(path, handler));
     let config = Config {
         routes: vec![route.clone()],
         ..Config::default()

@@ -27,7 +27,7 @@ use crate::{
         screen::{lines, near},
         site::SiteArgs,
     },
-    config::{Config, Handler, LogTo},
+    config::{Config, LogTo},
     tick,
 };
 use findings::Findings;
@@ -103,7 +103,7 @@ pub(crate) fn check(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode,
 fn all(config: &Config) -> Vec<Candidate> {
     let mut all = Vec::new();
     for route in &config.routes {
-        let Handler::Cgi(cgi) = &route.handler else {
+        let Some(cgi) = route.programs() else {
             continue;
         };
         for seen in programs::all(config, route, cgi) {

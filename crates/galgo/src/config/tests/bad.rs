@@ -18,7 +18,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "frobnicate = 1",
-        "1:1: unknown key \"frobnicate\"; known here: listen, socket_mode, socket_group, trusted_proxies, forwarded, user, group, workers, umask, path, access_log, log_format, error_log, cache, spool, spool_limit, spool_memory, dev_errors, shutdown_grace, head_timeout, keep_alive, min_rate, rate_grace, busy_rate, max_connections, max_connections_per_client, max_head, max_fields, max_target, encoded_slash, max_templates, templates_memory, template_idle, max_running, queue, queue_wait, defaults, route, interpreters, userdir, tls",
+        "1:1: unknown key \"frobnicate\"; known here: listen, socket_mode, socket_group, trusted_proxies, forwarded, user, group, min_uid, min_gid, workers, umask, path, pid_file, access_log, log_format, error_log, cache, spool, spool_limit, spool_memory, dev_errors, shutdown_grace, head_timeout, keep_alive, min_rate, rate_grace, busy_rate, max_connections, max_connections_per_client, max_head, max_fields, max_target, encoded_slash, max_templates, templates_memory, template_idle, max_running, max_running_per_client, cpu_share, queue, queue_wait, defaults, route, rewrite, include, sites, errors, interpreters, userdir, tls",
     ),
     (
         "[[route]]\npath = \"/\"\nfile = \"x\"",
@@ -56,6 +56,90 @@ const BAD: &[(&str, &str)] = &[
         "listen = [\"127.0.0.1:80\", \"127.0.0.1:80\"]",
         "1:27: listen: 127.0.0.1:80 is named twice: delete one",
     ),
+    (
+        "sites = \"nowhere\"",
+        "1:9: sites: DIR/nowhere does not exist: create it or correct the path",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\nlog_format = \"json\"",
+        "4:14: log_format: needs an `access_log` beside it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\nenv_rules = [{ path = \"x\", set = { A = \"1\" } }]",
+        "4:13: env_rules: is an option of `cgi` routes, and this is a `files` route: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/c/\"\ncgi = \"cgi-bin\"\nenv_rules = [{ set = { A = \"1\" } }]",
+        "4:14: env_rules: this rule has no condition: name one of `headers`, `path`, `query`, `methods`, `host`, `from`, or write the variables into `env`",
+    ),
+    (
+        "[[route]]\npath = \"/c/\"\ncgi = \"cgi-bin\"\nenv_rules = [{ path = \"x\" }]",
+        "4:14: env_rules: this rule sets nothing: add set = { NAME = \"value\" }",
+    ),
+    (
+        "[[route]]\npath = \"/c/\"\ncgi = \"cgi-bin\"\nenv_rules = [{ path = \"(\", set = { A = \"1\" } }]",
+        "4:23: path: is no pattern: unclosed group",
+    ),
+    (
+        "[[route]]\npath = \"/c/\"\ncgi = \"cgi-bin\"\nenv_rules = [{ path = \"x\", set = { HTTP_X = \"1\" } }]",
+        "4:36: env_rules: HTTP_X is computed for each request and cannot be set: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/c/\"\ncgi = \"cgi-bin\"\nenv_rules = [{ path = \"x\", set = { REMOTE_USER = \"1\" } }]",
+        "4:36: env_rules: REMOTE_USER is computed for each request and cannot be set: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/c/\"\ncgi = \"cgi-bin\"\nenv_rules = [{ headers = { \"a b\" = \"x\" }, set = { A = \"1\" } }]",
+        "4:28: env_rules: \"a b\" is not the name of a field",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\ncgi = \"cgi-bin\"\ncache = \"2h\"",
+        "4:9: cache: 2h is out of range: 100ms to 1h",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\ncgi = \"cgi-bin\"\ncache = true",
+        "4:9: cache: found boolean `true`, expected a duration: seconds (10), or \"250ms\", \"10s\", \"2m\", \"1h\"",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\nscgi = \"unix:x\"\ncache = \"2s\"",
+        "4:9: cache: is an option of `cgi` routes, and this is a `scgi` route: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\nfiles = \"public\"\nauthorizer = { cgi = \"nothing\" }",
+        "4:22: cgi: DIR/nothing does not exist: create it or correct the path",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\nfiles = \"public\"\nauthorizer = { cgi = \"cgi-bin\" }",
+        "4:22: cgi: is a folder: name the program in it",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\nfiles = \"public\"\nauthorizer = { cgi = \"cgi-bin/a.wasm\" }",
+        "4:22: cgi: is a WebAssembly module, and an authorizer is a process: name another program",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\nfiles = \"public\"\nauthorizer = { cgi = \"run\", workers = 2 }",
+        "4:39: workers: is about a FastCGI application, and stands beside `cgi`: keep one of them",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\nfastcgi = { cgi = \"run\" }",
+        "3:19: cgi: is for `authorizer`: name a FastCGI program by `run`, and others by a `cgi` route",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\nfastcgi = \"unix:x\"\nupgrade = true",
+        "4:11: upgrade: is an option of `cgi` routes, and this is a `fastcgi` route: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\nscgi = \"unix:x\"\nupgrade = true",
+        "4:11: upgrade: is an option of `cgi` routes, and this is a `scgi` route: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\nfiles = \"public\"\nupgrade = true",
+        "4:11: upgrade: is an option of `cgi` routes, and this is a `files` route: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/a\"\ncgi = \"cgi-bin/a.wasm\"\nupgrade = true",
+        "4:11: upgrade: gives a program its client's connection, which a WebAssembly module cannot have: delete it",
+    ),
     ("listen = []\nlisten = []", "2:1: duplicate key"),
     (
         "head_timeout = \"10x\"",
@@ -75,7 +159,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "max_head = \"1KB\"",
-        "1:12: max_head: \"1KB\" is not a size: bytes (65536), or \"64K\", \"16M\", \"1G\" (powers of 1024)",
+        "1:12: max_head: \"1KB\" is not a size: bytes (65536), or \"64K\", \"16M\", \"1G\" (powers of 1024); did you mean \"1K\"?",
     ),
     (
         "max_head = \"2M\"",
@@ -123,7 +207,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "log_format = \"xml\"",
-        "1:14: log_format: \"xml\" is no format: choose \"combined\" or \"json\"",
+        "1:14: log_format: \"xml\" is no format: choose \"combined\", \"host_combined\" or \"json\"",
     ),
     (
         "group = \"www-data\"",
@@ -147,7 +231,11 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[defaults]\ncpu = \"never\"",
-        "2:7: cpu: \"never\" is not a duration: seconds (10), or \"10s\", \"2m\", \"1h\"; or \"none\"",
+        "2:7: cpu: \"never\" is not a duration: seconds (10), or \"10s\", \"2m\", \"1h\"; a part of a processor: \"50%\"; or \"none\"",
+    ),
+    (
+        "[defaults]\ncpu = \"0%\"",
+        "2:7: cpu: 0 is out of range: 1 to 100000",
     ),
     (
         "[defaults]\nstart = \"hot\"",
@@ -160,6 +248,38 @@ const BAD: &[(&str, &str)] = &[
     (
         "[defaults]\nbody = \"pipe\"",
         "2:8: body: \"pipe\" is no way to hand over a body: choose \"stream\" or \"file\"",
+    ),
+    (
+        "[defaults]\nrate_limit = 10",
+        "2:14: rate_limit: found integer `10`, expected a table, as in { requests = 10, per = \"1s\", burst = 20 }, or \"none\"",
+    ),
+    (
+        "[defaults]\nrate_limit = \"off\"",
+        "2:14: rate_limit: invalid value: string \"off\", expected a table, as in { requests = 10, per = \"1s\", burst = 20 }, or \"none\"",
+    ),
+    (
+        "[defaults]\nrate_limit = { per = \"1s\" }",
+        "2:14: rate_limit: lacks `requests`: write it as in { requests = 10, per = \"1s\", burst = 20 }",
+    ),
+    (
+        "[defaults]\nrate_limit = { requests = 0 }",
+        "2:27: requests: 0 is out of range: 1 to 1000000",
+    ),
+    (
+        "[defaults]\nrate_limit = { requests = 1, per = \"0s\" }",
+        "2:36: per: 0s is out of range: 1ms to 24h",
+    ),
+    (
+        "[defaults]\nrate_limit = { requests = 1, burst = 1000000 }",
+        "2:38: burst: 1000000 is out of range: 1 to 100000",
+    ),
+    (
+        "[defaults]\nrate_limit = { request = 1 }",
+        "2:16: unknown key \"request\"; did you mean \"requests\"?",
+    ),
+    (
+        "cpu_share = 101",
+        "1:13: cpu_share: 101 is out of range: 0 to 100",
     ),
     (
         "[defaults]\nmax_running = 0",
@@ -275,7 +395,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/programs/\"\nfastcgi = \"unix:a\"\nroot = \"cgi-bin\"",
-        "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, or add a `cgi` route with that path",
+        "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or name the programs by `cgi_names`",
     ),
     (
         "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nindex = []",
@@ -330,8 +450,8 @@ const BAD: &[(&str, &str)] = &[
         "3:8: host: a host has no port here: delete it",
     ),
     (
-        "[[route]]\npath = \"/\"\nhost = \"*.b\"\ncgi = \"cgi-bin\"",
-        "3:8: host: \"*.b\" is not a host name: write it as in \"git.example.org\"",
+        "[[route]]\npath = \"/\"\nhost = \"a*.b\"\ncgi = \"cgi-bin\"",
+        "3:8: host: \"a*.b\" is not a host name: write it as in \"git.example.org\" or \"*.example.org\"",
     ),
     (
         "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\n[[route]]\npath = \"/\"\nfiles = \"public\"",
@@ -343,7 +463,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/programs/\"\ncgi = \"cgi-bin\"",
-        "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, or add a `cgi` route with that path",
+        "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or name the programs by `cgi_names`",
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \"public\"\nindex = [\"a/b\"]",
@@ -431,7 +551,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[tls]",
-        "1:1: tls: names no certificate: add `certificate` and `key`, or delete the table",
+        "1:1: tls: names no certificate: add `certificate` and `key`, or `automatic`, or delete the table",
     ),
     (
         "[tls]\ncertificate = \"a.pem\"",
@@ -453,6 +573,34 @@ const BAD: &[(&str, &str)] = &[
         "[tls]\ncertificate = \"pixel.gif\"\nkey = \"pixel.gif\"",
         "2:15: certificate: DIR/pixel.gif with DIR/pixel.gif: there is no certificate in it: it begins with -----BEGIN CERTIFICATE-----",
     ),
+    (
+        "[server]\nport = 80",
+        "1:2: unknown key \"server\": the server's keys stand at the top of the file, in no table",
+    ),
+    (
+        "error_pages = 1",
+        "1:1: unknown key \"error_pages\": write errors = { 404 = \"/404.html\" }",
+    ),
+    (
+        "redirect = 1",
+        "1:1: unknown key \"redirect\" here; it belongs in a [[route]]",
+    ),
+    (
+        "[[route]]\npath = \"/\"\ntls = 1",
+        "3:1: unknown key \"tls\" here; it belongs at the top of the file",
+    ),
+    (
+        "[[route]]\npath = \"/\"\ngzip = true",
+        "3:1: unknown key \"gzip\": write compress = true in a [[route]]",
+    ),
+    (
+        "[defaults]\nmax_body = \"256MB\"",
+        "2:12: max_body: \"256MB\" is not a size: bytes (65536), or \"64K\", \"16M\", \"1G\" (powers of 1024); did you mean \"256M\"?",
+    ),
+    (
+        "keep_alive = \"1 min\"",
+        "1:14: keep_alive: \"1 min\" is not a duration: seconds (10), or \"250ms\", \"10s\", \"2m\", \"1h\"; did you mean \"1m\"?",
+    ),
 ];
 
 #[test]
@@ -471,4 +619,24 @@ fn refused_with_place_and_mend() {
         }
     }
     assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// All that is wrong is said, in the order of the file.
+#[test]
+fn several_at_once() {
+    let dir = site();
+    let source = "umask = \"022\"\nmax_fields = 1\nlog_format = \"xml\"\n[[route]]\npath = \"a\"\nfiles = \"public\"\n[[route]]\npath = \"/\"\nfiles = \"none\"\n[defaults]\nmax_stderr = \"2T\"";
+    let said = parse(dir.path(), source).unwrap_err().to_string();
+    let lines: Vec<_> = said.lines().collect();
+    let starts = [":2:", ":3:", ":5:", ":9:", ":11:"];
+    assert_eq!(lines.len(), starts.len(), "{said}");
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(line.contains(&format!("galgo.toml{start}")), "{said}");
+    }
+    let many = "[[route]]\npath = \"a\"\nfiles = \"public\"\n".repeat(30);
+    let said = parse(dir.path(), &many).unwrap_err().to_string();
+    assert_eq!(
+        (said.lines().count(), said.lines().last()),
+        (21, Some("and 10 more"))
+    );
 }

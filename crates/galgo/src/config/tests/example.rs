@@ -6,7 +6,9 @@ use super::{parse, site};
 use crate::config::{
     Config, Handler,
     raw::{
-        RawCertificate, RawConfig, RawOptions, RawRespond, RawRoute, RawTls, RawUserDir, RawWorkers,
+        RawAccess, RawAutomatic, RawCertificate, RawChanges, RawConfig, RawConfinement, RawCors,
+        RawHeaderRule, RawOptions, RawRate, RawRedirect, RawRespond, RawRewrite, RawRoute, RawTls,
+        RawUserDir, RawVariableRule, RawWorkers,
     },
 };
 
@@ -20,6 +22,16 @@ fn live() -> String {
     let line = |line| str::strip_prefix(line, '#').filter(setting).unwrap_or(line);
     EXAMPLE.lines().map(line).collect::<Vec<_>>().join("\n")
 }
+
+/// Keys without a default.
+const EXAMPLES: [&str; 6] = [
+    "user",
+    "group",
+    "socket_group",
+    "pid_file",
+    "include",
+    "sites",
+];
 
 fn keys(table: &toml::Table) -> BTreeSet<&str> {
     table.keys().map(String::as_str).collect()
@@ -85,11 +97,34 @@ fn the_example_shows_the_defaults() {
         "group ",
         "host ",
         "authorizer ",
+        "passwords ",
+        "realm ",
+        "require ",
+        "groups ",
+        "access ",
+        "redirect ",
+        "headers ",
+        "cgi_names ",
+        "header_rules ",
+        "request_headers ",
+        "expires ",
+        "cors ",
+        "errors ",
+        "pass_env ",
+        "env_file ",
+        "compress_types ",
+        "compress_min ",
+        "try ",
+        "cache = \"2s\"",
         "env ",
+        "env_rules ",
+        "include ",
+        "sites ",
         "load_env ",
         "root ",
         "scripts ",
         "socket_group ",
+        "pid_file ",
     ];
     let (settings, _) = live.split_once("[interpreters]").unwrap();
     let kept = settings
@@ -123,6 +158,8 @@ fn the_example_shows_the_defaults() {
     typed.routes.clear();
     let bare = Config {
         dev_errors: typed.dev_errors,
+        // It is said where: where nothing else is listened on.
+        listens_by_default: false,
         ..Config::default()
     };
     assert_eq!(format!("{typed:?}"), format!("{bare:?}"));
@@ -138,9 +175,26 @@ fn the_reference_names_every_key_with_its_default() {
         RawUserDir::KEYS,
         RawWorkers::KEYS,
         RawTls::KEYS,
+        RawAutomatic::KEYS,
         RawCertificate::KEYS,
+        RawAccess::KEYS,
+        RawRedirect::KEYS,
+        RawRewrite::KEYS,
+        RawHeaderRule::KEYS,
+        RawVariableRule::KEYS,
+        RawChanges::KEYS,
+        RawCors::KEYS,
+        RawRate::KEYS,
+        RawConfinement::KEYS,
     ];
-    let tables = ["defaults", "route", "interpreters", "userdir", "tls"];
+    let tables = [
+        "defaults",
+        "route",
+        "rewrite",
+        "interpreters",
+        "userdir",
+        "tls",
+    ];
     for key in all
         .into_iter()
         .flat_map(known)
@@ -173,7 +227,7 @@ fn the_reference_names_every_key_with_its_default() {
             .filter(row)
             .any(|row| row.contains(&format!("| `{value}` |")));
         assert!(
-            shown || ["user", "group", "socket_group"].contains(&key),
+            shown || EXAMPLES.contains(&key),
             "docs: {key} is not shown as {value}"
         );
     }

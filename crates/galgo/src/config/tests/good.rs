@@ -8,7 +8,7 @@ fn handlers(config: &Config) -> Vec<(Option<&str>, &str)> {
     config
         .routes
         .iter()
-        .map(|r| (r.host.as_deref(), r.path.as_str()))
+        .map(|r| (r.host.as_ref().map(|hosts| hosts.first()), r.path.as_str()))
         .collect()
 }
 
@@ -39,6 +39,8 @@ fn values_reach_their_place() {
         max_target = 1024
         encoded_slash = "decode"
         max_running = 7
+        max_running_per_client = 3
+        cpu_share = 20
         queue = 0
         queue_wait = "250ms"
         [defaults]
@@ -94,6 +96,8 @@ fn values_reach_their_place() {
         config.admission,
         AdmissionSettings {
             running: 7,
+            running_per_client: 3,
+            cpu_share: 20,
             queue: 0,
             wait
         }
@@ -310,12 +314,18 @@ fn a_file_in_the_folder_goes_before_the_convention_and_a_named_file_before_both(
         fs::write(dir.path().join(name), source).unwrap();
         dir.path().join(name)
     };
-    assert_eq!(Config::for_dir(dir.path(), None).unwrap().routes.len(), 2);
+    assert_eq!(
+        Config::for_dir(dir.path(), None, None)
+            .unwrap()
+            .routes
+            .len(),
+        2
+    );
     file("galgo.toml", "/own/");
     let named = file("named.toml", "/named/");
-    let own = Config::for_dir(dir.path(), None).unwrap();
+    let own = Config::for_dir(dir.path(), None, None).unwrap();
     assert_eq!(handlers(&own), [(None, "/own/")]);
-    let explicit = Config::for_dir(dir.path(), Some(&named)).unwrap();
+    let explicit = Config::for_dir(dir.path(), Some(&named), None).unwrap();
     assert_eq!(handlers(&explicit), [(None, "/named/")]);
     let error = Config::load(&dir.path().join("no.toml"))
         .unwrap_err()
@@ -405,4 +415,17 @@ fn homes_are_not_left_by_links() {
         assert!(open("outside", HomeRouteKind::Files).is_err(), "{target}");
         fs::remove_file(link).unwrap();
     }
+}
+
+#[test]
+fn a_part_of_a_processor_is_no_time() {
+    let dir = site();
+    let of = |cpu: &str| {
+        let text = format!("[defaults]\ncpu = {cpu}\n[[route]]\npath = \"/\"\nrespond = {{}}\n");
+        let limits = parse(dir.path(), &text).unwrap().options.limits;
+        (limits.cpu, limits.cpu_percent)
+    };
+    assert_eq!(of("\"150%\""), (None, Some(150)));
+    assert_eq!(of("\"10s\""), (Some(10), None));
+    assert_eq!(of("\"none\""), (None, None));
 }

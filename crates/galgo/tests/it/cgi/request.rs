@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use crate::harness::{child::pattern, list, new_site, watch::Watch};
-use galgo_testkit::{Server, Site, wait_until};
+use galgo_testkit::{Server, Site, Spoken, wait_until};
 
 list![
     s4_1_the_environment_is_the_documented_list,
@@ -76,7 +76,10 @@ fn s4_1_the_environment_is_the_documented_list() {
         "SERVER_ADDR=127.0.0.1".into(),
         "SERVER_NAME=www.example.org".into(),
         format!("SERVER_PORT={port}"),
-        "SERVER_PROTOCOL=HTTP/1.1".into(),
+        match Spoken::asked() {
+            Some(Spoken::Http2) => "SERVER_PROTOCOL=HTTP/2.0".into(),
+            _ => "SERVER_PROTOCOL=HTTP/1.1".into(),
+        },
         format!("SERVER_SOFTWARE=galgo/{version}"),
         format!("UNIQUE_ID={id}"),
     ];

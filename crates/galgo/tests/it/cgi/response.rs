@@ -10,7 +10,7 @@ list![
     s6_2_2_local_redirect_of_head_stays_head,
     s6_2_2_local_redirect_with_one_place,
     s6_3_1_a_document_without_a_type,
-    s9110_13_a_document_that_the_client_has_is_a_304,
+    s9110_13_a_document_is_compared_with_what_the_client_has,
     s6_2_3_client_redirect,
     s6_2_4_client_redirect_with_document,
     s6_3_3_status_with_its_own_reason,
@@ -166,7 +166,7 @@ fn ask_twice(server: &Server, method: &str, printed: &str, fields: &str) -> Repl
 }
 
 /// A program that says which document it is need not look what the client has.
-fn s9110_13_a_document_that_the_client_has_is_a_304() {
+fn s9110_13_a_document_is_compared_with_what_the_client_has() {
     let server = new_site().start();
     let watch = Watch::begin(&server);
     const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -180,7 +180,34 @@ fn s9110_13_a_document_that_the_client_has_is_a_304() {
         ("HEAD", tagged, "If-None-Match: \"a\"\r\n", 304),
         ("GET", tagged, "If-None-Match: \"b\"\r\n", 200),
         ("GET", tagged, &since, 200),
-        ("GET", tagged, "If-Match: \"b\"\r\n", 200),
+        ("GET", tagged, "If-Match: \"b\"\r\n", 412),
+        ("HEAD", tagged, "If-Match: \"b\"\r\n", 412),
+        ("GET", tagged, "If-Match: \"b\", \"a\"\r\n", 200),
+        (
+            "GET",
+            &dated,
+            "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:36 GMT\r\n",
+            412,
+        ),
+        (
+            "GET",
+            &dated,
+            "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+            200,
+        ),
+        (
+            "GET",
+            "Content-Type: a/b\n\nbody",
+            "If-Match: \"a\"\r\n",
+            200,
+        ),
+        // What it was asked is done.
+        (
+            "POST",
+            tagged,
+            "If-Match: \"b\"\r\nContent-Length: 0\r\n",
+            200,
+        ),
         (
             "POST",
             tagged,

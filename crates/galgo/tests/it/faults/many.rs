@@ -70,7 +70,7 @@ fn the_oldest_idle_connections_are_shed() {
 
 fn busy_connections_are_not_shed() {
     let server = new_site()
-        .config("max_connections = 10\nmax_connections_per_client = 10\nmax_running = 10")
+        .config("max_connections = 10\nmax_connections_per_client = 10\nmax_running = 20")
         .start();
     let mut busy: Vec<_> = (0..10)
         .map(|n| {

@@ -224,7 +224,8 @@ fn a_background_child_that_has_closed_its_streams_is_told_to_end() {
     let watch = Watch::begin(&server);
     assert_eq!(server.get("/cgi-bin/b").text(), "started");
     server.wait_for("told");
-    server.says("what it had left running was ended: b ");
+    // Its `sleep` may be there, or not.
+    server.says("what it had left running was ended: ");
     server.says("(TERM)");
     let text = std::fs::read_to_string(server.mark("lines")).unwrap();
     assert!(text.lines().count() > 0, "{text}");

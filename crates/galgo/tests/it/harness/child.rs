@@ -87,6 +87,10 @@ fn run(verb: &str, argument: &[u8]) -> io::Result<()> {
             std::thread::sleep(Duration::from_millis(number as u64));
             Ok(())
         }
+        "burn" => {
+            while processor() < Duration::from_millis(number as u64) {}
+            Ok(())
+        }
         "alone" => {
             File::create_new(mark("alone"))?;
             std::thread::sleep(Duration::from_micros(200));
@@ -105,6 +109,12 @@ fn run(verb: &str, argument: &[u8]) -> io::Result<()> {
         "exit" => std::process::exit(number as i32),
         _ => shows_or_takes(verb, number),
     }
+}
+
+/// What this process has used.
+fn processor() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    used.try_into().unwrap()
 }
 
 fn shows_or_takes(verb: &str, number: usize) -> io::Result<()> {

@@ -6,6 +6,7 @@
 pub mod child;
 pub mod disk;
 pub mod inject;
+pub mod over_http2;
 pub mod upstream;
 pub mod watch;
 
@@ -15,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use galgo_testkit::Site;
+use galgo_testkit::{Site, Spoken};
 use libtest_mimic::{Completion, Failed, Trial};
 
 /// A test: its name and what it does.
@@ -78,8 +79,25 @@ pub fn new_site() -> Site {
     site.own_binary("cgi-bin/t")
 }
 
-/// The same tests three times: with output moved as the server likes, always copied, always spliced.
+/// `galgo check` refuses this configuration with these words; all that it says.
+#[track_caller]
+pub fn check_refuses(site: &Site, config: &str, words: &str) -> String {
+    site.write("galgo.toml", config);
+    let done = site.galgo(&["check"]);
+    let said = done.out + &done.err;
+    assert!(
+        done.code != 0 && said.contains(words),
+        "{config}\nwanted: {words}\n{said}"
+    );
+    said
+}
+
+/// The same tests three times: with output moved as the server likes, always copied, always spliced. Over HTTP/2 it is
+/// always copied.
 pub fn both_ways(tests: Vec<Test>) -> Vec<Test> {
+    if Spoken::asked() == Some(Spoken::Http2) {
+        return tests;
+    }
     let way = |test: &Test, way: &'static str| {
         let run = test.run.clone();
         Test {

@@ -1,9 +1,6 @@
 //! Clients that are slow, ask for much, or speak something else.
 
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-};
+use std::io::{Read, Write};
 
 use super::*;
 
@@ -17,7 +14,79 @@ list![
     no_preface,
     another_protocol,
     an_idle_connection_makes_room,
+    streams_count_for_the_rate_limit_of_their_address,
+    streams_count_for_the_share_of_their_address,
+    windows_grow_within_the_share_of_their_address,
 ];
+
+/// Over two connections an address has as many requests at once as it may have connections: ten each, of twenty.
+fn streams_count_for_the_share_of_their_address() {
+    let site = new_site().config("max_connections_per_client = 20\nmax_running = 64");
+    let (server, at) = serve_tcp(site);
+    let mut clients = [(); 2].map(|()| Connection::tcp(&at));
+    for client in &mut clients {
+        assert_eq!(client.get("/health").text(), "fine");
+    }
+    let begin = |i| {
+        clients[0].begin(
+            "GET",
+            &format!("/cgi-bin/t?head&touch=on{i}&await=go"),
+            true,
+        )
+    };
+    let streams: Vec<_> = (0..14).map(begin).collect();
+    for i in 0..8 {
+        server.wait_for(&format!("on{i}"));
+    }
+    let other = clients[1].begin("GET", "/cgi-bin/t?head&touch=other&await=go", true);
+    server.wait_for("other");
+    for i in 10..14 {
+        assert!(!server.mark(&format!("on{i}")).exists(), "{i}");
+    }
+    server.set("go");
+    for stream in streams {
+        assert_eq!(clients[0].reply(stream).status, 200);
+    }
+    assert_eq!(clients[1].reply(other).status, 200);
+}
+
+/// What the bodies of a connection may take before they are read, beside the first one, is of its address's share of
+/// `spool_memory`. Without one they wait for each other, and all get their answers.
+fn windows_grow_within_the_share_of_their_address() {
+    for (memory, expected) in [("64M", 655_360..=655_360), ("256K", 131_000..=131_072)] {
+        let site = new_site().config(&format!("spool_memory = {memory:?}"));
+        let (_server, at) = serve_tcp(site);
+        let mut client = Connection::tcp(&at);
+        let mut begin = |_| client.begin("POST", "/cgi-bin/t?head&count", false);
+        let mut streams: Vec<_> = (0..10).map(&mut begin).collect();
+        // Behind what the server says of windows.
+        assert_eq!(client.get("/health").text(), "fine");
+        for stream in &mut streams {
+            stream.body.reserve_capacity(64 << 10);
+        }
+        let room: usize = streams.iter().map(|s| s.body.capacity()).sum();
+        assert!(expected.contains(&room), "{room} with {memory}");
+        streams.iter_mut().for_each(|s| s.body.reserve_capacity(0));
+        for mut stream in streams {
+            assert!(client.write(&mut stream, &pattern(0, 100_000), true));
+            assert_eq!(client.reply(stream).text(), "100000");
+        }
+    }
+}
+
+/// However many connections and streams it asks over.
+fn streams_count_for_the_rate_limit_of_their_address() {
+    let site = new_site()
+        .file("public/a", "a", 0o644)
+        .defaults("rate_limit = { requests = 1, per = \"1h\", burst = 3 }");
+    let (server, at) = serve_tcp(site);
+    let mut clients = [(); 2].map(|()| Connection::tcp(&at));
+    let statuses = [0, 1, 0, 1, 0].map(|n: usize| clients[n].get("/a").status);
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+    let refused = clients[0].get("/a");
+    assert!(refused.field("retry-after").is_some());
+    assert_eq!(server.get("/a").status, 429);
+}
 
 const HASTY: &str = "rate_grace = \"1s\"";
 
@@ -185,10 +254,7 @@ fn an_idle_connection_makes_room() {
     let (server, at) = serve_tcp(new_site().config(
         "max_connections = 3\nmax_connections_per_client = 3\nworkers = 1\nkeep_alive = \"1h\"",
     ));
-    let socket = TcpStream::connect(&at).unwrap();
-    socket.set_nonblocking(true).unwrap();
-    let open = || tokio::net::TcpStream::from_std(socket).unwrap();
-    let mut client = Connection::over(&Builder::new(), open);
+    let mut client = Connection::tcp(&at);
     assert_eq!(client.get("/health").text(), "fine");
     let others: Vec<_> = (0..4)
         .map(|_| {

@@ -5,6 +5,7 @@ mod limits;
 mod requests;
 mod spec;
 mod tls;
+mod websocket;
 
 use std::{
     os::unix::net::UnixStream,
@@ -35,6 +36,7 @@ pub fn tests() -> Vec<Test> {
         limits::tests(),
         spec::tests(),
         tls::tests(),
+        websocket::tests(),
     ]
     .concat()
 }
@@ -61,30 +63,30 @@ fn runtime() -> Runtime {
 }
 
 /// A connection, which a thread of its own drives.
-struct Connection {
+pub struct Connection {
     runtime: Runtime,
     send: SendRequest<Bytes>,
     driver: thread::JoinHandle<Result<(), h2::Error>>,
 }
 
 /// A request on its way.
-struct Stream {
+pub struct Stream {
     response: ResponseFuture,
     body: SendStream<Bytes>,
 }
 
 /// A response.
 #[derive(Debug)]
-struct Reply {
-    status: u16,
+pub struct Reply {
+    pub status: u16,
     fields: HeaderMap,
     body: Vec<u8>,
     /// With what the stream was reset.
-    cut: Option<Reason>,
+    pub cut: Option<Reason>,
 }
 
 impl Reply {
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         String::from_utf8(self.body.clone()).unwrap()
     }
 
@@ -95,7 +97,7 @@ impl Reply {
 }
 
 impl Connection {
-    fn connect(socket: &Path) -> Self {
+    pub fn connect(socket: &Path) -> Self {
         Self::of(socket, &Builder::new())
     }
 
@@ -105,6 +107,14 @@ impl Connection {
         socket.set_nonblocking(true).unwrap();
         let open = || tokio::net::UnixStream::from_std(socket).unwrap();
         Self::over(builder, open)
+    }
+
+    /// A connection over TCP.
+    fn tcp(at: &str) -> Self {
+        let socket = std::net::TcpStream::connect(at).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let open = || tokio::net::TcpStream::from_std(socket).unwrap();
+        Self::over(&Builder::new(), open)
     }
 
     /// A connection over what is opened on the event loop of its thread.
@@ -130,7 +140,11 @@ impl Connection {
     }
 
     /// Sends a head; the body follows, unless it `ends` the stream.
-    fn send(&mut self, request: http::request::Builder, ends: bool) -> Result<Stream, h2::Error> {
+    pub fn send(
+        &mut self,
+        request: http::request::Builder,
+        ends: bool,
+    ) -> Result<Stream, h2::Error> {
         let request: Request<()> = request.body(()).unwrap();
         let ready = std::future::poll_fn(|cx| self.send.poll_ready(cx));
         self.runtime.block_on(ready)?;
@@ -191,7 +205,7 @@ impl Connection {
         }
     }
 
-    fn reply(&self, stream: Stream) -> Reply {
+    pub fn reply(&self, stream: Stream) -> Reply {
         let (mut reply, mut body) = self.head(stream);
         while let Some(body) = &mut body
             && self.more(&mut reply, body)
@@ -222,7 +236,7 @@ impl Connection {
     }
 }
 
-fn request(method: &str, target: &str) -> http::request::Builder {
+pub fn request(method: &str, target: &str) -> http::request::Builder {
     let uri = format!("http://localhost{target}");
     Request::builder().method(method).uri(uri)
 }

@@ -177,7 +177,8 @@ fn head_has_no_body() {
 
 /// As in HTTP/1; the connection goes on.
 fn what_is_refused() {
-    let (server, socket) = serve(new_site().config("max_fields = 8\nmax_target = 300"));
+    let limits = "max_fields = 8\nmax_target = 300\nmax_head = \"2K\"";
+    let (server, socket) = serve(new_site().config(limits));
     let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
     let many = |request: http::request::Builder| {
@@ -191,6 +192,7 @@ fn what_is_refused() {
         (request("GET", "/health").header("expect", "else"), 417),
         (request("GET", &format!("/{}", "a".repeat(300))), 414),
         (many(request("GET", "/health")), 431),
+        (request("GET", "/health").header("x", "a".repeat(2100)), 431),
     ] {
         let stream = client.send(request, true).unwrap();
         let reply = client.reply(stream);
@@ -198,7 +200,7 @@ fn what_is_refused() {
     }
     assert_eq!(client.get("/health").text(), "fine");
     drop(client);
-    watch.after(&["client_error"; 7]);
+    watch.after(&["client_error"; 8]);
 }
 
 fn nph_programs_are_refused() {

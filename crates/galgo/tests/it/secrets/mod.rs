@@ -1,12 +1,16 @@
 //! Secrets and identity: what a request must not set, and what nobody must see.
 
 mod apart;
+mod orphans;
 mod others;
 mod paths;
+mod sandbox;
 mod spellings;
 mod variables;
 
 use crate::harness::Test;
+pub use apart::{ATTACK, WITHOUT as WITHOUT_LANDLOCK};
+pub use orphans::STAYS;
 pub use variables::POSES;
 
 /// The tests of this module and those below it.
@@ -17,6 +21,8 @@ pub fn tests() -> Vec<Test> {
         spellings::tests(),
         others::tests(),
         apart::tests(),
+        sandbox::tests(),
+        orphans::tests(),
     ]
     .concat()
 }

@@ -1,12 +1,12 @@
 //! What goes on while a client lets a write wait.
 
-use std::{pin::Pin, sync::Arc};
+use std::pin::Pin;
 
 use super::{
     super::pump::{PumpEnd, pump},
     PIPE_MOST, RunningProgram,
 };
-use crate::{client::Client, fault::Fault, producer::OutputEvent, sock::Sock, spool::Spool};
+use crate::{client::Client, fault::Fault, producer::OutputEvent, sock::Sock, spool::SpoolShare};
 
 impl RunningProgram {
     /// The next output that waits becomes that which is sent.
@@ -41,7 +41,7 @@ impl RunningProgram {
         let pipe = self.stdout.as_ref().map_or(0, |_| PIPE_MOST);
         // Processes it has left running do not hold the permit: a client could prolong that at will.
         if self.reap().is_some() && self.spill.reserve(pipe) {
-            self.permit = None;
+            self.process.permit = None;
         }
     }
 
@@ -86,7 +86,7 @@ impl RunningProgram {
     }
 
     /// Output may wait for the client in `spool`, and large output, where it `splices`, in its pipe.
-    pub(crate) fn streams(&mut self, spool: &Arc<Spool>, splices: bool) {
+    pub(crate) fn streams(&mut self, spool: &SpoolShare, splices: bool) {
         if splices {
             self.may_splice();
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use galgo_proto::fcgi;
 use galgo_spawn::Exit;
 
-use super::{Exchange, ID, ResponseFraming, end::ResponseEnd};
+use super::{Exchange, ID, ResponseFraming, end::ResponseEnd, open};
 use crate::{
     fault::Fault,
     relay::{process::unfinished, program::LINGER},
@@ -26,7 +26,7 @@ impl Exchange {
     /// The response is over. The connection may be kept only where nothing at all was wrong.
     pub(super) fn end(&mut self, end: ResponseEnd) {
         self.stderr.finish();
-        let Some(mut link) = self.link.take() else {
+        let Some(link) = self.link.as_mut().filter(|link| !link.good) else {
             return;
         };
         let exit = match &self.wire {
@@ -41,10 +41,9 @@ impl Exchange {
         if matches!(end, ResponseEnd::Whole { .. }) {
             link.lease.answered(self.heard);
         }
+        link.good = matches!(end, ResponseEnd::Whole { reusable: true }) && self.sending.is_done();
+        self.link.take_if(|link| !link.good);
         match end {
-            ResponseEnd::Whole { reusable: true } if self.sending.is_done() => {
-                self.good = Some(link);
-            }
             ResponseEnd::Whole { .. } => {}
             // How an instance ended says it better.
             ResponseEnd::Broken(fault) if self.exit.is_none() => self.verdict = Some(fault),
@@ -65,7 +64,7 @@ impl Exchange {
     /// The response was sent on, and was one: the connection may serve another request. `done` is told how an
     /// instance ended.
     pub fn finish(mut self: Box<Self>, done: impl FnOnce(Option<Exit>) + 'static) {
-        if let Some(link) = self.good.take() {
+        if let Some(link) = self.link.take_if(|link| link.good) {
             link.lease.give_back(link.conn);
             return done(self.exit);
         }
@@ -82,14 +81,14 @@ impl Exchange {
 
     /// The rest of the response is discarded. An instance has `patience` to end by itself, in the background.
     fn leave(mut self: Box<Self>, patience: Duration, done: impl FnOnce(Option<Exit>) + 'static) {
-        let Some(link) = &self.link else {
+        let Some(link) = open(&self.link) else {
             return done(self.exit);
         };
         link.lease.broken_off();
         if link.lease.waits() {
             tokio::task::spawn_local(async move {
                 self.see_out(patience).await;
-                if let Some(link) = self.good.take() {
+                if let Some(link) = self.link.take_if(|link| link.good) {
                     link.lease.give_back(link.conn);
                 }
                 done(self.exit);
@@ -106,7 +105,7 @@ impl Exchange {
 
     /// The response is none. Gives an instance a moment to end and to say why, unless it must `end` at once.
     pub async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
-        if self.link.as_ref().is_some_and(|link| link.lease.waits()) {
+        if open(&self.link).is_some_and(|link| link.lease.waits()) {
             let patience = if end { Duration::ZERO } else { LINGER };
             self.see_out(patience).await;
         }
@@ -115,22 +114,22 @@ impl Exchange {
 
     /// Waits until an instance has ended; after `patience` it is told to.
     async fn see_out(&mut self, patience: Duration) {
-        let ends_input = match &self.link {
+        let ends_input = match open(&self.link) {
             Some(link) => self.sending.cut(&link.conn),
             None => return,
         };
         if ends_input && tokio::time::timeout(patience, self.discard()).await.is_ok() {
             return;
         }
-        if let Some(link) = &self.link {
+        if let Some(link) = open(&self.link) {
             let _ = rustix::net::shutdown(&link.conn, rustix::net::Shutdown::Write);
             let _ = tokio::time::timeout(LINGER, self.discard()).await;
         }
-        self.good = None;
+        self.link.take_if(|link| link.good);
     }
 
     async fn discard(&mut self) {
-        while let Some(link) = &self.link {
+        while let Some(link) = open(&self.link) {
             self.out.clear();
             let read = link.conn.read_later(self.out.buffer()).await;
             self.receive(read);

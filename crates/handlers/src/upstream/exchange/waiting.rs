@@ -1,9 +1,9 @@
 //! What goes on while a client lets a write wait.
 
-use std::{pin::Pin, sync::Arc};
+use std::pin::Pin;
 
-use super::{Exchange, pump};
-use crate::{client::Client, fault::Fault, producer::OutputEvent, spool::Spool};
+use super::{Exchange, open, pump};
+use crate::{client::Client, fault::Fault, producer::OutputEvent, spool::SpoolShare};
 
 impl Exchange {
     /// Goes on while `io` waits for a client that did not take everything at once.
@@ -12,7 +12,7 @@ impl Exchange {
         client: &mut dyn Client,
         mut io: Pin<&mut dyn Future<Output = ()>>,
     ) -> Result<(), Fault> {
-        while let Some(link) = &self.link {
+        while let Some(link) = open(&self.link) {
             let pump = pump(&mut self.sending, &mut self.clocks, &link.conn, client);
             let (spill, raw) = (&mut self.spill, self.out.buffer());
             let gathered = async { spill.begin(Some(&link.conn)).await.read_later(raw).await };
@@ -31,9 +31,9 @@ impl Exchange {
             self.spill_received();
         }
         // A response that has ended as it should gives its lease back.
-        if self.good.is_some()
+        if self.link.is_some()
             && self.spill.reserve(0)
-            && let Some(link) = self.good.take()
+            && let Some(link) = self.link.take()
         {
             link.lease.give_back(link.conn);
         }
@@ -55,7 +55,7 @@ impl Exchange {
 
     /// The next output that waits becomes that which is sent.
     pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
-        if let Some(link) = &self.link {
+        if let Some(link) = open(&self.link) {
             let pump = pump(&mut self.sending, &mut self.clocks, &link.conn, client);
             return tokio::select! {
                 biased;
@@ -70,7 +70,7 @@ impl Exchange {
     }
 
     /// Output may wait for the client in `spool`.
-    pub(crate) fn streams(&mut self, spool: &Arc<Spool>) {
+    pub(crate) fn streams(&mut self, spool: &SpoolShare) {
         self.spill.enable(spool);
     }
 

@@ -66,7 +66,7 @@ pub(super) struct ProgramPair {
     pub(super) cold: Arc<Cgi>,
     pub(super) warm: Arc<Cgi>,
     url: Vec<u8>,
-    /// SCRIPT_FILENAME.
+    /// What its template is loaded from.
     pub(super) file: CString,
     /// What runs it.
     interpreter: Option<PathBuf>,
@@ -95,6 +95,7 @@ impl ProgramPair {
             let root = CgiRoot::open(cgi.root.path()).map_err(|e| format!("its folder {e}"))?;
             Ok(Arc::new(Cgi {
                 root,
+                names: cgi.names.clone(),
                 document_root: cgi.document_root.clone(),
                 env: cgi.env.clone(),
                 load_env: cgi.load_env.clone(),
@@ -102,6 +103,9 @@ impl ProgramPair {
                 // Modules start as they do, and a file handed over is the server's to send.
                 sendfile: Sendfile::default(),
                 sight: Sight::default(),
+                upgrade: false,
+                cache: None,
+                remit: cgi.remit.clone(),
                 options,
             }))
         };
@@ -110,7 +114,7 @@ impl ProgramPair {
             cold: started(StartMode::Cold)?,
             warm: started(StartMode::Warm)?,
             url: owner.url.clone(),
-            file: found.script_filename,
+            file: found.template_file(),
             interpreter: found.interpreter,
             is_set: cgi.options.start == StartMode::Warm,
         })

@@ -1,0 +1,82 @@
+//! How many bytes of request bodies a client may send over one connection before they are taken.
+//!
+//! The window of one body is free, as on a connection of HTTP/1. Those of more are charged to the address's share of
+//! `spool_memory`, and not given back before the connection ends, since what a client was once allowed to send
+//! cannot be taken back. Without a share the bodies of a connection wait for each other.
+
+use galgo_service::spool::Charge;
+
+use super::limits::{CONNECTION_WINDOW, STREAM_WINDOW};
+
+/// The window of a connection.
+#[derive(Debug)]
+pub(super) struct Windows {
+    charge: Charge,
+    size: u32,
+    /// Bodies that have not ended.
+    bodies: u32,
+}
+
+impl Windows {
+    /// Of a connection that has just begun.
+    pub(super) fn new(charge: Charge) -> Self {
+        Self {
+            charge,
+            size: STREAM_WINDOW,
+            bodies: 0,
+        }
+    }
+
+    /// Another body comes: the window that all of them have from now on, if it is another one.
+    pub(super) fn begin(&mut self) -> Option<u32> {
+        self.bodies += 1;
+        // Doubled, for a client is told of a larger window only where it is larger by half.
+        let wanted = self.bodies.next_power_of_two() * STREAM_WINDOW;
+        let wanted = wanted.min(CONNECTION_WINDOW);
+        if wanted <= self.size || !self.charge.reach((wanted - STREAM_WINDOW).into()) {
+            return None;
+        }
+        self.size = wanted;
+        Some(wanted)
+    }
+
+    /// A body has ended.
+    pub(super) fn end(&mut self) {
+        self.bodies -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use galgo_service::{
+        peer::Peer,
+        spool::{Spool, SpoolSettings},
+    };
+
+    use super::*;
+
+    /// What the window becomes, in bodies, with each of a hundred bodies, where `spool_memory` holds so many.
+    fn grows(memory: u64) -> Vec<u32> {
+        let settings = SpoolSettings {
+            memory: memory * u64::from(STREAM_WINDOW),
+            ..SpoolSettings::default()
+        };
+        let spool = Arc::new(Spool::new(&settings, None));
+        let peer = Peer::of(Some([192, 0, 2, 1].into()));
+        let mut windows = Windows::new(spool.share_of(peer).in_memory());
+        let grown = (0..100).filter_map(|_| windows.begin()).collect::<Vec<_>>();
+        (0..100).for_each(|_| windows.end());
+        // It stays as large as it was.
+        assert_eq!(windows.begin(), None);
+        grown.into_iter().map(|size| size / STREAM_WINDOW).collect()
+    }
+
+    #[test]
+    fn as_large_as_all_bodies_and_the_share_of_their_address() {
+        assert_eq!(grows(1000), [2, 4, 8, 16, 32, 64, 100]);
+        assert_eq!(grows(16), [2, 4, 8]);
+        assert_eq!(grows(1), []);
+    }
+}

@@ -1,0 +1,49 @@
+//! Proofs over HTTP that a host is ours (RFC 8555, 8.3).
+
+use std::{
+    collections::HashMap,
+    sync::{PoisonError, RwLock},
+};
+
+use galgo_proto::h1::Method;
+
+use crate::{
+    body::{Body, Response},
+    request::Request,
+};
+
+/// Where an authority asks for one.
+const PATH: &[u8] = b"/.well-known/acme-challenge/";
+
+/// The proofs that an authority may ask for now: what each token is answered by.
+#[derive(Debug, Default)]
+pub struct Answers(RwLock<HashMap<Vec<u8>, String>>);
+
+impl Answers {
+    /// The answer to a request that asks for a proof; `None`: it asks for something else, or for one that there is not.
+    pub fn to(&self, request: &Request<'_>) -> Option<Response> {
+        let token = request.head.target.path().strip_prefix(PATH)?;
+        if !matches!(request.head.method, Method::Get | Method::Head) {
+            return None;
+        }
+        let proofs = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let proof = proofs.get(token)?.clone();
+        let response = Response::new(200).with("Content-Type", "application/octet-stream");
+        Some(Response {
+            body: Body::Bytes(proof.into_bytes()),
+            ..response
+        })
+    }
+
+    /// `token` is answered by `proof` from now on.
+    pub(super) fn prove(&self, token: &str, proof: &str) {
+        let mut proofs = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        proofs.insert(token.into(), proof.into());
+    }
+
+    /// Nobody asks for it any more.
+    pub(super) fn proven(&self, token: &str) {
+        let mut proofs = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        proofs.remove(token.as_bytes());
+    }
+}

@@ -1,0 +1,320 @@
+//! What is said to the authority (RFC 8555), by the crate `instant-acme`.
+
+use std::{
+    error::Error as StdError,
+    time::{Duration, SystemTime},
+};
+
+use galgo_io::tls::{Facts, Shown};
+use instant_acme::{
+    Account, AccountBuilder, AccountCredentials, AuthorizationStatus, CertificateIdentifier,
+    ChallengeType, Error, Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
+};
+use tokio::time::timeout;
+
+use super::{
+    answers::Answers,
+    plan::{Failed, Window},
+    settings::Automatic,
+    store::{ACCOUNT, Store},
+};
+
+/// How long one order may take, from the first word to the certificate.
+const ORDER: Duration = Duration::from_secs(300);
+/// How long anything else may take.
+const OTHER: Duration = Duration::from_secs(60);
+/// When what the authority decides is asked for again, where it does not say when itself.
+const POLL: RetryPolicy = RetryPolicy::new()
+    .initial_delay(Duration::from_millis(250))
+    .timeout(Duration::from_secs(120));
+
+/// The authority, as far as it has been spoken with.
+pub(super) struct Authority {
+    settings: Automatic,
+    account: Option<Account>,
+}
+
+/// How it is proved that a host is ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// In a handshake (RFC 8737): the authority comes to port 443.
+    Tls,
+    /// By an answer to a request (RFC 8555, 8.3): it comes to port 80.
+    Http,
+}
+
+/// Where proofs are given.
+#[derive(Clone, Copy)]
+pub(super) struct Stage<'s> {
+    pub(super) shown: &'s Shown,
+    pub(super) answers: &'s Answers,
+    pub(super) proof: Proof,
+}
+
+/// Why there is no certificate, in words, and what kind of failure that is.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) failed: Failed,
+    pub(super) words: String,
+}
+
+type Done<T> = Result<T, Failure>;
+
+impl Authority {
+    pub(super) fn new(settings: Automatic) -> Self {
+        Self {
+            settings,
+            account: None,
+        }
+    }
+
+    pub(super) fn settings(&self) -> &Automatic {
+        &self.settings
+    }
+
+    /// Orders a certificate in the place of the one with these facts: its key and its chain, in PEM.
+    pub(super) async fn order(
+        &mut self,
+        store: &Store,
+        host: &str,
+        replaces: Option<&Facts>,
+        stage: Stage<'_>,
+    ) -> Done<String> {
+        let account = self.account(store).await?.clone();
+        let order = obtain(&account, host, replaces, stage);
+        let done = timeout(ORDER, order).await;
+        let done = done.unwrap_or_else(|_| Err(late(&self.settings)));
+        self.lost(store, done)
+    }
+
+    /// When the authority suggests to renew a certificate (RFC 9773), and when to ask that again. `None`: it never does.
+    pub(super) async fn window(
+        &mut self,
+        store: &Store,
+        facts: &Facts,
+    ) -> Done<Option<(Window, Duration)>> {
+        let Some(id) = identifier(facts) else {
+            return Ok(None);
+        };
+        let account = self.account(store).await?;
+        match timeout(OTHER, account.renewal_info(&id)).await {
+            Err(_) => Err(late(&self.settings)),
+            Ok(Err(Error::Unsupported(_))) => Ok(None),
+            Ok(Err(e)) => Err(e.into()),
+            Ok(Ok((info, again))) => {
+                let at = |seconds: i64| {
+                    let seconds = u64::try_from(seconds).unwrap_or_default();
+                    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+                };
+                let window = info.suggested_window;
+                let (start, end) = (window.start, window.end);
+                let window = (at(start.unix_timestamp()), at(end.unix_timestamp()));
+                Ok(Some((window, again)))
+            }
+        }
+    }
+
+    /// The account: the one that is stored, or a new one.
+    async fn account(&mut self, store: &Store) -> Done<&Account> {
+        if self.account.is_none() {
+            let account = timeout(OTHER, self.new_account(store)).await;
+            self.account = Some(account.unwrap_or_else(|_| Err(late(&self.settings)))?);
+        }
+        let missing = || failure(Failed::Unreachable, "there is no account".into());
+        self.account.as_ref().ok_or_else(missing)
+    }
+
+    async fn new_account(&self, store: &Store) -> Done<Account> {
+        let stored = store.read(ACCOUNT).map_err(|e| Error::Other(e.into()))?;
+        let stored = stored.and_then(|json| serde_json::from_slice(&json).ok());
+        if let Some(credentials) = stored {
+            let account = self.client()?.from_credentials(credentials).await;
+            return account.map_err(Failure::from);
+        }
+        let new = NewAccount {
+            contact: &self
+                .settings
+                .contact
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>(),
+            // Whoever has `automatic` in the configuration agrees: the documentation says so.
+            terms_of_service_agreed: true,
+            only_return_existing: false,
+        };
+        let directory = self.settings.authority.clone();
+        let made = self.client()?.create(&new, directory, None).await;
+        let (account, credentials): (_, AccountCredentials) = made?;
+        let json = serde_json::to_vec(&credentials).map_err(Error::from)?;
+        store
+            .write(ACCOUNT, &json)
+            .map_err(|e| Error::Other(e.into()))?;
+        Ok(account)
+    }
+
+    fn client(&self) -> Result<AccountBuilder, Error> {
+        match &self.settings.authority_ca {
+            Some(file) => Account::builder_with_root(file),
+            None => Account::builder(),
+        }
+    }
+
+    /// An account that the authority does not know any more is made anew the next time.
+    fn lost<T>(&mut self, store: &Store, done: Done<T>) -> Done<T> {
+        if let Err(failure) = &done
+            && failure.words.contains("accountDoesNotExist")
+        {
+            self.account = None;
+            store.remove(ACCOUNT);
+        }
+        done
+    }
+}
+
+async fn obtain(
+    account: &Account,
+    host: &str,
+    replaces: Option<&Facts>,
+    stage: Stage<'_>,
+) -> Done<String> {
+    let hosts = [Identifier::Dns(host.to_owned())];
+    let plain = NewOrder::new(&hosts);
+    let ordered = match replaces.and_then(identifier) {
+        // An authority may not know the one that is replaced, or not know what that means.
+        Some(id) => match account.new_order(&NewOrder::new(&hosts).replaces(id)).await {
+            Err(Error::Api(problem)) if !is_limit(&problem) => account.new_order(&plain).await,
+            Err(Error::Unsupported(_) | Error::Other(_)) => account.new_order(&plain).await,
+            ordered => ordered,
+        },
+        None => account.new_order(&plain).await,
+    };
+    let mut order = ordered?;
+    let mut given = Given {
+        host,
+        stage,
+        tokens: Vec::new(),
+    };
+    prove(&mut order, &mut given).await?;
+    let ready = order.poll_ready(&POLL).await;
+    if !matches!(ready, Ok(OrderStatus::Ready)) {
+        return Err(refused(&mut order, ready).await);
+    }
+    drop(given);
+    let key = order.finalize().await?;
+    let chain = order.poll_certificate(&POLL).await?;
+    Ok(key + &chain)
+}
+
+/// Proofs that are there to be asked for, until it is dropped.
+struct Given<'g> {
+    host: &'g str,
+    stage: Stage<'g>,
+    tokens: Vec<String>,
+}
+
+impl Drop for Given<'_> {
+    fn drop(&mut self) {
+        self.stage.shown.proven(self.host);
+        self.tokens
+            .iter()
+            .for_each(|token| self.stage.answers.proven(token));
+    }
+}
+
+/// Gives the proofs that the order asks for, and says so.
+async fn prove(order: &mut Order, given: &mut Given<'_>) -> Done<()> {
+    let mut all = order.authorizations();
+    while let Some(authorization) = all.next().await {
+        let mut authorization = authorization?;
+        if authorization.status == AuthorizationStatus::Valid {
+            continue;
+        }
+        let kind = match given.stage.proof {
+            Proof::Tls => ChallengeType::TlsAlpn01,
+            Proof::Http => ChallengeType::Http01,
+        };
+        let Some(mut challenge) = authorization.challenge(kind.clone()) else {
+            let words = format!("the authority takes no proof by {kind:?}");
+            return Err(failure(Failed::Refused, words));
+        };
+        let key = challenge.key_authorization();
+        match given.stage.proof {
+            Proof::Tls => {
+                let digest = key.digest();
+                let proof = given.stage.shown.prove(given.host, digest.as_ref());
+                proof.map_err(|words| failure(Failed::Refused, words))?;
+            }
+            Proof::Http => {
+                given.tokens.push(challenge.token.clone());
+                given.stage.answers.prove(&challenge.token, key.as_str());
+            }
+        }
+        challenge.set_ready().await?;
+    }
+    Ok(())
+}
+
+/// Why an order was refused: the authorizations know best.
+async fn refused(order: &mut Order, ready: Result<OrderStatus, Error>) -> Failure {
+    let mut all = order.authorizations();
+    while let Some(Ok(mut authorization)) = all.next().await {
+        let Ok(state) = authorization.refresh().await else {
+            continue;
+        };
+        let mut errors = state.challenges.iter().filter_map(|c| c.error.as_ref());
+        if let Some(problem) = errors.next() {
+            return Error::Api(problem.clone()).into();
+        }
+    }
+    match ready {
+        Err(e) => e.into(),
+        Ok(_) => failure(Failed::Refused, "the authority refused the order".into()),
+    }
+}
+
+/// As the authority knows a certificate (RFC 9773, 4.1).
+fn identifier(facts: &Facts) -> Option<CertificateIdentifier<'static>> {
+    let key = facts.authority_key.as_deref()?;
+    let (key, serial) = (key.into(), facts.serial.as_slice().into());
+    Some(CertificateIdentifier::new(key, serial).into_owned())
+}
+
+fn late(settings: &Automatic) -> Failure {
+    let words = format!("{} took too long", settings.authority);
+    failure(Failed::Unreachable, words)
+}
+
+fn failure(failed: Failed, words: String) -> Failure {
+    Failure { failed, words }
+}
+
+fn is_limit(problem: &instant_acme::Problem) -> bool {
+    let kind = problem.r#type.as_deref();
+    kind.is_some_and(|kind| kind.ends_with(":rateLimited"))
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Self {
+        let failed = match &e {
+            Error::Api(problem) if is_limit(problem) => Failed::Limited,
+            Error::Api(problem) => match problem.r#type.as_deref() {
+                Some(kind) if kind.ends_with(":badNonce") || kind.ends_with(":serverInternal") => {
+                    Failed::Unreachable
+                }
+                _ => Failed::Refused,
+            },
+            _ => Failed::Unreachable,
+        };
+        // What lies behind it says more: "client error (Connect)", then "connection refused".
+        let mut words = e.to_string();
+        let mut cause = e.source();
+        while let Some(deeper) = cause {
+            let more = deeper.to_string();
+            if !words.contains(&more) {
+                words = format!("{words}: {more}");
+            }
+            cause = deeper.source();
+        }
+        failure(failed, words)
+    }
+}

@@ -1,0 +1,134 @@
+//! Certificate files that become others while the server runs, as certbot and others replace them.
+
+use std::{
+    fs, io,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use galgo_io::tls::{Certificate, date};
+use tokio::sync::watch;
+
+use super::{
+    settings::{FromFiles, Version},
+    work::Work,
+};
+use crate::log::{ErrorLog, Level};
+
+/// How often files are looked at. Two calls of stat(2) for each certificate; a watch would have to follow every link and
+/// folder on the way, for certbot's names are links.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Looks after them.
+pub(super) struct Files {
+    pub(super) log: ErrorLog,
+    pub(super) work: watch::Receiver<Arc<Work>>,
+}
+
+/// What is known of one.
+struct Known {
+    files: FromFiles,
+    /// The version that was last found to be of no use.
+    wrong: Option<Version>,
+    /// It was said why.
+    said: bool,
+}
+
+impl Files {
+    /// Goes on until the server ends.
+    pub(super) async fn run(mut self) {
+        loop {
+            let work = self.work.borrow_and_update().clone();
+            let known = work.files.iter().cloned().map(|files| Known {
+                files,
+                wrong: None,
+                said: false,
+            });
+            let mut all: Vec<_> = known.collect();
+            let look = async {
+                loop {
+                    tokio::time::sleep(LOOK).await;
+                    // Each is looked at, whatever was found of the one before.
+                    let replaced = all
+                        .iter_mut()
+                        .filter_map(|one| one.look(&self.log).then_some(()));
+                    if replaced.count() > 0 {
+                        let all = all.iter().map(|one| one.files.certificate.clone());
+                        work.shown.show_files(&all.collect::<Vec<_>>());
+                    }
+                }
+            };
+            // Without files nothing wakes the thread.
+            let changed = match work.files.is_empty() {
+                true => self.work.changed().await,
+                false => tokio::select! {
+                    changed = self.work.changed() => changed,
+                    () = look => Ok(()),
+                },
+            };
+            if changed.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Known {
+    /// Whether there is another certificate, which can be used.
+    fn look(&mut self, log: &ErrorLog) -> bool {
+        let FromFiles { chain, key, .. } = &self.files;
+        let now = Version::of(chain, key);
+        if now == self.files.version {
+            return false;
+        }
+        let file = chain.display().to_string();
+        match self.read() {
+            Ok(certificate) => {
+                let until = date(certificate.facts().not_after);
+                let words = format!("{file} was read again: it is valid until {until}");
+                log.write(Level::Info, "tls", &words);
+                self.files.certificate = certificate;
+                self.files.version = now;
+                (self.wrong, self.said) = (None, false);
+                true
+            }
+            // A chain and its key are replaced one after the other: what is wrong now may be right soon.
+            Err(_) if self.wrong.replace(now) != Some(now) => {
+                self.said = false;
+                false
+            }
+            Err(why) => {
+                if !std::mem::replace(&mut self.said, true) {
+                    let words = format!("{file}: what was read before stays in use: {why}");
+                    log.write(Level::Warn, "tls", &words);
+                }
+                false
+            }
+        }
+    }
+
+    /// Reads it again. What clients would hardly take is not shown in the place of what they do.
+    fn read(&self) -> Result<Certificate, String> {
+        let FromFiles { chain, key, .. } = &self.files;
+        let read = Certificate::from_pem(&read(chain)?, &read(key)?)?;
+        let now = SystemTime::now();
+        let doubts = read.doubts(now);
+        let before = self.files.certificate.doubts(now);
+        match doubts.first() {
+            Some(doubt) if before.is_empty() => Err(doubt.clone()),
+            _ => Ok(read),
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    fs::read(file).map_err(|e| match e.kind() {
+        // Root could, at the start.
+        io::ErrorKind::PermissionDenied => format!(
+            "this user may not read {}: restart galgo when it was replaced",
+            file.display()
+        ),
+        _ => format!("{}: {e}", file.display()),
+    })
+}

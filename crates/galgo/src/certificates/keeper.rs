@@ -1,0 +1,46 @@
+//! The thread that looks after certificates.
+
+use std::{collections::HashMap, io, sync::Arc};
+
+use tokio::sync::watch;
+
+use super::{answers::Answers, files::Files, renewal::Renewal, work::Work};
+use crate::log::ErrorLog;
+
+/// The thread; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Keeper {
+    work: watch::Sender<Arc<Work>>,
+}
+
+impl Keeper {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// There is no thread, or no event loop for it.
+    pub fn start(work: Work, answers: Arc<Answers>, log: ErrorLog) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (work, told) = watch::channel(Arc::new(work));
+        let files = Files {
+            log: log.clone(),
+            work: told.clone(),
+        };
+        let renewal = Renewal {
+            log,
+            answers,
+            work: told,
+            hosts: HashMap::new(),
+        };
+        let thread = std::thread::Builder::new().name("certificates".into());
+        thread
+            .spawn(move || runtime.block_on(async { tokio::join!(files.run(), renewal.run()) }))?;
+        Ok(Self { work })
+    }
+
+    /// Gives it other work.
+    pub fn work(&self, work: Work) {
+        self.work.send_replace(Arc::new(work));
+    }
+}

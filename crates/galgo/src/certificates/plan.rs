@@ -1,0 +1,154 @@
+//! When a certificate is renewed, and when what has failed is tried again. Clocks and chance are arguments.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    time::{Duration, SystemTime},
+};
+
+use galgo_io::tls::Facts;
+
+/// When the authority suggests to renew (RFC 9773, 4.2): between these.
+pub(super) type Window = (SystemTime, SystemTime);
+
+/// What kind of failure is to be made good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failed {
+    /// The authority did not answer, or not as one: asking again costs nobody anything.
+    Unreachable,
+    /// It could not make sure that the host is ours, or wants something else: it counts how often.
+    Refused,
+    /// It was asked too often.
+    Limited,
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+/// Whatever the authority suggests, a certificate is not renewed sooner than so long after it came; or a tenth of its life.
+const LEAST: Duration = HOUR;
+
+/// When a certificate is to be renewed: at a moment that the authority suggests, else when a third of its life is left.
+/// Servers that were started together do not ask together: `chance` (0 to 1) says which of them this one is.
+pub(super) fn renew_at(facts: &Facts, suggested: Option<Window>, chance: f64) -> SystemTime {
+    let span = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
+    if let Some((start, end)) = suggested {
+        // One that would come too late is none.
+        return (start + span(start, end).mul_f64(chance)).min(facts.not_after);
+    }
+    let life = span(facts.not_before, facts.not_after);
+    facts.not_before + life.mul_f64(2.0 / 3.0 + chance / 50.0)
+}
+
+/// How long a certificate is kept at least that has just come.
+pub(super) fn least(facts: &Facts) -> Duration {
+    let life = facts.not_after.duration_since(facts.not_before);
+    LEAST.min(life.unwrap_or_default() / 10)
+}
+
+/// How long to wait after a failure, the first of which is number 1. Let's Encrypt takes five wrong proofs of a host in an hour.
+pub(super) fn pause(failed: Failed, number: u32, chance: f64) -> Duration {
+    let doubled = |times: u32| 1 << times.min(16);
+    let pause = match (failed, number) {
+        (Failed::Unreachable, n) => {
+            (Duration::from_secs(1) * doubled(n.saturating_sub(1))).min(10 * MINUTE)
+        }
+        // The next one proves it in the other way.
+        (Failed::Refused, 0 | 1) => Duration::from_secs(5),
+        (Failed::Refused, 2) => MINUTE,
+        (Failed::Refused, 3) => 10 * MINUTE,
+        (Failed::Refused, n) => (HOUR / 2 * doubled(n - 4)).min(6 * HOUR),
+        (Failed::Limited, n) => (HOUR * doubled(n.saturating_sub(1))).min(24 * HOUR),
+    };
+    pause + pause.mul_f64(chance / 4.0)
+}
+
+/// A number between 0 and 1 that is always the same for the same thing.
+pub(super) fn chance(of: impl Hash) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    f64::from((hasher.finish() >> 32) as u32) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 24 * 3600;
+
+    fn day(n: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(n * DAY)
+    }
+
+    fn facts(from: u64, to: u64) -> Facts {
+        Facts {
+            subject: String::new(),
+            common_name: None,
+            issuer: String::new(),
+            serial: vec![1],
+            authority_key: None,
+            not_before: day(from),
+            not_after: day(to),
+        }
+    }
+
+    #[test]
+    fn a_third_of_its_life_is_left() {
+        let ninety = facts(100, 190);
+        assert_eq!(renew_at(&ninety, None, 0.0), day(160));
+        let latest = renew_at(&ninety, None, 1.0);
+        assert!(latest > day(161) && latest < day(162));
+        // Six days.
+        assert_eq!(renew_at(&facts(100, 106), None, 0.0), day(104));
+        assert_eq!(renew_at(&facts(100, 100), None, 1.0), day(100));
+    }
+
+    #[test]
+    fn the_authority_may_suggest_a_time() {
+        let ninety = facts(100, 190);
+        let suggested = Some((day(120), day(122)));
+        for (chance, want) in [(0.0, 120), (0.5, 121), (1.0, 122)] {
+            assert_eq!(renew_at(&ninety, suggested, chance), day(want));
+        }
+        // Neither one behind its end is waited for, nor one whose end is before its beginning.
+        assert_eq!(renew_at(&ninety, Some((day(300), day(400))), 0.5), day(190));
+        assert_eq!(renew_at(&ninety, Some((day(120), day(1))), 0.5), day(120));
+    }
+
+    #[test]
+    fn what_has_come_is_kept_for_a_while() {
+        assert_eq!(least(&facts(100, 190)), HOUR);
+        assert_eq!(least(&facts(100, 100)), Duration::ZERO);
+    }
+
+    #[test]
+    fn pauses_grow_and_end() {
+        use Failed::{Limited, Refused, Unreachable};
+        let s = Duration::from_secs;
+        let table = [
+            (Unreachable, 1, s(1)),
+            (Unreachable, 2, s(2)),
+            (Unreachable, 8, s(128)),
+            (Unreachable, 4_000_000_000, 10 * MINUTE),
+            (Refused, 1, s(5)),
+            (Refused, 2, MINUTE),
+            (Refused, 3, 10 * MINUTE),
+            (Refused, 4, HOUR / 2),
+            (Refused, 5, HOUR),
+            (Refused, u32::MAX, 6 * HOUR),
+            (Limited, 1, HOUR),
+            (Limited, u32::MAX, 24 * HOUR),
+        ];
+        for (failed, number, want) in table {
+            assert_eq!(pause(failed, number, 0.0), want, "{failed:?} {number}");
+            assert_eq!(pause(failed, number, 1.0), want + want / 4);
+        }
+        // Five tries in the first hour, with the one that failed first.
+        let hour: Duration = (1..=4).map(|n| pause(Refused, n, 0.0)).sum();
+        assert!(hour < HOUR && hour + pause(Refused, 5, 0.0) > HOUR);
+    }
+
+    #[test]
+    fn chance_is_between_0_and_1() {
+        assert!((0..1000).all(|n| (0.0..=1.0).contains(&chance(n))));
+        assert!((chance("a") - chance("b")).abs() > 0.0);
+    }
+}

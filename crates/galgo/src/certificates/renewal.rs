@@ -1,0 +1,241 @@
+//! The certificates that come by themselves: each host's first one, and those that follow it.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use galgo_io::tls::{Certificate, date};
+use tokio::sync::watch;
+
+use super::{
+    answers::Answers,
+    authority::{Authority, Failure, Proof, Stage},
+    plan::{self, Failed, Window},
+    store::Store,
+    work::Work,
+};
+use crate::log::{ErrorLog, Level};
+
+/// Another server that orders at the moment is waited for in steps of this.
+const OTHERS: Duration = Duration::from_secs(5);
+/// Clocks jump, and machines sleep: what is due is looked for at least this often.
+const LOOK: Duration = Duration::from_secs(600);
+/// How often the authority is asked at most, and at least, when it wants a certificate to be renewed.
+const ASK: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(24 * 3600));
+/// How long to wait where it could not be asked.
+const ASK_AGAIN: Duration = Duration::from_secs(3600);
+
+/// Obtains and renews.
+pub(super) struct Renewal {
+    pub(super) log: ErrorLog,
+    pub(super) answers: Arc<Answers>,
+    pub(super) work: watch::Receiver<Arc<Work>>,
+    pub(super) hosts: HashMap<String, Host>,
+}
+
+/// What is known of a host.
+#[derive(Default)]
+pub(super) struct Host {
+    /// How often it failed in a row, in the same way.
+    failures: u32,
+    failed: Option<Failed>,
+    /// The last proof was refused that was given in a handshake: the next one is given over HTTP.
+    over_http: bool,
+    /// Nothing is ordered before.
+    not_before: Option<SystemTime>,
+    /// When the authority would have the certificate renewed,
+    suggested: Option<Window>,
+    /// and when it is asked that again.
+    ask_at: Option<SystemTime>,
+}
+
+impl Renewal {
+    /// Goes on until the server ends.
+    pub(super) async fn run(mut self) {
+        let mut authority = None;
+        loop {
+            let work = self.work.borrow_and_update().clone();
+            let next = match (&work.automatic, &work.store) {
+                (Some(settings), Some(store)) => {
+                    let known = authority
+                        .take()
+                        .filter(|a: &Authority| a.settings() == settings);
+                    let known = known.unwrap_or_else(|| Authority::new(settings.clone()));
+                    self.round(authority.insert(known), &work, store).await
+                }
+                _ => LOOK,
+            };
+            tokio::select! {
+                changed = self.work.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(next.min(LOOK)) => {}
+            }
+        }
+    }
+
+    /// Does what is due; returns how long nothing else will be.
+    async fn round(&mut self, authority: &mut Authority, work: &Work, store: &Store) -> Duration {
+        let hosts = authority.settings().hosts.clone();
+        let mut next = LOOK;
+        for host in &hosts {
+            self.ask(authority, work, store, host).await;
+            if self.due(work, host) <= SystemTime::now() {
+                match store.lock() {
+                    Ok(Some(_held)) => self.obtain(authority, work, store, host).await,
+                    Ok(None) => self.others(work, store, host),
+                    Err(e) => self.failed(host, &e.into()),
+                }
+            }
+            let known = self.hosts.entry(host.clone()).or_default();
+            let ask = known.ask_at.unwrap_or(SystemTime::now() + LOOK);
+            let due = self.due(work, host).min(ask);
+            let wait = due.duration_since(SystemTime::now());
+            next = next.min(wait.unwrap_or_default());
+        }
+        next
+    }
+
+    /// When a certificate is to be ordered for a host.
+    fn due(&self, work: &Work, host: &str) -> SystemTime {
+        let known = self.hosts.get(host);
+        let due = match work.shown.of(host) {
+            None => SystemTime::UNIX_EPOCH,
+            Some(certificate) => {
+                let facts = certificate.facts();
+                let suggested = known.and_then(|known| known.suggested);
+                plan::renew_at(facts, suggested, plan::chance(&facts.serial))
+            }
+        };
+        let earliest = known.and_then(|known| known.not_before);
+        earliest.map_or(due, |earliest| due.max(earliest))
+    }
+
+    /// Asks the authority when it would have a certificate renewed, where that is due.
+    async fn ask(&mut self, authority: &mut Authority, work: &Work, store: &Store, host: &str) {
+        let (now, Some(certificate)) = (SystemTime::now(), work.shown.of(host)) else {
+            return;
+        };
+        let known = self.hosts.entry(host.to_owned()).or_default();
+        if known.ask_at.is_some_and(|at| at > now) {
+            return;
+        }
+        let again = match authority.window(store, certificate.facts()).await {
+            Ok(Some((window, again))) => {
+                known.suggested = Some(window);
+                again.clamp(ASK.0, ASK.1)
+            }
+            Ok(None) => ASK.1,
+            // The rule without it does as well, and an order would say what is wrong.
+            Err(_) => ASK_AGAIN,
+        };
+        known.ask_at = Some(SystemTime::now() + again);
+    }
+
+    /// Orders a certificate, and shows it.
+    async fn obtain(&mut self, authority: &mut Authority, work: &Work, store: &Store, host: &str) {
+        // Another server may have been faster.
+        if self.take(work, store, host) {
+            return;
+        }
+        let before = work.shown.of(host);
+        let over_http = self.hosts.get(host).is_some_and(|known| known.over_http);
+        let stage = Stage {
+            shown: &work.shown,
+            answers: &self.answers,
+            proof: match work.http && (over_http || work.required) {
+                true => Proof::Http,
+                false => Proof::Tls,
+            },
+        };
+        let facts = before.as_ref().map(Certificate::facts);
+        let ordered = authority.order(store, host, facts, stage).await;
+        let read = ordered.and_then(|pem| usable(&pem, host).map(|read| (pem, read)));
+        match read {
+            Ok((pem, certificate)) => {
+                if let Err(words) = store.keep(host, &pem) {
+                    let lost = format!("{words}: after a restart it is ordered again");
+                    self.log.write(Level::Error, "tls", &lost);
+                }
+                self.came(work, host, certificate, "came");
+            }
+            Err(failure) => self.failed(host, &failure),
+        }
+    }
+
+    /// Another server orders at the moment, of which this one may have the certificate, too.
+    fn others(&mut self, work: &Work, store: &Store, host: &str) {
+        if !self.take(work, store, host) {
+            let known = self.hosts.entry(host.to_owned()).or_default();
+            known.not_before = Some(SystemTime::now() + OTHERS);
+        }
+    }
+
+    /// Shows the certificate that is stored, if it is a newer one.
+    fn take(&mut self, work: &Work, store: &Store, host: &str) -> bool {
+        let shown = work.shown.of(host).map(|one| one.facts().not_after);
+        let stored = store.certificate(host).ok().flatten();
+        let newer = stored.filter(|one| shown.is_none_or(|shown| one.facts().not_after > shown));
+        let Some(newer) = newer else {
+            return false;
+        };
+        self.came(work, host, newer, "was stored by another server");
+        true
+    }
+
+    fn came(&mut self, work: &Work, host: &str, certificate: Certificate, how: &str) {
+        let until = date(certificate.facts().not_after);
+        let words = format!("the certificate of {host} {how}: it is valid until {until}");
+        self.log.write(Level::Info, "tls", &words);
+        let known = Host {
+            not_before: Some(SystemTime::now() + plan::least(certificate.facts())),
+            ..Host::default()
+        };
+        self.hosts.insert(host.to_owned(), known);
+        // The configuration may have been read again meanwhile.
+        work.shown.show(host, certificate.clone());
+        self.work.borrow().shown.show(host, certificate);
+    }
+
+    fn failed(&mut self, host: &str, failure: &Failure) {
+        let known = self.hosts.entry(host.to_owned()).or_default();
+        if known.failed.replace(failure.failed) != Some(failure.failed) {
+            known.failures = 0;
+        }
+        known.failures = known.failures.saturating_add(1);
+        if failure.failed == Failed::Refused {
+            known.over_http ^= true;
+        }
+        let chance = plan::chance((host, known.failures));
+        let pause = plan::pause(failure.failed, known.failures, chance);
+        known.not_before = Some(SystemTime::now() + pause);
+        let words = format!(
+            "no certificate for {host}: {}; next try in {} s",
+            failure.words,
+            pause.as_secs()
+        );
+        self.log.write(Level::Error, "tls", &words);
+    }
+}
+
+/// What the authority sent, if it is what was ordered.
+fn usable(pem: &str, host: &str) -> Result<Certificate, Failure> {
+    let wrong = |words: String| Failure {
+        failed: Failed::Refused,
+        words: format!("what the authority sent is of no use: {words}"),
+    };
+    let read = Certificate::from_pem(pem.as_bytes(), pem.as_bytes()).map_err(wrong)?;
+    match read.names().iter().any(|name| name == host) {
+        true => Ok(read),
+        false => Err(wrong(format!("it is for {}", read.names().join(", ")))),
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(e: std::io::Error) -> Self {
+        Self {
+            failed: Failed::Unreachable,
+            words: format!("the state folder: {e}"),
+        }
+    }
+}

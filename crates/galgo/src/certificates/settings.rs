@@ -1,0 +1,86 @@
+//! What is configured of certificates.
+
+use std::path::{Path, PathBuf};
+
+use galgo_io::tls::Certificate;
+use galgo_spawn::FileId;
+
+/// `automatic`: certificates that come by themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Automatic {
+    /// The hosts, in lower case; each has a certificate of its own.
+    pub hosts: Vec<String>,
+    /// A `mailto:` URL at which the authority reaches the operator.
+    pub contact: Option<String>,
+    /// The URL of the authority's directory (RFC 8555, 7.1.1).
+    pub authority: String,
+    /// The file of the certificate that the authority's own is trusted by; `None`: the system's.
+    pub authority_ca: Option<PathBuf>,
+    /// The folder of what was obtained; `None`: where the system keeps such things.
+    pub state: Option<PathBuf>,
+}
+
+impl Automatic {
+    /// The certificates of these hosts, with all else as it is by default.
+    pub fn of(hosts: Vec<String>) -> Self {
+        Self {
+            hosts,
+            contact: None,
+            authority: LETS_ENCRYPT.into(),
+            authority_ca: None,
+            state: None,
+        }
+    }
+}
+
+/// The directory of Let's Encrypt.
+pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+
+/// A host, in lower case, that an authority may sign a certificate for without more proof than a server can give.
+///
+/// # Errors
+/// What is wrong with it, behind its name.
+pub fn public_host(typed: &str) -> Result<String, &'static str> {
+    let host = typed.to_ascii_lowercase();
+    if host.starts_with("*.") {
+        return Err("takes a proof in the DNS, which galgo cannot give: name each host");
+    }
+    if host.parse::<std::net::IpAddr>().is_ok() {
+        return Err("is an address: name a host");
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.chars().all(plain)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    match host.len() <= 253 && host.split('.').all(label) {
+        true => Ok(host),
+        false => Err("is no host: write it as in \"www.example.org\" (punycode: \"xn--…\")"),
+    }
+}
+
+/// A certificate as it was read from files.
+#[derive(Debug, Clone)]
+pub struct FromFiles {
+    /// The file of the chain.
+    pub chain: PathBuf,
+    /// The file of the key.
+    pub key: PathBuf,
+    /// Which files these were.
+    pub version: Version,
+    /// What was read.
+    pub certificate: Certificate,
+}
+
+/// The files of a chain and of a key at one moment. `None`: there was none, or it could not be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version([Option<FileId>; 2]);
+
+impl Version {
+    /// The files as they are now, behind any links.
+    pub fn of(chain: &Path, key: &Path) -> Self {
+        Self([chain, key].map(|file| Some(FileId::of(&rustix::fs::stat(file).ok()?))))
+    }
+}

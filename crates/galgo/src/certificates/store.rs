@@ -1,0 +1,280 @@
+//! The state folder: the account with the authority, and the certificates that were obtained, each in a file with its key.
+//!
+//! ```text
+//! STATE/certificates/                      nobody enters it but who started the server
+//!   acme-v02.api.letsencrypt.org-directory/  of the user that the server becomes
+//!     account.json
+//!     example.org.pem                        the key, and the chain
+//!     lock                                   held while something is ordered
+//! ```
+//! The server opens the inner folder once, and reaches what is in it by that descriptor alone. Where root started it, the
+//! programs of its user cannot: the folder around it is root's, and they have none of the server's descriptors.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io::{self, Read, Write},
+    os::{
+        fd::OwnedFd,
+        unix::{
+            ffi::OsStrExt,
+            fs::{DirBuilderExt, MetadataExt},
+        },
+    },
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use galgo_io::tls::Certificate;
+use galgo_spawn::identity::Identity;
+use rustix::{
+    fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdirat, openat},
+    io::Errno,
+    process::{Gid, Uid, geteuid},
+};
+
+use super::settings::Automatic;
+use crate::trusted_path;
+
+/// The file of the account.
+pub(super) const ACCOUNT: &str = "account.json";
+/// Files are made under this name, and renamed when they are whole.
+const NEW: &str = "new";
+/// No file of ours is longer.
+const LONGEST: u64 = 1 << 20;
+
+/// What was obtained from one authority.
+#[derive(Debug)]
+pub struct Store {
+    folder: OwnedFd,
+    path: PathBuf,
+}
+
+impl Store {
+    /// Opens the folder, and makes it where there is none; a root that becomes a user makes it that user's.
+    ///
+    /// # Errors
+    /// In words: it cannot be made, or another user could put something else in its place.
+    pub fn open(settings: &Automatic, becomes: Option<&Identity>) -> Result<Self, String> {
+        let becomes = becomes.filter(|_| geteuid().is_root());
+        let path = folder(settings, becomes);
+        let (all, name) = (path.parent().unwrap_or(&path), of_authority(settings));
+        let made = match becomes {
+            Some(user) => make_for(all, &name, user),
+            None => make(&path),
+        };
+        let folder = made.map_err(|e| {
+            let path = path.display();
+            format!("certificates cannot be stored in {path}: {e}. Name another folder: `state` under [tls] automatic")
+        })?;
+        Ok(Self { folder, path })
+    }
+
+    /// The folder that another process of this server has opened.
+    pub fn taken_over(path: PathBuf, folder: OwnedFd) -> Self {
+        Self { folder, path }
+    }
+
+    /// What another process needs to go on with it: its path, and the folder.
+    ///
+    /// # Errors
+    /// There is no descriptor for it.
+    pub fn handed_over(&self) -> io::Result<(Vec<u8>, OwnedFd)> {
+        let path = self.path.as_os_str().as_bytes().to_vec();
+        Ok((path, self.folder.try_clone()?))
+    }
+
+    /// Whether these settings mean this folder: the same authority, and no other place.
+    pub fn is_for(&self, settings: &Automatic) -> bool {
+        let state = settings.state.as_deref();
+        self.path.file_name() == Some(of_authority(settings).as_ref())
+            && state.is_none_or(|state| self.path.starts_with(state))
+    }
+
+    /// Holds others off that would order from the same authority, until it is dropped. `None`: one of them does so already.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub(super) fn lock(&self) -> io::Result<Option<OwnedFd>> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.folder, "lock", flags, PRIVATE)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// A file. `None`: there is none.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub(super) fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(&self.folder, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            file => File::from(file?),
+        };
+        let mut bytes = Vec::new();
+        file.take(LONGEST).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Puts a file in the place of the one that there is. Readers find the one or the other, whole.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub(super) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
+        let mut file = File::from(openat(&self.folder, NEW, flags | OFlags::CLOEXEC, PRIVATE)?);
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        rustix::fs::renameat(&self.folder, NEW, &self.folder, name)?;
+        Ok(rustix::fs::fsync(&self.folder)?)
+    }
+
+    /// Removes a file.
+    pub(super) fn remove(&self, name: &str) {
+        let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
+    }
+
+    /// The certificate of a host. `None`: there is none yet.
+    ///
+    /// # Errors
+    /// In words: it cannot be read or used.
+    pub fn certificate(&self, host: &str) -> Result<Option<Certificate>, String> {
+        let name = file_of(host);
+        let at = |e: String| format!("{}: {e}", self.path.join(&name).display());
+        let read = self.read(&name).map_err(|e| at(e.to_string()))?;
+        read.map(|pem| Certificate::from_pem(&pem, &pem).map_err(at))
+            .transpose()
+    }
+
+    /// Keeps a certificate: its key and its chain in PEM.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub(super) fn keep(&self, host: &str, pem: &str) -> Result<(), String> {
+        let name = file_of(host);
+        let kept = self.write(&name, pem.as_bytes());
+        kept.map_err(|e| format!("{} cannot be written: {e}", self.path.join(&name).display()))
+    }
+}
+
+/// What `galgo check` shows of a host: the certificate that is stored, if there is one.
+///
+/// # Errors
+/// In words: it cannot be read, or is none.
+pub fn stored(
+    settings: &Automatic,
+    becomes: Option<&Identity>,
+    host: &str,
+) -> Result<Option<Certificate>, String> {
+    let path = folder(settings, becomes).join(file_of(host));
+    match fs::read(&path) {
+        Ok(pem) => Certificate::from_pem(&pem, &pem).map(Some),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e.to_string()),
+    }
+    .map_err(|e| format!("{}: {e}", path.display()))
+}
+
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+fn file_of(host: &str) -> String {
+    format!("{host}.pem")
+}
+
+/// The folder of an authority: what another one has signed is not taken for its own.
+fn of_authority(settings: &Automatic) -> String {
+    let url = settings.authority.trim_start_matches("https://");
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '.' {
+            c
+        } else {
+            '-'
+        }
+    };
+    url.trim_matches(['/', '.']).chars().map(plain).collect()
+}
+
+/// As configured; else where systemd says, where this user keeps such things, or where the system does.
+fn folder(settings: &Automatic, becomes: Option<&Identity>) -> PathBuf {
+    let var = |name| {
+        let value = std::env::var_os(name).map(PathBuf::from);
+        value.filter(|path| path.is_absolute())
+    };
+    let own = || match geteuid().is_root() || becomes.is_some() {
+        true => None,
+        false => var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share"))),
+    };
+    let system = || var("STATE_DIRECTORY").or_else(|| Some(own()?.join("galgo")));
+    let state = settings.state.clone().or_else(system);
+    let state = state.unwrap_or_else(|| "/var/lib/galgo".into());
+    state.join("certificates").join(of_authority(settings))
+}
+
+fn make(path: &Path) -> io::Result<OwnedFd> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let meta = fs::metadata(path)?;
+    if meta.uid() != geteuid().as_raw() {
+        return Err(io::Error::other("it belongs to another user"));
+    }
+    Ok(rustix::fs::open(path, FOLDER, Mode::empty())?)
+}
+
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Root makes `all`, which stays root's and which nobody else enters, and in it the user's own.
+fn make_for(all: &Path, name: &str, user: &Identity) -> io::Result<OwnedFd> {
+    let state = all.parent().unwrap_or(all);
+    let above = roots(state)?;
+    let all = enter(&above, "certificates")?;
+    if fstat(&all)?.st_uid != 0 {
+        return Err(io::Error::other("its folder `certificates` is not root's"));
+    }
+    fchmod(&all, Mode::RWXU)?;
+    let own = enter(&all, name)?;
+    // It may have been another user's, whom the server became before.
+    let owner = (Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)));
+    rustix::fs::fchown(&own, owner.0, owner.1)?;
+    fchmod(&own, Mode::RWXU)?;
+    for entry in Dir::read_from(&own)?.flatten() {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&own, entry.file_name(), flags, Mode::empty())?;
+        let stat = fstat(&file)?;
+        if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_nlink == 1 {
+            rustix::fs::chownat(&file, "", owner.0, owner.1, AtFlags::EMPTY_PATH)?;
+        }
+    }
+    Ok(own)
+}
+
+/// A folder that is there, or is made, where only root can put something else in its place.
+fn roots(state: &Path) -> io::Result<OwnedFd> {
+    let others = || io::Error::other("another user than root can change where that path leads");
+    let place = trusted_path::place(state)?.ok_or_else(others)?;
+    if place.entry.is_none() {
+        mkdirat(&place.folder, &place.name, Mode::from_raw_mode(0o755))?;
+    }
+    let made = openat(&place.folder, &place.name, FOLDER, Mode::empty())?;
+    match fstat(&made)? {
+        stat if stat.st_uid == 0 && stat.st_mode & 0o022 == 0 => Ok(made),
+        _ => Err(others()),
+    }
+}
+
+fn enter(above: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    match mkdirat(above, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => Ok(openat(above, name, FOLDER, Mode::empty())?),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// How long a certificate is valid from now on, in days.
+pub fn days_left(certificate: &Certificate, now: SystemTime) -> u64 {
+    let left = certificate.facts().not_after.duration_since(now);
+    left.unwrap_or_default().as_secs() / (24 * 3600)
+}

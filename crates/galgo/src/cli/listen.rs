@@ -1,0 +1,157 @@
+//! `--listen`: an address, or the host of a public site.
+
+use std::{path::Path, str::FromStr};
+
+use crate::{
+    certificates::settings::{Automatic, public_host},
+    config::{Address, Config, Listen, ListenAt, Speaks},
+};
+
+/// What `--listen` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Asked {
+    At(ListenAt),
+    /// `https://example.org`: every address, ports 443 and 80, and a certificate that comes by itself.
+    Public(String),
+}
+
+impl FromStr for Asked {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let at = |e| match text.strip_prefix("https://") {
+            // A name with letters that is no path, and with nothing behind it.
+            Some(host) if host.contains(char::is_alphabetic) && !host.starts_with("unix:") => {
+                let host = host.strip_suffix('/').unwrap_or(host);
+                let host = public_host(host).map_err(|words| format!("{host:?} {words}"))?;
+                Ok(Self::Public(host))
+            }
+            _ => Err(e),
+        };
+        text.parse().map(Self::At).or_else(at)
+    }
+}
+
+/// Has `config` listen there, and nowhere else.
+///
+/// # Errors
+/// An address is named twice; in words.
+pub(super) fn apply(all: &[Asked], config: &mut Config) -> Result<(), String> {
+    config.listen_nowhere();
+    for asked in all {
+        match asked {
+            Asked::At(listen) => config.listen_at(listen.clone())?,
+            Asked::Public(host) => public(config, host),
+        }
+    }
+    Ok(())
+}
+
+fn public(config: &mut Config, host: &str) {
+    // Without it there is no `[::]` to listen on.
+    let ipv6 = Path::new("/proc/net/if_inet6").exists();
+    for (speaks, port) in [(Speaks::Https, 443), (Speaks::Http, 80)] {
+        let any = |ip: std::net::IpAddr| Address::Tcp((ip, port).into());
+        let address = any([0; 4].into());
+        add(config, Listen { address, speaks });
+        if ipv6 {
+            let address = any([0; 16].into());
+            add(config, Listen { address, speaks });
+        }
+    }
+    let tls = &mut config.tls;
+    tls.redirect = true;
+    let names = |names: &[String]| names.iter().any(|name| name == host);
+    let named = tls
+        .certificates
+        .iter()
+        .any(|one| names(one.certificate.names()));
+    if !named {
+        let automatic = tls
+            .automatic
+            .get_or_insert_with(|| Automatic::of(Vec::new()));
+        if !names(&automatic.hosts) {
+            automatic.hosts.push(host.to_owned());
+        }
+    }
+}
+
+/// What URLs of a public site begin with: a host whose certificate comes by itself, at the port that browsers ask.
+pub(super) fn public_url<'l>(
+    config: &Config,
+    listeners: impl IntoIterator<Item = &'l Listen>,
+) -> Option<String> {
+    let https = |l: &Listen| {
+        let port = matches!(&l.address, Address::Tcp(at) if at.port() == 443);
+        port && l.speaks == Speaks::Https
+    };
+    let host = config.tls.automatic.as_ref()?.hosts.last()?;
+    let asked = listeners.into_iter().any(https);
+    asked.then(|| format!("https://{host}"))
+}
+
+fn add(config: &mut Config, listen: Listen) {
+    if !config.listen.contains(&listen) {
+        config.listen.push(listen);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(texts: &[&str]) -> Config {
+        let all: Vec<_> = texts.iter().map(|text| text.parse().unwrap()).collect();
+        let mut config = Config::default();
+        apply(&all, &mut config).unwrap();
+        config
+    }
+
+    #[test]
+    fn a_host_is_a_public_site() {
+        let config = of(&[
+            "https://Example.org/",
+            "https://www.example.org",
+            "127.0.0.1:8080",
+        ]);
+        let listens: Vec<_> = config.listen.iter().map(Listen::to_string).collect();
+        let any = ["https://0.0.0.0:443", "0.0.0.0:80", "127.0.0.1:8080"];
+        assert!(
+            any.iter().all(|one| listens.iter().any(|l| l == one)),
+            "{listens:?}"
+        );
+        assert!(listens.len() <= 5, "{listens:?}");
+        assert!(config.tls.redirect);
+        let hosts = vec!["example.org".to_owned(), "www.example.org".to_owned()];
+        assert_eq!(config.tls.automatic, Some(Automatic::of(hosts)));
+    }
+
+    #[test]
+    fn an_address_is_a_listener() {
+        for text in [
+            "https://127.0.0.1:8443",
+            "https://[::1]:0",
+            "https://unix:/s",
+            "127.0.0.1:80",
+        ] {
+            let config = of(&[text]);
+            assert_eq!(config.listen[0].to_string(), text);
+            assert!(config.tls.automatic.is_none() && !config.tls.redirect);
+        }
+    }
+
+    #[test]
+    fn what_is_neither_is_refused() {
+        for (text, want) in [
+            ("https://example.org:8443", "is no host"),
+            ("https://example.org/a", "is no host"),
+            ("https://*.example.org", "takes a proof in the DNS"),
+            ("https://127.0.0.1", "names no port"),
+            ("example.org:443", "is not an address"),
+            ("http://example.org", ""),
+        ] {
+            let error = text.parse::<Asked>().unwrap_err();
+            assert!(error.contains(want), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `galgo passwd FILE USER`: a line of an htpasswd file.
+
+use std::{
+    fs::{self, File, Permissions},
+    io::{self, BufRead, IsTerminal, Write},
+    os::unix::fs::{MetadataExt, PermissionsExt, fchown},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use galgo_handlers::steps::passwords::hash;
+use galgo_spawn::words;
+use rustix::fs::{FlockOperation, flock};
+
+/// The server's group may read a new file; nobody else may.
+const MODE: u32 = 0o640;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct PasswdArgs {
+    /// The htpasswd file
+    file: PathBuf,
+    /// The user's name
+    user: String,
+    /// Hash by argon2id instead of bcrypt, which other servers read, too
+    #[arg(long)]
+    argon2: bool,
+    /// Remove the user
+    #[arg(long, conflicts_with = "argon2")]
+    delete: bool,
+}
+
+pub(super) fn passwd(args: &PasswdArgs) -> Result<ExitCode, String> {
+    let user = &args.user;
+    if user.is_empty()
+        || user.starts_with(['#', '@'])
+        || user.contains(|c: char| c == ':' || c.is_control())
+    {
+        return Err(format!(
+            "{user:?} is not the name of a user: it holds no \":\" and begins with neither \"#\" nor \"@\""
+        ));
+    }
+    let line = match args.delete {
+        true => None,
+        false => {
+            let password = password(user).map_err(|e| format!("no password: {e}"))?;
+            let hash = hash::make(password.as_bytes(), args.argon2)?;
+            Some(format!("{user}:{hash}"))
+        }
+    };
+    let shown = words::path(&args.file);
+    let found = change(&args.file, user, line).map_err(|e| format!("{shown}: {e}"))?;
+    match (args.delete, found) {
+        (true, false) => return Err(format!("{shown} has no user {user:?}")),
+        (true, true) => println!("{shown}: {user} may not come in any more"),
+        (false, true) => println!("{shown}: {user} has a new password"),
+        (false, false) => println!("{shown}: {user} may come in"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// From the terminal, twice and without an echo; from anything else the first line.
+fn password(user: &str) -> io::Result<String> {
+    if !io::stdin().is_terminal() {
+        return line();
+    }
+    let first = rpassword::prompt_password(format!("Password of {user}: "))?;
+    match rpassword::prompt_password("The same again: ")? == first {
+        _ if first.is_empty() => Err(io::Error::other("it is empty")),
+        true => Ok(first),
+        false => Err(io::Error::other("you typed two different ones")),
+    }
+}
+
+fn line() -> io::Result<String> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    let typed = line.strip_suffix('\n').unwrap_or(&line);
+    let typed = typed.strip_suffix('\r').unwrap_or(typed);
+    match typed {
+        "" => Err(io::Error::other("it is empty")),
+        typed => Ok(typed.to_owned()),
+    }
+}
+
+/// Puts `line` in the place of the user's lines. Whoever reads the file meanwhile sees the old or the new one. Returns
+/// whether there was such a user.
+fn change(file: &Path, user: &str, line: Option<String>) -> io::Result<bool> {
+    // A link stays one.
+    let file = file.canonicalize().unwrap_or(file.to_owned());
+    let folder = file.parent().filter(|p| !p.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let lock = File::open(folder)?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    let (text, old) = match fs::read_to_string(&file) {
+        Ok(text) => (text, Some(fs::metadata(&file)?)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => (String::new(), None),
+        Err(e) => return Err(e),
+    };
+    let own = |line: &&str| line.split_once(':').is_some_and(|(name, _)| name == user);
+    let found = text.lines().any(|line| own(&line));
+    if line.is_none() && !found {
+        return Ok(false);
+    }
+    let mut new = Vec::new();
+    let mut line = line;
+    for before in text.lines() {
+        match own(&before) {
+            true => new.extend(line.take()),
+            false => new.push(before.to_owned()),
+        }
+    }
+    new.extend(line);
+    let mut text = new.join("\n");
+    text.push('\n');
+    // A name with a dot in front is served by no route.
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let beside = folder.join(format!(".{name}.{}", std::process::id()));
+    let written = write(&beside, &text, old.as_ref()).and_then(|()| fs::rename(&beside, &file));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written.map(|()| found)
+}
+
+fn write(to: &Path, text: &str, old: Option<&fs::Metadata>) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    let mode = old.map_or(MODE, |old| old.permissions().mode() & 0o777);
+    let options = std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.write(true).create_new(true).open(to)?;
+    if let Some(old) = old {
+        fchown(&file, Some(old.uid()), Some(old.gid()))?;
+    }
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}

@@ -1,0 +1,403 @@
+//! `galgo check --url`: which steps a request goes through, one line each, without a server. No program is run and no
+//! application is asked.
+
+use std::{
+    io::{self, Write},
+    net::{IpAddr, Ipv4Addr},
+    process::ExitCode,
+};
+
+use galgo_handlers::{
+    files::{self, FileAnswer},
+    script::{self, AmongFiles, FoundProgram, Refusal, UpstreamPath},
+    steps::{
+        Steps,
+        access::{Access, Verdict},
+        redirect,
+        rewrite::Rewritten,
+        tries::Tried,
+    },
+};
+use galgo_proto::{h1::Head, status::reason, target::Target};
+use galgo_spawn::words;
+
+use super::{found::describe, identity, screen::lines, site::SiteArgs};
+use crate::{
+    body::Response,
+    config::{Application, Cgi, Config, Files, Handler, Route},
+    hosts::Host,
+    link::Link,
+    route::{self, Match},
+};
+
+/// As many changes of the path are followed as the server follows.
+const CHANGES: usize = 10;
+
+/// What is asked.
+#[derive(Debug, clap::Args)]
+pub(super) struct UrlArgs {
+    /// Say what answers this URL, step by step
+    #[arg(long, value_name = "URL", conflicts_with = "warm")]
+    pub(super) url: Option<String>,
+    /// The client's address, with --url
+    #[arg(long, value_name = "ADDRESS", requires = "url", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    from: IpAddr,
+    /// The method, with --url
+    #[arg(long, value_name = "METHOD", requires = "url", default_value = "GET")]
+    method: String,
+}
+
+/// Says what would answer.
+pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCode, String> {
+    let config = site.load()?;
+    identity::assume(&config)?;
+    let (head, link) = request(&config, args, url)?;
+    let mut walk = Walk {
+        out: io::stdout().lock(),
+        config: &config,
+        link,
+    };
+    // Who closes the pipe has read enough.
+    let _ = walk.request(head);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The request for a URL, as a client would send it.
+fn request(config: &Config, args: &UrlArgs, url: &str) -> Result<(Head, Link), String> {
+    let (https, rest) = match url.split_once("://") {
+        None if url.starts_with('/') => (false, format!("localhost{url}")),
+        Some(("http", rest)) => (false, rest.to_owned()),
+        Some(("https", rest)) => (true, rest.to_owned()),
+        _ => {
+            let shown = words::escape(url.as_bytes());
+            return Err(format!(
+                "{shown} is no URL: write \"https://example.org/path\", or \"/path\""
+            ));
+        }
+    };
+    let at = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (host, path) = rest.split_at(at);
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let method = &args.method;
+    let text = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let head = Head::parse(text.as_bytes(), &config.http.head_limits())
+        .map_err(|e| format!("the server answers {} to this: {}", e.status, e.why))?;
+    let port = host
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse().ok());
+    let local = (
+        Ipv4Addr::LOCALHOST,
+        port.unwrap_or(if https { 443 } else { 80 }),
+    );
+    let mut link = Link::between(Some((args.from, 0).into()), Some(local.into()));
+    link.https = https;
+    Ok((head, link))
+}
+
+/// What a path has come to.
+enum Turn {
+    Done,
+    Again(Target),
+}
+
+struct Walk<'c, W> {
+    out: W,
+    config: &'c Config,
+    link: Link,
+}
+
+impl<'c, W: Write> Walk<'c, W> {
+    fn request(&mut self, mut head: Head) -> io::Result<()> {
+        if self.config.tls.redirect && !self.link.https {
+            return self.line(
+                "redirect_to_https",
+                "308 to the same path of the `https://` listener",
+            );
+        }
+        match self
+            .config
+            .rewrites
+            .as_ref()
+            .and_then(|rules| rules.answer(&self.link, &head))
+        {
+            Some(Rewritten::Response(response)) => return self.response("rewrite", &response),
+            Some(Rewritten::Target(target)) => {
+                self.line("rewrite", &shown(&target))?;
+                head.target = target;
+            }
+            None => {}
+        }
+        for _ in 0..CHANGES {
+            match self.path(&head)? {
+                Turn::Done => return Ok(()),
+                Turn::Again(target) => {
+                    self.line("then", &shown(&target))?;
+                    head.target = target;
+                }
+            }
+        }
+        self.line("answer", "502: the paths lead to each other")
+    }
+
+    fn path(&mut self, head: &Head) -> io::Result<Turn> {
+        let config = self.config;
+        let path = head.target.path();
+        let configured = route::find(&config.routes, &head.host, path);
+        let own = match &config.sites {
+            Some(sites) => sites.routes(&head.host, config),
+            None => Ok(Vec::new()),
+        };
+        let own = match own {
+            Ok(routes) => Host::new(routes, config),
+            Err(words) => {
+                self.line("sites", &words)?;
+                return self.done("403");
+            }
+        };
+        let of_host = own.find(&head.host, path, configured.as_ref());
+        let Some(found) = of_host.or(configured) else {
+            self.line("route", "none answers")?;
+            return self.done("404");
+        };
+        let route = found.route;
+        self.line("route", &format!("{route}: {}", describe(config, route)))?;
+        self.behind_route(head, &found)
+    }
+
+    fn behind_route(&mut self, head: &Head, found: &Match<'_, '_>) -> io::Result<Turn> {
+        let route = found.route;
+        if route.rate_limit.is_some() {
+            self.line("rate_limit", "beyond it 429")?;
+        }
+        let steps = route.steps.as_deref();
+        if let Some(response) = steps.and_then(|s| s.early(&self.link, head, found.rest)) {
+            self.response("redirect", &response)?;
+            return Ok(Turn::Done);
+        }
+        if let Some(steps) = steps
+            && self.admission(steps, head)?
+        {
+            return Ok(Turn::Done);
+        }
+        if route.authorizer.is_some() {
+            let program = route.judge().map(|cgi| words::path(cgi.root.path()));
+            let who = program.unwrap_or_else(|| "its application".to_owned());
+            let says = format!("{who} is asked; what follows is for those whom it allows");
+            self.line("authorizer", &says)?;
+        }
+        if !steps.is_none_or(|steps| steps.variables.is_empty()) {
+            self.line("env_rules", "may set variables")?;
+        }
+        if found.slash_missing {
+            self.response("answer", &files::to_slash(head))?;
+            return Ok(Turn::Done);
+        }
+        if let (Some(steps), Handler::Files(files)) = (steps, &route.handler)
+            && let Some(tries) = &steps.tries
+        {
+            match tries.decide(files, head, &route.path, found.rest) {
+                Tried::AsItIs => {}
+                Tried::Status(status) => {
+                    self.line("try", "none of its paths is there")?;
+                    return self.done(&status.to_string());
+                }
+                Tried::Again(target) => {
+                    self.line("try", "its path answers")?;
+                    return Ok(Turn::Again(*target));
+                }
+            }
+        }
+        let turn = self.handler(head, route, found.rest)?;
+        if let (Turn::Done, Some(steps)) = (&turn, steps) {
+            self.behind(steps)?;
+        }
+        Ok(turn)
+    }
+
+    /// Whether access ends the request here.
+    fn admission(&mut self, steps: &Steps, head: &Head) -> io::Result<bool> {
+        let verdict = match &steps.access {
+            Some(access) => self.access(access, head)?,
+            None => Verdict::Allowed,
+        };
+        match (verdict, &steps.passwords) {
+            (Verdict::Denied(response), _) => {
+                self.response("answer", &response)?;
+                return Ok(true);
+            }
+            (Verdict::Allowed | Verdict::NeedsPassword, Some(passwords)) => {
+                let file = words::path(passwords.path());
+                let says = format!("a user of {file} must show one, else 401");
+                self.line("passwords", &says)?;
+            }
+            (Verdict::Trusted, Some(_)) => self.line("passwords", "not asked for")?,
+            (_, None) => {}
+        }
+        Ok(false)
+    }
+
+    fn access(&mut self, access: &Access, head: &Head) -> io::Result<Verdict> {
+        let verdict = access.judge(&self.link, &head.method);
+        let (method, from) = (head.method.as_str(), self.link.remote.clone());
+        let says = match &verdict {
+            Verdict::Allowed | Verdict::Trusted => format!("{from} may ask"),
+            Verdict::NeedsPassword => format!("{from} may ask with a password"),
+            Verdict::Denied(response) if response.status == 405 => format!("not by {method}"),
+            Verdict::Denied(_) => format!("{from} may not ask"),
+        };
+        self.line("access", &says)?;
+        Ok(verdict)
+    }
+
+    fn handler(&mut self, head: &Head, route: &Route, rest: &[u8]) -> io::Result<Turn> {
+        match &route.handler {
+            Handler::Cgi(cgi) => self.program(
+                cgi,
+                script::program(cgi, &route.path, head.target.url_path()),
+            ),
+            Handler::Upstream(up) => self.application(up, route, head),
+            Handler::Respond(_) if route.steps.as_ref().is_some_and(|s| s.redirect.is_some()) => {
+                self.done("404")
+            }
+            Handler::Respond(respond) => self.done(&respond.status.to_string()),
+            Handler::Files(files) => {
+                if let Some(cgi) = &route.among_files {
+                    let path = head.target.url_path();
+                    match script::among_files(cgi, &files.index, &route.path, path) {
+                        Ok(AmongFiles::File) => {}
+                        Ok(AmongFiles::Program(found)) => return self.program(cgi, Ok(found)),
+                        Ok(AmongFiles::Index(path)) => {
+                            let target = redirect::at(&head.target, path, None);
+                            return match target {
+                                Some(target) => Ok(Turn::Again(target)),
+                                None => self.done("404"),
+                            };
+                        }
+                        Err(refusal) => return self.refused(&refusal),
+                    }
+                }
+                self.file(files, head, rest)
+            }
+        }
+    }
+
+    fn program(&mut self, cgi: &Cgi, found: Result<FoundProgram<'_>, Refusal>) -> io::Result<Turn> {
+        let found = match found {
+            Ok(found) => found,
+            Err(refusal) => return self.refused(&refusal),
+        };
+        let [name, info] = [found.script_name, found.path_info].map(words::escape);
+        let file = words::escape(found.script_filename.as_bytes());
+        self.line(
+            "program",
+            &format!("{file}, SCRIPT_NAME {name}, PATH_INFO {info}"),
+        )?;
+        if let Some(cache) = &cgi.cache {
+            let says = format!(
+                "its answer may be another one's, at most {:?} old",
+                cache.most()
+            );
+            self.line("cache", &says)?;
+        }
+        if cgi.upgrade && !found.module {
+            self.line("upgrade", "it may answer 101, and has the connection then")?;
+        }
+        Ok(Turn::Done)
+    }
+
+    /// There is no program, or it is not to be run.
+    fn refused(&mut self, refusal: &Refusal) -> io::Result<Turn> {
+        match refusal {
+            Refusal::NotFound => {
+                self.line("program", "none is there")?;
+                self.done("404")
+            }
+            Refusal::Forbidden(why) => {
+                self.line("program", why)?;
+                self.done("403")
+            }
+            Refusal::Busy => self.done("503"),
+        }
+    }
+
+    fn application(&mut self, up: &Application, route: &Route, head: &Head) -> io::Result<Turn> {
+        match script::script(up, &route.path, head.target.url_path()) {
+            Ok(UpstreamPath::Folder) => {
+                self.response("answer", &files::to_slash(head))?;
+                Ok(Turn::Done)
+            }
+            Ok(UpstreamPath::Script(found)) => {
+                let name = words::escape(&found.script_name);
+                let info = words::escape(found.path_info);
+                self.line(
+                    "application",
+                    &format!("SCRIPT_NAME {name}, PATH_INFO {info}"),
+                )?;
+                Ok(Turn::Done)
+            }
+            Err(refusal) => self.refused(&refusal),
+        }
+    }
+
+    fn file(&mut self, files: &Files, head: &Head, rest: &[u8]) -> io::Result<Turn> {
+        match files::answer(files, head, rest) {
+            FileAnswer::Now(response, cause) => {
+                if let Some(cause) = cause {
+                    self.line("file", cause)?;
+                }
+                self.response("answer", &response)?;
+            }
+            FileAnswer::List(_) => self.line("answer", "200 a list of the folder")?,
+        }
+        Ok(Turn::Done)
+    }
+
+    /// What is done to the response.
+    fn behind(&mut self, steps: &Steps) -> io::Result<()> {
+        if steps.errors.is_some() {
+            self.line("errors", "have pages of the route's own")?;
+        }
+        if steps.headers.is_some() {
+            self.line("fields", "are changed")?;
+        }
+        if steps.cors.is_some() {
+            self.line("cors", "other origins may read it")?;
+        }
+        if steps.compress.is_some() {
+            self.line(
+                "compress",
+                "if the client takes a coding, and the type shrinks",
+            )?;
+        }
+        Ok(())
+    }
+
+    fn response(&mut self, step: &str, response: &Response) -> io::Result<()> {
+        let status = response.status;
+        let mut says = format!("{status} {}", reason(status));
+        for name in ["location", "allow", "content-type"] {
+            if let Some(value) = response.fields.first(name) {
+                says.push_str(&format!(", {name}: {}", words::escape(value)));
+            }
+        }
+        self.line(step, &says)
+    }
+
+    fn done(&mut self, status: &str) -> io::Result<Turn> {
+        let says = status.parse().map_or("", reason);
+        self.line("answer", &format!("{status} {says}"))?;
+        Ok(Turn::Done)
+    }
+
+    fn line(&mut self, step: &str, says: &str) -> io::Result<()> {
+        writeln!(self.out, "{step:<18} {}", lines(says))
+    }
+}
+
+fn shown(target: &Target) -> String {
+    let query = match target.query() {
+        "" => String::new(),
+        query => format!("?{query}"),
+    };
+    format!("{}{query}", words::escape(target.path()))
+}

@@ -1,0 +1,223 @@
+//! Fields of responses and requests: `headers`, `header_rules`, `request_headers`, `security_headers`, `expires`, `cors`; and
+//! content codings: `compress`.
+
+use galgo_handlers::steps::{
+    compress::{self, Compress},
+    cors::Cors,
+    headers::{Changes, Headers, Rule, SECURITY, TypePattern},
+};
+use toml::Spanned;
+
+use super::{
+    check::flag,
+    elsewhere::statuses,
+    error::{Checked, ConfigText},
+    raw::{self, RawHeaderRule, RawRoute, Typed},
+    units::{G, Time},
+};
+
+impl ConfigText<'_> {
+    pub(super) fn header_steps(&self, route: &RawRoute) -> Checked<Option<Headers>> {
+        let mut rules = Vec::new();
+        let fields = self.headers(&route.headers)?;
+        if !fields.is_empty() {
+            // A lifetime that is meant for files must not keep an error alive.
+            let (mut fine, mut error) = (Rule::default(), Rule::default());
+            (fine.statuses, error.statuses) = (vec![(200, 399)], vec![(400, 599)]);
+            (fine.changes.set, error.changes.default) = (fields.clone(), fields);
+            rules.extend([fine, error]);
+        }
+        let typed = route.header_rules.iter().flat_map(|list| list.get_ref());
+        for rule in typed {
+            rules.push(self.header_rule(rule.get_ref())?);
+        }
+        if flag(&route.security_headers, false) {
+            let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+            let mut rule = Rule::default();
+            rule.changes.default = SECURITY.map(own).to_vec();
+            rules.push(rule);
+        }
+        let headers = Headers {
+            rules,
+            expires: self.expires(route)?,
+            request: self.request_headers(route)?,
+        };
+        Ok((headers != Headers::default()).then_some(headers))
+    }
+
+    fn header_rule(&self, raw: &RawHeaderRule) -> Checked<Rule> {
+        let mut rule = Rule::default();
+        for typed in raw.status.iter().flat_map(|list| list.get_ref()) {
+            let message = "is no status: write \"404\" or \"2xx\"";
+            let range = statuses(typed.get_ref());
+            rule.statuses
+                .push(range.ok_or_else(|| self.error(typed.span(), message))?);
+        }
+        for typed in raw.types.iter().flat_map(|list| list.get_ref()) {
+            rule.types.push(self.type_pattern(typed)?);
+        }
+        rule.changes = Changes {
+            remove: self.field_names(&raw.remove)?,
+            set: self.headers(&raw.set)?,
+            add: self.headers(&raw.add)?,
+            default: self.headers(&raw.default)?,
+        };
+        Ok(rule)
+    }
+
+    pub(super) fn type_pattern(&self, typed: &raw::Text) -> Checked<TypePattern> {
+        let message = "is no media type: write \"text/html\", \"image/*\" or \"*\"";
+        TypePattern::parse(typed.get_ref()).ok_or_else(|| self.error(typed.span(), message))
+    }
+
+    /// Names alone are checked as names with values are.
+    fn field_names(&self, typed: &Typed<Vec<raw::Text>>) -> Checked<Vec<String>> {
+        let names = typed.iter().flat_map(|list| list.get_ref());
+        let pair = |name: &raw::Text| (name.clone(), Spanned::new(name.span(), String::new()));
+        let map: raw::Map = names.map(pair).collect();
+        let fields = self.headers(&Some(Spanned::new(0..0, map)))?;
+        Ok(fields.into_iter().map(|(name, _)| name).collect())
+    }
+
+    fn request_headers(&self, route: &RawRoute) -> Checked<Option<Changes>> {
+        let Some(typed) = &route.request_headers else {
+            return Ok(None);
+        };
+        let raw = typed.get_ref();
+        let changes = Changes {
+            remove: self.field_names(&raw.remove)?,
+            set: self.headers(&raw.set)?,
+            ..Changes::default()
+        };
+        /// They decide how the request was read and which route answers it.
+        const READ: [&str; 4] = ["host", "expect", "te", "proxy"];
+        let names = changes
+            .remove
+            .iter()
+            .chain(changes.set.iter().map(|(name, _)| name));
+        for name in names {
+            let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+            if !plain || READ.contains(&name.to_ascii_lowercase().as_str()) {
+                let message = format!("request_headers: {name} is not to be changed: delete it");
+                return Err(self.bare(typed.span(), message));
+            }
+        }
+        Ok(Some(changes))
+    }
+
+    fn expires(&self, route: &RawRoute) -> Checked<Vec<(TypePattern, String)>> {
+        let mut expires = Vec::new();
+        for (media, time) in route.expires.iter().flat_map(|map| map.get_ref()) {
+            let Time(time) = time.0;
+            let value = match time.as_secs() {
+                0 => "no-cache".to_owned(),
+                seconds => format!("max-age={seconds}"),
+            };
+            expires.push((self.type_pattern(media)?, value));
+        }
+        let width = |pattern: &TypePattern| match pattern {
+            TypePattern::Exact(_) => 0,
+            TypePattern::Main(_) => 1,
+            TypePattern::Any => 2,
+        };
+        expires.sort_by_key(|(pattern, _)| width(pattern));
+        Ok(expires)
+    }
+
+    pub(super) fn cors(&self, route: &RawRoute) -> Checked<Option<Cors>> {
+        let Some(typed) = &route.cors else {
+            return Ok(None);
+        };
+        let raw = typed.get_ref();
+        let Some(list) = raw
+            .origins
+            .as_ref()
+            .filter(|list| !list.get_ref().is_empty())
+        else {
+            return Err(self.error(
+                typed.span(),
+                "needs `origins`: [\"https://app.example.org\"], or [\"*\"]",
+            ));
+        };
+        let mut origins = Vec::new();
+        for origin in list.get_ref() {
+            origins.push(self.origin(origin)?);
+        }
+        let any = origins.iter().any(|origin| origin == "*");
+        let credentials = flag(&raw.credentials, false);
+        if any && (credentials || origins.len() > 1) {
+            let message = "\"*\" stands alone, and without `credentials`: every site could act as its visitors here";
+            return Err(self.error(list.span(), message));
+        }
+        if any {
+            origins.clear();
+        }
+        let max_age = self.time(&raw.max_age, std::time::Duration::ZERO, 0, 24 * 3_600_000)?;
+        let methods = match &raw.methods {
+            None => "GET, HEAD, POST".to_owned(),
+            some => self.tokens(some)?,
+        };
+        Ok(Some(Cors {
+            origins,
+            methods,
+            headers: self.tokens(&raw.headers)?,
+            expose: self.tokens(&raw.expose)?,
+            credentials,
+            max_age: max_age.as_secs(),
+        }))
+    }
+
+    fn origin(&self, typed: &raw::Text) -> Checked<String> {
+        let text = typed.get_ref().to_ascii_lowercase();
+        let host = ["https://", "http://"]
+            .iter()
+            .find_map(|s| text.strip_prefix(s));
+        let named = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
+        let good = host.is_some_and(|host| !host.is_empty() && host.bytes().all(named));
+        if good || text == "*" {
+            return Ok(text);
+        }
+        let message = format!(
+            "{text:?} is no origin: scheme and host without a path, as in \"https://app.example.org\""
+        );
+        Err(self.error(typed.span(), message))
+    }
+
+    fn tokens(&self, typed: &Typed<Vec<raw::Text>>) -> Checked<String> {
+        let mut tokens = Vec::new();
+        for typed in typed.iter().flat_map(|list| list.get_ref()) {
+            let text = typed.get_ref();
+            if text.is_empty() || !text.bytes().all(galgo_proto::fields::is_token) {
+                let message = format!("{text:?} is no name of a method or field");
+                return Err(self.error(typed.span(), message));
+            }
+            tokens.push(text.as_str());
+        }
+        Ok(tokens.join(", "))
+    }
+
+    pub(super) fn compress(&self, route: &RawRoute) -> Checked<Option<Compress>> {
+        if !flag(&route.compress, false) {
+            let keys = [
+                route.compress_types.as_ref().map(Spanned::span),
+                route.compress_min.as_ref().map(Spanned::span),
+            ];
+            return match keys.into_iter().flatten().next() {
+                Some(at) => Err(self.error(at, "needs `compress = true` beside it")),
+                None => Ok(None),
+            };
+        }
+        let types = match &route.compress_types {
+            None => compress::TYPES
+                .iter()
+                .filter_map(|media| TypePattern::parse(media))
+                .collect(),
+            Some(list) => {
+                let types = list.get_ref().iter().map(|typed| self.type_pattern(typed));
+                types.collect::<Checked<_>>()?
+            }
+        };
+        let least = self.size(&route.compress_min, compress::LEAST, 0, G)?;
+        Ok(Some(Compress { types, least }))
+    }
+}

@@ -1,0 +1,235 @@
+//! Paths that stand for others: `redirect`, `[[rewrite]]`, `try`, `errors`.
+
+use std::sync::Arc;
+
+use galgo_handlers::steps::{
+    errors::Errors,
+    redirect::Redirect,
+    rewrite::{Rewrites, Rule, path_pattern, query_pattern},
+    template::Template,
+    tries::{Last, Tries},
+};
+use toml::Spanned;
+
+use super::{
+    checked::{Handler, Respond},
+    error::{Checked, ConfigText},
+    raw::{self, RawConfig, RawRewrite, RawRoute, Typed},
+    units::{Count, Value},
+};
+
+/// Where the route does not say: what is permanent cannot be taken back.
+const REDIRECT: u16 = 302;
+
+impl ConfigText<'_> {
+    pub(super) fn redirect(&self, route: &RawRoute) -> Checked<Option<Redirect>> {
+        let Some(typed) = &route.redirect else {
+            return Ok(None);
+        };
+        let raw = typed.get_ref();
+        let Some(to) = &raw.to else {
+            return Err(self.error(
+                typed.span(),
+                "needs `to`: { to = \"https://www.example.org{path}\" }",
+            ));
+        };
+        let port = self.count(&raw.port, 0, 1, 65535)?;
+        Ok(Some(Redirect {
+            to: self.destination(to, &[], true)?,
+            status: self.redirect_status(&raw.status)?.unwrap_or(REDIRECT),
+            https: self.scheme(&raw.scheme)?,
+            port: raw.port.as_ref().and_then(|_| u16::try_from(port).ok()),
+        }))
+    }
+
+    /// What answers on a route that does nothing but redirect: nothing.
+    pub(super) fn redirects_alone(&self, route: &RawRoute) -> Option<Handler> {
+        let nothing = Respond {
+            status: 404,
+            content_type: None,
+            headers: Vec::new(),
+            body: Arc::from([]),
+        };
+        route.redirect.as_ref().map(|_| Handler::Respond(nothing))
+    }
+
+    fn redirect_status(&self, typed: &Typed<Value<Count>>) -> Checked<Option<u16>> {
+        let Some(typed) = typed else {
+            return Ok(None);
+        };
+        let status = u16::try_from(typed.get_ref().0.0).ok();
+        let good = status.filter(|status| [301, 302, 303, 307, 308].contains(status));
+        let message = "is not the status of a redirect: 301, 302, 303, 307 or 308";
+        good.map(Some)
+            .ok_or_else(|| self.error(typed.span(), message))
+    }
+
+    /// Whether TLS is asked for.
+    fn scheme(&self, typed: &Typed<String>) -> Checked<Option<bool>> {
+        match typed.as_ref().map(|t| (t.get_ref().as_str(), t.span())) {
+            None => Ok(None),
+            Some(("https", _)) => Ok(Some(true)),
+            Some(("http", _)) => Ok(Some(false)),
+            Some((other, at)) => {
+                Err(self.error(at, format!("{other:?} is neither \"http\" nor \"https\"")))
+            }
+        }
+    }
+
+    /// A path, or, for a redirect, a URI. No value may become a part of its host but the request's own host.
+    fn destination(&self, typed: &raw::Text, groups: &[&str], uri: bool) -> Checked<Template> {
+        let text = typed.get_ref();
+        let fail = |message: String| Err(self.error(typed.span(), format!("{text:?} {message}")));
+        if text.is_empty()
+            || !text
+                .bytes()
+                .all(|b| matches!(b, b'!'..=b'~') && b != b'#' && b != b'\\')
+        {
+            return fail("holds something other than visible ASCII, or # or \\".into());
+        }
+        let template = match Template::parse(text, groups) {
+            Ok(template) => template,
+            Err(words) => return fail(format!("is no destination: {words}")),
+        };
+        let rest = ["https://", "http://"]
+            .iter()
+            .find_map(|scheme| text.strip_prefix(scheme));
+        let local =
+            (text.starts_with('/') && !text.starts_with("//")) || text.starts_with("{path}");
+        let good = match rest.filter(|_| uri) {
+            None => local,
+            Some(rest) => {
+                let own = rest.replace("{host}", "host");
+                let end = own.find(['/', '?', '{']).unwrap_or(own.len());
+                let (host, behind) = own.split_at(end);
+                let named = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
+                let stays = ["", "/", "?", "{path}"];
+                let ends = |s: &&str| {
+                    if s.is_empty() {
+                        behind.is_empty()
+                    } else {
+                        behind.starts_with(*s)
+                    }
+                };
+                !host.is_empty() && host.bytes().all(named) && stays.iter().any(ends)
+            }
+        };
+        match (good, uri) {
+            (true, _) => Ok(template),
+            (false, true) => fail("begins with neither \"/\" nor \"https://HOST/\": write it as in \"https://www.example.org{path}\"".into()),
+            (false, false) => fail("does not begin with one \"/\"".into()),
+        }
+    }
+
+    pub(super) fn tries(&self, route: &RawRoute) -> Checked<Option<Tries>> {
+        let Some(typed) = &route.r#try else {
+            return Ok(None);
+        };
+        let Some((last, paths)) = typed.get_ref().split_last() else {
+            return Err(self.error(
+                typed.span(),
+                "names no path: write it as in [\"{path}\", \"/index.cgi{path}\"]",
+            ));
+        };
+        let path = |typed: &raw::Text| self.destination(typed, &[], false);
+        let last = match last.get_ref().strip_prefix('=') {
+            None => Last::Path(path(last)?),
+            Some(status) => match status.parse() {
+                Ok(status @ 400..=599) => Last::Status(status),
+                _ => {
+                    return Err(self.error(
+                        last.span(),
+                        "is no status of an error: write it as in \"=404\"",
+                    ));
+                }
+            },
+        };
+        Ok(Some(Tries {
+            paths: paths.iter().map(path).collect::<Checked<_>>()?,
+            last,
+        }))
+    }
+
+    pub(super) fn errors(&self, typed: &Typed<raw::Map>) -> Checked<Option<Errors>> {
+        let mut pages = Vec::new();
+        for (status, page) in typed.iter().flat_map(|map| map.get_ref()) {
+            let statuses = statuses(status.get_ref()).filter(|(from, _)| *from >= 400);
+            let Some(statuses) = statuses else {
+                let message = format!(
+                    "errors: {:?} is no status of an error: 404, or \"5xx\"",
+                    status.get_ref()
+                );
+                return Err(self.bare(status.span(), message));
+            };
+            let text = page.get_ref();
+            let sound = galgo_proto::target::Target::parse(text.as_bytes(), 1024).is_ok();
+            if !sound || !text.starts_with('/') || text.starts_with("//") {
+                let message =
+                    format!("{text:?} is not the path of a page: begin it with one \"/\"");
+                return Err(self.error(page.span(), message));
+            }
+            pages.push((statuses, text.clone()));
+        }
+        // 404 comes before 4xx.
+        pages.sort_by_key(|((from, to), _)| to - from);
+        Ok((!pages.is_empty()).then_some(Errors(pages)))
+    }
+
+    pub(super) fn rewrites(&self, raw: &RawConfig) -> Checked<Option<Rewrites>> {
+        let Some(typed) = &raw.rewrite else {
+            return Ok(None);
+        };
+        let rules = typed.get_ref().iter().map(|rule| self.rewrite(rule));
+        let rules = rules.collect::<Checked<Vec<_>>>()?;
+        let made = Rewrites::new(rules);
+        made.map(Some).map_err(|e| self.error(typed.span(), e))
+    }
+
+    fn rewrite(&self, typed: &Spanned<RawRewrite>) -> Checked<Rule> {
+        let raw = typed.get_ref();
+        let (Some(pattern), Some(to)) = (&raw.pattern, &raw.to) else {
+            return Err(self.bare(typed.span(), "rewrite: needs `pattern` and `to`"));
+        };
+        let path = path_pattern(pattern.get_ref());
+        let path = path.map_err(|e| self.error(pattern.span(), words(&e)))?;
+        let query = raw.query.as_ref().map(|query| {
+            query_pattern(query.get_ref()).map_err(|e| self.error(query.span(), words(&e)))
+        });
+        let query = query.transpose()?;
+        let mut groups: Vec<&str> = path.capture_names().flatten().collect();
+        groups.extend(
+            query
+                .iter()
+                .flat_map(|query| query.capture_names().flatten()),
+        );
+        let status = self.redirect_status(&raw.status)?;
+        let to = self.destination(to, &groups, status.is_some())?;
+        Ok(Rule {
+            host: self.hosts(&raw.host)?,
+            https: self.scheme(&raw.scheme)?,
+            path,
+            query,
+            to,
+            status,
+        })
+    }
+}
+
+/// The last line of what the crate says: the ones before draw the place.
+pub(super) fn words(error: &str) -> String {
+    let last = error.lines().last().unwrap_or(error);
+    format!("is no pattern: {}", last.trim_start_matches("error: "))
+}
+
+/// `404` or `4xx`.
+pub(super) fn statuses(text: &str) -> Option<(u16, u16)> {
+    if let Some(class) = text.strip_suffix("xx") {
+        let class: u16 = class.parse().ok().filter(|class| (2..=5).contains(class))?;
+        return Some((class * 100, class * 100 + 99));
+    }
+    let status = text
+        .parse()
+        .ok()
+        .filter(|status| (200..=599).contains(status))?;
+    Some((status, status))
+}

@@ -1,0 +1,165 @@
+//! Variables that a route gives its programs: `env`, `pass_env`, `env_file`, `load_env`.
+
+use std::{
+    io::{self, Read},
+    os::unix::fs::PermissionsExt,
+};
+
+use toml::Spanned;
+
+use super::{
+    error::{Checked, ConfigText},
+    raw::{self, RawRoute},
+};
+
+impl ConfigText<'_> {
+    /// The variables of a route: its own, those of its file, and those that the server passes on, in this order of rank.
+    pub(super) fn env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
+        let mut env = self.variables("env", &route.env, computed)?;
+        for typed in route.pass_env.iter().flat_map(|list| list.get_ref()) {
+            let name = typed.get_ref();
+            self.variable(typed, computed)?;
+            let value = std::env::var_os(name).map(|value| value.into_string());
+            match value {
+                None => continue,
+                Some(Ok(value)) => env.push((name.clone(), value)),
+                Some(Err(_)) => {
+                    let message =
+                        format!("{name} is not UTF-8 in the server's environment: set it by `env`");
+                    return Err(self.error(typed.span(), message));
+                }
+            }
+        }
+        if let Some(typed) = &route.env_file {
+            env.extend(self.env_file(typed)?);
+        }
+        env.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for ((name, _), (next, _)) in env.iter().zip(env.iter().skip(1)) {
+            if name == next {
+                let places = [
+                    route.env_file.as_ref().map(Spanned::span),
+                    route.pass_env.as_ref().map(Spanned::span),
+                ];
+                let at = places.into_iter().flatten().next().unwrap_or(0..0);
+                return Err(
+                    self.error(at, format!("{name} is set twice on this route: delete one"))
+                );
+            }
+        }
+        Ok(env)
+    }
+
+    /// Secrets of programs: NAME=value, a line each.
+    fn env_file(&self, typed: &raw::Text) -> Checked<Vec<(String, String)>> {
+        /// Bytes of such a file: an environment has not got much more room.
+        const MOST: u64 = 64 << 10;
+        let path = self.path(typed)?;
+        let fail = |e: io::Error| self.unopened(typed, &path, &e);
+        let file = std::fs::File::open(&path).map_err(fail)?;
+        let mode = file.metadata().map_err(fail)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            let argument = galgo_spawn::words::argument(&path);
+            let message = format!(
+                "others than its owner may read or change {}: chmod 600 {argument}",
+                path.display()
+            );
+            return Err(self.error(typed.span(), message));
+        }
+        let mut text = String::new();
+        file.take(MOST + 1)
+            .read_to_string(&mut text)
+            .map_err(fail)?;
+        if text.len() as u64 > MOST {
+            return Err(self.error(
+                typed.span(),
+                "is larger than 64K, and an environment has no room for it",
+            ));
+        }
+        let mut env = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim_start();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            // No word of the line: it may be the secret.
+            let wrong = |what: &str| {
+                let message = format!("line {} of {} {what}", number + 1, path.display());
+                Err(self.error(typed.span(), message))
+            };
+            let Some((name, value)) = line.split_once('=') else {
+                return wrong("is not NAME=value");
+            };
+            if !is_variable(name) || value.contains('\0') {
+                return wrong(
+                    "has no name of a variable in front of \"=\": letters, digits and \"_\"",
+                );
+            }
+            if let Some(why) = computed(name) {
+                return wrong(why);
+            }
+            env.push((name.to_owned(), value.to_owned()));
+        }
+        Ok(env)
+    }
+
+    fn variable(
+        &self,
+        typed: &raw::Text,
+        refused: impl Fn(&str) -> Option<&'static str>,
+    ) -> Checked<()> {
+        let name = typed.get_ref();
+        if !is_variable(name) {
+            let message =
+                format!("{name:?} is not the name of a variable: letters, digits and \"_\"");
+            return Err(self.error(typed.span(), message));
+        }
+        match refused(name) {
+            Some(why) => Err(self.error(typed.span(), format!("{name} {why}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Only what a template has not got: everything else it may read, for all requests have the same.
+    pub(super) fn load_env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
+        self.variables("load_env", &route.load_env, |name| {
+            (!galgo_proto::vars::is_of_request(name)).then_some(
+                "is no variable of a request: what is the same for all of them belongs into `env`",
+            )
+        })
+    }
+
+    pub(super) fn variables(
+        &self,
+        key: &str,
+        map: &Option<Spanned<raw::Map>>,
+        refused: impl Fn(&str) -> Option<&'static str>,
+    ) -> Checked<Vec<(String, String)>> {
+        let mut env = Vec::new();
+        for (name, value) in map.iter().flat_map(|map| map.get_ref()) {
+            let text = name.get_ref();
+            if !is_variable(text) {
+                let message = format!(
+                    "{key}: {text:?} is not the name of a variable: letters, digits and \"_\""
+                );
+                return Err(self.bare(name.span(), message));
+            }
+            if let Some(why) = refused(text) {
+                return Err(self.bare(name.span(), format!("{key}: {text} {why}")));
+            }
+            env.push((text.clone(), self.no_nul(value)?));
+        }
+        Ok(env)
+    }
+}
+
+/// Why a configuration may not set a variable.
+pub(super) fn computed(name: &str) -> Option<&'static str> {
+    galgo_proto::vars::is_computed(name)
+        .then_some("is computed for each request and cannot be set: delete it")
+}
+
+fn is_variable(name: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let digit_first = name.bytes().next().is_none_or(|b| b.is_ascii_digit());
+    !digit_first && name.bytes().all(letter)
+}

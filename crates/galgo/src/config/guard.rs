@@ -1,0 +1,173 @@
+//! Who may come in: `access`, `passwords`.
+
+use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt};
+
+use galgo_handlers::steps::{
+    access::{Access, Addresses},
+    passwords::Passwords,
+};
+use galgo_proto::forwarded::Block;
+use toml::Spanned;
+
+use super::{
+    error::{Checked, ConfigText},
+    raw::{self, RawRoute},
+};
+
+/// What a client is told that it needs a password for, where the route does not say.
+const REALM: &str = "restricted";
+
+impl ConfigText<'_> {
+    pub(super) fn access(&self, route: &RawRoute) -> Checked<Option<Access>> {
+        let Some(typed) = &route.access else {
+            return Ok(None);
+        };
+        let raw = typed.get_ref();
+        let any = match raw.satisfy.as_ref().map(|t| (t.get_ref().as_str(), t)) {
+            None | Some(("all", _)) => false,
+            Some(("any", at)) if raw.allow.is_none() || route.passwords.is_none() => {
+                let message = "\"any\" is about addresses that need no password: it needs `allow`, and `passwords` on the route";
+                return Err(self.error(at.span(), message));
+            }
+            Some(("any", _)) => true,
+            Some((other, at)) => {
+                return Err(self.error(
+                    at.span(),
+                    format!("{other:?} is neither \"all\" nor \"any\""),
+                ));
+            }
+        };
+        Ok(Some(Access {
+            allow: self.addresses(&raw.allow)?,
+            deny: self.addresses(&raw.deny)?,
+            methods: self.methods(&raw.methods)?,
+            any,
+        }))
+    }
+
+    pub(super) fn methods(&self, typed: &raw::Typed<Vec<raw::Text>>) -> Checked<Vec<String>> {
+        let method = |typed: &raw::Text| {
+            let text = typed.get_ref();
+            let letter = |b: u8| b.is_ascii_uppercase() || b == b'-';
+            let good = !text.is_empty() && text.bytes().all(letter);
+            let message = format!("{text:?} is no method: write it as in \"GET\"");
+            good.then(|| text.clone())
+                .ok_or_else(|| self.error(typed.span(), message))
+        };
+        let typed = typed.iter().flat_map(|list| list.get_ref());
+        typed.map(method).collect()
+    }
+
+    pub(super) fn addresses(&self, typed: &raw::Typed<Vec<raw::Text>>) -> Checked<Addresses> {
+        let mut addresses = Addresses::default();
+        let Some(typed) = typed else {
+            return Ok(addresses);
+        };
+        if typed.get_ref().is_empty() {
+            return Err(self.error(typed.span(), "names no address: add one, or delete the key"));
+        }
+        for typed in typed.get_ref() {
+            match typed.get_ref().as_str() {
+                "all" => addresses.all = true,
+                "unix" => addresses.unix = true,
+                text => {
+                    let message = format!(
+                        "{text:?} is no block of addresses: write \"10.0.0.0/8\", \"::1\", \"unix\" or \"all\""
+                    );
+                    let block = Block::parse(text);
+                    addresses
+                        .blocks
+                        .push(block.ok_or_else(|| self.error(typed.span(), message))?);
+                }
+            }
+        }
+        Ok(addresses)
+    }
+
+    pub(super) fn passwords(
+        &self,
+        route: &RawRoute,
+        warnings: &mut Vec<String>,
+    ) -> Checked<Option<Passwords>> {
+        let Some(file) = &route.passwords else {
+            let alone = [
+                route.realm.as_ref().map(Spanned::span),
+                route.require.as_ref().map(Spanned::span),
+                route.groups.as_ref().map(Spanned::span),
+            ];
+            return match alone.into_iter().flatten().next() {
+                Some(at) => Err(self.error(at, "needs `passwords` beside it: name the file")),
+                None => Ok(None),
+            };
+        };
+        let realm = match &route.realm {
+            Some(typed) => self.realm(typed)?,
+            None => REALM,
+        };
+        let path = self.path(file)?;
+        let opened = Passwords::open(&path, realm, self.allowed(route)?);
+        let passwords = opened.map_err(|e| self.unopened(file, &path, &e))?;
+        let shown = path.display();
+        let doubts = passwords.doubts();
+        warnings.extend(doubts.iter().map(|doubt| format!("{shown}: {doubt}")));
+        if fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o007 != 0) {
+            warnings.push(format!(
+                "{shown} can be read by everybody on this machine: chmod o= {shown}"
+            ));
+        }
+        Ok(Some(passwords))
+    }
+
+    fn realm<'r>(&self, typed: &'r raw::Text) -> Checked<&'r str> {
+        let text = typed.get_ref();
+        let plain = |b: u8| matches!(b, b' '..=b'~') && !matches!(b, b'"' | b'\\');
+        if text.is_empty() || !text.bytes().all(plain) {
+            let message = "holds visible ASCII without \" and \\: browsers show it";
+            return Err(self.error(typed.span(), message));
+        }
+        Ok(text)
+    }
+
+    /// The users that may come in, those of groups among them; `None`: all.
+    fn allowed(&self, route: &RawRoute) -> Checked<Option<Vec<String>>> {
+        let none = BTreeMap::new();
+        let groups = route.groups.as_ref().map_or(&none, |map| map.get_ref());
+        for (group, members) in groups {
+            self.user_name(group)?;
+            members.iter().try_for_each(|name| self.user_name(name))?;
+        }
+        let Some(require) = &route.require else {
+            return Ok(None);
+        };
+        let mut allowed = Vec::new();
+        for typed in require.get_ref() {
+            let Some(name) = typed.get_ref().strip_prefix('@') else {
+                self.user_name(typed)?;
+                allowed.push(typed.get_ref().clone());
+                continue;
+            };
+            let group = groups.iter().find(|(group, _)| group.get_ref() == name);
+            let Some((_, members)) = group else {
+                let message =
+                    format!("there is no group {name:?}: write groups = {{ {name} = [\"…\"] }}");
+                return Err(self.error(typed.span(), message));
+            };
+            allowed.extend(members.iter().map(|name| name.get_ref().clone()));
+        }
+        Ok(Some(allowed))
+    }
+
+    fn user_name(&self, typed: &raw::Text) -> Checked<()> {
+        let text = typed.get_ref();
+        let good = !text.is_empty() && !text.starts_with('@') && !text.contains([':', '\n']);
+        match good {
+            true => Ok(()),
+            false => {
+                let message = format!(
+                    "{text:?} is not the name of a user: it holds no \":\" and begins with no \"@\""
+                );
+                Err(self.error(typed.span(), message))
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A host, or several, as they are typed.
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, SeqAccess, Visitor},
+};
+use toml::Spanned;
+
+/// `host = "example.org"` or `host = ["example.org", "*.example.org"]`.
+#[derive(Debug, Clone)]
+pub(super) enum RawHosts {
+    One(String),
+    Many(Vec<Spanned<String>>),
+}
+
+impl RawHosts {
+    /// All of them; one that stands alone has the place of the value.
+    pub(super) fn names(typed: &Spanned<Self>) -> Vec<Spanned<String>> {
+        match typed.get_ref() {
+            Self::One(name) => vec![Spanned::new(typed.span(), name.clone())],
+            Self::Many(names) => names.clone(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RawHosts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = RawHosts;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a host, or a list of hosts: [\"example.org\", \"*.example.org\"]")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawHosts, E> {
+                Ok(RawHosts::One(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<RawHosts, A::Error> {
+                let mut names = Vec::new();
+                while let Some(name) = list.next_element()? {
+                    names.push(name);
+                }
+                Ok(RawHosts::Many(names))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}

@@ -1,0 +1,223 @@
+//! `include`: files that hold a site each, or a few.
+//!
+//! What stands at the top of such a file holds for those of its routes and rules that do not say otherwise.
+
+use std::{collections::BTreeMap, fs, io, path::PathBuf};
+
+use galgo_proto::glob::Glob;
+use serde::Deserialize;
+use toml::{
+    Spanned,
+    de::{DeArray, DeTable, DeValue, Deserializer},
+};
+
+use super::{
+    error::{Checked, ConfigError, ConfigText},
+    folder,
+    host_names::RawHosts,
+    raw::{
+        Groups, Map, RawAccess, RawCertificate, RawChanges, RawConfig, RawCors, RawHeaderRule,
+        RawRateLimit, RawRewrite, RawRoute, RawTls, RawTo, Text, Typed,
+    },
+    units::{Size, Time, Value},
+};
+
+const EMPTY: &str = "the file is empty. Where it is not just being written, remove it";
+
+/// The keys at the top of an included file: its own, and those of a `[[route]]` that hold for all of its routes.
+macro_rules! site {
+    ($($field:ident: $type:ty,)*) => {
+        #[derive(Debug, Default, Clone, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct RawSite {
+            route: Typed<Vec<Spanned<RawRoute>>>,
+            rewrite: Typed<Vec<Spanned<RawRewrite>>>,
+            tls: Typed<RawCertificate>,
+            $($field: Typed<$type>,)*
+        }
+
+        impl RawSite {
+            /// Gives a route what it does not say itself.
+            fn pass_on(&self, route: &mut RawRoute) {
+                $(if route.$field.is_none() {
+                    route.$field.clone_from(&self.$field);
+                })*
+            }
+        }
+    };
+}
+
+site! {
+    host: RawHosts,
+    access_log: String,
+    log_format: String,
+    authorizer: RawTo,
+    passwords: String,
+    realm: String,
+    require: Vec<Text>,
+    groups: Groups,
+    access: RawAccess,
+    rate_limit: RawRateLimit,
+    headers: Map,
+    header_rules: Vec<Spanned<RawHeaderRule>>,
+    request_headers: RawChanges,
+    security_headers: bool,
+    expires: BTreeMap<Text, Value<Time>>,
+    cors: RawCors,
+    errors: Map,
+    compress: bool,
+    compress_types: Vec<Text>,
+    compress_min: Value<Size>,
+}
+
+/// Reads the files that `include` names, in the order of their names, and adds what they hold to `raw`; returns their paths.
+pub(super) fn sites(text: &mut ConfigText<'_>, raw: &mut RawConfig) -> Checked<Vec<PathBuf>> {
+    let Some(typed) = &raw.include else {
+        return Ok(Vec::new());
+    };
+    let files = text.named(typed)?;
+    let mut wrong = Vec::new();
+    for file in &files {
+        match read(text, file) {
+            Ok(site) => site.become_part_of(raw),
+            Err(e) => wrong.push(e),
+        }
+    }
+    ConfigError::all(wrong).map_or(Ok(files), Err)
+}
+
+impl ConfigText<'_> {
+    /// The files that are there under a path whose names may have `*`, sorted. Without one it is a file that must be there.
+    fn named(&self, typed: &Text) -> Checked<Vec<PathBuf>> {
+        if typed.get_ref().is_empty() {
+            return Err(self.error(typed.span(), "is empty: name files: \"sites/*.toml\""));
+        }
+        let path = folder::absolute(self.folder(&typed.span()), &self.no_nul(typed)?);
+        let mut found = vec![PathBuf::new()];
+        for part in path.iter() {
+            let pattern = part.to_str().filter(|part| part.contains('*'));
+            let Some(pattern) = pattern.and_then(Glob::parse) else {
+                found.iter_mut().for_each(|path| path.push(part));
+                continue;
+            };
+            let mut below = Vec::new();
+            for folder in &found {
+                let names = names(folder, &pattern);
+                let unopened = |e| self.unopened(typed, folder, &e);
+                below.extend(names.map_err(unopened)?);
+            }
+            found = below;
+        }
+        // `*/site.toml` is meant for the folders that have one.
+        if path
+            .iter()
+            .any(|part| part.as_encoded_bytes().contains(&b'*'))
+        {
+            found.retain(|path| path.symlink_metadata().is_ok());
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+/// What in a folder fits a pattern, without hidden names. What is no folder has nothing in it.
+fn names(folder: &std::path::Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        let bytes = name.as_encoded_bytes();
+        if !bytes.starts_with(b".") && pattern.fits(bytes) {
+            found.push(folder.join(name));
+        }
+    }
+    Ok(found)
+}
+
+fn read(text: &mut ConfigText<'_>, file: &std::path::Path) -> Checked<RawSite> {
+    let source = folder::text(file)?;
+    let from = text.include(file, source.clone())?;
+    if source.trim().is_empty() {
+        return Err(text.bare(from..from, EMPTY));
+    }
+    let table = DeTable::parse(&source).map_err(|e| {
+        let span = e.span().map(|span| span.start + from..span.end + from);
+        text.parse_error_at(&e, span)
+    })?;
+    let mut value = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
+    shift(&mut value, from);
+    let (span, DeValue::Table(table)) = (value.span(), value.into_inner()) else {
+        return Ok(RawSite::default());
+    };
+    let table = Deserializer::from(Spanned::new(span, table));
+    RawSite::deserialize(table).map_err(|e| text.parse_error(&e))
+}
+
+/// Has all spans of a value begin `by` bytes later.
+fn shift(value: &mut Spanned<DeValue<'_>>, by: usize) {
+    let moved = |span: std::ops::Range<usize>| span.start + by..span.end + by;
+    let span = moved(value.span());
+    let mut inner = std::mem::replace(value.get_mut(), DeValue::Boolean(false));
+    match &mut inner {
+        DeValue::Table(table) => {
+            let entries = std::mem::replace(table, DeTable::new());
+            for (key, mut value) in entries {
+                shift(&mut value, by);
+                table.insert(Spanned::new(moved(key.span()), key.into_inner()), value);
+            }
+        }
+        DeValue::Array(items) => {
+            let items: &mut DeArray<'_> = items;
+            items.iter_mut().for_each(|item| shift(item, by));
+        }
+        _ => {}
+    }
+    *value = Spanned::new(span, inner);
+}
+
+impl RawSite {
+    fn become_part_of(mut self, raw: &mut RawConfig) {
+        let routes = self.route.take();
+        for mut route in routes.into_iter().flat_map(Spanned::into_inner) {
+            self.of(route.get_ref()).pass_on(route.get_mut());
+            list(&mut raw.route).push(route);
+        }
+        let rules = self.rewrite.take();
+        for mut rule in rules.into_iter().flat_map(Spanned::into_inner) {
+            if rule.get_ref().host.is_none() {
+                rule.get_mut().host.clone_from(&self.host);
+            }
+            list(&mut raw.rewrite).push(rule);
+        }
+        if let Some(tls) = self.tls {
+            let empty = || Spanned::new(tls.span(), RawTls::default());
+            let all = raw.tls.get_or_insert_with(empty).get_mut();
+            list(&mut all.certificates).push(tls.into_inner());
+        }
+    }
+
+    /// What holds for a route: what goes with a key is taken from where the key is.
+    fn of(&self, route: &RawRoute) -> Self {
+        let mut site = self.clone();
+        if route.passwords.is_some() {
+            (site.realm, site.require, site.groups) = (None, None, None);
+        }
+        if route.compress.is_some() {
+            (site.compress_types, site.compress_min) = (None, None);
+        }
+        if route.access_log.is_some() {
+            site.log_format = None;
+        }
+        site
+    }
+}
+
+/// A list that may not have been typed.
+fn list<T>(typed: &mut Typed<Vec<T>>) -> &mut Vec<T> {
+    typed
+        .get_or_insert_with(|| Spanned::new(0..0, Vec::new()))
+        .get_mut()
+}

@@ -1,0 +1,110 @@
+//! One entry of `listen`.
+
+use std::{fmt, str::FromStr};
+
+use super::{
+    checked::{Address, Config, Listen, PassedName, Speaks},
+    error::{Checked, ConfigText},
+    raw::RawConfig,
+};
+use crate::address::fits;
+
+/// An address, or the name of a socket that a service manager passes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ListenAt {
+    Address(Listen),
+    Passed(PassedName),
+}
+
+impl FromStr for ListenAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (speaks, rest) = Speaks::of(text);
+        let Some(name) = rest.strip_prefix(PassedName::PREFIX) else {
+            return text.parse().map(Self::Address);
+        };
+        // What sd_listen_fds(3) takes for a name.
+        let fits = |c: char| c.is_ascii_graphic() && c != ':' || c == ' ';
+        if name.is_empty() || name.len() > 255 || !name.chars().all(fits) {
+            return Err(format!(
+                "{text:?} names no socket: write \"fd:NAME\", with the FileDescriptorName= of the socket unit"
+            ));
+        }
+        let name = name.to_owned();
+        Ok(Self::Passed(PassedName { name, speaks }))
+    }
+}
+
+impl ConfigText<'_> {
+    /// Where to listen.
+    pub(super) fn listen(&self, raw: &RawConfig, config: &mut Config) -> Checked<()> {
+        let Some(typed) = &raw.listen else {
+            return Ok(());
+        };
+        if typed.get_ref().is_empty() {
+            return Err(self.error(
+                typed.span(),
+                "names no address: add one, or delete the line",
+            ));
+        }
+        config.listen_nowhere();
+        for text in typed.get_ref() {
+            let fail = |message| self.error(text.span(), message);
+            let mut one = text.get_ref().parse().map_err(fail)?;
+            if let ListenAt::Address(Listen {
+                address: Address::Unix(path),
+                ..
+            }) = &mut one
+            {
+                *path = self.folder(&(0..0)).join(&path);
+                fits(path).map_err(fail)?;
+            }
+            config.listen_at(one).map_err(fail)?;
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// From here on it listens where it is told, and not where it does by default.
+    pub(crate) fn listen_nowhere(&mut self) {
+        self.listen.clear();
+        self.listen_passed.clear();
+        self.listens_by_default = false;
+    }
+
+    /// Listens there, too.
+    ///
+    /// # Errors
+    /// It does already; in words.
+    pub(crate) fn listen_at(&mut self, one: ListenAt) -> Result<(), String> {
+        let twice = |one: &dyn fmt::Display| Err(format!("{one} is named twice: delete one"));
+        match one {
+            ListenAt::Address(one) => {
+                // At port 0 each gets a port of its own.
+                let any_port = matches!(&one.address, Address::Tcp(at) if at.port() == 0);
+                let same = |other: &Listen| match any_port {
+                    true => *other == one,
+                    false => other.address == one.address,
+                };
+                if self.listen.iter().any(same) {
+                    return twice(&one);
+                }
+                self.listen.push(one);
+            }
+            ListenAt::Passed(one) => {
+                if self
+                    .listen_passed
+                    .iter()
+                    .any(|other| other.name == one.name)
+                {
+                    return twice(&one);
+                }
+                self.listen_passed.push(one);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Where is logged: the server's logs, and those of routes.
+
+use std::sync::Arc;
+
+use super::{
+    checked::{Config, LogFormat, LogSettings, LogTo, Placed},
+    error::{Checked, ConfigText},
+    folder,
+    raw::{self, RawConfig, RawRoute, Typed},
+};
+use crate::log::own::OwnLog;
+
+/// The logs that routes have of their own, each once.
+pub(super) fn own(routes: &[Placed]) -> Vec<LogTo> {
+    let logs = routes.iter().filter_map(|(route, _)| route.log.as_ref());
+    let mut own: Vec<LogTo> = Vec::new();
+    for to in logs.filter_map(|log| log.to()) {
+        if !own.contains(to) {
+            own.push(to.clone());
+        }
+    }
+    own
+}
+
+impl ConfigText<'_> {
+    pub(super) fn log(&self, raw: &RawConfig) -> Checked<LogSettings> {
+        let default = LogSettings::default();
+        let access = match &raw.access_log {
+            None => default.access,
+            Some(to) if to.get_ref() == "off" => None,
+            Some(to) => Some(self.log_to(to)?),
+        };
+        let format = self.log_format(&raw.log_format)?;
+        let error = match &raw.error_log {
+            None => default.error,
+            Some(to) if to.get_ref() == "off" => {
+                let message = "is never off: write \"stderr\", \"-\" (standard output) or a file";
+                return Err(self.error(to.span(), message));
+            }
+            Some(to) => self.log_to(to)?,
+        };
+        Ok(LogSettings {
+            access,
+            format: format.unwrap_or(default.format),
+            error,
+            own: default.own,
+        })
+    }
+
+    /// The access log of a route that has one.
+    pub(super) fn own_log(
+        &self,
+        route: &RawRoute,
+        config: &Config,
+    ) -> Checked<Option<Arc<OwnLog>>> {
+        let format = self.log_format(&route.log_format)?;
+        let Some(to) = &route.access_log else {
+            return match &route.log_format {
+                None => Ok(None),
+                Some(at) => Err(self.error(at.span(), "needs an `access_log` beside it")),
+            };
+        };
+        let place = match to.get_ref().as_str() {
+            "off" => None,
+            _ => Some(self.log_to(to)?),
+        };
+        let format = format.unwrap_or(config.log.format);
+        Ok(Some(Arc::new(OwnLog::new(place, format))))
+    }
+
+    fn log_format(&self, typed: &Typed<String>) -> Checked<Option<LogFormat>> {
+        match typed.as_ref().map(|f| (f.get_ref().as_str(), f.span())) {
+            None => Ok(None),
+            Some(("combined", _)) => Ok(Some(LogFormat::Combined)),
+            Some(("host_combined", _)) => Ok(Some(LogFormat::HostCombined)),
+            Some(("json", _)) => Ok(Some(LogFormat::Json)),
+            Some((other, at)) => {
+                let message = format!(
+                    "{other:?} is no format: choose \"combined\", \"host_combined\" or \"json\""
+                );
+                Err(self.error(at, message))
+            }
+        }
+    }
+
+    fn log_to(&self, to: &raw::Text) -> Checked<LogTo> {
+        Ok(match to.get_ref().as_str() {
+            "-" => LogTo::Stdout,
+            "stderr" => LogTo::Stderr,
+            "" => return Err(self.error(to.span(), "is empty: write \"-\", \"stderr\" or a file")),
+            file => LogTo::File(folder::absolute(self.folder(&to.span()), file)),
+        })
+    }
+}

@@ -1,0 +1,226 @@
+//! What programs are kept from, and whom they run as.
+
+use std::{io, ops::Range, path::PathBuf, sync::Arc};
+
+use galgo_handlers::variables::constants_of_server;
+use galgo_spawn::{
+    Limits, Sandbox,
+    identity::{current, effective_uid},
+    owners::{Remit, RunsAs, Terms, are_delegated},
+    sandbox::{Confinement, Network, kernel},
+};
+use toml::Spanned;
+
+use super::{
+    checked::{Cgi, CgiOptions, Config, StartMode},
+    error::{Checked, ConfigText},
+    identity::identity,
+    raw::{RawConfinement, RawOptions, RawSandbox, Text, Typed},
+    units::{Count, Cpu, Time},
+};
+
+/// Stands for the owner of the program's file.
+const OWNER: &str = "owner";
+
+impl ConfigText<'_> {
+    /// Seconds of each process, and percent of a processor of all.
+    pub(super) fn cpu(&self, raw: &RawOptions, d: &Limits) -> Checked<(Option<u64>, Option<u32>)> {
+        let Some(typed) = &raw.cpu else {
+            return Ok((d.cpu, d.cpu_percent));
+        };
+        let at = || typed.span();
+        match typed.get_ref().0.0 {
+            None => Ok((None, None)),
+            Some(Cpu::Time(Time(time))) if time.subsec_nanos() != 0 => {
+                Err(self.error(at(), "is counted in whole seconds"))
+            }
+            Some(Cpu::Time(time)) => {
+                let time = self.within(at(), time, Time::secs(1), Time::secs(86_400))?;
+                Ok((Some(time.0.as_secs()), None))
+            }
+            Some(Cpu::Percent(percent)) => {
+                let percent = self.within(at(), Count(percent), Count(1), Count(100_000))?;
+                Ok((None, u32::try_from(percent.0).ok()))
+            }
+        }
+    }
+
+    /// `sandbox`, and what a strict one leaves to programs.
+    pub(super) fn sandbox(
+        &self,
+        raw: &RawOptions,
+        d: &CgiOptions,
+    ) -> Checked<(Sandbox, Option<Arc<Confinement>>)> {
+        let (at, strict) = match &raw.sandbox {
+            None => (None, d.strict.clone()),
+            Some(typed) => match typed.get_ref() {
+                RawSandbox::Strict(table) => (Some(typed.span()), Some(self.confinement(table)?)),
+                RawSandbox::Name(name) if name == "strict" => {
+                    (Some(typed.span()), Some(Arc::default()))
+                }
+                RawSandbox::Name(name) => return Ok((self.sandbox_name(typed, name)?, None)),
+            },
+        };
+        let Some(strict) = strict else {
+            return Ok((d.sandbox, None));
+        };
+        // Who may gain privileges may not be confined.
+        if let Some(typed) = raw.no_new_privs.as_ref().filter(|on| !on.get_ref()) {
+            let message = "a strict sandbox takes no_new_privs = true: delete this, or set sandbox = \"standard\"";
+            return Err(self.error(typed.span(), message));
+        }
+        match at {
+            Some(at) if raw.no_new_privs.is_none() && !d.no_new_privs => {
+                let message = "a strict sandbox takes no_new_privs = true beside it";
+                Err(self.error(at, message))
+            }
+            _ => {
+                // Looked at while this process may have root's rights still.
+                kernel();
+                Ok((Sandbox::Standard, Some(strict)))
+            }
+        }
+    }
+
+    fn sandbox_name(&self, typed: &Spanned<RawSandbox>, name: &str) -> Checked<Sandbox> {
+        let both = [Sandbox::Off, Sandbox::Standard];
+        let named = both.into_iter().find(|s| s.name() == name);
+        named.ok_or_else(|| {
+            let message = format!(
+                "{name:?} is no sandbox: choose \"standard\", \"strict\", \"off\" or a table"
+            );
+            self.error(typed.span(), message)
+        })
+    }
+
+    fn confinement(&self, raw: &RawConfinement) -> Checked<Arc<Confinement>> {
+        let network = match &raw.network {
+            None => Network::None,
+            Some(typed) => {
+                let mut all = Network::NAMES.into_iter();
+                let found = all.find(|(name, _)| name == typed.get_ref());
+                let (_, network) = found.ok_or_else(|| {
+                    let message = format!(
+                        "{:?} is no network: choose \"none\", \"loopback\", \"out\" or \"all\"",
+                        typed.get_ref()
+                    );
+                    self.error(typed.span(), message)
+                })?;
+                network
+            }
+        };
+        Ok(Arc::new(Confinement {
+            read: self.existing(&raw.read)?,
+            write: self.existing(&raw.write)?,
+            exec: self.existing(&raw.exec)?,
+            network,
+        }))
+    }
+
+    /// Files and folders that are there.
+    fn existing(&self, list: &Typed<Vec<Text>>) -> Checked<Vec<PathBuf>> {
+        let all = list.iter().flat_map(|list| list.get_ref());
+        all.map(|typed| {
+            let path = self.path(typed)?;
+            match path.symlink_metadata() {
+                // Whoever starts the programs may look where this process may not.
+                Err(e) if e.kind() != io::ErrorKind::PermissionDenied => {
+                    Err(self.unopened(typed, &path, &e))
+                }
+                _ => Ok(path),
+            }
+        })
+        .collect()
+    }
+
+    /// Whom the programs of a route run as; `None`: as the server does. `authorized`: an authorizer may give the variables of
+    /// `env` other values. `at`: the route.
+    pub(super) fn remit(
+        &self,
+        user: &Typed<String>,
+        group: &Typed<String>,
+        cgi: &Cgi,
+        config: &Config,
+        authorized: bool,
+        at: Range<usize>,
+    ) -> Checked<Option<Arc<Remit>>> {
+        let runs_as = match (user, group) {
+            (Some(user), group) => self.runs_as(user, group, config)?,
+            (None, None) => None,
+            (None, Some(group)) => {
+                return Err(self.error(group.span(), "needs a `user` beside it"));
+            }
+        };
+        // Looked at while this process may have root's rights still.
+        are_delegated();
+        let own = || config.identity.clone().unwrap_or_else(current);
+        let strict = cgi.options.strict.clone();
+        let Some(runs_as) = runs_as.or_else(|| strict.is_some().then(|| RunsAs::Server(own())))
+        else {
+            return Ok(None);
+        };
+        if cgi.options.start == StartMode::Warm {
+            let at = user.as_ref().map_or(at, |user| user.span());
+            let message = "programs that run as another user, or in a strict sandbox, start cold: set start = \"cold\" beside it";
+            return Err(self.error(at, message));
+        }
+        let names = galgo_proto::vars::NAMES.iter().map(ToString::to_string);
+        let mut constants = constants_of_server(&config.path);
+        let mut variables: Vec<_> = names.chain(["REDIRECT_URL".to_owned()]).collect();
+        match authorized {
+            true => variables.extend(cgi.env.iter().map(|(name, _)| name.clone())),
+            false => constants.extend(cgi.env.iter().cloned()),
+        }
+        Ok(Some(Arc::new(Remit::new(Terms {
+            path: cgi.root.path().to_owned(),
+            interpreters: cgi.interpreters.clone(),
+            variables,
+            constants,
+            query_args: cgi.options.query_args,
+            limits: cgi.options.limits,
+            umask: config.umask,
+            no_new_privs: cgi.options.no_new_privs,
+            sandbox: cgi.options.sandbox,
+            strict,
+            runs_as,
+        }))))
+    }
+
+    /// `None`: it is the server's own user.
+    fn runs_as(
+        &self,
+        typed: &Text,
+        group: &Typed<String>,
+        config: &Config,
+    ) -> Checked<Option<RunsAs>> {
+        if typed.get_ref() == OWNER {
+            return match group {
+                None => Ok(Some(RunsAs::Owner {
+                    min_uid: config.min_uid,
+                    min_gid: config.min_gid,
+                })),
+                Some(group) => {
+                    let message = "an owner's programs run in the owner's own groups: delete it";
+                    Err(self.error(group.span(), message))
+                }
+            };
+        }
+        let group = group.as_ref().map(|group| group.get_ref().as_str());
+        let found = identity(typed.get_ref(), group)
+            .map_err(|e| self.error(typed.span(), format!("{e}: create it or correct the name")))?;
+        if found.uid == 0 {
+            let message =
+                "programs of a route with `user` never run as root: name a user without privileges";
+            return Err(self.error(typed.span(), message));
+        }
+        if found.gid == 0 {
+            let message = "programs of a route with `user` never run in the group of root: name another as `group`";
+            return Err(self.error(typed.span(), message));
+        }
+        let is_own = match &config.identity {
+            Some(own) => *own == found,
+            None => effective_uid() == found.uid,
+        };
+        Ok((!is_own).then_some(RunsAs::User(found)))
+    }
+}

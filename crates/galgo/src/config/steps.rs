@@ -1,0 +1,30 @@
+//! What stands before and after the handler of a route.
+
+use galgo_handlers::steps::Steps;
+
+use super::{
+    error::{Checked, ConfigText},
+    raw::RawRoute,
+};
+
+impl ConfigText<'_> {
+    /// `None`: the route has no step, and costs nothing.
+    pub(super) fn steps(
+        &self,
+        route: &RawRoute,
+        warnings: &mut Vec<String>,
+    ) -> Checked<Option<Box<Steps>>> {
+        let steps = Steps {
+            redirect: self.redirect(route)?,
+            cors: self.cors(route)?,
+            access: self.access(route)?,
+            passwords: self.passwords(route, warnings)?,
+            variables: self.variable_rules(route)?,
+            tries: self.tries(route)?,
+            headers: self.header_steps(route)?,
+            errors: self.errors(&route.errors)?,
+            compress: self.compress(route)?,
+        };
+        Ok((steps != Steps::default()).then(|| Box::new(steps)))
+    }
+}

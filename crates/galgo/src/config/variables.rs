@@ -1,0 +1,83 @@
+//! Variables that programs get for some requests: `env_rules`.
+
+use galgo_handlers::steps::{
+    rewrite::path_pattern,
+    variables::{Pattern, VariableRule},
+};
+use toml::Spanned;
+
+use super::{
+    elsewhere::words,
+    environment::computed,
+    error::{Checked, ConfigText},
+    fields::token,
+    raw::{self, RawRoute, RawVariableRule, Typed},
+};
+
+impl ConfigText<'_> {
+    pub(super) fn variable_rules(&self, route: &RawRoute) -> Checked<Vec<VariableRule>> {
+        let rules = route.env_rules.iter().flat_map(|rules| rules.get_ref());
+        let rules: Vec<_> = rules
+            .map(|rule| self.variable_rule(rule))
+            .collect::<Checked<_>>()?;
+        if let (Some(at), Some(_)) = (&route.env_rules, &route.user) {
+            let named = |name: &String| {
+                let env = route.env.as_ref().map(Spanned::get_ref);
+                env.is_some_and(|env| env.keys().any(|key| key.get_ref() == name))
+            };
+            let names = rules.iter().flat_map(|rule| &rule.set);
+            if let Some((name, _)) = names.into_iter().find(|(name, _)| !named(name)) {
+                let message = format!(
+                    "{name} has to be named in `env`, too: programs with `user` get no other variables"
+                );
+                return Err(self.error(at.span(), message));
+            }
+        }
+        Ok(rules)
+    }
+
+    fn variable_rule(&self, typed: &Spanned<RawVariableRule>) -> Checked<VariableRule> {
+        let raw = typed.get_ref();
+        let mut headers = Vec::new();
+        for (name, value) in raw.headers.iter().flat_map(|map| map.get_ref()) {
+            if !token(name.get_ref()) {
+                let message = format!("env_rules: {:?} is not the name of a field", name.get_ref());
+                return Err(self.bare(name.span(), message));
+            }
+            headers.push((name.get_ref().clone(), self.pattern(value)?));
+        }
+        let rule = VariableRule {
+            headers,
+            path: self.optional_pattern(&raw.path)?,
+            query: self.optional_pattern(&raw.query)?,
+            methods: self.methods(&raw.methods)?,
+            host: self.hosts(&raw.host)?,
+            from: match &raw.from {
+                None => None,
+                from => Some(self.addresses(from)?),
+            },
+            set: Vec::new(),
+        };
+        if rule == VariableRule::default() {
+            let message = "env_rules: this rule has no condition: name one of `headers`, `path`, `query`, `methods`, `host`, `from`, or write the variables into `env`";
+            return Err(self.bare(typed.span(), message));
+        }
+        let set = self.variables("env_rules", &raw.set, computed)?;
+        if set.is_empty() {
+            let message = "env_rules: this rule sets nothing: add set = { NAME = \"value\" }";
+            return Err(self.bare(typed.span(), message));
+        }
+        Ok(VariableRule { set, ..rule })
+    }
+
+    fn optional_pattern(&self, typed: &Typed<String>) -> Checked<Option<Pattern>> {
+        typed.as_ref().map(|typed| self.pattern(typed)).transpose()
+    }
+
+    fn pattern(&self, typed: &raw::Text) -> Checked<Pattern> {
+        let pattern = path_pattern(typed.get_ref());
+        pattern
+            .map(Pattern)
+            .map_err(|e| self.error(typed.span(), words(&e)))
+    }
+}

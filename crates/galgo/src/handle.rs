@@ -1,0 +1,133 @@
+//! What answers the requests of an event loop has; the handler of a route, and what a request has come to with it.
+
+use std::{rc::Rc, sync::Arc};
+
+use galgo_front::settings::Settings;
+use galgo_handlers::{
+    application,
+    context::{Answer, Context},
+    files, program,
+    resources::Resources,
+    respond,
+    script::{self, AmongFiles},
+    status,
+    steps::redirect,
+};
+use galgo_proto::{h1::Head, target::Target};
+
+use crate::{
+    body::Response,
+    config::{Cgi, Files},
+    fault::Fault,
+    request::Request,
+    route::{Handler, Match, Route},
+    site::Site,
+};
+
+/// Answers the requests of one event loop by one site.
+#[derive(Debug)]
+pub struct Dispatch {
+    /// What the handlers have of their event loop.
+    pub resources: Rc<Resources>,
+    /// What answers requests, and how.
+    pub site: Arc<Site>,
+    /// How clients are spoken with.
+    pub settings: Arc<Settings>,
+}
+
+impl Dispatch {
+    pub(crate) fn context(&self) -> Context<'_> {
+        Context {
+            resources: &self.resources,
+            shared: &self.site.shared,
+        }
+    }
+}
+
+/// Why a request has no response, or not yet.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub(crate) enum Instead {
+    Fault(Fault),
+    /// Answer this path and query instead, by GET (RFC 3875, 6.2.2).
+    Local(String),
+    /// Answer the same request at this target.
+    Again(Box<Target>),
+}
+
+impl<F: Into<Fault>> From<F> for Instead {
+    fn from(fault: F) -> Self {
+        Self::Fault(fault.into())
+    }
+}
+
+/// What a program or an application says, as a step's result.
+pub(crate) fn said(answer: Answer) -> Result<Response, Instead> {
+    match answer {
+        Answer::Response(response) => Ok(response),
+        Answer::Local(location) => Err(Instead::Local(location)),
+    }
+}
+
+/// The handler of the route. What is larger than a file's request is boxed.
+pub(crate) async fn handle(
+    cx: &Dispatch,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    found: &Match<'_, '_>,
+) -> Result<Response, Instead> {
+    let Match { route, rest, .. } = *found;
+    match &route.handler {
+        Handler::Cgi(cgi) => {
+            // Whoever is turned away must not cost those who are served: no program is looked for.
+            cx.site.shared.admission.refuse_if_full(request.peer())?;
+            let script = script::program(cgi, &route.path, head.target.url_path())?;
+            let places = found.places.or_else(|| cx.site.places(route));
+            let answer = program::cached::answer(cx.context(), request, head, cgi, places, script);
+            said(Box::pin(answer).await?)
+        }
+        Handler::Upstream(up) => {
+            let asked = (&**up, cx.site.upstream(route, up.role)?);
+            let answer = application::answer(cx.context(), request, head, &route.path, asked);
+            said(Box::pin(answer).await?)
+        }
+        Handler::Files(files) => {
+            if let Some(cgi) = &route.among_files
+                && let Some(answer) =
+                    Box::pin(among(cx, request, head, route, (files, cgi))).await?
+            {
+                return said(answer);
+            }
+            let (response, cause) = files::answer(files, head, rest).response().await;
+            Ok(status::dress(cx.context(), request, response, cause))
+        }
+        // It redirects, and not this request.
+        Handler::Respond(_) if route.steps.as_ref().is_some_and(|s| s.redirect.is_some()) => {
+            Err(Fault::NotFound.into())
+        }
+        Handler::Respond(respond) => Ok(respond::answer(respond)),
+    }
+}
+
+/// Answers by a program in a folder of files. `Ok(None)`: none is meant.
+async fn among(
+    cx: &Dispatch,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    route: &Arc<Route>,
+    (files, cgi): (&Files, &Arc<Cgi>),
+) -> Result<Option<Answer>, Instead> {
+    let path = head.target.url_path();
+    let script = match script::among_files(cgi, &files.index, &route.path, path)? {
+        AmongFiles::File => return Ok(None),
+        AmongFiles::Index(path) => {
+            let target = redirect::at(&head.target, path, None).ok_or(Fault::NotFound)?;
+            return Err(Instead::Again(Box::new(target)));
+        }
+        AmongFiles::Program(script) => script,
+    };
+    cx.site.shared.admission.refuse_if_full(request.peer())?;
+    let places = cx.site.places(route);
+    let answer = program::cached::answer(cx.context(), request, head, cgi, places, script).await?;
+    Ok(Some(answer))
+}

@@ -1,0 +1,119 @@
+//! `sites`: the folders of hosts, opened when they are asked for, and looked at again after a while.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{
+    admission::ConcurrencyLimit,
+    config::{Config, Route, Sites},
+    route::{self, Match},
+};
+
+/// Hosts that are known at once, each with two descriptors; those that were looked at longest ago are opened again.
+pub const MOST: usize = 256;
+
+/// What a folder holds is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The hosts that were asked for lately.
+#[derive(Debug, Default)]
+pub struct Hosts(Mutex<HashMap<String, Known>>);
+
+#[derive(Debug)]
+struct Known {
+    host: Arc<Host>,
+    looked: Instant,
+}
+
+/// What the folder of a host serves.
+#[derive(Debug)]
+pub struct Host {
+    /// The longest path first.
+    routes: Vec<Arc<Route>>,
+    /// Places of its programs, where routes have a limit.
+    pub places: Option<Arc<ConcurrencyLimit>>,
+}
+
+impl Host {
+    /// With these routes, the longest path first.
+    pub fn new(routes: Vec<Arc<Route>>, config: &Config) -> Self {
+        let most = config.options.max_running;
+        Self {
+            routes,
+            places: most.map(|most| Arc::new(ConcurrencyLimit::new(most))),
+        }
+    }
+
+    /// The route that answers, unless `other` names the path or the host more closely.
+    pub fn find<'c, 'p>(
+        &'c self,
+        host: &str,
+        path: &'p [u8],
+        other: Option<&Match<'_, '_>>,
+    ) -> Option<Match<'c, 'p>> {
+        let own = route::find(&self.routes, host, path)?;
+        let nearer = |other: &Match<'_, '_>| {
+            let (length, own) = (other.route.path.len(), own.route.path.len());
+            let named = other.route.host.is_some() || other.route.names.is_some();
+            length > own || (length == own && named)
+        };
+        let places = self.places.as_ref();
+        (!other.is_some_and(nearer)).then_some(Match { places, ..own })
+    }
+}
+
+impl Hosts {
+    /// What is served for a host now. `changed` is called where that was something else before.
+    pub fn host(
+        &self,
+        sites: &Sites,
+        host: &str,
+        config: &Config,
+        now: Instant,
+        changed: impl FnOnce(),
+    ) -> Result<Option<Arc<Host>>, String> {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock()
+            .get(host)
+            .map(|known| (known.host.clone(), known.looked));
+        if let Some((host, looked)) = &known
+            && now.saturating_duration_since(*looked) < LOOK_EVERY
+        {
+            return Ok(Some(host.clone()));
+        }
+        // Opened without the lock: a disk may be slow.
+        let routes = sites.routes(host, config);
+        let routes = routes.inspect_err(|_| drop(lock().remove(host)))?;
+        let same = |(known, _): &(Arc<Host>, Instant)| known.routes == routes;
+        let next = match known {
+            Some(known) if same(&known) => known.0,
+            known => {
+                if known.is_some() {
+                    changed();
+                }
+                if routes.is_empty() {
+                    lock().remove(host);
+                    return Ok(None);
+                }
+                Arc::new(Host::new(routes, config))
+            }
+        };
+        let mut all = lock();
+        if all.len() >= MOST && !all.contains_key(host) {
+            let oldest = all.iter().min_by_key(|(_, known)| known.looked);
+            let oldest = oldest.map(|(host, _)| host.clone());
+            oldest.and_then(|host| all.remove(&host));
+        }
+        let known = Known {
+            host: next.clone(),
+            looked: now,
+        };
+        all.insert(host.to_owned(), known);
+        Ok(Some(next))
+    }
+}

@@ -1,0 +1,127 @@
+//! What the process that is replaced and the one that replaces it tell each other, over a pair of sockets.
+//!
+//! ```text
+//! old -> new   passed NAME | queue ADDRESS | lock DEVICE INODE PATH | store PATH   with a descriptor each
+//! old -> new   end
+//! new -> old   ready, or: failed WORDS
+//! old -> new   go
+//! ```
+//! They may be of different versions: a message with another first word is ignored, and its descriptor closed.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::{
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+        sockopt::{self, Timeout},
+    },
+};
+
+pub(super) const PASSED: &[u8] = b"passed";
+pub(super) const QUEUE: &[u8] = b"queue";
+pub(super) const LOCK: &[u8] = b"lock";
+pub(super) const STORE: &[u8] = b"store";
+pub(super) const END: &[u8] = b"end";
+pub(super) const READY: &[u8] = b"ready";
+pub(super) const FAILED: &[u8] = b"failed";
+pub(super) const GO: &[u8] = b"go";
+
+/// Bytes of a message; more are cut.
+const LONGEST: usize = 8 << 10;
+
+/// What is handed over: the first word, what follows it, and the descriptor.
+pub(super) type Item = (&'static [u8], Vec<u8>, OwnedFd);
+
+/// One end.
+#[derive(Debug)]
+pub(super) struct Line(OwnedFd);
+
+/// What was heard.
+#[derive(Debug)]
+pub(super) struct Message {
+    text: Vec<u8>,
+    /// The descriptor that came with it.
+    pub(super) fd: Option<OwnedFd>,
+}
+
+impl Message {
+    /// Its first word, and what follows.
+    pub(super) fn parts(&self) -> (&[u8], &[u8]) {
+        let end = self.text.iter().position(|&b| b == b' ');
+        match end {
+            Some(end) => (&self.text[..end], &self.text[end + 1..]),
+            None => (&self.text, b""),
+        }
+    }
+}
+
+impl Line {
+    pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, theirs) = socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None)?;
+        Ok((Self(ours), theirs))
+    }
+
+    /// The end that a process was started with; `None`: that is no such socket.
+    pub(super) fn of(fd: OwnedFd) -> Option<Self> {
+        let kind = sockopt::socket_type(&fd);
+        (kind == Ok(SocketType::SEQPACKET)).then_some(Self(fd))
+    }
+
+    /// The other side may take so long for each message.
+    pub(super) fn waits(&self, most: Duration) -> io::Result<()> {
+        for direction in [Timeout::Recv, Timeout::Send] {
+            sockopt::set_socket_timeout(&self.0, direction, Some(most))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn say(
+        &self,
+        word: &[u8],
+        rest: &[u8],
+        fd: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let mut text = word.to_vec();
+        if !rest.is_empty() {
+            text.push(b' ');
+            text.extend_from_slice(rest);
+        }
+        text.truncate(LONGEST);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds: Vec<_> = fd.into_iter().collect();
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&fds));
+        }
+        let text = [IoSlice::new(&text)];
+        sendmsg(self.0.as_fd(), &text, &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// The next message; `None`: the other side is gone.
+    pub(super) fn hear(&self) -> io::Result<Option<Message>> {
+        let mut text = vec![0; LONGEST];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let into = &mut [IoSliceMut::new(&mut text)];
+        let received = match recvmsg(self.0.as_fd(), into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            // It left without hearing all.
+            Err(Errno::CONNRESET) => return Ok(None),
+            received => received?,
+        };
+        let fd = control.drain().find_map(|part| match part {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        text.truncate(received.bytes);
+        Ok((received.bytes > 0).then_some(Message { text, fd }))
+    }
+}

@@ -1,0 +1,279 @@
+//! What the main thread does while the event loops serve: what signals ask for, and what the service manager is told.
+
+use std::{sync::Arc, thread::JoinHandle, time::Duration};
+
+use galgo_spawn::Outside;
+use rustix::process::Signal as Sent;
+use tokio::{
+    sync::{oneshot, watch},
+    time::{sleep, timeout},
+};
+
+use super::{
+    notify::{Notify, Watchdog},
+    owners::Spawning,
+    pid_file::PidFile,
+    running::{Running, Taken},
+    signals::{Signals, either, pends},
+    upgrade::{self, Outcome, Program},
+};
+use crate::{config::Config, log::Level, phase::Phase};
+
+/// How serving ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum End {
+    /// Every request was finished, or ended after the grace.
+    Drained,
+    /// A second signal came.
+    AtOnce,
+}
+
+/// Why serving ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// A signal says so.
+    Told,
+    /// This process accepts the connections.
+    HandedOver(i32),
+    /// What starts programs of other users has ended.
+    SpawnerEnded,
+}
+
+/// The new process would be no root, and so would what it starts.
+const NOT_WITH_OWNERS: &str = "programs run as other users (`user` on a route), and only root can start what starts them: restart galgo instead";
+
+/// How long a second signal may take.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// The server, as the main thread knows it.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) running: Running,
+    pub(super) phase: watch::Sender<Phase>,
+    pub(super) notify: Notify,
+    pub(super) pid_file: Option<PidFile>,
+    pub(super) program: Arc<Program>,
+    /// What starts it, without what this process is confined to.
+    pub(super) outside: Arc<Outside>,
+}
+
+/// What is under way.
+#[derive(Debug, Default)]
+struct UnderWay {
+    /// Event loops take a site.
+    taken: Option<Taken>,
+    /// The server serves already: they take another one.
+    again: bool,
+    /// Another process gets ready to take the place of this one.
+    successor: Option<oneshot::Receiver<Outcome>>,
+    /// Logs were opened again meanwhile.
+    reopened: bool,
+}
+
+impl Life {
+    /// Serves what signals ask for, until the server is to end. `first`: the event loops take the first site.
+    pub(super) async fn serve(
+        &mut self,
+        signals: &mut Signals,
+        load: impl Fn() -> Result<Config, String>,
+        first: Taken,
+    ) -> Why {
+        let mut watchdog = Watchdog::of(&self.notify);
+        let mut way = UnderWay {
+            taken: Some(first),
+            ..UnderWay::default()
+        };
+        loop {
+            // One after the other: the next one waits until this one is everywhere.
+            let reloads = way.taken.is_none() && way.successor.is_none();
+            tokio::select! {
+                _ = signals.reopen.recv() => {
+                    self.running.shared.logs.reopen();
+                    way.reopened = true;
+                }
+                _ = signals.reload.recv(), if reloads => match signals.has_lost_terminal() {
+                    true => return Why::Told,
+                    false => way.taken = self.reload(&load),
+                },
+                _ = settled(&mut way.taken) => self.taken(std::mem::replace(&mut way.again, true)),
+                _ = signals.upgrade.recv() => self.upgrade(&mut way),
+                outcome = settled(&mut way.successor) => {
+                    let outcome = outcome.unwrap_or_else(|| Err("its thread has ended".into()));
+                    if let Some(pid) = self.hand_over(outcome, signals, way.reopened).await {
+                        return Why::HandedOver(pid);
+                    }
+                }
+                () = watchdog.all_run(&self.running.shared.loops) => self.notify.say("WATCHDOG=1"),
+                () = either(&mut signals.term, &mut signals.int) => return Why::Told,
+                () = Spawning::ended(self.running.spawning.as_ref()) => return Why::SpawnerEnded,
+            }
+        }
+    }
+
+    fn say(&self, level: Level, words: &str) {
+        self.running
+            .shared
+            .logs
+            .error
+            .write(level, "upgrade", words);
+    }
+
+    fn reload(&mut self, load: impl Fn() -> Result<Config, String>) -> Option<Taken> {
+        self.notify.reloading("reading the configuration");
+        let taken = self.running.reload(load);
+        if taken.is_none() {
+            self.notify.ready();
+        }
+        taken
+    }
+
+    /// All event loops have the site.
+    fn taken(&mut self, again: bool) {
+        if again {
+            self.running.taken();
+        } else if let Some(Err(e)) = self.pid_file.as_mut().map(PidFile::publish) {
+            let words = format!("the pid file could not be given its name: {e}");
+            self.running
+                .shared
+                .logs
+                .error
+                .write(Level::Error, "pid_file", &words);
+        }
+        self.notify.ready();
+    }
+
+    /// Starts another process in the place of this one.
+    fn upgrade(&mut self, way: &mut UnderWay) {
+        if way.successor.is_some() {
+            return self.say(Level::Warn, "one is under way already");
+        }
+        let allowed = match self.running.spawning {
+            Some(_) => Err(NOT_WITH_OWNERS.to_owned()),
+            None => upgrade::allowed(&self.notify),
+        };
+        let items = allowed.and_then(|()| self.running.handed_over());
+        match items.and_then(|items| self.program.succeed(items, self.outside.clone())) {
+            Ok(successor) => {
+                way.reopened = false;
+                way.successor = Some(successor);
+                self.notify.reloading("another galgo takes over");
+                self.say(
+                    Level::Info,
+                    "another galgo is started, and takes over when it is ready",
+                );
+            }
+            Err(words) => self.goes_on(&words),
+        }
+    }
+
+    fn goes_on(&self, words: &str) {
+        self.say(Level::Error, words);
+        self.say(Level::Warn, "this galgo goes on serving");
+    }
+
+    /// Lets the other process serve, if it can: its id. `None`: this one goes on.
+    async fn hand_over(
+        &self,
+        outcome: Outcome,
+        signals: &mut Signals,
+        reopened: bool,
+    ) -> Option<i32> {
+        let own = std::process::id();
+        let pid = outcome.and_then(|successor| {
+            let pid = successor.pid();
+            // Before it speaks for itself: until then nobody else is heard.
+            self.notify.say(&format!("MAINPID={pid}"));
+            let gone = successor.go();
+            let gone = gone.inspect_err(|_| self.notify.say(&format!("MAINPID={own}")));
+            gone.map(|()| pid)
+        });
+        match pid {
+            Ok(pid) => {
+                // It may have read the configuration, and opened its logs, before these came.
+                if pends(&mut signals.reload).await {
+                    upgrade::pass_on(pid, Sent::HUP);
+                }
+                if reopened {
+                    upgrade::pass_on(pid, Sent::USR1);
+                }
+                Some(pid)
+            }
+            Err(words) => {
+                self.notify.ready();
+                self.goes_on(&words);
+                None
+            }
+        }
+    }
+
+    /// Waits for the last requests.
+    pub(super) async fn drain(
+        &mut self,
+        why: Why,
+        signals: &mut Signals,
+        threads: Vec<JoinHandle<()>>,
+    ) -> End {
+        self.running.let_go();
+        let (ended, mut all_ended) = oneshot::channel();
+        std::thread::spawn(move || {
+            for thread in threads {
+                let _ = thread.join();
+            }
+            let _ = ended.send(());
+        });
+        let over = match why {
+            Why::Told | Why::SpawnerEnded => {
+                self.notify.stopping();
+                false
+            }
+            Why::HandedOver(pid) => {
+                self.phase.send_replace(Phase::HandedOver);
+                let words = "has taken over: this one ends with its last request";
+                self.say(Level::Info, &format!("process {pid} {words}"));
+                self.last_requests(signals, &mut all_ended).await
+            }
+        };
+        self.phase.send_replace(Phase::Draining);
+        self.running.site.close();
+        if over {
+            return End::Drained;
+        }
+        tokio::select! {
+            _ = &mut all_ended => return End::Drained,
+            () = either(&mut signals.term, &mut signals.int) => {}
+        }
+        // Event loops end the programs that still run; one that is stuck in the kernel is not waited for.
+        self.phase.send_replace(Phase::Ending);
+        let _ = timeout(AT_ONCE, all_ended).await;
+        End::AtOnce
+    }
+
+    /// Waits until each connection has had its last request, for so long as a request may take. False: some have not.
+    async fn last_requests(
+        &self,
+        signals: &mut Signals,
+        all_ended: &mut oneshot::Receiver<()>,
+    ) -> bool {
+        let grace = sleep(self.running.site.config.shutdown_grace);
+        tokio::pin!(grace);
+        loop {
+            tokio::select! {
+                _ = &mut *all_ended => return true,
+                _ = signals.reopen.recv() => self.running.shared.logs.reopen(),
+                () = either(&mut signals.term, &mut signals.int) => return false,
+                () = &mut grace => return false,
+            }
+        }
+    }
+}
+
+/// What was sent, once; `None`: it was dropped. Never anything where nothing is under way.
+async fn settled<T>(way: &mut Option<oneshot::Receiver<T>>) -> Option<T> {
+    let Some(settles) = way else {
+        return std::future::pending().await;
+    };
+    let sent = settles.await.ok();
+    *way = None;
+    sent
+}

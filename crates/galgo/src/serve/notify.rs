@@ -1,0 +1,189 @@
+//! What a service manager is told (sd_notify(3)): that the server is ready, reads its configuration, ends, lives.
+
+use std::{
+    env,
+    ffi::OsString,
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+    sync::Arc,
+    time::Duration,
+};
+
+use galgo_front::shared::{Handed, Handle};
+use rustix::{
+    process::getpid,
+    time::{ClockId, clock_gettime},
+};
+use tokio::{
+    sync::oneshot,
+    time::{Interval, MissedTickBehavior, interval},
+};
+
+/// How long a service manager may take to read.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// So often in the time that the watchdog gives.
+const FEEDINGS: u32 = 3;
+
+/// The service manager, where there is one.
+#[derive(Debug, Default)]
+pub(super) struct Notify {
+    to: Option<(UnixDatagram, SocketAddr)>,
+    /// How long the server may be silent.
+    watchdog: Option<Duration>,
+}
+
+impl Notify {
+    /// Whom NOTIFY_SOCKET names, and what WATCHDOG_USEC asks for.
+    ///
+    /// # Errors
+    /// In words.
+    pub(super) fn find() -> Result<Self, String> {
+        let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+            return Ok(Self::default());
+        };
+        let failed = |e| format!("cannot tell the service manager at NOTIFY_SOCKET={name:?}: {e}");
+        Ok(Self {
+            to: Some(open(&name).map_err(failed)?),
+            watchdog: watchdog(),
+        })
+    }
+
+    /// Whether there is a service manager that listens.
+    pub(super) fn is_heard(&self) -> bool {
+        self.to.is_some()
+    }
+
+    /// Says lines of `NAME=value`. Who does not listen any more is told nothing.
+    pub(super) fn say(&self, lines: &str) {
+        if let Some((socket, to)) = &self.to {
+            let _ = socket.send_to_addr(lines.as_bytes(), to);
+        }
+    }
+
+    pub(super) fn ready(&self) {
+        self.say("READY=1\nSTATUS=serving");
+    }
+
+    pub(super) fn reloading(&self, status: &str) {
+        let now = clock_gettime(ClockId::Monotonic);
+        let micros = Duration::try_from(now).unwrap_or_default().as_micros();
+        self.say(&format!(
+            "RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS={status}"
+        ));
+    }
+
+    pub(super) fn stopping(&self) {
+        self.say("STOPPING=1\nSTATUS=requests may finish");
+    }
+}
+
+fn open(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
+    let to = match name.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        [b'/', ..] => SocketAddr::from_pathname(name)?,
+        _ => {
+            return Err(io::Error::other(
+                "it is neither a path nor an abstract name",
+            ));
+        }
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok((socket, to))
+}
+
+/// sd_watchdog_enabled(3).
+fn watchdog() -> Option<Duration> {
+    let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
+    let own = u64::try_from(getpid().as_raw_pid()).ok();
+    let meant = env::var_os("WATCHDOG_PID").is_none() || number("WATCHDOG_PID") == own;
+    let most = number("WATCHDOG_USEC").filter(|&usec| usec > 0 && meant);
+    most.map(Duration::from_micros)
+}
+
+/// Feeds the watchdog of the service manager, as long as every event loop runs.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    every: Option<Interval>,
+    /// Resolves, with an error, when all event loops have come to the probe.
+    probed: Option<oneshot::Receiver<()>>,
+}
+
+impl Watchdog {
+    /// To be called within a runtime.
+    pub(super) fn of(notify: &Notify) -> Self {
+        let every = notify.watchdog.map(|most| {
+            let mut every = interval((most / FEEDINGS).max(Duration::from_millis(1)));
+            every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            every
+        });
+        Self {
+            every,
+            probed: None,
+        }
+    }
+
+    /// Resolves when it is to be fed again. An event loop that hangs lets nothing more come of it.
+    pub(super) async fn all_run<S>(&mut self, loops: &[Handle<S>]) {
+        let Some(every) = &mut self.every else {
+            return std::future::pending().await;
+        };
+        loop {
+            if let Some(probed) = &mut self.probed {
+                let _ = probed.await;
+                self.probed = None;
+                return;
+            }
+            every.tick().await;
+            let (probe, probed) = oneshot::channel();
+            let probe = Arc::new(probe);
+            for event_loop in loops {
+                let _ = event_loop.hand(Handed::Probe(probe.clone()));
+            }
+            self.probed = Some(probed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use tokio::sync::mpsc::UnboundedReceiver;
+
+    use super::*;
+
+    /// What an event loop was handed last, if anything.
+    fn last(given: &mut UnboundedReceiver<Handed<()>>) -> Option<Handed<()>> {
+        given.try_recv().ok()
+    }
+
+    #[tokio::test]
+    async fn it_is_fed_when_every_event_loop_has_come_to_the_probe() {
+        let mut watchdog = Watchdog::of(&Notify {
+            to: None,
+            watchdog: Some(Duration::from_millis(3)),
+        });
+        let (loops, mut given): (Vec<_>, Vec<_>) = (0..2).map(|_| Handle::<()>::new()).unzip();
+        for _ in 0..2 {
+            let mut fed = std::pin::pin!(watchdog.all_run(&loops));
+            let mut polled =
+                async || std::future::poll_fn(|cx| Poll::Ready(fed.as_mut().poll(cx))).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert!(polled().await.is_pending());
+            // One of them hangs, however long that takes.
+            drop(last(&mut given[0]));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(polled().await.is_pending());
+            assert!(last(&mut given[0]).is_none(), "one probe at a time");
+            drop(last(&mut given[1]));
+            assert!(polled().await.is_ready());
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What starts programs of other users and those in strict sandboxes, where a route asks for it.
+
+use std::{
+    ffi::CString,
+    io,
+    os::{fd::AsRawFd, unix::ffi::OsStringExt},
+    sync::Arc,
+};
+
+use galgo_io::watch::register;
+use galgo_spawn::{
+    Child, Direct,
+    identity::effective_uid,
+    owners::{Owners, Remit, spawner},
+};
+use tokio::io::Interest;
+
+use crate::config::{Cgi, Config};
+
+/// The spawner, and what asks it.
+#[derive(Debug)]
+pub(super) struct Spawning {
+    child: Child,
+    pub(super) owners: Arc<Owners>,
+}
+
+impl Spawning {
+    /// Starts the spawner, where a route needs it: before the server gives up root's rights.
+    ///
+    /// # Errors
+    /// In words; without root's rights there is none.
+    pub(super) fn start(
+        config: &Config,
+        direct: impl FnOnce(&Config) -> io::Result<Direct>,
+    ) -> Result<Option<Self>, String> {
+        if first(config, |_| true).is_none() {
+            return Ok(None);
+        }
+        let others = |cgi: &Cgi| cgi.runs_as_others();
+        if let (Some(path), 1..) = (first(config, others), effective_uid()) {
+            return Err(format!(
+                "{path}: `user` takes root: only root can start programs as another user. Start with sudo, or delete `user`"
+            ));
+        }
+        let words = |e| format!("cannot start what starts programs of other users: {e}");
+        let mut direct = direct(config).map_err(words)?;
+        let rest = std::env::args_os().skip(2).map(OsStringExt::into_vec);
+        let args = [b"galgo".to_vec(), SPAWNER.as_bytes().to_vec()];
+        let args = args.into_iter().chain(rest).map(CString::new);
+        let args: Vec<_> = args
+            .collect::<Result<_, _>>()
+            .map_err(|e| words(e.into()))?;
+        let (child, owners) = Owners::start(&mut direct, &args).map_err(words)?;
+        let owners = Arc::new(owners);
+        // It answers once it has read the configuration.
+        owners.reload()?;
+        Ok(Some(Self { child, owners }))
+    }
+
+    /// Has it read the configuration, before the server uses that.
+    ///
+    /// # Errors
+    /// It cannot use it, or is not there.
+    pub(super) fn reload(before: Option<&Self>, config: &Config) -> Result<(), String> {
+        match (before, first(config, |_| true)) {
+            (_, None) => Ok(()),
+            (Some(spawning), _) => spawning.owners.reload(),
+            (None, Some(path)) => Err(format!(
+                "{path}: what starts its programs takes a restart, where no route had `user` or a strict sandbox before"
+            )),
+        }
+    }
+
+    /// Waits for its end, which is not to come.
+    pub(super) async fn ended(spawning: Option<&Self>) {
+        let watched = spawning.map(|s| register(s.child.as_raw_fd(), Interest::READABLE));
+        match watched {
+            Some(Ok(watched)) => drop(watched.readable().await),
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+/// The command that is the spawner.
+pub(crate) const SPAWNER: &str = "spawner";
+
+/// The first route whose programs a helper starts, of those that `wanted` names.
+fn first(config: &Config, wanted: impl Fn(&Cgi) -> bool) -> Option<&str> {
+    let mut routes = config.routes.iter();
+    let is_one = |cgi: &Arc<Cgi>| cgi.remit.is_some() && wanted(cgi);
+    let found = routes.find(|r| r.programs().is_some_and(is_one));
+    found.map(|r| &*r.path)
+}
+
+/// Is the spawner, until the server has gone.
+///
+/// # Errors
+/// In words.
+pub(crate) fn spawn(load: impl Fn() -> Result<Config, String>) -> Result<(), String> {
+    let remits = || -> Result<Vec<Arc<Remit>>, String> {
+        let config = load()?;
+        let programs = config.routes.iter().filter_map(|r| r.programs());
+        Ok(programs.filter_map(|cgi| cgi.remit.clone()).collect())
+    };
+    spawner::serve(spawner::socket()?, remits)
+}

@@ -1,0 +1,85 @@
+//! The file that holds the server's process id.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::{fs::OFlags, process::geteuid};
+
+use crate::trusted_path;
+
+/// Its file, which appears under its name when the server serves.
+#[derive(Debug)]
+pub(super) struct PidFile {
+    path: PathBuf,
+    /// What is to take that name; `None`: it has.
+    next: Option<PathBuf>,
+}
+
+impl PidFile {
+    /// Writes it beside its name, as the user that the server is by now.
+    ///
+    /// # Errors
+    /// In words.
+    pub(super) fn prepare(path: &Path) -> Result<Self, String> {
+        let failed = |e: io::Error| {
+            let mend = match e.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    ": its folder must belong to the user that galgo runs as"
+                }
+                io::ErrorKind::NotFound => ": create its folder",
+                _ => "",
+            };
+            format!("cannot write the pid file {}: {e}{mend}", path.display())
+        };
+        if geteuid().is_root() && trusted_path::folder(path).map_err(failed)?.is_none() {
+            let words = "others than root can change its path: choose a folder of root's, such as /run/galgo";
+            return Err(failed(io::Error::other(words)));
+        }
+        let own = std::process::id();
+        let mut next = path.as_os_str().to_owned();
+        next.push(format!(".{own}"));
+        let next = PathBuf::from(next);
+        // What an earlier process of this id left.
+        let _ = fs::remove_file(&next);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o644);
+        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let file = Self {
+            path: path.to_owned(),
+            next: Some(next.clone()),
+        };
+        let written = options.open(&next).and_then(|mut to| writeln!(to, "{own}"));
+        written.map_err(failed)?;
+        Ok(file)
+    }
+
+    /// Gives it its name.
+    pub(super) fn publish(&mut self) -> io::Result<()> {
+        if let Some(next) = &self.next {
+            fs::rename(next, &self.path)?;
+            self.next = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PidFile {
+    /// Removes it, unless it is another process's by now.
+    fn drop(&mut self) {
+        let gone = match &self.next {
+            Some(next) => Some(next),
+            None => {
+                let holds = fs::read_to_string(&self.path).unwrap_or_default();
+                let own = holds.trim() == std::process::id().to_string();
+                own.then_some(&self.path)
+            }
+        };
+        if let Some(gone) = gone {
+            let _ = fs::remove_file(gone);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `galgo check --url`: which steps a request goes through.
+
+use crate::scene::new_site;
+use galgo_testkit::Site;
+
+fn site() -> Site {
+    let site = new_site()
+        .file("public/a.txt", "text", 0o644)
+        .file("other/a.txt", "text", 0o644)
+        .file("public/x.cgi", "#!/bin/sh\n", 0o755)
+        .file("public/plain.cgi", "source", 0o644)
+        .file("site.htpasswd", "", 0o640);
+    site.sh("hello", "echo");
+    site.write(
+        "galgo.toml",
+        r#"
+[[rewrite]]
+pattern = "^/article/(?P<id>[0-9]+)$"
+to = "/cgi-bin/hello/{id}?old"
+[[route]]
+path = "/cgi-bin/"
+cgi = "cgi-bin"
+[[route]]
+path = "/"
+host = ["example.org", "*.example.org"]
+redirect = { to = "https://www.example.net{path}", status = 308 }
+[[route]]
+path = "/office/"
+files = "other"
+access = { allow = ["10.0.0.0/8"], methods = ["GET"] }
+[[route]]
+path = "/kept/"
+files = "other"
+passwords = "site.htpasswd"
+compress = true
+[[route]]
+path = "/"
+files = "public"
+cgi_names = ["*.cgi"]
+index = ["x.cgi"]
+[[route]]
+path = "/ws/"
+cgi = "cgi-bin"
+upgrade = true
+[[route]]
+path = "/app/"
+files = "other"
+try = ["{path}", "/cgi-bin/hello{path}"]
+"#,
+    );
+    site
+}
+
+#[test]
+fn says_which_steps_apply() {
+    let site = site();
+    for (args, lines) in [
+        (
+            &["http://a.example/a.txt"][..],
+            &[
+                "route|/: files and programs in",
+                "answer|200 OK, content-type: text/plain",
+            ][..],
+        ),
+        (&["/a.txt"], &["answer|200 OK"]),
+        (
+            &["http://b.example.org/x?y"],
+            &["redirect|308 Permanent Redirect, location: https://www.example.net/x?y"],
+        ),
+        (
+            &["/article/7"],
+            &[
+                "rewrite|/cgi-bin/hello/7?old",
+                "program|",
+                "SCRIPT_NAME /cgi-bin/hello, PATH_INFO /7",
+            ],
+        ),
+        (
+            &["/cgi-bin/none"],
+            &["program|none is there", "answer|404 Not Found"],
+        ),
+        (
+            &["/office/a.txt"],
+            &["access|127.0.0.1 may not ask", "answer|403 Forbidden"],
+        ),
+        (
+            &["/office/a.txt", "--from", "10.1.2.3"],
+            &["access|10.1.2.3 may ask", "answer|200 OK"],
+        ),
+        (
+            &["/office/a.txt", "--method", "POST"],
+            &[
+                "access|not by POST",
+                "answer|405 Method Not Allowed, allow: GET, HEAD",
+            ],
+        ),
+        (
+            &["/kept/a.txt"],
+            &["passwords|a user of", "answer|200 OK", "compress|"],
+        ),
+        (&["/"], &["then|/x.cgi", "SCRIPT_NAME /x.cgi"]),
+        (
+            &["/plain.cgi"],
+            &["program|", "chmod +x", "answer|403 Forbidden"],
+        ),
+        (
+            &["/app/none"],
+            &[
+                "try|",
+                "then|/cgi-bin/hello/app/none",
+                "PATH_INFO /app/none",
+            ],
+        ),
+        (&["/office"], &["access|"]),
+        (&["/ws/hello"], &["program|", "upgrade|it may answer 101"]),
+    ] {
+        let done = site.galgo(&[&["check", ".", "--url"], args].concat());
+        let mut rest = &*done.out;
+        assert_eq!((done.code, &*done.err), (0, ""), "{args:?}");
+        for line in lines {
+            let found = match line.split_once('|') {
+                None => rest.find(line),
+                Some((step, says)) => rest.find(&format!("{step:<18} {says}")),
+            };
+            let at = found.unwrap_or_else(|| panic!("{args:?} {line}: {}", done.out));
+            rest = &rest[at..];
+        }
+    }
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    let site = site();
+    for (url, words) in [
+        ("ftp://a/", "is no URL"),
+        ("a.txt", "is no URL"),
+        ("/../x", "the server answers 400"),
+        ("http://a b/", "the server answers 400"),
+    ] {
+        let done = site.galgo(&["check", ".", "--url", url]);
+        assert!(
+            done.code == 1 && done.err.contains(words),
+            "{url}: {}",
+            done.err
+        );
+    }
+    assert_eq!(site.galgo(&["check", ".", "--from", "::1"]).code, 2);
+}

@@ -1,0 +1,269 @@
+//! A server under an attacker's control: a test that speaks with the spawner and its helpers in the server's place.
+
+use std::{
+    io::{IoSlice, IoSliceMut, Read},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use crate::harness::list;
+use galgo::config::{Config, Handler};
+use galgo_testkit::{Site, process::children, wait_until};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    sockopt::{Timeout, set_socket_timeout},
+};
+
+use super::{GAMES, MAN, NOBODY, own, site, written};
+
+list![
+    it_gets_helpers_of_configured_users_only,
+    a_helper_starts_what_is_configured_only,
+    messages_without_sense_do_nothing,
+];
+
+const CONFIG: &str = "user = \"nobody\"\n\
+    [[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\nenv = { FOO = \"bar\" }\n\
+    [[route]]\npath = \"/own/\"\ncgi = \"own\"\nuser = \"owner\"\n";
+
+struct Spawner {
+    process: Child,
+    socket: OwnedFd,
+    /// Of the routes, in their order.
+    digests: Vec<u64>,
+    site: Site,
+}
+
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn pair() -> (OwnedFd, OwnedFd) {
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let (a, b) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+    set_socket_timeout(&a, Timeout::Recv, Some(Duration::from_secs(60))).unwrap();
+    (a, b)
+}
+
+impl Spawner {
+    fn start() -> Self {
+        let echo = "#!/bin/sh\necho \"$(id -u) $PATH $FOO $LD_PRELOAD $HTTP_X\"\n";
+        let site = site().file("games/echo", echo, 0o755);
+        own(&site, "games/echo", GAMES);
+        let site = written(site, CONFIG);
+        let (socket, theirs) = pair();
+        let mut command = Command::new("sh");
+        let galgo = env!("CARGO_BIN_EXE_galgo");
+        command.args(["-c", "exec \"$0\" spawner . 3<&0 </dev/null", galgo]);
+        command
+            .current_dir(site.folder())
+            .stdin(Stdio::from(theirs));
+        let process = command.spawn().unwrap();
+        let config = Config::for_dir(site.folder(), None, None).unwrap();
+        let remits = config
+            .routes
+            .iter()
+            .filter_map(|route| match &route.handler {
+                Handler::Cgi(cgi) => Some(cgi.remit.as_ref()?.digest()),
+                _ => None,
+            });
+        let spawner = Self {
+            process,
+            socket,
+            digests: remits.collect(),
+            site,
+        };
+        assert_eq!(spawner.digests.len(), 2);
+        assert!(spawner.order(2, 0, 0).is_ok());
+        spawner
+    }
+
+    /// An order of 16 bytes: what came of it.
+    fn order(&self, kind: u32, uid: u32, digest: u64) -> Result<Option<OwnedFd>, String> {
+        let parts = [&kind.to_ne_bytes()[..], &uid.to_ne_bytes()];
+        let bytes = [&parts.concat()[..], &digest.to_ne_bytes()].concat();
+        send(&self.socket, &bytes, &[]);
+        let (bytes, fd) = receive(&self.socket);
+        match bytes.split_first() {
+            Some((b'Y', _)) => Ok(fd),
+            Some((b'N', why)) => Err(String::from_utf8_lossy(why).into_owned()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn helper(&self, uid: u32, route: usize) -> Result<OwnedFd, String> {
+        let made = self.order(1, uid, self.digests[route])?;
+        Ok(made.expect("a socket"))
+    }
+
+    fn path(&self, name: &str) -> Vec<u8> {
+        self.site.path(name).into_os_string().into_encoded_bytes()
+    }
+}
+
+fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let parts = [IoSlice::new(bytes)];
+    let _ = sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL);
+}
+
+fn receive(socket: &OwnedFd) -> (Vec<u8>, Option<OwnedFd>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = vec![0; 4096];
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let got = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
+    // A socket that was closed with something unread in it.
+    let n = got.map_or(0, |got| got.bytes);
+    let fd = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    bytes.truncate(n);
+    (bytes, fd)
+}
+
+/// What a helper says of a start with these strings, and what the program wrote.
+fn start(helper: &OwnedFd, args: u16, strings: &[&[u8]]) -> (String, String) {
+    let mut bytes = args.to_ne_bytes().to_vec();
+    strings
+        .iter()
+        .for_each(|s| bytes.extend([*s, b"\0"].concat()));
+    let (ours, theirs) = pair();
+    let (mut out, to) = std::io::pipe().unwrap();
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let fds = [null.as_fd(), to.as_fd(), to.as_fd(), theirs.as_fd()];
+    send(helper, &bytes, &fds);
+    drop((to, theirs));
+    let (report, _) = receive(&ours);
+    let mut written = String::new();
+    out.read_to_string(&mut written).unwrap();
+    let report = match report.split_first() {
+        Some((b'S', _)) => "started".into(),
+        Some((_, why)) => String::from_utf8_lossy(why).into_owned(),
+        None => "closed".into(),
+    };
+    (report, written)
+}
+
+fn it_gets_helpers_of_configured_users_only() {
+    let spawner = Spawner::start();
+    for uid in (0..700).chain([NOBODY, u32::MAX]) {
+        assert_eq!(spawner.helper(uid, 0).is_ok(), uid == GAMES, "{uid}");
+        // min_uid: 500; and nobody has the ids in between.
+        assert_eq!(spawner.helper(uid, 1).is_ok(), uid == NOBODY, "{uid}");
+    }
+    for digest in [
+        0,
+        1,
+        u64::MAX,
+        spawner.digests[0] ^ 1,
+        spawner.digests[0].swap_bytes(),
+    ] {
+        assert!(spawner.order(1, GAMES, digest).is_err());
+    }
+    for kind in [0, 3, 4, u32::MAX] {
+        assert!(spawner.order(kind, GAMES, spawner.digests[0]).is_err());
+    }
+}
+
+fn a_helper_starts_what_is_configured_only() {
+    let spawner = Spawner::start();
+    let helper = spawner.helper(GAMES, 0).unwrap();
+    let echo = spawner.path("games/echo");
+    let (report, said) = start(
+        &helper,
+        0,
+        &[&echo, b"PATH=/evil", b"FOO=evil", b"HTTP_X=1"],
+    );
+    assert_eq!(
+        (&*report, &*said),
+        ("started", "5 /usr/local/bin:/usr/bin:/bin bar  1\n")
+    );
+    // Not sent at all, they have their values all the same.
+    let (_, said) = start(&helper, 0, &[&echo]);
+    assert_eq!(said, "5 /usr/local/bin:/usr/bin:/bin bar  \n");
+    let theirs = spawner.path("own/man");
+    let ours = spawner.path("games/../own/man");
+    for (args, strings, why) in [
+        (0, &[&b"/bin/sh"[..]][..], "is not below"),
+        (0, &[&theirs], "is not below"),
+        (0, &[&ours], "is not below"),
+        (0, &[b"echo"], "is not below"),
+        (0, &[&echo, b"LD_PRELOAD=/evil.so"], "may not be set"),
+        (0, &[&echo, b"HTTP_PROXY=evil"], "may not be set"),
+        (0, &[&echo, b"=x"], "closed"),
+        (0, &[&echo, b"HTTP_X=1", b"HTTP_X=2"], "closed"),
+        (1, &[&echo, b"word"], "takes no arguments"),
+        (2, &[&echo, b"word"], "closed"),
+    ] {
+        let (report, said) = start(&helper, args, strings);
+        assert!(report.contains(why) && said.is_empty(), "{report} {said}");
+    }
+    // A file of root, as a user who is no owner of it.
+    let nobodys = spawner.helper(NOBODY, 1).unwrap();
+    let (report, said) = start(&nobodys, 0, &[&spawner.path("own/root")]);
+    assert!(
+        report.contains("runs as no other") && said.is_empty(),
+        "{report}"
+    );
+    let (report, _) = start(&nobodys, 0, &[&spawner.path("own/man")]);
+    assert!(
+        report.contains(&format!("belongs to the user {MAN}")),
+        "{report}"
+    );
+    let (report, said) = start(&nobodys, 0, &[&spawner.path("own/nobody")]);
+    assert!(
+        report == "started" && said.contains("65534"),
+        "{report} {said}"
+    );
+}
+
+fn messages_without_sense_do_nothing() {
+    let spawner = Spawner::start();
+    let helper = spawner.helper(GAMES, 0).unwrap();
+    let echo = [&spawner.path("games/echo")[..], b"\0HTTP_X=1\0"].concat();
+    let mut x = 0x9e37_79b9_7f4a_7c15u64;
+    let null = std::fs::File::open("/dev/null").unwrap();
+    for round in 0..20_000 {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        let mut noise: Vec<u8> = (0..x % 40).map(|n| (x >> (n % 56)) as u8).collect();
+        if x & 3 == 0 {
+            // As long as an order is, and of a kind that there is.
+            noise = [&1u32.to_ne_bytes()[..], &[(x >> 9) as u8; 12]].concat();
+        }
+        send(&spawner.socket, &noise, &[]);
+        let (said, fd) = receive(&spawner.socket);
+        // An empty message is an end: none was sent.
+        assert!(
+            said.starts_with(b"N") && fd.is_none() || noise.is_empty(),
+            "{said:?}"
+        );
+        // With too few or too many descriptors, or some that are no socket; a count of arguments that is none.
+        let mut bytes = [&(x as u16).to_ne_bytes()[..], &echo].concat();
+        let at = (x >> 16) as usize % bytes.len();
+        bytes[at] ^= (x >> 40) as u8 | 1;
+        let fds = [null.as_fd(); 8];
+        send(&helper, &bytes, &fds[..round % 8]);
+    }
+    let (report, _) = start(&helper, 0, &[&spawner.path("games/echo")]);
+    assert_eq!(report, "started");
+    assert!(spawner.helper(GAMES, 0).is_ok(), "the spawner is there");
+    drop(helper);
+    // All that it held was let go.
+    wait_until("the end of the helpers", || {
+        children(spawner.process.id()).is_empty()
+    });
+}

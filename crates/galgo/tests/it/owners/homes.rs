@@ -1,0 +1,178 @@
+//! `[userdir]` with real accounts.
+
+use std::{os::unix::fs::chown, process::Command};
+
+use crate::harness::list;
+use galgo_testkit::{Site, process::pids, wait_until};
+
+use super::{WHO, helpers, mode, own, site, uid_of};
+
+list![
+    each_runs_as_its_owner_and_reads_its_own,
+    one_that_takes_all_processes_leaves_the_others_alone,
+];
+
+/// Accounts that end with the test.
+struct Accounts(Vec<String>);
+
+impl Accounts {
+    fn new(site: &Site, prefix: &str, count: u32) -> Self {
+        let mut all = Self(Vec::new());
+        for n in 0..count {
+            let name = format!("{prefix}{n}-{}", std::process::id());
+            let home = site.path(&name);
+            let mut useradd = Command::new("useradd");
+            useradd.args(["--no-create-home", "--user-group", "--home-dir"]);
+            let done = useradd.arg(&home).arg(&name).output().unwrap();
+            assert!(done.status.success(), "{done:?}");
+            all.0.push(name);
+        }
+        all
+    }
+
+    /// The configuration that gives each of them a home page and programs.
+    fn config(&self) -> String {
+        format!(
+            "[userdir]\nfiles = \"public_html\"\ncgi = \"cgi-bin\"\nuser = \"owner\"\nusers = {:?}\n",
+            self.0
+        )
+    }
+}
+
+impl Drop for Accounts {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = Command::new("userdel").arg(name).output();
+        }
+    }
+}
+
+fn uid(name: &str) -> u32 {
+    let id = Command::new("id").args(["-u", name]).output().unwrap();
+    String::from_utf8(id.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap()
+}
+
+/// Puts a file into a home, as its owner's.
+fn put(site: &Site, home: &str, name: &str, content: &str, bits: u32) {
+    let uid = uid(home);
+    let path = site.write(&format!("{home}/{name}"), content);
+    mode(site, &format!("{home}/{name}"), bits);
+    for path in [&*path, path.parent().unwrap(), &site.path(home)] {
+        chown(path, Some(uid), Some(uid)).unwrap();
+    }
+    mode(site, home, 0o711);
+}
+
+fn each_runs_as_its_owner_and_reads_its_own() {
+    let site = site();
+    let accounts = Accounts::new(&site, "galgo-a", 50);
+    for name in &accounts.0 {
+        put(&site, name, "cgi-bin/who", WHO, 0o755);
+        put(&site, name, "public_html/page", name, 0o644);
+        put(&site, name, "secret", "a secret\n", 0o600);
+        let read = "#!/bin/sh\necho 'Content-Type: text/plain'\necho\n\
+            for home in $QUERY_STRING; do cat ../../$home/secret 2>&1; done\n";
+        let read = read.replace("$QUERY_STRING", "$(echo $QUERY_STRING | tr , ' ')");
+        put(&site, name, "cgi-bin/read", &read, 0o755);
+    }
+    let server = site.config(&accounts.config()).start();
+    for name in &accounts.0 {
+        let uid = uid(name);
+        let said = server.get(&format!("/~{name}/cgi-bin/who")).text();
+        assert!(
+            said.starts_with(&format!("{uid}\n")),
+            "{said}{}",
+            server.errors()
+        );
+        assert_eq!(server.get(&format!("/~{name}/page")).text(), *name);
+    }
+    let users: Vec<String> = helpers(&server).into_iter().map(uid_of).collect();
+    assert_eq!(users.len(), 50);
+    let all = accounts.0.join(",");
+    let said = server
+        .get(&format!("/~{}/cgi-bin/read?{all}", accounts.0[7]))
+        .text();
+    assert_eq!(said.matches("a secret").count(), 1, "{said}");
+    assert_eq!(said.matches("Permission denied").count(), 49, "{said}");
+    // A file of one account in the folder of another runs as nobody.
+    let strange = format!("{}/cgi-bin/who", accounts.0[3]);
+    own(&server.site, &strange, uid(&accounts.0[4]));
+    assert_eq!(
+        server
+            .get(&format!("/~{}/cgi-bin/who", accounts.0[3]))
+            .status,
+        403
+    );
+}
+
+/// Forks as often as the query says, or until it cannot, and says how often it could; it stays with all of them if those are many.
+const FORKS: &str = r#"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void none(int signal) { (void)signal; }
+int main(void) {
+    int most = atoi(getenv("QUERY_STRING")), n = 0;
+    while (n < most) {
+        int pid = fork();
+        if (pid == 0) for (;;) pause();
+        if (pid < 0) break;
+        n++;
+    }
+    signal(SIGTERM, none);
+    if (most <= 100) kill(0, SIGTERM);
+    while (most <= 100 && wait(0) > 0) {}
+    printf("Content-Type: text/plain\n\n%d\n", n);
+    fflush(stdout);
+    if (most > 100) for (;;) pause();
+    return 0;
+}
+"#;
+
+fn one_that_takes_all_processes_leaves_the_others_alone() {
+    let site = site().compiled("forks", FORKS, &[]);
+    let accounts = Accounts::new(&site, "galgo-b", 2);
+    for name in &accounts.0 {
+        put(&site, name, "cgi-bin/forks", "", 0o755);
+        put(&site, name, "public_html/page", name, 0o644);
+        std::fs::copy(
+            site.path("forks"),
+            site.path(&format!("{name}/cgi-bin/forks")),
+        )
+        .unwrap();
+    }
+    let config = accounts.config() + "[defaults]\nprocesses = 40\n";
+    let server = site.config(&config).start();
+    let [one, other] = [0, 1].map(|n| format!("/~{}/cgi-bin/forks", accounts.0[n]));
+    let mut client = server.connect();
+    client.get(&format!("{one}?1000"));
+    assert_eq!(client.head().status, 200, "{}", server.errors());
+    let full = String::from_utf8(client.chunk().unwrap()).unwrap();
+    let full: u32 = full.trim().parse().unwrap();
+    assert!((30..40).contains(&full), "{full}");
+    for _ in 0..20 {
+        assert_eq!(
+            server.get(&format!("{other}?20")).text(),
+            "20\n",
+            "{}",
+            server.errors()
+        );
+    }
+    let taken = |uid: &str| pids().filter(|pid| is_of(*pid, uid)).count();
+    let user = uid(&accounts.0[0]).to_string();
+    assert!(taken(&user) > 30);
+    drop(client);
+    // Its helper is left.
+    wait_until("the end of all that it has forked", || taken(&user) <= 1);
+}
+
+fn is_of(pid: u32, uid: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.contains(&format!("\nUid:\t{uid}\t"))
+}

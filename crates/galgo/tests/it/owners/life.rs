@@ -1,0 +1,350 @@
+//! Helpers and what they have started: how each ends, and what becomes of requests meanwhile.
+
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    fairness::{WAITS, run_behind_others},
+    harness::list,
+};
+use galgo_testkit::{Server, process::pids, wait_until};
+
+use super::{GAMES, MAN, fails, helpers, kill, mode, own, signal, site, spawner, written};
+
+list![
+    what_a_program_leaves_running_ends,
+    many_that_leave_processes_running_leave_none,
+    a_helper_that_dies_is_replaced,
+    what_a_dead_helper_has_started_ends,
+    a_server_that_is_killed_takes_all_along,
+    a_spawner_that_dies_ends_the_server,
+    helpers_that_leave_lose_no_request,
+    users_change_with_the_configuration,
+    a_reload_loses_no_request,
+    a_reload_waits_for_no_helper_and_loses_nothing_that_waits_there,
+    who_may_change_the_configuration_is_root_alone,
+    another_binary_is_refused_in_words,
+    folders_that_are_swapped_lead_nowhere,
+    programs_of_a_crowd_run_behind_those_of_others,
+];
+
+/// Its helper lowers them: the server may not.
+fn programs_of_a_crowd_run_behind_those_of_others() {
+    let site = site().file("games/waits", WAITS, 0o755);
+    own(&site, "games/waits", GAMES);
+    run_behind_others(site, "/games/waits");
+}
+
+fn a_helper_that_dies_is_replaced() {
+    let server = site().start();
+    let mut client = server.connect();
+    client.get("/games/attack?stay");
+    assert_eq!(client.head().status, 200);
+    let first = helpers(&server);
+    kill(first[0]);
+    wait_until("the end of the helper", || {
+        !helpers(&server).contains(&first[0])
+    });
+    assert!(
+        server.get("/games/who").text().starts_with("5\n"),
+        "{}",
+        server.errors()
+    );
+    assert_ne!(helpers(&server), first);
+}
+
+fn a_spawner_that_dies_ends_the_server() {
+    let server = site().start();
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+    let all = helpers(&server);
+    kill(spawner(&server));
+    wait_until("the end of the server and the helpers", || {
+        let gone = |pid: &u32| !pids().any(|p| p == *pid);
+        all.iter().all(gone)
+            && !fs::read_to_string(format!("/proc/{}/stat", server.pid()))
+                .is_ok_and(|s| !s.contains(") Z"))
+    });
+}
+
+fn users_change_with_the_configuration() {
+    let server = site().start();
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+    own(&server.site, "games", 0);
+    own(&server.site, "games/who", 0);
+    server.reconfigure(|config| {
+        config.merge("[[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"man\"\n");
+    });
+    assert!(server.reload());
+    assert!(
+        server.get("/games/who").text().starts_with("6\n"),
+        "{}",
+        server.errors()
+    );
+}
+
+fn what_a_program_leaves_running_ends() {
+    let server = site().start();
+    for way in ["session", "twice", "again", "deaf", "lower"] {
+        let said = server.get(&format!("/games/stays?{way}&{way}"));
+        assert_eq!(said.text(), "left\n", "{}", server.errors());
+    }
+    for way in ["session", "twice", "again", "deaf", "lower"] {
+        let pid: u32 = fs::read_to_string(server.path("marks").join(way))
+            .unwrap()
+            .parse()
+            .unwrap();
+        wait_until("the end of what was left running", || {
+            !pids().any(|p| p == pid)
+        });
+    }
+}
+
+/// The process that a request has left behind.
+fn left(server: &Server, name: &str) -> u32 {
+    let mark = server.path("marks").join(name);
+    fs::read_to_string(mark).unwrap().parse().unwrap()
+}
+
+fn gone(pid: u32) {
+    wait_until("the end of a process", || !pids().any(|p| p == pid));
+}
+
+fn many_that_leave_processes_running_leave_none() {
+    let server = site().start();
+    let all = [server.pid(), spawner(&server)];
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+    thread::scope(|scope| {
+        for client in 0..4 {
+            let server = &server;
+            scope.spawn(move || {
+                for round in 0..25 {
+                    let way = ["session", "twice", "again", "deaf", "lower"][round % 5];
+                    let said = server.get(&format!("/games/stays?{way}&{client}-{round}"));
+                    assert_eq!(said.text(), "left\n");
+                }
+            });
+        }
+    });
+    let helpers = helpers(&server);
+    wait_until("the end of all that was left running", || {
+        let of_games = |pid: &u32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            galgo_testkit::process::command_line(*pid)
+                .contains(&*server.path("games").to_string_lossy())
+                && status.contains("\nUid:\t5\t")
+        };
+        !pids().any(|pid| !helpers.contains(&pid) && !all.contains(&pid) && of_games(&pid))
+    });
+}
+
+fn what_a_dead_helper_has_started_ends() {
+    let site = site().file(
+        "games/silent",
+        "#!/bin/sh\necho > ../marks/silent\nexec sleep 100\n",
+        0o755,
+    );
+    own(&site, "games/silent", GAMES);
+    let server = site.start();
+    let mut runs = server.connect();
+    runs.get("/games/stays?runs&stays");
+    assert_eq!(runs.head().status, 200);
+    let mut waits = server.connect();
+    waits.get("/games/silent");
+    server.wait_for("silent");
+    kill(helpers(&server)[0]);
+    assert_eq!(waits.reply().status, 502);
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+    // It is in a session of its own, and had given up to die with what started it.
+    gone(left(&server, "stays"));
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+}
+
+fn a_server_that_is_killed_takes_all_along() {
+    let mut server = site().start();
+    let mut runs = server.connect();
+    runs.get("/games/stays?runs&stays");
+    assert_eq!(runs.head().status, 200);
+    let mut all = helpers(&server);
+    all.extend([spawner(&server), left(&server, "stays")]);
+    server.kill();
+    all.into_iter().for_each(gone);
+}
+
+fn helpers_that_leave_lose_no_request() {
+    let server = site().env("GALGO_TEST_HELPER_IDLE", "10").start();
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+    wait_until("the end of a helper that nobody asks", || {
+        helpers(&server).is_empty()
+    });
+    thread::scope(|scope| {
+        for client in 0..3u64 {
+            let server = &server;
+            scope.spawn(move || {
+                for round in 0..60 {
+                    // About as long as a helper waits.
+                    thread::sleep(Duration::from_millis(8 + (round * 7 + client) % 6));
+                    let said = server.get("/games/who");
+                    assert!(said.text().starts_with("5\n"), "{}", server.errors());
+                }
+            });
+        }
+    });
+}
+
+fn a_reload_waits_for_no_helper_and_loses_nothing_that_waits_there() {
+    let site = site();
+    for name in ["games", "games/who"] {
+        own(&site, name, 0);
+    }
+    let server = site.start();
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+    let stopped = helpers(&server)[0];
+    signal(stopped, rustix::process::Signal::STOP);
+    let mut waiting: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    for client in &mut waiting {
+        client.get("/games/who");
+        client.wait_until_read();
+    }
+    server.reconfigure(|config| {
+        config.merge("[[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"man\"\n");
+    });
+    assert!(server.reload());
+    let said = server.get("/games/who").text();
+    assert!(said.starts_with("6\n"), "{said}{}", server.errors());
+    signal(stopped, rustix::process::Signal::CONT);
+    for client in &mut waiting {
+        let said = client.reply().text();
+        assert!(said.starts_with("5\n"), "{said}{}", server.errors());
+    }
+}
+
+fn a_reload_loses_no_request() {
+    let site = site();
+    for name in ["games", "games/who"] {
+        own(&site, name, 0);
+    }
+    let server = site.start();
+    let (over, users) = (AtomicBool::new(false), [const { AtomicUsize::new(0) }; 2]);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let said = server.get("/games/who").text();
+                    let user = ["5\n", "6\n"]
+                        .iter()
+                        .position(|user| said.starts_with(user));
+                    let user = user.unwrap_or_else(|| panic!("{said}{}", server.errors()));
+                    users[user].fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for user in ["man", "games", "man", "games"] {
+            server.reconfigure(|config| {
+                config.merge(&format!(
+                    "[[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"{user}\"\n"
+                ));
+            });
+            let told = server.reload();
+            let seen = users.each_ref().map(|n| n.load(Ordering::Relaxed));
+            let at = usize::from(user == "man");
+            wait_until("requests as the new user", || {
+                users[at].load(Ordering::Relaxed) > seen[at] + 5
+            });
+            assert!(told);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+fn who_may_change_the_configuration_is_root_alone() {
+    let config = "listen = [\"127.0.0.1:0\"]\nuser = \"nobody\"\n\
+        [[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\n";
+    let site = written(site(), config);
+    let refused = |site: &galgo_testkit::Site| {
+        let said = fails(site, &["serve"]);
+        assert!(said.contains("others than root may change it"), "{said}");
+    };
+    own(&site, "galgo.toml", MAN);
+    refused(&site);
+    own(&site, "galgo.toml", 0);
+    mode(&site, "galgo.toml", 0o664);
+    refused(&site);
+    mode(&site, "galgo.toml", 0o644);
+    mode(&site, ".", 0o777);
+    refused(&site);
+    mode(&site, ".", 0o755);
+    // A file that it includes names users, too.
+    let site = written(site, &format!("include = \"sites/*.toml\"\n{config}"));
+    let included = "[[route]]\npath = \"/a\"\nrespond = { body = \"a\" }\n";
+    site.write("sites/a.toml", included);
+    own(&site, "sites/a.toml", MAN);
+    refused(&site);
+    own(&site, "sites/a.toml", 0);
+    mode(&site, "sites", 0o777);
+    refused(&site);
+}
+
+fn another_binary_is_refused_in_words() {
+    let server = site().start();
+    server.signal(rustix::process::Signal::USR2);
+    server.says("only root can start what starts them: restart galgo instead");
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+}
+
+/// Moves a folder of the user that programs run as away, and one of its own into its place, and back, so often.
+const SWAPS: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(void) {
+    int done = 0;
+    while (done < 10000) {
+        if (renameat2(AT_FDCWD, "d", AT_FDCWD, "mine", RENAME_EXCHANGE) != 0) return 1;
+        done++;
+        rename("mine/p", "mine/q");
+        if (symlink("../../who", "mine/p") == 0) done++;
+        unlink("mine/p");
+        rename("mine/q", "mine/p");
+    }
+    return 0;
+}
+"#;
+
+fn folders_that_are_swapped_lead_nowhere() {
+    let site = site().compiled("swap", SWAPS, &[]);
+    for (folder, user) in [("d", GAMES), ("mine", MAN)] {
+        let program = format!("games/open/{folder}/p");
+        site.write(&program, "#!/bin/sh\necho > ../../../marks/ran\n");
+        mode(&site, &program, 0o755);
+        own(&site, &program, user);
+        own(&site, &format!("games/open/{folder}"), user);
+    }
+    own(&site, "games/open", GAMES);
+    // Whoever may rename here decides what runs as games, whatever is looked at before.
+    mode(&site, "games/open", 0o757);
+    let server = site.start();
+    let mut swaps = std::process::Command::new("setpriv");
+    swaps.args(["--reuid=6", "--regid=12", "--clear-groups"]);
+    swaps
+        .arg(server.path("swap"))
+        .current_dir(server.path("games/open"));
+    let mut swaps = swaps.spawn().unwrap();
+    let status = loop {
+        let status = server.get("/games/open/d/p").status;
+        assert!(
+            [403, 404].contains(&status),
+            "{status}: {}",
+            server.errors()
+        );
+        if let Some(status) = swaps.try_wait().unwrap() {
+            break status;
+        }
+    };
+    assert!(status.success());
+    assert!(!server.path("marks/ran").exists());
+}

@@ -1,0 +1,129 @@
+//! Programs that run as other users than the server: who they are, what is checked before, what they cannot do, and what
+//! happens as helpers end. All of it as root, with accounts that every Debian has.
+
+mod front;
+mod homes;
+mod life;
+mod programs;
+mod strict;
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    process::Command,
+};
+
+use crate::{
+    harness::{Test, needs_root, new_site, skip},
+    secrets::{ATTACK, STAYS},
+};
+use galgo_testkit::{
+    Server, Site,
+    process::{children, parent, pids},
+};
+
+/// The tests of this module and those below it.
+pub fn tests() -> Vec<Test> {
+    [
+        programs::tests(),
+        front::tests(),
+        life::tests(),
+        homes::tests(),
+        strict::tests(),
+    ]
+    .concat()
+}
+
+/// The accounts `games`, `man` and `nobody`.
+const GAMES: u32 = 5;
+const MAN: u32 = 6;
+const NOBODY: u32 = 65534;
+
+/// Who it is, what it is confined to, and the descriptors it has.
+const WHO: &str = "#!/bin/sh\necho 'Content-Type: text/plain'\necho\nid -u\nid -g\nid -G\n\
+    grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status\nls /proc/self/fd\npwd -P\numask\n";
+
+/// The server is `nobody`; `games/` belongs to `games`, and `own/` to root.
+fn site() -> Site {
+    needs_root();
+    let site = new_site();
+    if !site.is_reachable() {
+        skip!("others may not reach {}", site.folder().display());
+    }
+    let site = site
+        .file("cgi-bin/who", WHO, 0o755)
+        .file("games/who", WHO, 0o755)
+        .compiled("games/attack", ATTACK, &[])
+        .compiled("games/stays", STAYS, &[])
+        .file("own/man", WHO, 0o755)
+        .file("own/root", WHO, 0o755)
+        .file("own/nobody", WHO, 0o755)
+        .config(
+            "user = \"nobody\"\n[[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\n",
+        )
+        .config("[[route]]\npath = \"/own/\"\ncgi = \"own\"\nuser = \"owner\"\n")
+        // Also where the tests ask for warm starts: these start cold.
+        .config("[defaults]\nstart = \"cold\"\n");
+    for name in ["", "/who", "/attack", "/stays"] {
+        own(&site, &format!("games{name}"), GAMES);
+    }
+    own(&site, "own/man", MAN);
+    own(&site, "own/nobody", NOBODY);
+    for open in ["marks", "."] {
+        mode(&site, open, if open == "." { 0o755 } else { 0o777 });
+    }
+    own(&site, ".", NOBODY);
+    own(&site, ".", 0);
+    site
+}
+
+fn own(site: &Site, name: &str, uid: u32) {
+    chown(site.path(name), Some(uid), Some(uid)).unwrap();
+}
+
+fn mode(site: &Site, name: &str, mode: u32) {
+    fs::set_permissions(site.path(name), fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// The helpers of a server: children of its spawner.
+fn helpers(server: &Server) -> Vec<u32> {
+    children(spawner(server))
+}
+
+fn spawner(server: &Server) -> u32 {
+    let is_spawner = |pid: &u32| {
+        let line = galgo_testkit::process::command_line(*pid);
+        parent(*pid) == Some(server.pid()) && line.contains("spawner")
+    };
+    pids().find(is_spawner).expect("a spawner")
+}
+
+fn kill(pid: u32) {
+    signal(pid, rustix::process::Signal::KILL);
+}
+
+fn signal(pid: u32, signal: rustix::process::Signal) {
+    rustix::process::kill_process(galgo_testkit::process::pid(pid), signal).unwrap();
+}
+
+fn uid_of(pid: u32) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with("Uid:")).unwrap();
+    line.split_whitespace()
+        .skip(1)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn fails(site: &Site, args: &[&str]) -> String {
+    let mut galgo = Command::new(env!("CARGO_BIN_EXE_galgo"));
+    let done = galgo.args(args).arg(site.folder()).output().unwrap();
+    assert!(!done.status.success());
+    String::from_utf8(done.stderr).unwrap() + &String::from_utf8(done.stdout).unwrap()
+}
+
+/// What is served is in the file already.
+fn written(site: Site, config: &str) -> Site {
+    site.write("galgo.toml", config);
+    site
+}

@@ -1,0 +1,339 @@
+//! Who programs run as, and what is checked before.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    process::Command,
+};
+
+use crate::{harness::list, secrets::ATTACK};
+use galgo_testkit::{process::pids, wait_until};
+
+use super::{GAMES, MAN, WHO, fails, helpers, mode, own, site, spawner, uid_of, written};
+
+list![
+    programs_run_as_their_user,
+    the_owner_of_the_file_decides,
+    what_is_checked_before,
+    variables_from_elsewhere_reach_them,
+    bodies_arguments_and_ends,
+    interpreters_run_files_by_their_ending,
+    who_leaves_ends_the_program,
+    a_program_attacks_the_server_its_helper_and_others,
+    without_root_it_is_refused_in_words,
+    warm_modules_and_workers_are_refused_in_words,
+    check_names_the_user_and_what_is_wrong,
+    run_becomes_the_user,
+];
+
+fn programs_run_as_their_user() {
+    let server = site().start();
+    let said = server.get("/games/who");
+    let folder = server.path("games").canonicalize().unwrap();
+    let want = format!(
+        "5\n60\n60\nNoNewPrivs:\t1\nSeccomp:\t2\n0\n1\n2\n3\n{}\n0022\n",
+        folder.display()
+    );
+    assert_eq!(said.text(), want, "{}", server.errors());
+    assert!(
+        server
+            .get("/cgi-bin/who")
+            .text()
+            .starts_with("65534\n65534\n")
+    );
+    assert_eq!(uid_of(server.pid()), "65534 65534 65534 65534");
+    assert_eq!(uid_of(spawner(&server)), "0 0 0 0");
+    let helpers = helpers(&server);
+    assert_eq!(helpers.len(), 1);
+    assert_eq!(uid_of(helpers[0]), "5 5 5 5");
+}
+
+fn the_owner_of_the_file_decides() {
+    let server = site().config("min_uid = 6\nmin_gid = 12\n").start();
+    assert!(server.get("/own/man").text().starts_with("6\n12\n"));
+    assert!(server.get("/own/nobody").text().starts_with("65534\n"));
+    assert_eq!(server.get("/own/root").status, 403);
+    server.says("min_uid = 6");
+    let server = site().start();
+    assert_eq!(server.get("/own/man").status, 403);
+    server.says("min_uid = 500");
+    let server = site().config("min_uid = 6\n").start();
+    assert_eq!(server.get("/own/man").status, 403);
+    server.says("min_gid = 100");
+}
+
+/// Server and spawner have read the same: `pass_env`, `env_file`, and what is told of an error's page.
+fn variables_from_elsewhere_reach_them() {
+    let program = "#!/bin/sh\necho 'Content-Type: text/plain'\necho\n\
+        echo $GALGO_PASSED $SECRET $REDIRECT_STATUS $REDIRECT_URL\n";
+    let site = site()
+        .env("GALGO_PASSED", "passed")
+        .file("secrets.env", "SECRET=kept\n", 0o600)
+        .file("games/says", program, 0o755)
+        .config("errors = { 404 = \"/says/says\" }")
+        .config("[[route]]\npath = \"/says/\"\ncgi = \"games\"\nuser = \"games\"\npass_env = [\"GALGO_PASSED\"]\nenv_file = \"secrets.env\"\n");
+    own(&site, "games/says", GAMES);
+    let server = site.start();
+    let said = server.get("/says/says").text();
+    assert_eq!(said, "passed kept 200\n", "{}", server.errors());
+    let page = server.get("/nowhere");
+    let said = (page.status, page.text());
+    assert_eq!(
+        said,
+        (404, "passed kept 404 /nowhere\n".to_owned()),
+        "{}",
+        server.errors()
+    );
+}
+
+fn what_is_checked_before() {
+    let site = site();
+    symlink("who", site.path("games/link")).unwrap();
+    for (name, bits, uid) in [
+        ("group", 0o775, GAMES),
+        ("others", 0o757, GAMES),
+        ("setuid", 0o4755, GAMES),
+        ("setgid", 0o2755, GAMES),
+        ("foreign", 0o755, MAN),
+        ("roots", 0o755, 0),
+    ] {
+        let name = format!("games/{name}");
+        site.write(&name, WHO);
+        own(&site, &name, uid);
+        mode(&site, &name, bits);
+    }
+    for (name, bits, uid) in [
+        ("open", 0o777, GAMES),
+        ("shared", 0o775, GAMES),
+        ("mans", 0o755, MAN),
+    ] {
+        site.write(&format!("games/{name}/who"), WHO);
+        own(&site, &format!("games/{name}/who"), GAMES);
+        mode(&site, &format!("games/{name}/who"), 0o755);
+        own(&site, &format!("games/{name}"), uid);
+        mode(&site, &format!("games/{name}"), bits);
+    }
+    let server = site.start();
+    for (path, why) in [
+        ("group", "is writable for its group: chmod g-w"),
+        ("others", "is writable for others: chmod o-w"),
+        ("setuid", "is set-user-ID: chmod u-s"),
+        ("setgid", "is set-group-ID: chmod g-s"),
+        ("foreign", "belongs to the user 6, and should belong to 5"),
+        ("link", "is a symbolic link"),
+        ("open/who", "games/open\" is writable for others"),
+        ("shared/who", "games/shared\" is writable for its group"),
+        ("mans/who", "games/mans\" belongs to the user 6"),
+    ] {
+        assert_eq!(server.get(&format!("/games/{path}")).status, 403, "{path}");
+        server.says(why);
+    }
+    // Root may install programs for users.
+    assert!(server.get("/games/roots").text().starts_with("5\n"));
+    // With the folder itself open to others nothing runs.
+    mode(&server.site, "games", 0o777);
+    assert_eq!(server.get("/games/who").status, 403);
+}
+
+fn bodies_arguments_and_ends() {
+    let echo = "#!/bin/sh\necho 'Content-Type: text/plain'\necho\necho \"$# $1 $HTTP_X $FOO\"\ncat | wc -c\n";
+    let site = site()
+        .file("games/echo", echo, 0o755)
+        .file("games/dies", "#!/bin/sh\nkill -SEGV $$\n", 0o755)
+        .file("games/none", "#!/no/such\n", 0o755)
+        .config("[[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\nquery_args = true\nenv = { FOO = \"bar\" }\n");
+    for name in ["echo", "dies", "none"] {
+        own(&site, &format!("games/{name}"), GAMES);
+    }
+    let server = site.start();
+    let body = "x".repeat(300_000);
+    for _ in 0..20 {
+        let request = format!(
+            "POST /games/echo HTTP/1.1\r\nHost: a\r\nX: y\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        assert_eq!(
+            server.ask(request).text(),
+            "0  y bar\n300000\n",
+            "{}",
+            server.errors()
+        );
+    }
+    assert_eq!(server.get("/games/echo?one+two").text(), "2 one  bar\n0\n");
+    assert_eq!(server.get("/games/dies").status, 502);
+    server.says("SIGSEGV");
+    assert_eq!(server.get("/games/none").status, 502);
+    assert_eq!(helpers(&server).len(), 1);
+}
+
+fn interpreters_run_files_by_their_ending() {
+    let site = site().config("[interpreters]\n\".echo\" = \"/bin/sh\"");
+    let site = site.file("games/p.echo", WHO.replacen("#!/bin/sh\n", "", 1), 0o644);
+    own(&site, "games/p.echo", GAMES);
+    let server = site.start();
+    let said = server.get("/games/p.echo").text();
+    assert!(said.starts_with("5\n60\n60\n"), "{}", server.errors());
+}
+
+fn who_leaves_ends_the_program() {
+    let server = site().start();
+    let mut client = server.connect();
+    client.get("/games/attack?stay");
+    assert_eq!(client.head().status, 200);
+    let pid: u32 = String::from_utf8(client.chunk().unwrap())
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert_eq!(uid_of(pid), "5 5 5 5");
+    drop(client);
+    wait_until("the end of the program", || !pids().any(|p| p == pid));
+}
+
+fn a_program_attacks_the_server_its_helper_and_others() {
+    let site = site().compiled("cgi-bin/p", ATTACK, &[]);
+    site.write("secret", "of man");
+    own(&site, "secret", MAN);
+    mode(&site, "secret", 0o600);
+    let read = format!(
+        "#!/bin/sh\necho 'Content-Type: text/plain'\necho\ncat {} 2>&1\n",
+        site.path("secret").display()
+    );
+    site.program("../games/read", &read);
+    own(&site, "games/read", GAMES);
+    let server = site.start();
+    let stays = ["/cgi-bin/p", "/games/attack"].map(|path| {
+        let mut client = server.connect();
+        client.get(&format!("{path}?stay"));
+        assert_eq!(client.head().status, 200);
+        let pid = String::from_utf8(client.chunk().unwrap()).unwrap();
+        (client, pid.trim().parse::<u32>().unwrap())
+    });
+    let mut all = vec![server.pid(), spawner(&server)];
+    all.extend(helpers(&server));
+    all.extend(stays.iter().map(|(_, pid)| pid));
+    let named: Vec<String> = all.iter().map(u32::to_string).collect();
+    let met = server
+        .get(&format!("/games/attack?{}", named.join("&")))
+        .text();
+    for pid in &named {
+        let line = met
+            .lines()
+            .find(|l| l.starts_with(&format!("{pid} ")))
+            .unwrap();
+        assert!(
+            line.split(' ').skip(1).all(|e| e == "1" || e == "13"),
+            "{met}"
+        );
+    }
+    assert!(all.iter().all(|pid| pids().any(|p| p == *pid)));
+    assert!(
+        server
+            .get("/games/read")
+            .text()
+            .contains("Permission denied")
+    );
+}
+
+fn without_root_it_is_refused_in_words() {
+    let config = "listen = [\"127.0.0.1:0\"]\n[[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\n";
+    let site = written(site(), config);
+    let mut galgo = Command::new("setpriv");
+    galgo.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    let done = galgo
+        .args([env!("CARGO_BIN_EXE_galgo"), "serve"])
+        .arg(site.folder())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(
+        !done.status.success() && said.contains("/games/: `user` takes root"),
+        "{said}"
+    );
+}
+
+fn warm_modules_and_workers_are_refused_in_words() {
+    let site = site();
+    for (route, words) in [
+        (
+            "cgi = \"games\"\nuser = \"games\"\nstart = \"warm\"",
+            "start cold",
+        ),
+        ("cgi = \"games\"\nuser = \"root\"", "never run as root"),
+        (
+            "cgi = \"games\"\nuser = \"no-such-user\"",
+            "there is no user `no-such-user`",
+        ),
+        (
+            "cgi = \"games\"\ngroup = \"games\"",
+            "needs a `user` beside it",
+        ),
+        (
+            "cgi = \"games\"\nuser = \"owner\"\ngroup = \"games\"",
+            "an owner's programs run in the owner's own groups",
+        ),
+        (
+            "fastcgi = { run = [\"/bin/true\"] }\nuser = \"games\"",
+            "is an option of `cgi` routes",
+        ),
+    ] {
+        site.write(
+            "galgo.toml",
+            format!("[[route]]\npath = \"/p/\"\n{route}\n"),
+        );
+        let said = fails(&site, &["check"]);
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    for (path, folder) in [
+        ("/p/*.cgi", "cgi = \"games\""),
+        ("/p/", "files = \"games\"\ncgi_names = [\"*.cgi\"]"),
+    ] {
+        let route = format!("[[route]]\npath = {path:?}\n{folder}\nuser = \"games\"\n");
+        site.write("galgo.toml", route);
+        let said = fails(&site, &["check"]);
+        assert!(said.contains("cgi"), "{path}: {said}");
+        assert!(
+            said.contains(":4:") || said.contains(":5:"),
+            "{path}: {said}"
+        );
+    }
+    let module = site.write("games/m.wasm", b"\0asm\x01\0\0\0");
+    fs::set_permissions(&module, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::remove_file(site.path("galgo.toml")).unwrap();
+    let server = site.start();
+    assert_eq!(server.get("/games/m.wasm").status, 403);
+    server.says("modules run as the server's user");
+}
+
+fn check_names_the_user_and_what_is_wrong() {
+    let config =
+        "user = \"nobody\"\n[[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\n";
+    let site = written(site(), config);
+    mode(&site, "games/who", 0o775);
+    let said = fails(&site, &["check"]);
+    assert!(
+        said.contains("is writable for its group: chmod g-w"),
+        "{said}"
+    );
+    let fine =
+        "runs as games, sandbox = \"standard\"; what it leaves running is ended by its helper";
+    assert!(said.contains(fine), "{said}");
+}
+
+fn run_becomes_the_user() {
+    let config =
+        "user = \"nobody\"\n[[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\n";
+    let site = written(site(), config);
+    let mut galgo = Command::new(env!("CARGO_BIN_EXE_galgo"));
+    let done = galgo
+        .args(["run", "-o", "body"])
+        .arg(site.path("games/who"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert!(
+        said.starts_with("5\n60\n60\n"),
+        "{said}{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}

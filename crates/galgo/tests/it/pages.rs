@@ -1,0 +1,150 @@
+//! Pages of errors: `errors`.
+
+use crate::harness::{check_refuses, list, new_site, watch::Watch};
+use galgo_testkit::{Server, Site};
+
+list![
+    files_and_programs,
+    what_stays_as_it_is,
+    never_in_circles,
+    wrong_configurations_are_named,
+];
+
+fn site() -> Site {
+    new_site()
+        .file("public/404.html", "nothing here", 0o644)
+        .file("kept/a.txt", "secret", 0o644)
+        .file("site.htpasswd", "", 0o640)
+        .config(
+            r#"
+dev_errors = false
+errors = { 404 = "/404.html", 401 = "/401.html", 5xx = "/cgi-bin/t?head&env" }
+[[route]]
+path = "/kept/"
+files = "kept"
+passwords = "site.htpasswd"
+errors = { 401 = "/404.html" }
+[[route]]
+path = "/in/"
+cgi = "cgi-bin"
+[[route]]
+path = "/also/"
+files = "kept"
+passwords = "site.htpasswd"
+[[route]]
+path = "/said"
+respond = { status = 404, body = "said so" }
+"#,
+        )
+}
+
+fn get(server: &Server, target: &str, fields: &str) -> (u16, String) {
+    let reply = server.ask(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+    (reply.status, reply.text())
+}
+
+fn files_and_programs() {
+    let server = site().start();
+    let watch = Watch::begin(&server);
+    let nothing = (404, "nothing here".to_owned());
+    assert_eq!(get(&server, "/none", ""), nothing);
+    assert_eq!(get(&server, "/cgi-bin/none", ""), nothing);
+    // What is about another file is not about the page.
+    assert_eq!(
+        get(&server, "/none", "If-None-Match: *\r\nRange: bytes=0-1\r\n"),
+        nothing
+    );
+    let reply = server.get("/none");
+    assert_eq!(reply.field("cache-control"), Some("no-store"));
+    assert!(reply.fields("etag").is_empty() && reply.fields("last-modified").is_empty());
+    // The route of the page may be asked for itself, too.
+    assert_eq!(get(&server, "/404.html", "").0, 200);
+    let reply = server.get("/kept/a.txt");
+    assert_eq!((reply.status, reply.text().as_str()), (401, "nothing here"));
+    assert!(reply.field("www-authenticate").is_some());
+    let post = "POST /in/t?out=nonsense HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
+    let reply = server.ask(post);
+    assert_eq!(reply.status, 502);
+    for line in [
+        "REDIRECT_STATUS=502",
+        "REDIRECT_URL=/in/t",
+        "REQUEST_METHOD=GET",
+        "REQUEST_URI=/in/t?out=nonsense",
+        "QUERY_STRING=head&env",
+    ] {
+        let text = reply.text();
+        let times = text.lines().filter(|l| *l == line).count();
+        assert_eq!(times, 1, "{line}\n{text}");
+    }
+    let mut client = server.connect();
+    client.send("HEAD /none HTTP/1.1\r\nHost: a\r\n\r\n");
+    let reply = client.reply_to("HEAD");
+    assert_eq!(
+        (reply.status, reply.field("content-length")),
+        (404, Some("12"))
+    );
+    drop(client);
+    watch.after(&[
+        "not_found",
+        "not_found",
+        "not_found",
+        "not_found",
+        "ok",
+        "client_error",
+        "script_error",
+        "not_found",
+    ]);
+}
+
+fn what_stays_as_it_is() {
+    let server = site().start();
+    let own = "/cgi-bin/t?out=Status:%20404%0AContent-Type:%20a/b%0A%0Amine";
+    assert_eq!(get(&server, own, ""), (404, "mine".into()));
+    assert_eq!(get(&server, "/said", ""), (404, "said so".into()));
+    // No page for this one.
+    assert_eq!(get(&server, "/../x", "").0, 400);
+    // A page that is not there.
+    let (status, text) = get(&server, "/also/a.txt", "");
+    assert!(status == 401 && text.contains("Unauthorized"), "{text}");
+}
+
+fn never_in_circles() {
+    let server = new_site()
+        .config(
+            r#"
+errors = { 404 = "/none.html", 5xx = "/cgi-bin/t?out=nonsense", 403 = "/cgi-bin/t?out=Location:%20/cgi-bin/t%0A%0A" }
+dev_errors = false
+[[route]]
+path = "/shut/"
+files = "public"
+access = { deny = ["all"] }
+"#,
+        )
+        .start();
+    for (target, status) in [
+        ("/none", 404),
+        ("/none.html", 404),
+        ("/cgi-bin/t?out=nonsense", 502),
+        ("/shut/x", 403),
+    ] {
+        assert_eq!(get(&server, target, "").0, status, "{target}");
+    }
+    server.says("no page for the status 502");
+    assert_eq!(server.get("/health").status, 200);
+}
+
+fn wrong_configurations_are_named() {
+    for (keys, words) in [
+        ("errors = { 200 = \"/x\" }", "is no status of an error"),
+        ("errors = { 6xx = \"/x\" }", "is no status of an error"),
+        ("errors = { 404 = \"x\" }", "is not the path of a page"),
+        ("errors = { 404 = \"//x\" }", "is not the path of a page"),
+        ("errors = { 404 = \"/../x\" }", "is not the path of a page"),
+    ] {
+        check_refuses(
+            &new_site(),
+            &format!("{keys}\n[[route]]\npath = \"/\"\nfiles = \"public\"\n"),
+            words,
+        );
+    }
+}

@@ -1,0 +1,249 @@
+//! Where programs and files are: several hosts on a route, names in its path, programs among files.
+
+use crate::harness::{check_refuses, list, new_site};
+use galgo_testkit::{Server, Site};
+
+list![
+    several_hosts_and_wildcards,
+    names_in_a_path,
+    programs_among_files,
+    an_index_that_is_a_program,
+    no_source_is_shown,
+    rules_hold_for_programs_among_files,
+    a_check_knows_them,
+    wrong_configurations_are_named,
+];
+
+fn get(server: &Server, host: &str, target: &str) -> (u16, String) {
+    let reply = server.ask(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    (reply.status, reply.text())
+}
+
+fn says(path: &str, host: &str, body: &str) -> String {
+    format!("[[route]]\npath = \"{path}\"\n{host}\nrespond = {{ body = \"{body}\" }}\n")
+}
+
+fn several_hosts_and_wildcards() {
+    let server = new_site()
+        .config(&says(
+            "/",
+            "host = [\"example.org\", \"*.example.org\"]",
+            "wide",
+        ))
+        .config(&says("/", "host = \"www.example.org\"", "www"))
+        .config(&says("/", "host = [\"*.eu.example.org\"]", "eu"))
+        .config(&says("/a", "", "any"))
+        .config(&says("/", "", "other"))
+        .config("[[rewrite]]\npattern = \"^/b\"\nto = \"/a\"\nhost = [\"*.example.org\"]")
+        .start();
+    for (host, target, status, body) in [
+        ("example.org", "/", 200, "wide"),
+        ("EXAMPLE.ORG.:81", "/", 200, "wide"),
+        ("q.example.org", "/", 200, "wide"),
+        ("a.b.example.org", "/", 200, "wide"),
+        ("www.example.org", "/", 200, "www"),
+        ("a.www.example.org", "/", 200, "wide"),
+        ("a.eu.example.org", "/", 200, "eu"),
+        ("eu.example.org", "/", 200, "wide"),
+        ("badexample.org", "/", 200, "other"),
+        ("example.org.evil", "/", 200, "other"),
+        // The longest path wins, whatever the host.
+        ("www.example.org", "/a", 200, "any"),
+        ("www.example.org", "/b", 200, "any"),
+        ("example.org", "/b", 200, "wide"),
+    ] {
+        let (got, text) = get(&server, host, target);
+        assert_eq!(got, status, "{host} {target}");
+        assert!(status == 404 || text == body, "{host} {target}: {text}");
+    }
+}
+
+fn names_in_a_path() {
+    let program =
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s %s' \"$SCRIPT_NAME\" \"$PATH_INFO\"";
+    let site = new_site()
+        .file("public/app/a.txt", "text", 0o644)
+        .file("progs/x.cgi", program, 0o755)
+        .file("progs/y.sh", program, 0o755);
+    let server = site
+        .config("[[route]]\npath = \"/app/*.cgi\"\ncgi = \"progs\"")
+        .config(&says("/*.php", "", "no php here"))
+        .config("[[route]]\npath = \"/\"\nfiles = \"public\"")
+        .start();
+    for (target, status, body) in [
+        ("/app/x.cgi", 200, "/app/x.cgi "),
+        ("/app/x.cgi/info", 200, "/app/x.cgi /info"),
+        ("/app/a.txt", 200, "text"),
+        ("/app/y.sh", 404, ""),
+        ("/app/none.cgi", 404, ""),
+        ("/app/sub/x.cgi", 404, ""),
+        ("/wp-login.php", 200, "no php here"),
+        ("/a/wp-login.php", 404, ""),
+    ] {
+        let (got, text) = get(&server, "a", target);
+        assert_eq!(got, status, "{target}");
+        assert!(status != 200 || text == body, "{target}: {text}");
+    }
+}
+
+/// A folder of files with programs in it.
+fn mixed() -> Site {
+    let program = "#!/bin/sh\ncat >/dev/null; printf 'Content-Type: text/plain\\n\\n%s|%s|%s|%s' \"$REQUEST_METHOD\" \"$SCRIPT_NAME\" \"$PATH_INFO\" \"$OWN\"";
+    let site = new_site()
+        .file("www/pic.png", "picture", 0o644)
+        .file("www/sub/page.html", "page", 0o644)
+        .file("www/plain.cgi", "source", 0o644)
+        .file("www/x.cgi.bak", "source", 0o644)
+        .file("www/x.cgi~", "source", 0o644)
+        .file("www/X.CGI", "source", 0o644)
+        .file("www/dir.cgi/pic.png", "in a folder", 0o644)
+        .file("www/static/index.html", "still", 0o644)
+        .file("www/x.cgi", program, 0o755)
+        .file("www/sub/index.cgi", program, 0o755)
+        .file("www/static/index.cgi", program, 0o755);
+    site.config(
+        "[[route]]\npath = \"/\"\nfiles = \"www\"\ncgi_names = [\"*.cgi\", \"run-*\"]\n\
+         index = [\"index.html\", \"index.cgi\"]\nenv = { OWN = \"1\" }\nlisting = true",
+    )
+}
+
+fn programs_among_files() {
+    let server = mixed().start();
+    for (target, status, body) in [
+        ("/pic.png", 200, "picture"),
+        ("/sub/page.html", 200, "page"),
+        ("/x.cgi", 200, "GET|/x.cgi||1"),
+        ("/x.cgi/a//b?q", 200, "GET|/x.cgi|/a//b|1"),
+        ("/dir.cgi/pic.png", 200, "in a folder"),
+        ("/none.cgi", 404, ""),
+        ("/pic.png/x.cgi", 404, ""),
+    ] {
+        let (got, text) = get(&server, "a", target);
+        assert_eq!(got, status, "{target}");
+        assert!(status != 200 || text == body, "{target}: {text}");
+    }
+    let post = "POST /x.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
+    assert_eq!(server.ask(post).text(), "POST|/x.cgi||1");
+    let post = "POST /pic.png HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
+    assert_eq!(server.ask(post).status, 405);
+}
+
+fn an_index_that_is_a_program() {
+    let server = mixed().start();
+    let found = |target| get(&server, "a", target);
+    assert_eq!(found("/sub/"), (200, "GET|/sub/index.cgi||1".into()));
+    assert_eq!(found("/static/"), (200, "still".into()));
+    let reply = server.get("/sub");
+    assert_eq!(
+        (reply.status, reply.field("location")),
+        (301, Some("/sub/"))
+    );
+    let post = "POST /sub/ HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
+    assert_eq!(server.ask(post).text(), "POST|/sub/index.cgi||1");
+    // No index: a list.
+    assert!(found("/").1.contains("pic.png"));
+}
+
+fn no_source_is_shown() {
+    let server = mixed().start();
+    for target in [
+        "/plain.cgi",
+        "/x.cgi.bak",
+        "/x.cgi~",
+        "/X.CGI",
+        "/plain%2Ecgi",
+        "//plain.cgi",
+        "/sub/../plain.cgi",
+        "/./x.cgi~",
+    ] {
+        for field in ["", "Range: bytes=0-3\r\n", "If-None-Match: \"x\"\r\n"] {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{field}\r\n");
+            let reply = server.ask(request);
+            assert_eq!(reply.status, 403, "{target}");
+            assert!(!reply.text().contains("source"), "{target}");
+        }
+    }
+    server.says("chmod +x");
+    // What is a program is none for HEAD either, and what runs is run.
+    let head = server.ask("HEAD /plain.cgi HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert_eq!(head.status, 403);
+}
+
+fn rules_hold_for_programs_among_files() {
+    let site = mixed().file(
+        "site.htpasswd",
+        "ada:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n",
+        0o640,
+    );
+    let server = site
+        .config("[[route]]\npath = \"/sub/\"\nfiles = \"www/sub\"\ncgi_names = [\"*.cgi\"]\nindex = [\"index.cgi\"]\naccess = { deny = [\"all\"] }")
+        .config("[[route]]\npath = \"/static/index.cgi\"\nrespond = { status = 403 }")
+        .config("[[route]]\npath = \"/static/\"\nfiles = \"www/static\"\ncgi_names = [\"*.cgi\"]\nindex = [\"index.cgi\"]")
+        .start();
+    for target in ["/sub/", "/sub/index.cgi", "/sub/page.html", "/static/"] {
+        assert_eq!(get(&server, "a", target).0, 403, "{target}");
+    }
+}
+
+fn a_check_knows_them() {
+    let site = mixed();
+    site.write(
+        "galgo.toml",
+        "[[route]]\npath = \"/\"\nfiles = \"www\"\ncgi_names = [\"*.cgi\"]",
+    );
+    let done = site.galgo(&["check"]);
+    let lines = |name: &str| done.out.lines().filter(|l| l.contains(name)).count();
+    assert_eq!(
+        (lines("/x.cgi"), lines("index.cgi")),
+        (1, 2),
+        "{}",
+        done.out
+    );
+    assert_eq!((lines("plain.cgi"), lines("png")), (1, 0), "{}", done.out);
+}
+
+fn wrong_configurations_are_named() {
+    let route = |keys: &str| format!("[[route]]\npath = \"/\"\n{keys}\n");
+    for (config, words) in [
+        (
+            route("cgi = \"cgi-bin\"\ncgi_names = [\"*.cgi\"]"),
+            "is an option of `files` routes",
+        ),
+        (route("files = \"public\"\ncgi_names = []"), "names nothing"),
+        (
+            route("files = \"public\"\ncgi_names = [\"a/*\"]"),
+            "is no pattern for the names of files",
+        ),
+        (
+            route("files = \"public\"\nenv = { A = \"\" }"),
+            "is an option of `cgi` routes",
+        ),
+        (route("host = []\nfiles = \"public\""), "names no host"),
+        (
+            route("host = [\"a\", \"*\"]\nfiles = \"public\""),
+            "is not a host name",
+        ),
+        (
+            route("host = [\"a\", \"b\"]\nfiles = \"public\"")
+                + &route("host = \"B\"\nfiles = \"public\""),
+            "and the host \"b\" already",
+        ),
+        (
+            "[[route]]\npath = \"/*/a\"\nfiles = \"public\"".into(),
+            "elsewhere than in its last name",
+        ),
+        (
+            "[[route]]\npath = \"/*.x\"\ncgi = \"cgi-bin/t\"".into(),
+            "those of a folder",
+        ),
+        // Elsewhere the same folder would show what is run here.
+        (
+            route("files = \"public\"\ncgi_names = [\"*.cgi\"]")
+                + "[[route]]\npath = \"/b\"\nfiles = \"public\"",
+            "their sources could be read",
+        ),
+    ] {
+        let site = new_site().file("public/a.txt", "x", 0o644);
+        check_refuses(&site, &config, words);
+    }
+}

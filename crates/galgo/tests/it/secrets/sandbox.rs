@@ -1,0 +1,180 @@
+//! What `sandbox = "standard"` refuses, and what still works under it.
+
+use std::process::Command;
+
+use crate::harness::{list, needs_root, new_site};
+use galgo_testkit::{Server, Site};
+
+list![
+    calls_are_refused,
+    what_programs_need_works,
+    another_architecture_ends_the_program,
+    workers_are_confined,
+    off_refuses_nothing,
+    who_may_gain_privileges_has_no_filter,
+    check_and_the_start_name_what_is_off,
+];
+
+/// Prints the calls that are not refused, or what it can do; or speaks the language of another architecture.
+const TRIES: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static const struct { long number; const char *name; } refused[] = {
+#define CALL(x) {SYS_##x, #x}
+    CALL(ptrace), CALL(process_vm_readv), CALL(process_vm_writev), CALL(pidfd_getfd), CALL(kcmp), CALL(mount),
+    CALL(umount2), CALL(pivot_root), CALL(open_tree), CALL(move_mount), CALL(fsopen), CALL(fsconfig), CALL(fsmount),
+    CALL(fspick), CALL(open_by_handle_at), CALL(setns), CALL(bpf), CALL(init_module), CALL(finit_module),
+    CALL(delete_module), CALL(kexec_load), CALL(reboot), CALL(keyctl), CALL(add_key), CALL(request_key),
+    CALL(perf_event_open), CALL(userfaultfd), CALL(io_uring_setup), CALL(io_uring_enter), CALL(io_uring_register),
+    CALL(clock_settime), CALL(settimeofday), CALL(adjtimex), CALL(clock_adjtime), CALL(swapon), CALL(swapoff),
+    CALL(acct), CALL(quotactl), CALL(syslog), CALL(sethostname), CALL(setdomainname),
+};
+static void *thread(void *x) { return x; }
+static int works(int flags) {
+    int status, pid = (int)syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0);
+    if (pid == 0) _exit(0);
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+int main(void) {
+    const char *asked = getenv("QUERY_STRING");
+#ifdef __x86_64__
+    if (!strcmp(asked, "i386")) {
+        long pid = 20; /* getpid */
+        __asm__ volatile("int $0x80" : "+a"(pid) : : "memory", "r8", "r9", "r10", "r11");
+    }
+#endif
+    printf("Content-Type: text/plain\n\n");
+    if (!strcmp(asked, "works")) {
+        pthread_t id;
+        printf("thread=%d fork=%d files=%d ", !pthread_create(&id, 0, thread, 0) && !pthread_join(id, 0), works(0),
+               !unshare(CLONE_FILES));
+        fflush(stdout);
+        printf("system=%d\n", system("true"));
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (syscall(refused[i].number, -1, -1, -1, -1, -1, -1) != -1 || errno != EPERM)
+            printf("%s ", refused[i].name);
+    if (syscall(SYS_clone3, 0, 0) != -1 || errno != ENOSYS) printf("clone3 ");
+    if (unshare(CLONE_NEWUSER) == 0 || errno != EPERM) printf("unshare ");
+    if (works(CLONE_NEWUSER)) printf("clone ");
+    printf("filter=%d privileges=%d\n", prctl(PR_GET_SECCOMP), !prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0));
+}
+"#;
+
+const ROUTES: &str = r#"
+[[route]]
+path = "/warm/"
+cgi = "cgi-bin"
+start = "warm"
+[[route]]
+path = "/off/"
+cgi = "cgi-bin"
+sandbox = "off"
+[[route]]
+path = "/off-warm/"
+cgi = "cgi-bin"
+start = "warm"
+sandbox = "off"
+[[route]]
+path = "/gains/"
+cgi = "cgi-bin"
+no_new_privs = false
+"#;
+
+fn site() -> Site {
+    let site = new_site().compiled("cgi-bin/p", TRIES, &["-pthread"]);
+    site.config(ROUTES)
+}
+
+/// Cold, and warm: the first answer may be a cold one.
+fn says(server: &Server, query: &str) -> Vec<String> {
+    let paths = ["/cgi-bin/p", "/warm/p", "/warm/p"];
+    let says = |path| server.get(&format!("{path}?{query}")).text();
+    paths.map(says).into()
+}
+
+fn calls_are_refused() {
+    let said = says(&site().start(), "");
+    assert!(
+        said.iter().all(|s| s == "filter=2 privileges=0\n"),
+        "{said:?}"
+    );
+}
+
+fn what_programs_need_works() {
+    let said = says(&site().start(), "works");
+    let all = "thread=1 fork=1 files=1 system=0\n";
+    assert!(said.iter().all(|s| s == all), "{said:?}");
+}
+
+#[cfg(target_arch = "x86_64")]
+fn another_architecture_ends_the_program() {
+    let server = site().start();
+    assert_eq!(server.get("/cgi-bin/p?i386").status, 502);
+    server.says("SIGSYS");
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn another_architecture_ends_the_program() {}
+
+fn workers_are_confined() {
+    let worker = "#!/bin/sh\ngrep -E '^(Seccomp|NoNewPrivs):' /proc/self/status >said.$$\nmv said.$$ \"$1\"\nexec sleep 1000\n";
+    let server = new_site()
+        .file("bin/worker", worker, 0o755)
+        .config(
+            "[[route]]\npath = \"/app/\"\nfastcgi = { run = [\"bin/worker\", \"in\"] }\n\
+             [[route]]\npath = \"/out/\"\nfastcgi = { run = [\"bin/worker\", \"out\"] }\nsandbox = \"off\"\n",
+        )
+        .start();
+    for (name, filter) in [("in", 2), ("out", 0)] {
+        let said = galgo_testkit::eventually("a worker's word", || {
+            std::fs::read_to_string(server.path("bin").join(name)).ok()
+        });
+        assert_eq!(said, format!("NoNewPrivs:\t1\nSeccomp:\t{filter}\n"));
+    }
+}
+
+fn off_refuses_nothing() {
+    needs_root();
+    let server = site().start();
+    for path in ["/off/p", "/off-warm/p", "/off-warm/p"] {
+        let said = server.get(path).text();
+        assert!(said.ends_with("filter=0 privileges=0\n"), "{said}");
+        for call in ["ptrace ", "kcmp ", "clone3 ", "setns ", "add_key "] {
+            assert!(said.contains(call), "{path}: {said}");
+        }
+    }
+    // Beside it all is as it was.
+    assert_eq!(server.get("/cgi-bin/p").text(), "filter=2 privileges=0\n");
+}
+
+fn who_may_gain_privileges_has_no_filter() {
+    let said = site().start().get("/gains/p").text();
+    assert!(said.ends_with("filter=0 privileges=1\n"), "{said}");
+}
+
+fn check_and_the_start_name_what_is_off() {
+    let server = site().start();
+    server.says("/off/: sandbox = \"off\"");
+    server.says("/gains/: ");
+    let mut check = Command::new(env!("CARGO_BIN_EXE_galgo"));
+    let said = check
+        .arg("check")
+        .arg(server.site.folder())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("/off/: sandbox = \"off\""), "{said}");
+    assert!(!said.contains("/warm/: "), "{said}");
+}

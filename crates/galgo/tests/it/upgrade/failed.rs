@@ -1,0 +1,125 @@
+//! The new process does not get ready: the old one goes on, and says why.
+
+use std::fs;
+
+use rustix::process::{Signal, kill_process};
+
+use crate::harness::{list, new_site};
+use galgo_testkit::{Server, file, process, wait_until};
+
+list![
+    a_configuration_that_is_wrong,
+    an_address_that_is_taken,
+    a_binary_that_is_none,
+    one_at_a_time,
+    the_end_of_the_old_one_is_that_of_the_new_one,
+];
+
+/// It serves as before.
+fn goes_on(server: &Server, pid: u32, why: &str) {
+    assert_eq!(server.pid(), pid);
+    let errors = server.errors();
+    let line = errors
+        .lines()
+        .rfind(|line| line.contains("error upgrade: "));
+    assert!(line.is_some_and(|line| line.contains(why)), "{errors}");
+    assert_eq!(server.get("/health").status, 200);
+}
+
+fn a_configuration_that_is_wrong() {
+    let server = new_site()
+        .config("listen = [\"127.0.0.1:0\", \"unix:s\"]")
+        .start();
+    let first = server.pid();
+    let file = server.path("galgo.toml");
+    let good = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{good}\nlisen = 1\n")).unwrap();
+    assert!(!server.upgrade());
+    goes_on(&server, first, "unknown key \"lisen\"");
+    assert!(server.path("s").exists() && server.path("s.lock").exists());
+    fs::write(&file, good).unwrap();
+    assert!(server.upgrade());
+    assert_eq!(server.get("/health").status, 200);
+}
+
+/// After it has taken over listeners, and before it is ready.
+fn an_address_that_is_taken() {
+    let server = new_site()
+        .config("listen = [\"127.0.0.1:0\", \"unix:s\"]")
+        .start();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    server.configure(&format!(
+        "listen = [\"127.0.0.1:0\", \"unix:s\", \"{taken}\"]"
+    ));
+    assert!(!server.upgrade());
+    goes_on(&server, server.pid(), "cannot listen on");
+    assert!(server.path("s").exists() && server.path("s.lock").exists());
+}
+
+fn a_binary_that_is_none() {
+    let server = new_site().copied("bin/galgo").start();
+    let first = server.pid();
+    let binary = server.path("bin/galgo");
+    for (text, why) in [
+        (
+            "#!/bin/sh\nexit 3\n",
+            "it ended with status 3 before it was ready",
+        ),
+        ("#!/bin/sh\nkill -SEGV $$\n", "it ended by signal 11"),
+        ("#!/bin/sh\nexec 3<&-\nsleep 1000\n", "it closed its socket"),
+        ("#!/nowhere\n", "cannot start"),
+    ] {
+        fs::remove_file(&binary).unwrap();
+        file::script(&server.path("bin"), "galgo", text);
+        assert!(!server.upgrade());
+        goes_on(&server, first, why);
+    }
+    fs::remove_file(&binary).unwrap();
+    assert!(!server.upgrade());
+    goes_on(&server, first, "cannot start");
+    // What such a binary had started itself is the server's to reap, when it looks for strangers next.
+    wait_until("the end of all that was started", || {
+        process::children(first).is_empty()
+    });
+}
+
+/// A binary that never gets ready, and says its process id.
+fn waits(server: &Server) -> u32 {
+    fs::remove_file(server.path("bin/galgo")).unwrap();
+    let (text, mark) = ("#!/bin/sh\necho $$ >", server.mark("pid"));
+    let text = format!(
+        "{text}{0}.new; mv {0}.new {0}\nexec sleep 1000\n",
+        mark.display()
+    );
+    file::script(&server.path("bin"), "galgo", &text);
+    server.signal(Signal::USR2);
+    server.wait_for("pid");
+    fs::read_to_string(mark).unwrap().trim().parse().unwrap()
+}
+
+fn one_at_a_time() {
+    let server = new_site().copied("bin/galgo").start();
+    let first = server.pid();
+    let next = waits(&server);
+    server.signal(Signal::USR2);
+    server.says("warn upgrade: one is under way already");
+    assert_eq!(server.get("/health").status, 200);
+    kill_process(process::pid(next), Signal::KILL).unwrap();
+    server.says("this galgo goes on serving");
+    goes_on(&server, first, "it ended by signal 9");
+}
+
+fn the_end_of_the_old_one_is_that_of_the_new_one() {
+    let mut server = new_site().start();
+    // It is stopped before it can say that it is ready.
+    server.signal(Signal::STOP);
+    server.signal(Signal::USR2);
+    server.signal(Signal::TERM);
+    server.signal(Signal::CONT);
+    let status = server.child.wait().unwrap();
+    assert!(status.success(), "{status}");
+    let folder = server.site.folder().display().to_string();
+    let serves = |pid: u32| process::command_line(pid).contains(&folder);
+    wait_until("no other server", || !process::pids().any(serves));
+}

@@ -1,0 +1,171 @@
+//! However often it is upgraded and reloaded under load, no request fails, and nothing is left behind.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use h2::Reason;
+
+use crate::{
+    harness::{list, new_site},
+    http2::{Connection, request},
+};
+use galgo_testkit::{
+    Client, Repeated, Server,
+    process::{descriptors, figure, of_site, parent, pids},
+    stream::own,
+    wait_until,
+};
+
+list![no_request_fails];
+
+/// Upgrades and reloads, each; `GALGO_TEST_UPGRADES` has it make more.
+const ROUNDS: usize = 6;
+
+const PAGES: [&str; 3] = [
+    "/health",
+    "/cgi-bin/t?head&out=x",
+    "/warm/t?head&fill=100000",
+];
+
+/// Asks over a connection until the server closes it, and so on.
+fn kept(at: SocketAddr, asked: &Arc<AtomicUsize>) -> Repeated {
+    let (asked, mut client, mut n) = (asked.clone(), Client::connect(at), 0);
+    Repeated::start(move || {
+        let page = PAGES[n % PAGES.len()];
+        client.get(page);
+        let reply = client.reply();
+        assert_eq!(reply.status, 200, "{page}");
+        if reply.closes() {
+            client = Client::connect(at);
+        }
+        n += 1;
+        asked.fetch_add(1, Ordering::Relaxed);
+    })
+}
+
+/// Asks over a new connection each time.
+fn once(at: SocketAddr, asked: &Arc<AtomicUsize>) -> Repeated {
+    let asked = asked.clone();
+    Repeated::start(move || {
+        let mut client = Client::connect(at);
+        client.send("GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        assert_eq!(client.reply().status, 200);
+        asked.fetch_add(1, Ordering::Relaxed);
+    })
+}
+
+/// Asks over a connection of HTTP/2, two at once, until the server says that it takes no more. A stream that the server says it
+/// has not looked at (RFC 9113, 8.7) is asked for again, as every client does: this one may open a stream after it has
+/// acknowledged GOAWAY.
+fn streams(socket: &Path, asked: &Arc<AtomicUsize>) -> Repeated {
+    let (asked, socket) = (asked.clone(), PathBuf::from(socket));
+    let (mut client, mut n) = (Connection::connect(&socket), 0);
+    Repeated::start(move || {
+        let pages = [PAGES[n % PAGES.len()], "/health"];
+        let sent = pages.map(|page| client.send(request("GET", page), true));
+        let mut open = true;
+        for sent in sent {
+            let reply = sent.ok().map(|stream| client.reply(stream));
+            match reply.map(|reply| (reply.status, reply.cut)) {
+                Some((200, None)) => drop(asked.fetch_add(1, Ordering::Relaxed)),
+                None | Some((0, Some(Reason::NO_ERROR | Reason::REFUSED_STREAM))) => open = false,
+                failed => panic!("{failed:?}"),
+            }
+        }
+        match open {
+            true => n += 1,
+            false => client = Connection::connect(&socket),
+        }
+    })
+}
+
+/// The galgo processes of a site: those that serve, and those that end.
+fn servers(server: &Server) -> Vec<u32> {
+    let folder = server.site.folder().to_str().unwrap().to_owned();
+    let serves = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = line
+            .split(|&b| b == 0)
+            .map(String::from_utf8_lossy)
+            .collect();
+        words.len() > 2 && words[1] == "serve" && words[2] == folder.as_str()
+    };
+    pids().filter(serves).collect()
+}
+
+fn no_request_fails() {
+    let own = own();
+    let rounds = std::env::var("GALGO_TEST_UPGRADES").ok();
+    let rounds = rounds.map_or(ROUNDS, |n| n.parse().unwrap());
+    let socket = "unix:h";
+    let site = new_site().config(&format!(
+        "listen = [\"127.0.0.1:0\", \"https://127.0.0.2:0\", \"h2c+{socket}\"]\n\
+         shutdown_grace = \"2m\"\naccess_log = \"off\"\n\
+         [tls]\ncertificate = {:?}\nkey = {:?}\n\
+         [[route]]\npath = \"/warm/\"\ncgi = \"cgi-bin\"\nstart = \"warm\"\n",
+        own.certificate, own.key
+    ));
+    let server = site.start();
+    let socket = server.path("h");
+    let asked = Arc::new(AtomicUsize::new(0));
+    for page in PAGES {
+        assert_eq!(server.get(page).status, 200);
+    }
+    let load = || {
+        let [plain, tls] = [0, 1].map(|n| server.listens(n));
+        vec![
+            kept(plain, &asked),
+            kept(plain, &asked),
+            once(plain, &asked),
+            kept(tls, &asked),
+            once(tls, &asked),
+            streams(&socket, &asked),
+        ]
+    };
+    // What a process holds that took over under load, once there is none.
+    let settled = || {
+        let loads = load();
+        assert!(server.upgrade() && server.reload());
+        loads.into_iter().for_each(Repeated::end);
+        wait_until("the end of the others", || {
+            servers(&server) == [server.pid()]
+        });
+        for page in PAGES {
+            assert_eq!(server.get(page).status, 200);
+        }
+        [
+            descriptors(server.pid()),
+            figure(server.pid(), "Threads") as usize,
+        ]
+    };
+    let before = settled();
+    let loads = load();
+    for _ in 0..rounds {
+        assert!(server.upgrade(), "{}", server.errors());
+        assert!(server.reload(), "{}", server.errors());
+    }
+    loads.into_iter().for_each(Repeated::end);
+    let after = settled();
+    let slack = 2; // idle connections to what runs modules come and go
+    assert!(
+        after.iter().zip(before).all(|(a, b)| *a <= b + slack),
+        "{before:?} {after:?}"
+    );
+    // Templates, and their children that wait: those of the others have ended with them.
+    let of_others = || {
+        let mut all = of_site(server.site.folder()).into_iter();
+        all.any(|pid| parent(pid) != Some(server.pid()))
+    };
+    wait_until("the end of what others had loaded", || !of_others());
+    assert!(!server.errors().contains("panicked"), "{}", server.errors());
+    eprintln!(
+        "{rounds} upgrades and reloads, {} requests",
+        asked.load(Ordering::Relaxed)
+    );
+}

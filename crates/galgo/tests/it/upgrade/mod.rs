@@ -1,0 +1,21 @@
+//! SIGUSR2: another process takes the place of the server; and what a service manager passes and is told.
+
+mod failed;
+mod load;
+mod manager;
+mod passed;
+mod taken;
+
+use crate::harness::Test;
+
+/// The tests of these modules.
+pub fn tests() -> Vec<Test> {
+    [
+        failed::tests(),
+        load::tests(),
+        manager::tests(),
+        passed::tests(),
+        taken::tests(),
+    ]
+    .concat()
+}

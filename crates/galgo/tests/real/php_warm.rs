@@ -1,0 +1,229 @@
+//! php-cgi kept loaded (`start = "warm"`): docs/recipes/php.md, docs/warm.md.
+
+use std::fs;
+
+use galgo_testkit::{Server, Site, wait_until};
+
+use crate::{
+    curl::curl,
+    site::{needed, new_site},
+};
+
+/// Prints whether the script runs in a child of a template, as the kernel knows its first environment.
+const HOW: &str = "<?php echo strpos(file_get_contents('/proc/self/environ'), 'GALGO_TEMPLATE=') === false ? 'cold' : 'warm';";
+
+/// A site with a php.ini of its own, and a folder for further settings.
+fn site() -> Site {
+    needed("/usr/bin/php-cgi");
+    let site = new_site();
+    site.write("ini/php.ini", "user_agent = 0\n");
+    fs::create_dir(site.path("more")).unwrap();
+    site
+}
+
+fn serve(site: Site) -> Server {
+    let root = site.folder().display().to_string();
+    let config = format!(
+        "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nstart = \"warm\"\n\
+         env = {{ PHPRC = \"{root}/ini\", PHP_INI_SCAN_DIR = \"{root}/more\" }}\n\
+         [interpreters]\n\".php\" = \"/usr/bin/php-cgi\"\n"
+    );
+    site.config(&config).start()
+}
+
+fn text(server: &Server, path: &str) -> String {
+    curl(&[&server.url(path)]).ok().text()
+}
+
+/// How often a program's template was loaded.
+fn loaded(server: &Server) -> usize {
+    let errors = server.errors();
+    let lines = errors.lines();
+    lines
+        .filter(|l| l.contains("loaded for warm starts"))
+        .count()
+}
+
+/// Scripts of a route share the templates of their interpreter; each runs in its own folder, as it is now.
+#[test]
+fn one_template_serves_all_scripts() {
+    let site = site();
+    let page =
+        format!("{HOW} echo ' ', __FILE__, ' ', getcwd(), ' ', basename($_SERVER['SCRIPT_NAME']);");
+    let names = ["a.php", "b.php", "sub/c.php"];
+    for name in names {
+        site.write(&format!("cgi-bin/{name}"), &page);
+    }
+    let server = serve(site);
+    for name in names.iter().chain(&names) {
+        let file = server.path(&format!("cgi-bin/{name}"));
+        let (file, folder) = (file.display(), file.parent().unwrap().display().to_string());
+        let base = name.rsplit('/').next().unwrap();
+        assert_eq!(
+            text(&server, &format!("/cgi-bin/{name}")),
+            format!("warm {file} {folder} {base}")
+        );
+    }
+    for n in 0..3 {
+        server
+            .site
+            .write("cgi-bin/new.php", format!("<?php echo {n};"));
+        assert_eq!(text(&server, "/cgi-bin/new.php"), n.to_string());
+    }
+    assert!(loaded(&server) <= 2, "{}", server.errors());
+    assert!(
+        server
+            .errors()
+            .contains("/usr/bin/php-cgi: loaded for warm starts")
+    );
+}
+
+/// A php-cgi that is named in a `#!` line.
+#[test]
+fn a_script_that_names_php_cgi_itself() {
+    let site = site();
+    let page = format!("{HOW} echo ' ', $_GET['q'] ?? '-';");
+    site.program("own", &format!("#!/usr/bin/php-cgi\n{page}"));
+    site.program("env", &format!("#!/usr/bin/env php-cgi\n{page}"));
+    site.program("option", &format!("#!/usr/bin/php-cgi -q\n{page}"));
+    let server = serve(site);
+    assert_eq!(text(&server, "/cgi-bin/own?q=1"), "warm 1");
+    assert_eq!(text(&server, "/cgi-bin/own?-s"), "warm -");
+    assert_eq!(text(&server, "/cgi-bin/env?q=1"), "warm 1");
+    assert_eq!(text(&server, "/cgi-bin/option?q=1"), "cold 1");
+    server.says("it gives php-cgi options in its `#!` line");
+}
+
+/// The very next request sees a setting that has changed, has come or is gone; and is warm again.
+#[test]
+fn settings_that_change_are_those_of_the_next_request() {
+    let site = site();
+    site.write(
+        "cgi-bin/page.php",
+        format!("{HOW} echo ini_get('user_agent');"),
+    );
+    let server = serve(site);
+    let is = |says: &str| {
+        let got = text(&server, "/cgi-bin/page.php");
+        assert_eq!(&got[4..], says, "{}", server.errors());
+        wait_until("a template with the new settings", || {
+            let got = text(&server, "/cgi-bin/page.php");
+            assert_eq!(&got[4..], says);
+            got.starts_with("warm")
+        });
+    };
+    let root = server.site.folder();
+    is("0");
+    let set = |name: &str, says: &str| {
+        fs::write(root.join(name), format!("user_agent = {says}\n")).unwrap()
+    };
+    set("ini/php.ini", "written");
+    is("written");
+    set("new.ini", "renamed");
+    fs::rename(root.join("new.ini"), root.join("ini/php.ini")).unwrap();
+    is("renamed");
+    set("more/a.ini", "another");
+    is("another");
+    set("more/b.ini", "later");
+    is("later");
+    fs::remove_file(root.join("more/b.ini")).unwrap();
+    is("another");
+    fs::remove_file(root.join("more/a.ini")).unwrap();
+    is("renamed");
+    set("ini/php-cgi-fcgi.ini", "first");
+    is("first");
+    fs::remove_file(root.join("ini/php-cgi-fcgi.ini")).unwrap();
+    is("renamed");
+    fs::remove_file(root.join("ini/php.ini")).unwrap();
+    is("");
+    set("ini/php.ini", "back");
+    is("back");
+}
+
+/// A setting can stand in the way, and be mended.
+#[test]
+fn a_setting_that_keeps_php_cold_and_is_mended() {
+    let site = site();
+    site.write("cgi-bin/page.php", HOW);
+    site.write("ini/php.ini", "error_log = \"/tmp/${SERVER_NAME}\"\n");
+    let server = serve(site);
+    assert_eq!(text(&server, "/cgi-bin/page.php"), "cold");
+    server.says("it reads SERVER_NAME while loading");
+    server.site.write("ini/php.ini", "");
+    wait_until("a template", || {
+        text(&server, "/cgi-bin/page.php") == "warm"
+    });
+}
+
+/// The interpreter is looked at with every request, by what is told of its file.
+#[test]
+fn another_php_cgi_is_that_of_the_next_request() {
+    let site = site();
+    site.write("cgi-bin/page.php", format!("{HOW} echo PHP_BINARY;"));
+    let file = site.path("php-cgi");
+    fs::copy("/usr/bin/php-cgi", &file).unwrap();
+    let server = site
+        .config(&format!(
+            "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nstart = \"warm\"\n[interpreters]\n\".php\" = \"{}\"\n",
+            file.display()
+        ))
+        .start();
+    let before = loaded(&server);
+    assert_eq!(
+        text(&server, "/cgi-bin/page.php"),
+        format!("warm{}", file.display())
+    );
+    // Another file at its name: one that says so.
+    let new = server.path("new");
+    fs::write(
+        &new,
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nnew'\n",
+    )
+    .unwrap();
+    fs::set_permissions(&new, fs::metadata(&file).unwrap().permissions()).unwrap();
+    fs::rename(&new, &file).unwrap();
+    assert_eq!(text(&server, "/cgi-bin/page.php"), "new");
+    fs::copy("/usr/bin/php-cgi", &new).unwrap();
+    fs::rename(&new, &file).unwrap();
+    assert_eq!(
+        text(&server, "/cgi-bin/page.php")[4..],
+        file.display().to_string()
+    );
+    wait_until("a template of the new file", || {
+        text(&server, "/cgi-bin/page.php").starts_with("warm")
+    });
+    assert!(loaded(&server) > before);
+}
+
+#[test]
+fn check_says_how_php_starts() {
+    let site = site();
+    site.write(
+        "cgi-bin/page.php",
+        "<?php echo json_encode([$_GET, $_POST, $_SERVER['argc'] ?? 0]);",
+    );
+    site.program("option", "#!/usr/bin/php-cgi -q\n<?php echo 1;");
+    site.program(
+        "cli",
+        "#!/usr/bin/php\n<?php echo \"Content-Type: text/plain\\n\\n\";",
+    );
+    site.write(
+        "galgo.toml",
+        "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nstart = \"warm\"\n[interpreters]\n\".php\" = \"/usr/bin/php-cgi\"\n",
+    );
+    let done = site.galgo(&["check"]);
+    for line in [
+        "cgi-bin/page.php: starts warm",
+        "cgi-bin/option: starts cold, for it gives php-cgi options in its `#!` line: put settings into a php.ini or a .user.ini",
+        "cgi-bin/cli: starts cold, for it is run by PHP for the command line: php-cgi can start warm",
+    ] {
+        assert!(done.out.contains(line), "{line}\n{}", done.out);
+    }
+    let done = site.galgo(&["check", "--warm"]);
+    let page = done.out.lines().find(|l| l.contains("page.php"));
+    assert!(
+        page.is_some_and(|l| l.contains("identical")),
+        "{}",
+        done.out
+    );
+}

@@ -1,0 +1,222 @@
+//! Which requests may be answered from memory, and which answers may be kept (RFC 9111, 3 and 4, as a cache that the site's
+//! own operator runs).
+//!
+//! The variables of a program that is asked for an answer to keep come from the key, from fields that its Vary may name, and
+//! from the connection. Every other field of the request is left out: a program cannot make it a part of what
+//! others are shown.
+
+use std::time::{Duration, SystemTime};
+
+use galgo_proto::{
+    Fields, cond,
+    fields::lists,
+    h1::{BodyLen, Head, Method},
+};
+
+use crate::request::Request;
+
+/// Fields that a program is shown, besides Host, which is a part of the key.
+const SHOWN: [&str; 5] = [
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "user-agent",
+];
+
+/// A request with one of these has an answer of its own.
+const OWN: [&str; 5] = [
+    "cookie",
+    "authorization",
+    "proxy-authorization",
+    "range",
+    "upgrade",
+];
+
+/// Whether the answer to a request may be another one's.
+pub fn takes_part(request: &Request<'_>, head: &Head) -> bool {
+    let link = request.link;
+    let known = link.user.is_some() || link.tls.as_ref().is_some_and(|tls| tls.client.is_some());
+    matches!(head.method, Method::Get | Method::Head)
+        && head.body == BodyLen::None
+        && !known
+        && !OWN.iter().any(|name| head.fields.has(name))
+        && !lists(&head.fields, "cache-control", "no-store")
+}
+
+/// What makes two requests equal, besides what Vary names: all that a program is told of them, except for who asks.
+pub fn key(request: &Request<'_>, head: &Head) -> Vec<u8> {
+    let (link, target) = (request.link, &head.target);
+    let mut key = vec![u8::from(link.https)];
+    let mut part = |bytes: &[u8]| {
+        key.extend_from_slice(&bytes.len().to_ne_bytes());
+        key.extend_from_slice(bytes);
+    };
+    part(link.local.as_bytes());
+    part(&link.port.to_ne_bytes());
+    part(head.host.as_bytes());
+    part(head.fields.first("host").unwrap_or_default());
+    part(target.uri().as_bytes());
+    part(target.path());
+    part(target.query().as_bytes());
+    for (name, value) in &request.granted {
+        part(name.as_bytes());
+        part(value);
+    }
+    key
+}
+
+/// The head that a program sees.
+pub fn shown(head: &Head) -> Head {
+    let mut head = Head {
+        method: Method::Get,
+        ..head.clone()
+    };
+    head.fields.retain(|name, _| {
+        let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
+        is(&"host") || SHOWN.iter().any(is)
+    });
+    head
+}
+
+/// How long an answer may be kept, at most `most`; `None`: not at all.
+pub fn freshness(status: u16, fields: &Fields, most: Duration) -> Option<Duration> {
+    const KEPT: [u16; 4] = [200, 203, 404, 410];
+    const NEVER: [&str; 3] = ["no-store", "private", "no-cache"];
+    let never = |word: &&str| {
+        // `private="set-cookie"` is taken as a whole, too (RFC 9111, 5.2.2.7).
+        directives(fields).any(|(name, _)| name.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    if !KEPT.contains(&status) || fields.has("set-cookie") || NEVER.iter().any(never) {
+        return None;
+    }
+    let seconds = |word: &str| {
+        let mut said =
+            directives(fields).filter(|(name, _)| name.eq_ignore_ascii_case(word.as_bytes()));
+        let (_, value) = said.next()?;
+        let value = std::str::from_utf8(value).ok().map(|v| v.trim_matches('"'));
+        // What cannot be read is stale (4.2.1).
+        Some(Duration::from_secs(
+            value.and_then(|v| v.parse().ok()).unwrap_or(0),
+        ))
+    };
+    let said = seconds("s-maxage")
+        .or_else(|| seconds("max-age"))
+        .or_else(|| expires(fields));
+    let age = fields
+        .first("age")
+        .and_then(|v| std::str::from_utf8(v).ok()?.trim().parse().ok());
+    let left = said.map_or(most, |said| {
+        said.saturating_sub(Duration::from_secs(age.unwrap_or(0)))
+    });
+    Some(left.min(most)).filter(|left| !left.is_zero())
+}
+
+fn expires(fields: &Fields) -> Option<Duration> {
+    let at = cond::date(fields.first("expires")?);
+    let left = at.and_then(|at| at.duration_since(SystemTime::now()).ok());
+    Some(left.unwrap_or_default())
+}
+
+fn directives(fields: &Fields) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let words = fields
+        .all("cache-control")
+        .flat_map(|v| v.split(|&b| b == b','));
+    words.map(|word| {
+        let at = word.iter().position(|&b| b == b'=').unwrap_or(word.len());
+        let value = word.get(at + 1..).unwrap_or_default();
+        (word[..at].trim_ascii(), value.trim_ascii())
+    })
+}
+
+/// The fields that the answer depends on, in lower case; `None`: on one that the program was not shown, or on anything.
+pub fn vary(fields: &Fields) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    for word in fields.all("vary").flat_map(|v| v.split(|&b| b == b',')) {
+        let name = String::from_utf8_lossy(word.trim_ascii()).to_ascii_lowercase();
+        match &*name {
+            "" | "host" => {}
+            _ if !SHOWN.contains(&&*name) => return None,
+            _ if names.contains(&name) => {}
+            _ => names.push(name),
+        }
+    }
+    Some(names)
+}
+
+/// The values of these fields, each as one.
+pub fn values(head: &Head, names: &[String]) -> Vec<Vec<u8>> {
+    let value = |name: &String| {
+        let all: Vec<_> = head.fields.all(name).collect();
+        all.join(&b", "[..])
+    };
+    names.iter().map(value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(lines: &[(&str, &str)]) -> Fields {
+        let mut fields = Fields::new();
+        lines
+            .iter()
+            .for_each(|(name, value)| fields.push(name, value));
+        fields
+    }
+
+    #[test]
+    fn how_long_an_answer_is_kept() {
+        let most = Duration::from_secs(60);
+        for (status, lines, want) in [
+            (200, &[][..], Some(60)),
+            (404, &[], Some(60)),
+            (500, &[], None),
+            (206, &[], None),
+            (302, &[], None),
+            (200, &[("Set-Cookie", "a=b")], None),
+            (200, &[("Cache-Control", "public, max-age=5")], Some(5)),
+            (200, &[("cache-control", "max-age=500")], Some(60)),
+            (200, &[("Cache-Control", "max-age=5, s-maxage=7")], Some(7)),
+            (200, &[("Cache-Control", "s-maxage=\"7\"")], Some(7)),
+            (200, &[("Cache-Control", "max-age=0")], None),
+            (200, &[("Cache-Control", "max-age=abc")], None),
+            (200, &[("Cache-Control", "max-age=-1")], None),
+            (
+                200,
+                &[("Cache-Control", "max-age=5"), ("Age", "3")],
+                Some(2),
+            ),
+            (200, &[("Cache-Control", "max-age=5"), ("Age", "9")], None),
+            (200, &[("Cache-Control", "No-Store")], None),
+            (
+                200,
+                &[("Cache-Control", "a"), ("Cache-Control", "private")],
+                None,
+            ),
+            (200, &[("Cache-Control", "private=\"x\", max-age=9")], None),
+            (200, &[("Cache-Control", "no-cache")], None),
+            (200, &[("Expires", "0")], None),
+            (200, &[("Expires", "Thu, 01 Jan 1970 00:00:00 GMT")], None),
+            (
+                200,
+                &[("Expires", "0"), ("Cache-Control", "max-age=3")],
+                Some(3),
+            ),
+        ] {
+            let kept = freshness(status, &of(lines), most);
+            assert_eq!(kept, want.map(Duration::from_secs), "{status} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_answer_depends_on() {
+        let names = |value: &str| vary(&of(&[("Vary", value)]));
+        assert_eq!(names(""), Some(vec![]));
+        let two = vec!["accept-language".to_owned(), "accept".to_owned()];
+        assert_eq!(names("Accept-Language, host, Accept, ACCEPT"), Some(two));
+        for none in ["*", "Cookie", "Accept, X-Custom", "a b"] {
+            assert_eq!(names(none), None, "{none}");
+        }
+    }
+}

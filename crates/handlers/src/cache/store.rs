@@ -1,0 +1,370 @@
+//! The answers that a route keeps, within a bound, and who makes one at this moment.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use galgo_proto::{Fields, h1::Head};
+use tokio::{sync::watch, time::Instant};
+
+use super::rules;
+use crate::body::{Body, Response};
+
+/// Bytes that the answers of one route take, with their keys and fields. The oldest make room.
+pub const ROOM: usize = 16 << 20;
+/// Bytes of a body that is kept.
+pub const BODY: usize = 1 << 20;
+/// What an answer takes besides its key, fields and body, and more than that.
+const AROUND: usize = 512;
+/// Answers to one key, which Vary tells apart.
+const VARIANTS: usize = 16;
+
+/// An answer that is kept.
+#[derive(Debug)]
+pub struct Kept {
+    /// Its status.
+    pub status: u16,
+    /// Its reason phrase.
+    pub reason: Option<String>,
+    /// Its fields.
+    pub fields: Fields,
+    /// Its body.
+    pub body: Arc<[u8]>,
+}
+
+/// What is known of the requests of a key that have the same values in the fields that `vary` names.
+#[derive(Debug)]
+struct Variant {
+    vary: Vec<String>,
+    values: Vec<Vec<u8>>,
+    made: Instant,
+    until: Instant,
+    /// `None`: the answer was none to keep, and each request makes its own.
+    kept: Option<Kept>,
+    cost: usize,
+}
+
+/// The answers of one route. Two are equal if they are configured equally.
+#[derive(Debug)]
+pub struct Cache {
+    most: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: HashMap<Arc<[u8]>, Entry>,
+    /// In the order in which they were made.
+    order: VecDeque<(Arc<[u8]>, Weak<Variant>)>,
+    bytes: usize,
+    variants: usize,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    variants: Vec<Arc<Variant>>,
+    /// Closed when who makes an answer has it, or has given up.
+    making: Option<watch::Receiver<()>>,
+}
+
+/// What is there for a request.
+#[derive(Debug)]
+pub enum Found {
+    /// An answer, and its age.
+    Hit(Response),
+    /// Somebody makes one.
+    Wait(watch::Receiver<()>),
+    /// Nobody does: the request is to make it.
+    Make(Making),
+    /// There is none to share.
+    Own,
+}
+
+/// The duty of a request to make an answer. When it is dropped, those who wait look again.
+#[derive(Debug)]
+pub struct Making {
+    cache: Arc<Cache>,
+    key: Arc<[u8]>,
+    _done: watch::Sender<()>,
+}
+
+impl PartialEq for Cache {
+    fn eq(&self, other: &Self) -> bool {
+        self.most == other.most
+    }
+}
+
+impl Cache {
+    /// Keeps answers for at most so long.
+    pub fn new(most: Duration) -> Self {
+        Self {
+            most,
+            state: Mutex::default(),
+        }
+    }
+
+    /// For how long answers are kept, at most.
+    pub fn most(&self) -> Duration {
+        self.most
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is there for a request with this key. With `makes`, it is to make an answer where nobody does.
+    pub fn find(self: &Arc<Self>, key: &[u8], head: &Head, makes: bool) -> Found {
+        let now = Instant::now();
+        let mut state = self.state();
+        let known = state.entries.get(key);
+        let fits = |variant: &&Arc<Variant>| {
+            now < variant.until && rules::values(head, &variant.vary) == variant.values
+        };
+        if let Some(variant) = known.and_then(|entry| entry.variants.iter().find(fits)) {
+            let variant = variant.clone();
+            drop(state);
+            return match &variant.kept {
+                Some(kept) => Found::Hit(kept.response(now.duration_since(variant.made))),
+                None => Found::Own,
+            };
+        }
+        match known.and_then(|entry| entry.making.clone()) {
+            Some(making) => return Found::Wait(making),
+            None if !makes => return Found::Own,
+            None => {}
+        }
+        let key: Arc<[u8]> = match state.entries.get_key_value(key) {
+            Some((key, _)) => key.clone(),
+            None => key.into(),
+        };
+        let (done, making) = watch::channel(());
+        state.entries.entry(key.clone()).or_default().making = Some(making);
+        Found::Make(Making {
+            cache: self.clone(),
+            key,
+            _done: done,
+        })
+    }
+}
+
+impl Kept {
+    fn response(&self, age: Duration) -> Response {
+        let mut fields = self.fields.clone();
+        fields.retain(|name, _| !name.eq_ignore_ascii_case(b"age"));
+        fields.push("Age", age.as_secs().to_string());
+        fields.push("X-Cache", "hit");
+        Response {
+            status: self.status,
+            reason: self.reason.clone(),
+            fields,
+            body: Body::Shared(self.body.clone()),
+        }
+    }
+
+    fn cost(&self) -> usize {
+        let fields: usize = self
+            .fields
+            .iter()
+            .map(|(n, v)| n.len() + v.len() + 16)
+            .sum();
+        self.body.len() + fields
+    }
+}
+
+impl Making {
+    /// For how long answers are kept, at most.
+    pub fn most(&self) -> Duration {
+        self.cache.most
+    }
+
+    /// The answer is there, to be kept for so `long`, and depends on the fields `vary` of its `head`.
+    pub fn keep(self, head: &Head, vary: Vec<String>, long: Duration, kept: Kept) {
+        let values = rules::values(head, &vary);
+        self.put(vary, values, long, Some(kept));
+    }
+
+    /// The answer is not to be shared: for a while nobody waits for another one.
+    pub fn cannot(self) {
+        let most = self.cache.most;
+        self.put(Vec::new(), Vec::new(), most, None);
+    }
+
+    fn put(&self, vary: Vec<String>, values: Vec<Vec<u8>>, long: Duration, kept: Option<Kept>) {
+        let made = Instant::now();
+        let named: usize = vary.iter().map(String::len).sum();
+        let valued: usize = values.iter().map(Vec::len).sum();
+        let own = kept.as_ref().map_or(0, Kept::cost) + named + valued;
+        let variant = Arc::new(Variant {
+            vary,
+            values,
+            made,
+            until: made + long,
+            kept,
+            cost: own + self.key.len() + AROUND,
+        });
+        self.cache.state().put(self.key.clone(), variant, made);
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        let mut state = self.cache.state();
+        if let Some(entry) = state.entries.get_mut(&self.key) {
+            entry.making = None;
+        }
+        state.tidy(&self.key);
+    }
+}
+
+impl State {
+    fn put(&mut self, key: Arc<[u8]>, variant: Arc<Variant>, now: Instant) {
+        let alike = |old: &Variant| {
+            let same = (&old.vary, &old.values) == (&variant.vary, &variant.values);
+            same || old.kept.is_some() != variant.kept.is_some()
+        };
+        let entry = self.entries.entry(key.clone()).or_default();
+        let (bytes, variants) = (&mut self.bytes, &mut self.variants);
+        let mut left = VARIANTS - 1;
+        entry.variants.retain(|old| {
+            let stays = left > 0 && !alike(old);
+            left -= usize::from(stays);
+            if !stays {
+                *bytes -= old.cost;
+                *variants -= 1;
+            }
+            stays
+        });
+        self.bytes += variant.cost;
+        self.variants += 1;
+        self.order.push_back((key, Arc::downgrade(&variant)));
+        // The newest is found first.
+        entry.variants.insert(0, variant);
+        let goes = |state: &Self| {
+            let (_, oldest) = state.order.front()?;
+            let stale = oldest.upgrade().is_none_or(|oldest| oldest.until <= now);
+            (stale || state.bytes > ROOM).then_some(())
+        };
+        while goes(self).is_some() {
+            self.drop_oldest();
+        }
+        if self.order.len() > 2 * self.variants + VARIANTS {
+            self.order.retain(|(_, variant)| variant.strong_count() > 0);
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some((key, oldest)) = self.order.pop_front() else {
+            return;
+        };
+        let (Some(entry), Some(oldest)) = (self.entries.get_mut(&key), oldest.upgrade()) else {
+            return;
+        };
+        entry
+            .variants
+            .retain(|variant| !Arc::ptr_eq(variant, &oldest));
+        self.bytes -= oldest.cost;
+        self.variants -= 1;
+        self.tidy(&key);
+    }
+
+    /// Forgets a key of which nothing is known.
+    fn tidy(&mut self, key: &[u8]) {
+        let empty = |entry: &Entry| entry.variants.is_empty() && entry.making.is_none();
+        if self.entries.get(key).is_some_and(empty) {
+            self.entries.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use galgo_proto::h1::HeadLimits;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn head(language: usize) -> Head {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\nAccept-Language: {language}\r\n\r\n");
+        Head::parse(text.as_bytes(), &HeadLimits::default()).unwrap()
+    }
+
+    fn kept(bytes: usize) -> Kept {
+        Kept {
+            status: 200,
+            reason: None,
+            fields: Fields::new(),
+            body: vec![0; bytes].into(),
+        }
+    }
+
+    fn make(cache: &Arc<Cache>, key: &[u8], head: &Head) -> Making {
+        match cache.find(key, head, true) {
+            Found::Make(making) => making,
+            found => panic!("{found:?}"),
+        }
+    }
+
+    #[test]
+    fn the_oldest_make_room() {
+        let cache = Arc::new(Cache::new(LONG));
+        let one = head(0);
+        for n in 0..100_usize {
+            make(&cache, &n.to_ne_bytes(), &one).keep(&one, vec![], LONG, kept(BODY));
+            make(&cache, &[&n.to_ne_bytes()[..], b"x"].concat(), &one).cannot();
+        }
+        let state = cache.state();
+        assert!(state.bytes <= ROOM && state.entries.len() <= 2 * ROOM / BODY);
+        assert_eq!(state.order.len(), state.variants);
+        drop(state);
+        let newest = cache.find(&99_usize.to_ne_bytes(), &one, true);
+        assert!(matches!(newest, Found::Hit(_)), "{newest:?}");
+        drop(make(&cache, &0_usize.to_ne_bytes(), &one));
+        // Languages without end.
+        for n in 0..1000 {
+            let vary = vec!["accept-language".to_owned()];
+            make(&cache, b"k", &head(n)).keep(&head(n), vary, LONG, kept(9));
+        }
+        assert_eq!(cache.state().entries[&b"k"[..]].variants.len(), VARIANTS);
+        // Nothing is left of what was not kept.
+        for n in 1000..2000_usize {
+            drop(make(&cache, &n.to_ne_bytes(), &one));
+        }
+        let state = cache.state();
+        assert!(
+            state.entries.len() <= 2 * ROOM / BODY,
+            "{}",
+            state.entries.len()
+        );
+        assert!(state.order.len() <= 2 * state.variants + VARIANTS);
+        let counted: usize = state
+            .entries
+            .values()
+            .map(|entry| entry.variants.len())
+            .sum();
+        assert_eq!(state.variants, counted);
+        let costs = state.entries.values().flat_map(|entry| &entry.variants);
+        assert_eq!(
+            state.bytes,
+            costs.map(|variant| variant.cost).sum::<usize>()
+        );
+    }
+
+    #[test]
+    fn who_waits_looks_again() {
+        let cache = Arc::new(Cache::new(LONG));
+        let one = head(0);
+        let making = make(&cache, b"k", &one);
+        assert!(matches!(cache.find(b"k", &one, true), Found::Wait(_)));
+        // It has left: another one makes it.
+        drop(making);
+        let making = make(&cache, b"k", &one);
+        // A request for another answer does not make it.
+        assert!(matches!(cache.find(b"k", &one, false), Found::Wait(_)));
+        assert!(matches!(cache.find(b"l", &one, false), Found::Own));
+        making.cannot();
+        assert!(matches!(cache.find(b"k", &one, true), Found::Own));
+    }
+}

@@ -1,0 +1,93 @@
+//! A program that says whether a request may be answered: a request of its own, before the one that it is about.
+
+use std::{ops::RangeInclusive, rc::Rc, sync::Arc};
+
+use galgo_proto::{
+    h1::{BodyLen, Head},
+    target::UrlPath,
+};
+
+use super::{Cgi, ProgramRun};
+use crate::{
+    admission::Crowding,
+    client::Bodiless,
+    context::{Answer, Context},
+    fault::Fault,
+    log::Source,
+    relay::backend::Backend,
+    reply::Answering,
+    request::Request,
+    script::{self, FoundProgram},
+};
+
+/// Statuses that let a request in.
+const GRANTS: RangeInclusive<u16> = 200..=299;
+
+/// Runs the authorizer of a route. `Ok(None)`: the request may be answered.
+///
+/// # Errors
+/// It could not be run, or has not answered as it should: the request is refused then.
+pub async fn authorize(
+    cx: Context<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    cgi: &Arc<Cgi>,
+) -> Result<Option<Answer>, Fault> {
+    // It is one program, and no path of its own leads to it.
+    let script = script::program(cgi, "", UrlPath::plain(b""))?;
+    // The body is for who answers.
+    let head = Rc::new(Head {
+        body: BodyLen::None,
+        ..Head::clone(head)
+    });
+    let mut client = Bodiless(&mut *request.client);
+    let mut asked = Request {
+        began: request.began,
+        granted: std::mem::take(&mut request.granted),
+        ..Request::new(
+            request.head.clone(),
+            request.link,
+            &mut client,
+            request.entry.clone(),
+        )
+    };
+    let judged = judge(cx, &mut asked, &head, cgi, script).await;
+    request.granted = asked.granted;
+    request.stderr = asked.stderr;
+    judged
+}
+
+async fn judge(
+    cx: Context<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    cgi: &Arc<Cgi>,
+    script: FoundProgram<'_>,
+) -> Result<Option<Answer>, Fault> {
+    let source = Source::new(cx.resources.errors.clone(), request.id(), "authorizer");
+    let mut run = ProgramRun {
+        cx,
+        request,
+        head,
+        cgi,
+        limit: None,
+        script,
+        upgrades: false,
+        judges: true,
+        crowds: Crowding::None,
+    };
+    let permit = run.permit().await?;
+    let program = run.start(None, permit).await?;
+    let mut answering = Answering {
+        cx,
+        source,
+        nph: false,
+        upgrades: false,
+        options: &cgi.options,
+        sendfile: &cgi.sendfile,
+        head,
+        request: run.request,
+    };
+    let backend = Backend::Program(Box::new(program));
+    answering.judgment(backend, GRANTS).await
+}

@@ -1,0 +1,183 @@
+//! A program's answer that others have had, or will get: see [`crate::cache`].
+
+use std::{mem, rc::Rc, sync::Arc};
+
+use galgo_proto::{
+    cond::CondOutcome,
+    h1::{Head, Method},
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Cgi, answer as run};
+use crate::{
+    admission::ConcurrencyLimit,
+    body::{Body, Output, Response},
+    cache::{
+        Cache, rules,
+        store::{BODY, Found, Kept, Making},
+    },
+    context::{Answer, Context},
+    fault::Fault,
+    producer::OutputEvent,
+    reply::{conditional, wait_for},
+    request::Request,
+    script::FoundProgram,
+    status,
+};
+
+/// Answers a request by `script`, or by what another request has made of it, where the route allows that. `limit` is the
+/// route's own concurrency limit.
+pub async fn answer(
+    cx: Context<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    cgi: &Arc<Cgi>,
+    limit: Option<&Arc<ConcurrencyLimit>>,
+    script: FoundProgram<'_>,
+) -> Result<Answer, Fault> {
+    match &cgi.cache {
+        Some(cache) if !script.nph && rules::takes_part(request, head) => {
+            Box::pin(shared(cx, request, head, (cgi, cache), limit, script)).await
+        }
+        _ => run(cx, request, head, cgi, limit, script).await,
+    }
+}
+
+/// Answers from memory, or as the one that makes the answer for all who wait, or for itself alone. Nobody waits for another
+/// one longer than for a permit (`queue_wait`).
+async fn shared(
+    cx: Context<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    (cgi, cache): (&Arc<Cgi>, &Arc<Cache>),
+    limit: Option<&Arc<ConcurrencyLimit>>,
+    script: FoundProgram<'_>,
+) -> Result<Answer, Fault> {
+    let key = rules::key(request, head);
+    let makes = head.method == Method::Get;
+    let by = Instant::now() + cx.shared.queue_wait;
+    loop {
+        match cache.find(&key, head, makes) {
+            Found::Hit(response) => return Ok(current(cx, request, head, response)),
+            Found::Make(making) => {
+                let shown = Rc::new(rules::shown(head));
+                let answer = run(cx, request, &shown, cgi, limit, script).await?;
+                return make(cx, request, head, answer, making).await;
+            }
+            Found::Wait(mut done) if Instant::now() < by => {
+                // It is closed, and never changes.
+                let waited = async {
+                    let _ = timeout_at(by, done.changed()).await;
+                    Ok(())
+                };
+                wait_for(request, waited).await?;
+            }
+            Found::Wait(_) | Found::Own => {
+                return run(cx, request, head, cgi, limit, script).await;
+            }
+        }
+    }
+}
+
+/// Keeps the answer, where it may be kept, once it is whole: its client's slowness is not for others to wait for.
+async fn make(
+    cx: Context<'_>,
+    request: &mut Request<'_>,
+    head: &Head,
+    answer: Answer,
+    making: Making,
+) -> Result<Answer, Fault> {
+    let Answer::Response(mut response) = answer else {
+        making.cannot();
+        return Ok(answer);
+    };
+    let long = rules::freshness(response.status, &response.fields, making.most());
+    let vary = rules::vary(&response.fields);
+    let output = match mem::replace(&mut response.body, Body::Empty) {
+        Body::Stream(output) if !output.nph && !output.discard => output,
+        body => {
+            response.body = body;
+            making.cannot();
+            return Ok(Answer::Response(response));
+        }
+    };
+    let (Some(long), Some(vary)) = (long, vary) else {
+        response.body = Body::Stream(output);
+        making.cannot();
+        return Ok(Answer::Response(response));
+    };
+    let body = match whole(request, output).await? {
+        Ok(body) => body,
+        Err(output) => {
+            response.body = Body::Stream(output);
+            making.cannot();
+            return Ok(Answer::Response(response));
+        }
+    };
+    let kept = Kept {
+        status: response.status,
+        reason: response.reason.clone(),
+        fields: response.fields.clone(),
+        body: body.clone(),
+    };
+    making.keep(head, vary, long, kept);
+    response.fields.push("X-Cache", "miss");
+    response.body = Body::Shared(body);
+    Ok(current(cx, request, head, response))
+}
+
+/// All that the program prints; itself, where that is too much, or is not what it has promised.
+async fn whole(
+    request: &mut Request<'_>,
+    mut output: Box<Output>,
+) -> Result<Result<Arc<[u8]>, Box<Output>>, Fault> {
+    let ended = ended(request, &mut output).await;
+    let promised = output.content_length;
+    let ready = output.producer.ready();
+    match ended {
+        Err(fault) => {
+            let gone = matches!(fault, Fault::Gone(_));
+            output.producer.abandon(gone, Box::new(|_exit| {}));
+            return Err(fault);
+        }
+        Ok(true) if promised.is_none_or(|n| n == ready as u64) => {}
+        Ok(_) => return Ok(Err(output)),
+    }
+    let out = mem::take(output.producer.out());
+    let body = out.parts().collect::<Vec<_>>().concat();
+    let exit = output.producer.exit().await;
+    request.entry.borrow_mut().exit = exit;
+    let Output {
+        producer, source, ..
+    } = *output;
+    producer.finish(Box::new(move |exit| source.failed_behind(exit)));
+    Ok(Ok(body.into()))
+}
+
+/// Whether the output ends before it is more than is kept.
+async fn ended(request: &mut Request<'_>, output: &mut Output) -> Result<bool, Fault> {
+    let producer = &mut output.producer;
+    while !producer.output_ended() {
+        if producer.ready() > BODY {
+            return Ok(false);
+        }
+        if producer.next_event(request.client).await? == OutputEvent::HalfClosed {
+            request.client.probe();
+        }
+    }
+    match producer.cut().await {
+        Some(fault) => Err(fault),
+        None => Ok(producer.ready() <= BODY),
+    }
+}
+
+/// The response as this client has it, or asks for it by its conditions.
+fn current(cx: Context<'_>, request: &Request<'_>, head: &Head, mut response: Response) -> Answer {
+    let outcome = conditional(head, &mut response.status, &mut response.fields);
+    match outcome {
+        CondOutcome::NotModified => (response.reason, response.body) = (None, Body::Empty),
+        CondOutcome::Failed => response = status::dress(cx, request, Response::new(412), None),
+        _ => {}
+    }
+    Answer::Response(response)
+}

@@ -1,0 +1,242 @@
+//! How often one address may ask a route: `rate_limit`.
+//!
+//! The generic cell rate algorithm (ITU-T I.371, annex A) in integers: of each address one moment is kept, at which all that it has
+//! asked for will have been earned. A request is refused while that moment lies further ahead than a burst takes to be earned.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{fault::Fault, peer::Peer};
+
+/// Addresses that are remembered, of each route: about 3 MiB. Where there are more, those that have asked least lately are forgotten,
+/// and begin anew: who has so many addresses gains nothing by having one of them forgotten.
+const REMEMBERED: usize = 1 << 16;
+
+/// `rate_limit = { requests = …, per = …, burst = … }`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateSettings {
+    /// Requests that are earned in `per`; at least one.
+    pub requests: usize,
+    /// In how much time.
+    pub per: Duration,
+    /// Requests that may come at once; at least one.
+    pub burst: usize,
+}
+
+/// The limit of one route, and what each address has asked for. Two are equal if they are configured equally.
+#[derive(Debug)]
+pub struct RateLimit {
+    settings: RateSettings,
+    /// Moments are counted from here.
+    from: Instant,
+    asked: Mutex<Asked>,
+}
+
+/// Up to when each address has used what it earns, in nanoseconds. Addresses that asked lately are in `now`, and those that
+/// asked only before in `before`.
+#[derive(Debug, Default)]
+struct Asked {
+    now: HashMap<Peer, u64>,
+    before: HashMap<Peer, u64>,
+    /// When `now` was last begun.
+    turned: u64,
+}
+
+impl RateLimit {
+    /// No address has asked yet.
+    pub fn new(settings: RateSettings) -> Self {
+        Self {
+            settings,
+            from: Instant::now(),
+            asked: Mutex::default(),
+        }
+    }
+
+    /// An address asks at that moment. Clients without an address are many, and are not limited.
+    ///
+    /// # Errors
+    /// It has asked too often.
+    pub fn ask(&self, peer: Peer, at: Instant) -> Result<(), Fault> {
+        if peer == Peer::default() {
+            return Ok(());
+        }
+        let at = nanos(at.saturating_duration_since(self.from));
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let early = asked.ask(peer, at, &self.settings, REMEMBERED);
+        drop(asked);
+        match early {
+            Ok(()) => Ok(()),
+            Err(early) => Err(Fault::TooMany(Duration::from_nanos(early))),
+        }
+    }
+}
+
+impl PartialEq for RateLimit {
+    fn eq(&self, other: &Self) -> bool {
+        self.settings == other.settings
+    }
+}
+
+impl RateSettings {
+    /// In how much time one request is earned, in nanoseconds.
+    fn interval(&self) -> u64 {
+        (nanos(self.per) / self.requests as u64).max(1)
+    }
+}
+
+impl Asked {
+    /// Whether an address may ask; if not, how many nanoseconds too early it does.
+    fn ask(&mut self, peer: Peer, at: u64, s: &RateSettings, most: usize) -> Result<(), u64> {
+        let interval = s.interval();
+        let full = interval.saturating_mul(s.burst as u64);
+        // What is in `before` for so long has been earned since.
+        if self.now.len() >= most / 2 || at.saturating_sub(self.turned) > full {
+            self.before = std::mem::take(&mut self.now);
+            self.turned = at;
+        }
+        let before = || self.before.get(&peer).copied();
+        let used = self.now.get(&peer).copied().or_else(before);
+        let next = used.unwrap_or(at).max(at).saturating_add(interval);
+        match next.saturating_sub(at).checked_sub(full) {
+            None | Some(0) => {
+                self.now.insert(peer, next);
+                Ok(())
+            }
+            Some(early) => {
+                self.now.insert(peer, next - interval);
+                Err(early)
+            }
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(n: u32) -> Peer {
+        Peer::of(Some(std::net::Ipv4Addr::from(n).into()))
+    }
+
+    fn settings(requests: usize, per_ms: u64, burst: usize) -> RateSettings {
+        RateSettings {
+            requests,
+            per: Duration::from_millis(per_ms),
+            burst,
+        }
+    }
+
+    /// Each step: at how many milliseconds the address asks, and how many it is too early.
+    fn play(s: RateSettings, steps: &[(u64, u64)]) {
+        let mut asked = Asked::default();
+        for (step, &(at, early)) in steps.iter().enumerate() {
+            let said = asked.ask(peer(1), at * 1_000_000, &s, 100);
+            let early = match early {
+                0 => Ok(()),
+                ms => Err(ms * 1_000_000),
+            };
+            assert_eq!(said, early, "step {step} of {steps:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_of_requests() {
+        // Ten a second, two at once.
+        let s = settings(10, 1000, 2);
+        play(
+            s,
+            &[(0, 0), (0, 0), (0, 100), (99, 1), (100, 0), (100, 100)],
+        );
+        play(s, &[(0, 0), (50, 0), (100, 0), (100, 100), (200, 0)]);
+        // What is refused costs nothing, and what was earned long ago is not kept.
+        play(
+            s,
+            &[
+                (0, 0),
+                (0, 0),
+                (1, 99),
+                (2, 98),
+                (5000, 0),
+                (5000, 0),
+                (5000, 100),
+            ],
+        );
+        // Two event loops may look at the clock in another order.
+        play(s, &[(10, 0), (9, 1), (10, 0), (10, 100)]);
+        // One at once.
+        play(settings(1, 60_000, 1), &[(0, 0), (1, 59_999), (60_000, 0)]);
+        // A second's requests at once.
+        play(
+            settings(3, 3000, 3),
+            &[(0, 0), (0, 0), (0, 0), (0, 1000), (1000, 0)],
+        );
+    }
+
+    #[test]
+    fn each_address_has_its_own() {
+        let s = settings(1, 1000, 1);
+        let mut asked = Asked::default();
+        for n in 0..5 {
+            assert_eq!(asked.ask(peer(n), 0, &s, 100), Ok(()));
+        }
+        assert!(asked.ask(peer(0), 1, &s, 100).is_err());
+    }
+
+    #[test]
+    fn few_are_remembered_and_those_that_ask_go_on_being() {
+        let s = settings(1, 1_000_000, 1);
+        let mut asked = Asked::default();
+        assert_eq!(asked.ask(peer(0), 0, &s, 8), Ok(()));
+        for n in 1..1000 {
+            assert_eq!(asked.ask(peer(n), 1, &s, 8), Ok(()));
+            assert!(asked.now.len() + asked.before.len() <= 8);
+            assert!(asked.ask(peer(0), 1, &s, 8).is_err(), "after {n} others");
+        }
+        assert_eq!(asked.ask(peer(1), 1, &s, 8), Ok(()), "it was forgotten");
+    }
+
+    #[test]
+    fn what_was_earned_long_ago_takes_no_memory() {
+        let s = settings(1, 1000, 1);
+        let mut asked = Asked::default();
+        for n in 0..10 {
+            let _ = asked.ask(peer(n), 0, &s, 100);
+        }
+        let second = 1_000_000_000;
+        let _ = asked.ask(peer(50), second + 1, &s, 100);
+        let _ = asked.ask(peer(51), 2 * second + 2, &s, 100);
+        assert_eq!(asked.now.len() + asked.before.len(), 2);
+    }
+
+    #[test]
+    fn the_largest_values_do_not_overflow() {
+        let s = settings(1, 24 * 3_600_000, 100_000);
+        let mut asked = Asked::default();
+        let late = 100 * 365 * 24 * 3_600_000_000_000;
+        for _ in 0..100_000 {
+            assert_eq!(asked.ask(peer(1), late, &s, 100), Ok(()));
+        }
+        assert!(asked.ask(peer(1), late, &s, 100).is_err());
+        assert_eq!(settings(1_000_000, 1, 1).interval(), 1);
+    }
+
+    #[test]
+    fn who_has_no_address_is_not_limited() {
+        let limit = RateLimit::new(settings(1, 1_000_000, 1));
+        let now = Instant::now();
+        for _ in 0..3 {
+            assert_eq!(limit.ask(Peer::default(), now), Ok(()));
+        }
+        assert_eq!(limit.ask(peer(1), now), Ok(()));
+        assert!(matches!(limit.ask(peer(1), now), Err(Fault::TooMany(_))));
+    }
+}

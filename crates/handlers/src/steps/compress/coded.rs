@@ -1,0 +1,276 @@
+//! A producer whose output is coded on its way.
+
+use std::{cell::Cell, pin::Pin};
+
+use galgo_spawn::Exit;
+
+use super::coder::Coder;
+use crate::{
+    client::Client,
+    fault::Fault,
+    log::{Level, Source},
+    out::Out,
+    pool,
+    producer::{Boxed, OnExit, OutputEvent, Producer},
+    spool::SpoolShare,
+    tick,
+};
+
+/// Bytes that are coded before other requests have their turn.
+const PIECE: usize = 32 << 10;
+/// Bodies that one event loop codes at once. Each takes memory, up to 2 MiB, and time; more are sent as they are.
+const MOST: usize = 32;
+
+thread_local! {
+    static CODING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// One of the bodies that an event loop codes.
+#[derive(Debug)]
+pub(super) struct Place(());
+
+impl Place {
+    /// `None`: there are enough.
+    pub(super) fn take() -> Option<Self> {
+        let taken = CODING.get();
+        (taken < MOST).then(|| {
+            CODING.set(taken + 1);
+            Self(())
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        CODING.set(CODING.get() - 1);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Coded {
+    inner: Box<dyn Producer>,
+    /// `None`: the end is in `out`, or the coder has failed.
+    coder: Option<Coder>,
+    out: Out,
+    /// Bytes that went in.
+    taken: u64,
+    /// Bytes that the program said there would be, and its name.
+    promised: Option<u64>,
+    source: Source,
+    /// Not all that went in can be read from what came out.
+    unflushed: bool,
+    fault: Option<Fault>,
+    _place: Place,
+}
+
+impl Coded {
+    pub(super) fn new(
+        inner: Box<dyn Producer>,
+        coder: Coder,
+        (promised, source): (Option<u64>, Source),
+        place: Place,
+    ) -> Self {
+        let mut coded = Self {
+            inner,
+            coder: Some(coder),
+            out: Out::default(),
+            taken: 0,
+            promised,
+            source,
+            unflushed: false,
+            fault: None,
+            _place: place,
+        };
+        // What is small and whole leaves with its length, in one write.
+        coded.code();
+        coded.end_if_ended();
+        coded
+    }
+
+    /// Codes a piece of what there is.
+    fn code(&mut self) {
+        let Some(coder) = &mut self.coder else {
+            return;
+        };
+        let raw = self.inner.out();
+        let left = self
+            .promised
+            .map_or(u64::MAX, |promised| promised - self.taken);
+        let piece = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
+        let front = raw.front();
+        let taken = front.len().min(piece);
+        let done = coder.write(&front[..taken]);
+        let over = taken == 0 && !raw.is_empty();
+        raw.consume(taken);
+        self.taken += taken as u64;
+        self.unflushed |= taken > 0;
+        self.give(done.is_ok());
+        if over {
+            let words = format!(
+                "the program printed more than its Content-Length {}; the rest was cut",
+                self.taken
+            );
+            self.source.write(Level::Warn, &words);
+            self.end();
+        }
+    }
+
+    fn flush(&mut self) {
+        let done = self.coder.as_mut().map(Coder::flush);
+        self.unflushed = false;
+        self.give(done.is_none_or(|done| done.is_ok()));
+    }
+
+    /// What has come out is output.
+    fn give(&mut self, fine: bool) {
+        if let Some(coder) = &mut self.coder {
+            put(&mut self.out, &coder.take());
+        }
+        if !fine {
+            self.coder = None;
+            let words = "a response could not be coded: no memory was left";
+            self.fault = Some(Fault::Internal(words.into()));
+        }
+    }
+
+    fn end(&mut self) {
+        let Some(coder) = self.coder.take() else {
+            return;
+        };
+        match coder.finish() {
+            Ok(last) => put(&mut self.out, &last),
+            Err(_) => self.give(false),
+        }
+    }
+
+    fn end_if_ended(&mut self) {
+        if self.inner.ready() == 0 && self.inner.output_ended() {
+            self.end();
+        }
+    }
+
+    async fn next(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
+        loop {
+            if !self.out.is_empty() {
+                return Ok(OutputEvent::Output);
+            }
+            if self.coder.is_none() {
+                return Ok(OutputEvent::End);
+            }
+            if self.inner.ready() > 0 {
+                self.code();
+                self.end_if_ended();
+                // Other requests of the event loop go on meanwhile.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            if self.inner.output_ended() {
+                self.end();
+                continue;
+            }
+            let event = match self.unflushed {
+                false => self.inner.next_event(client).await?,
+                // A program that pauses wants to be seen.
+                true => tokio::select! {
+                    biased;
+                    event = self.inner.next_event(client) => event?,
+                    () = tick::next() => {
+                        self.flush();
+                        continue;
+                    }
+                },
+            };
+            match event {
+                OutputEvent::Output => self.inner.drain_ready(pool::SIZE),
+                OutputEvent::End => {}
+                OutputEvent::HalfClosed => return Ok(event),
+                OutputEvent::Waiting(_) => {
+                    let words = "output to be coded waits in a pipe";
+                    return Err(Fault::Internal(words.into()));
+                }
+            }
+        }
+    }
+
+    /// What is wrong with output that has ended.
+    async fn wrong(&mut self) -> Option<Fault> {
+        if let Some(fault) = self.inner.cut().await {
+            return Some(fault);
+        }
+        match self.promised {
+            Some(promised) if self.taken < promised => Some(Fault::Script(format!(
+                "the program promised Content-Length {promised} and printed {} bytes; the connection was closed",
+                self.taken
+            ))),
+            _ => self.fault.take(),
+        }
+    }
+}
+
+fn put(out: &mut Out, bytes: &[u8]) {
+    out.buffer().extend_from_slice(bytes);
+    out.keep_all();
+}
+
+impl Producer for Coded {
+    fn out(&mut self) -> &mut Out {
+        &mut self.out
+    }
+
+    fn ready(&self) -> usize {
+        self.out.len()
+    }
+
+    fn output_ended(&self) -> bool {
+        self.coder.is_none()
+    }
+
+    fn streams(&mut self, spool: &SpoolShare, _splices: bool) {
+        self.inner.streams(spool, false);
+    }
+
+    fn drain_ready(&mut self, _most: usize) {}
+
+    fn next_event<'a>(
+        &'a mut self,
+        client: &'a mut dyn Client,
+    ) -> Boxed<'a, Result<OutputEvent, Fault>> {
+        Box::pin(self.next(client))
+    }
+
+    fn sent(&mut self) {
+        self.inner.sent();
+    }
+
+    fn client_keeps_up(&mut self, whether: bool) {
+        self.inner.client_keeps_up(whether);
+    }
+
+    fn while_sending<'a>(
+        &'a mut self,
+        client: &'a mut dyn Client,
+        io: Pin<&'a mut dyn Future<Output = ()>>,
+    ) -> Boxed<'a, Result<(), Fault>> {
+        self.inner.while_sending(client, io)
+    }
+
+    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
+        Box::pin(self.wrong())
+    }
+
+    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
+        self.inner.exit()
+    }
+
+    fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)> {
+        self.inner.post_mortem(end)
+    }
+
+    fn finish(self: Box<Self>, done: OnExit) {
+        self.inner.finish(done);
+    }
+
+    fn abandon(self: Box<Self>, client_left: bool, done: OnExit) {
+        self.inner.abandon(client_left, done);
+    }
+}

@@ -1,0 +1,97 @@
+//! The three codings behind one face. Levels were chosen for what an event loop may spend: docs/performance.md.
+
+use std::{fmt, io, io::Write};
+
+use brotli::{CompressorWriter, enc::BrotliEncoderParams};
+use flate2::{Compression, write::GzEncoder};
+use galgo_proto::coding::Coding;
+use zstd::stream::write::Encoder;
+
+const GZIP: u32 = 3;
+const BROTLI: i32 = 2;
+const ZSTD: i32 = 3;
+/// Bytes that the window of br and zstd holds, as a power of two: 256 KiB. What a coder takes grows with it.
+const WINDOW: u32 = 18;
+
+/// A body that is being coded.
+pub(super) enum Coder {
+    Gzip(Box<GzEncoder<Vec<u8>>>),
+    Brotli(Box<CompressorWriter<Vec<u8>>>),
+    Zstd(Box<Encoder<'static, Vec<u8>>>),
+}
+
+impl fmt::Debug for Coder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gzip(_) => "Gzip",
+            Self::Brotli(_) => "Brotli",
+            Self::Zstd(_) => "Zstd",
+        })
+    }
+}
+
+impl Coder {
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn new(coding: Coding) -> io::Result<Self> {
+        Ok(match coding {
+            Coding::Brotli => {
+                let params = BrotliEncoderParams {
+                    quality: BROTLI,
+                    lgwin: WINDOW.cast_signed(),
+                    ..BrotliEncoderParams::default()
+                };
+                // Nothing is gathered in front of it: pieces are large.
+                Self::Brotli(Box::new(CompressorWriter::with_params(
+                    Vec::new(),
+                    4096,
+                    &params,
+                )))
+            }
+            Coding::Zstd => {
+                let mut encoder = Encoder::new(Vec::new(), ZSTD)?;
+                encoder.window_log(WINDOW)?;
+                Self::Zstd(Box::new(encoder))
+            }
+            Coding::Gzip | Coding::Identity => {
+                Self::Gzip(Box::new(GzEncoder::new(Vec::new(), Compression::new(GZIP))))
+            }
+        })
+    }
+
+    /// Codes more.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Gzip(coder) => coder.write_all(bytes),
+            Self::Brotli(coder) => coder.write_all(bytes),
+            Self::Zstd(coder) => coder.write_all(bytes),
+        }
+    }
+
+    /// All that was written can be read from what comes out now.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Gzip(coder) => coder.flush(),
+            Self::Brotli(coder) => coder.flush(),
+            Self::Zstd(coder) => coder.flush(),
+        }
+    }
+
+    /// What has come out since the last time.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(match self {
+            Self::Gzip(coder) => coder.get_mut(),
+            Self::Brotli(coder) => coder.get_mut(),
+            Self::Zstd(coder) => coder.get_mut(),
+        })
+    }
+
+    /// The end, and what had not been taken.
+    pub(super) fn finish(self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Gzip(coder) => coder.finish(),
+            Self::Brotli(coder) => Ok(coder.into_inner()),
+            Self::Zstd(coder) => coder.finish(),
+        }
+    }
+}

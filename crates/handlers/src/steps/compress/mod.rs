@@ -1,0 +1,214 @@
+//! Responses in a content coding (RFC 9110, 8.4) that the client takes: gzip, br or zstd, made while they are sent.
+//!
+//! 1. may it be coded  2. which coding  3. a small body at once, any other one as its producer goes on
+
+mod coded;
+mod coder;
+mod stored;
+
+use std::sync::Arc;
+
+use galgo_proto::{
+    Fields,
+    coding::{AcceptedCodings, Coding},
+    fields::lists,
+    h1::{Head, Method},
+};
+
+use self::{
+    coded::{Coded, Place},
+    coder::Coder,
+    stored::Stored,
+};
+use super::headers::{TypePattern, media_type};
+use crate::{
+    body::{Body, Output, Response},
+    context::Context,
+    log::Source,
+    request::Request,
+};
+
+/// A body of this size is coded at once: that takes an event loop a millisecond or so.
+const AT_ONCE: usize = 32 << 10;
+
+/// Which responses of a route are coded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compress {
+    /// Media types.
+    pub types: Vec<TypePattern>,
+    /// Bytes that a body must have, where their number is known.
+    pub least: u64,
+}
+
+/// Types that shrink, where the configuration says nothing of them. Fonts and pictures that are compressed already do not.
+pub const TYPES: [&str; 14] = [
+    "text/*",
+    "application/javascript",
+    "application/json",
+    "application/ld+json",
+    "application/manifest+json",
+    "application/xml",
+    "application/xhtml+xml",
+    "application/atom+xml",
+    "application/rss+xml",
+    "application/wasm",
+    "image/svg+xml",
+    "image/bmp",
+    "font/otf",
+    "font/ttf",
+];
+/// Smaller bodies do not get smaller by much, and fit into one packet either way.
+pub const LEAST: u64 = 256;
+/// Events are to arrive at once: they are coded only where the configuration names their type.
+const EVENTS: &str = "text/event-stream";
+
+impl Compress {
+    /// The response as its client takes it.
+    pub fn answer(
+        &self,
+        cx: Context<'_>,
+        request: &Request<'_>,
+        mut response: Response,
+    ) -> Response {
+        if !self.applies(&response) {
+            return response;
+        }
+        vary(&mut response.fields);
+        let head = &*request.head;
+        if response.status == 304 || head.method == Method::Head {
+            return response;
+        }
+        let (Some(coding), Some(place)) = (chosen(head), Place::take()) else {
+            return response;
+        };
+        let source = || {
+            let path = String::from_utf8_lossy(head.target.path());
+            Source::new(cx.resources.errors.clone(), request.id(), &path)
+        };
+        let body = std::mem::replace(&mut response.body, Body::Empty);
+        let (body, coded) = match body {
+            Body::Bytes(bytes) if bytes.len() <= AT_ONCE => at_once(coding, bytes.into()),
+            Body::Shared(bytes) if bytes.len() <= AT_ONCE => at_once(coding, bytes),
+            Body::Stream(output) => output_coded(coding, output, place),
+            stored => match Stored::of(stored) {
+                Ok(stored) => {
+                    let output = Output {
+                        producer: Box::new(stored),
+                        content_length: None,
+                        nph: false,
+                        discard: false,
+                        excess: false,
+                        source: source(),
+                        spool: cx.shared.spool.share_of(request.peer()),
+                    };
+                    output_coded(coding, Box::new(output), place)
+                }
+                Err(body) => (body, false),
+            },
+        };
+        response.body = body;
+        if coded {
+            describe(&mut response.fields, coding);
+        }
+        response
+    }
+
+    /// Whether the response would be coded for a client that wants that.
+    fn applies(&self, response: &Response) -> bool {
+        let fields = &response.fields;
+        let sized = match &response.body {
+            Body::Stream(output) if output.nph || output.discard => return false,
+            Body::Stream(output) => output.content_length,
+            Body::Empty => return response.status == 304,
+            Body::Parts(_) => return false,
+            body => Some(body.len()),
+        };
+        let transformed = fields.all("cache-control").any(|value| {
+            let mut words = value.split(|&b| b == b',');
+            words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
+        });
+        /// Coded already, a part, or checked by a sum over the bytes as they are.
+        const AS_IT_IS: [&str; 5] = [
+            "content-encoding",
+            "content-range",
+            "content-digest",
+            "content-md5",
+            "digest",
+        ];
+        let media = media_type(fields);
+        !matches!(response.status, 100..=199 | 204..=206 | 300..=399)
+            && sized.is_none_or(|sized| sized >= self.least)
+            && !transformed
+            && !AS_IT_IS.iter().any(|name| fields.has(name))
+            && self.types.iter().any(|pattern| match pattern {
+                TypePattern::Exact(_) => pattern.fits(media),
+                _ => pattern.fits(media) && !media.eq_ignore_ascii_case(EVENTS),
+            })
+    }
+}
+
+/// What the client takes best; among equals what costs least for its size.
+fn chosen(head: &Head) -> Option<Coding> {
+    const OURS: [Coding; 3] = [Coding::Zstd, Coding::Gzip, Coding::Brotli];
+    let accepted = AcceptedCodings::of(&head.fields);
+    let quality = |coding| accepted.quality(coding);
+    let mut best = None;
+    for coding in OURS {
+        if quality(coding) > best.map_or(0, quality) {
+            best = Some(coding);
+        }
+    }
+    best.filter(|&best| quality(best) >= quality(Coding::Identity))
+}
+
+/// A small body, coded; as it is where that makes it no smaller.
+fn at_once(coding: Coding, bytes: Arc<[u8]>) -> (Body, bool) {
+    let coded = Coder::new(coding).and_then(|mut coder| {
+        coder.write(&bytes)?;
+        coder.finish()
+    });
+    match coded {
+        Ok(coded) if coded.len() < bytes.len() => (Body::Bytes(coded), true),
+        _ => (Body::Shared(bytes), false),
+    }
+}
+
+/// What a producer makes, coded; as it is where what there is of it says that it is cut or small.
+fn output_coded(coding: Coding, mut output: Box<Output>, place: Place) -> (Body, bool) {
+    let ready = output.producer.ready() as u64;
+    let ended = output.producer.output_ended();
+    let short = output.content_length.is_some_and(|length| length != ready);
+    if ended && (short || ready < LEAST) {
+        return (Body::Stream(output), false);
+    }
+    let Ok(coder) = Coder::new(coding) else {
+        return (Body::Stream(output), false);
+    };
+    let promised = output.content_length.take();
+    let source = output.source.clone();
+    let producer = Coded::new(output.producer, coder, (promised, source), place);
+    output.producer = Box::new(producer);
+    (Body::Stream(output), true)
+}
+
+/// A cache must not give one client what another one takes.
+fn vary(fields: &mut Fields) {
+    if !lists(fields, "vary", "accept-encoding") && !lists(fields, "vary", "*") {
+        fields.push("Vary", "Accept-Encoding");
+    }
+}
+
+/// The fields of a response that is coded: ranges are of the bytes as they are, and so is a strong tag.
+fn describe(fields: &mut Fields, coding: Coding) {
+    let tag = fields.first("etag").map(<[u8]>::to_vec);
+    let gone: [&[u8]; 2] = [b"accept-ranges", b"etag"];
+    fields.retain(|name, _| !gone.iter().any(|gone| name.eq_ignore_ascii_case(gone)));
+    if let Some(tag) = tag {
+        let weak = match tag.starts_with(b"W/") {
+            true => tag,
+            false => [b"W/", &tag[..]].concat(),
+        };
+        fields.push("ETag", weak);
+    }
+    fields.push("Content-Encoding", coding.name());
+}

@@ -1,0 +1,140 @@
+//! A file, or bytes in memory, as a producer: a piece each time.
+
+use std::{pin::Pin, sync::Arc};
+
+use galgo_spawn::Exit;
+use rustix::{buffer::spare_capacity, io::pread};
+
+use crate::{
+    body::{Body, FilePart},
+    client::Client,
+    fault::Fault,
+    out::Out,
+    pool,
+    producer::{Boxed, OnExit, OutputEvent, Producer},
+    spool::SpoolShare,
+};
+
+#[derive(Debug)]
+enum Rest {
+    File(FilePart),
+    Bytes(Arc<[u8]>, usize),
+}
+
+#[derive(Debug)]
+pub(super) struct Stored {
+    rest: Rest,
+    out: Out,
+    /// The file became shorter, or cannot be read any more.
+    cut: bool,
+}
+
+impl Stored {
+    /// # Errors
+    /// It is none: what it was.
+    pub(super) fn of(body: Body) -> Result<Self, Body> {
+        let rest = match body {
+            Body::File(part) => Rest::File(part),
+            Body::Bytes(bytes) => Rest::Bytes(bytes.into(), 0),
+            Body::Shared(bytes) => Rest::Bytes(bytes, 0),
+            body => return Err(body),
+        };
+        Ok(Self {
+            rest,
+            out: Out::default(),
+            cut: false,
+        })
+    }
+
+    fn read(&mut self) {
+        let buffer = self.out.buffer();
+        match &mut self.rest {
+            Rest::Bytes(bytes, at) => {
+                let end = bytes.len().min(*at + pool::SIZE);
+                buffer.extend_from_slice(&bytes[*at..end]);
+                *at = end;
+            }
+            Rest::File(part) => {
+                let before = buffer.len();
+                let most = usize::try_from(part.len).map_or(pool::SIZE, |len| len.min(pool::SIZE));
+                buffer.reserve(most);
+                let read = pread(&part.file, spare_capacity(buffer), part.offset);
+                buffer.truncate(before + most);
+                let read = read.map_or(0, |_| buffer.len() - before) as u64;
+                self.cut = read == 0;
+                (part.offset, part.len) = (part.offset + read, part.len - read);
+            }
+        }
+        self.out.keep_all();
+    }
+}
+
+impl Producer for Stored {
+    fn out(&mut self) -> &mut Out {
+        &mut self.out
+    }
+
+    fn ready(&self) -> usize {
+        self.out.len()
+    }
+
+    fn output_ended(&self) -> bool {
+        self.cut
+            || match &self.rest {
+                Rest::File(part) => part.len == 0,
+                Rest::Bytes(bytes, at) => *at == bytes.len(),
+            }
+    }
+
+    fn streams(&mut self, _spool: &SpoolShare, _splices: bool) {}
+
+    fn drain_ready(&mut self, _most: usize) {}
+
+    fn next_event<'a>(
+        &'a mut self,
+        _client: &'a mut dyn Client,
+    ) -> Boxed<'a, Result<OutputEvent, Fault>> {
+        if self.output_ended() {
+            return Box::pin(std::future::ready(Ok(OutputEvent::End)));
+        }
+        self.read();
+        Box::pin(std::future::ready(Ok(OutputEvent::Output)))
+    }
+
+    fn sent(&mut self) {}
+
+    fn client_keeps_up(&mut self, _whether: bool) {}
+
+    fn while_sending<'a>(
+        &'a mut self,
+        _client: &'a mut dyn Client,
+        io: Pin<&'a mut dyn Future<Output = ()>>,
+    ) -> Boxed<'a, Result<(), Fault>> {
+        Box::pin(async {
+            io.await;
+            Ok(())
+        })
+    }
+
+    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
+        let words = "a file became shorter while it was sent";
+        let fault = self.cut.then(|| Fault::Internal(words.into()));
+        Box::pin(std::future::ready(fault))
+    }
+
+    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    fn post_mortem(&mut self, _end: bool) -> Boxed<'_, (Option<Exit>, String)> {
+        Box::pin(std::future::ready((None, String::new())))
+    }
+
+    fn finish(self: Box<Self>, done: OnExit) {
+        done(None);
+    }
+
+    fn abandon(self: Box<Self>, _client_left: bool, done: OnExit) {
+        done(None);
+    }
+}

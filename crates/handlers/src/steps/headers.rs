@@ -1,0 +1,225 @@
+//! Fields of requests and responses that the configuration sets, adds and removes.
+//!
+//! Values are the configuration's own words: nothing that a client sent becomes a part of one.
+
+use galgo_proto::{Fields, h1::Head};
+
+use crate::body::Response;
+
+/// A field and its value.
+pub type Field = (String, String);
+
+/// What is done to fields.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Changes {
+    /// Names of fields that go.
+    pub remove: Vec<String>,
+    /// In the place of all fields of that name.
+    pub set: Vec<Field>,
+    /// Beside those that are there.
+    pub add: Vec<Field>,
+    /// Unless there is one.
+    pub default: Vec<Field>,
+}
+
+/// What is done to the fields of some responses.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Rule {
+    /// Statuses from and to; empty: all.
+    pub statuses: Vec<(u16, u16)>,
+    /// Media types; empty: all, and responses without a type.
+    pub types: Vec<TypePattern>,
+    /// What is done.
+    pub changes: Changes,
+}
+
+/// `text/html`, `image/*` or `*`.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)]
+pub enum TypePattern {
+    Any,
+    /// In lower case.
+    Main(String),
+    /// In lower case.
+    Exact(String),
+}
+
+impl TypePattern {
+    /// Reads a pattern; `None`: it is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.to_ascii_lowercase();
+        let token =
+            |t: &str| !t.is_empty() && t != "*" && t.bytes().all(galgo_proto::fields::is_token);
+        match text.split_once('/') {
+            None => (text == "*").then_some(Self::Any),
+            Some((main, "*")) => token(main).then(|| Self::Main(main.into())),
+            Some((main, sub)) => (token(main) && token(sub)).then_some(Self::Exact(text)),
+        }
+    }
+
+    /// Whether a media type, without parameters, is one of these.
+    pub fn fits(&self, media: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(own) => own.eq_ignore_ascii_case(media),
+            Self::Main(own) => media
+                .split_once('/')
+                .is_some_and(|(main, _)| main.eq_ignore_ascii_case(own)),
+        }
+    }
+}
+
+/// The media type of a response, without parameters; empty: it has none.
+pub(super) fn media_type(fields: &Fields) -> &str {
+    let value = fields.first("content-type").unwrap_or_default();
+    let media = value.split(|&b| b == b';').next().unwrap_or_default();
+    str::from_utf8(media).unwrap_or_default().trim()
+}
+
+impl Rule {
+    fn applies(&self, response: &Response) -> bool {
+        let status = response.status;
+        let of = |(from, to): &(u16, u16)| (*from..=*to).contains(&status);
+        let statuses = self.statuses.is_empty() || self.statuses.iter().any(of);
+        statuses && (self.types.is_empty() || self.fits(media_type(&response.fields)))
+    }
+
+    fn fits(&self, media: &str) -> bool {
+        self.types.iter().any(|pattern| pattern.fits(media))
+    }
+}
+
+impl Changes {
+    /// Does it.
+    pub fn apply(&self, fields: &mut Fields) {
+        let named = |list: &[Field], name: &[u8]| {
+            list.iter()
+                .any(|(own, _)| name.eq_ignore_ascii_case(own.as_bytes()))
+        };
+        if !self.remove.is_empty() || !self.set.is_empty() {
+            let goes = |name: &[u8]| {
+                let mut removed = self.remove.iter();
+                removed.any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
+                    || named(&self.set, name)
+            };
+            fields.retain(|name, _| !goes(name));
+        }
+        for (name, value) in self.set.iter().chain(&self.add) {
+            fields.push(name, value);
+        }
+        for (name, value) in &self.default {
+            if !fields.has(name) {
+                fields.push(name, value);
+            }
+        }
+    }
+}
+
+/// The fields of a route's responses and requests.
+#[derive(Debug, Default, PartialEq)]
+pub struct Headers {
+    /// Of responses, in order.
+    pub rules: Vec<Rule>,
+    /// Cache-Control of successful responses that say nothing of it, by the first pattern that fits.
+    pub expires: Vec<(TypePattern, String)>,
+    /// Of requests, before the handler.
+    pub request: Option<Changes>,
+}
+
+impl Headers {
+    /// Changes a response.
+    pub fn dress(&self, response: &mut Response) {
+        for rule in &self.rules {
+            if rule.applies(response) {
+                rule.changes.apply(&mut response.fields);
+            }
+        }
+        let lasts = response.status < 400 && !self.expires.is_empty();
+        if lasts && !response.fields.has("cache-control") {
+            let media = media_type(&response.fields);
+            let found = self.expires.iter().find(|(pattern, _)| pattern.fits(media));
+            if let Some((_, value)) = found {
+                response.fields.push("Cache-Control", value);
+            }
+        }
+    }
+
+    /// The head that the handler sees; `None`: as it came.
+    pub fn request(&self, head: &Head) -> Option<Head> {
+        let changes = self.request.as_ref()?;
+        let mut head = head.clone();
+        changes.apply(&mut head.fields);
+        Some(head)
+    }
+}
+
+/// What `security_headers` adds where a response does not say otherwise.
+pub const SECURITY: [(&str, &str); 4] = [
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "SAMEORIGIN"),
+    ("Referrer-Policy", "strict-origin-when-cross-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(pairs: &[(&str, &str)]) -> Vec<Field> {
+        pairs
+            .iter()
+            .map(|(n, v)| ((*n).into(), (*v).into()))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_done_to_fields() {
+        let changes = Changes {
+            remove: vec!["x-a".into()],
+            set: list(&[("X-B", "new")]),
+            add: list(&[("X-C", "2")]),
+            default: list(&[("X-C", "3"), ("X-D", "4")]),
+        };
+        let mut fields = Fields::new();
+        for (name, value) in [("X-A", "1"), ("x-b", "old"), ("X-B", "older"), ("X-C", "1")] {
+            fields.push(name, value);
+        }
+        changes.apply(&mut fields);
+        let shown: Vec<_> = fields
+            .iter()
+            .map(|(n, v)| (str::from_utf8(n).unwrap(), str::from_utf8(v).unwrap()))
+            .collect();
+        assert_eq!(
+            shown,
+            [("X-C", "1"), ("X-B", "new"), ("X-C", "2"), ("X-D", "4")]
+        );
+    }
+
+    #[test]
+    fn rules_are_for_some_responses() {
+        let rule = |statuses: &[(u16, u16)], types: &[&str]| Rule {
+            statuses: statuses.to_vec(),
+            types: types
+                .iter()
+                .map(|t| TypePattern::parse(t).unwrap())
+                .collect(),
+            changes: Changes::default(),
+        };
+        let html = |status| Response::new(status).with("Content-Type", "Text/HTML; charset=utf-8");
+        for (rule, response, applies) in [
+            (rule(&[], &[]), html(200), true),
+            (rule(&[(200, 299)], &[]), html(404), false),
+            (rule(&[(200, 299), (404, 404)], &[]), html(404), true),
+            (rule(&[], &["text/html"]), html(200), true),
+            (rule(&[], &["text/*"]), html(200), true),
+            (rule(&[], &["image/*", "text/css"]), html(200), false),
+            (rule(&[], &["*"]), Response::new(204), true),
+            (rule(&[], &["text/*"]), Response::new(204), false),
+        ] {
+            assert_eq!(rule.applies(&response), applies, "{rule:?}");
+        }
+        for wrong in ["", "text", "/", "*/*", "text/", "a b/c", "text/html; x"] {
+            assert_eq!(TypePattern::parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What stands before and after the handler of a route, a file each. `dispatch` has their order.
+
+pub mod access;
+pub mod compress;
+pub mod cors;
+pub mod errors;
+pub mod headers;
+pub mod passwords;
+pub mod redirect;
+pub mod rewrite;
+pub mod template;
+pub mod tries;
+pub mod variables;
+
+use galgo_proto::h1::Head;
+
+use crate::{body::Response, context::Context, fault::Fault, link::Link, request::Request, status};
+use access::{Access, Verdict};
+use compress::Compress;
+use cors::Cors;
+use errors::Errors;
+use headers::Headers;
+use passwords::Passwords;
+use redirect::Redirect;
+use tries::Tries;
+use variables::VariableRule;
+
+/// The steps of one route.
+#[derive(Debug, Default, PartialEq)]
+pub struct Steps {
+    /// Where clients are sent instead.
+    pub redirect: Option<Redirect>,
+    /// Scripts of other origins that may read the responses.
+    pub cors: Option<Cors>,
+    /// Who may ask at all.
+    pub access: Option<Access>,
+    /// Who must show a password.
+    pub passwords: Option<Passwords>,
+    /// Variables that programs get for some requests.
+    pub variables: Vec<VariableRule>,
+    /// Paths to try in a folder of files.
+    pub tries: Option<Tries>,
+    /// Fields of requests and responses.
+    pub headers: Option<Headers>,
+    /// Pages of errors.
+    pub errors: Option<Errors>,
+    /// Responses in a content coding.
+    pub compress: Option<Compress>,
+}
+
+impl Steps {
+    /// What is answered whoever asks: it tells nothing of what is there. `rest` is the path below the route.
+    pub fn early(&self, link: &Link, head: &Head, rest: &[u8]) -> Option<Response> {
+        let redirect = self.redirect.as_ref();
+        let redirected = redirect.and_then(|redirect| redirect.answer(link, head, rest));
+        redirected.or_else(|| self.cors.as_ref()?.preflight(head))
+    }
+
+    /// The head that the handler sees; `None`: as it came.
+    pub fn request(&self, head: &Head) -> Option<Head> {
+        self.headers.as_ref()?.request(head)
+    }
+
+    /// Gives the request, which may be answered, what its programs find beside the variables of CGI.
+    pub fn grant(&self, request: &mut Request<'_>, head: &Head) {
+        if !self.variables.is_empty() {
+            variables::grant(&self.variables, request, head);
+        }
+    }
+
+    /// Changes the fields of a response.
+    pub fn dress(&self, head: &Head, response: &mut Response) {
+        if let Some(headers) = &self.headers {
+            headers.dress(response);
+        }
+        if let Some(cors) = &self.cors {
+            cors.dress(head, &mut response.fields);
+        }
+    }
+
+    /// The response as its client takes it.
+    pub fn coded(&self, cx: Context<'_>, request: &Request<'_>, response: Response) -> Response {
+        match &self.compress {
+            Some(compress) => compress.answer(cx, request, response),
+            None => response,
+        }
+    }
+
+    /// Whether the request may be answered. `Ok(None)`: it may, as far as these steps say.
+    ///
+    /// # Errors
+    /// A step could not say: it is not answered.
+    pub async fn admit(
+        &self,
+        cx: Context<'_>,
+        request: &mut Request<'_>,
+        head: &Head,
+    ) -> Result<Option<Response>, Fault> {
+        let verdict = match &self.access {
+            Some(access) => access.judge(request.link, &head.method),
+            None => Verdict::Allowed,
+        };
+        match (verdict, &self.passwords) {
+            (Verdict::Denied(response), _) => Ok(Some(status::dress(cx, request, response, None))),
+            (Verdict::Trusted, _) | (Verdict::Allowed, None) => Ok(None),
+            (_, Some(passwords)) => passwords.ask(cx, request, head).await,
+            (Verdict::NeedsPassword, None) => {
+                Ok(Some(status::dress(cx, request, Response::new(403), None)))
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! An htpasswd file: `name:hash`, a line for each user; read again when it has changed.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use galgo_spawn::FileId;
+use rustix::fs::{fstat, stat};
+
+use super::hash::Kind;
+use crate::off_loop::off_loop;
+
+/// A larger file is an error: 16 MiB are some 200,000 users.
+const MOST: u64 = 16 << 20;
+
+/// The users of a file.
+#[derive(Debug, Default)]
+pub struct Users {
+    hashes: HashMap<Box<str>, Arc<str>>,
+    /// The hash of the first user: who is not there is compared with it, and takes as long.
+    pub(super) dummy: Option<Arc<str>>,
+    /// What is wrong with lines of it, in words: the first few.
+    pub doubts: Vec<String>,
+}
+
+impl Users {
+    /// Reads lines. Of a name that comes twice the first line counts, as for Apache.
+    pub fn parse(text: &str) -> Self {
+        let mut users = Self::default();
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim_end();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Err(doubt) = users.line(line) {
+                users.doubt(at + 1, &doubt);
+            }
+        }
+        users
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        let Some((name, rest)) = line.split_once(':') else {
+            return Err("is not name:hash, and is ignored".into());
+        };
+        let hash = rest.split(':').next().unwrap_or_default();
+        let Some(kind) = Kind::of(hash) else {
+            return Err(format!(
+                "the hash of {name:?} is of no kind that galgo takes, and lets nobody in (try: galgo passwd FILE {name})"
+            ));
+        };
+        let hash: Arc<str> = hash.into();
+        self.dummy.get_or_insert_with(|| hash.clone());
+        self.hashes.entry(name.into()).or_insert(hash);
+        match kind.is_weak() {
+            true => Err(format!(
+                "the hash of {name:?} is weak: whoever reads the file finds the password by trying (try: galgo passwd FILE {name})"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn doubt(&mut self, line: usize, words: &str) {
+        const SHOWN: usize = 3;
+        match self.doubts.len() {
+            0..SHOWN => self.doubts.push(format!("line {line}: {words}")),
+            SHOWN => self.doubts.push("and more lines like these".into()),
+            _ => {}
+        }
+    }
+
+    /// The hash of a user's password.
+    pub fn hash(&self, name: &str) -> Option<&Arc<str>> {
+        self.hashes.get(name)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.hashes.is_empty()
+    }
+}
+
+/// A file, and what was in it when it was last read.
+#[derive(Debug)]
+pub struct UsersFile {
+    path: PathBuf,
+    read: Mutex<(FileId, bool, Arc<Users>)>,
+}
+
+impl UsersFile {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// It cannot be read, is no text, or too large.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let (id, users) = read(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            read: Mutex::new((id, id.has_settled(), users)),
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its users when it was last read.
+    pub fn last(&self) -> Arc<Users> {
+        self.lock().2.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, (FileId, bool, Arc<Users>)> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its users now. A file that has changed is read off the event loop.
+    ///
+    /// # Errors
+    /// It has changed, and cannot be read.
+    pub async fn users(self: &Arc<Self>) -> io::Result<Arc<Users>> {
+        let now = FileId::of(&stat(&self.path)?);
+        let known = {
+            let read = self.lock();
+            let (id, settled, users) = &*read;
+            // A second change within the same tick of the clock would not show: until then it is read each time.
+            (*id == now).then(|| (*settled, users.clone()))
+        };
+        if let Some((true, users)) = known {
+            return Ok(users);
+        }
+        let own = self.clone();
+        let again = off_loop("passwords", move || own.reread()).await.flatten();
+        match (again, known) {
+            // Root has read it, and the user that the server became may not: it has not changed.
+            (Err(e), Some((_, users))) if e.kind() == io::ErrorKind::PermissionDenied => Ok(users),
+            (again, _) => again,
+        }
+    }
+
+    fn reread(&self) -> io::Result<Arc<Users>> {
+        let (id, users) = read(&self.path)?;
+        *self.lock() = (id, id.has_settled(), users.clone());
+        Ok(users)
+    }
+}
+
+fn read(path: &Path) -> io::Result<(FileId, Arc<Users>)> {
+    let file = File::open(path)?;
+    let id = FileId::of(&fstat(&file)?);
+    let mut text = Vec::new();
+    if file.take(MOST + 1).read_to_end(&mut text)? as u64 > MOST {
+        return Err(io::Error::other("is larger than 16M"));
+    }
+    let text = String::from_utf8(text).map_err(|_| io::Error::other("is not UTF-8"))?;
+    Ok((id, Arc::new(Users::parse(&text))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let users = Users::parse(
+            "# people\n\nada:$2y$05$abc\nbob:$apr1$x$y:more\nada:$6$later\r\nplain:secret\nnothing\n: \n",
+        );
+        assert_eq!(users.hash("ada").map(|h| &**h), Some("$2y$05$abc"));
+        assert_eq!(users.hash("bob").map(|h| &**h), Some("$apr1$x$y"));
+        assert!(users.hash("plain").is_none() && users.hash("").is_none());
+        assert_eq!(users.dummy.as_deref(), Some("$2y$05$abc"));
+        let doubts = users.doubts.join("\n");
+        for words in [
+            "line 4: the hash of \"bob\" is weak",
+            "line 6: the hash of \"plain\" is of no kind",
+            "line 7: is not name:hash",
+            "and more",
+        ] {
+            assert!(doubts.contains(words), "{words}: {doubts}");
+        }
+    }
+}

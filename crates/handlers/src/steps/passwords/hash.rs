@@ -1,0 +1,224 @@
+//! Hashes of passwords as htpasswd files have them, and whether a password fits one.
+//!
+//! crypt(3) without `$`, yescrypt and passwords in the clear are not taken.
+
+use argon2::{Argon2, PasswordHasher, PasswordVerifier};
+use base64::prelude::{BASE64_STANDARD, Engine};
+use md5::{Digest, Md5};
+use sha_crypt::ShaCrypt;
+use sha1::Sha1;
+
+/// How a password is hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Bcrypt,
+    Argon2,
+    /// SHA-512-crypt and SHA-256-crypt.
+    ShaCrypt,
+    /// Apache's apr1, and md5-crypt.
+    Md5,
+    Sha1,
+}
+
+impl Kind {
+    /// By how a hash begins; `None`: it is none that is taken.
+    pub fn of(hash: &str) -> Option<Self> {
+        const BEGINS: [(&str, Kind); 12] = [
+            ("$2y$", Kind::Bcrypt),
+            ("$2b$", Kind::Bcrypt),
+            ("$2a$", Kind::Bcrypt),
+            ("$argon2id$", Kind::Argon2),
+            ("$argon2i$", Kind::Argon2),
+            ("$argon2d$", Kind::Argon2),
+            ("$6$", Kind::ShaCrypt),
+            ("$5$", Kind::ShaCrypt),
+            (APR1, Kind::Md5),
+            (MD5, Kind::Md5),
+            (SHA, Kind::Sha1),
+            ("{sha}", Kind::Sha1),
+        ];
+        let found = BEGINS.iter().find(|(begin, _)| hash.starts_with(begin));
+        found.map(|(_, kind)| *kind)
+    }
+
+    /// Whoever reads the file finds passwords from such hashes by trying, millions a second.
+    pub fn is_weak(self) -> bool {
+        matches!(self, Self::Md5 | Self::Sha1)
+    }
+}
+
+const APR1: &str = "$apr1$";
+const MD5: &str = "$1$";
+const SHA: &str = "{SHA}";
+
+/// Whether the password fits the hash. Takes as long as the hash wants, for any password: not for an event loop.
+pub fn verify(password: &[u8], hash: &str) -> bool {
+    match Kind::of(hash) {
+        // As other servers: bytes behind the 72nd do not count. `galgo passwd` makes no such hash.
+        Some(Kind::Bcrypt) => bcrypt::verify(password, hash).unwrap_or(false),
+        Some(Kind::Argon2) => Argon2::default().verify_password(password, hash).is_ok(),
+        Some(Kind::ShaCrypt) => ShaCrypt::default().verify_password(password, hash).is_ok(),
+        Some(Kind::Md5) => md5_crypt(password, hash).is_some_and(|own| equal(&own, hash)),
+        Some(Kind::Sha1) => {
+            let own = BASE64_STANDARD.encode(Sha1::digest(password));
+            equal(&own, &hash[SHA.len()..])
+        }
+        None => false,
+    }
+}
+
+/// 2^10 rounds: some 50 ms.
+const BCRYPT_COST: u32 = 10;
+/// Bytes of a password that bcrypt looks at.
+const BCRYPT_LONGEST: usize = 72;
+
+/// The hash of a new password, with a salt of its own: bcrypt, which other servers read, too, or argon2id.
+///
+/// # Errors
+/// In words: bcrypt would ignore a part of the password, or the system gives no random numbers.
+pub fn make(password: &[u8], argon2: bool) -> Result<String, String> {
+    if argon2 {
+        let made = Argon2::default().hash_password(password);
+        return made.map(|hash| hash.to_string()).map_err(|e| e.to_string());
+    }
+    if password.len() > BCRYPT_LONGEST || password.contains(&0) {
+        return Err(format!(
+            "bcrypt takes {BCRYPT_LONGEST} bytes and no NUL: choose a shorter password, or --argon2"
+        ));
+    }
+    let made = bcrypt::non_truncating_hash_with_result(password, BCRYPT_COST);
+    let made = made.map_err(|e| e.to_string())?;
+    // What Apache calls the same: older ones know no other name of it.
+    Ok(made.format_for_version(bcrypt::Version::TwoY))
+}
+
+fn equal(a: &str, b: &str) -> bool {
+    let differ = |(a, b): (u8, u8)| a ^ b;
+    a.len() == b.len()
+        && a.bytes()
+            .zip(b.bytes())
+            .map(differ)
+            .fold(0, |all, d| all | d)
+            == 0
+}
+
+/// The hash of the password with the salt of `hash`: Poul-Henning Kamp's md5-crypt, which Apache has by another name.
+fn md5_crypt(password: &[u8], hash: &str) -> Option<String> {
+    const ROUNDS: usize = 1000;
+    let magic = if hash.starts_with(APR1) { APR1 } else { MD5 };
+    let (salt, _) = hash.strip_prefix(magic)?.split_once('$')?;
+    let salt = salt.get(..salt.len().min(8))?;
+    let inner = Md5::new().chain_update(password).chain_update(salt);
+    let inner = inner.chain_update(password).finalize();
+    let mut outer = Md5::new()
+        .chain_update(password)
+        .chain_update(magic)
+        .chain_update(salt);
+    for piece in password.chunks(inner.len()) {
+        outer.update(&inner[..piece.len()]);
+    }
+    let mut bits = password.len();
+    while bits > 0 {
+        match bits & 1 {
+            1 => outer.update([0]),
+            _ => outer.update(password.get(..1).unwrap_or_default()),
+        }
+        bits >>= 1;
+    }
+    let mut sum = outer.finalize();
+    for round in 0..ROUNDS {
+        let mut next = Md5::new();
+        let odd = round % 2 == 1;
+        next.update(if odd { password } else { &sum });
+        if round % 3 != 0 {
+            next.update(salt);
+        }
+        if round % 7 != 0 {
+            next.update(password);
+        }
+        next.update(if odd { &sum[..] } else { password });
+        sum = next.finalize();
+    }
+    Some(format!("{magic}{salt}${}", encoded(&sum.into())))
+}
+
+/// crypt(3)'s own base64, in the order of bytes of md5-crypt.
+fn encoded(sum: &[u8; 16]) -> String {
+    const LETTERS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let mut text = String::with_capacity(22);
+    let mut push = |mut bits: usize, letters: usize| {
+        for _ in 0..letters {
+            text.push(char::from(LETTERS[bits % 64]));
+            bits /= 64;
+        }
+    };
+    for i in 0..5 {
+        let third = if i == 4 { 5 } else { 12 + i };
+        let of = |at: usize| usize::from(sum[at]);
+        push(of(i) << 16 | of(6 + i) << 8 | of(third), 4);
+    }
+    push(usize::from(sum[11]), 2);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Made by `openssl passwd`, `htpasswd` and `mkpasswd`.
+    #[test]
+    fn hashes_of_others() {
+        for (password, hash) in [
+            ("secret", "$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/"),
+            ("secret", "$1$abcdefgh$cHJi5PXp/ki/ktXzqlk6I1"),
+            ("", "$apr1$x$tMwYqBfQwi3FYAr0aJc8M/"),
+            (
+                "secret",
+                "$6$abcdefgh$ltjgWl6579NluT/Vi1nwEvcil.G5Nbc4NiXZaNGStk8PSwGfQv72N2CKPPrVACtLtip/cZ/1GM/O6IND4WQhG.",
+            ),
+            ("secret", "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="),
+        ] {
+            assert!(verify(password.as_bytes(), hash), "{hash}");
+            assert!(!verify(b"Secret", hash), "{hash}");
+        }
+    }
+
+    #[test]
+    fn own_hashes() {
+        for argon2 in [false, true] {
+            let hash = make(b"secret", argon2).unwrap();
+            assert!(
+                verify(b"secret", &hash) && !verify(b"secre", &hash),
+                "{hash}"
+            );
+            assert!(!Kind::of(&hash).unwrap().is_weak());
+            assert_ne!(hash, make(b"secret", argon2).unwrap());
+        }
+        assert!(make(&[b'x'; 73], false).is_err());
+        let long = make(&[b'x'; 73], true).unwrap();
+        assert!(verify(&[b'x'; 73], &long) && !verify(&[b'x'; 72], &long));
+    }
+
+    #[test]
+    fn what_is_no_hash_fits_nothing() {
+        for hash in [
+            "",
+            "secret",
+            "rqXexS6ZhobKA",
+            "$y$j9T$x$y",
+            "$2y$",
+            "$6$",
+            "$5$x",
+            "$1$",
+            "$apr1$a",
+            "$apr1$\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}$",
+            "$argon2id$v=19",
+            "{SHA}",
+        ] {
+            for password in ["", "secret"] {
+                assert!(!verify(password.as_bytes(), hash), "{hash}");
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Passwords that were right a moment ago, remembered by a keyed hash: neither they nor what finds them is kept.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use blake2::{
+    Blake2sMac256,
+    digest::{FixedOutput, KeyInit, Mac},
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// How long a password need not be verified again.
+const REMEMBERED: Duration = Duration::from_secs(60);
+/// As many are remembered.
+const MOST: usize = 4096;
+
+/// What stands for a user, the hash in the file, and a password.
+pub(super) type Mark = [u8; 32];
+
+/// What was right a moment ago. A key that is made at the start and never leaves the process: without it a mark tells nothing.
+#[derive(Debug)]
+pub(super) struct Memory {
+    key: [u8; 32],
+    right: Mutex<HashMap<Mark, Instant>>,
+}
+
+impl Memory {
+    pub(super) fn new() -> std::io::Result<Self> {
+        let mut key = [0; 32];
+        // 32 bytes come whole (getrandom(2)).
+        getrandom(&mut key, GetRandomFlags::empty())?;
+        Ok(Self {
+            key,
+            right: Mutex::default(),
+        })
+    }
+
+    /// The mark of these. Another hash in the file makes another mark: a changed password is forgotten at once.
+    pub(super) fn mark(&self, user: &str, hash: &str, password: &[u8]) -> Mark {
+        let mut mac = Blake2sMac256::new(&self.key.into());
+        for part in [user.as_bytes(), hash.as_bytes(), password] {
+            mac.update(&(part.len() as u64).to_le_bytes());
+            mac.update(part);
+        }
+        mac.finalize_fixed().into()
+    }
+
+    pub(super) fn knows(&self, mark: &Mark) -> bool {
+        let right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+        right.get(mark).is_some_and(|at| at.elapsed() < REMEMBERED)
+    }
+
+    pub(super) fn keep(&self, mark: Mark) {
+        let mut right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+        if right.len() >= MOST {
+            right.retain(|_, at| at.elapsed() < REMEMBERED);
+        }
+        if right.len() >= MOST {
+            right.clear();
+        }
+        right.insert(mark, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_counts() {
+        let memory = Memory::new().unwrap();
+        let mark = memory.mark("ada", "$2y$x", b"secret");
+        memory.keep(mark);
+        assert!(memory.knows(&memory.mark("ada", "$2y$x", b"secret")));
+        for other in [
+            memory.mark("ad", "a$2y$x", b"secret"),
+            memory.mark("ada", "$2y$xs", b"ecret"),
+            memory.mark("ada", "$2y$y", b"secret"),
+            memory.mark("ada", "$2y$x", b"Secret"),
+            Memory::new().unwrap().mark("ada", "$2y$x", b"secret"),
+        ] {
+            assert!(!memory.knows(&other));
+        }
+    }
+
+    #[test]
+    fn it_does_not_grow_without_end() {
+        let memory = Memory::new().unwrap();
+        for n in 0..3 * MOST {
+            memory.keep(memory.mark("a", "b", &n.to_le_bytes()));
+        }
+        assert!(memory.right.lock().unwrap().len() <= MOST);
+    }
+}

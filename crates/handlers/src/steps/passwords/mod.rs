@@ -1,0 +1,237 @@
+//! Basic authentication (RFC 7617) by an htpasswd file.
+//!
+//! 1. the field  2. the file, read again where it has changed  3. right a moment ago?  4. the client's turn
+//! 5. verify, in a thread of its own  6. a failure is logged, and answered late
+//!
+//! Whoever guesses learns nothing from the time: an unknown name is verified against another user's hash, and failures
+//! are answered a second after their turn has come.
+
+pub mod file;
+pub mod gate;
+pub mod hash;
+mod memory;
+
+use std::{io, path::Path, sync::Arc, time::Duration};
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use galgo_proto::{Fields, h1::Head};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::{
+    body::Response, context::Context, fault::Fault, log::Level, off_loop::off_loop,
+    request::Request, status,
+};
+use file::{Users, UsersFile};
+use memory::Memory;
+
+/// A failure is answered so long after its turn has come; the next password of the same address has its turn then.
+const DELAY: Duration = Duration::from_secs(1);
+/// SHA-512-crypt takes longer for longer passwords.
+const LONGEST: usize = 1024;
+
+/// Who must show a password.
+#[derive(Debug)]
+pub struct Passwords {
+    file: Arc<UsersFile>,
+    challenge: String,
+    /// Users that may come in; `None`: all of the file.
+    allowed: Option<Vec<String>>,
+    memory: Memory,
+}
+
+impl PartialEq for Passwords {
+    fn eq(&self, other: &Self) -> bool {
+        let own = |one: &'_ Self| (one.file.path().to_owned(), one.challenge.clone());
+        own(self) == own(other) && self.allowed == other.allowed
+    }
+}
+
+/// A name and a password, as a client sent them.
+struct Credentials {
+    user: String,
+    password: Vec<u8>,
+}
+
+impl Passwords {
+    /// By the users of the file at `path`, of whom only those `allowed` may come in; `None`: all. `realm` is visible
+    /// ASCII without `"` and `\`.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the system gives no random numbers.
+    pub fn open(path: &Path, realm: &str, allowed: Option<Vec<String>>) -> io::Result<Self> {
+        Ok(Self {
+            file: Arc::new(UsersFile::open(path)?),
+            // RFC 7617, 2.1: names and passwords are UTF-8.
+            challenge: format!("Basic realm=\"{realm}\", charset=\"UTF-8\""),
+            allowed,
+            memory: Memory::new()?,
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// What is wrong with the file, in words.
+    pub fn doubts(&self) -> Vec<String> {
+        let users = self.file.last();
+        let mut doubts = users.doubts.clone();
+        if users.is_empty() {
+            doubts.push("names no user: nobody may come in".into());
+        }
+        let missing = self.allowed.iter().flatten();
+        let missing = missing.filter(|name| users.hash(name).is_none());
+        doubts.extend(missing.map(|name| format!("has no user {name:?}, whom `require` names")));
+        doubts
+    }
+
+    /// Whether the request may be answered. `Ok(None)`: it may, and REMOTE_USER and AUTH_TYPE are granted to it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or too many passwords wait to be verified.
+    pub async fn ask(
+        &self,
+        cx: Context<'_>,
+        request: &mut Request<'_>,
+        head: &Head,
+    ) -> Result<Option<Response>, Fault> {
+        let Some(shown) = credentials(&head.fields) else {
+            return Ok(Some(self.denied(cx, request)));
+        };
+        let users = self.file.users().await.map_err(|e| {
+            let path = self.path().display();
+            Fault::Internal(format!("passwords: {path}: {e}"))
+        })?;
+        if !self.is_right(cx, request, &users, &shown).await? {
+            return Ok(Some(self.denied(cx, request)));
+        }
+        request.entry.borrow_mut().user = Some(shown.user.as_str().into());
+        let user = shown.user.into_bytes();
+        let granted = [("REMOTE_USER", user), ("AUTH_TYPE", b"Basic".to_vec())];
+        let granted = granted.map(|(name, value)| (name.to_owned(), value));
+        request.granted.extend(granted);
+        Ok(None)
+    }
+
+    /// Whether name and password are right, and the user is one that may come in.
+    async fn is_right(
+        &self,
+        cx: Context<'_>,
+        request: &Request<'_>,
+        users: &Users,
+        shown: &Credentials,
+    ) -> Result<bool, Fault> {
+        let known = users.hash(&shown.user);
+        let allowed = self.allowed.as_ref();
+        let may = known.is_some() && allowed.is_none_or(|names| names.contains(&shown.user));
+        // No user has it: it is never kept.
+        let Some(hash) = known.or(users.dummy.as_ref()).cloned() else {
+            return Ok(false);
+        };
+        let mark = self.memory.mark(&shown.user, &hash, &shown.password);
+        if may && self.memory.knows(&mark) {
+            return Ok(true);
+        }
+        let gate = &cx.shared.gate;
+        let busy = |_| Fault::Busy("no password was verified within queue_wait");
+        let wait = cx.shared.queue_wait;
+        let turn = timeout(wait, gate.turn(request.peer()))
+            .await
+            .map_err(busy)??;
+        // Another request of the same page may have been first.
+        if may && self.memory.knows(&mark) {
+            return Ok(true);
+        }
+        let late = Instant::now() + DELAY;
+        let permit = timeout(wait, gate.permit()).await.map_err(busy)?;
+        let password = shown.password.clone();
+        let verified = off_loop("passwords", move || {
+            let fits = hash::verify(&password, &hash);
+            drop(permit);
+            fits
+        });
+        let fits = verified
+            .await
+            .map_err(|e| Fault::Internal(format!("passwords: {e}")))?;
+        if fits && may {
+            self.memory.keep(mark);
+            return Ok(true);
+        }
+        let why = match (known, fits) {
+            (None, _) => "there is no such user",
+            (Some(_), false) => "wrong password",
+            (Some(_), true) => "`require` does not name this user",
+        };
+        failed(cx, request, &shown.user, why);
+        sleep_until(late).await;
+        drop(turn);
+        Ok(false)
+    }
+
+    fn denied(&self, cx: Context<'_>, request: &Request<'_>) -> Response {
+        let response = Response::new(401).with("WWW-Authenticate", &self.challenge);
+        status::dress(cx, request, response, None)
+    }
+}
+
+/// The line that others look for (docs/configuration.md). The address stands before anything that the client chose.
+fn failed(cx: Context<'_>, request: &Request<'_>, user: &str, why: &str) {
+    let about = format!("[{}]", &*request.id().text());
+    let remote = &request.link.remote;
+    let words = format!("password failed for {remote}: {why}: {user:?}");
+    cx.resources.errors.write(Level::Warn, &about, &words);
+}
+
+/// What the client shows; `None`: nothing, or nothing that could be right.
+fn credentials(fields: &Fields) -> Option<Credentials> {
+    let mut all = fields.all("authorization");
+    let (Some(field), None) = (all.next(), all.next()) else {
+        return None;
+    };
+    let (scheme, token) = str::from_utf8(field).ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = BASE64_STANDARD.decode(token.trim_ascii()).ok()?;
+    let colon = memchr::memchr(b':', &decoded)?;
+    let user = str::from_utf8(&decoded[..colon]).ok()?.to_owned();
+    let password = decoded[colon + 1..].to_vec();
+    let fits = !user.chars().any(char::is_control) && password.len() <= LONGEST;
+    fits.then_some(Credentials { user, password })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s2_credentials() {
+        let shown = |values: &[&str]| {
+            let mut fields = Fields::new();
+            values.iter().for_each(|v| fields.push("Authorization", v));
+            credentials(&fields).map(|c| (c.user, c.password))
+        };
+        let basic = |text: &[u8]| format!("Basic {}", BASE64_STANDARD.encode(text));
+        let ada = |password: &[u8]| Some(("ada".to_owned(), password.to_vec()));
+        assert_eq!(shown(&[&basic(b"ada:se:cret")]), ada(b"se:cret"));
+        assert_eq!(shown(&["bAsIc  YWRhOg=="]), ada(b""));
+        assert_eq!(shown(&[&basic(b"ada:\xff\0")]), ada(b"\xff\0"));
+        let long = basic(&[b"ada:".as_slice(), &[b'x'; LONGEST + 1]].concat());
+        for none in [
+            "",
+            "Basic",
+            "Basic ",
+            "Basic YWRh",
+            "Basic ???",
+            "Bearer YWRhOg==",
+            &basic(b"a\nb:c"),
+            &basic(b"\xff:c"),
+            &long,
+        ] {
+            assert_eq!(shown(&[none]), None, "{none}");
+        }
+        assert_eq!(shown(&["Basic YWRhOg==", "Basic YWRhOg=="]), None);
+        assert_eq!(shown(&[]), None);
+    }
+}

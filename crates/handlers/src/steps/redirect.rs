@@ -1,0 +1,87 @@
+//! The client is sent elsewhere.
+
+use galgo_proto::{
+    h1::{BodyLen, Head, Method},
+    target::Target,
+};
+
+use super::template::{Template, Values};
+use crate::{body::Response, fault::Fault, link::Link};
+
+/// Where a route sends its clients.
+#[derive(Debug, PartialEq)]
+pub struct Redirect {
+    /// The URI.
+    pub to: Template,
+    /// 301, 302, 303, 307 or 308.
+    pub status: u16,
+    /// Only requests that came by TLS, or only others.
+    pub https: Option<bool>,
+    /// Only requests to this port.
+    pub port: Option<u16>,
+}
+
+impl Redirect {
+    /// The redirect, where its conditions hold. `rest` is the path below the route.
+    pub fn answer(&self, link: &Link, head: &Head, rest: &[u8]) -> Option<Response> {
+        let scheme = self.https.is_none_or(|https| https == link.https);
+        let port = self.port.is_none_or(|port| port == link.port);
+        let values = Values {
+            target: &head.target,
+            rest,
+            host: &head.host,
+            groups: Vec::new(),
+        };
+        (scheme && port).then(|| to(self.status, &self.to, &values))
+    }
+}
+
+/// A redirect by a template.
+pub(super) fn to(status: u16, template: &Template, values: &Values<'_>) -> Response {
+    Response::new(status).with("Location", template.uri(values))
+}
+
+/// The same request at another path. `None`: a path that no client could ask for.
+pub(super) fn again(target: &Target, template: &Template, values: &Values<'_>) -> Option<Target> {
+    let (path, query) = template.path_and_query(values);
+    at(target, path, query)
+}
+
+/// The same request at another decoded path, with another query unless that is `None`.
+pub fn at(target: &Target, path: Vec<u8>, query: Option<String>) -> Option<Target> {
+    /// What galgo makes is not longer than this, whatever it was made of.
+    const LONGEST: usize = 128 << 10;
+    let query = query.as_deref().unwrap_or(target.query()).as_bytes();
+    let uri = target.uri().as_bytes();
+    Target::passed_on(Some(uri), path, Some(query), LONGEST, false).ok()
+}
+
+/// The request that a local redirect stands for: GET (or HEAD) of its path, without a body.
+///
+/// # Errors
+/// It is not a path: the fault of the program.
+pub fn local(head: &Head, location: &str) -> Result<Head, Fault> {
+    let target = Target::parse(location.as_bytes(), 16 << 10).map_err(|_| {
+        Fault::Script("its local redirect (Location: /…) is not a valid path".into())
+    })?;
+    let method = match head.method {
+        Method::Head => Method::Head,
+        _ => Method::Get,
+    };
+    let mut head = Head {
+        method,
+        target,
+        ..head.clone()
+    };
+    head.fields.retain(|name, _| {
+        ![
+            &b"content-type"[..],
+            b"content-length",
+            b"transfer-encoding",
+        ]
+        .iter()
+        .any(|n| name.eq_ignore_ascii_case(n))
+    });
+    head.body = BodyLen::None;
+    Ok(head)
+}

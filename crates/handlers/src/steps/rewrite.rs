@@ -1,0 +1,131 @@
+//! Paths that stand for others: the first rule that fits changes the request, once.
+
+use galgo_proto::{h1::Head, hosts::Hosts, target::Target};
+use regex::{
+    Regex as TextRegex, RegexBuilder as TextRegexBuilder,
+    bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder},
+};
+
+use super::{
+    redirect,
+    template::{Part, Template, Values},
+};
+use crate::{body::Response, link::Link};
+
+/// What a compiled pattern may take.
+const SIZE: usize = 1 << 20;
+/// What all together may take.
+const ALL: usize = 64 << 20;
+
+/// A rule.
+#[derive(Debug)]
+pub struct Rule {
+    /// Only requests to these hosts; `None`: to any.
+    pub host: Option<Hosts>,
+    /// Only requests that came by TLS, or only others.
+    pub https: Option<bool>,
+    /// Fits the clean path.
+    pub path: Regex,
+    /// Fits the query as it came.
+    pub query: Option<TextRegex>,
+    /// What the request is for then.
+    pub to: Template,
+    /// The client is told so, instead.
+    pub status: Option<u16>,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub enum Rewritten {
+    Target(Target),
+    Response(Response),
+}
+
+/// The pattern of a path: linear in the path's length, whatever it is (crate regex).
+///
+/// # Errors
+/// It is none, or too large.
+pub fn path_pattern(text: &str) -> Result<Regex, String> {
+    let built = RegexBuilder::new(text).size_limit(SIZE).build();
+    built.map_err(|e| e.to_string())
+}
+
+/// The pattern of a query.
+///
+/// # Errors
+/// It is none, or too large.
+pub fn query_pattern(text: &str) -> Result<TextRegex, String> {
+    let built = TextRegexBuilder::new(text).size_limit(SIZE).build();
+    built.map_err(|e| e.to_string())
+}
+
+/// All rules, in order.
+#[derive(Debug)]
+pub struct Rewrites {
+    rules: Vec<Rule>,
+    /// Finds those whose path fits in one pass over it.
+    set: RegexSet,
+}
+
+impl Rewrites {
+    /// Of these rules.
+    ///
+    /// # Errors
+    /// Together they are too large.
+    pub fn new(rules: Vec<Rule>) -> Result<Self, String> {
+        let patterns = rules.iter().map(|rule| rule.path.as_str());
+        let set = RegexSetBuilder::new(patterns).size_limit(ALL).build();
+        Ok(Self {
+            set: set.map_err(|e| e.to_string())?,
+            rules,
+        })
+    }
+
+    /// What the first rule that fits makes of a request; `None`: none fits, or what it makes is no path.
+    pub fn answer(&self, link: &Link, head: &Head) -> Option<Rewritten> {
+        let path = head.target.path();
+        let fits = self.set.matches(path);
+        let rules = fits.iter().filter_map(|at| self.rules.get(at));
+        for rule in rules {
+            let hosts = rule.host.as_ref();
+            let host = hosts.is_none_or(|hosts| hosts.fit(&head.host).is_some());
+            if !host || rule.https.is_some_and(|https| https != link.https) {
+                continue;
+            }
+            let query = head.target.query();
+            let in_query = match &rule.query {
+                None => None,
+                Some(pattern) => match pattern.captures(query) {
+                    Some(captures) => Some((pattern, captures)),
+                    None => continue,
+                },
+            };
+            let Some(in_path) = rule.path.captures(path) else {
+                continue;
+            };
+            let mut groups: Vec<(&str, Part<'_>)> = Vec::new();
+            for name in rule.path.capture_names().flatten() {
+                let value = in_path.name(name).map_or(&b""[..], |m| m.as_bytes());
+                groups.push((name, Part::Decoded(value)));
+            }
+            if let Some((pattern, captures)) = &in_query {
+                for name in pattern.capture_names().flatten() {
+                    let value = captures.name(name).map_or("", |m| m.as_str());
+                    groups.push((name, Part::Raw(value)));
+                }
+            }
+            let values = Values {
+                target: &head.target,
+                rest: path.strip_prefix(b"/").unwrap_or(path),
+                host: &head.host,
+                groups,
+            };
+            return match rule.status {
+                Some(status) => Some(Rewritten::Response(redirect::to(status, &rule.to, &values))),
+                None => redirect::again(&head.target, &rule.to, &values).map(Rewritten::Target),
+            };
+        }
+        None
+    }
+}

@@ -1,0 +1,249 @@
+//! Where a request is sent: a text with `{names}` for parts of the request.
+//!
+//! A value never changes what stands around it: in a path and a query it is encoded as these want it, so that it ends
+//! neither, and no value holds a control character.
+
+use galgo_proto::target::Target;
+
+/// Parts of a request that every template may name.
+const PARTS: [&str; 4] = ["path", "rest", "host", "query"];
+
+/// A text with names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template {
+    path: Vec<Piece>,
+    query: Option<Vec<Piece>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Piece {
+    Text(String),
+    Name(String),
+}
+
+/// A value, and how it is written.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub enum Part<'a> {
+    /// Of a decoded path.
+    Decoded(&'a [u8]),
+    /// Of a query, as it came: visible ASCII.
+    Raw(&'a str),
+}
+
+/// What the names of a template stand for.
+#[derive(Debug)]
+pub struct Values<'a> {
+    /// The request's target.
+    pub target: &'a Target,
+    /// The clean path below the route, without a leading slash.
+    pub rest: &'a [u8],
+    /// The host, as it was parsed; may be empty.
+    pub host: &'a str,
+    /// Groups of patterns.
+    pub groups: Vec<(&'a str, Part<'a>)>,
+}
+
+impl<'a> Values<'a> {
+    fn of(&self, name: &str) -> Part<'a> {
+        match name {
+            "path" => Part::Decoded(self.target.path()),
+            "rest" => Part::Decoded(self.rest),
+            "host" => Part::Raw(self.host),
+            "query" => Part::Raw(self.target.query()),
+            name => {
+                let group = self.groups.iter().find(|(own, _)| *own == name);
+                group.map_or(Part::Raw(""), |(_, part)| *part)
+            }
+        }
+    }
+}
+
+impl Template {
+    /// Reads a text. `groups` are the names that a pattern has beside those of every request.
+    ///
+    /// # Errors
+    /// In words: a name is unknown, or a brace is not closed.
+    pub fn parse(text: &str, groups: &[&str]) -> Result<Self, String> {
+        let (path, query) = match text.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (text, None),
+        };
+        Ok(Self {
+            path: pieces(path, groups)?,
+            query: query.map(|query| pieces(query, groups)).transpose()?,
+        })
+    }
+
+    /// How it begins, up to its first name, and that name.
+    pub fn begins(&self) -> (&str, Option<&str>) {
+        match &self.path[..] {
+            [Piece::Text(text), Piece::Name(name), ..] => (text, Some(name)),
+            [Piece::Text(text), ..] => (text, None),
+            [Piece::Name(name), ..] => ("", Some(name)),
+            [] => ("", None),
+        }
+    }
+
+    /// As a URI reference. Without a query of its own it has that of the request.
+    pub fn uri(&self, values: &Values<'_>) -> String {
+        let mut uri = String::new();
+        for piece in &self.path {
+            match piece {
+                Piece::Text(text) => uri.push_str(text),
+                Piece::Name(name) => match values.of(name) {
+                    Part::Decoded(bytes) => encode(&mut uri, bytes, IN_PATH),
+                    // A backslash is a slash to browsers.
+                    Part::Raw(text) => uri.push_str(&text.replace('\\', "%5C")),
+                },
+            }
+        }
+        // `//evil.example` is another site.
+        let slashes = uri.bytes().take_while(|&b| b == b'/').count();
+        uri.drain(1..slashes.max(1).min(uri.len().max(1)));
+        // An empty one is none: the text says that the request's own goes.
+        if let Some(query) = self.query(values).filter(|query| !query.is_empty()) {
+            uri.push('?');
+            uri.push_str(&query);
+        }
+        uri
+    }
+
+    /// As a decoded path, and the query; `None`: that of the request.
+    pub fn path_and_query(&self, values: &Values<'_>) -> (Vec<u8>, Option<String>) {
+        let mut path = Vec::new();
+        for piece in &self.path {
+            match piece {
+                Piece::Text(text) => path.extend_from_slice(text.as_bytes()),
+                Piece::Name(name) => match values.of(name) {
+                    Part::Decoded(bytes) => path.extend_from_slice(bytes),
+                    Part::Raw(text) => path.extend_from_slice(text.as_bytes()),
+                },
+            }
+        }
+        (path, self.query.as_ref().and_then(|_| self.query(values)))
+    }
+
+    fn query(&self, values: &Values<'_>) -> Option<String> {
+        let Some(pieces) = &self.query else {
+            let own = values.target.query();
+            return (!own.is_empty()).then(|| own.to_owned());
+        };
+        let mut query = String::new();
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => query.push_str(text),
+                Piece::Name(name) => match values.of(name) {
+                    Part::Decoded(bytes) => encode(&mut query, bytes, IN_QUERY),
+                    Part::Raw(text) => query.push_str(text),
+                },
+            }
+        }
+        // `?id={id}&{query}` for a request without a query.
+        if matches!(pieces.last(), Some(Piece::Name(_))) && query.ends_with('&') {
+            query.pop();
+        }
+        Some(query)
+    }
+}
+
+fn pieces(mut text: &str, groups: &[&str]) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    while let Some((before, rest)) = text.split_once('{') {
+        let (name, behind) = rest.split_once('}').ok_or("\"{\" is not closed by \"}\"")?;
+        if !PARTS.contains(&name) && !groups.contains(&name) {
+            let known = PARTS.iter().chain(groups).map(|name| format!("{{{name}}}"));
+            let known = known.collect::<Vec<_>>().join(", ");
+            return Err(format!("{{{name}}} is unknown; known here: {known}"));
+        }
+        if !before.is_empty() {
+            pieces.push(Piece::Text(before.to_owned()));
+        }
+        pieces.push(Piece::Name(name.to_owned()));
+        text = behind;
+    }
+    if !text.is_empty() {
+        pieces.push(Piece::Text(text.to_owned()));
+    }
+    Ok(pieces)
+}
+
+/// What stands in a path as it is (RFC 3986, 3.3), and what a value of a query must not be mistaken for.
+const IN_PATH: &[u8] = b"/-._~!$&'()*+,;=:@";
+const IN_QUERY: &[u8] = b"/-._~";
+
+fn encode(out: &mut String, bytes: &[u8], plain: &[u8]) {
+    for &b in bytes {
+        match b {
+            b if b.is_ascii_alphanumeric() || plain.contains(&b) => out.push(char::from(b)),
+            b => out.push_str(&format!("%{b:02X}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(template: &str, target: &str) -> (String, String, Option<String>) {
+        let target = Target::parse(target.as_bytes(), 1000).unwrap();
+        let template = Template::parse(template, &["id"]).unwrap();
+        let values = Values {
+            target: &target,
+            rest: target.path().strip_prefix(b"/a/").unwrap_or_default(),
+            host: "h.example",
+            groups: vec![("id", Part::Decoded(target.path()))],
+        };
+        let (path, query) = template.path_and_query(&values);
+        let path = String::from_utf8_lossy(&path).into_owned();
+        (template.uri(&values), path, query)
+    }
+
+    #[test]
+    fn values_stay_where_they_stand() {
+        for (template, target, uri, path, query) in [
+            ("{path}", "/a/b?c=d", "/a/b?c=d", "/a/b", None),
+            ("/x/{rest}", "/a/b%20c?", "/x/b%20c", "/x/b c", None),
+            (
+                "https://w{path}",
+                "//evil/..;/%3fx",
+                "https://w/evil/..;/%3Fx",
+                "https://w/evil/..;/?x",
+                None,
+            ),
+            (
+                "/i?p={path}&{query}",
+                "/a%26b=%23/?c",
+                "/i?p=/a%26b%3D%23/&c",
+                "/i",
+                Some("p=/a%26b%3D%23/&c"),
+            ),
+            ("/i?", "/a?c", "/i", "/i", Some("")),
+            ("/i?p=1&{query}", "/a", "/i?p=1", "/i", Some("p=1")),
+            (
+                "https://{host}/",
+                "/\\",
+                "https://h.example/",
+                "https://h.example/",
+                None,
+            ),
+            ("{query}", "/a?//evil", "/evil?//evil", "//evil", None),
+            ("/{query}", "/a?\\evil", "/%5Cevil?\\evil", "/\\evil", None),
+            ("/{rest}", "/a/%5Cevil", "/%5Cevil", "/\\evil", None),
+        ] {
+            let query = query.map(str::to_owned);
+            assert_eq!(
+                shown(template, target),
+                (uri.into(), path.into(), query),
+                "{template} {target}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_known() {
+        for wrong in ["{", "/{pat}", "/?{x}", "{}"] {
+            assert!(Template::parse(wrong, &["id"]).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Certificates of clients.
+
+use std::sync::Arc;
+
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+
+use super::{
+    facts::{self, Facts},
+    provider::provider,
+};
+
+/// Whose certificates are taken from clients, and what is made of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clients {
+    authorities: Vec<CertificateDer<'static>>,
+    /// A client without one gets no further than the handshake.
+    pub required: bool,
+    /// What of a certificate names the user; `None`: nothing does.
+    pub user: Option<UserIs>,
+}
+
+/// What of a certificate names the user (REMOTE_USER).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UserIs {
+    /// The common name of its subject.
+    CommonName,
+    /// The whole subject.
+    Subject,
+}
+
+/// A certificate that a client has shown, and proved to be its own, as programs are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// Whose it is, as RFC 4514 writes it: `CN=ada,O=Example`.
+    pub subject: String,
+    /// The common name in it, where there is one.
+    pub common_name: Option<String>,
+    /// Who signed it.
+    pub issuer: String,
+    /// Its number, in hexadecimal digits.
+    pub serial: String,
+    /// It is not valid before: `Nov 22 20:36:02 2026 GMT`.
+    pub start: String,
+    /// It is not valid behind.
+    pub end: String,
+}
+
+impl Clients {
+    /// Reads the certificates of authorities, in PEM.
+    ///
+    /// # Errors
+    /// In words: there is none, or one of no use.
+    pub fn from_pem(pem: &[u8], required: bool, user: Option<UserIs>) -> Result<Self, String> {
+        let authorities = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+        let clients = Self {
+            authorities: authorities.map_err(|e| format!("is no PEM: {e}"))?,
+            required,
+            user,
+        };
+        clients.verifier().map(|_| clients)
+    }
+
+    pub(super) fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, String> {
+        let mut roots = RootCertStore::empty();
+        for one in &self.authorities {
+            let added = roots.add(one.clone());
+            added.map_err(|e| format!("holds a certificate of no use: {e}"))?;
+        }
+        if roots.is_empty() {
+            return Err("holds no certificate: it begins with -----BEGIN CERTIFICATE-----".into());
+        }
+        let builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider().clone());
+        let builder = match self.required {
+            true => builder,
+            false => builder.allow_unauthenticated(),
+        };
+        builder.build().map_err(|e| e.to_string())
+    }
+}
+
+impl ClientCertificate {
+    /// What a certificate in DER says; `None`: it cannot be read.
+    pub(super) fn read(der: &[u8]) -> Option<Self> {
+        let facts = Facts::read(der).ok()?;
+        let serial = facts.serial.iter().map(|byte| format!("{byte:02X}"));
+        let serial: String = serial.collect();
+        Some(Self {
+            common_name: facts.common_name.as_deref().map(printable),
+            subject: printable(&facts.subject),
+            issuer: printable(&facts.issuer),
+            serial: match serial.strip_prefix("00") {
+                // A sign, no digit.
+                Some(digits) if !digits.is_empty() => digits.to_owned(),
+                _ => serial,
+            },
+            start: facts::openssl_date(facts.not_before),
+            end: facts::openssl_date(facts.not_after),
+        })
+    }
+
+    /// The user that it names.
+    pub(super) fn user(&self, is: UserIs) -> Option<&str> {
+        let user = match is {
+            UserIs::CommonName => self.common_name.as_deref()?,
+            UserIs::Subject => &self.subject,
+        };
+        (!user.is_empty()).then_some(user)
+    }
+}
+
+/// Control characters as RFC 4514 has them: variables hold neither NUL nor a line's end.
+fn printable(text: &str) -> String {
+    let mut printed = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => c
+                .encode_utf8(&mut [0; 4])
+                .bytes()
+                .for_each(|byte| printed.push_str(&format!("\\{byte:02X}"))),
+            false => printed.push(c),
+        }
+    }
+    printed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        for (text, want) in [
+            ("CN=ada", "CN=ada"),
+            ("a\0b\n", "a\\00b\\0A"),
+            ("\u{85}ü", "\\C2\\85ü"),
+        ] {
+            assert_eq!(printable(text), want);
+        }
+    }
+
+    #[test]
+    fn what_is_no_authority_is_refused() {
+        for (pem, want) in [
+            ("", "holds no certificate"),
+            ("-----BEGIN CERTIFICATE-----\n", "is no PEM"),
+            (
+                "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+                "of no use",
+            ),
+        ] {
+            let error = Clients::from_pem(pem.as_bytes(), true, None).unwrap_err();
+            assert!(error.contains(want), "{error}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! How much processor time the programs of one address have used lately, and whether that is more than its share.
+//!
+//! What was used counts half as much after each [`HALF`]: an eighth after a minute. So one number is enough, and the ratio of
+//! two such numbers does not change while no program ends.
+
+use std::time::Duration;
+
+/// After this long, what was used counts half as much.
+const HALF: Duration = Duration::from_secs(20);
+/// Addresses that have used less are forgotten as soon as they have no program. So the addresses that are remembered were
+/// given a hundredth of a second each of the last minutes: there cannot be many.
+const FORGOTTEN: u64 = 10_000;
+
+/// How often [`HALF`] has passed.
+pub(super) type Period = u32;
+
+/// Which period a moment is in, given as the time since any fixed moment.
+pub(super) fn period(since: Duration) -> Period {
+    Period::try_from(since.as_secs() / HALF.as_secs()).unwrap_or(Period::MAX)
+}
+
+/// Processor time that was used lately.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CpuUse {
+    /// Microseconds, as they counted in period `at`.
+    used: u64,
+    at: Period,
+}
+
+impl CpuUse {
+    /// `used` microseconds more, now.
+    pub(super) fn add(&mut self, used: u64, now: Period) {
+        self.used = self.lately(now).saturating_add(used);
+        self.at = now;
+    }
+
+    /// Whether it is too little to be remembered.
+    pub(super) fn is_little(self, now: Period) -> bool {
+        self.lately(now) < FORGOTTEN
+    }
+
+    /// Whether this is more than `percent` of what `all` have used; 0: it never is.
+    pub(super) fn exceeds(self, percent: usize, all: Self, now: Period) -> bool {
+        let (own, all) = (self.lately(now), all.lately(now));
+        percent > 0 && u128::from(own) * 100 > u128::from(all) * percent as u128
+    }
+
+    fn lately(self, now: Period) -> u64 {
+        self.used
+            .checked_shr(now.saturating_sub(self.at))
+            .unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_counts_less_and_less() {
+        let mut used = CpuUse::default();
+        used.add(80_000, 1);
+        for (period, lately) in [(1, 80_000), (2, 40_000), (4, 10_000), (5, 5000), (90, 0)] {
+            assert_eq!(used.lately(period), lately);
+            assert_eq!(used.is_little(period), lately < FORGOTTEN);
+        }
+        used.add(1, 3);
+        assert_eq!(used.lately(3), 20_001);
+        used.add(u64::MAX, 3);
+        assert_eq!(used.lately(3), u64::MAX);
+        assert_eq!(period(Duration::from_secs(59)), 2);
+    }
+
+    #[test]
+    fn more_than_a_share() {
+        let used = |used| CpuUse { used, at: 0 };
+        for (own, all, percent, exceeds) in [
+            (51, 100, 50, true),
+            (50, 100, 50, false),
+            (100, 100, 100, false),
+            (1, 100, 0, false),
+            (0, 0, 50, false),
+            (u64::MAX, u64::MAX, 50, true),
+        ] {
+            let said = used(own).exceeds(percent, used(all), 0);
+            assert_eq!(said, exceeds, "{own} of {all}, {percent} %");
+            // The ratio stays as it is while nothing is used.
+            let later = used(own << 8 >> 8).exceeds(percent, used(all << 8 >> 8), 1);
+            assert!(own < 60 || later == exceeds);
+        }
+    }
+}

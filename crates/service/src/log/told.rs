@@ -1,0 +1,84 @@
+//! Clients of whom something was said in this second. Nobody can fill the log: each address has the first line of a
+//! second, and so have only so many addresses.
+
+use std::{
+    cell::RefCell,
+    net::{IpAddr, Ipv6Addr},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Addresses of which something is said in one second of one event loop.
+const MOST: usize = 100;
+
+/// Clients that one event loop has named in this second.
+#[derive(Debug, Default)]
+pub struct Told(RefCell<Second>);
+
+#[derive(Debug, Default)]
+struct Second {
+    second: u64,
+    told: Vec<Option<IpAddr>>,
+}
+
+impl Told {
+    /// Whether something may be said of the client at that address; from then on nothing for a second.
+    pub fn is_first(&self, client: Option<IpAddr>) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.is_first_in(now.unwrap_or_default().as_secs(), client)
+    }
+
+    fn is_first_in(&self, second: u64, client: Option<IpAddr>) -> bool {
+        let mut now = self.0.borrow_mut();
+        if now.second != second {
+            now.second = second;
+            now.told.clear();
+        }
+        let client = client.map(network);
+        let first = now.told.len() < MOST && !now.told.contains(&client);
+        if first {
+            now.told.push(client);
+        }
+        first
+    }
+}
+
+/// An IPv6 client has a /64 to itself, and would be a new one with each request.
+fn network(client: IpAddr) -> IpAddr {
+    match client {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !0 << 64).into(),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_a_second_for_each_address() {
+        let told = Told::default();
+        for (second, client, first) in [
+            (1, "192.0.2.1", true),
+            (1, "192.0.2.1", false),
+            (1, "192.0.2.2", true),
+            (1, "2001:db8::1", true),
+            (1, "2001:db8::ffff:1", false),
+            (1, "2001:db8:0:1::1", true),
+            (2, "192.0.2.1", true),
+            (2, "192.0.2.1", false),
+        ] {
+            let client = client.parse().ok();
+            let is_first = told.is_first_in(second, client);
+            assert_eq!(is_first, first, "{second} {client:?}");
+        }
+        assert!(told.is_first_in(2, None) && !told.is_first_in(2, None));
+    }
+
+    #[test]
+    fn many_addresses_do_not_fill_the_log() {
+        let told = Told::default();
+        let clients = (0..1000_u32).map(|n| Some(IpAddr::from(n.to_be_bytes())));
+        let said = clients.filter(|&client| told.is_first_in(7, client));
+        assert_eq!(said.count(), MOST);
+    }
+}

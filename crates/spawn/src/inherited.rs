@@ -1,0 +1,32 @@
+//! Descriptors that whoever started this process left open for it.
+
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use std::{
+    io,
+    os::fd::{FromRawFd, OwnedFd, RawFd},
+};
+
+/// Where they begin, behind the standard ones: SD_LISTEN_FDS_START of sd_listen_fds(3).
+const FIRST: RawFd = 3;
+
+/// Takes the descriptors 3, 4, … of which there are `count`. No program inherits them from here on, so each is given once.
+///
+/// # Errors
+/// One of them is not open, or is no such descriptor: this process has opened it itself, or has taken it before.
+pub fn inherited(count: usize) -> io::Result<Vec<OwnedFd>> {
+    let one = |number: RawFd| {
+        // SAFETY: numbers only.
+        let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+        match flags {
+            ..0 => return Err(io::Error::last_os_error()),
+            flags if flags & libc::FD_CLOEXEC != 0 => return Err(Errno::BADF.into()),
+            _ => {}
+        }
+        // SAFETY: it is open, and has come over execve, for it has no FD_CLOEXEC. Whatever this process opens has that flag,
+        // so nobody else owns this number.
+        let fd = unsafe { OwnedFd::from_raw_fd(number) };
+        fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
+        Ok(fd)
+    };
+    (FIRST..).take(count).map(one).collect()
+}

@@ -1,0 +1,290 @@
+//! A running program that this process has started itself.
+
+use crate::{
+    claims,
+    exit::{Exit, peek, reap},
+    raw::syscall,
+    reaper,
+};
+use rustix::{
+    process::{Pid, PidfdFlags, getpid, pidfd_open, setpriority_pgrp},
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+use std::{
+    io,
+    mem::ManuallyDrop,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::OnceLock,
+};
+
+/// The highest nice value (sched(7)).
+const LOWEST: i32 = 19;
+
+/// The processors that this process may use, but for the first of them; `None` where it has only one.
+fn all_but_one() -> Option<&'static CpuSet> {
+    static OTHERS: OnceLock<Option<CpuSet>> = OnceLock::new();
+    let others = || {
+        let mut set = sched_getaffinity(None).ok()?;
+        let first = (0..CpuSet::MAX_CPU).find(|&n| set.is_set(n))?;
+        set.unset(first);
+        (set.count() > 0).then_some(set)
+    };
+    OTHERS.get_or_init(others).as_ref()
+}
+
+/// A running process, head of its own process group. Dropping it kills the group and reaps the
+/// process.
+///
+/// Its descriptor ([`AsFd`]) becomes readable when the process has exited. A process that left the
+/// group (setsid(2), setpgid(2)) is out of reach.
+#[derive(Debug)]
+pub(crate) struct OwnChild {
+    /// Taken out in `drop` only: by the reaper, or to be closed.
+    pidfd: ManuallyDrop<OwnedFd>,
+    pid: i32,
+    /// How it ended; once set, the process is reaped and its numbers may be reused.
+    exit: Option<Exit>,
+    gone: bool,
+    /// It was reaped, and others of its group were still there when that was last asked.
+    remains: bool,
+    /// Of a launch that was not waited for.
+    launch_number: Option<u64>,
+}
+
+impl OwnChild {
+    pub(crate) fn new(pidfd: OwnedFd, pid: i32) -> Self {
+        claims::claim(pid);
+        claims::hold(pid);
+        Self {
+            pidfd: ManuallyDrop::new(pidfd),
+            pid,
+            exit: None,
+            gone: false,
+            remains: false,
+            launch_number: None,
+        }
+    }
+
+    /// A child that may not have executed its program yet.
+    pub(crate) fn under_way(pidfd: OwnedFd, pid: i32, launch_number: u64) -> Self {
+        let mut child = Self::new(pidfd, pid);
+        child.launch_number = Some(launch_number);
+        child
+    }
+
+    /// The number of the launch, where it was not waited for.
+    pub(crate) fn launch_number(&self) -> Option<u64> {
+        self.launch_number
+    }
+
+    /// Whether it was reaped.
+    pub(crate) fn is_known(&self) -> bool {
+        self.exit.is_some()
+    }
+
+    /// The process id, for logs; also the id of its process group.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether the process has exited. Neither reaps it nor touches its group, so what it left
+    /// running may still write: for a short grace, until [`try_wait`](Self::try_wait).
+    pub(crate) fn has_exited(&self) -> io::Result<bool> {
+        Ok(self.gone || peek(self.pidfd.as_fd(), libc::WNOHANG)?)
+    }
+
+    /// How the process ended, or `None` while it runs. Ends what is left of its group first. The same answer when
+    /// asked again.
+    pub(crate) fn try_wait(&mut self) -> io::Result<Option<Exit>> {
+        if self.exit.is_none() && peek(self.pidfd.as_fd(), libc::WNOHANG)? {
+            self.finish()?;
+        }
+        Ok(self.exit)
+    }
+
+    /// As [`try_wait`](Self::try_wait), but the rest of the group goes on: [`group_remains`](Self::group_remains) says
+    /// whether there is any, [`signal_group`](Self::signal_group) still reaches them, and dropping the [`Child`] ends
+    /// them. Before Linux 6.9, where a group cannot be named but by its number, they are ended.
+    pub(crate) fn try_wait_alone(&mut self) -> io::Result<Option<Exit>> {
+        if self.exit.is_some() || !groups_by_pidfd() {
+            return self.try_wait();
+        }
+        if peek(self.pidfd.as_fd(), libc::WNOHANG)? {
+            self.reap()?;
+            self.remains = signal_group_of(self.pidfd.as_fd(), 0).is_ok();
+        }
+        Ok(self.exit)
+    }
+
+    /// Whether others of the group were there when the process was reaped by [`try_wait_alone`](Self::try_wait_alone).
+    pub(crate) fn left_others(&self) -> bool {
+        self.remains
+    }
+
+    /// Whether they still are.
+    pub(crate) fn group_remains(&mut self) -> bool {
+        self.remains = self.remains && signal_group_of(self.pidfd.as_fd(), 0).is_ok();
+        self.remains
+    }
+
+    /// As [`try_wait`](Self::try_wait), but waits for the end.
+    pub(crate) fn wait(&mut self) -> io::Result<Exit> {
+        if let Some(exit) = self.exit {
+            return Ok(exit);
+        }
+        peek(self.pidfd.as_fd(), 0)?;
+        self.finish()
+    }
+
+    /// As [`Child::lower`](crate::Child::lower).
+    pub(crate) fn lower(&self, leaves_one: bool) {
+        if self.gone || self.exit.is_some() {
+            return;
+        }
+        let lowest = 0_i32;
+        let parameters = &raw const lowest as usize;
+        let policy = libc::SCHED_IDLE as usize;
+        let call = [self.pid as usize, policy, parameters, 0, 0, 0];
+        // SAFETY: the kernel reads an `int` at `parameters` (sched_setscheduler(2)). Not libc's: that of musl refuses.
+        unsafe { syscall(libc::SYS_sched_setscheduler, call) };
+        let process = Pid::from_raw(self.pid);
+        // One that is not in its group yet has started nothing.
+        let _ = setpriority_pgrp(process, LOWEST);
+        if leaves_one && let Some(others) = all_but_one() {
+            let _ = sched_setaffinity(process, others);
+        }
+    }
+
+    /// Sends a signal to every process of the group. An error ESRCH when the process was reaped
+    /// already.
+    pub(crate) fn signal_group(&self, signal: i32) -> io::Result<()> {
+        if self.remains {
+            return signal_group_of(self.pidfd.as_fd(), signal);
+        }
+        if self.gone {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        match signal_group(self.pidfd.as_fd(), self.pid, signal) {
+            // It is still on its way to its group, and alone.
+            Err(e) if self.launch_number.is_some() && e.raw_os_error() == Some(libc::ESRCH) => {
+                signal_process(self.pidfd.as_fd(), signal)?;
+                // Or it has just arrived there, and is not alone any more. SIGKILL stops it from becoming more.
+                if signal == libc::SIGKILL {
+                    let _ = signal_group(self.pidfd.as_fd(), self.pid, signal);
+                }
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// See [`Child::let_go`](crate::Child::let_go).
+    pub(crate) fn disown(mut self) {
+        if !self.gone {
+            claims::release(self.pid);
+            self.gone = true;
+        }
+        self.remains = false;
+    }
+
+    /// The process has exited: ends its group and reaps it, in this order. A zombie keeps its id,
+    /// and the group's, from being reused; once it is reaped a signal could meet
+    /// strangers.
+    fn finish(&mut self) -> io::Result<Exit> {
+        let _ = self.signal_group(libc::SIGKILL);
+        self.reap()
+    }
+
+    /// The process has exited: reaps it.
+    fn reap(&mut self) -> io::Result<Exit> {
+        claims::release(self.pid);
+        let (status, usage) = reap(self.pidfd.as_fd(), 0)?.ok_or(io::ErrorKind::WouldBlock)?;
+        let exit = Exit::new(status, &usage);
+        self.gone = true;
+        self.exit = Some(exit);
+        Ok(exit)
+    }
+
+    /// Reaps a child that is on its way out before it executed anything.
+    pub(crate) fn reap_failed(&mut self) {
+        claims::release(self.pid);
+        let _ = reap(self.pidfd.as_fd(), 0);
+        self.gone = true;
+    }
+}
+
+impl Drop for OwnChild {
+    fn drop(&mut self) {
+        if !self.gone || self.remains {
+            // Ends stopped processes too.
+            let _ = self.signal_group(libc::SIGKILL);
+        }
+        claims::let_go(self.pid);
+        // SAFETY: nothing uses the field after `drop`.
+        let pidfd = unsafe { ManuallyDrop::take(&mut self.pidfd) };
+        // A process in the middle of its I/O, or with much memory to give back, is not gone at once, and an event loop
+        // must not wait for it: the reaper does.
+        if !self.gone {
+            claims::release(self.pid);
+        }
+        if !self.gone && matches!(reap(pidfd.as_fd(), libc::WNOHANG), Ok(None)) {
+            reaper::adopt(pidfd);
+        }
+    }
+}
+
+impl AsFd for OwnChild {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+/// Signals the process alone.
+fn signal_process(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let args = [pidfd.as_raw_fd() as usize, signal as usize, 0, 0, 0, 0];
+    // SAFETY: numbers only; a null siginfo stands for the usual one.
+    match -unsafe { syscall(libc::SYS_pidfd_send_signal, args) } as i32 {
+        0 => Ok(()),
+        e => Err(io::Error::from_raw_os_error(e)),
+    }
+}
+
+/// Whether the kernel signals the group of a pidfd's process (Linux 6.9).
+fn groups_by_pidfd() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let own = pidfd_open(getpid(), PidfdFlags::empty());
+        let asked = own.map(|own| signal_group_of(own.as_fd(), 0));
+        // ESRCH: this process leads no group.
+        let errno = |e: io::Error| e.raw_os_error();
+        asked.is_ok_and(|done| matches!(done.map_err(errno), Ok(()) | Err(Some(libc::ESRCH))))
+    })
+}
+
+/// Signals the process group that `pidfd` leads, or led: the kernel finds it by what the descriptor holds on to, and by no
+/// number that could be another's by now.
+fn signal_group_of(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    /// PIDFD_SIGNAL_PROCESS_GROUP: Linux 6.9.
+    const PROCESS_GROUP: usize = 1 << 2;
+    let (fd, signal) = (pidfd.as_raw_fd() as usize, signal as usize);
+    let args = [fd, signal, 0, PROCESS_GROUP, 0, 0];
+    // SAFETY: numbers only; a null siginfo stands for the usual one.
+    match -unsafe { syscall(libc::SYS_pidfd_send_signal, args) } as i32 {
+        0 => Ok(()),
+        e => Err(io::Error::from_raw_os_error(e)),
+    }
+}
+
+/// Signals the process group that `pidfd` leads.
+fn signal_group(pidfd: BorrowedFd<'_>, pid: i32, signal: i32) -> io::Result<()> {
+    if groups_by_pidfd() {
+        return signal_group_of(pidfd, signal);
+    }
+    // The number is still ours: the caller has not reaped the leader, and running or zombie it
+    // holds the id.
+    // SAFETY: numbers only.
+    match unsafe { libc::kill(-pid, signal) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

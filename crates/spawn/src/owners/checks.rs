@@ -1,0 +1,233 @@
+//! What a program and the folders that lead to it must be like before it runs as a user: suexec's checks, each on a
+//! descriptor that no link leads to.
+//!
+//! Where all of this holds nobody but the user and root can put another file in the program's place, or another folder in the
+//! place of one that leads to it. So what is executed by its path is what was checked, or what the same user has put there
+//! meanwhile. By its path, for so a script's interpreter opens it again, whatever the kernel was given.
+
+use rustix::{
+    fs::{FileType, Mode, OFlags, Stat, fstat, open, openat},
+    io::Errno,
+};
+use std::{
+    ffi::OsStr,
+    fmt, io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::{Component, Path, PathBuf},
+};
+
+/// Why a program is not run as a user.
+#[derive(Debug)]
+pub struct Denied {
+    /// The file or folder that is to blame.
+    pub at: PathBuf,
+    /// What is wrong with it, and the mend.
+    pub why: Why,
+}
+
+/// What is wrong with a file or a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // each says itself
+pub enum Why {
+    /// It could not be looked at.
+    System(Errno),
+    NotBelow,
+    Hidden,
+    Link,
+    NotAFile,
+    NotAFolder,
+    /// Its owner, and who it should be beside root.
+    Owner(u32, u32),
+    /// Its owner, as whom alone it runs.
+    OnlyOwner(u32),
+    Group,
+    Others,
+    SetUser,
+    SetGroup,
+    NotExecutable,
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ", self.at)?;
+        match self.why {
+            Why::System(errno) => write!(
+                f,
+                "cannot be looked at by the user that its programs run as: {}",
+                io::Error::from(errno)
+            ),
+            Why::NotBelow => f.write_str("is not below the folder of its route"),
+            Why::Hidden => f.write_str("has a name that begins with \".\" or ends in \"~\", and such files are not run"),
+            Why::Link => f.write_str(
+                "is a symbolic link, which programs that run as other users are not reached by: name the real path",
+            ),
+            Why::NotAFile => f.write_str("is not a regular file"),
+            Why::NotAFolder => f.write_str("is not a folder"),
+            Why::Owner(is, wanted) => write!(
+                f,
+                "belongs to the user {is}, and should belong to {wanted}, whom its program runs as, or to root: chown it"
+            ),
+            Why::OnlyOwner(is) => write!(f, "belongs to the user {is}, and runs as no other"),
+            Why::Group => f.write_str("is writable for its group: chmod g-w"),
+            Why::Others => f.write_str("is writable for others: chmod o-w"),
+            Why::SetUser => f.write_str("is set-user-ID: chmod u-s"),
+            Why::SetGroup => f.write_str("is set-group-ID: chmod g-s"),
+            Why::NotExecutable => f.write_str("is not executable: chmod +x"),
+        }
+    }
+}
+
+const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// What is to be run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// The folder of its route, or the program itself, as it was configured.
+    pub(super) root: &'a Path,
+    pub(super) program: &'a Path,
+    /// As whom.
+    pub(super) uid: u32,
+    /// Something else is executed, and reads it.
+    pub(super) interpreted: bool,
+    pub(super) owner: OwnedBy,
+}
+
+/// Whose programs and folders may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OwnedBy {
+    /// They run as the server's user, as without a helper.
+    Anybody,
+    /// The user that programs run as, or root.
+    UserOrRoot,
+    /// The same, but the file is the user's own.
+    User,
+}
+
+impl Asked<'_> {
+    /// Whether that may be. Its path without links in it.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(super) fn check(&self) -> Result<PathBuf, Denied> {
+        let (real, whole) = self.real()?;
+        let mut at = PathBuf::from("/");
+        let denied = |at: &Path, why| Denied {
+            at: at.to_owned(),
+            why,
+        };
+        let failed = |at: &Path, e| denied(at, Why::System(e));
+        let mut here = open("/", STEP, Mode::empty()).map_err(|e| failed(&at, e))?;
+        let mut names = whole.components().skip(1).peekable();
+        while let Some(name) = names.next() {
+            let stat = fstat(&here).map_err(|e| failed(&at, e))?;
+            self.folder_is_safe(&stat, at.starts_with(&real))
+                .map_err(|why| denied(&at, why))?;
+            at.push(name);
+            here = step(&here, name.as_os_str()).map_err(|e| failed(&at, e))?;
+            if names.peek().is_none() {
+                let stat = fstat(&here).map_err(|e| failed(&at, e))?;
+                self.file_is_safe(&stat).map_err(|why| denied(&at, why))?;
+                return Ok(whole);
+            }
+        }
+        Err(denied(&at, Why::NotAFile))
+    }
+
+    /// The folder of the route, and the program in it: how the operator names the folder is the operator's to choose, links
+    /// included; what is below it is the program's path as it is.
+    fn real(&self) -> Result<(PathBuf, PathBuf), Denied> {
+        let denied = |at: &Path, why| Denied {
+            at: at.to_owned(),
+            why,
+        };
+        let below = self.program.strip_prefix(self.root);
+        let below = below.map_err(|_| denied(self.program, Why::NotBelow))?;
+        for part in below.components() {
+            let Component::Normal(name) = part else {
+                return Err(denied(self.program, Why::NotBelow));
+            };
+            let name = name.as_bytes();
+            if self.owner == OwnedBy::Anybody {
+                continue;
+            }
+            if name.starts_with(b".") || name.ends_with(b"~") {
+                return Err(denied(self.program, Why::Hidden));
+            }
+        }
+        let real = std::fs::canonicalize(self.root).map_err(|e| {
+            let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
+            denied(self.root, Why::System(errno))
+        })?;
+        if self.owner == OwnedBy::Anybody {
+            // Links that stay below the folder of the route are the server's to follow.
+            let whole = std::fs::canonicalize(self.program);
+            return match whole.ok().filter(|whole| whole.starts_with(&real)) {
+                Some(whole) => Ok((real, whole)),
+                None => Err(denied(self.program, Why::NotBelow)),
+            };
+        }
+        let whole = match below.as_os_str().is_empty() {
+            true => real.clone(),
+            false => real.join(below),
+        };
+        Ok((real, whole))
+    }
+
+    fn file_is_safe(&self, stat: &Stat) -> Result<(), Why> {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Symlink => return Err(Why::Link),
+            _ => return Err(Why::NotAFile),
+        }
+        if self.owner == OwnedBy::Anybody {
+            return Ok(());
+        }
+        owned(stat, self.uid)?;
+        match stat.st_mode {
+            _ if self.owner == OwnedBy::User && stat.st_uid != self.uid => {
+                Err(Why::OnlyOwner(stat.st_uid))
+            }
+            mode if mode & 0o002 != 0 => Err(Why::Others),
+            mode if mode & 0o020 != 0 => Err(Why::Group),
+            mode if mode & 0o4000 != 0 => Err(Why::SetUser),
+            mode if mode & 0o2000 != 0 => Err(Why::SetGroup),
+            mode if mode & 0o111 == 0 && !self.interpreted => Err(Why::NotExecutable),
+            _ => Ok(()),
+        }
+    }
+
+    /// A folder on the way; `inside`: of those that the route is about.
+    fn folder_is_safe(&self, stat: &Stat, inside: bool) -> Result<(), Why> {
+        const STICKY: u32 = 0o1000;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {}
+            FileType::Symlink => return Err(Why::Link),
+            _ => return Err(Why::NotAFolder),
+        }
+        if self.owner == OwnedBy::Anybody {
+            return Ok(());
+        }
+        owned(stat, self.uid)?;
+        // Where it is sticky nobody else can move what it holds.
+        if !inside && stat.st_mode & STICKY != 0 {
+            return Ok(());
+        }
+        match stat.st_mode {
+            mode if mode & 0o002 != 0 => Err(Why::Others),
+            mode if mode & 0o020 != 0 => Err(Why::Group),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn step(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    openat(folder, name, STEP, Mode::empty())
+}
+
+fn owned(stat: &Stat, uid: u32) -> Result<(), Why> {
+    match stat.st_uid {
+        0 => Ok(()),
+        owner if owner == uid => Ok(()),
+        owner => Err(Why::Owner(owner, uid)),
+    }
+}

@@ -1,0 +1,197 @@
+//! The server's side: who starts programs of other users, and such a program.
+
+use super::{
+    message::{MOST, Order, REPORT, StartOrder, receive, send},
+    remit::Remit,
+    remote::RemoteChild,
+};
+use crate::{Child, Direct, EnvBlock, Failed, Launch, Limits, Sandbox, Stage, Start, StartError};
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair,
+        sockopt::set_socket_send_buffer_size,
+    },
+};
+use std::{
+    collections::HashMap,
+    ffi::CString,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// A helper: the digest of its remit, and its user.
+type Key = (u64, u32);
+
+/// Starts programs as other users: asks the spawner for helpers, and helpers for programs.
+#[derive(Debug)]
+pub struct Owners {
+    /// One conversation at a time.
+    spawner: Mutex<OwnedFd>,
+    helpers: Mutex<HashMap<Key, Arc<OwnedFd>>>,
+}
+
+impl Owners {
+    /// Starts the spawner, by this program itself with `args`, and waits for nothing: its process, and what asks it.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub fn start(direct: &mut Direct, args: &[CString]) -> io::Result<(Child, Self)> {
+        let (ours, theirs) = pair()?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let mut env = EnvBlock::default();
+        // It reads the configuration as the server does, which may name variables and stand on them.
+        for (name, value) in std::env::vars_os() {
+            env.put(name.as_bytes(), value.as_bytes());
+        }
+        let here = std::env::current_dir()?.into_os_string();
+        // When the server has gone it ends what is left, and then itself.
+        direct.set_orphaned(None);
+        let child = direct.start(&Start {
+            path: &c"/proc/self/exe".to_owned(),
+            args,
+            env: &env,
+            dir: &CString::new(here.into_vec())?,
+            stdio: [null.as_fd(), io::stderr().as_fd(), io::stderr().as_fd()],
+            more: &[theirs.as_fd()],
+            limits: Limits {
+                may_stay: true,
+                ..Limits::default()
+            },
+            no_new_privs: false,
+            sandbox: Sandbox::Off,
+        });
+        let child = child.map_err(|e| io::Error::other(e.to_string()))?;
+        Ok((child, Self::new(ours)))
+    }
+
+    /// With the socket of a spawner that runs.
+    fn new(spawner: OwnedFd) -> Self {
+        Self {
+            spawner: Mutex::new(spawner),
+            helpers: Mutex::default(),
+        }
+    }
+
+    /// Has the spawner read the configuration again. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be used, or the spawner is gone, in words.
+    pub fn reload(&self) -> Result<(), String> {
+        self.order(Order::Reload).map(drop)
+    }
+
+    /// Whether there is a helper already, as far as is known.
+    pub fn has_helper(&self, remit: &Remit, uid: u32) -> bool {
+        self.helpers().contains_key(&(remit.digest(), uid))
+    }
+
+    /// Has the spawner make a helper. Blocks for some milliseconds.
+    ///
+    /// # Errors
+    /// It does not, in words.
+    pub fn make_helper(&self, remit: &Remit, uid: u32) -> Result<(), String> {
+        let digest = remit.digest();
+        let helper = self.order(Order::Helper { digest, uid })?;
+        let helper = helper.ok_or("the spawner has sent no helper")?;
+        // A request's variables are one message. The kernel may allow less.
+        let _ = set_socket_send_buffer_size(&helper, MOST * 2);
+        self.helpers().insert((digest, uid), Arc::new(helper));
+        Ok(())
+    }
+
+    /// Starts a program as the user `uid`, without waiting until it runs.
+    ///
+    /// # Errors
+    /// As [`Spawner::launch`](crate::Spawner::launch). [`Stage::Helper`]: there is no helper, or not any more.
+    pub fn launch(
+        &self,
+        remit: &Remit,
+        uid: u32,
+        launch: Launch,
+        stdio: [BorrowedFd<'_>; 3],
+    ) -> Result<Child, Box<Failed>> {
+        let key = (remit.digest(), uid);
+        let helper = self.helpers().get(&key).cloned();
+        let gone = Errno::NOTCONN;
+        let sent = helper.map_or(Err(gone), |helper| ask(&helper, remit, &launch, stdio));
+        match sent {
+            Ok(socket) => Ok(Child::remote(RemoteChild::new(socket, launch))),
+            Err(errno) => {
+                let stage = match errno {
+                    Errno::MSGSIZE => Stage::Environment,
+                    Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => {
+                        self.helpers().remove(&key);
+                        Stage::Helper
+                    }
+                    Errno::MFILE | Errno::NFILE => Stage::Descriptors,
+                    _ => Stage::Clone,
+                };
+                let error = StartError {
+                    stage,
+                    source: errno.into(),
+                };
+                Err(Box::new(Failed { error, launch }))
+            }
+        }
+    }
+
+    fn helpers(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<OwnedFd>>> {
+        self.helpers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The spawner's answer: a descriptor, or words.
+    fn order(&self, order: Order) -> Result<Option<OwnedFd>, String> {
+        let spawner = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = |e: Errno| format!("the spawner does not answer: {}", io::Error::from(e));
+        send(spawner.as_fd(), &[&order.encode()], &[], SendFlags::empty()).map_err(gone)?;
+        let mut buffer = [0; REPORT];
+        let (n, mut fds) =
+            receive(spawner.as_fd(), &mut buffer, RecvFlags::empty()).map_err(gone)?;
+        match buffer.get(..n).and_then(<[u8]>::split_first) {
+            Some((b'Y', _)) => Ok(fds.pop()),
+            Some((b'N', why)) => Err(String::from_utf8_lossy(why).into_owned()),
+            _ => Err(gone(Errno::CONNRESET)),
+        }
+    }
+}
+
+/// Sends a start to a helper; the program's socket.
+fn ask(
+    helper: &OwnedFd,
+    remit: &Remit,
+    launch: &Launch,
+    stdio: [BorrowedFd<'_>; 3],
+) -> Result<OwnedFd, Errno> {
+    let (ours, theirs) = pair()?;
+    let [input, output, error] = stdio;
+    // Which interpreter runs a program the helper knows itself.
+    let args = match &launch.args[..] {
+        [runs, script] if remit.is_run_by(script, runs) => &launch.args[1..],
+        args => args,
+    };
+    let head = StartOrder::head(args.len() - 1).ok_or(Errno::MSGSIZE)?;
+    let mut parts = vec![&head[..]];
+    parts.extend(args.iter().map(|arg| arg.as_bytes_with_nul()));
+    parts.push(launch.env.bytes());
+    if parts.iter().map(|part| part.len()).sum::<usize>() > MOST {
+        return Err(Errno::MSGSIZE);
+    }
+    let fds = [input, output, error, theirs.as_fd()];
+    send(helper.as_fd(), &parts, &fds, SendFlags::DONTWAIT)?;
+    Ok(ours)
+}
+
+pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+}

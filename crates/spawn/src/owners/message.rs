@@ -1,0 +1,343 @@
+//! What server, spawner and helpers say to each other: messages of SEQPACKET sockets, with descriptors beside them. Each is
+//! read by a strict grammar; what is not understood is not answered.
+
+use crate::{
+    env::EnvBlock,
+    error::Stage,
+    exit::{Exit, Status},
+};
+use rustix::{
+    io::Errno,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    },
+};
+use std::{
+    ffi::CString,
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+/// Descriptors beside one message, at most.
+const FDS: usize = 4;
+
+/// Bytes of the longest message.
+pub(super) const MOST: usize = 256 << 10;
+
+/// Sends one message, without waiting for room where `flags` say so.
+pub(super) fn send(
+    socket: BorrowedFd<'_>,
+    parts: &[&[u8]],
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<(), Errno> {
+    let parts: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    sendmsg(socket, &parts, &mut control, flags | SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Receives one message: its length, 0 at the end of the conversation, and its descriptors. One that was longer than
+/// `buffer`, or had more descriptors, is as long as no message is.
+pub(super) fn receive(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let got = recvmsg(
+        socket,
+        &mut parts,
+        &mut control,
+        flags | RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let fds = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    let fds = fds.flatten().collect();
+    match got
+        .flags
+        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
+    {
+        true => Ok((usize::MAX, fds)),
+        false => Ok((got.bytes, fds)),
+    }
+}
+
+/// To the spawner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// A helper for the route with that digest, as that user.
+    Helper { digest: u64, uid: u32 },
+    /// The configuration has changed.
+    Reload,
+}
+
+impl Order {
+    pub(super) const SIZE: usize = 16;
+
+    pub(super) fn encode(self) -> [u8; Self::SIZE] {
+        let (kind, uid, digest) = match self {
+            Self::Helper { digest, uid } => (1u32, uid, digest),
+            Self::Reload => (2, 0, 0),
+        };
+        let mut bytes = [0; Self::SIZE];
+        bytes[..4].copy_from_slice(&kind.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&uid.to_ne_bytes());
+        bytes[8..].copy_from_slice(&digest.to_ne_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first_chunk()?;
+        let (uid, rest) = rest.split_first_chunk()?;
+        let digest = u64::from_ne_bytes(rest.try_into().ok()?);
+        match (u32::from_ne_bytes(*kind), u32::from_ne_bytes(*uid), digest) {
+            (1, uid, digest) => Some(Self::Helper { digest, uid }),
+            (2, 0, 0) => Some(Self::Reload),
+            _ => None,
+        }
+    }
+}
+
+/// To a helper: what to start. Its standard descriptors and the program's socket stand beside it.
+#[derive(Debug)]
+pub(super) struct StartOrder {
+    pub(super) program: CString,
+    /// Those behind the program.
+    pub(super) args: Vec<CString>,
+    pub(super) env: EnvBlock,
+}
+
+impl StartOrder {
+    /// In front of a message: the number of arguments behind the program.
+    pub(super) fn head(args: usize) -> Option<[u8; 2]> {
+        Some(u16::try_from(args).ok()?.to_ne_bytes())
+    }
+
+    /// Reads `head`, the program, its arguments and its variables, each with a NUL behind it.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk()?;
+        let args = usize::from(u16::from_ne_bytes(*head));
+        let mut strings = rest.strip_suffix(&[0])?.split(|&b| b == 0);
+        let program = CString::new(strings.next()?).ok()?;
+        let args: Vec<CString> = (0..args)
+            .map(|_| CString::new(strings.next()?).ok())
+            .collect::<Option<_>>()?;
+        let mut env = EnvBlock::default();
+        let mut count = 0;
+        for variable in strings {
+            let at = variable.iter().position(|&b| b == b'=')?;
+            env.put(&variable[..at], &variable[at + 1..]);
+            count += 1;
+        }
+        // A name that is empty, or comes twice, is nothing that the server says.
+        (env.iter().count() == count).then_some(Self { program, args, env })
+    }
+}
+
+/// From a helper, over a program's socket.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// It runs, in a process group with this number.
+    Started(i32),
+    /// It could not be started.
+    Failed(Stage, i32),
+    /// It may not be.
+    Denied(String),
+    /// It has ended, and has left others of its group behind or not: the helper closes the socket when they are gone.
+    Exited(Exit, bool),
+}
+
+/// The longest sentence of [`Report::Denied`].
+const SENTENCE: usize = 1000;
+
+/// In place of the number of a signal: the priority of the program is lowered; and it leaves one processor to others. No
+/// signal has these numbers.
+pub(super) const LOWER: [u8; 2] = [0, u8::MAX];
+/// The longest report.
+pub(super) const REPORT: usize = SENTENCE + 1;
+
+impl Report {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let numbers = |kind: u8, numbers: &[u64]| {
+            let mut bytes = vec![kind];
+            numbers.iter().for_each(|n| bytes.extend(n.to_ne_bytes()));
+            bytes
+        };
+        let signed = |n: i32| u64::from(n.cast_unsigned());
+        let micros = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
+        match self {
+            Self::Started(pid) => numbers(b'S', &[signed(*pid)]),
+            Self::Failed(stage, errno) => numbers(b'F', &[stage.number(), signed(*errno)]),
+            Self::Denied(why) => {
+                let mut end = why.len().min(SENTENCE);
+                while !why.is_char_boundary(end) {
+                    end -= 1;
+                }
+                [b"D", &why.as_bytes()[..end]].concat()
+            }
+            Self::Exited(exit, left) => {
+                let (signal, number) = match exit.status {
+                    Status::Code(n) => (0, n),
+                    Status::Signal(n) => (1, n),
+                };
+                let Exit {
+                    user,
+                    system,
+                    max_rss,
+                    ..
+                } = exit;
+                let all = [
+                    signal,
+                    signed(number),
+                    micros(*user),
+                    micros(*system),
+                    *max_rss,
+                    u64::from(*left),
+                ];
+                numbers(b'X', &all)
+            }
+        }
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        if *kind == b'D' {
+            return Some(Self::Denied(String::from_utf8(rest.to_vec()).ok()?));
+        }
+        let (words, odd) = rest.as_chunks::<8>();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        let signed = |n: u64| Some(u32::try_from(n).ok()?.cast_signed());
+        match (kind, &words[..], odd) {
+            (b'S', &[pid], []) => signed(pid).filter(|pid| *pid > 0).map(Self::Started),
+            (b'F', &[stage, errno], []) => {
+                Some(Self::Failed(Stage::numbered(stage)?, signed(errno)?))
+            }
+            (b'X', &[signal, number, user, system, max_rss, left], []) => {
+                let number = signed(number)?;
+                let status = match signal {
+                    0 => Status::Code(number),
+                    1 => Status::Signal(number),
+                    _ => return None,
+                };
+                let exit = Exit {
+                    status,
+                    user: Duration::from_micros(user),
+                    system: Duration::from_micros(system),
+                    max_rss,
+                };
+                Some(Self::Exited(exit, left == 1))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn orders_are_read_back_and_nothing_else_is() {
+        let helper = Order::Helper {
+            digest: 0x0102_0304_0506_0708,
+            uid: 1000,
+        };
+        for order in [helper, Order::Reload] {
+            let bytes = order.encode();
+            assert_eq!(Order::decode(&bytes), Some(order));
+            assert_eq!(Order::decode(&bytes[1..]), None);
+            assert_eq!(Order::decode(&[&bytes[..], b"x"].concat()), None);
+        }
+        assert_eq!(Order::decode(&[9; Order::SIZE]), None);
+    }
+
+    #[test]
+    fn starts() {
+        let read = |args: u16, rest: &[u8]| {
+            let bytes = [&args.to_ne_bytes(), rest].concat();
+            let order = StartOrder::decode(&bytes)?;
+            let all = std::iter::once(order.program).chain(order.args);
+            let all: Vec<String> = all.map(|s| s.into_string().unwrap()).collect();
+            let env: Vec<String> = order
+                .env
+                .iter()
+                .map(|(n, v)| format!("{}={}", n.escape_ascii(), v.escape_ascii()))
+                .collect();
+            Some((all.join(" "), env.join(" ")))
+        };
+        let some = |all: &str, env: &str| Some((all.to_owned(), env.to_owned()));
+        assert_eq!(read(0, b"/p\0"), some("/p", ""));
+        assert_eq!(read(1, b"/p\0one\0A=b=c\0B=\0"), some("/p one", "A=b=c B="));
+        for (args, rest) in [
+            (0, &b""[..]),
+            (0, b"/p"),
+            (1, b"/p\0"),
+            (9, b"/p\0a\0"),
+            (0, b"/p\0A\0"),
+            (0, b"/p\0=b\0"),
+            (0, b"/p\0A=b\0A=c\0"),
+            (0, b"/p\0A=b\0\0"),
+        ] {
+            assert_eq!(read(args, rest), None, "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn reports_are_read_back() {
+        let exit = Exit {
+            status: Status::Signal(9),
+            user: Duration::from_micros(7),
+            system: Duration::from_secs(8),
+            max_rss: 1 << 40,
+        };
+        for report in [
+            Report::Started(77),
+            Report::Failed(Stage::Exec, 13),
+            Report::Denied("no".into()),
+            Report::Exited(exit, true),
+        ] {
+            let bytes = report.encode();
+            assert_eq!(Report::decode(&bytes).as_ref(), Some(&report));
+            for end in 1..bytes.len() {
+                let cut = Report::decode(&bytes[..end]);
+                assert!(matches!(cut, None | Some(Report::Denied(_))), "{cut:?}");
+            }
+        }
+        let long = Report::Denied("ä".repeat(5000)).encode();
+        assert!(long.len() <= REPORT && Report::decode(&long).is_some());
+    }
+
+    /// A generator of numbers (xorshift) in place of a fuzzer: whatever comes is read or refused.
+    #[test]
+    fn whatever_comes_is_read_or_refused() {
+        let mut x = 0x9e37_79b9_7f4a_7c15u64;
+        let valid = [&[1, 0][..], b"/p\0one\0A=b\0"].concat();
+        for _ in 0..1_000_000 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            let mut bytes = valid.clone();
+            let at = x as usize % bytes.len();
+            bytes[at] = (x >> 8) as u8;
+            bytes.truncate((x >> 16) as usize % (bytes.len() + 1));
+            let _ = (
+                StartOrder::decode(&bytes),
+                Order::decode(&bytes),
+                Report::decode(&bytes),
+            );
+        }
+    }
+}

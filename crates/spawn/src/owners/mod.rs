@@ -1,0 +1,37 @@
+//! Programs that run as other users than the server.
+//!
+//! | process | is | does |
+//! |---|---|---|
+//! | the server | its own user | asks for helpers, and asks a helper to start a program ([`Owners`]) |
+//! | the spawner | root, executed anew, so that its address layout is its own; one thread, no network | makes helpers, and nothing else ([`spawner`]) |
+//! | a helper | one user, of one route | checks and starts programs (`helper`), once it has become that user and confined itself |
+//!
+//! The spawner and the helpers believe the server nothing. What may be started is what they have read in the configuration
+//! themselves ([`Remit`]): the server names a route by a digest of it, and a program by its path. A server under an
+//! attacker's control can start configured programs with hostile variables of requests, and nothing else.
+//!
+//! What a helper starts it starts as the server would ([`Direct`](crate::Direct)). Of each program the server has a socket:
+//! over it come the end of the program and what was wrong with it, and signals go there. Who closes it ends the program.
+
+mod cgroups;
+mod checks;
+mod front;
+mod helper;
+mod message;
+mod program;
+mod remit;
+pub(crate) mod remote;
+pub mod spawner;
+#[cfg(test)]
+mod tests;
+
+pub use cgroups::are_delegated;
+pub use checks::{Denied, Why};
+pub use front::Owners;
+pub use remit::{Remit, RunsAs, Terms};
+
+use std::time::Duration;
+
+/// What was configured may be asked for so long after the configuration has changed, for requests that began before: the
+/// default of `total_timeout`.
+const OLD: Duration = Duration::from_secs(3600);

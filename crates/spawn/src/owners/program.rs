@@ -1,0 +1,65 @@
+//! What a helper executes, where all that it was asked for may be.
+
+use super::{Remit, message::StartOrder};
+use crate::EnvBlock;
+use std::{
+    ffi::{CString, OsStr},
+    os::unix::ffi::OsStrExt,
+    path::Path,
+};
+
+/// A program that was checked, and what it is given.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) path: CString,
+    pub(super) args: Vec<CString>,
+    pub(super) env: EnvBlock,
+    pub(super) dir: CString,
+}
+
+impl Program {
+    /// Of an order to a helper of the user `uid`.
+    ///
+    /// # Errors
+    /// It may not be started, in words.
+    pub(super) fn of(order: &StartOrder, remit: &Remit, uid: u32) -> Result<Self, String> {
+        let refused = |name: &[u8]| {
+            let name = name.escape_ascii();
+            format!("the variable {name} may not be set: name it in `env` of the route")
+        };
+        let mut env = remit.environment(&order.env).map_err(refused)?;
+        let is_word = |arg: &CString| !matches!(arg.as_bytes(), [] | [b'-', ..]);
+        if !remit.terms.query_args && !order.args.is_empty() {
+            return Err("it takes no arguments".into());
+        }
+        if !order.args.iter().all(is_word) {
+            return Err("an argument is empty, or would be an option".into());
+        }
+        let asked = Path::new(OsStr::from_bytes(order.program.as_bytes()));
+        let real = remit.check(asked, uid);
+        let real = real.map_err(|e| e.to_string())?;
+        let text = |path: &OsStr| {
+            CString::new(path.as_bytes()).map_err(|_| "its path holds a NUL".to_owned())
+        };
+        let dir = text(real.parent().unwrap_or(Path::new("/")).as_os_str())?;
+        let file = text(real.as_os_str())?;
+        let (path, args) = match remit.interpreter(order.program.as_bytes()) {
+            None => {
+                let program = std::iter::once(&order.program);
+                (file, program.chain(&order.args).cloned().collect())
+            }
+            Some(program) => {
+                // An interpreter that goes by a variable runs what was checked, too.
+                env.put(b"SCRIPT_FILENAME", file.as_bytes());
+                let program = text(program.as_os_str())?;
+                (program.clone(), vec![program, file])
+            }
+        };
+        Ok(Self {
+            path,
+            args,
+            env,
+            dir,
+        })
+    }
+}

@@ -1,0 +1,189 @@
+//! What may be started as another user.
+
+use super::checks::{Asked, Denied, OwnedBy};
+use crate::{
+    EnvBlock, Limits, Sandbox,
+    identity::{self, Identity},
+    sandbox::{Confinement, kernel},
+};
+use std::{
+    ffi::CStr,
+    hash::{DefaultHasher, Hash, Hasher},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Whom the programs of a route run as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunsAs {
+    /// This user; programs and their folders belong to it or to root.
+    User(Identity),
+    /// The server's own user, for a sandbox that only a helper can make: files may belong to anybody.
+    Server(Identity),
+    /// The owner of the program's file: a user that the system knows.
+    Owner {
+        /// The lowest user id.
+        min_uid: u32,
+        /// The lowest id of the user's own group.
+        min_gid: u32,
+    },
+}
+
+/// The programs of one route, and how they are started.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Terms {
+    /// The folder, or the one program, absolute.
+    pub path: PathBuf,
+    /// Programs that run files by their ending.
+    pub interpreters: Arc<Vec<(String, PathBuf)>>,
+    /// Names of the variables that may be set beside `HTTP_*`.
+    pub variables: Vec<String>,
+    /// Variables that have these values, whatever the server says.
+    pub constants: Vec<(String, String)>,
+    /// Words of a query become arguments.
+    pub query_args: bool,
+    /// Resource limits.
+    pub limits: Limits,
+    /// File mode creation mask.
+    pub umask: u32,
+    /// PR_SET_NO_NEW_PRIVS.
+    pub no_new_privs: bool,
+    /// What programs are kept from.
+    pub sandbox: Sandbox,
+    /// What a strict sandbox leaves to them.
+    pub strict: Option<Arc<Confinement>>,
+    /// Whom they run as.
+    pub runs_as: RunsAs,
+}
+
+/// What a helper may start: what server and spawner have each read in the configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remit {
+    pub(super) terms: Terms,
+    digest: u64,
+}
+
+impl Remit {
+    /// Of these terms.
+    pub fn new(terms: Terms) -> Self {
+        let mut hasher = DefaultHasher::new();
+        format!("{terms:?}").hash(&mut hasher);
+        let digest = hasher.finish();
+        Self { terms, digest }
+    }
+
+    /// Names it between processes of the one binary; other terms have another.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Whether its helpers number processes themselves, in PID namespaces of their own.
+    pub(super) fn has_own_ids(&self) -> bool {
+        self.terms.strict.is_some() && kernel().namespaces
+    }
+
+    /// Whom the programs run as.
+    pub fn runs_as(&self) -> &RunsAs {
+        &self.terms.runs_as
+    }
+
+    /// Whether `program` may run as the user `uid`. Its path without links in it.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn check(&self, program: &Path, uid: u32) -> Result<PathBuf, Denied> {
+        let asked = Asked {
+            root: &self.terms.path,
+            program,
+            uid,
+            interpreted: self.interpreter(program.as_os_str().as_bytes()).is_some(),
+            owner: match self.terms.runs_as {
+                RunsAs::Server(_) => OwnedBy::Anybody,
+                RunsAs::User(_) => OwnedBy::UserOrRoot,
+                RunsAs::Owner { .. } => OwnedBy::User,
+            },
+        };
+        asked.check()
+    }
+
+    /// Whom a helper becomes for the user `uid`: not for everybody.
+    ///
+    /// # Errors
+    /// No program of this route runs as that user, in words.
+    pub fn identity(&self, uid: u32) -> Result<Identity, String> {
+        let (min_uid, min_gid) = match &self.terms.runs_as {
+            RunsAs::User(user) | RunsAs::Server(user) if user.uid == uid => {
+                return Ok(user.clone());
+            }
+            RunsAs::User(_) | RunsAs::Server(_) => {
+                return Err(format!("no program of this route runs as the user {uid}"));
+            }
+            RunsAs::Owner { min_uid, min_gid } => (*min_uid, *min_gid),
+        };
+        if uid == 0 || uid < min_uid {
+            return Err(format!(
+                "it belongs to the user {uid}, and programs run as their owner only from min_uid = {min_uid} on"
+            ));
+        }
+        let user = identity::by_uid(uid).map_err(|e| format!("its owner: {e}"))?;
+        match user.gid {
+            0 => Err(format!(
+                "its owner, the user {uid}, is in the group of root, and programs never run in that: usermod -g"
+            )),
+            gid if gid < min_gid => Err(format!(
+                "its owner, the user {uid}, is in the group {gid}, and programs run as their owner only from min_gid = {min_gid} on"
+            )),
+            _ => Ok(user),
+        }
+    }
+
+    /// What runs a file of that name.
+    pub(super) fn interpreter(&self, program: &[u8]) -> Option<&PathBuf> {
+        let mut all = self.terms.interpreters.iter();
+        let found = all.find(|(ending, _)| program.ends_with(ending.as_bytes()));
+        found.map(|(_, interpreter)| interpreter)
+    }
+
+    /// Whether `interpreter` runs `script`.
+    pub(super) fn is_run_by(&self, script: &CStr, interpreter: &CStr) -> bool {
+        let runs = self.interpreter(script.to_bytes());
+        runs.is_some_and(|path| path.as_os_str().as_bytes() == interpreter.to_bytes())
+    }
+
+    /// The user that starts a program whose file belongs to `owner`.
+    pub fn user(&self, owner: u32) -> u32 {
+        match &self.terms.runs_as {
+            RunsAs::User(identity) | RunsAs::Server(identity) => identity.uid,
+            RunsAs::Owner { .. } => owner,
+        }
+    }
+
+    /// The environment of a program: what was sent, where that may be set, and what is the same for all requests.
+    ///
+    /// # Errors
+    /// The first variable that may not be set.
+    pub(super) fn environment<'e>(&self, sent: &'e EnvBlock) -> Result<EnvBlock, &'e [u8]> {
+        let constants = &self.terms.constants;
+        let is_constant = |name: &[u8]| constants.iter().any(|(c, _)| c.as_bytes() == name);
+        let is_named = |name: &[u8]| self.terms.variables.iter().any(|v| v.as_bytes() == name);
+        let mut env = EnvBlock::default();
+        for (name, value) in sent.iter().filter(|(name, _)| !is_constant(name)) {
+            if !is_field(name) && !is_named(name) {
+                return Err(name);
+            }
+            env.put(name, value);
+        }
+        for (name, value) in constants {
+            env.put(name.as_bytes(), value.as_bytes());
+        }
+        Ok(env)
+    }
+}
+
+/// Whether it is the name of a variable that a field of a request becomes.
+fn is_field(name: &[u8]) -> bool {
+    let letter = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_';
+    name.strip_prefix(b"HTTP_")
+        .is_some_and(|n| n != b"PROXY" && n.iter().all(letter))
+}

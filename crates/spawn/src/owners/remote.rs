@@ -1,0 +1,174 @@
+//! A program that a helper has started for this process.
+
+use super::message::{LOWER, REPORT, Report, receive, send};
+use crate::{
+    direct::launches::{Failed, LaunchOutcome},
+    error::{Stage, StartError},
+    exit::{Exit, Status},
+    start::Launch,
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{RecvFlags, SendFlags},
+};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::{Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+/// A program that a helper has started, or is to start. Closing its socket ends it.
+#[derive(Debug)]
+pub(crate) struct RemoteChild {
+    socket: OwnedFd,
+    launch: Mutex<Option<Launch>>,
+    pid: OnceLock<i32>,
+    exit: Option<Exit>,
+    left: bool,
+}
+
+impl RemoteChild {
+    pub(super) fn new(socket: OwnedFd, launch: Launch) -> Self {
+        Self {
+            socket,
+            launch: Mutex::new(Some(launch)),
+            pid: OnceLock::new(),
+            exit: None,
+            left: false,
+        }
+    }
+
+    /// What has become of the start. A failure is told once.
+    pub(crate) fn outcome(&self) -> LaunchOutcome {
+        let mut launch = self.launch.lock().unwrap_or_else(PoisonError::into_inner);
+        if launch.is_none() {
+            return LaunchOutcome::Started;
+        }
+        let error = match self.report() {
+            Err(Errno::AGAIN) => return LaunchOutcome::UnderWay,
+            Ok(Some(Report::Started(pid))) => {
+                let _ = self.pid.set(pid);
+                *launch = None;
+                return LaunchOutcome::Started;
+            }
+            Ok(Some(Report::Failed(stage, errno))) => StartError::errno(stage, errno),
+            Ok(Some(Report::Denied(why))) => StartError {
+                stage: Stage::Denied,
+                source: io::Error::other(why),
+            },
+            // It has ended, with the program or before.
+            Ok(_) | Err(_) => StartError::errno(Stage::Helper, libc::ECONNRESET),
+        };
+        match launch.take() {
+            Some(launch) => LaunchOutcome::Failed(Box::new(Failed { error, launch })),
+            None => LaunchOutcome::Started,
+        }
+    }
+
+    /// What comes next, without waiting; `None` at the end, and where it makes no sense.
+    fn report(&self) -> Result<Option<Report>, Errno> {
+        let mut buffer = [0; REPORT];
+        let (n, fds) = receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT)?;
+        let report = buffer.get(..n).and_then(Report::decode);
+        Ok(match (report, fds.first()) {
+            (Some(Report::Started(_)), Some(pidfd)) => Some(Report::Started(number(pidfd))),
+            (report, _) => report,
+        })
+    }
+
+    /// Whether it is known how it ended.
+    pub(crate) fn is_known(&self) -> bool {
+        self.exit.is_some()
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.get().copied().unwrap_or_default()
+    }
+
+    /// Whether something has come that is not read yet, or nothing will.
+    pub(crate) fn has_exited(&self) -> bool {
+        self.exit.is_some() || self.ready(Some(Duration::ZERO))
+    }
+
+    fn ready(&self, patience: Option<Duration>) -> bool {
+        let patience = patience.map(|p| Timespec {
+            tv_sec: p.as_secs().cast_signed(),
+            tv_nsec: p.subsec_nanos().into(),
+        });
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        poll(&mut fds, patience.as_ref()).is_ok_and(|n| n > 0)
+    }
+
+    /// How it ended, once that has come.
+    pub(crate) fn try_wait(&mut self) -> Option<Exit> {
+        if self.exit.is_none() {
+            let lost = Exit {
+                status: Status::Signal(libc::SIGKILL),
+                user: Duration::ZERO,
+                system: Duration::ZERO,
+                max_rss: 0,
+            };
+            (self.exit, self.left) = match self.report() {
+                Err(Errno::AGAIN | Errno::INTR) => (None, false),
+                Ok(Some(Report::Started(pid))) => {
+                    let _ = self.pid.set(pid);
+                    (None, false)
+                }
+                Ok(Some(Report::Exited(exit, left))) => (Some(exit), left),
+                // The helper has ended, and its programs with it.
+                Ok(_) | Err(_) => (Some(lost), false),
+            };
+        }
+        self.exit
+    }
+
+    pub(crate) fn wait(&mut self) -> Exit {
+        loop {
+            if let Some(exit) = self.try_wait() {
+                return exit;
+            }
+            self.ready(None);
+        }
+    }
+
+    pub(crate) fn left_others(&self) -> bool {
+        self.left
+    }
+
+    /// Whether they are there still: the helper closes the socket once they are not.
+    pub(crate) fn group_remains(&mut self) -> bool {
+        self.left = self.left && matches!(self.report(), Err(Errno::AGAIN | Errno::INTR));
+        self.left
+    }
+
+    /// Has the helper lower its priority.
+    pub(crate) fn lower(&self, leaves_one: bool) {
+        let order = LOWER[usize::from(leaves_one)];
+        // One that does not take it has other things to do than to start programs.
+        let _ = send(self.socket.as_fd(), &[&[order]], &[], SendFlags::DONTWAIT);
+    }
+
+    /// Has the helper send a signal to the group.
+    pub(crate) fn signal(&self, signal: i32) -> io::Result<()> {
+        let signal = u8::try_from(signal).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let sent = send(self.socket.as_fd(), &[&[signal]], &[], SendFlags::DONTWAIT);
+        sent.map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))
+    }
+}
+
+/// The number by which this process knows one of another PID namespace (pidfd_open(2)); 0: it has ended.
+fn number(pidfd: &OwnedFd) -> i32 {
+    let info = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
+    let info = std::fs::read_to_string(info).unwrap_or_default();
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));
+    let pid = pid.and_then(|pid| pid.trim().parse().ok());
+    pid.filter(|pid| *pid > 0).unwrap_or_default()
+}
+
+impl AsFd for RemoteChild {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,326 @@
+//! The process that keeps root's rights: it makes helpers, and ends what they leave behind.
+
+use super::{
+    OLD, Remit,
+    cgroups::Cgroups,
+    front::pair,
+    helper,
+    message::{Order, receive, send},
+};
+use crate::{raw::syscall, reaper::children};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags, open},
+    io::Errno,
+    net::{RecvFlags, SendFlags},
+    process::{
+        DumpableBehavior, Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process,
+        pidfd_open, set_child_subreaper, set_dumpable_behavior, waitid,
+    },
+};
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    path::PathBuf,
+    sync::Arc,
+    time::Instant,
+};
+
+/// The descriptor that the spawner has of the server, as it is executed.
+const SOCKET: RawFd = 3;
+
+/// So often it is looked whether what was killed is gone; and so often at the end, when the server has gone.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+const LAST_LOOKS: u32 = 250;
+
+/// The socket that this process was executed with. To be called once.
+///
+/// # Errors
+/// There is none: it was executed for something else.
+pub fn socket() -> Result<OwnedFd, String> {
+    let words = |e: Errno| format!("this is what `galgo serve` starts for itself: {e}");
+    // SAFETY: the descriptor is only asked about; where it is none, the call fails.
+    let asked = unsafe { BorrowedFd::borrow_raw(SOCKET) };
+    rustix::io::fcntl_setfd(asked, rustix::io::FdFlags::CLOEXEC).map_err(words)?;
+    rustix::net::sockopt::socket_type(asked).map_err(words)?;
+    // SAFETY: it is open, and nothing else in a process that has just begun knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(SOCKET) })
+}
+
+/// Makes helpers until the server has gone, and ends them then. For a process of its own, with one thread, that was
+/// executed for this; `load` reads the configuration.
+///
+/// # Errors
+/// The kernel's, in words.
+pub fn serve(
+    socket: OwnedFd,
+    load: impl FnMut() -> Result<Vec<Arc<Remit>>, String>,
+) -> Result<(), String> {
+    let closed = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    closed.map_err(|e| format!("cannot close the spawner's memory: {e}"))?;
+    // What a helper that ends leaves behind becomes a child of this process.
+    let heir = set_child_subreaper(Some(getpid()));
+    heir.map_err(|e| format!("cannot take over what helpers leave behind: {e}"))?;
+    let mut spawner = Spawner {
+        socket,
+        remits: Remits::default(),
+        helpers: Vec::new(),
+        cgroups: Cgroups::default(),
+        strays: false,
+    };
+    let served = spawner.run(load);
+    spawner.end();
+    served
+}
+
+/// What may be started: by its digest, and since when that is not configured any more.
+#[derive(Default)]
+struct Remits(HashMap<u64, (Arc<Remit>, Option<Instant>)>);
+
+impl Remits {
+    /// These are configured now. Requests that began before go on with what they began with.
+    fn replace(&mut self, remits: Vec<Arc<Remit>>, now: Instant) {
+        for (_, since) in self.0.values_mut() {
+            since.get_or_insert(now);
+        }
+        let new = remits.into_iter().map(|r| (r.digest(), (r, None)));
+        self.0.extend(new);
+    }
+
+    fn get(&mut self, digest: u64, now: Instant) -> Option<Arc<Remit>> {
+        let is_old = |since: Instant| now.saturating_duration_since(since) >= OLD;
+        self.0.retain(|_, (_, since)| !since.is_some_and(is_old));
+        self.0.get(&digest).map(|(remit, _)| remit.clone())
+    }
+}
+
+/// A helper that runs.
+struct Helper {
+    pid: Pid,
+    pidfd: OwnedFd,
+    group: Option<PathBuf>,
+}
+
+struct Spawner {
+    socket: OwnedFd,
+    remits: Remits,
+    helpers: Vec<Helper>,
+    cgroups: Cgroups,
+    /// There may be children that are no helpers: a helper has ended, and has left them behind.
+    strays: bool,
+}
+
+impl Spawner {
+    fn run(
+        &mut self,
+        mut load: impl FnMut() -> Result<Vec<Arc<Remit>>, String>,
+    ) -> Result<(), String> {
+        loop {
+            let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN)];
+            let helpers = self.helpers.iter();
+            fds.extend(helpers.map(|h| PollFd::new(&h.pidfd, PollFlags::IN)));
+            match poll(&mut fds, self.strays.then_some(&LOOK)) {
+                Err(Errno::INTR) => continue,
+                Err(e) => return Err(format!("waiting for the server: {e}")),
+                Ok(_) => {}
+            }
+            let asked = !fds[0].revents().is_empty();
+            self.strays |= fds[1..].iter().any(|fd| !fd.revents().is_empty());
+            if self.strays {
+                self.reap_helpers();
+                self.strays = self.end_strays() | self.cgroups.look();
+            }
+            if asked && !self.answer(&mut load) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does what the server asks for, once; whether it is still there.
+    fn answer(&mut self, load: &mut impl FnMut() -> Result<Vec<Arc<Remit>>, String>) -> bool {
+        let mut buffer = [0; Order::SIZE];
+        let n = match receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
+            Err(Errno::INTR | Errno::AGAIN) => return true,
+            Err(_) | Ok((0, _)) => return false,
+            Ok((n, _)) => n,
+        };
+        let now = Instant::now();
+        let answer = match buffer.get(..n).and_then(Order::decode) {
+            None => Err("the spawner does not understand".to_owned()),
+            Some(Order::Reload) => load().map(|read| {
+                self.remits.replace(read, now);
+                None
+            }),
+            Some(Order::Helper { digest, uid }) => match self.remits.get(digest, now) {
+                None => Err(
+                    "the configuration has changed since the server has read it: reload it"
+                        .to_owned(),
+                ),
+                Some(remit) => self.make(&remit, uid).map(Some),
+            },
+        };
+        let (words, fd) = match answer {
+            Ok(fd) => ("Y".to_owned(), fd),
+            Err(why) => (format!("N{}", &why[..why.floor_char_boundary(900)]), None),
+        };
+        let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
+        // A server that asks and does not read is not waited for.
+        let told = send(
+            self.socket.as_fd(),
+            &[words.as_bytes()],
+            &fds,
+            SendFlags::DONTWAIT,
+        );
+        !matches!(told, Err(Errno::PIPE | Errno::CONNRESET))
+    }
+
+    /// A helper as the user `uid`: its socket.
+    fn make(&mut self, remit: &Remit, uid: u32) -> Result<OwnedFd, String> {
+        let not_made = |e: std::io::Error| format!("a helper was not made: {e}");
+        let user = remit.identity(uid)?;
+        let (ours, theirs) = pair().map_err(|e| not_made(e.into()))?;
+        let group = self.cgroups.make(&remit.terms.limits)?;
+        let here = remit.has_own_ids().then(own_ids).transpose();
+        let here = here.map_err(not_made)?;
+        // SAFETY: this process has one thread, so that the child has all there is of it: no lock is held by a thread
+        // that is not there.
+        let pid = match unsafe { libc::fork() } {
+            0 => {
+                close_all_but(&theirs);
+                let code = match helper::serve(remit, &user, theirs, group.as_deref()) {
+                    Ok(()) => 0,
+                    Err(words) => {
+                        eprintln!("galgo: a helper of the user {uid} has ended: {words}");
+                        1
+                    }
+                };
+                // SAFETY: ends the process; what the spawner would do at its end is not this one's to do.
+                unsafe { libc::_exit(code) }
+            }
+            pid => pid,
+        };
+        let failed = io::Error::last_os_error();
+        if let Some(here) = here {
+            // INVARIANT: who may make a namespace may have children in its own again.
+            move_into_link_name_space(here.as_fd(), Some(LinkNameSpaceType::ProcessID))
+                .expect("children in this process's own PID namespace");
+        }
+        if pid < 0 {
+            return Err(not_made(failed));
+        }
+        let helper = Pid::from_raw(pid)
+            .ok_or(Errno::SRCH)
+            .and_then(|pid| Ok((pid, pidfd_open(pid, PidfdFlags::empty())?)));
+        match helper {
+            Ok((pid, pidfd)) => {
+                self.helpers.push(Helper { pid, pidfd, group });
+                Ok(ours)
+            }
+            Err(e) => {
+                // It is ended as a stray.
+                self.strays = true;
+                Err(not_made(e.into()))
+            }
+        }
+    }
+
+    /// Reaps helpers that have ended.
+    fn reap_helpers(&mut self) {
+        let ended = self.helpers.extract_if(.., |helper| reap(helper.pid));
+        let groups: Vec<_> = ended.filter_map(|helper| helper.group).collect();
+        groups
+            .into_iter()
+            .for_each(|group| self.cgroups.remove(group));
+    }
+
+    /// Ends the children that are no helpers; whether there are any still.
+    fn end_strays(&self) -> bool {
+        let is_helper = |pid: &Pid| self.helpers.iter().any(|helper| helper.pid == *pid);
+        let mut left = false;
+        for pid in children().into_iter().filter(|pid| !is_helper(pid)) {
+            // It is this process's child, and only reaped here: the number is its own.
+            let _ = kill_process(pid, Signal::KILL);
+            left |= !reap(pid);
+        }
+        left
+    }
+
+    /// The server has gone: ends the helpers, and all that they have started.
+    fn end(&mut self) {
+        for helper in self.helpers.drain(..) {
+            let _ = kill_process(helper.pid, Signal::KILL);
+            if let Some(group) = helper.group {
+                self.cgroups.remove(group);
+            }
+        }
+        for _ in 0..LAST_LOOKS {
+            if !self.end_strays() && !self.cgroups.look() && children().is_empty() {
+                return;
+            }
+            let _ = poll(&mut [], Some(&LOOK));
+        }
+    }
+}
+
+/// Has the next children be in a PID namespace of their own, the first of them its init; what is to be entered after that. Such
+/// a helper no program can signal, and the kernel ends with it all that it has started.
+fn own_ids() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let here = open("/proc/self/ns/pid", flags, Mode::empty())?;
+    // SAFETY: no descriptors are unshared. This process starts no threads.
+    unsafe { unshare_unsafe(UnshareFlags::NEWPID) }?;
+    Ok(here)
+}
+
+/// Reaps a child that has ended; whether it is gone.
+fn reap(pid: Pid) -> bool {
+    /// Children made by clone(2) with another signal than SIGCHLD, too.
+    const WALL: u32 = libc::__WALL.cast_unsigned();
+    let options =
+        WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::from_bits_retain(WALL);
+    !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
+}
+
+/// In a child of the spawner: closes what it has of it, but for standard streams and `kept`.
+fn close_all_but(kept: &OwnedFd) {
+    let kept = kept.as_raw_fd() as usize;
+    for (from, to) in [(3, kept - 1), (kept + 1, u32::MAX as usize)] {
+        if from <= to {
+            // SAFETY: numbers only. What the spawner has of these descriptors in memory the child neither uses nor drops:
+            // it ends by `_exit`.
+            unsafe { syscall(libc::SYS_close_range, [from, to, 0, 0, 0, 0]) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::owners::tests::remit;
+
+    #[test]
+    fn what_was_configured_is_forgotten_after_a_while() {
+        let (a, b) = (Arc::new(remit("/a")), Arc::new(remit("/b")));
+        let mut remits = Remits::default();
+        let start = Instant::now();
+        remits.replace(vec![a.clone()], start);
+        remits.replace(vec![b.clone()], start);
+        assert!(remits.get(a.digest(), start).is_some());
+        // Read again: what counts is when it was gone first.
+        let later = start + OLD / 2;
+        remits.replace(vec![b.clone()], later);
+        assert!(remits.get(a.digest(), later).is_some());
+        assert!(remits.get(a.digest(), start + OLD).is_none());
+        assert!(remits.get(b.digest(), start + 3 * OLD).is_some());
+        // What comes back is there for good.
+        remits.replace(vec![a.clone()], start + OLD);
+        assert!(remits.get(a.digest(), start + 9 * OLD).is_some());
+    }
+}

@@ -1,0 +1,192 @@
+//! Whatever a server says, what comes of it is what was configured.
+
+#![allow(clippy::unwrap_used)]
+
+use super::{Remit, RunsAs, Terms, message::StartOrder, program::Program};
+use crate::{Limits, Sandbox, identity::Identity};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
+
+/// The user that these tests run as: its own files are owned as they should be.
+fn uid() -> u32 {
+    crate::identity::effective_uid()
+}
+
+pub(super) fn remit(path: impl AsRef<Path>) -> Remit {
+    let user = Identity {
+        uid: uid(),
+        gid: 1,
+        groups: vec![1],
+        home: "/".into(),
+    };
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    Remit::new(Terms {
+        path: path.as_ref().to_owned(),
+        interpreters: Arc::new(vec![(".php".into(), "/bin/php".into())]),
+        variables: vec!["QUERY_STRING".into(), "SCRIPT_FILENAME".into()],
+        constants: vec![pair("PATH", "/bin"), pair("LD_PRELOAD", "/lib/ours.so")],
+        query_args: true,
+        limits: Limits::default(),
+        umask: 0o22,
+        no_new_privs: true,
+        sandbox: Sandbox::Standard,
+        strict: None,
+        runs_as: RunsAs::User(user),
+    })
+}
+
+/// A folder with two programs, and one above it that no request is about.
+fn folder(name: &str) -> std::path::PathBuf {
+    let folder = std::env::temp_dir().join(format!("galgo-owners-{name}-{}", std::process::id()));
+    fs::create_dir_all(folder.join("cgi/.git")).unwrap();
+    for file in ["outside", "cgi/p", "cgi/p.php", "cgi/p~", "cgi/.git/p"] {
+        fs::write(folder.join(file), "#!/bin/sh\n").unwrap();
+    }
+    for entry in [
+        "",
+        "outside",
+        "cgi",
+        "cgi/p",
+        "cgi/p.php",
+        "cgi/p~",
+        "cgi/.git",
+        "cgi/.git/p",
+    ] {
+        fs::set_permissions(folder.join(entry), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    folder
+}
+
+fn order(args: u16, rest: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = args.to_ne_bytes().to_vec();
+    for part in rest {
+        bytes.extend(*part);
+        bytes.push(0);
+    }
+    bytes
+}
+
+#[test]
+fn what_was_not_configured_is_refused() {
+    let folder = folder("refused");
+    let root = folder.join("cgi");
+    let remit = remit(&root);
+    let at = |name: &str| format!("{}/{name}", root.display()).into_bytes();
+    let said = |args: u16, rest: &[&[u8]]| {
+        let order = StartOrder::decode(&order(args, rest)).unwrap();
+        let of = Program::of(&order, &remit, uid());
+        let of = of.map(|p| {
+            let all = p.env.iter();
+            let env = all.map(|(n, v)| format!("{}={}", n.escape_ascii(), v.escape_ascii()));
+            env.collect::<Vec<_>>().join(" ")
+        });
+        of.unwrap_or_else(|why| why)
+    };
+    let fixed = "PATH=/bin LD_PRELOAD=/lib/ours.so";
+    let p = at("p");
+    assert_eq!(said(0, &[&p]), fixed);
+    assert_eq!(said(0, &[&p, b"HTTP_X=1"]), format!("HTTP_X=1 {fixed}"));
+    // What is the same for all requests is so whatever was sent.
+    assert_eq!(said(0, &[&p, b"PATH=/evil", b"LD_PRELOAD=/evil"]), fixed);
+    let php = at("p.php");
+    let ran = said(0, &[&php, b"SCRIPT_FILENAME=/etc/passwd"]);
+    assert!(ran.ends_with("cgi/p.php"), "{ran}");
+    for variable in [
+        "HTTP_PROXY",
+        "HTTP_x",
+        "LD_LIBRARY_PATH",
+        "IFS",
+        "PYTHONPATH",
+        "http_proxy",
+    ] {
+        let sent = format!("{variable}=1");
+        assert!(
+            said(0, &[&p, sent.as_bytes()]).contains("may not be set"),
+            "{variable}"
+        );
+    }
+    for word in ["-d", ""] {
+        assert!(
+            said(1, &[&p, word.as_bytes()]).contains("an argument"),
+            "{word}"
+        );
+    }
+    for (name, why) in [
+        ("../outside", "is not below"),
+        ("p/../p", "is not below"),
+        ("p~", "has a name"),
+        (".git/p", "has a name"),
+        ("none", "cannot be looked at"),
+    ] {
+        let ran = said(0, &[&at(name)]);
+        assert!(ran.contains(why), "{name}: {ran}");
+    }
+    assert!(said(0, &[b"/bin/sh"]).contains("is not below"));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// A generator of numbers (xorshift) in place of a fuzzer.
+#[test]
+fn of_a_million_orders_none_starts_what_was_not_configured() {
+    let folder = folder("million");
+    let root = folder.join("cgi");
+    let (remit, program) = (remit(&root), root.join("p"));
+    let name = program.as_os_str().as_encoded_bytes();
+    let valid = order(
+        1,
+        &[name, b"one", b"HTTP_X=1", b"QUERY_STRING=b", b"PATH=/evil"],
+    );
+    let words: [&[u8]; 6] = [
+        b"..",
+        b"/",
+        b"\0LD_PRELOAD=/evil\0",
+        b"-",
+        b"\0HTTP_PROXY=x\0",
+        b"~",
+    ];
+    let mut x = 0x9e37_79b9_7f4a_7c15u64;
+    let (mut started, mut denied) = (0, 0);
+    for _ in 0..1_000_000 {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        let mut bytes = valid.clone();
+        let at = (x >> 8) as usize % bytes.len();
+        match x % 4 {
+            0 => bytes[at] = (x >> 40) as u8,
+            1 => bytes.truncate(at),
+            2 => drop(bytes.splice(
+                at..at,
+                words[(x >> 40) as usize % words.len()].iter().copied(),
+            )),
+            _ => bytes.swap(at, (x >> 40) as usize % valid.len()),
+        }
+        let Some(order) = StartOrder::decode(&bytes) else {
+            continue;
+        };
+        let Ok(made) = Program::of(&order, &remit, uid()) else {
+            denied += 1;
+            continue;
+        };
+        started += 1;
+        assert_eq!(made.path.as_bytes(), name);
+        assert_eq!(made.env.value(b"PATH"), Some(&b"/bin"[..]));
+        assert_eq!(made.env.value(b"LD_PRELOAD"), Some(&b"/lib/ours.so"[..]));
+        assert!(made.env.iter().all(|(n, _)| {
+            let is_known = [
+                &b"PATH"[..],
+                b"LD_PRELOAD",
+                b"QUERY_STRING",
+                b"SCRIPT_FILENAME",
+            ]
+            .contains(&n);
+            is_known || n.starts_with(b"HTTP_") && n != b"HTTP_PROXY"
+        }));
+        assert!(
+            made.args[1..]
+                .iter()
+                .all(|a| !matches!(a.as_bytes(), [] | [b'-', ..]))
+        );
+    }
+    assert!(started > 10_000 && denied > 10_000, "{started} {denied}");
+    fs::remove_dir_all(folder).unwrap();
+}

@@ -1,0 +1,138 @@
+//! The filter as the kernel takes it (seccomp(2), classic BPF).
+
+use super::{
+    allowed::ALLOWED,
+    calls::{NAMESPACES, REFUSED},
+    kernel::kernel,
+    network::Network,
+};
+use libc::{BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_LD, BPF_RET, BPF_W, sock_filter};
+
+/// Offsets in the kernel's `struct seccomp_data`; of the first argument the lower half, where its flags are.
+const NUMBER: u32 = 0;
+const ARCHITECTURE: u32 = 4;
+const FIRST_ARGUMENT: u32 = 16;
+const THIRD_ARGUMENT: u32 = 32;
+
+/// `AUDIT_ARCH_X86_64` or `AUDIT_ARCH_AARCH64`.
+const OURS: u32 = if cfg!(target_arch = "x86_64") {
+    0xc000_003e
+} else {
+    0xc000_00b7
+};
+/// Numbers from here on are those of x32, which names the same calls anew (`__X32_SYSCALL_BIT`).
+const X32: u32 = 0x4000_0000;
+
+const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+/// Ends a process that speaks the language of another architecture, such as a 32-bit program: its numbers mean other calls.
+const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
+const EACCES: u32 = libc::SECCOMP_RET_ERRNO | libc::EACCES.cast_unsigned();
+const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
+
+/// What `sandbox = "standard"` refuses. Its length does not count: of calls that are always allowed the kernel keeps a map.
+pub(super) fn standard() -> Vec<sock_filter> {
+    let mut filter = refusing();
+    filter.push(step(BPF_RET, 0, 0, ALLOW));
+    filter
+}
+
+/// What a strict sandbox allows; beside what is refused with EPERM all else is answered as by a kernel that does not have it.
+pub(super) fn strict(network: Network) -> Vec<sock_filter> {
+    let mut filter = refusing();
+    // The first argument of clone may have been loaded.
+    filter.push(load(NUMBER));
+    filter.extend(sockets(network));
+    let abi = kernel().landlock;
+    // Where Landlock does not know of it.
+    let refused = [
+        (abi < 3, libc::SYS_truncate),
+        (abi < 4 && network == Network::Out, libc::SYS_listen),
+    ];
+    for (_, call) in refused.into_iter().filter(|(refused, _)| *refused) {
+        filter.extend(answer(BPF_JEQ, number(call), 0, 1, EACCES));
+    }
+    for call in ALLOWED.iter().flat_map(|allowed| allowed.calls) {
+        filter.extend(answer(BPF_JEQ, number(*call), 0, 1, ALLOW));
+    }
+    filter.push(step(BPF_RET, 0, 0, ENOSYS));
+    filter
+}
+
+/// Which sockets may be made: with the number of the call loaded, and so it is left. socketpair(2) makes none that reach
+/// anybody else.
+fn sockets(network: Network) -> Vec<sock_filter> {
+    let mut checks = vec![load(FIRST_ARGUMENT)];
+    let mut families = vec![libc::AF_UNIX];
+    if network != Network::None {
+        families.extend([libc::AF_INET, libc::AF_INET6]);
+    }
+    for family in families {
+        checks.extend(answer(BPF_JEQ, family.cast_unsigned(), 0, 1, ALLOW));
+    }
+    if network != Network::None {
+        // C libraries ask it which addresses there are.
+        checks.push(step(
+            BPF_JMP | BPF_JEQ,
+            0,
+            3,
+            libc::AF_NETLINK.cast_unsigned(),
+        ));
+        checks.push(load(THIRD_ARGUMENT));
+        let route = libc::NETLINK_ROUTE.cast_unsigned();
+        checks.extend(answer(BPF_JEQ, route, 0, 1, ALLOW));
+    }
+    checks.push(step(BPF_RET, 0, 0, EACCES));
+    let past = checks.len() as u8; // a dozen
+    let socket = number(libc::SYS_socket);
+    std::iter::once(step(BPF_JMP | BPF_JEQ, 0, past, socket))
+        .chain(checks)
+        .collect()
+}
+
+/// What no program gets: the number of the call, or the first argument of clone or unshare, is loaded then.
+fn refusing() -> Vec<sock_filter> {
+    let mut filter = vec![load(ARCHITECTURE)];
+    filter.extend(answer(BPF_JEQ, OURS, 1, 0, KILL));
+    filter.push(load(NUMBER));
+    filter.extend(answer(BPF_JGE, X32, 0, 1, ENOSYS));
+    let refused = REFUSED.iter().flat_map(|refused| refused.calls);
+    for (call, _) in refused {
+        filter.extend(answer(BPF_JEQ, number(*call), 0, 1, EPERM));
+    }
+    filter.extend(answer(BPF_JEQ, number(libc::SYS_clone3), 0, 1, ENOSYS));
+    filter.extend([
+        step(BPF_JMP | BPF_JEQ, 1, 0, number(libc::SYS_clone)),
+        step(BPF_JMP | BPF_JEQ, 0, 3, number(libc::SYS_unshare)),
+        load(FIRST_ARGUMENT),
+    ]);
+    filter.extend(answer(BPF_JSET, NAMESPACES, 0, 1, EPERM));
+    filter
+}
+
+/// Loads a word of what the kernel tells of a call.
+fn load(offset: u32) -> sock_filter {
+    step(BPF_LD | BPF_W | BPF_ABS, 0, 0, offset)
+}
+
+/// Compares what was loaded, and gives an answer unless the comparison skips it.
+fn answer(compares: u32, with: u32, skip_if: u8, skip_else: u8, answer: u32) -> [sock_filter; 2] {
+    [
+        step(BPF_JMP | compares, skip_if, skip_else, with),
+        step(BPF_RET, 0, 0, answer),
+    ]
+}
+
+fn step(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
+    sock_filter {
+        code: code as u16, // every code has a byte
+        jt,
+        jf,
+        k,
+    }
+}
+
+/// A call's number as the filter sees it.
+fn number(call: libc::c_long) -> u32 {
+    call as u32 // no architecture has numbers beyond
+}

@@ -1,0 +1,62 @@
+//! What holds for every program with `sandbox = "standard"`, and how it comes to hold without a step of its own in each start.
+//!
+//! The server enters a filter of system calls once ([`confine`]), with the thread from which all others descend; threads and
+//! programs inherit it. To install it in each child would take a fifth of the time of a start. The filter holds for the
+//! server, too, which needs none of what it refuses. A program that is to be without it is started by a thread that is
+//! outside ([`Outside`]).
+//!
+//! A strict sandbox ([`Confinement`]) is that of a helper, made once and inherited by all that it starts: its namespaces and
+//! its filter, and the Landlock domain that each program enters in the place of the one of `standard`.
+
+mod allowed;
+mod calls;
+mod changes;
+mod confinement;
+mod filter;
+mod install;
+mod kernel;
+mod loopback;
+mod namespaces;
+mod network;
+mod outside;
+
+use std::io;
+
+pub use calls::{REFUSED, Refused};
+pub use changes::Changes;
+pub use confinement::{Confinement, Prepared};
+pub use install::is_available;
+pub use kernel::{Kernel, kernel};
+pub use network::Network;
+pub use outside::Outside;
+
+/// What a program is kept from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Sandbox {
+    /// Nothing, but for what its user and its limits keep it from.
+    Off,
+    /// A Landlock domain of its own, which keeps it apart from other processes (Linux 6.12), and the filter of system calls
+    /// that the server has entered ([`confine`]). Where a program may gain privileges (no_new_privs is off) it has no
+    /// filter, and a domain only as root.
+    #[default]
+    Standard,
+}
+
+impl Sandbox {
+    /// As it is written in a configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Standard => "standard",
+        }
+    }
+}
+
+/// Gives up new privileges and enters the filter, for good: this thread, and all threads and processes that it starts from
+/// now on. Where the kernel has no filters it gives up new privileges alone; [`is_available`] tells.
+///
+/// # Errors
+/// The kernel refuses what it has.
+pub fn confine() -> io::Result<()> {
+    install::enter(filter::standard)
+}
