@@ -83,8 +83,8 @@ pub(crate) async fn serve<S: Site>(
     drop(connection);
     // What is still being answered finds its client gone.
     while streams.join_next().await.is_some() {}
-    if failed {
-        // GOAWAY says why: a reset might overtake it.
+    if failed || event_loop.shared.draining() {
+        // GOAWAY says why it ends, and what was not answered: a reset might overtake it, because of frames that come still.
         linger(&sock).await;
     }
 }
