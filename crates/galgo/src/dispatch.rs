@@ -12,8 +12,6 @@ use std::{cell::Cell, mem, rc::Rc, sync::Arc};
 
 use galgo_front::settings::Settings;
 use galgo_handlers::{
-    application,
-    context::Answer,
     files, program, status,
     steps::{
         Steps,
@@ -25,13 +23,13 @@ use galgo_handlers::{
     variables::REDIRECT_STATUS,
 };
 use galgo_proto::{
-    fcgi::Role,
     h1::{ALLOW, Head},
     target::Target,
 };
 
 pub use crate::handle::Dispatch;
 use crate::{
+    admit::admit,
     body::Response,
     config::Sites,
     fault::Fault,
@@ -41,7 +39,7 @@ use crate::{
     live,
     log::Level,
     request::{Named, Request},
-    route::{self, Authorizer, Handler, Route},
+    route::{self, Handler, Route},
     service::{Left, Service},
     site::Site,
 };
@@ -323,7 +321,7 @@ async fn meant<'a>(
         cx.steps.set(route.steps.as_deref());
         log_to(request, route);
         limit_rate(request, route)?;
-        if let Some(denied) = admit(cx, request, head, route).await? {
+        if let Some(denied) = admit(cx.dispatch, request, head, route).await? {
             return said(denied);
         }
         site.shared.admission.refuse_if_full(request.peer())?;
@@ -385,7 +383,7 @@ async fn answer<'a>(
     }
     // Before anything is looked for, so that nothing is told of what is there.
     if (steps.is_some() || found.route.authorizer.is_some())
-        && let Some(denied) = Box::pin(admit(cx, request, head, found.route)).await?
+        && let Some(denied) = Box::pin(admit(cx.dispatch, request, head, found.route)).await?
     {
         return said(denied);
     }
@@ -441,25 +439,6 @@ async fn of_host<'a>(
     handle(cx.dispatch, request, head, &own).await.map(Some)
 }
 
-/// Who may come in, where a route has steps or an authorizer. `Ok(None)`: the request may be answered.
-async fn admit(
-    cx: &Asked<'_>,
-    request: &mut Request<'_>,
-    head: &Rc<Head>,
-    route: &Arc<Route>,
-) -> Result<Option<Answer>, Fault> {
-    if let Some(steps) = &route.steps
-        && let Some(denied) = steps.admit(cx.dispatch.context(), request, head).await?
-    {
-        return Ok(Some(Answer::Response(denied)));
-    }
-    let denied = authorize(cx, request, head, route).await?;
-    if let (None, Some(steps)) = (&denied, &route.steps) {
-        steps.grant(request, head);
-    }
-    Ok(denied)
-}
-
 /// The first route on a request's way that has a log of its own logs it.
 fn log_to(request: &Request<'_>, route: &Route) {
     if let Some(log) = &route.log {
@@ -476,31 +455,10 @@ fn limit_rate(request: &Request<'_>, route: &Route) -> Result<(), Fault> {
     }
 }
 
-/// Asks the authorizer of a route, where it has one. `Ok(None)`: the request may be answered.
-async fn authorize(
-    cx: &Asked<'_>,
-    request: &mut Request<'_>,
-    head: &Rc<Head>,
-    route: &Arc<Route>,
-) -> Result<Option<Answer>, Fault> {
-    let context = cx.dispatch.context();
-    match &route.authorizer {
-        None => Ok(None),
-        Some(Authorizer::Application(up)) => {
-            let asked = (&**up, cx.dispatch.site.upstream(route, Role::Authorizer)?);
-            Box::pin(application::authorize(context, request, head, asked)).await
-        }
-        Some(Authorizer::Program(cgi)) => {
-            // Whoever is turned away must not cost those who are served.
-            let admission = &cx.dispatch.site.shared.admission;
-            admission.refuse_if_full(request.peer())?;
-            Box::pin(program::authorizer::authorize(context, request, head, cgi)).await
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use galgo_handlers::application;
+
     use super::*;
 
     /// The most that glibc's `malloc` takes from a cache of its thread: what is larger costs three times as much.

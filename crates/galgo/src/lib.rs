@@ -2,6 +2,7 @@
 //!
 //! A request's way: [`galgo_front`] → [`dispatch`] → [`route`] → [`galgo_handlers`] → [`galgo_front`] → [`log`].
 
+mod admit;
 pub mod certificates;
 pub mod cli;
 pub mod config;
