@@ -103,6 +103,8 @@ struct Reader {
     unread: Option<usize>,
     /// Bytes that have been counted before they were written: it has acknowledged as many since nothing fits.
     ahead: usize,
+    /// Others write to that socket, too.
+    shared: bool,
 }
 
 impl Allowance {
@@ -134,7 +136,7 @@ impl Allowance {
 }
 
 impl Reader {
-    /// Bytes that were acknowledged since it was last looked at; nothing was written meanwhile.
+    /// Bytes that were acknowledged since it was last looked at; nothing was written meanwhile, or only by others.
     fn read(&mut self) -> usize {
         let now = self.sock.unacknowledged();
         let read = match (self.unread, now) {
@@ -142,7 +144,9 @@ impl Reader {
             _ => 0,
         };
         self.unread = now;
-        self.ahead += read;
+        if !self.shared {
+            self.ahead += read;
+        }
         read
     }
 
@@ -191,11 +195,23 @@ impl Pace {
             sock: sock.clone(),
             unread: None,
             ahead: 0,
+            shared: false,
         };
         Self {
             reader: Some(reader),
             ..Self::of(rates)
         }
+    }
+
+    /// The same, for one of several answers that share `sock`, and waits until the client lets it go on. What the client reads
+    /// shows that it is there; a place that others wait for it keeps by what moves for this answer alone.
+    #[must_use]
+    pub fn sharing(rates: &Rates, sock: &Rc<Transport>) -> Self {
+        let mut pace = Self::reading(rates, sock);
+        if let Some(reader) = &mut pace.reader {
+            reader.shared = true;
+        }
+        pace
     }
 
     /// Begins a new request, as configured now.
@@ -306,7 +322,9 @@ impl Pace {
         if let Some(reader) = &mut self.reader {
             let read = reader.read();
             self.least.earn(read, self.grace);
-            self.busy.earn(read, self.grace);
+            if !reader.shared {
+                self.busy.earn(read, self.grace);
+            }
         }
         if self.least.is_used_up() {
             return Err(ErrorKind::TimedOut.into());

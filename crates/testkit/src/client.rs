@@ -93,6 +93,22 @@ pub fn proxy_header(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
     [&start[..], &from, &to, &[0x30, 0x39, 0, 80]].concat()
 }
 
+/// A connection that has room for so many bytes that nobody has read.
+pub fn tcp_with_buffer(bytes: usize, to: SocketAddr) -> TcpStream {
+    connect_by(to, |socket| {
+        rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes).unwrap();
+    })
+}
+
+fn connect_by(to: SocketAddr, prepare: impl FnOnce(&OwnedFd)) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+    let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
+    let socket = socket_with(family, SocketType::STREAM, flags, None).unwrap();
+    prepare(&socket);
+    connect(&socket, &to).unwrap();
+    TcpStream::from(socket)
+}
+
 impl Client {
     /// Connects.
     pub fn connect(to: SocketAddr) -> Self {
@@ -101,25 +117,14 @@ impl Client {
 
     /// Connects from that address.
     pub fn connect_from(from: [u8; 4], to: SocketAddr) -> Self {
-        Self::connect_by(to, |socket| {
+        Self::over_tcp(connect_by(to, |socket| {
             rustix::net::bind(socket, &SocketAddr::from((from, 0))).unwrap();
-        })
+        }))
     }
 
     /// Connects, and has room for so many bytes that it has not read.
     pub fn connect_with_buffer(bytes: usize, to: SocketAddr) -> Self {
-        Self::connect_by(to, |socket| {
-            rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes).unwrap();
-        })
-    }
-
-    fn connect_by(to: SocketAddr, prepare: impl FnOnce(&OwnedFd)) -> Self {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
-        let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
-        let socket = socket_with(family, SocketType::STREAM, flags, None).unwrap();
-        prepare(&socket);
-        connect(&socket, &to).unwrap();
-        Self::over_tcp(TcpStream::from(socket))
+        Self::over_tcp(tcp_with_buffer(bytes, to))
     }
 
     fn over_tcp(stream: TcpStream) -> Self {

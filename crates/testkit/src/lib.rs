@@ -23,7 +23,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-pub use client::{Client, End, Reply};
+pub use client::{Client, End, Reply, tcp_with_buffer};
 pub use command::{Beside, Done};
 pub use config::Config;
 pub use server::Server;

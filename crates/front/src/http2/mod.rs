@@ -70,6 +70,7 @@ pub(crate) async fn serve<S: Site>(
         member,
         windows: Windows::new(share.in_memory()),
         link: Rc::new(link),
+        sock,
         connection,
         asked: false,
         streams: JoinSet::new(),
@@ -77,6 +78,7 @@ pub(crate) async fn serve<S: Site>(
     let failed = served.run().await.is_err();
     let Served {
         connection,
+        sock,
         mut streams,
         ..
     } = served;
@@ -128,6 +130,7 @@ struct Served<'l, S: Site> {
     member: &'l Member<'l>,
     windows: Windows,
     link: Rc<Link>,
+    sock: Rc<Transport>,
     connection: Connection<Wire, Bytes>,
     /// A request has come.
     asked: bool,
@@ -253,7 +256,7 @@ impl<S: Site> Served<'_, S> {
             self.connection.set_target_window_size(size);
         }
         let link = self.link.clone();
-        let answered = stream::serve(self.event_loop.clone(), link, came);
+        let answered = stream::serve(self.event_loop.clone(), link, &self.sock, came);
         self.streams.spawn_local(answered);
     }
 

@@ -4,7 +4,10 @@ use std::{cell::RefCell, rc::Rc};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use bytes::Bytes;
-use galgo_io::pace::{Pace, Rates};
+use galgo_io::{
+    pace::{Pace, Rates},
+    transport::Transport,
+};
 use galgo_proto::{
     h1::{BodyLen, Head},
     h2 as heads,
@@ -42,12 +45,13 @@ pub(super) fn has_body((request, _): &Came) -> bool {
     !request.body().is_end_stream()
 }
 
-/// Answers one request over `link`. What it came with is not a part of the future, which lives as long as the response.
+/// Answers one request over `link`, whose socket is `sock`. What it came with is not a part of the future, which lives as long as the response.
 pub(super) fn serve<S: Site>(
     event_loop: Rc<EventLoop<S>>,
     link: Rc<Link>,
+    sock: &Rc<Transport>,
     came: Came,
-) -> impl Future<Output = Ended> {
+) -> impl Future<Output = Ended> + use<S> {
     let had_body = has_body(&came);
     // One site from its first byte to its last, whatever the event loop is handed meanwhile.
     let site = event_loop.site();
@@ -63,22 +67,21 @@ pub(super) fn serve<S: Site>(
         Ok((head, behind)) => (Ok(head), behind.map_or(link, Rc::new)),
         Err(fault) => (Err(Box::new(fault)), link),
     };
-    let out = Rc::new(Outgoing::new(respond));
+    let sender = Sender {
+        out: Rc::new(Outgoing::new(respond)),
+        // A window opens once the client has read half of it: a slow link takes longer for that than `rate_grace`.
+        pace: Pace::sharing(&rates(&site.settings().http.rates), sock),
+    };
     let body = (body, had_body, held);
-    answer((event_loop, site), link, head, (body, out))
+    answer((event_loop, site), link, head, (body, sender))
 }
 
 async fn answer<S: Site>(
     (event_loop, site): (Rc<EventLoop<S>>, Rc<S>),
     link: Rc<Link>,
     head: Result<Rc<Head>, Box<Fault>>,
-    ((body, had_body, held), out): ((RecvStream, bool, bool), Rc<Outgoing>),
+    ((body, had_body, held), mut sender): ((RecvStream, bool, bool), Sender),
 ) -> Ended {
-    let pace = || Pace::of(&rates(&site.settings().http.rates));
-    let mut sender = Sender {
-        out: out.clone(),
-        pace: pace(),
-    };
     let head = match head {
         Ok(head) => head,
         Err(fault) => {
@@ -94,7 +97,9 @@ async fn answer<S: Site>(
         BodyLen::None | BodyLen::Chunked => None,
     };
     let owes_continue = head.expects_continue;
-    let mut client = Incoming::new(body, out.clone(), declared, pace(), owes_continue, held);
+    let out = sender.out.clone();
+    let pace = Pace::of(&rates(&site.settings().http.rates));
+    let mut client = Incoming::new(body, out.clone(), declared, pace, owes_continue, held);
     let entry = AccessEntry::new(
         event_loop.ids.next(),
         link.remote.clone(),

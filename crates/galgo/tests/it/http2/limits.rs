@@ -1,12 +1,24 @@
 //! Clients that are slow, ask for much, or speak something else.
 
-use std::io::{Read, Write};
+use std::{
+    io::{self, Read, Write},
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use galgo_testkit::tcp_with_buffer;
+use tokio::{
+    io::ReadBuf,
+    time::{Instant, Sleep, sleep},
+};
 
 use super::*;
 
 list![
     a_client_that_does_not_read_loses_its_stream,
     a_client_that_does_not_read_at_all_loses_its_connection,
+    a_client_behind_a_slow_link_is_waited_for,
     a_client_that_does_not_send_loses_its_stream,
     bodies_that_nobody_reads_hold_up_no_other,
     more_streams_than_allowed_wait,
@@ -115,6 +127,69 @@ fn a_client_that_does_not_read_loses_its_stream() {
     }
     drop(client);
     watch.after(&["client_gone", "cut"]);
+}
+
+/// Its window opens again only once half of it has come over a slow link, which takes longer than `rate_grace`.
+fn a_client_behind_a_slow_link_is_waited_for() {
+    let file = pattern(0, 300_000);
+    let (server, at) = serve_tcp(new_site().config(HASTY).file("public/large", &file, 0o644));
+    let watch = Watch::begin(&server);
+    let mut builder = Builder::new();
+    builder.initial_window_size(192 << 10);
+    builder.initial_connection_window_size(192 << 10);
+    let link = tcp_with_buffer(4096, at.parse().unwrap());
+    link.set_nonblocking(true).unwrap();
+    let open = || SlowLink {
+        socket: tokio::net::TcpStream::from_std(link).unwrap(),
+        pause: Box::pin(sleep(Duration::ZERO)),
+    };
+    let mut client = Connection::over(&builder, open);
+    let reply = client.get("/large");
+    assert_eq!((reply.body.len(), reply.cut), (file.len(), None));
+    drop(client);
+    watch.after(&["ok"]);
+}
+
+/// A connection over which 50 KB a second come.
+struct SlowLink {
+    socket: tokio::net::TcpStream,
+    pause: Pin<Box<Sleep>>,
+}
+
+impl AsyncRead for SlowLink {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(self.pause.as_mut().poll(cx));
+        let mut few = [0; 2500];
+        let most = few.len().min(buf.remaining());
+        let mut few = ReadBuf::new(&mut few[..most]);
+        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut few))?;
+        buf.put_slice(few.filled());
+        let next = Instant::now() + Duration::from_millis(50);
+        self.pause.as_mut().reset(next);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for SlowLink {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
 }
 
 /// It has windows without end, and does not read from the connection.
