@@ -14,6 +14,8 @@ const MODULES: &[&str] = &[
     "cgi::",
     "compress::",
     "faults::clients::",
+    "faults::errors::",
+    "faults::fair::",
     "faults::fed::",
     "faults::limits::",
     "faults::scripts::",
@@ -24,9 +26,11 @@ const MODULES: &[&str] = &[
     "owners::programs::",
     "pages::",
     "passwords::",
+    "places::",
     "redirects::",
     "spool::",
     "variables::",
+    "wasm::",
 ];
 
 /// Tests of those modules that are about HTTP/1.1, and why. A name that ends with `*` stands for all that begin like it.
@@ -42,6 +46,16 @@ const NOT: &[(&str, &str)] = &[
     ("compress::every_coding_gives_back_what_went_in", OLD),
     ("faults::clients::gone_in_the_request_head", CUT),
     ("faults::clients::half_closed_*", CUT),
+    ("faults::errors::sendfile_fails", FRAMES),
+    ("faults::errors::splice_fails", FRAMES),
+    (
+        "faults::fair::an_address_has_half_of_all_connections",
+        "it counts connections",
+    ),
+    (
+        "faults::fair::a_slow_reader_is_not_taken_for_one_that_has_stopped",
+        "the translator reads, and opens its windows, in large pieces",
+    ),
     ("logs::a_developer_is_told_why_a_request_was_refused", NONE),
     ("logs::json_has_every_field", NONE),
     ("logs::why_a_request_was_refused", NONE),
@@ -66,6 +80,7 @@ const NOT: &[(&str, &str)] = &[
 ];
 
 const CUT: &str = "HTTP/2 has no half-closed connections, and no request before its head is whole";
+const FRAMES: &str = "what is sent is copied into frames";
 const NONE: &str = "it sends what only HTTP/1.1 can say";
 const NPH: &str = "nph- programs write HTTP/1";
 const OLD: &str = "it is about HTTP/1.0";
