@@ -6,6 +6,7 @@ mod homes;
 mod life;
 mod programs;
 mod strict;
+mod workers;
 
 use std::{
     fs,
@@ -30,6 +31,7 @@ pub fn tests() -> Vec<Test> {
         life::tests(),
         homes::tests(),
         strict::tests(),
+        workers::tests(),
     ]
     .concat()
 }

@@ -487,10 +487,6 @@ fn wrong_configurations_are_named() {
             "start cold",
         ),
         (
-            "fastcgi = { run = [\"/bin/true\"] }\nsandbox = \"strict\"",
-            "workers and authorizers have no strict sandbox",
-        ),
-        (
             "files = \"strict\"\ncgi_names = [\"*.cgi\"]\nsandbox = \"strict\"",
             "takes a folder of programs",
         ),
@@ -506,7 +502,7 @@ fn wrong_configurations_are_named() {
     site.write("galgo.toml", judged);
     let said = super::fails(&site, &["check"]);
     assert!(
-        said.contains("workers and authorizers have no strict sandbox"),
+        said.contains("programs of authorizers have no strict sandbox"),
         "{said}"
     );
 }
