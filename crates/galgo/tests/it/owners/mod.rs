@@ -6,6 +6,7 @@ mod homes;
 mod life;
 mod programs;
 mod strict;
+mod table;
 mod workers;
 
 use std::{
@@ -32,6 +33,7 @@ pub fn tests() -> Vec<Test> {
         homes::tests(),
         strict::tests(),
         workers::tests(),
+        table::tests(),
     ]
     .concat()
 }

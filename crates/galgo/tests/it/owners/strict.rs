@@ -353,7 +353,7 @@ fn without_root_it_holds_too() {
     server.says("network = \"loopback\" takes root");
 }
 
-const UNPRIVILEGED: [&str; 4] = [
+pub(super) const UNPRIVILEGED: [&str; 4] = [
     "setpriv",
     "--reuid=65534",
     "--regid=65534",
