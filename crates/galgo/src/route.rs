@@ -110,7 +110,8 @@ impl Route {
     pub fn remits(&self) -> impl Iterator<Item = &Arc<Remit>> {
         let of_programs = self.programs().and_then(|cgi| cgi.remit.as_ref());
         let of_workers = self.upstreams().filter_map(|up| up.remit.as_ref());
-        of_programs.into_iter().chain(of_workers)
+        let of_judge = self.judge().and_then(|cgi| cgi.remit.as_ref());
+        of_programs.into_iter().chain(of_judge).chain(of_workers)
     }
 
     /// The program that is asked first.

@@ -8,8 +8,8 @@ use toml::Spanned;
 
 use super::{
     checked::{
-        Address, Application, Cgi, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks, To,
-        Workers,
+        Address, Application, Cgi, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks,
+        StartMode, To, Workers,
     },
     error::Checked,
     error::ConfigText,
@@ -96,7 +96,6 @@ impl ConfigText<'_> {
         if let RawTo::Workers(table) = typed.get_ref()
             && let Some(program) = &table.cgi
         {
-            self.not_strict(&options, typed)?;
             let cgi = self.judge(program, table, options, config)?;
             return Ok(Authorizer::Program(Arc::new(cgi)));
         }
@@ -138,24 +137,22 @@ impl ConfigText<'_> {
             return Err(self.error(program.span(), message));
         }
         let folder = root.folder().to_owned();
-        Ok(Cgi {
+        let cgi = Cgi {
             interpreters: config.interpreters.clone(),
             options: CgiOptions {
                 // That of a route is about its own programs.
                 max_running: None,
+                // It has no key of its own to say so.
+                start: match options.strict {
+                    Some(_) => StartMode::Cold,
+                    None => options.start,
+                },
                 ..options
             },
             ..Cgi::new(root, folder)
-        })
-    }
-
-    /// Programs of authorizers are started by the server, which cannot make a strict sandbox.
-    fn not_strict(&self, options: &CgiOptions, typed: &Spanned<RawTo>) -> Checked<()> {
-        let message = "programs of authorizers have no strict sandbox yet: set sandbox = \"standard\" for all in [defaults]";
-        match options.strict {
-            Some(_) => Err(self.error(typed.span(), message)),
-            None => Ok(()),
-        }
+        };
+        let remit = self.remit(&None, &None, &cgi, config, false, program.span())?;
+        Ok(Cgi { remit, ..cgi })
     }
 
     /// `as_user`: workers run as a user that this process may not be.

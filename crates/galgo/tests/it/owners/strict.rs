@@ -498,11 +498,4 @@ fn wrong_configurations_are_named() {
         let said = super::fails(&site, &["check"]);
         assert!(said.contains(words), "{words}: {said}");
     }
-    let judged = "[defaults]\nsandbox = \"strict\"\n[[route]]\npath = \"/p/\"\nfiles = \"strict\"\nauthorizer = { cgi = \"judge\" }\n";
-    site.write("galgo.toml", judged);
-    let said = super::fails(&site, &["check"]);
-    assert!(
-        said.contains("programs of authorizers have no strict sandbox"),
-        "{said}"
-    );
 }

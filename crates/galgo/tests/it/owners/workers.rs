@@ -25,6 +25,7 @@ list![
     a_worker_attacks_the_server_its_helper_and_others,
     strict_ones_see_what_is_listed,
     strict_ones_of_the_servers_user,
+    authorizers_have_the_sandbox_of_defaults,
     they_are_replaced,
     what_they_leave_running_ends,
     a_server_that_ends_ends_them,
@@ -33,7 +34,8 @@ list![
     what_may_not_run_is_said,
 ];
 
-/// A FastCGI application that has a shell run the body of each request, and answers with what that prints.
+/// A FastCGI application that has a shell run the body of each request, and answers with what that prints. With `judge` and
+/// a command as arguments that command's output is the whole answer.
 pub(super) const SHELL: &str = r#"
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -49,8 +51,8 @@ static void say(int to, int kind, const char *text, int n) {
   if (write(to, record, 8 + n) < 0) _exit(9);
 }
 
-/* The bodies of the records of standard input, up to the empty one. */
-static int hears(int from, char *body) {
+/* The bodies of the records of standard input, up to the empty one; an authorizer gets none but that of the variables. */
+static int hears(int from, char *body, int judges) {
   for (long length = 0, at = 0, said = 0;;) {
     long n = read(from, in + length, sizeof in - length);
     if (n <= 0) return 0;
@@ -58,6 +60,7 @@ static int hears(int from, char *body) {
     while (length - at >= 8) {
       long content = in[at + 4] << 8 | in[at + 5], whole = 8 + content + in[at + 6];
       if (length - at < whole) break;
+      if (judges && in[at + 1] == 4 && !content) return 1;
       if (in[at + 1] == 5) {
         memcpy(body + said, in + at + 8, content);
         body[said += content] = 0;
@@ -68,12 +71,13 @@ static int hears(int from, char *body) {
   }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  int judges = argc > 2 && !strcmp(argv[1], "judge");
   static char body[1 << 16], text[4096];
   for (int conn; (conn = accept4(0, 0, 0, SOCK_CLOEXEC)) >= 0; close(conn)) {
-    if (!hears(conn, body)) continue;
-    say(conn, 6, text, sprintf(text, "Content-Type: text/plain\n\n"));
-    FILE *out = popen(body, "re");
+    if (!hears(conn, body, judges)) continue;
+    if (!judges) say(conn, 6, text, sprintf(text, "Content-Type: text/plain\n\n"));
+    FILE *out = popen(judges ? argv[2] : body, "re");
     for (int n; (n = fread(text, 1, sizeof text, out)) > 0;) say(conn, 6, text, n);
     pclose(out);
     say(conn, 6, text, 0);
@@ -297,6 +301,39 @@ fn strict_ones_of_the_servers_user() {
     let command = format!("id -u; cat {} 2>&1", secret.display());
     let want = format!("65534\ncat: {}: Permission denied\n", secret.display());
     assert_eq!(runs(&server, &command), want);
+}
+
+fn authorizers_have_the_sandbox_of_defaults() {
+    let judge = |secret: &str| {
+        format!(
+            "cat {secret} >/dev/null 2>&1 && echo Status: 200 || echo Status: 403; echo 'Content-Type: text/plain'; echo; id -u"
+        )
+    };
+    for (sandbox, status) in [("standard", 200), ("strict", 403)] {
+        let site = files();
+        let secret = site.path("secret").canonicalize().unwrap();
+        let judge = judge(&secret.display().to_string());
+        let site = site
+            .file("bin/judge", format!("#!/bin/sh\n{judge}\n"), 0o755)
+            .file("kept/a.txt", "kept", 0o644)
+            .config(&format!("[defaults]\nsandbox = {sandbox:?}\n"))
+            .config("[[route]]\npath = \"/program/\"\nfiles = \"kept\"\nauthorizer = { cgi = \"bin/judge\" }\n")
+            .config(&format!(
+                "[[route]]\npath = \"/worker/\"\nfiles = \"kept\"\nauthorizer = {{ run = [\"own/app\", \"judge\", {judge:?}], workers = 1 }}\n"
+            ));
+        let server = site.start();
+        for path in ["/program/a.txt", "/worker/a.txt"] {
+            let said = server.get(path);
+            let want = if status == 200 { "kept" } else { "65534\n" };
+            let met = (said.status, said.text());
+            assert_eq!(
+                met,
+                (status, want.into()),
+                "{sandbox} {path} {}",
+                server.errors()
+            );
+        }
+    }
 }
 
 fn they_are_replaced() {
