@@ -27,6 +27,7 @@ list![
     strict_ones_of_the_servers_user,
     authorizers_have_the_sandbox_of_defaults,
     they_are_replaced,
+    a_helper_with_a_worker_does_not_leave,
     what_they_leave_running_ends,
     a_server_that_ends_ends_them,
     a_server_that_is_killed_takes_them_along,
@@ -360,6 +361,17 @@ fn they_are_replaced() {
     let fourth = worker(&server);
     assert_eq!(uid_of(fourth), "5 5 5 5");
     assert_eq!(helpers(&server), [parent(fourth).unwrap()]);
+}
+
+fn a_helper_with_a_worker_does_not_leave() {
+    let server = site().env("GALGO_TEST_HELPER_IDLE", "10").start();
+    let first = worker(&server);
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+    wait_until("the end of the helper that has nothing to do", || {
+        helpers(&server).len() == 1
+    });
+    assert_eq!(helpers(&server), [parent(first).unwrap()]);
+    assert_eq!(worker(&server), first);
 }
 
 fn what_they_leave_running_ends() {
