@@ -17,12 +17,13 @@ use rustix::net::{
     sockopt::{Timeout, set_socket_timeout},
 };
 
-use super::{GAMES, MAN, NOBODY, own, site, written};
+use super::{GAMES, MAN, NOBODY, mode, own, site, strict::UNPRIVILEGED, written};
 
 list![
     it_gets_helpers_of_configured_users_only,
     a_helper_starts_what_is_configured_only,
     a_helper_starts_the_worker_as_configured,
+    sockets_of_workers_are_out_of_reach_while_they_are_made,
     messages_without_sense_do_nothing,
 ];
 
@@ -59,14 +60,18 @@ fn pair() -> (OwnedFd, OwnedFd) {
 impl Spawner {
     fn start() -> Self {
         let echo = "#!/bin/sh\necho \"$(id -u) $PATH $FOO $LD_PRELOAD $HTTP_X$*\"\n";
-        let site = site().file("games/echo", echo, 0o755);
+        let site = site()
+            .file("games/echo", echo, 0o755)
+            .file("temporary/.keep", "", 0o644);
         own(&site, "games/echo", GAMES);
+        mode(&site, "temporary", 0o1777);
         let site = written(site, CONFIG);
         let (socket, theirs) = pair();
         let mut command = Command::new("sh");
         let galgo = env!("CARGO_BIN_EXE_galgo");
         command.args(["-c", "exec \"$0\" spawner . 3<&0 </dev/null", galgo]);
         command
+            .env("TMPDIR", temporary(&site))
             .current_dir(site.folder())
             .stdin(Stdio::from(theirs));
         let process = command.spawn().unwrap();
@@ -264,6 +269,37 @@ fn a_helper_starts_the_worker_as_configured() {
     assert!(rustix::net::sockopt::socket_acceptconn(&made).unwrap());
     assert!(spawner.order(3, GAMES, 0).is_err());
     assert!(spawner.order(3, 0, spawner.digests[0]).is_err());
+}
+
+/// Looks for the folder of each new socket, and for the socket in it, until it has met so many folders or one socket.
+const WATCHES: &str = "import os, sys\nseen = set()\nfor _ in iter(int, 1):
+    for name in os.listdir(sys.argv[1]):
+        if not name.startswith('galgo-'): continue
+        seen.add(name)
+        try: os.open(f'{sys.argv[1]}/{name}/socket', os.O_PATH)
+        except OSError: continue
+        sys.exit(1)
+    if len(seen) >= 100: sys.exit(0)
+";
+
+/// A program of the server's user could else ask a worker of another user for what it likes.
+fn sockets_of_workers_are_out_of_reach_while_they_are_made() {
+    let spawner = Spawner::start();
+    let mut watches = Command::new(UNPRIVILEGED[0]);
+    watches.args(&UNPRIVILEGED[1..]);
+    watches.args(["/usr/bin/python3", "-c", WATCHES]);
+    let mut watches = watches.arg(temporary(&spawner.site)).spawn().unwrap();
+    let end = loop {
+        assert!(spawner.order(3, 0, 0).is_ok());
+        if let Some(end) = watches.try_wait().unwrap() {
+            break end;
+        }
+    };
+    assert!(end.success(), "it has met a socket, or has not run: {end}");
+}
+
+fn temporary(site: &Site) -> std::path::PathBuf {
+    site.path("temporary")
 }
 
 fn messages_without_sense_do_nothing() {
