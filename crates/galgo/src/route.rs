@@ -13,6 +13,8 @@ use galgo_handlers::{
     upstream::Application,
 };
 
+use galgo_spawn::owners::Remit;
+
 use crate::{admission::ConcurrencyLimit, log::own::OwnLog, request::Named};
 use galgo_proto::{glob::Glob, hosts::Hosts};
 
@@ -102,6 +104,14 @@ impl Route {
             _ => None,
         };
         authorizer.into_iter().chain(handler)
+    }
+
+    /// What helpers start for it.
+    pub fn remits(&self) -> impl Iterator<Item = &Arc<Remit>> {
+        let of_programs = self.programs().and_then(|cgi| cgi.remit.as_ref());
+        let of_workers = self.upstreams().filter_map(|up| up.remit.as_ref());
+        let of_judge = self.judge().and_then(|cgi| cgi.remit.as_ref());
+        of_programs.into_iter().chain(of_judge).chain(of_workers)
     }
 
     /// The program that is asked first.

@@ -106,7 +106,8 @@ impl Ready {
         let pid_file = config.pid_file.as_deref().map(PidFile::prepare);
         let pid_file = pid_file.transpose()?;
         let notify = Notify::find()?;
-        let (mut site, settings) = running::site(config, None, &certificates, &logs)?;
+        let (mut site, settings) =
+            running::site(config, None, &certificates, spawning.as_ref(), &logs)?;
         site.https_port = https_port(&site.config, new.bound.iter());
         let (runtime, signals) =
             Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;

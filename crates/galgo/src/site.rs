@@ -10,6 +10,7 @@ use galgo_handlers::{
     wasm::{self, Needs, Sight, Wasm},
 };
 use galgo_proto::fcgi::Role;
+use galgo_spawn::owners::Owners;
 
 use crate::{
     admission::{Admission, ConcurrencyLimit},
@@ -81,11 +82,15 @@ impl Site {
         }
     }
 
-    /// Makes what asks programs that stay.
+    /// Makes what asks programs that stay; `owners` start those that run as other users.
     ///
     /// # Errors
     /// The sockets of workers could not be made.
-    pub fn with_upstreams(mut self, before: Option<&Self>) -> io::Result<Self> {
+    pub fn with_upstreams(
+        mut self,
+        before: Option<&Self>,
+        owners: Option<&Arc<Owners>>,
+    ) -> io::Result<Self> {
         let queue = &self.config.admission;
         let before = before.filter(|before| before.shared.admission.waits_as(queue));
         for route in &self.config.routes {
@@ -96,7 +101,7 @@ impl Site {
                     role: up.role,
                     upstream: match kept {
                         Some(kept) => kept.clone(),
-                        None => Arc::new(Upstream::new(up, queue)?),
+                        None => Arc::new(Upstream::new(up, queue, owners)?),
                     },
                 });
             }

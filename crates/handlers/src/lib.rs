@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`program`], `relay` | a process for each request, and what is done while it runs |
 //! | [`warm`] | programs kept loaded, and forked for each request |
+//! | `owners` | programs and workers that a helper starts as another user |
 //! | [`wasm`] | programs that are WebAssembly modules |
 //! | [`application`], [`upstream`] | FastCGI and SCGI: asking an application, its connections and worker processes |
 //! | [`files`], [`respond`] | files, constant answers |
@@ -24,6 +25,7 @@ pub mod files;
 mod links;
 mod lock;
 pub mod modules;
+mod owners;
 pub mod program;
 pub mod rate_limit;
 mod reasons;

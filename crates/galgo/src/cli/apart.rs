@@ -1,12 +1,12 @@
 //! What keeps programs apart from each other and from the server, and where nothing does.
 
 use galgo_spawn::{
-    Sandbox,
+    Limits, Sandbox,
     owners::are_delegated,
     sandbox::{self, Confinement, Network, kernel},
 };
 
-use crate::config::{Cgi, CgiOptions, Config, Route, To};
+use crate::config::{CgiOptions, Config, Route, To};
 
 /// A sentence for each gap, for the start of the server and for `galgo check`.
 pub(super) fn gaps(config: &Config) -> Vec<String> {
@@ -72,17 +72,16 @@ fn strict_gaps(route: &Route) -> impl Iterator<Item = &'static str> {
 fn unlimited(route: &Route) -> Option<&'static str> {
     let mut all = options(route);
     let asked = all.any(|options| options.limits.cpu_percent.is_some());
-    let held = route.programs().is_some_and(|cgi| cgi.remit.is_some()) && are_delegated();
+    let held = route.remits().next().is_some() && are_delegated();
     (asked && !held).then_some(
         "`cpu` in percent takes a control group of its own: `user` or a strict sandbox on the route, and Delegate=yes in the unit \
          of the service. Its programs have no such limit",
     )
 }
 
-/// What keeps each limit of a route's programs, for `galgo check`.
-pub(super) fn limits(cgi: &Cgi) -> String {
-    let limits = &cgi.options.limits;
-    let grouped = cgi.remit.is_some() && are_delegated();
+/// What keeps each limit of programs, for `galgo check`; `helped`: a helper starts them.
+pub(super) fn limits(limits: &Limits, helped: bool) -> String {
+    let grouped = helped && are_delegated();
     let of = |group: &'static str, each: &'static str| if grouped { group } else { each };
     let held = [
         limits

@@ -11,6 +11,7 @@ use galgo_proto::{fcgi::Role, hosts::is_folder_name};
 use galgo_spawn::{
     identity::{effective_uid, name_of},
     inspect,
+    owners::Remit,
     sandbox::kernel,
     template::Unfit,
 };
@@ -25,7 +26,8 @@ use super::{
     site::SiteArgs,
 };
 use crate::config::{
-    Application, BodyMode, Cgi, Config, Files, Handler, Protocol, Route, Sites, StartMode, To,
+    Application, BodyMode, Cgi, CgiOptions, Config, Files, Handler, Protocol, Route, Sites,
+    StartMode, To,
 };
 
 /// Looks at the configuration and at all programs.
@@ -188,7 +190,20 @@ impl<W: Write> Report<W> {
             _ => up.protocol.name(),
         };
         match &up.to {
-            To::Workers(_) => Ok(()),
+            To::Workers(workers) => {
+                let name = format!("{kind} {}", near(&workers.run));
+                let remit = up.remit.as_deref();
+                match remit.and_then(|remit| denied(remit, &workers.run)) {
+                    Some(why) => {
+                        self.counts.fails += 1;
+                        self.line(Verdict::Fails, &name, &why)
+                    }
+                    None => {
+                        let how = started(remit, &up.options, &workers.run);
+                        self.line(Verdict::Fine, &name, &how)
+                    }
+                }
+            }
             To::Address(address) => match galgo_handlers::upstream::probe(address) {
                 Ok(()) => self.line(Verdict::Fine, &format!("{kind} {address}"), ""),
                 Err(words) => {
@@ -296,11 +311,18 @@ fn kept(cgi: &Cgi, seen: &Seen) -> String {
             false => String::new(),
         };
     }
-    let uid = cgi.remit.as_ref().map_or_else(effective_uid, |remit| {
-        remit.user(seen.path.metadata().map_or(0, |m| m.uid()))
-    });
-    let strict = cgi.options.strict.as_ref();
-    let ends = match (&cgi.remit, cgi.options.limits.may_stay) {
+    format!(
+        "{}{}",
+        warmth(cgi, seen),
+        started(cgi.remit.as_deref(), &cgi.options, &seen.path)
+    )
+}
+
+/// Whom a program runs as, and what keeps it.
+fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Path) -> String {
+    let uid = remit.map_or_else(effective_uid, |remit| remit.user(owner(program)));
+    let strict = options.strict.as_ref();
+    let ends = match (remit, options.limits.may_stay) {
         (_, true) => "goes on",
         (None, false) => "is ended by the server",
         (Some(_), false) if strict.is_some() && kernel().namespaces => {
@@ -309,13 +331,24 @@ fn kept(cgi: &Cgi, seen: &Seen) -> String {
         (Some(_), false) => "is ended by its helper",
     };
     format!(
-        "{}runs as {}, sandbox = {:?}{}; what it leaves running {ends}{}",
-        warmth(cgi, seen),
+        "runs as {}, sandbox = {:?}{}; what it leaves running {ends}{}",
         name_of(uid),
-        cgi.options.sandbox_name(),
+        options.sandbox_name(),
         strict.map(|strict| apart::held(strict)).unwrap_or_default(),
-        apart::limits(cgi)
+        apart::limits(&options.limits, remit.is_some())
     )
+}
+
+/// Why a worker may not run as its user.
+fn denied(remit: &Remit, run: &Path) -> Option<String> {
+    let uid = remit.user(owner(run));
+    let checked = remit.identity(uid).map(drop);
+    let checked = checked.and_then(|()| remit.check(run, uid).map(drop).map_err(|e| e.to_string()));
+    checked.err()
+}
+
+fn owner(program: &Path) -> u32 {
+    program.metadata().map_or(0, |m| m.uid())
 }
 
 /// Whether a program of a route with `start = "warm"` can be; nothing on another.

@@ -112,7 +112,13 @@ fn asked(up: &Application) -> String {
         To::Address(address) => format!("{scripts}{kind} {address}"),
         To::Workers(w) => {
             let n = w.count;
-            format!("{scripts}{kind} workers: {n} x {}", words::path(&w.run))
+            let strict = up.options.strict.as_deref();
+            let strict = strict.map(|s| format!(", strict{}", super::apart::held(s)));
+            format!(
+                "{scripts}{kind} workers: {n} x {}{}",
+                words::path(&w.run),
+                strict.unwrap_or_default()
+            )
         }
     }
 }

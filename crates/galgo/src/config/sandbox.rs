@@ -12,7 +12,7 @@ use galgo_spawn::{
 use toml::Spanned;
 
 use super::{
-    checked::{Cgi, CgiOptions, Config, StartMode},
+    checked::{Application, Cgi, CgiOptions, Config, StartMode, To},
     error::{Checked, ConfigText},
     identity::identity,
     raw::{RawConfinement, RawOptions, RawSandbox, Text, Typed},
@@ -144,19 +144,7 @@ impl ConfigText<'_> {
         authorized: bool,
         at: Range<usize>,
     ) -> Checked<Option<Arc<Remit>>> {
-        let runs_as = match (user, group) {
-            (Some(user), group) => self.runs_as(user, group, config)?,
-            (None, None) => None,
-            (None, Some(group)) => {
-                return Err(self.error(group.span(), "needs a `user` beside it"));
-            }
-        };
-        // Looked at while this process may have root's rights still.
-        are_delegated();
-        let own = || config.identity.clone().unwrap_or_else(current);
-        let strict = cgi.options.strict.clone();
-        let Some(runs_as) = runs_as.or_else(|| strict.is_some().then(|| RunsAs::Server(own())))
-        else {
+        let Some(runs_as) = self.helped(user, group, &cgi.options, config)? else {
             return Ok(None);
         };
         if cgi.options.start == StartMode::Warm {
@@ -177,13 +165,72 @@ impl ConfigText<'_> {
             variables,
             constants,
             query_args: cgi.options.query_args,
+            worker: None,
             limits: cgi.options.limits,
             umask: config.umask,
             no_new_privs: cgi.options.no_new_privs,
             sandbox: cgi.options.sandbox,
+            strict: cgi.options.strict.clone(),
+            runs_as,
+        }))))
+    }
+
+    /// Whom the workers of an application run as, where a helper starts them.
+    pub(super) fn worker_remit(
+        &self,
+        (user, group): (&Typed<String>, &Typed<String>),
+        up: &Application,
+        config: &Config,
+    ) -> Checked<Option<Arc<Remit>>> {
+        let To::Workers(workers) = &up.to else {
+            return Ok(None);
+        };
+        let options = &up.options;
+        let Some(runs_as) = self.helped(user, group, options, config)? else {
+            return Ok(None);
+        };
+        let mut strict = options.strict.clone();
+        // What it is there to run it may read.
+        if let (Some(strict), Some(scripts)) = (&mut strict, &up.scripts) {
+            Arc::make_mut(strict).read.push(scripts.folder().to_owned());
+        }
+        let path = ("PATH".to_owned(), config.path.clone());
+        Ok(Some(Arc::new(Remit::new(Terms {
+            path: workers.run.clone(),
+            interpreters: Arc::default(),
+            variables: Vec::new(),
+            constants: std::iter::once(path).chain(up.env.clone()).collect(),
+            query_args: false,
+            worker: Some(workers.args.clone()),
+            limits: options.limits,
+            umask: config.umask,
+            no_new_privs: options.no_new_privs,
+            sandbox: options.sandbox,
             strict,
             runs_as,
         }))))
+    }
+
+    /// Whom processes run as that only a helper can start; `None`: the server starts them.
+    fn helped(
+        &self,
+        user: &Typed<String>,
+        group: &Typed<String>,
+        options: &CgiOptions,
+        config: &Config,
+    ) -> Checked<Option<RunsAs>> {
+        let runs_as = match (user, group) {
+            (Some(user), group) => self.runs_as(user, group, config)?,
+            (None, None) => None,
+            (None, Some(group)) => {
+                return Err(self.error(group.span(), "needs a `user` beside it"));
+            }
+        };
+        // Looked at while this process may have root's rights still.
+        are_delegated();
+        let own = || config.identity.clone().unwrap_or_else(current);
+        let strict = options.strict.is_some();
+        Ok(runs_as.or_else(|| strict.then(|| RunsAs::Server(own()))))
     }
 
     /// `None`: it is the server's own user.

@@ -8,8 +8,8 @@ use toml::Spanned;
 
 use super::{
     checked::{
-        Address, Application, Cgi, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks, To,
-        Workers,
+        Address, Application, Cgi, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks,
+        StartMode, To, Workers,
     },
     error::Checked,
     error::ConfigText,
@@ -47,19 +47,19 @@ impl ConfigText<'_> {
         let kind = protocol.name();
         self.only_for_files(route, kind)?;
         self.never_for_upstreams(route, kind)?;
-        let to = self.to(protocol, typed)?;
+        let to = self.to(protocol, typed, route.user.is_some())?;
         let options = self.options(&route.options(), &config.options)?;
         match (&to, &route.max_running) {
             (To::Address(_), _) => self.only_for_processes(route, kind)?,
             (To::Workers(_), Some(at)) => {
                 return Err(self.error(at.span(), "is the number of `workers` here: delete it"));
             }
-            (To::Workers(_), None) => self.not_strict(&options, typed)?,
+            (To::Workers(_), None) => {}
         }
         let fresh = Application::new(protocol, to, options);
         let scripts = self.scripts(route)?;
         let endings = self.script_endings(route, scripts.as_ref())?;
-        Ok(Application {
+        let app = Application {
             document_root: match self.document_root(route, all)? {
                 Some(folder) => Some(folder),
                 None => scripts.as_ref().map(|s| s.folder().to_owned()),
@@ -77,7 +77,9 @@ impl ConfigText<'_> {
                 To::Workers(_) => self.count(&route.keep_connections, 0, 0, 1)? * fresh.running,
             },
             ..fresh
-        })
+        };
+        let remit = self.worker_remit((&route.user, &route.group), &app, config)?;
+        Ok(Application { remit, ..app })
     }
 
     /// Who is asked first, whatever answers then. The options of the route are about that.
@@ -94,17 +96,15 @@ impl ConfigText<'_> {
         if let RawTo::Workers(table) = typed.get_ref()
             && let Some(program) = &table.cgi
         {
-            self.not_strict(&options, typed)?;
             let cgi = self.judge(program, table, options, config)?;
             return Ok(Authorizer::Program(Arc::new(cgi)));
         }
-        let to = self.to(Protocol::Fastcgi, typed)?;
-        if let To::Workers(_) = to {
-            self.not_strict(&options, typed)?;
-        }
+        let to = self.to(Protocol::Fastcgi, typed, false)?;
+        let app = Application::new(Protocol::Fastcgi, to, options);
         Ok(Authorizer::Application(Box::new(Application {
             role: Role::Authorizer,
-            ..Application::new(Protocol::Fastcgi, to, options)
+            remit: self.worker_remit((&None, &None), &app, config)?,
+            ..app
         })))
     }
 
@@ -137,34 +137,33 @@ impl ConfigText<'_> {
             return Err(self.error(program.span(), message));
         }
         let folder = root.folder().to_owned();
-        Ok(Cgi {
+        let cgi = Cgi {
             interpreters: config.interpreters.clone(),
             options: CgiOptions {
                 // That of a route is about its own programs.
                 max_running: None,
+                // It has no key of its own to say so.
+                start: match options.strict {
+                    Some(_) => StartMode::Cold,
+                    None => options.start,
+                },
                 ..options
             },
             ..Cgi::new(root, folder)
-        })
+        };
+        let remit = self.remit(&None, &None, &cgi, config, false, program.span())?;
+        Ok(Cgi { remit, ..cgi })
     }
 
-    /// Workers are started by the server, which cannot make a strict sandbox.
-    fn not_strict(&self, options: &CgiOptions, typed: &Spanned<RawTo>) -> Checked<()> {
-        let message = "workers and authorizers have no strict sandbox yet: set sandbox = \"standard\" beside it, or for all in [defaults]";
-        match options.strict {
-            Some(_) => Err(self.error(typed.span(), message)),
-            None => Ok(()),
-        }
-    }
-
-    fn to(&self, protocol: Protocol, typed: &Spanned<RawTo>) -> Checked<To> {
+    /// `as_user`: workers run as a user that this process may not be.
+    fn to(&self, protocol: Protocol, typed: &Spanned<RawTo>, as_user: bool) -> Checked<To> {
         match typed.get_ref() {
             RawTo::Address(text) => self.address(typed, text).map(To::Address),
             RawTo::Workers(_) if protocol == Protocol::Scgi => {
                 let message = "takes an address: only `fastcgi` programs are started by galgo";
                 Err(self.error(typed.span(), message))
             }
-            RawTo::Workers(raw) => self.workers(typed, raw).map(To::Workers),
+            RawTo::Workers(raw) => self.workers(typed, raw, as_user).map(To::Workers),
         }
     }
 
@@ -252,7 +251,7 @@ impl ConfigText<'_> {
         }
     }
 
-    fn workers(&self, typed: &Spanned<RawTo>, raw: &RawWorkers) -> Checked<Workers> {
+    fn workers(&self, typed: &Spanned<RawTo>, raw: &RawWorkers, as_user: bool) -> Checked<Workers> {
         if let Some(at) = &raw.cgi {
             let message =
                 "is for `authorizer`: name a FastCGI program by `run`, and others by a `cgi` route";
@@ -274,7 +273,8 @@ impl ConfigText<'_> {
                 "is not a program here: install it or correct the path",
             ));
         }
-        if rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_err() {
+        // Whether that user may execute it, its helper sees.
+        if !as_user && rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_err() {
             return Err(fail("is not executable: chmod +x it or correct the path"));
         }
         let max_requests = self.count(&raw.max_requests, MAX_REQUESTS, 0, 1_000_000_000)?;
@@ -296,9 +296,7 @@ impl ConfigText<'_> {
     }
 
     fn never_for_upstreams(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let at = span(&r.user)
-            .or_else(|| span(&r.group))
-            .or_else(|| span(&r.query_args))
+        let at = span(&r.query_args)
             .or_else(|| span(&r.run_to_completion))
             .or_else(|| span(&r.start))
             .or_else(|| span(&r.load_env))
@@ -312,7 +310,9 @@ impl ConfigText<'_> {
 
     /// Refuses options of processes where galgo starts none.
     fn only_for_processes(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let at = span(&r.kill_grace)
+        let at = span(&r.user)
+            .or_else(|| span(&r.group))
+            .or_else(|| span(&r.kill_grace))
             .or_else(|| span(&r.cpu))
             .or_else(|| span(&r.memory))
             .or_else(|| span(&r.file_size))

@@ -15,7 +15,7 @@ use galgo_spawn::{
 };
 use tokio::io::Interest;
 
-use crate::config::{Cgi, Config};
+use crate::config::Config;
 
 /// The spawner, and what asks it.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ impl Spawning {
         if first(config, |_| true).is_none() {
             return Ok(None);
         }
-        let others = |cgi: &Cgi| cgi.runs_as_others();
-        if let (Some(path), 1..) = (first(config, others), effective_uid()) {
+        let others = first(config, Remit::runs_as_others);
+        if let (Some(path), 1..) = (others, effective_uid()) {
             return Err(format!(
                 "{path}: `user` takes root: only root can start programs as another user. Start with sudo, or delete `user`"
             ));
@@ -57,17 +57,27 @@ impl Spawning {
         Ok(Some(Self { child, owners }))
     }
 
-    /// Has it read the configuration, before the server uses that.
+    /// Whether what a configuration asks for can be started.
     ///
     /// # Errors
-    /// It cannot use it, or is not there.
-    pub(super) fn reload(before: Option<&Self>, config: &Config) -> Result<(), String> {
+    /// It takes a spawner, and there is none.
+    pub(super) fn suffices(before: Option<&Self>, config: &Config) -> Result<(), String> {
         match (before, first(config, |_| true)) {
-            (_, None) => Ok(()),
-            (Some(spawning), _) => spawning.owners.reload(),
             (None, Some(path)) => Err(format!(
                 "{path}: what starts its programs takes a restart, where no route had `user` or a strict sandbox before"
             )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has it read the configuration, before the server uses that.
+    ///
+    /// # Errors
+    /// It cannot use it.
+    pub(super) fn reload(before: Option<&Self>, config: &Config) -> Result<(), String> {
+        match before.filter(|_| first(config, |_| true).is_some()) {
+            Some(spawning) => spawning.owners.reload(),
+            None => Ok(()),
         }
     }
 
@@ -84,11 +94,10 @@ impl Spawning {
 /// The command that is the spawner.
 pub(crate) const SPAWNER: &str = "spawner";
 
-/// The first route whose programs a helper starts, of those that `wanted` names.
-fn first(config: &Config, wanted: impl Fn(&Cgi) -> bool) -> Option<&str> {
+/// The first route whose programs or workers a helper starts, of those that `wanted` names.
+fn first(config: &Config, wanted: impl Fn(&Remit) -> bool) -> Option<&str> {
     let mut routes = config.routes.iter();
-    let is_one = |cgi: &Arc<Cgi>| cgi.remit.is_some() && wanted(cgi);
-    let found = routes.find(|r| r.programs().is_some_and(is_one));
+    let found = routes.find(|r| r.remits().any(|remit| wanted(remit)));
     found.map(|r| &*r.path)
 }
 
@@ -99,8 +108,8 @@ fn first(config: &Config, wanted: impl Fn(&Cgi) -> bool) -> Option<&str> {
 pub(crate) fn spawn(load: impl Fn() -> Result<Config, String>) -> Result<(), String> {
     let remits = || -> Result<Vec<Arc<Remit>>, String> {
         let config = load()?;
-        let programs = config.routes.iter().filter_map(|r| r.programs());
-        Ok(programs.filter_map(|cgi| cgi.remit.clone()).collect())
+        let remits = config.routes.iter().flat_map(|r| r.remits());
+        Ok(remits.cloned().collect())
     };
     spawner::serve(spawner::socket()?, remits)
 }

@@ -113,6 +113,7 @@ pub(super) fn site(
     config: Config,
     before: Option<(&Site, &Settings)>,
     certificates: &Certificates,
+    spawning: Option<&Spawning>,
     logs: &Logs,
 ) -> Result<(Site, Settings), String> {
     let tls = tls(
@@ -123,7 +124,8 @@ pub(super) fn site(
     )?;
     let before = before.map(|(before, _)| before);
     let max_connections = limits::max_connections(&config, limits::raise_descriptors())?;
-    let site = Site::new(config, before, logs).with_upstreams(before);
+    let owners = spawning.map(|spawning| &spawning.owners);
+    let site = Site::new(config, before, logs).with_upstreams(before, owners);
     let mut site = site.map_err(|e| {
         let folder = std::env::temp_dir();
         format!(
@@ -215,12 +217,15 @@ impl Running {
         let logs = self.shared.logs.clone();
         let fixed = keep_fixed(&mut config, &self.site.config);
         limits::allowed(&config)?;
+        Spawning::suffices(self.spawning.as_ref(), &config)?;
         let new = New::bind(&config, &self.bound, &mut self.inherited)?;
         let switch = logs.prepare(&self.site.config.log, &config.log);
         let switch = switch.map_err(|e| format!("cannot open a log: {e}"))?;
         let before = (&*self.site, &*self.settings);
         self.certificates.open(&config, &mut self.inherited)?;
-        let (mut site, settings) = site(config, Some(before), &self.certificates, &logs)?;
+        let spawning = self.spawning.as_ref();
+        let made = site(config, Some(before), &self.certificates, spawning, &logs);
+        let (mut site, settings) = made?;
         site.https_port = https_port(&site.config, self.bound.iter().chain(&new.bound));
         self.prepare(&site)?;
         self.certificates.look_after(&site, &settings, &logs)?;

@@ -46,6 +46,38 @@ fn in_a_strict_sandbox() {
     assert_eq!(said, "one\ntwo\nfalse", "{}", server.errors());
 }
 
+/// As another user where root runs this.
+#[test]
+fn workers_in_a_strict_sandbox() {
+    let site = new_site();
+    let run = needed("/usr/bin/php-cgi");
+    let page = r#"<?php $book = getenv('BOOK'); header('Content-Type: text/plain');
+        if ($_SERVER['REQUEST_METHOD'] === 'POST') file_put_contents($book, $_POST['entry'] . "\n", FILE_APPEND | LOCK_EX);
+        echo @file_get_contents($book), json_encode(@file_get_contents('/etc/fstab')), @fsockopen('127.0.0.1', 1) ? 'net' : '',
+            json_encode(@file_put_contents(__FILE__ . 'x', '')), ' ', exec('id -u');"#;
+    site.write("php/page.php", page);
+    std::fs::create_dir(site.path("data")).unwrap();
+    let root = rustix::process::geteuid().is_root();
+    let (user, uid) = match root {
+        true => ("user = \"games\"\n", "5".to_owned()),
+        false => ("", rustix::process::geteuid().as_raw().to_string()),
+    };
+    if root {
+        std::os::unix::fs::chown(site.path("data"), Some(5), Some(60)).unwrap();
+    }
+    let config = format!(
+        "[[route]]\npath = \"/\"\nfastcgi = {{ run = [{run:?}], workers = 2 }}\nroot = \"php\"\n{user}\
+         env = {{ BOOK = {:?} }}\nsandbox = {{ write = [\"data\"] }}\n",
+        site.path("data/book")
+    );
+    let server = site.config(&config).start();
+    let url = server.url("/page.php");
+    curl(&["-d", "entry=one", &url]).ok();
+    let said = curl(&["-d", "entry=two", &url]).ok().text();
+    let want = format!("one\ntwo\nfalsefalse {uid}");
+    assert_eq!(said, want, "{}", server.errors());
+}
+
 #[test]
 fn variables() {
     let server = serve(

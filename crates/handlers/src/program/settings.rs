@@ -3,11 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use galgo_proto::glob::Glob;
-use galgo_spawn::{
-    Limits, Sandbox,
-    owners::{Remit, RunsAs},
-    sandbox::Confinement,
-};
+use galgo_spawn::{Limits, Sandbox, owners::Remit, sandbox::Confinement};
 
 use crate::{cache::Cache, root::CgiRoot, sendfile::Sendfile, wasm::sight::Sight};
 
@@ -62,8 +58,7 @@ impl Cgi {
 
     /// Whether programs run as another user than the server: so would modules, and they cannot.
     pub fn runs_as_others(&self) -> bool {
-        let of = self.remit.as_ref().map(|remit| remit.runs_as());
-        of.is_some_and(|runs_as| !matches!(runs_as, RunsAs::Server(_)))
+        self.remit.as_ref().is_some_and(|r| r.runs_as_others())
     }
 
     /// Whether a file of this name is a program, if it is there.

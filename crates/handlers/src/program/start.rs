@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use super::{
     ProgramRun,
-    owned::StartReports,
     pipes::{Pipes, ServerEnds},
     settings::StartMode,
 };
@@ -20,6 +19,7 @@ use crate::{
     admission::{Crowding, Permit},
     fault::{Fault, is_shortage},
     off_loop::off_loop,
+    owners::StartReports,
     relay::{
         clock::Clocks,
         program::{RunningProgram, Started},

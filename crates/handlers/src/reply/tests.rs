@@ -74,7 +74,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     };
     let to = To::Address(Address::Unix("/nowhere".into()));
     let config = Application::new(Protocol::Scgi, to, options);
-    let upstream = Arc::new(Upstream::new(&config, &places).unwrap());
+    let upstream = Arc::new(Upstream::new(&config, &places, None).unwrap());
 
     let text = format!("{method} /p HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
     let head = Rc::new(Head::parse(text.as_bytes(), &HeadLimits::default()).unwrap());

@@ -1,6 +1,11 @@
 //! Making a connection, within its clock.
 
-use std::{io, os::fd::OwnedFd, path::Path, time::Duration};
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+    path::Path,
+    time::Duration,
+};
 
 use rustix::{
     io::Errno,
@@ -41,20 +46,35 @@ pub(super) async fn connect(address: &Address, within: Duration) -> Result<Sock,
     };
     match done {
         Ok(Ok(sock)) => Ok(sock),
-        Ok(Err(e)) if is_shortage(&e) => Err(Fault::Busy(
-            "no descriptors are left for another connection",
-        )),
+        Ok(Err(e)) if is_shortage(&e) => Err(short()),
         Ok(Err(e)) => Err(Fault::Script(format!(
             "the application at {address} cannot be reached: {}",
             words(&e)
         ))),
-        Err(_elapsed) if matches!(address, Address::Unix(_)) => Err(Fault::Busy(
-            "the application takes no more connections: its backlog is full",
-        )),
+        Err(_elapsed) if matches!(address, Address::Unix(_)) => Err(full()),
         Err(_elapsed) => Err(Fault::Late(format!(
             "the application at {address} took no connection within {within:?} (connect_timeout)"
         ))),
     }
+}
+
+/// Connects to a worker of the server's own, by the file of its socket, which has no name.
+pub(super) async fn worker(file: &OwnedFd, within: Duration) -> Result<Sock, Fault> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    match timeout_at(Instant::now() + within, unix(Path::new(&path))).await {
+        Ok(Ok(sock)) => Ok(sock),
+        Ok(Err(e)) if is_shortage(&e) => Err(short()),
+        Ok(Err(e)) => Err(Fault::Script(format!("its worker cannot be reached: {e}"))),
+        Err(_elapsed) => Err(full()),
+    }
+}
+
+fn short() -> Fault {
+    Fault::Busy("no descriptors are left for another connection")
+}
+
+fn full() -> Fault {
+    Fault::Busy("the application takes no more connections: its backlog is full")
 }
 
 /// A Unix socket is connected at once, or its backlog is full, which no event tells: tried with every tick.

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use galgo_spawn::owners::Owners;
 use tokio::sync::watch;
 
 use super::{
@@ -61,18 +62,20 @@ enum UpstreamTarget {
 }
 
 impl Upstream {
-    /// As configured; `queue` says how requests wait. Nothing is connected yet.
+    /// As configured; `queue` says how requests wait, and `owners` start workers of other users. Nothing is connected yet.
     ///
     /// # Errors
     /// The sockets of its workers could not be made.
     pub fn new(
         config: &Application,
         queue: &crate::admission::AdmissionSettings,
+        owners: Option<&Arc<Owners>>,
     ) -> io::Result<Self> {
+        let owners = owners.filter(|_| config.remit.is_some());
         let to = match &config.to {
             To::Address(address) => UpstreamTarget::Address(address.clone()),
             To::Workers(workers) => UpstreamTarget::Slots {
-                slots: Arc::new(WorkerSlots::new(workers)?),
+                slots: Arc::new(WorkerSlots::new(workers, owners.cloned())?),
                 renew: watch::Sender::new(()),
             },
         };
@@ -196,8 +199,8 @@ impl UpstreamLease {
                 connect::connect(address, up.connect_timeout).await?
             }
             UpstreamTarget::Slots { slots, .. } => {
-                let path = slots.address(self.slot.unwrap_or(0));
-                connect::connect(&path, up.connect_timeout).await?
+                let file = slots.slots[self.slot.unwrap_or(0)].file();
+                connect::worker(&file, up.connect_timeout).await?
             }
         };
         if self.unheard.is_none() {
@@ -305,7 +308,7 @@ mod tests {
         );
         let to = To::Address(Address::Unix("/nowhere".into()));
         let config = Application::new(Protocol::Fastcgi, to, options);
-        let upstream = Arc::new(Upstream::new(&config, &admission).unwrap());
+        let upstream = Arc::new(Upstream::new(&config, &admission, None).unwrap());
         let mut lease = upstream.lease(0, Peer::default()).await.unwrap();
         let mut expected = vec![lease.is_long()];
         for bytes in [pool::SIZE, pool::SIZE + 1, 10 << 20, 500] {

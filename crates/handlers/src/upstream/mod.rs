@@ -8,6 +8,7 @@
 //! | `sending` | the request on its way: variables, body, framing |
 //! | `exchange` | one request and its response on one connection |
 //! | `slots`, `worker_pool` | processes that galgo starts itself |
+//! | `worker_start` | starting one of them, here or by a helper |
 //! | `supervisor`, `supervision` | what keeps each of them running, and the thread it does so on |
 
 mod connect;
@@ -20,6 +21,7 @@ mod slots;
 mod supervision;
 mod supervisor;
 mod worker_pool;
+mod worker_start;
 
 pub use connect::probe;
 pub use lease::{Upstream, UpstreamLease};

@@ -1,9 +1,10 @@
 //! Applications: where they are, and how they are asked.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use galgo_io::address::Address;
 use galgo_proto::fcgi::Role;
+use galgo_spawn::owners::Remit;
 
 /// Connections to an address at once, where the route does not say.
 const RUNNING: usize = 64;
@@ -35,6 +36,8 @@ pub struct Application {
     pub sendfile: Sendfile,
     /// How it is asked, and for workers how they are run.
     pub options: CgiOptions,
+    /// Workers run as another user than the server; `None`: as the server does.
+    pub remit: Option<Arc<Remit>>,
     /// Requests at once: each has a connection of its own.
     pub running: usize,
     /// How long a connection may take to be made.
@@ -96,6 +99,7 @@ impl Application {
             env: Vec::new(),
             sendfile: Sendfile::default(),
             options,
+            remit: None,
             running,
             connect_timeout: CONNECT,
             keep: 0,

@@ -3,31 +3,28 @@
 
 use std::{
     collections::VecDeque,
-    fs::DirBuilder,
     io,
-    os::{
-        fd::OwnedFd,
-        unix::{fs::DirBuilderExt, net::UnixListener},
-    },
-    path::PathBuf,
+    os::fd::OwnedFd,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
 };
 
+use galgo_spawn::{NamelessListener, owners::Owners};
 use rustix::net::{Shutdown, accept, shutdown};
 use tokio::sync::{mpsc, watch};
 
 use super::settings::Workers;
-use crate::{admission::Permit, fault::Fault, id::Ids, lock::lock};
+use crate::{admission::Permit, fault::Fault, lock::lock};
 
 #[derive(Debug)]
 pub(crate) struct WorkerSlots {
     pub(super) config: Workers,
     pub(super) slots: Vec<WorkerSlot>,
+    /// What starts them, where they run as another user.
+    pub(super) owners: Option<Arc<Owners>>,
     free: Mutex<VecDeque<usize>>,
-    folder: PathBuf,
     /// A worker that had answered has ended as it should not: the spare is started.
     pub(super) crashed: watch::Sender<bool>,
     /// Requests in a row, of all workers, that got no whole answer.
@@ -40,9 +37,7 @@ const UNLUCKY: u32 = 2;
 
 #[derive(Debug)]
 pub(super) struct WorkerSlot {
-    path: PathBuf,
-    /// Its standard input; `None` once it was closed.
-    listener: Mutex<Option<Arc<OwnedFd>>>,
+    socket: Mutex<SlotSocket>,
     /// Requests since it was started.
     pub(super) served: AtomicUsize,
     /// Why there is no worker; `None`: there is one, or there will be in a moment.
@@ -58,6 +53,30 @@ pub(super) struct WorkerSlot {
     /// The worker has answered since it was started, or had a request that galgo broke off, or that others are not
     /// like: that it ends is no sign that it cannot start.
     proven: watch::Sender<bool>,
+}
+
+/// Where the worker in a slot takes connections.
+#[derive(Debug)]
+struct SlotSocket {
+    /// Its standard input; `None` once it was closed.
+    listener: Option<Arc<OwnedFd>>,
+    /// What is connected to.
+    file: Arc<OwnedFd>,
+}
+
+impl SlotSocket {
+    /// A worker takes every client for the server: no other process can connect.
+    fn make(owners: Option<&Owners>) -> io::Result<Self> {
+        let made = match owners {
+            None => NamelessListener::make(),
+            Some(owners) => owners.make_listener().map_err(io::Error::other),
+        };
+        let NamelessListener { listener, file } = made?;
+        Ok(Self {
+            listener: Some(Arc::new(listener)),
+            file: Arc::new(file),
+        })
+    }
 }
 
 impl WorkerSlot {
@@ -93,7 +112,7 @@ impl WorkerSlot {
     /// What a worker has left behind may hold the listener, too, and take connections from it. Once it is shut down,
     /// which cannot be undone, accept(2) gives what waits there and then fails: it never blocks.
     pub(super) fn hang_up(&self) {
-        let Some(listener) = lock(&self.listener).take() else {
+        let Some(listener) = lock(&self.socket).listener.take() else {
             return;
         };
         if shutdown(&*listener, Shutdown::Both).is_ok() {
@@ -101,31 +120,30 @@ impl WorkerSlot {
         }
     }
 
-    /// What the next worker takes connections from.
-    pub(super) fn listener(&self) -> io::Result<Arc<OwnedFd>> {
-        let mut listener = lock(&self.listener);
-        if let Some(listener) = &*listener {
+    fn listener(&self, owners: Option<&Owners>) -> io::Result<Arc<OwnedFd>> {
+        let mut socket = lock(&self.socket);
+        if let Some(listener) = &socket.listener {
             return Ok(listener.clone());
         }
-        let fresh = self.path.with_extension("new");
-        let _ = std::fs::remove_file(&fresh);
-        let bound = Arc::new(OwnedFd::from(UnixListener::bind(&fresh)?));
-        std::fs::rename(&fresh, &self.path)?;
-        Ok(listener.insert(bound).clone())
+        let fresh = SlotSocket::make(owners)?;
+        let listener = fresh.listener.clone();
+        *socket = fresh;
+        listener.ok_or_else(|| io::ErrorKind::Other.into())
+    }
+
+    /// What connections to the worker are made to.
+    pub(super) fn file(&self) -> Arc<OwnedFd> {
+        lock(&self.socket).file.clone()
     }
 }
 
 impl WorkerSlots {
-    pub(super) fn new(config: &Workers) -> io::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("galgo-{}", &*Ids::new().next().text()));
-        // No other user may connect: a worker takes every client for the server.
-        DirBuilder::new().mode(0o700).create(&folder)?;
-        let slot = |n: usize| -> io::Result<WorkerSlot> {
-            let path = folder.join(n.to_string());
+    /// `owners` start those that run as another user.
+    pub(super) fn new(config: &Workers, owners: Option<Arc<Owners>>) -> io::Result<Self> {
+        let slot = |_| -> io::Result<WorkerSlot> {
             let (worn, told) = mpsc::unbounded_channel();
             Ok(WorkerSlot {
-                listener: Mutex::new(Some(Arc::new(UnixListener::bind(&path)?.into()))),
-                path,
+                socket: Mutex::new(SlotSocket::make(owners.as_deref())?),
                 served: AtomicUsize::new(0),
                 down: Mutex::new(None),
                 worn,
@@ -140,21 +158,21 @@ impl WorkerSlots {
             slots: (0..=config.count).map(slot).collect::<io::Result<_>>()?,
             free: Mutex::new((0..config.count).collect()),
             config: config.clone(),
-            folder,
+            owners,
             crashed: watch::Sender::new(false),
             lost: AtomicU32::new(0),
         })
+    }
+
+    /// What the next worker in a slot takes connections from.
+    pub(super) fn listener(&self, slot: usize) -> io::Result<Arc<OwnedFd>> {
+        self.slots[slot].listener(self.owners.as_deref())
     }
 
     /// The slot that has no worker until one has crashed. There is one more than there are permits: while a crashed
     /// worker is being replaced a request finds another that is ready.
     pub(super) fn spare(&self) -> usize {
         self.config.count
-    }
-
-    /// Where the worker in a slot listens.
-    pub(super) fn address(&self, slot: usize) -> crate::address::Address {
-        crate::address::Address::Unix(self.slots[slot].path.clone())
     }
 
     /// Takes a free slot; a request that holds a permit finds one. The one that has rested longest: its worker may still
@@ -227,16 +245,10 @@ impl WorkerSlots {
     }
 }
 
-impl Drop for WorkerSlots {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{
-        os::unix::net::UnixStream,
+        os::{fd::AsRawFd, unix::net::UnixStream},
         sync::{Barrier, mpsc},
         thread,
         time::Duration,
@@ -251,11 +263,12 @@ mod tests {
             count: 1,
             max_requests: None,
         };
-        WorkerSlots::new(&config).unwrap()
+        WorkerSlots::new(&config, None).unwrap()
     }
 
     fn connect(slots: &WorkerSlots) -> io::Result<UnixStream> {
-        UnixStream::connect(&slots.slots[0].path)
+        let file = slots.slots[0].file();
+        UnixStream::connect(format!("/proc/self/fd/{}", file.as_raw_fd()))
     }
 
     #[test]
@@ -268,7 +281,7 @@ mod tests {
         assert_eq!(waiting.read(&mut [0]).unwrap(), 0);
         assert!(connect(&slots).is_err());
         slot.hang_up();
-        let listener = slot.listener().unwrap();
+        let listener = slots.listener(0).unwrap();
         let _next = connect(&slots).unwrap();
         accept(&*listener).unwrap();
     }
@@ -281,7 +294,7 @@ mod tests {
             for _ in 0..3000 {
                 let slots = slots();
                 let slot = &slots.slots[0];
-                let listener = slot.listener().unwrap();
+                let listener = slots.listener(0).unwrap();
                 let _waiting = connect(&slots).unwrap();
                 let together = Barrier::new(2);
                 thread::scope(|scope| {

@@ -3,36 +3,27 @@
 
 use std::{
     cell::RefCell,
-    ffi::{CString, NulError},
-    io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
-    path::Path,
     rc::Rc,
     sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
-use galgo_spawn::{Child, EnvBlock, Exit, FileId, Spawner, Start, inspect, words::how};
-use rustix::pipe::{PipeFlags, pipe_with};
+use galgo_spawn::{Child, Exit, FileId, Spawner, words::how};
 use tokio::{
-    io::{Interest, unix::AsyncFd},
+    io::unix::AsyncFd,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
     time::{Instant, sleep, timeout},
 };
 
-use super::{slots::WorkerSlot, worker_pool::WorkerPool};
-use crate::{
-    admission::Permit,
-    log::{ErrorLog, Level},
-    pool,
-    relay::stderr::Lines,
-    sock::{Sock, register},
+use super::{
+    slots::WorkerSlot,
+    worker_pool::WorkerPool,
+    worker_start::{StartedWorker, version},
 };
+use crate::{admission::Permit, log::Level};
 
 pub(super) const TERM: i32 = rustix::process::Signal::TERM.as_raw();
+const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
 /// A worker that ends sooner, and has answered nothing, has failed: the next one waits.
 const SHORT: Duration = Duration::from_secs(2);
@@ -88,7 +79,9 @@ impl Supervisor {
             // What was said before it is started is done then.
             self.renew.mark_unchanged();
             self.own_slot().renew();
-            let started = self.start();
+            let Some(started) = self.start().await else {
+                return;
+            };
             drop(replacing.take());
             let exit = match started {
                 Ok((child, executed)) => match self.watch(child, executed, &mut told).await {
@@ -166,16 +159,10 @@ impl Supervisor {
             return;
         };
         let wait = FIRST_WAIT.saturating_mul(1 << doubled.min(10));
-        let ends = async {
-            // The worker that is to be replaced is gone already.
-            while matches!(
-                order(&mut self.ended, &mut self.renew).await,
-                WorkerOrder::Renew
-            ) {}
-        };
         tokio::select! {
             () = sleep(wait.min(LONGEST_WAIT)) => {}
-            () = ends => {}
+            // The worker that is to be replaced is gone already.
+            () = end(&mut self.ended, &mut self.renew) => {}
         }
     }
 
@@ -198,8 +185,14 @@ impl Supervisor {
         loop {
             tokio::select! {
                 biased;
-                _ = child.readable() => {
-                    return Over::Exited(child.get_mut().try_wait().ok().flatten());
+                ready = child.readable_mut() => {
+                    let Ok(mut ready) = ready else { return Over::Exited(None) };
+                    match ready.get_inner_mut().try_wait() {
+                        // What a helper has told was read before.
+                        Ok(None) => ready.clear_ready(),
+                        exit => return Over::Exited(exit.ok().flatten()),
+                    }
+                    continue;
                 }
                 Some(permit) = told.recv() => {
                     let replacing = self.replacing.clone().acquire_owned().await.ok();
@@ -253,9 +246,14 @@ impl Supervisor {
         if let Some(upstream) = self.pool.upstream.upgrade() {
             upstream.forget(self.slot);
         }
-        let _ = child.get_ref().signal_group(TERM);
-        let _ = timeout(self.pool.options.kill_grace, child.readable()).await;
-        // Where it has not exited, dropping it kills its group.
+        // The next one is not to share the socket with it, so its end is waited for; dropping it kills its group.
+        for signal in [TERM, KILL] {
+            let _ = child.get_ref().signal_group(signal);
+            let ended = timeout(self.pool.options.kill_grace, child.readable());
+            if ended.await.is_ok() {
+                break;
+            }
+        }
         let _ = child.get_mut().try_wait();
     }
 
@@ -295,64 +293,14 @@ impl Supervisor {
         self.pool.log.write(level, &self.about(), words);
     }
 
-    /// Starts a worker on the slot's socket.
-    fn start(&self) -> Result<(AsyncFd<Child>, Option<FileId>), String> {
-        let failed = |words: &str| format!("a worker could not be started: {words}");
-        let io = |e: io::Error| failed(&e.to_string());
-        let (errors, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
-        rustix::io::ioctl_fionbio(&errors, true).map_err(|e| io(e.into()))?;
-        let slots = &self.pool.slots;
-        let (run, slot) = (&slots.config.run, &slots.slots[self.slot]);
-        // Looked at before it is executed: a change meanwhile is noticed then.
-        let executed = version(run);
-        let listener = slot.listener().map_err(io)?;
-        let command = WorkerCommand::of(&slots.config).map_err(|e| io(e.into()))?;
-        let mut spawner = self.spawner.borrow_mut();
-        spawner.set_umask(Some(self.pool.umask));
-        let started = spawner.start(&Start {
-            path: &command.args[0],
-            args: &command.args,
-            env: &self.environment(),
-            dir: &command.dir,
-            stdio: [listener.as_fd(), theirs.as_fd(), theirs.as_fd()],
-            more: &[],
-            limits: self.pool.options.limits,
-            no_new_privs: self.pool.options.no_new_privs,
-            sandbox: self.pool.options.sandbox,
-        });
-        let child = started.map_err(|e| failed(&inspect::diagnose(run, &self.pool.path, &e)))?;
-        let child = register(child, Interest::READABLE).map_err(io)?;
-        tokio::task::spawn_local(log_errors(errors, self.pool.log.clone(), self.about()));
-        Ok((child, executed))
-    }
-
-    fn environment(&self) -> EnvBlock {
-        let mut env = EnvBlock::default();
-        env.put(b"PATH", self.pool.path.as_bytes());
-        for (name, value) in &self.pool.env {
-            env.put(name.as_bytes(), value.as_bytes());
+    /// Starts a worker on the slot's socket; `None`: all is over before it runs.
+    async fn start(&self) -> Option<Result<StartedWorker, String>> {
+        let (mut ended, mut renew) = (self.ended.clone(), self.renew.clone());
+        tokio::select! {
+            biased;
+            started = self.pool.start(&self.spawner, self.slot, self.about()) => Some(started),
+            () = end(&mut ended, &mut renew) => None,
         }
-        env
-    }
-}
-
-/// What is executed, and where.
-struct WorkerCommand {
-    /// The program first.
-    args: Vec<CString>,
-    dir: CString,
-}
-
-impl WorkerCommand {
-    fn of(config: &super::settings::Workers) -> Result<Self, NulError> {
-        let run = config.run.as_os_str().as_bytes();
-        let args = config.args.iter().map(|arg| arg.as_bytes());
-        let args = std::iter::once(run).chain(args).map(CString::new);
-        let dir = config.run.parent();
-        Ok(Self {
-            args: args.collect::<Result<_, _>>()?,
-            dir: CString::new(dir.map_or(&b"/"[..], |d| d.as_os_str().as_bytes()))?,
-        })
     }
 }
 
@@ -364,6 +312,11 @@ enum WorkerOrder {
     End,
 }
 
+/// Waits until the worker is to end.
+async fn end(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) {
+    while matches!(order(ended, renew).await, WorkerOrder::Renew) {}
+}
+
 async fn order(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> WorkerOrder {
     tokio::select! {
         _ = ended.wait_for(|e| *e) => WorkerOrder::End,
@@ -372,25 +325,4 @@ async fn order(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()
             Err(_unasked) => WorkerOrder::End,
         }
     }
-}
-
-/// The program as it is now; `None`: it is not there.
-fn version(program: &Path) -> Option<FileId> {
-    Some(FileId::of(&rustix::fs::stat(program).ok()?).content())
-}
-
-/// Logs what a worker writes to its standard output and error, until both are closed.
-async fn log_errors(errors: OwnedFd, log: ErrorLog, about: String) {
-    let sock = Sock::reader(errors);
-    let mut lines = Lines::new(usize::MAX);
-    let mut say = |line: &str| {
-        log.write(Level::Warn, &about, line);
-        line.len()
-    };
-    let mut buf = Vec::new();
-    while matches!(sock.read_later(&mut buf).await, Ok(n) if n > 0) {
-        lines.take(&buf, &mut say);
-        pool::give(std::mem::take(&mut buf));
-    }
-    lines.finish(&mut say);
 }

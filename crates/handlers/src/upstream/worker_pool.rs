@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use galgo_spawn::owners::Remit;
 use tokio::sync::watch;
 
 use super::{lease::Upstream, settings::Application, slots::WorkerSlots};
@@ -14,6 +15,8 @@ pub struct WorkerPool {
     pub(super) upstream: Weak<Upstream>,
     pub(super) slots: Arc<WorkerSlots>,
     pub(super) renew: watch::Receiver<()>,
+    /// They run as another user than the server, or in a sandbox that only a helper can make.
+    pub(super) remit: Option<Arc<Remit>>,
     pub(super) options: CgiOptions,
     pub(super) env: Vec<(String, String)>,
     pub(super) path: String,
@@ -34,6 +37,7 @@ impl WorkerPool {
             upstream: Arc::downgrade(upstream),
             slots: slots.clone(),
             renew,
+            remit: up.remit.clone(),
             options: up.options.clone(),
             env: up.env.clone(),
             path: path.to_owned(),

@@ -5,7 +5,10 @@ use super::{
     remit::Remit,
     remote::RemoteChild,
 };
-use crate::{Child, Direct, EnvBlock, Failed, Launch, Limits, Sandbox, Stage, Start, StartError};
+use crate::{
+    Child, Direct, EnvBlock, Failed, Launch, Limits, NamelessListener, Sandbox, Stage, Start,
+    StartError,
+};
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
@@ -97,12 +100,23 @@ impl Owners {
     /// It does not, in words.
     pub fn make_helper(&self, remit: &Remit, uid: u32) -> Result<(), String> {
         let digest = remit.digest();
-        let helper = self.order(Order::Helper { digest, uid })?;
+        let helper = self.order(Order::Helper { digest, uid })?.pop();
         let helper = helper.ok_or("the spawner has sent no helper")?;
         // A request's variables are one message. The kernel may allow less.
         let _ = set_socket_send_buffer_size(&helper, MOST * 2);
         self.helpers().insert((digest, uid), Arc::new(helper));
         Ok(())
+    }
+
+    /// Has the spawner make a listener for a worker: one that this process made could be reached by other programs of its
+    /// user, as long as it has a name. Blocks for a moment.
+    ///
+    /// # Errors
+    /// It does not, in words.
+    pub fn make_listener(&self) -> Result<NamelessListener, String> {
+        let made = <[OwnedFd; 2]>::try_from(self.order(Order::Listener)?);
+        let [listener, file] = made.map_err(|_| "the spawner has sent no socket")?;
+        Ok(NamelessListener { listener, file })
     }
 
     /// Starts a program as the user `uid`, without waiting until it runs.
@@ -145,16 +159,15 @@ impl Owners {
         self.helpers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The spawner's answer: a descriptor, or words.
-    fn order(&self, order: Order) -> Result<Option<OwnedFd>, String> {
+    /// The spawner's answer: descriptors, or words.
+    fn order(&self, order: Order) -> Result<Vec<OwnedFd>, String> {
         let spawner = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = |e: Errno| format!("the spawner does not answer: {}", io::Error::from(e));
         send(spawner.as_fd(), &[&order.encode()], &[], SendFlags::empty()).map_err(gone)?;
         let mut buffer = [0; REPORT];
-        let (n, mut fds) =
-            receive(spawner.as_fd(), &mut buffer, RecvFlags::empty()).map_err(gone)?;
+        let (n, fds) = receive(spawner.as_fd(), &mut buffer, RecvFlags::empty()).map_err(gone)?;
         match buffer.get(..n).and_then(<[u8]>::split_first) {
-            Some((b'Y', _)) => Ok(fds.pop()),
+            Some((b'Y', _)) => Ok(fds),
             Some((b'N', why)) => Err(String::from_utf8_lossy(why).into_owned()),
             _ => Err(gone(Errno::CONNRESET)),
         }

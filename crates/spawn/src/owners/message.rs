@@ -80,6 +80,9 @@ pub(super) enum Order {
     Helper { digest: u64, uid: u32 },
     /// The configuration has changed.
     Reload,
+    /// A listener for a worker ([`NamelessListener`](crate::NamelessListener)), which no path leads to from the beginning but
+    /// for the spawner's user.
+    Listener,
 }
 
 impl Order {
@@ -89,6 +92,7 @@ impl Order {
         let (kind, uid, digest) = match self {
             Self::Helper { digest, uid } => (1u32, uid, digest),
             Self::Reload => (2, 0, 0),
+            Self::Listener => (3, 0, 0),
         };
         let mut bytes = [0; Self::SIZE];
         bytes[..4].copy_from_slice(&kind.to_ne_bytes());
@@ -104,6 +108,7 @@ impl Order {
         match (u32::from_ne_bytes(*kind), u32::from_ne_bytes(*uid), digest) {
             (1, uid, digest) => Some(Self::Helper { digest, uid }),
             (2, 0, 0) => Some(Self::Reload),
+            (3, 0, 0) => Some(Self::Listener),
             _ => None,
         }
     }
@@ -255,7 +260,7 @@ mod tests {
             digest: 0x0102_0304_0506_0708,
             uid: 1000,
         };
-        for order in [helper, Order::Reload] {
+        for order in [helper, Order::Reload, Order::Listener] {
             let bytes = order.encode();
             assert_eq!(Order::decode(&bytes), Some(order));
             assert_eq!(Order::decode(&bytes[1..]), None);

@@ -29,7 +29,11 @@ impl Program {
         };
         let mut env = remit.environment(&order.env).map_err(refused)?;
         let is_word = |arg: &CString| !matches!(arg.as_bytes(), [] | [b'-', ..]);
-        if !remit.terms.query_args && !order.args.is_empty() {
+        let worker = remit.terms.worker.as_deref();
+        if worker.is_some() && order.env.iter().next().is_some() {
+            return Err("it is no request's, and takes no variables".into());
+        }
+        if (worker.is_some() || !remit.terms.query_args) && !order.args.is_empty() {
             return Err("it takes no arguments".into());
         }
         if !order.args.iter().all(is_word) {
@@ -45,8 +49,14 @@ impl Program {
         let file = text(real.as_os_str())?;
         let (path, args) = match remit.interpreter(order.program.as_bytes()) {
             None => {
+                let own = worker.unwrap_or_default().iter();
+                let own = own.map(|arg| CString::new(arg.as_str()));
+                let own: Vec<_> = own
+                    .collect::<Result<_, _>>()
+                    .map_err(|_| "an argument holds a NUL".to_owned())?;
                 let program = std::iter::once(&order.program);
-                (file, program.chain(&order.args).cloned().collect())
+                let all = program.chain(&own).chain(&order.args);
+                (file, all.cloned().collect())
             }
             Some(program) => {
                 // An interpreter that goes by a variable runs what was checked, too.

@@ -30,7 +30,7 @@ pub enum RunsAs {
     },
 }
 
-/// The programs of one route, and how they are started.
+/// The programs of one route, or the one program that is its worker, and how they are started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Terms {
     /// The folder, or the one program, absolute.
@@ -43,6 +43,9 @@ pub struct Terms {
     pub constants: Vec<(String, String)>,
     /// Words of a query become arguments.
     pub query_args: bool,
+    /// The arguments of a worker: one program that stays, and takes connections from its standard input. Nothing of its
+    /// start is the server's to say. `None`: each start is a request's.
+    pub worker: Option<Vec<String>>,
     /// Resource limits.
     pub limits: Limits,
     /// File mode creation mask.
@@ -86,6 +89,11 @@ impl Remit {
     /// Whom the programs run as.
     pub fn runs_as(&self) -> &RunsAs {
         &self.terms.runs_as
+    }
+
+    /// Whether they run as another user than the server.
+    pub fn runs_as_others(&self) -> bool {
+        !matches!(self.terms.runs_as, RunsAs::Server(_))
     }
 
     /// Whether `program` may run as the user `uid`. Its path without links in it.

@@ -7,7 +7,7 @@ use super::{
     helper,
     message::{Order, receive, send},
 };
-use crate::{raw::syscall, reaper::children};
+use crate::{NamelessListener, raw::syscall, reaper::children};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -154,21 +154,28 @@ impl Spawner {
             None => Err("the spawner does not understand".to_owned()),
             Some(Order::Reload) => load().map(|read| {
                 self.remits.replace(read, now);
-                None
+                Vec::new()
             }),
+            Some(Order::Listener) => match NamelessListener::make() {
+                Ok(made) => Ok(vec![made.listener, made.file]),
+                Err(e) => Err(format!("a socket for a worker was not made: {e}")),
+            },
             Some(Order::Helper { digest, uid }) => match self.remits.get(digest, now) {
                 None => Err(
                     "the configuration has changed since the server has read it: reload it"
                         .to_owned(),
                 ),
-                Some(remit) => self.make(&remit, uid).map(Some),
+                Some(remit) => self.make(&remit, uid).map(|helper| vec![helper]),
             },
         };
-        let (words, fd) = match answer {
-            Ok(fd) => ("Y".to_owned(), fd),
-            Err(why) => (format!("N{}", &why[..why.floor_char_boundary(900)]), None),
+        let (words, fds) = match answer {
+            Ok(fds) => ("Y".to_owned(), fds),
+            Err(why) => {
+                let why = &why[..why.floor_char_boundary(900)];
+                (format!("N{why}"), Vec::new())
+            }
         };
-        let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         // A server that asks and does not read is not waited for.
         let told = send(
             self.socket.as_fd(),

@@ -25,6 +25,7 @@ pub(super) fn remit(path: impl AsRef<Path>) -> Remit {
         variables: vec!["QUERY_STRING".into(), "SCRIPT_FILENAME".into()],
         constants: vec![pair("PATH", "/bin"), pair("LD_PRELOAD", "/lib/ours.so")],
         query_args: true,
+        worker: None,
         limits: Limits::default(),
         umask: 0o22,
         no_new_privs: true,
@@ -121,6 +122,40 @@ fn what_was_not_configured_is_refused() {
         assert!(ran.contains(why), "{name}: {ran}");
     }
     assert!(said(0, &[b"/bin/sh"]).contains("is not below"));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn nothing_of_a_workers_start_is_the_servers_to_say() {
+    let folder = folder("worker");
+    let program = folder.join("cgi/p");
+    let cgi = remit(&program);
+    let worker = Remit::new(Terms {
+        worker: Some(vec!["-b".into(), "own".into()]),
+        ..cgi.terms.clone()
+    });
+    assert_ne!(worker.digest(), cgi.digest());
+    let name = program.as_os_str().as_encoded_bytes();
+    let made = |args: u16, rest: &[&[u8]]| {
+        let order = StartOrder::decode(&order(args, rest)).unwrap();
+        Program::of(&order, &worker, uid())
+    };
+    let made_as_configured = made(0, &[name]).unwrap();
+    let args: Vec<_> = made_as_configured
+        .args
+        .iter()
+        .map(|a| a.as_bytes())
+        .collect();
+    assert_eq!(args, [name, b"-b", b"own"]);
+    assert_eq!(made_as_configured.env.iter().count(), 2);
+    for (args, rest, why) in [
+        (1, &[name, b"more"][..], "takes no arguments"),
+        (0, &[name, b"HTTP_X=1"], "takes no variables"),
+        (0, &[name, b"PATH=/bin"], "takes no variables"),
+        (0, &[b"/bin/sh"], "is not below"),
+    ] {
+        assert!(made(args, rest).unwrap_err().contains(why), "{why}");
+    }
     fs::remove_dir_all(folder).unwrap();
 }
 

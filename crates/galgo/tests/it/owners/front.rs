@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::harness::list;
-use galgo::config::{Config, Handler};
+use galgo::config::Config;
 use galgo_testkit::{Site, process::children, wait_until};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -17,17 +17,23 @@ use rustix::net::{
     sockopt::{Timeout, set_socket_timeout},
 };
 
-use super::{GAMES, MAN, NOBODY, own, site, written};
+use super::{GAMES, MAN, NOBODY, mode, own, site, strict::UNPRIVILEGED, written};
 
 list![
     it_gets_helpers_of_configured_users_only,
     a_helper_starts_what_is_configured_only,
+    a_helper_starts_the_worker_as_configured,
+    sockets_of_workers_are_out_of_reach_while_they_are_made,
     messages_without_sense_do_nothing,
 ];
 
 const CONFIG: &str = "user = \"nobody\"\n\
     [[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\nenv = { FOO = \"bar\" }\n\
-    [[route]]\npath = \"/own/\"\ncgi = \"own\"\nuser = \"owner\"\n";
+    [[route]]\npath = \"/own/\"\ncgi = \"own\"\nuser = \"owner\"\n\
+    [[route]]\npath = \"/app\"\nfastcgi = { run = [\"games/echo\", \"one\"] }\nuser = \"games\"\nenv = { FOO = \"bar\" }\n";
+
+/// The route of the worker.
+const APP: usize = 2;
 
 struct Spawner {
     process: Child,
@@ -53,33 +59,32 @@ fn pair() -> (OwnedFd, OwnedFd) {
 
 impl Spawner {
     fn start() -> Self {
-        let echo = "#!/bin/sh\necho \"$(id -u) $PATH $FOO $LD_PRELOAD $HTTP_X\"\n";
-        let site = site().file("games/echo", echo, 0o755);
+        let echo = "#!/bin/sh\necho \"$(id -u) $PATH $FOO $LD_PRELOAD $HTTP_X$*\"\n";
+        let site = site()
+            .file("games/echo", echo, 0o755)
+            .file("temporary/.keep", "", 0o644);
         own(&site, "games/echo", GAMES);
+        mode(&site, "temporary", 0o1777);
         let site = written(site, CONFIG);
         let (socket, theirs) = pair();
         let mut command = Command::new("sh");
         let galgo = env!("CARGO_BIN_EXE_galgo");
         command.args(["-c", "exec \"$0\" spawner . 3<&0 </dev/null", galgo]);
         command
+            .env("TMPDIR", temporary(&site))
             .current_dir(site.folder())
             .stdin(Stdio::from(theirs));
         let process = command.spawn().unwrap();
         let config = Config::for_dir(site.folder(), None, None).unwrap();
-        let remits = config
-            .routes
-            .iter()
-            .filter_map(|route| match &route.handler {
-                Handler::Cgi(cgi) => Some(cgi.remit.as_ref()?.digest()),
-                _ => None,
-            });
+        let remits = config.routes.iter().flat_map(|route| route.remits());
+        let remits = remits.map(|remit| remit.digest());
         let spawner = Self {
             process,
             socket,
             digests: remits.collect(),
             site,
         };
-        assert_eq!(spawner.digests.len(), 2);
+        assert_eq!(spawner.digests.len(), 3);
         assert!(spawner.order(2, 0, 0).is_ok());
         spawner
     }
@@ -227,6 +232,74 @@ fn a_helper_starts_what_is_configured_only() {
         report == "started" && said.contains("65534"),
         "{report} {said}"
     );
+}
+
+fn a_helper_starts_the_worker_as_configured() {
+    let spawner = Spawner::start();
+    for uid in [0, MAN, NOBODY] {
+        assert!(spawner.helper(uid, APP).is_err());
+    }
+    let helper = spawner.helper(GAMES, APP).unwrap();
+    let echo = spawner.path("games/echo");
+    let (report, said) = start(&helper, 0, &[&echo]);
+    assert_eq!(
+        (&*report, &*said),
+        ("started", "5 /usr/local/bin:/usr/bin:/bin bar  one\n")
+    );
+    let who = spawner.path("games/who");
+    for (args, strings, why) in [
+        (0, &[&who[..]][..], "is not below"),
+        (0, &[b"/bin/sh"], "is not below"),
+        (1, &[&echo, b"two"], "takes no arguments"),
+        (1, &[&echo, b"-e"], "takes no arguments"),
+        (0, &[&echo, b"HTTP_X=1"], "takes no variables"),
+        (0, &[&echo, b"PATH=/evil"], "takes no variables"),
+        (0, &[&echo, b"QUERY_STRING=1"], "may not be set"),
+        (0, &[&echo, b"LD_PRELOAD=/evil.so"], "may not be set"),
+    ] {
+        let (report, said) = start(&helper, args, strings);
+        assert!(report.contains(why) && said.is_empty(), "{report} {said}");
+    }
+    // A route's helper starts no worker, and a worker's no program.
+    let cgi = spawner.helper(GAMES, 0).unwrap();
+    let (_, said) = start(&cgi, 0, &[&echo]);
+    assert_eq!(said, "5 /usr/local/bin:/usr/bin:/bin bar  \n");
+    // A socket for a worker: nothing that it could say about it.
+    let made = spawner.order(3, 0, 0).unwrap().unwrap();
+    assert!(rustix::net::sockopt::socket_acceptconn(&made).unwrap());
+    assert!(spawner.order(3, GAMES, 0).is_err());
+    assert!(spawner.order(3, 0, spawner.digests[0]).is_err());
+}
+
+/// Looks for the folder of each new socket, and for the socket in it, until it has met so many folders or one socket.
+const WATCHES: &str = "import os, sys\nseen = set()\nfor _ in iter(int, 1):
+    for name in os.listdir(sys.argv[1]):
+        if not name.startswith('galgo-'): continue
+        seen.add(name)
+        try: os.open(f'{sys.argv[1]}/{name}/socket', os.O_PATH)
+        except OSError: continue
+        sys.exit(1)
+    if len(seen) >= 100: sys.exit(0)
+";
+
+/// A program of the server's user could else ask a worker of another user for what it likes.
+fn sockets_of_workers_are_out_of_reach_while_they_are_made() {
+    let spawner = Spawner::start();
+    let mut watches = Command::new(UNPRIVILEGED[0]);
+    watches.args(&UNPRIVILEGED[1..]);
+    watches.args(["/usr/bin/python3", "-c", WATCHES]);
+    let mut watches = watches.arg(temporary(&spawner.site)).spawn().unwrap();
+    let end = loop {
+        assert!(spawner.order(3, 0, 0).is_ok());
+        if let Some(end) = watches.try_wait().unwrap() {
+            break end;
+        }
+    };
+    assert!(end.success(), "it has met a socket, or has not run: {end}");
+}
+
+fn temporary(site: &Site) -> std::path::PathBuf {
+    site.path("temporary")
 }
 
 fn messages_without_sense_do_nothing() {

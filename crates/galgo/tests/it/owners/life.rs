@@ -18,6 +18,7 @@ use super::{GAMES, MAN, fails, helpers, kill, mode, own, signal, site, spawner, 
 list![
     what_a_program_leaves_running_ends,
     many_that_leave_processes_running_leave_none,
+    many_in_a_strict_sandbox_leave_none,
     a_helper_that_dies_is_replaced,
     what_a_dead_helper_has_started_ends,
     a_server_that_is_killed_takes_all_along,
@@ -113,18 +114,36 @@ fn gone(pid: u32) {
     wait_until("the end of a process", || !pids().any(|p| p == pid));
 }
 
+/// Requests of each of four clients; GALGO_TEST_STAYS asks for more.
+fn rounds() -> usize {
+    let asked = std::env::var("GALGO_TEST_STAYS").ok();
+    asked.map_or(25, |asked| asked.parse().unwrap())
+}
+
 fn many_that_leave_processes_running_leave_none() {
-    let server = site().start();
+    leave_none("/games/");
+}
+
+/// In a PID namespace of theirs.
+fn many_in_a_strict_sandbox_leave_none() {
+    leave_none("/strict/");
+}
+
+fn leave_none(path: &str) {
+    let site = site().config(
+        "[[route]]\npath = \"/strict/\"\ncgi = \"games\"\nuser = \"games\"\nsandbox = { write = [\"marks\"] }\n",
+    );
+    let server = site.start();
     let all = [server.pid(), spawner(&server)];
-    assert!(server.get("/games/who").text().starts_with("5\n"));
+    assert!(server.get(&format!("{path}who")).text().starts_with("5\n"));
     thread::scope(|scope| {
         for client in 0..4 {
             let server = &server;
             scope.spawn(move || {
-                for round in 0..25 {
+                for round in 0..rounds() {
                     let way = ["session", "twice", "again", "deaf", "lower"][round % 5];
-                    let said = server.get(&format!("/games/stays?{way}&{client}-{round}"));
-                    assert_eq!(said.text(), "left\n");
+                    let said = server.get(&format!("{path}stays?{way}&{client}-{round}"));
+                    assert_eq!(said.text(), "left\n", "{}", server.errors());
                 }
             });
         }

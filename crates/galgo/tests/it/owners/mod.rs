@@ -6,6 +6,8 @@ mod homes;
 mod life;
 mod programs;
 mod strict;
+mod table;
+mod workers;
 
 use std::{
     fs,
@@ -30,6 +32,8 @@ pub fn tests() -> Vec<Test> {
         life::tests(),
         homes::tests(),
         strict::tests(),
+        workers::tests(),
+        table::tests(),
     ]
     .concat()
 }

@@ -21,7 +21,7 @@ list![
     who_leaves_ends_the_program,
     a_program_attacks_the_server_its_helper_and_others,
     without_root_it_is_refused_in_words,
-    warm_modules_and_workers_are_refused_in_words,
+    warm_and_modules_are_refused_in_words,
     check_names_the_user_and_what_is_wrong,
     run_becomes_the_user,
 ];
@@ -252,7 +252,7 @@ fn without_root_it_is_refused_in_words() {
     );
 }
 
-fn warm_modules_and_workers_are_refused_in_words() {
+fn warm_and_modules_are_refused_in_words() {
     let site = site();
     for (route, words) in [
         (
@@ -273,8 +273,16 @@ fn warm_modules_and_workers_are_refused_in_words() {
             "an owner's programs run in the owner's own groups",
         ),
         (
-            "fastcgi = { run = [\"/bin/true\"] }\nuser = \"games\"",
-            "is an option of `cgi` routes",
+            "fastcgi = \"127.0.0.1:9000\"\nuser = \"games\"",
+            "is about processes that galgo starts",
+        ),
+        (
+            "scgi = \"127.0.0.1:9000\"\nuser = \"games\"",
+            "is about processes that galgo starts",
+        ),
+        (
+            "fastcgi = { run = [\"/bin/true\"] }\nuser = \"root\"",
+            "never run as root",
         ),
     ] {
         site.write(

@@ -353,7 +353,7 @@ fn without_root_it_holds_too() {
     server.says("network = \"loopback\" takes root");
 }
 
-const UNPRIVILEGED: [&str; 4] = [
+pub(super) const UNPRIVILEGED: [&str; 4] = [
     "setpriv",
     "--reuid=65534",
     "--regid=65534",
@@ -487,10 +487,6 @@ fn wrong_configurations_are_named() {
             "start cold",
         ),
         (
-            "fastcgi = { run = [\"/bin/true\"] }\nsandbox = \"strict\"",
-            "workers and authorizers have no strict sandbox",
-        ),
-        (
             "files = \"strict\"\ncgi_names = [\"*.cgi\"]\nsandbox = \"strict\"",
             "takes a folder of programs",
         ),
@@ -502,11 +498,4 @@ fn wrong_configurations_are_named() {
         let said = super::fails(&site, &["check"]);
         assert!(said.contains(words), "{words}: {said}");
     }
-    let judged = "[defaults]\nsandbox = \"strict\"\n[[route]]\npath = \"/p/\"\nfiles = \"strict\"\nauthorizer = { cgi = \"judge\" }\n";
-    site.write("galgo.toml", judged);
-    let said = super::fails(&site, &["check"]);
-    assert!(
-        said.contains("workers and authorizers have no strict sandbox"),
-        "{said}"
-    );
 }

@@ -1,0 +1,468 @@
+//! Workers of `fastcgi = { run = … }` that run as other users, and in strict sandboxes: who they are, who reaches them, what
+//! they reach, and how they end.
+
+use std::{
+    fs,
+    net::TcpListener,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use crate::{harness::list, secrets::ATTACK};
+use galgo_testkit::{
+    Server, Site,
+    process::{children, command_line, parent, pids},
+    wait_until,
+};
+use rustix::process::Signal;
+
+use super::{GAMES, MAN, NOBODY, helpers, kill, mode, own, spawner, uid_of, written};
+
+list![
+    they_run_as_their_user,
+    the_owner_of_the_program_decides,
+    no_other_process_connects,
+    a_worker_attacks_the_server_its_helper_and_others,
+    strict_ones_see_what_is_listed,
+    strict_ones_of_the_servers_user,
+    authorizers_have_the_sandbox_of_defaults,
+    they_are_replaced,
+    a_helper_with_a_worker_does_not_leave,
+    what_they_leave_running_ends,
+    a_server_that_ends_ends_them,
+    a_server_that_is_killed_takes_them_along,
+    a_reload_changes_their_user_and_loses_no_request,
+    what_may_not_run_is_said,
+];
+
+/// A FastCGI application that has a shell run the body of each request, and answers with what that prints. With `judge` and
+/// a command as arguments that command's output is the whole answer.
+pub(super) const SHELL: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static unsigned char in[1 << 20];
+
+static void say(int to, int kind, const char *text, int n) {
+  unsigned char record[8 + 4096] = {1, kind, 0, 1, n >> 8, n & 255};
+  memcpy(record + 8, text, n);
+  if (write(to, record, 8 + n) < 0) _exit(9);
+}
+
+/* The bodies of the records of standard input, up to the empty one; an authorizer gets none but that of the variables. */
+static int hears(int from, char *body, int judges) {
+  for (long length = 0, at = 0, said = 0;;) {
+    long n = read(from, in + length, sizeof in - length);
+    if (n <= 0) return 0;
+    length += n;
+    while (length - at >= 8) {
+      long content = in[at + 4] << 8 | in[at + 5], whole = 8 + content + in[at + 6];
+      if (length - at < whole) break;
+      if (judges && in[at + 1] == 4 && !content) return 1;
+      if (in[at + 1] == 5) {
+        memcpy(body + said, in + at + 8, content);
+        body[said += content] = 0;
+        if (!content) return 1;
+      }
+      at += whole;
+    }
+  }
+}
+
+int main(int argc, char **argv) {
+  int judges = argc > 2 && !strcmp(argv[1], "judge");
+  static char body[1 << 16], text[4096];
+  for (int conn; (conn = accept4(0, 0, 0, SOCK_CLOEXEC)) >= 0; close(conn)) {
+    if (!hears(conn, body, judges)) continue;
+    if (!judges) say(conn, 6, text, sprintf(text, "Content-Type: text/plain\n\n"));
+    FILE *out = popen(judges ? argv[2] : body, "re");
+    for (int n; (n = fread(text, 1, sizeof text, out)) > 0;) say(conn, 6, text, n);
+    pclose(out);
+    say(conn, 6, text, 0);
+    say(conn, 3, "\0\0\0\0\0\0\0\0", 8);
+  }
+}
+"#;
+
+/// Tries to connect to every Unix socket that has a name, and to every descriptor of the processes that it is told of.
+const CONNECTS: &str = r#"#!/usr/bin/python3
+import os, socket
+print('Content-Type: text/plain\n')
+named = [line.split()[7] for line in open('/proc/net/unix').readlines()[1:] if len(line.split()) > 7]
+ours = [path for path in named if 'galgo' in path or '/proc/' in path]
+for pid in os.environ['QUERY_STRING'].split('&'):
+    ours += [f'/proc/{pid}/fd/{n}' for n in range(300)]
+    ours += [path.replace('/self/', f'/{pid}/') for path in named if path.startswith('/proc/self/')]
+print('tried', len(named) > 0 and len(ours) > 300)
+for path in ours:
+    with socket.socket(socket.AF_UNIX) as s:
+        try:
+            s.connect(path)
+            print('connected', path)
+        except OSError:
+            pass
+"#;
+
+const APP: &str = "[[route]]\npath = \"/app\"\nuser = \"games\"\nenv = { FOO = \"bar\" }\n\
+    fastcgi = { run = [\"games/app\", \"one\", \"two words\"], workers = 1 }\n";
+
+fn files() -> Site {
+    let site = super::site()
+        .compiled("games/app", SHELL, &[])
+        .compiled("own/app", SHELL, &[])
+        .file("cgi-bin/connects", CONNECTS, 0o755)
+        .file("games/connects", CONNECTS, 0o755)
+        .file("secret", "of the server\n", 0o644)
+        .file("scripts/page", "a page\n", 0o644)
+        .file("temporary/.keep", "", 0o644);
+    for name in ["app", "connects"] {
+        own(&site, &format!("games/{name}"), GAMES);
+    }
+    mode(&site, "temporary", 0o1777);
+    site
+}
+
+fn site() -> Site {
+    files().config(APP)
+}
+
+/// What a shell in the worker prints.
+fn runs(server: &Server, command: &str) -> String {
+    let mut client = server.connect();
+    client.post("/app", command.as_bytes());
+    let reply = client.reply();
+    let said = reply.text();
+    assert_eq!(reply.status, 200, "{said}{}", server.errors());
+    said
+}
+
+/// The worker that answers.
+fn worker(server: &Server) -> u32 {
+    runs(server, "echo $PPID").trim().parse().unwrap()
+}
+
+fn gone(pid: u32) {
+    wait_until("the end of a process", || !pids().any(|p| p == pid));
+}
+
+fn they_run_as_their_user() {
+    let server = site().start();
+    let said = runs(
+        &server,
+        "id -u; id -g; id -G; grep -E '^(NoNewPrivs|Seccomp):' /proc/$PPID/status; umask; pwd -P; \
+         tr '\\0' '|' </proc/$PPID/cmdline; echo; tr '\\0' '|' </proc/$PPID/environ; echo",
+    );
+    let folder = server.path("games").canonicalize().unwrap();
+    let folder = folder.display();
+    let app = server.path("games/app");
+    let want = format!(
+        "5\n60\n60\nNoNewPrivs:\t1\nSeccomp:\t2\n0022\n{folder}\n{}|one|two words|\n\
+         PATH=/usr/local/bin:/usr/bin:/bin|FOO=bar|\n",
+        app.display()
+    );
+    assert_eq!(said, want);
+    let pid = worker(&server);
+    assert_eq!(uid_of(pid), "5 5 5 5");
+    assert_eq!(helpers(&server), [parent(pid).unwrap()]);
+    // Its listener and the pipe to the log; the connection, and the pipe from the shell.
+    assert_eq!(runs(&server, "ls /proc/$PPID/fd"), "0\n1\n2\n3\n4\n");
+    runs(&server, "echo for the log >&2");
+    server.says("for the log");
+}
+
+fn the_owner_of_the_program_decides() {
+    let app = APP.replace("games/app", "own/app");
+    let app = app.replace("\"games\"", "\"owner\"");
+    let site = files().config(&app);
+    own(&site, "own/app", NOBODY);
+    let server = site.start();
+    assert_eq!(runs(&server, "id -u"), "65534\n");
+    assert_eq!(helpers(&server).len(), 1);
+    let site = files().config(&app);
+    own(&site, "own/app", MAN);
+    let server = site.start();
+    wait_until("the refusal", || server.get("/app").status == 502);
+    server.says("min_uid = 500");
+    assert_eq!(helpers(&server), [0; 0]);
+}
+
+fn no_other_process_connects() {
+    let site = site();
+    let temporary = site.path("temporary");
+    let folder = format!("TMPDIR={}", temporary.display());
+    let site = site.through(&["env", &folder]);
+    let empty = || fs::read_dir(&temporary).unwrap().count() == 1;
+    let mut server = site.start();
+    let pid = worker(&server);
+    let mut all = vec![server.pid(), spawner(&server), pid];
+    all.extend(helpers(&server));
+    let all: Vec<String> = all.iter().map(u32::to_string).collect();
+    for folder in ["cgi-bin", "games"] {
+        let tried = server.get(&format!("/{folder}/connects?{}", all.join("&")));
+        assert_eq!(tried.text(), "tried True\n", "{folder} {}", server.errors());
+    }
+    // One whose socket was made while the server ran.
+    fs::rename(server.path("games/app"), server.path("games/old")).unwrap();
+    kill(pid);
+    wait_until("no worker for requests", || {
+        server.get("/app").status == 502
+    });
+    fs::rename(server.path("games/old"), server.path("games/app")).unwrap();
+    wait_until("a worker", || server.get("/app").status == 200);
+    let tried = server.get(&format!("/cgi-bin/connects?{}", server.pid()));
+    assert_eq!(tried.text(), "tried True\n");
+    assert!(empty());
+    server.kill();
+    assert!(empty());
+}
+
+fn a_worker_attacks_the_server_its_helper_and_others() {
+    let site = site()
+        .compiled("cgi-bin/p", ATTACK, &[])
+        .config("[[route]]\npath = \"/other\"\nuser = \"man\"\nfastcgi = { run = [\"own/app\"], workers = 1 }\n");
+    let server = site.start();
+    let mut client = server.connect();
+    client.get("/cgi-bin/p?stay");
+    assert_eq!(client.head().status, 200);
+    let cold = String::from_utf8(client.chunk().unwrap()).unwrap();
+    let mut program = server.connect();
+    program.get("/games/attack?stay");
+    assert_eq!(program.head().status, 200);
+    let same = String::from_utf8(program.chunk().unwrap()).unwrap();
+    wait_until("the other worker", || {
+        let all = helpers(&server);
+        all.iter().flat_map(|h| children(*h)).count() >= 3
+    });
+    let mut all = vec![server.pid(), spawner(&server)];
+    all.extend([cold, same].map(|pid| pid.trim().parse::<u32>().unwrap()));
+    all.extend(helpers(&server));
+    let own = worker(&server);
+    let others = helpers(&server).into_iter().flat_map(children);
+    all.extend(others.filter(|pid| *pid != own && !command_line(*pid).contains("attack")));
+    let named: Vec<String> = all.iter().map(u32::to_string).collect();
+    let query = named.join("&");
+    let met = runs(&server, &format!("QUERY_STRING='{query}' ./attack"));
+    for pid in &named {
+        let of = |l: &&str| l.starts_with(&format!("{pid} "));
+        let line = met.lines().find(of).unwrap();
+        let failed = |e: &str| e == "1" || e == "13";
+        assert!(line.split(' ').skip(1).all(failed), "{pid}: {met}");
+    }
+    assert!(all.iter().all(|pid| pids().any(|p| p == *pid)));
+}
+
+fn strict_ones_see_what_is_listed() {
+    let route = APP.replace(
+        "user =",
+        "sandbox = \"strict\"\nroot = \"scripts\"\nscripts = [\"*\"]\nuser =",
+    );
+    let site = files().config(&route.replace("\"/app\"", "\"/app/\""));
+    let at = |name: &str| site.path(name).canonicalize().unwrap();
+    let (secret, page) = (at("secret"), at("scripts/page"));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = site.start();
+    let commands = format!(
+        "exec 2>&1; id -u; cat {}; cat {}; echo x >/tmp/x && ls /tmp; ls /proc | grep -c '^[0-9]'; \
+         bash -c 'echo </dev/tcp/127.0.0.1/{port}' 2>&1 | grep -o 'Permission denied' | sort -u; grep Seccomp: /proc/self/status",
+        secret.display(),
+        page.display()
+    );
+    let mut client = server.connect();
+    client.post("/app/page", commands.as_bytes());
+    let said = client.reply().text();
+    let want = format!(
+        "5\ncat: {}: Permission denied\na page\nx\n",
+        secret.display()
+    );
+    let rest = said.strip_prefix(&want);
+    let rest = rest.unwrap_or_else(|| panic!("{said}{}", server.errors()));
+    let lines: Vec<_> = rest.lines().collect();
+    let [processes, network, filter] = lines[..] else {
+        panic!("{said}");
+    };
+    // Itself and what it has started, not its helper.
+    assert!(processes.parse::<u32>().unwrap() <= 5, "{said}");
+    assert_eq!((network, filter), ("Permission denied", "Seccomp:\t2"));
+    assert!(!fs::exists("/tmp/x").unwrap());
+    assert_eq!(helpers(&server).len(), 1);
+}
+
+/// Without `user`: its file may belong to anybody.
+fn strict_ones_of_the_servers_user() {
+    let route = "[defaults]\nsandbox = \"strict\"\n[[route]]\npath = \"/app\"\n\
+        fastcgi = { run = [\"own/app\"], workers = 1 }\n";
+    let site = files().config(route);
+    own(&site, "own/app", MAN);
+    let secret = site.path("secret").canonicalize().unwrap();
+    let server = site.start();
+    let command = format!("id -u; cat {} 2>&1", secret.display());
+    let want = format!("65534\ncat: {}: Permission denied\n", secret.display());
+    assert_eq!(runs(&server, &command), want);
+}
+
+fn authorizers_have_the_sandbox_of_defaults() {
+    let judge = |secret: &str| {
+        format!(
+            "cat {secret} >/dev/null 2>&1 && echo Status: 200 || echo Status: 403; echo 'Content-Type: text/plain'; echo; id -u"
+        )
+    };
+    for (sandbox, status) in [("standard", 200), ("strict", 403)] {
+        let site = files();
+        let secret = site.path("secret").canonicalize().unwrap();
+        let judge = judge(&secret.display().to_string());
+        let site = site
+            .file("bin/judge", format!("#!/bin/sh\n{judge}\n"), 0o755)
+            .file("kept/a.txt", "kept", 0o644)
+            .config(&format!("[defaults]\nsandbox = {sandbox:?}\n"))
+            .config("[[route]]\npath = \"/program/\"\nfiles = \"kept\"\nauthorizer = { cgi = \"bin/judge\" }\n")
+            .config(&format!(
+                "[[route]]\npath = \"/worker/\"\nfiles = \"kept\"\nauthorizer = {{ run = [\"own/app\", \"judge\", {judge:?}], workers = 1 }}\n"
+            ));
+        let server = site.start();
+        for path in ["/program/a.txt", "/worker/a.txt"] {
+            let said = server.get(path);
+            let want = if status == 200 { "kept" } else { "65534\n" };
+            let met = (said.status, said.text());
+            assert_eq!(
+                met,
+                (status, want.into()),
+                "{sandbox} {path} {}",
+                server.errors()
+            );
+        }
+    }
+}
+
+fn they_are_replaced() {
+    let app = APP.replace("workers = 1", "workers = 1, max_requests = 2");
+    let server = files().config(&app).start();
+    let first = worker(&server);
+    assert_eq!(worker(&server), first);
+    let second = worker(&server);
+    assert_ne!(second, first);
+    gone(first);
+    kill(second);
+    gone(second);
+    // The request after the crash may meet the spare.
+    let third = worker(&server);
+    assert!(third != second && uid_of(third) == "5 5 5 5");
+    let helper = helpers(&server)[0];
+    assert_eq!(parent(third), Some(helper));
+    kill(helper);
+    gone(helper);
+    gone(third);
+    wait_until("a worker of another helper", || {
+        server.get("/app").status == 200
+    });
+    let fourth = worker(&server);
+    assert_eq!(uid_of(fourth), "5 5 5 5");
+    assert_eq!(helpers(&server), [parent(fourth).unwrap()]);
+}
+
+fn a_helper_with_a_worker_does_not_leave() {
+    let server = site().env("GALGO_TEST_HELPER_IDLE", "10").start();
+    let first = worker(&server);
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+    wait_until("the end of the helper that has nothing to do", || {
+        helpers(&server).len() == 1
+    });
+    assert_eq!(helpers(&server), [parent(first).unwrap()]);
+    assert_eq!(worker(&server), first);
+}
+
+fn what_they_leave_running_ends() {
+    let server = site().start();
+    let ways = ["session", "twice", "again", "deaf", "lower"];
+    for way in ways {
+        runs(&server, &format!("QUERY_STRING='{way}&{way}' ./stays"));
+    }
+    let left = ways.map(|way| -> u32 {
+        let mark = fs::read_to_string(server.path("marks").join(way));
+        mark.unwrap().parse().unwrap()
+    });
+    let worker = worker(&server);
+    // What it has lowered its limit for is ended by that; the rest is the worker's, as long as that runs.
+    let all = left.iter().zip(ways).filter(|(_, way)| *way != "lower");
+    assert!(all.into_iter().all(|(pid, _)| pids().any(|p| p == *pid)));
+    kill(worker);
+    left.into_iter().for_each(gone);
+    assert_eq!(runs(&server, "id -u"), "5\n");
+}
+
+fn a_server_that_ends_ends_them() {
+    let mut server = site().start();
+    let all = [worker(&server), helpers(&server)[0], spawner(&server)];
+    server.signal(Signal::TERM);
+    all.into_iter().for_each(gone);
+    server.kill();
+}
+
+fn a_server_that_is_killed_takes_them_along() {
+    let mut server = site().start();
+    let all = [worker(&server), helpers(&server)[0], spawner(&server)];
+    server.kill();
+    all.into_iter().for_each(gone);
+}
+
+fn a_reload_changes_their_user_and_loses_no_request() {
+    let site = files();
+    for name in ["games", "games/app"] {
+        own(&site, name, 0);
+    }
+    let app = APP.replace("workers = 1", "workers = 2");
+    let server = site.config(&app).start();
+    assert_eq!(runs(&server, "id -u"), "5\n");
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let (server, done) = (&server, &done);
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    let said = runs(server, "id -u");
+                    assert!(said == "5\n" || said == "6\n", "{said}");
+                }
+            });
+        }
+        for user in ["man", "games", "man"] {
+            server.reconfigure(|config| {
+                config.merge(&app.replace("\"games\"", &format!("{user:?}")));
+            });
+            assert!(server.reload(), "{}", server.errors());
+            let want = if user == "man" { "6\n" } else { "5\n" };
+            assert_eq!(runs(&server, "id -u"), want);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+fn what_may_not_run_is_said() {
+    let site = site();
+    mode(&site, "games/app", 0o775);
+    let server = site.start();
+    let why = "is writable for its group: chmod g-w";
+    wait_until("the refusal", || server.get("/app").status == 502);
+    server.says(why);
+    assert_eq!(children(helpers(&server)[0]), [0; 0]);
+    // It is tried again.
+    mode(&server.site, "games/app", 0o755);
+    wait_until("a worker", || server.get("/app").status == 200);
+    let site = written(files(), &format!("user = \"nobody\"\n{APP}"));
+    let said = site.galgo(&["check"]).out;
+    let fine =
+        "runs as games, sandbox = \"standard\"; what it leaves running is ended by its helper";
+    let line = |words: &str, said: &str| {
+        let of_app = |l: &&str| l.contains("fastcgi") && l.contains("games/app");
+        let found = said.lines().find(of_app);
+        assert!(found.is_some_and(|l| l.contains(words)), "{said}");
+    };
+    line(fine, &said);
+    mode(&site, "games/app", 0o757);
+    line(
+        "is writable for others: chmod o-w",
+        &super::fails(&site, &["check"]),
+    );
+}

@@ -1,0 +1,93 @@
+//! Programs that run as another user than the server, or in a sandbox that only a helper can make: a helper starts them.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use galgo_spawn::{
+    Child, Failed, Launch, Stage, StartError,
+    owners::{Owners, Remit},
+};
+use tokio::io::{Interest, unix::AsyncFd};
+
+use crate::{off_loop::off_loop, sock::register};
+
+/// Helpers that may be gone, one after the other, before one has taken a start.
+const HELPERS: u32 = 3;
+
+/// A helper that has many starts to do is asked again this often, this far apart.
+const FULL_TRIES: u32 = 2000;
+const FULL_PAUSE: Duration = Duration::from_millis(1);
+
+/// Has a helper start a program as the user `uid`, without waiting until it runs; the helper is made where there is none.
+pub(crate) async fn launch(
+    owners: &Arc<Owners>,
+    remit: &Arc<Remit>,
+    uid: u32,
+    mut launch: Launch,
+    stdio: [BorrowedFd<'_>; 3],
+) -> Result<Child, Box<Failed>> {
+    let (mut helpers, mut full) = (0, 0);
+    loop {
+        if !owners.has_helper(remit, uid) {
+            helpers += 1;
+            let (owners, remit) = (owners.clone(), remit.clone());
+            let made = off_loop("helper", move || owners.make_helper(&remit, uid)).await;
+            if let Err(why) = made.unwrap_or_else(|e| Err(e.to_string())) {
+                return Err(denied(launch, why));
+            }
+        }
+        let failed = match owners.launch(remit, uid, launch, stdio) {
+            Ok(child) => return Ok(child),
+            Err(failed) => failed,
+        };
+        match failed.error.stage {
+            Stage::Helper if helpers < HELPERS => {}
+            Stage::Clone if is_full(&failed.error) && full < FULL_TRIES => {
+                full += 1;
+                tokio::time::sleep(FULL_PAUSE).await;
+            }
+            _ => return Err(failed),
+        }
+        launch = failed.launch;
+    }
+}
+
+/// What a helper tells of a start.
+pub(crate) struct StartReports(Option<AsyncFd<RawFd>>);
+
+impl StartReports {
+    pub(crate) fn of(child: &Child) -> Self {
+        let remote = child.is_remote().then(|| child.as_raw_fd());
+        // Without room to watch it, it is asked with every tick.
+        Self(remote.and_then(|fd| register(fd, Interest::READABLE).ok()))
+    }
+
+    /// Waits for one that has not been seen.
+    pub(crate) async fn come(&self) {
+        match &self.0 {
+            Some(fd) => {
+                if let Ok(mut ready) = fd.readable().await {
+                    ready.clear_ready();
+                }
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn is_full(e: &StartError) -> bool {
+    e.source.kind() == io::ErrorKind::WouldBlock
+}
+
+/// A start that may not be.
+pub(crate) fn denied(launch: Launch, why: String) -> Box<Failed> {
+    let error = StartError {
+        stage: Stage::Denied,
+        source: io::Error::other(why),
+    };
+    Box::new(Failed { error, launch })
+}
