@@ -87,7 +87,7 @@ impl WorkerSlot {
         }
     }
 
-    /// Nothing is known of the worker that is started now.
+    /// Nothing is known of the worker that is started next.
     pub(super) fn renew(&self) {
         self.served.store(0, Ordering::Relaxed);
         self.stale.store(false, Ordering::Relaxed);

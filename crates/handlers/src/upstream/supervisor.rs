@@ -76,9 +76,9 @@ impl Supervisor {
         }
         while !self.is_over() {
             let began = Instant::now();
-            // What was said before it is started is done then.
+            // What was said before it is started is done then. What is known of it is forgotten when it ends: a request
+            // may be the first worker's before that is started.
             self.renew.mark_unchanged();
-            self.own_slot().renew();
             let Some(started) = self.start().await else {
                 return;
             };
@@ -101,6 +101,7 @@ impl Supervisor {
                 }
             };
             let answered = self.ended(exit).await;
+            self.own_slot().renew();
             failures = match answered || began.elapsed() >= SHORT {
                 true => 0,
                 false => failures + 1,
@@ -169,6 +170,8 @@ impl Supervisor {
     /// The slot of a worker that was replaced is free again: what comes now waits in its socket until the new
     /// one takes it.
     fn refill(&self, permit: Permit) {
+        // Before it is taken: what comes now counts for the new worker.
+        self.own_slot().renew();
         self.pool.slots.free(self.slot);
         drop(permit);
     }

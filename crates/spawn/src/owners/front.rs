@@ -25,7 +25,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// A helper: the digest of its remit, and its user.
@@ -86,7 +86,7 @@ impl Owners {
     /// # Errors
     /// It cannot be used, or the spawner is gone, in words.
     pub fn reload(&self) -> Result<(), String> {
-        self.order(Order::Reload).map(drop)
+        order(&self.spawner(), Order::Reload).map(drop)
     }
 
     /// Whether there is a helper already, as far as is known.
@@ -94,13 +94,18 @@ impl Owners {
         self.helpers().contains_key(&(remit.digest(), uid))
     }
 
-    /// Has the spawner make a helper. Blocks for some milliseconds.
+    /// Has the spawner make a helper, unless there is one by now: a user's limits hold for what one helper starts. Blocks for
+    /// some milliseconds.
     ///
     /// # Errors
     /// It does not, in words.
     pub fn make_helper(&self, remit: &Remit, uid: u32) -> Result<(), String> {
+        let spawner = self.spawner();
+        if self.has_helper(remit, uid) {
+            return Ok(());
+        }
         let digest = remit.digest();
-        let helper = self.order(Order::Helper { digest, uid })?.pop();
+        let helper = order(&spawner, Order::Helper { digest, uid })?.pop();
         let helper = helper.ok_or("the spawner has sent no helper")?;
         // A request's variables are one message. The kernel may allow less.
         let _ = set_socket_send_buffer_size(&helper, MOST * 2);
@@ -114,7 +119,7 @@ impl Owners {
     /// # Errors
     /// It does not, in words.
     pub fn make_listener(&self) -> Result<NamelessListener, String> {
-        let made = <[OwnedFd; 2]>::try_from(self.order(Order::Listener)?);
+        let made = <[OwnedFd; 2]>::try_from(order(&self.spawner(), Order::Listener)?);
         let [listener, file] = made.map_err(|_| "the spawner has sent no socket")?;
         Ok(NamelessListener { listener, file })
     }
@@ -133,14 +138,15 @@ impl Owners {
         let key = (remit.digest(), uid);
         let helper = self.helpers().get(&key).cloned();
         let gone = Errno::NOTCONN;
-        let sent = helper.map_or(Err(gone), |helper| ask(&helper, remit, &launch, stdio));
+        let ask = |helper: &Arc<OwnedFd>| ask(helper, remit, &launch, stdio);
+        let sent = helper.as_ref().map_or(Err(gone), ask);
         match sent {
             Ok(socket) => Ok(Child::remote(RemoteChild::new(socket, launch))),
             Err(errno) => {
                 let stage = match errno {
                     Errno::MSGSIZE => Stage::Environment,
                     Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => {
-                        self.helpers().remove(&key);
+                        self.forget(key, helper);
                         Stage::Helper
                     }
                     Errno::MFILE | Errno::NFILE => Stage::Descriptors,
@@ -155,22 +161,35 @@ impl Owners {
         }
     }
 
-    fn helpers(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<OwnedFd>>> {
+    fn helpers(&self) -> MutexGuard<'_, HashMap<Key, Arc<OwnedFd>>> {
         self.helpers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The spawner's answer: descriptors, or words.
-    fn order(&self, order: Order) -> Result<Vec<OwnedFd>, String> {
-        let spawner = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = |e: Errno| format!("the spawner does not answer: {}", io::Error::from(e));
-        send(spawner.as_fd(), &[&order.encode()], &[], SendFlags::empty()).map_err(gone)?;
-        let mut buffer = [0; REPORT];
-        let (n, fds) = receive(spawner.as_fd(), &mut buffer, RecvFlags::empty()).map_err(gone)?;
-        match buffer.get(..n).and_then(<[u8]>::split_first) {
-            Some((b'Y', _)) => Ok(fds),
-            Some((b'N', why)) => Err(String::from_utf8_lossy(why).into_owned()),
-            _ => Err(gone(Errno::CONNRESET)),
+    /// Forgets a helper that has gone. Another may have been made meanwhile.
+    fn forget(&self, key: Key, gone: Option<Arc<OwnedFd>>) {
+        let mut helpers = self.helpers();
+        if let (Some(known), Some(gone)) = (helpers.get(&key), gone)
+            && Arc::ptr_eq(known, &gone)
+        {
+            helpers.remove(&key);
         }
+    }
+
+    fn spawner(&self) -> MutexGuard<'_, OwnedFd> {
+        self.spawner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The spawner's answer: descriptors, or words.
+fn order(spawner: &OwnedFd, order: Order) -> Result<Vec<OwnedFd>, String> {
+    let gone = |e: Errno| format!("the spawner does not answer: {}", io::Error::from(e));
+    send(spawner.as_fd(), &[&order.encode()], &[], SendFlags::empty()).map_err(gone)?;
+    let mut buffer = [0; REPORT];
+    let (n, fds) = receive(spawner.as_fd(), &mut buffer, RecvFlags::empty()).map_err(gone)?;
+    match buffer.get(..n).and_then(<[u8]>::split_first) {
+        Some((b'Y', _)) => Ok(fds),
+        Some((b'N', why)) => Err(String::from_utf8_lossy(why).into_owned()),
+        _ => Err(gone(Errno::CONNRESET)),
     }
 }
 

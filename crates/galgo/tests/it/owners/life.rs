@@ -23,6 +23,7 @@ list![
     what_a_dead_helper_has_started_ends,
     a_server_that_is_killed_takes_all_along,
     a_spawner_that_dies_ends_the_server,
+    many_first_requests_make_one_helper,
     helpers_that_leave_lose_no_request,
     users_change_with_the_configuration,
     a_reload_loses_no_request,
@@ -191,6 +192,27 @@ fn a_server_that_is_killed_takes_all_along() {
     all.extend([spawner(&server), left(&server, "stays")]);
     server.kill();
     all.into_iter().for_each(gone);
+}
+
+/// A user's limits hold for what one helper starts: with two the user would have twice as much.
+fn many_first_requests_make_one_helper() {
+    let server = site().start();
+    let mut clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
+    for round in 0..3 {
+        for client in &mut clients {
+            client.get("/games/who");
+        }
+        // None is read before all are there: a second helper would be busy still.
+        let made = helpers(&server);
+        assert!(made.len() <= 1, "{made:?} in round {round}");
+        for client in &mut clients {
+            assert_eq!(client.reply().status, 200);
+        }
+        let made = helpers(&server);
+        assert_eq!(made.len(), 1, "{made:?} in round {round}");
+        kill(made[0]);
+        gone(made[0]);
+    }
 }
 
 fn helpers_that_leave_lose_no_request() {

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{harness::list, secrets::ATTACK};
 use galgo_testkit::{
-    Server, Site,
+    Reply, Server, Site, eventually,
     process::{children, command_line, parent, pids},
     wait_until,
 };
@@ -130,10 +130,14 @@ fn site() -> Site {
 }
 
 /// What a shell in the worker prints.
-fn runs(server: &Server, command: &str) -> String {
+fn ask(server: &Server, command: &str) -> Reply {
     let mut client = server.connect();
     client.post("/app", command.as_bytes());
-    let reply = client.reply();
+    client.reply()
+}
+
+fn runs(server: &Server, command: &str) -> String {
+    let reply = ask(server, command);
     let said = reply.text();
     assert_eq!(reply.status, 200, "{said}{}", server.errors());
     said
@@ -355,12 +359,15 @@ fn they_are_replaced() {
     kill(helper);
     gone(helper);
     gone(third);
-    wait_until("a worker of another helper", || {
-        server.get("/app").status == 200
+    // One answer: after two it would be replaced.
+    let fourth: u32 = eventually("a worker of another helper", || {
+        let reply = ask(&server, "echo $PPID");
+        (reply.status == 200).then(|| reply.text().trim().parse().unwrap())
     });
-    let fourth = worker(&server);
     assert_eq!(uid_of(fourth), "5 5 5 5");
-    assert_eq!(helpers(&server), [parent(fourth).unwrap()]);
+    wait_until("one helper", || {
+        helpers(&server) == [parent(fourth).unwrap()]
+    });
 }
 
 fn a_helper_with_a_worker_does_not_leave() {
