@@ -88,13 +88,14 @@ def run(words):
     return done.stdout + done.stderr
 
 
-def wrk(target, at="http://127.0.0.1:{port}", clients=16):
+def wrk(target, at="http://127.0.0.1:{port}", clients=16, fields={}):
     """Requests a second of wrk at a server's port."""
 
     def measure(server, seconds):
         url = at.format(port=server.port, plain=server.plain) + target
         threads = min(2, clients)
-        out = run(["wrk", f"-t{threads}", f"-c{clients}", f"-d{max(1, round(seconds))}s", "--timeout", "10s", "--latency", url])
+        words = ["wrk", f"-t{threads}", f"-c{clients}", f"-d{max(1, round(seconds))}s", "--timeout", "10s", "--latency"]
+        out = run(words + [f"-H{name}: {value}" for name, value in fields.items()] + [url])
         if "Non-2xx" in out or "Requests/sec" not in out:
             raise RuntimeError(out[-300:])
         half = re.search(r"50% +([\d.]+)(us|ms|s)", out)

@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::wait::{LONG, wait_until};
 
@@ -79,7 +79,8 @@ impl From<Output> for Done {
     }
 }
 
-/// Another server beside galgo's: nginx, php-fpm, an application. It gets TERM when dropped, and is waited for.
+/// Another server beside galgo's: nginx, php-fpm, an application. It gets TERM when dropped, with its group if it has one of
+/// its own (`Command::process_group`), and is waited for.
 #[derive(Debug)]
 pub struct Beside(Child);
 
@@ -109,7 +110,11 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let pid = Pid::from_child(&self.0);
+        // It names no group unless it leads one.
+        if kill_process_group(pid, Signal::TERM).is_err() {
+            let _ = kill_process(pid, Signal::TERM);
+        }
         let _ = self.0.wait();
     }
 }

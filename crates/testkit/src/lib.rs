@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test ends where it meets what it did not expect
 
+pub mod accounts;
 pub mod authority;
 pub mod client;
 pub mod command;

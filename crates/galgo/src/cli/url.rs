@@ -16,6 +16,7 @@ use galgo_handlers::{
         redirect,
         rewrite::Rewritten,
         tries::Tried,
+        variables,
     },
 };
 use galgo_proto::{h1::Head, status::reason, target::Target};
@@ -27,6 +28,7 @@ use crate::{
     config::{Application, Cgi, Config, Files, Handler, Route},
     hosts::Host,
     link::Link,
+    log::LogTo,
     route::{self, Match},
 };
 
@@ -45,6 +47,9 @@ pub(super) struct UrlArgs {
     /// The method, with --url
     #[arg(long, value_name = "METHOD", requires = "url", default_value = "GET")]
     method: String,
+    /// A field of the request, with --url; more than one may be given
+    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
+    header: Vec<String>,
 }
 
 /// Says what would answer.
@@ -56,6 +61,7 @@ pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCo
         out: io::stdout().lock(),
         config: &config,
         link,
+        answered: None,
     };
     // Who closes the pipe has read enough.
     let _ = walk.request(head);
@@ -79,7 +85,17 @@ fn request(config: &Config, args: &UrlArgs, url: &str) -> Result<(Head, Link), S
     let (host, path) = rest.split_at(at);
     let slash = if path.starts_with('/') { "" } else { "/" };
     let method = &args.method;
-    let text = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let mut text = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {host}\r\n");
+    for field in &args.header {
+        if field.contains(['\r', '\n']) || !field.contains(':') {
+            let shown = words::escape(field.as_bytes());
+            return Err(format!(
+                "{shown} is no field: write --header \"User-Agent: curl\""
+            ));
+        }
+        text.push_str(&format!("{field}\r\n"));
+    }
+    text.push_str("\r\n");
     let head = Head::parse(text.as_bytes(), &config.http.head_limits())
         .map_err(|e| format!("the server answers {} to this: {}", e.status, e.why))?;
     let port = host
@@ -104,6 +120,8 @@ struct Walk<'c, W> {
     out: W,
     config: &'c Config,
     link: Link,
+    /// The status of what galgo answers itself.
+    answered: Option<u16>,
 }
 
 impl<'c, W: Write> Walk<'c, W> {
@@ -157,11 +175,26 @@ impl<'c, W: Write> Walk<'c, W> {
         let of_host = own.find(&head.host, path, configured.as_ref());
         let Some(found) = of_host.or(configured) else {
             self.line("route", "none answers")?;
-            return self.done("404");
+            let turn = self.done("404")?;
+            self.behind(None)?;
+            return Ok(turn);
         };
         let route = found.route;
         self.line("route", &format!("{route}: {}", describe(config, route)))?;
-        self.behind_route(head, &found)
+        if let Some(log) = &route.log {
+            let to = match log.to() {
+                None => "none".to_owned(),
+                Some(LogTo::Stdout) => "standard output".to_owned(),
+                Some(LogTo::Stderr) => "standard error".to_owned(),
+                Some(LogTo::File(path)) => words::path(path),
+            };
+            self.line("access_log", &to)?;
+        }
+        let turn = self.behind_route(head, &found)?;
+        if let Turn::Done = turn {
+            self.behind(route.steps.as_deref())?;
+        }
+        Ok(turn)
     }
 
     fn behind_route(&mut self, head: &Head, found: &Match<'_, '_>) -> io::Result<Turn> {
@@ -171,7 +204,13 @@ impl<'c, W: Write> Walk<'c, W> {
         }
         let steps = route.steps.as_deref();
         if let Some(response) = steps.and_then(|s| s.early(&self.link, head, found.rest)) {
-            self.response("redirect", &response)?;
+            // A browser that asks for another origin, or a redirect.
+            let step = if response.status == 204 {
+                "cors"
+            } else {
+                "redirect"
+            };
+            self.response(step, &response)?;
             return Ok(Turn::Done);
         }
         if let Some(steps) = steps
@@ -185,8 +224,8 @@ impl<'c, W: Write> Walk<'c, W> {
             let says = format!("{who} is asked; what follows is for those whom it allows");
             self.line("authorizer", &says)?;
         }
-        if !steps.is_none_or(|steps| steps.variables.is_empty()) {
-            self.line("env_rules", "may set variables")?;
+        if let Some(steps) = steps {
+            self.variables(steps, head)?;
         }
         if found.slash_missing {
             self.response("answer", &files::to_slash(head))?;
@@ -207,11 +246,25 @@ impl<'c, W: Write> Walk<'c, W> {
                 }
             }
         }
-        let turn = self.handler(head, route, found.rest)?;
-        if let (Turn::Done, Some(steps)) = (&turn, steps) {
-            self.behind(steps)?;
+        let changed = steps.and_then(|steps| steps.request(head));
+        if changed.is_some() {
+            self.line("request_headers", "are changed")?;
         }
-        Ok(turn)
+        self.handler(changed.as_ref().unwrap_or(head), route, found.rest)
+    }
+
+    /// Which variables rules set.
+    fn variables(&mut self, steps: &Steps, head: &Head) -> io::Result<()> {
+        let rules = &steps.variables;
+        let given = variables::given(rules, &self.link, head);
+        let pairs = given.iter().map(|(name, value)| format!("{name}={value}"));
+        let says = match (rules.len(), given.is_empty()) {
+            (0, _) => return Ok(()),
+            (1, true) => "its rule does not hold".to_owned(),
+            (n, true) => format!("none of its {n} rules holds"),
+            (_, false) => pairs.collect::<Vec<_>>().join(", "),
+        };
+        self.line("env_rules", &says)
     }
 
     /// Whether access ends the request here.
@@ -353,12 +406,35 @@ impl<'c, W: Write> Walk<'c, W> {
     }
 
     /// What is done to the response.
-    fn behind(&mut self, steps: &Steps) -> io::Result<()> {
-        if steps.errors.is_some() {
-            self.line("errors", "have pages of the route's own")?;
+    fn behind(&mut self, steps: Option<&Steps>) -> io::Result<()> {
+        let own = steps.and_then(|steps| steps.errors.as_ref());
+        if let Some(pages) = own.or(self.config.errors.as_ref()) {
+            match self.answered.map(|status| pages.of(status)) {
+                None => self.line("errors", "have pages, if it fails")?,
+                Some(Some(path)) => self.line("errors", &format!("the page is {path}"))?,
+                Some(None) => {}
+            }
         }
-        if steps.headers.is_some() {
-            self.line("fields", "are changed")?;
+        if let Some(steps) = steps {
+            self.dressed(steps)?;
+        }
+        match &self.config.tls.hsts {
+            Some(hsts) if self.link.https => {
+                let says = format!("Strict-Transport-Security: {hsts}");
+                self.line("hsts", &says)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn dressed(&mut self, steps: &Steps) -> io::Result<()> {
+        if let Some(headers) = &steps.headers {
+            if !headers.rules.is_empty() {
+                self.line("fields", "are changed")?;
+            }
+            if !headers.expires.is_empty() {
+                self.line("expires", "Cache-Control, if it has none")?;
+            }
         }
         if steps.cors.is_some() {
             self.line("cors", "other origins may read it")?;
@@ -374,6 +450,7 @@ impl<'c, W: Write> Walk<'c, W> {
 
     fn response(&mut self, step: &str, response: &Response) -> io::Result<()> {
         let status = response.status;
+        self.answered = Some(status);
         let mut says = format!("{status} {}", reason(status));
         for name in ["location", "allow", "content-type"] {
             if let Some(value) = response.fields.first(name) {
@@ -384,7 +461,8 @@ impl<'c, W: Write> Walk<'c, W> {
     }
 
     fn done(&mut self, status: &str) -> io::Result<Turn> {
-        let says = status.parse().map_or("", reason);
+        self.answered = status.parse().ok();
+        let says = self.answered.map_or("", reason);
         self.line("answer", &format!("{status} {says}"))?;
         Ok(Turn::Done)
     }

@@ -14,6 +14,7 @@ fn site() -> Site {
     site.write(
         "galgo.toml",
         r#"
+errors = { 404 = "/404.html", 5xx = "/cgi-bin/oops" }
 [[rewrite]]
 pattern = "^/article/(?P<id>[0-9]+)$"
 to = "/cgi-bin/hello/{id}?old"
@@ -38,6 +39,19 @@ path = "/"
 files = "public"
 cgi_names = ["*.cgi"]
 index = ["x.cgi"]
+[[route]]
+path = "/rules/"
+cgi = "cgi-bin"
+env = { AUDIENCE = "public", BOT = "" }
+env_rules = [
+  { headers = { User-Agent = "(?i)bot" }, set = { BOT = "1", AUDIENCE = "bots" } },
+  { from = ["10.0.0.0/8"], set = { AUDIENCE = "staff" } },
+]
+access_log = "rules.log"
+request_headers = { remove = ["Cookie"] }
+headers = { X-Robots-Tag = "noindex" }
+expires = { "*" = "1h" }
+cors = { origins = ["https://app.example"] }
 [[route]]
 path = "/ws/"
 cgi = "cgi-bin"
@@ -112,6 +126,50 @@ fn says_which_steps_apply() {
             ],
         ),
         (&["/office"], &["access|"]),
+        (
+            &["/rules/hello"],
+            &[
+                "access_log|",
+                "rules.log",
+                "env_rules|none of its 2 rules holds",
+                "request_headers|are changed",
+                "program|",
+                "errors|have pages",
+                "fields|are changed",
+                "expires|Cache-Control",
+                "cors|other origins may read it",
+            ],
+        ),
+        (
+            &["/rules/hello", "--header", "User-Agent: a Bot"],
+            &["env_rules|AUDIENCE=bots, BOT=1\n"],
+        ),
+        (
+            &[
+                "/rules/hello",
+                "--header",
+                "User-Agent: bot",
+                "--from",
+                "10.1.2.3",
+            ],
+            &["env_rules|BOT=1, AUDIENCE=staff\n"],
+        ),
+        (
+            &[
+                "/rules/hello",
+                "--method",
+                "OPTIONS",
+                "--header",
+                "Origin: https://app.example",
+                "--header",
+                "Access-Control-Request-Method: GET",
+            ],
+            &["cors|204 No Content"],
+        ),
+        (
+            &["/none.txt"],
+            &["answer|404 Not Found", "errors|the page is /404.html"],
+        ),
         (&["/ws/hello"], &["program|", "upgrade|it may answer 101"]),
     ] {
         let done = site.galgo(&[&["check", ".", "--url"], args].concat());
@@ -145,4 +203,9 @@ fn wrong_arguments_are_named() {
         );
     }
     assert_eq!(site.galgo(&["check", ".", "--from", "::1"]).code, 2);
+    for field in ["User-Agent", "X-A: 1\r\nX-B: 2"] {
+        let done = site.galgo(&["check", ".", "--url", "/", "--header", field]);
+        assert_eq!(done.code, 1, "{field}");
+        done.has_err("is no field");
+    }
 }

@@ -22,6 +22,7 @@ list![
     a_full_disk_is_counted_and_said,
     an_access_log_that_is_off,
     a_fifo_that_nobody_reads,
+    logs_of_many_routes_share_a_thread,
 ];
 
 fn line(server: &Server, target: &str) -> Value {
@@ -451,4 +452,43 @@ fn a_fifo_that_nobody_reads() {
         let text = fs::read_to_string(&log).unwrap_or_default();
         text.contains("\"/last\"")
     });
+}
+
+/// The threads that write logs.
+fn log_threads(server: &Server) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm"));
+    let names = tasks.filter_map(|task| name(task.unwrap()).ok());
+    names.filter(|name| name == "log\n").count()
+}
+
+/// Two for the server's logs, one for all files, and one for a FIFO: its reader may be slow.
+fn logs_of_many_routes_share_a_thread() {
+    let site = new_site().config("access_log = \"access.log\"");
+    site.fifo("fifo.log");
+    let mut routes = String::new();
+    for n in 0..200 {
+        let log = format!(
+            "path = \"/{n}\"\nrespond = {{ body = \"{n}\" }}\naccess_log = \"own{n}.log\"\n"
+        );
+        routes.push_str(&format!("[[route]]\n{log}"));
+    }
+    routes.push_str("[[route]]\npath = \"/fifo\"\nrespond = {}\naccess_log = \"fifo.log\"\n");
+    let server = site.config(&routes).start();
+    assert_eq!(log_threads(&server), 4);
+    for n in 0..200 {
+        assert_eq!(server.get(&format!("/{n}")).text(), n.to_string());
+    }
+    for n in 0..200 {
+        let log = server.path(&format!("own{n}.log"));
+        let line = lines(&log, 1).concat();
+        assert!(line.contains(&format!("/{n}")), "{line}");
+    }
+    // The thread that writes new ones is the same, too.
+    let config = fs::read_to_string(server.path("galgo.toml")).unwrap();
+    fs::write(server.path("galgo.toml"), config.replace("own1", "new1")).unwrap();
+    assert!(server.reload());
+    server.get("/1");
+    lines(&server.path("new1.log"), 1);
+    assert_eq!(log_threads(&server), 4);
 }

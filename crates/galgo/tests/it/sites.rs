@@ -19,6 +19,7 @@ list![
     what_is_refused_at_the_start,
     what_check_says,
     programs_have_their_limits,
+    settings_in_the_folder_of_a_host,
 ];
 
 const ENV: &str = "#!/bin/sh\necho Content-Type: text/plain\necho\nenv\n";
@@ -364,4 +365,58 @@ fn programs_have_their_limits() {
     eventually("both end", || {
         (!first.is_closed() && !other.is_closed()).then_some(())
     });
+}
+
+/// `include` finds them; what they say comes before what the folder serves by itself.
+fn settings_in_the_folder_of_a_host() {
+    let settings = "host = [\"a.example\", \"www.a.example\"]\n\
+        access_log = \"access.log\"\n\
+        headers = { X-Site = \"a\" }\n\
+        errors = { 404 = \"/index.html\" }\n\
+        [[route]]\npath = \"/\"\nfiles = \"public\"\n\
+        [[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nenv = { SITE = \"ours\" }\n";
+    let site = two().config("include = \"www/*/site.toml\"\n").file(
+        "www/a.example/site.toml",
+        settings,
+        0o644,
+    );
+    let server = site.start();
+    for host in ["a.example", "www.a.example"] {
+        let reply = ask(&server, host, "/");
+        assert_eq!(
+            (reply.text(), reply.field("x-site")),
+            ("a.example".into(), Some("a"))
+        );
+        let none = ask(&server, host, "/none");
+        assert_eq!((none.status, none.text()), (404, "a.example".into()));
+        let program = ask(&server, host, "/cgi-bin/env").text();
+        assert!(program.lines().any(|line| line == "SITE=ours"), "{program}");
+    }
+    let other = ask(&server, "b.example", "/");
+    assert_eq!(
+        (other.text(), other.field("x-site")),
+        ("b.example".into(), None)
+    );
+    assert!(
+        !ask(&server, "b.example", "/cgi-bin/env")
+            .text()
+            .contains("SITE=")
+    );
+    let log = server.path("www/a.example/access.log");
+    eventually("the log of the host", || {
+        let text = fs::read_to_string(&log).ok()?;
+        (text.lines().count() == 6).then_some(())
+    });
+    // Nobody is shown them.
+    for path in ["/site.toml", "/../site.toml", "/access.log"] {
+        let reply = ask(&server, "a.example", path);
+        assert!(!reply.text().contains("host ="), "{path}");
+    }
+    // A new host may have some, too: those count from the next reload on.
+    let settings = settings.replace("a.example", "c.example");
+    let site = with(server.site.clone(), "c.example");
+    assert_eq!(ask(&server, "c.example", "/").field("x-site"), None);
+    site.write("www/c.example/site.toml", settings);
+    assert!(server.reload());
+    assert_eq!(ask(&server, "c.example", "/").field("x-site"), Some("a"));
 }

@@ -12,75 +12,142 @@ use crate::site::root;
 use known::KNOWN;
 use peers::Peer;
 use requests::{Answer, Asked};
+use scene::Scene;
 
-/// The pairs of a page: the number and title, the original, the translation.
-fn pairs(page: &str, language: &str) -> Vec<(String, String, String)> {
-    let path = root().join("docs/migration").join(page);
-    let text = std::fs::read_to_string(path).unwrap();
-    let block = |section: &str, language: &str| {
-        let (_, rest) = section.split_once(&format!("```{language}\n"))?;
-        Some(rest.split("```").next()?.to_owned())
-    };
-    let sections = text.split("\n## ").skip(1);
-    let pairs = sections.filter_map(|section| {
-        let title = section.lines().next()?.to_owned();
-        Some((title, block(section, language)?, block(section, "toml")?))
-    });
-    pairs.collect()
+/// A page of docs/migration.
+struct Page {
+    name: &'static str,
+    /// How its originals are marked.
+    language: &'static str,
+    pairs: usize,
+    start: fn(&Pair, &Path) -> Peer,
+}
+
+const PAGES: [Page; 5] = [
+    Page {
+        name: "nginx.md",
+        language: "nginx",
+        pairs: 10,
+        start: peers::nginx,
+    },
+    Page {
+        name: "lighttpd.md",
+        language: "lighttpd",
+        pairs: 10,
+        start: peers::lighttpd,
+    },
+    Page {
+        name: "apache.md",
+        language: "apache",
+        pairs: 10,
+        start: peers::apache,
+    },
+    Page {
+        name: "fcgiwrap.md",
+        language: "nginx",
+        pairs: 5,
+        start: peers::nginx,
+    },
+    Page {
+        name: "suexec.md",
+        language: "apache",
+        pairs: 5,
+        start: peers::suexec,
+    },
+];
+
+/// A section of a page.
+struct Pair {
+    number: String,
+    original: String,
+    /// How programs are started that the original names.
+    command: Option<String>,
+    translation: String,
+}
+
+impl Pair {
+    /// It needs accounts, and root's rights.
+    fn has_users(&self) -> bool {
+        self.translation.contains("alice")
+    }
+
+    /// There are files at `/`.
+    fn has_files(&self) -> bool {
+        let by_program = "path = \"/\"\ncgi";
+        let has = |words| self.translation.contains(words);
+        (has("path = \"/\"") && !has(by_program)) || has("sites = ")
+    }
+}
+
+impl Page {
+    fn pairs(&self) -> Vec<Pair> {
+        let path = root().join("docs/migration").join(self.name);
+        let text = std::fs::read_to_string(path).unwrap();
+        let block = |section: &str, language: &str| {
+            let (_, rest) = section.split_once(&format!("```{language}\n"))?;
+            Some(rest.split("```").next()?.to_owned())
+        };
+        let sections = text.split("\n## ").skip(1);
+        let pairs = sections.filter_map(|section| {
+            Some(Pair {
+                number: section.split('.').next()?.to_owned(),
+                original: block(section, self.language)?,
+                command: block(section, "sh"),
+                translation: block(section, "toml")?,
+            })
+        });
+        let pairs: Vec<Pair> = pairs.collect();
+        assert_eq!(pairs.len(), self.pairs, "{}", self.name);
+        pairs
+    }
+
+    fn requests(&self, pair: &Pair) -> Vec<Asked> {
+        Asked::all(self.name, &pair.number, pair.has_files())
+    }
+
+    fn compare(&self) -> Found {
+        let mut found = Found::default();
+        for pair in self.pairs() {
+            if pair.has_users() && !galgo_testkit::is_root() {
+                eprintln!("{} {} is left out: it needs root", self.name, pair.number);
+                continue;
+            }
+            let scene = Scene::new(&pair);
+            let other = (self.start)(&scene.named(&pair), scene.galgo.site.folder());
+            for request in self.requests(&pair) {
+                let request = scene.asked(request);
+                let theirs = Answer::of(other.at, &request);
+                let ours = Answer::of(scene.galgo.address(), &request);
+                for difference in ours.differs(&theirs, &request, self.language) {
+                    match KNOWN.iter().find(|(_, is)| is(&request, &difference)) {
+                        Some((name, _)) => found.met.push(name),
+                        None => {
+                            let (page, number) = (self.name, &pair.number);
+                            let line = format!("{page} {number}: {request}: {difference}");
+                            found.unknown.push(line);
+                        }
+                    }
+                }
+            }
+        }
+        found
+    }
 }
 
 /// How often each known difference was met, and the differences that are not known, a line each.
 #[derive(Default)]
 struct Found {
-    asked: usize,
     met: Vec<&'static str>,
     unknown: Vec<String>,
-}
-
-type Start = fn(&str, &Path) -> Peer;
-
-fn compare(page: &str, peer: &'static str, start: Start, found: &mut Found) {
-    let pairs = pairs(page, peer);
-    assert_eq!(pairs.len(), 10, "{page}");
-    for (title, original, translation) in pairs {
-        let number = title.split('.').next().unwrap();
-        let galgo = scene::galgo(&translation);
-        let other = start(&original, galgo.site.folder());
-        let has_files = translation.contains("path = \"/\"") || translation.contains("sites = ");
-        for request in Asked::all(page, number, has_files) {
-            found.asked += 1;
-            let theirs = Answer::of(other.at, &request);
-            let ours = Answer::of(galgo.address(), &request);
-            for difference in ours.differs(&theirs, &request, peer) {
-                match KNOWN.iter().find(|(_, is)| is(&request, &difference)) {
-                    Some((name, _)) => found.met.push(name),
-                    None => {
-                        let line = format!("{peer} {number}: {request}: {difference}");
-                        found.unknown.push(line);
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// Everything differs that the page says, and nothing else.
 #[test]
 fn other_servers_and_galgo_answer_alike() {
-    let all: [(&str, &'static str, Start); 3] = [
-        ("nginx.md", "nginx", peers::nginx),
-        ("lighttpd.md", "lighttpd", peers::lighttpd),
-        ("apache.md", "apache", peers::apache),
-    ];
     let found = std::thread::scope(|threads| {
-        let compare = |(page, peer, start)| {
-            threads.spawn(move || {
-                let mut found = Found::default();
-                compare(page, peer, start, &mut found);
-                found
-            })
-        };
-        let running = all.map(compare);
+        let running = PAGES
+            .each_ref()
+            .map(|page| threads.spawn(|| page.compare()));
         running.map(|thread| thread.join().unwrap())
     });
     let unknown: Vec<_> = found.iter().flat_map(|found| &found.unknown).collect();
@@ -92,9 +159,14 @@ fn other_servers_and_galgo_answer_alike() {
             "the page lacks {name:?}"
         );
         let met = found.iter().any(|found| found.met.contains(&name));
-        assert!(met, "{name:?} is no difference any more");
+        let left_out = name == known::REFUSED && !galgo_testkit::is_root();
+        assert!(met || left_out, "{name:?} is no difference any more");
     }
-    let asked: usize = found.iter().map(|found| found.asked).sum();
+    let asked = |page: &Page| -> usize {
+        let pairs = page.pairs();
+        pairs.iter().map(|pair| page.requests(pair).len()).sum()
+    };
+    let asked: usize = PAGES.iter().map(asked).sum();
     assert!(
         page.contains(&format!(" {asked} in all")),
         "the page lacks {asked}"

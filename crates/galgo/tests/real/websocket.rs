@@ -1,8 +1,8 @@
-//! A WebSocket program, asked by a real client (the package websockets of PyPI): docs/programs.md.
+//! A WebSocket program, asked by a real client (the package websockets of PyPI) and a real browser: docs/programs.md.
 
 use std::{fs, path::Path, process::Command};
 
-use galgo_testkit::{Server, Site, stream::own};
+use galgo_testkit::{Done, Server, Site, eventually, stream::own};
 
 use crate::site::{needed, new_site, root, serve_programs};
 
@@ -91,4 +91,75 @@ fn messages_both_ways_in_tls() {
     let server = serve(site, &tls);
     let port = server.listens(1).port();
     client(&format!("wss://localhost:{port}"), &own.certificate);
+}
+
+/// Sends messages and has them back, closes, and says how that went.
+const PAGE: &str = r#"<!doctype html><title>echo</title><script>
+const messages = ["", "Grüße", "x".repeat(70_000), new Uint8Array([...Array(200_000).keys()])];
+const same = (a, b) => typeof a === "string" ? a === b : a.every((byte, i) => byte === new Uint8Array(b)[i]);
+const result = new Promise((done, failed) => {
+  const socket = new WebSocket(`${location.origin.replace("http", "ws")}/ws/echo`);
+  socket.binaryType = "arraybuffer";
+  const back = [];
+  socket.onopen = () => messages.forEach(message => socket.send(message));
+  socket.onmessage = event => {
+    back.push(event.data);
+    if (back.length < messages.length) return;
+    if (!messages.every((message, i) => same(message, back[i]))) failed("a message has changed");
+    socket.close(1000, "enough");
+  };
+  socket.onclose = event => done(`${back.length} back, closed by ${event.code} ${event.reason}`);
+});
+</script>
+"#;
+
+/// What Chromium says of the page, and the access log of the WebSocket.
+fn browser(site: Site, scheme: &str, more: &str) -> String {
+    let site = site
+        .file("public/echo.html", PAGE, 0o644)
+        .config("access_log = \"access.log\"");
+    let files = "[[route]]\npath = \"/\"\nfiles = \"public\"\n";
+    let server = serve(site, &format!("{files}{more}"));
+    needed("/usr/bin/chromedriver");
+    needed("/usr/bin/chromium");
+    let listener = usize::from(scheme == "https");
+    let port = server.listens(listener).port();
+    let page = format!("{scheme}://localhost:{port}/echo.html");
+    let program = root().join("crates/galgo/tests/real/browser.py");
+    let done = Command::new("python3").arg(program).arg(page).output();
+    let done = Done::from(done.unwrap());
+    assert_eq!(
+        done.out.trim_end(),
+        "4 back, closed by 1000 enough",
+        "{}{}",
+        done.err,
+        server.errors()
+    );
+    let log = server.path("access.log");
+    let line = || {
+        let log = fs::read_to_string(&log).unwrap();
+        log.lines()
+            .find(|line| line.contains("/ws/echo"))
+            .map(str::to_owned)
+    };
+    eventually("the WebSocket is in the log", line)
+}
+
+#[test]
+fn a_browser() {
+    let line = browser(new_site(), "http", "");
+    assert!(line.contains("\"GET /ws/echo HTTP/1.1\" 101 "), "{line}");
+}
+
+/// Beside its page, on the same connection (RFC 8441).
+#[test]
+fn a_browser_over_http2() {
+    let own = own();
+    let tls = format!(
+        "[tls]\ncertificate = {:?}\nkey = {:?}\n",
+        own.certificate, own.key
+    );
+    let site = new_site().arguments(&["--listen", "https://127.0.0.1:0"]);
+    let line = browser(site, "https", &tls);
+    assert!(line.contains("\"GET /ws/echo HTTP/2.0\" 101 "), "{line}");
 }

@@ -13,9 +13,13 @@ impl Errors {
     /// The path of the page of a response that galgo has made itself; `None`: it stays as it is. What a program or the
     /// configuration says stays, whatever its status.
     pub fn page(&self, response: &Response) -> Option<&str> {
-        let status = response.status;
         let own = matches!(response.body, Body::Bytes(_) | Body::Empty);
-        let mut pages = self.0.iter().filter(|_| own && status >= 400);
+        own.then(|| self.of(response.status))?
+    }
+
+    /// The path of the page of a status.
+    pub fn of(&self, status: u16) -> Option<&str> {
+        let mut pages = self.0.iter().filter(|_| status >= 400);
         let found = pages.find(|((from, to), _)| (*from..=*to).contains(&status));
         found.map(|(_, path)| path.as_str())
     }

@@ -4,7 +4,7 @@ use galgo_proto::{h1::Head, hosts::Hosts};
 use regex::bytes::Regex;
 
 use super::access::Addresses;
-use crate::request::Request;
+use crate::{link::Link, request::Request};
 
 /// A rule: where all conditions hold, the variables are set.
 #[derive(Debug, Default, PartialEq)]
@@ -36,7 +36,7 @@ impl PartialEq for Pattern {
 }
 
 impl VariableRule {
-    fn holds(&self, request: &Request<'_>, head: &Head) -> bool {
+    fn holds(&self, link: &Link, head: &Head) -> bool {
         let fits = |pattern: &Option<Pattern>, text: &[u8]| match pattern {
             Some(pattern) => pattern.0.is_match(text),
             None => true,
@@ -47,7 +47,7 @@ impl VariableRule {
                 .host
                 .as_ref()
                 .is_none_or(|own| own.fit(&head.host).is_some())
-            && self.from.as_ref().is_none_or(|own| own.has(request.link))
+            && self.from.as_ref().is_none_or(|own| own.has(link))
             && fits(&self.path, head.target.path())
             && fits(&self.query, head.target.query().as_bytes())
             && self.headers.iter().all(|(name, pattern)| {
@@ -60,17 +60,24 @@ impl VariableRule {
     }
 }
 
-/// Gives a request the variables of the rules that hold for it. Of two rules the later one counts; what an authorizer has
-/// given stays.
-pub(super) fn grant(rules: &[VariableRule], request: &mut Request<'_>, head: &Head) {
-    let mut set: Vec<(String, Vec<u8>)> = Vec::new();
-    for rule in rules.iter().filter(|rule| rule.holds(request, head)) {
+/// The variables of the rules that hold for a request, with their values. Of two rules the later one counts.
+pub fn given<'r>(rules: &'r [VariableRule], link: &Link, head: &Head) -> Vec<(&'r str, &'r str)> {
+    let mut set: Vec<(&str, &str)> = Vec::new();
+    for rule in rules.iter().filter(|rule| rule.holds(link, head)) {
         for (name, value) in &rule.set {
             set.retain(|(known, _)| known != name);
-            set.push((name.clone(), value.clone().into_bytes()));
+            set.push((name, value));
         }
     }
+    set
+}
+
+/// Gives a request the variables of the rules that hold for it. What an authorizer has given stays.
+pub(super) fn grant(rules: &[VariableRule], request: &mut Request<'_>, head: &Head) {
+    let given = given(rules, request.link, head);
     let granted = &mut request.granted;
-    set.retain(|(name, _)| !granted.iter().any(|(known, _)| known == name));
-    granted.extend(set);
+    let new = |(name, _): &(&str, &str)| !granted.iter().any(|(known, _)| known == name);
+    let new: Vec<_> = given.into_iter().filter(new).collect();
+    let owned = |(name, value): (&str, &str)| (name.to_owned(), value.as_bytes().to_vec());
+    granted.extend(new.into_iter().map(owned));
 }

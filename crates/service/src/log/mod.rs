@@ -1,5 +1,5 @@
 //! The access log and the error log. Writing never blocks an event loop: lines go to a thread of
-//! their own, and what it cannot keep up with is dropped, counted and reported.
+//! their own (those of routes to one for each file system), and what it cannot keep up with is dropped, counted and reported.
 
 pub mod access;
 pub mod own;
@@ -85,15 +85,25 @@ impl Logs {
     /// What writes these logs: those that are open already, and new ones.
     fn own_writers(&self, all: &[LogTo], user: Option<&Identity>) -> io::Result<OwnWriters> {
         let open = self.own();
-        let writer = |to: &LogTo| match open.iter().find(|(known, _)| known == to) {
-            Some(known) => Ok(known.clone()),
-            None => {
-                let errors = Some(self.error.0.clone());
-                let writer = LogWriter::start(LogTarget::open(to, user)?, errors)?;
-                Ok((to.clone(), Arc::new(writer)))
-            }
-        };
-        all.iter().map(writer).collect()
+        let mut writers = OwnWriters::new();
+        for to in all {
+            let known = open.iter().find(|(known, _)| known == to);
+            let writer = match known {
+                Some((_, writer)) => writer.clone(),
+                None => {
+                    let target = LogTarget::open(to, user)?;
+                    let errors = Some(self.error.0.clone());
+                    let mut others = writers.iter().chain(&*open);
+                    let beside = others.find(|(_, other)| other.may_write(&target));
+                    Arc::new(match beside {
+                        Some((_, other)) => other.beside(target, errors),
+                        None => LogWriter::start(target, errors)?,
+                    })
+                }
+            };
+            writers.push((to.clone(), writer));
+        }
+        Ok(writers)
     }
 
     /// Has the log of a route write; it must be one of those that are open.

@@ -43,8 +43,8 @@ pub(super) struct LogTarget {
     torn: bool,
     /// It took nothing in the last time.
     stuck: bool,
-    /// It is a regular file: the kernel mixes no two writes to its end (O_APPEND, open(2)).
-    regular: bool,
+    /// The file system of a regular file: the kernel mixes no two writes to its end (O_APPEND, open(2)).
+    disk: Option<u64>,
 }
 
 impl LogTarget {
@@ -73,13 +73,21 @@ impl LogTarget {
             file,
             torn: false,
             stuck: false,
-            regular: stat.is_ok_and(|stat| kind(&stat) == FileType::RegularFile),
+            disk: stat
+                .ok()
+                .filter(|stat| kind(stat) == FileType::RegularFile)
+                .map(|stat| stat.st_dev),
         }
+    }
+
+    /// The file system that it is on; `None`: it is no regular file, or none of its own.
+    pub(super) fn disk(&self) -> Option<u64> {
+        self.disk.filter(|_| self.file.is_some())
     }
 
     /// What of the lines is written at once.
     fn piece<'b>(&self, lines: &'b [u8]) -> &'b [u8] {
-        if self.regular || lines.len() <= PIPE_BUF {
+        if self.disk.is_some() || lines.len() <= PIPE_BUF {
             return lines;
         }
         // A line that is longer cannot be written whole for sure.

@@ -1,34 +1,36 @@
-//! A thread that writes one log.
+//! Threads that write logs.
 
 use std::{
     io::{self, Write},
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
     },
     time::{Duration, Instant, SystemTime},
 };
 
 use super::{target::LogTarget, time};
 
-/// Blocks of lines that may wait for the disk; more are dropped and counted.
+/// Blocks of lines of a log that may wait for the disk; more are dropped and counted.
 const WAITING: usize = 4096;
 
 /// Lost lines are reported this often at most.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// How long the end of the server waits for a log whose reader does not read, and how often it looks.
+/// How long the end of the server waits for a log whose reader does not read.
 const PATIENCE: Duration = Duration::from_secs(2);
-const RETRY: Duration = Duration::from_millis(10);
 
-/// Hands lines to a thread that writes them.
+/// Hands lines to a thread that writes them. Logs on one file system share it: a slow disk keeps no other log waiting.
 #[derive(Debug)]
 pub struct LogWriter {
-    to_thread: SyncSender<LogMessage>,
-    dropped: Arc<AtomicU64>,
-    switch: Arc<Mutex<LogSwitch>>,
+    log: Arc<Log>,
+    to_thread: Sender<Message>,
+    /// The file system of the log when it was opened; `None`: it is no regular file.
+    disk: Option<u64>,
 }
+
+type Message = (Arc<Log>, LogMessage);
 
 /// What the thread does before it writes anything more.
 #[derive(Debug, Default)]
@@ -50,119 +52,178 @@ impl LogSwitch {
     }
 }
 
+#[derive(Debug)]
 enum LogMessage {
     Lines(Vec<u8>),
     Switch,
     Flush(SyncSender<()>),
 }
 
-/// What the thread owns.
-struct LogThread {
+/// A log, as its thread knows it.
+#[derive(Debug)]
+struct Log {
+    /// Blocks of lines that wait for the thread.
+    waiting: AtomicUsize,
+    dropped: AtomicU64,
+    switch: Mutex<LogSwitch>,
+    /// Only the thread locks it.
+    output: Mutex<Output>,
+}
+
+/// Where the lines of a log go.
+#[derive(Debug)]
+struct Output {
     target: LogTarget,
-    dropped: Arc<AtomicU64>,
     /// Lines that the system did not take, and why.
     failed: Option<(u64, io::Error)>,
     reported: Option<Instant>,
-    switch: Arc<Mutex<LogSwitch>>,
     errors: Option<Arc<LogWriter>>,
 }
 
 impl LogWriter {
     /// Starts the thread of a log. Trouble with it is reported to `errors`.
     pub(super) fn start(target: LogTarget, errors: Option<Arc<Self>>) -> io::Result<Self> {
-        let dropped = Arc::new(AtomicU64::new(0));
-        let switch = Arc::default();
-        let output = LogThread {
-            target,
-            dropped: dropped.clone(),
-            failed: None,
-            reported: None,
-            switch: Arc::clone(&switch),
-            errors,
-        };
-        let (to_thread, messages) = sync_channel(WAITING);
+        let (to_thread, messages) = channel();
         std::thread::Builder::new()
             .name("log".into())
-            .spawn(move || output.run(&messages))?;
+            .spawn(move || run(&messages))?;
         Ok(Self {
+            disk: target.disk(),
+            log: Arc::new(Log::new(target, errors)),
             to_thread,
-            dropped,
-            switch,
         })
+    }
+
+    /// Another log, by the same thread.
+    pub(super) fn beside(&self, target: LogTarget, errors: Option<Arc<Self>>) -> Self {
+        Self {
+            disk: target.disk(),
+            log: Arc::new(Log::new(target, errors)),
+            to_thread: self.to_thread.clone(),
+        }
+    }
+
+    /// Whether its thread may write this, too: a regular file on the same file system. A FIFO's reader may keep a thread
+    /// waiting.
+    pub(super) fn may_write(&self, target: &LogTarget) -> bool {
+        self.disk.is_some() && self.disk == target.disk()
     }
 
     /// Hands over whole lines; drops them when too many are waiting.
     pub fn write(&self, lines: Vec<u8>) {
-        let count = memchr::memchr_iter(b'\n', &lines).count();
-        if self.to_thread.try_send(LogMessage::Lines(lines)).is_err() {
-            self.dropped.fetch_add(count as u64, Ordering::Relaxed);
+        let log = &self.log;
+        if log.waiting.fetch_add(1, Ordering::Relaxed) < WAITING {
+            self.tell(LogMessage::Lines(lines));
+            return;
         }
+        log.waiting.fetch_sub(1, Ordering::Relaxed);
+        let count = memchr::memchr_iter(b'\n', &lines).count();
+        log.dropped.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     /// Goes on there; `None`: opens the file again.
     pub(super) fn switch(&self, to: Option<LogTarget>) {
-        let switch = self.switch.lock();
-        switch.unwrap_or_else(PoisonError::into_inner).next(to);
-        // Where no message fits the thread is busy, and sees it with the next one.
-        let _ = self.to_thread.try_send(LogMessage::Switch);
+        lock(&self.log.switch).next(to);
+        self.tell(LogMessage::Switch);
     }
 
     /// Waits until everything handed over is written, but not for ever: a FIFO's reader may not read.
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
-        let until = Instant::now() + PATIENCE;
-        while self
-            .to_thread
-            .try_send(LogMessage::Flush(done.clone()))
-            .is_err()
-        {
-            if Instant::now() >= until {
-                return;
-            }
-            std::thread::sleep(RETRY);
-        }
-        drop(done);
-        let _ = wait.recv_timeout(until.saturating_duration_since(Instant::now()));
+        self.tell(LogMessage::Flush(done));
+        let _ = wait.recv_timeout(PATIENCE);
+    }
+
+    fn tell(&self, message: LogMessage) {
+        // The thread ends with the last of its writers, and no earlier.
+        let _ = self.to_thread.send((self.log.clone(), message));
     }
 }
 
-impl LogThread {
-    fn switch(&mut self) -> io::Result<()> {
-        let switch = self.switch.lock();
-        let switch = std::mem::take(&mut *switch.unwrap_or_else(PoisonError::into_inner));
+/// The thread, until none of its logs is left.
+fn run(messages: &Receiver<Message>) {
+    let mut owing: Vec<Arc<Log>> = Vec::new();
+    loop {
+        let message = match owing.is_empty() {
+            false => messages.recv_timeout(REPORT_EVERY),
+            true => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match message {
+            Ok((log, message)) => {
+                log.take(message);
+                if log.owes_report() && !owing.iter().any(|other| Arc::ptr_eq(other, &log)) {
+                    owing.push(log);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        owing.retain(|log| !log.has_reported());
+    }
+}
+
+impl Log {
+    fn new(target: LogTarget, errors: Option<Arc<LogWriter>>) -> Self {
+        Self {
+            waiting: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            switch: Mutex::default(),
+            output: Mutex::new(Output {
+                target,
+                failed: None,
+                reported: None,
+                errors,
+            }),
+        }
+    }
+
+    fn take(&self, message: LogMessage) {
+        let mut output = lock(&self.output);
+        let switch = std::mem::take(&mut *lock(&self.switch));
+        if let Err(e) = output.switch(switch) {
+            output.report(&format!(
+                "the log could not be reopened, the old file is kept: {e}"
+            ));
+        }
+        match message {
+            LogMessage::Lines(lines) => {
+                output.write(&lines);
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+            }
+            LogMessage::Flush(done) => {
+                output.report_lost(&self.dropped);
+                // The waiting thread may have given up.
+                let _ = done.send(());
+            }
+            LogMessage::Switch => {}
+        }
+    }
+
+    fn owes_report(&self) -> bool {
+        self.dropped.load(Ordering::Relaxed) > 0 || lock(&self.output).failed.is_some()
+    }
+
+    /// Reports what was lost, unless the last report was a moment ago.
+    fn has_reported(&self) -> bool {
+        let mut output = lock(&self.output);
+        let due = output
+            .reported
+            .is_none_or(|at| at.elapsed() >= REPORT_EVERY);
+        if due {
+            output.report_lost(&self.dropped);
+        }
+        due
+    }
+}
+
+impl Output {
+    fn switch(&mut self, switch: LogSwitch) -> io::Result<()> {
         if let Some(target) = switch.to {
             self.target.become_other(target);
         }
         match switch.reopens {
             true => self.target.reopen(),
             false => Ok(()),
-        }
-    }
-
-    fn run(mut self, messages: &Receiver<LogMessage>) {
-        loop {
-            let message = match self.owes_report() {
-                true => messages.recv_timeout(REPORT_EVERY),
-                false => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            if let Err(e) = self.switch() {
-                self.report(&format!(
-                    "the log could not be reopened, the old file is kept: {e}"
-                ));
-            }
-            match message {
-                Ok(LogMessage::Lines(lines)) => self.write(&lines),
-                Ok(LogMessage::Flush(done)) => {
-                    self.report_lost();
-                    // The waiting thread may have given up.
-                    let _ = done.send(());
-                }
-                Ok(LogMessage::Switch) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-            if self.reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
-                self.report_lost();
-            }
         }
     }
 
@@ -175,13 +236,9 @@ impl LogThread {
         }
     }
 
-    fn owes_report(&self) -> bool {
-        self.failed.is_some() || self.dropped.load(Ordering::Relaxed) > 0
-    }
-
     /// Says how many lines were lost, and why.
-    fn report_lost(&mut self) {
-        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+    fn report_lost(&mut self, dropped: &AtomicU64) {
+        let dropped = dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             self.report(&format!(
                 "{dropped} lines were dropped: the log is slower than the requests"
@@ -204,6 +261,10 @@ impl LogThread {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::LogTo, *};
@@ -213,21 +274,33 @@ mod tests {
     fn a_file_is_opened_again_though_it_was_opened_for_the_turn_before() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let switch = Arc::<Mutex<LogSwitch>>::default();
-        let mut output = LogThread {
-            target: LogTarget::nowhere(),
-            dropped: Arc::default(),
-            failed: None,
-            reported: None,
-            switch: switch.clone(),
-            errors: None,
-        };
+        let log = Log::new(LogTarget::nowhere(), None);
         let target = LogTarget::open(&LogTo::File(path.clone()), None).unwrap();
-        switch.lock().unwrap().next(Some(target));
+        lock(&log.switch).next(Some(target));
         std::fs::rename(&path, folder.path().join("log.1")).unwrap();
-        switch.lock().unwrap().next(None);
-        output.switch().unwrap();
-        output.write(b"a line\n");
+        lock(&log.switch).next(None);
+        log.take(LogMessage::Lines(b"a line\n".to_vec()));
         assert_eq!(std::fs::read(&path).unwrap(), b"a line\n");
+    }
+
+    /// A thread has many logs, and each is whole; one that ends leaves the others.
+    #[test]
+    fn logs_share_a_thread() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |n: usize| folder.path().join(n.to_string());
+        let open = |n| LogTarget::open(&LogTo::File(path(n)), None).unwrap();
+        let first = LogWriter::start(open(0), None).unwrap();
+        let others: Vec<_> = (1..100).map(|n| first.beside(open(n), None)).collect();
+        assert!(first.may_write(&open(1)) && !first.may_write(&LogTarget::nowhere()));
+        drop(first);
+        for _ in 0..50 {
+            others
+                .iter()
+                .for_each(|log| log.write(b"a line\n".to_vec()));
+        }
+        others.iter().for_each(LogWriter::flush);
+        for n in 1..100 {
+            assert_eq!(std::fs::read(path(n)).unwrap(), b"a line\n".repeat(50));
+        }
     }
 }

@@ -1,9 +1,14 @@
 //! `[userdir]` with real accounts.
 
-use std::{os::unix::fs::chown, process::Command};
+use std::os::unix::fs::chown;
 
 use crate::harness::list;
-use galgo_testkit::{Site, process::pids, wait_until};
+use galgo_testkit::{
+    Site,
+    accounts::{Accounts, uid},
+    process::pids,
+    wait_until,
+};
 
 use super::{WHO, helpers, mode, own, site, uid_of};
 
@@ -12,48 +17,12 @@ list![
     one_that_takes_all_processes_leaves_the_others_alone,
 ];
 
-/// Accounts that end with the test.
-struct Accounts(Vec<String>);
-
-impl Accounts {
-    fn new(site: &Site, prefix: &str, count: u32) -> Self {
-        let mut all = Self(Vec::new());
-        for n in 0..count {
-            let name = format!("{prefix}{n}-{}", std::process::id());
-            let home = site.path(&name);
-            let mut useradd = Command::new("useradd");
-            useradd.args(["--no-create-home", "--user-group", "--home-dir"]);
-            let done = useradd.arg(&home).arg(&name).output().unwrap();
-            assert!(done.status.success(), "{done:?}");
-            all.0.push(name);
-        }
-        all
-    }
-
-    /// The configuration that gives each of them a home page and programs.
-    fn config(&self) -> String {
-        format!(
-            "[userdir]\nfiles = \"public_html\"\ncgi = \"cgi-bin\"\nuser = \"owner\"\nusers = {:?}\n",
-            self.0
-        )
-    }
-}
-
-impl Drop for Accounts {
-    fn drop(&mut self) {
-        for name in &self.0 {
-            let _ = Command::new("userdel").arg(name).output();
-        }
-    }
-}
-
-fn uid(name: &str) -> u32 {
-    let id = Command::new("id").args(["-u", name]).output().unwrap();
-    String::from_utf8(id.stdout)
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap()
+/// The configuration that gives each of them a home page and programs.
+fn config(accounts: &Accounts) -> String {
+    format!(
+        "[userdir]\nfiles = \"public_html\"\ncgi = \"cgi-bin\"\nuser = \"owner\"\nusers = {:?}\n",
+        accounts.names()
+    )
 }
 
 /// Puts a file into a home, as its owner's.
@@ -69,8 +38,8 @@ fn put(site: &Site, home: &str, name: &str, content: &str, bits: u32) {
 
 fn each_runs_as_its_owner_and_reads_its_own() {
     let site = site();
-    let accounts = Accounts::new(&site, "galgo-a", 50);
-    for name in &accounts.0 {
+    let accounts = Accounts::new("galgo-a", 50, |name| site.path(name));
+    for name in accounts.names() {
         put(&site, name, "cgi-bin/who", WHO, 0o755);
         put(&site, name, "public_html/page", name, 0o644);
         put(&site, name, "secret", "a secret\n", 0o600);
@@ -79,8 +48,8 @@ fn each_runs_as_its_owner_and_reads_its_own() {
         let read = read.replace("$QUERY_STRING", "$(echo $QUERY_STRING | tr , ' ')");
         put(&site, name, "cgi-bin/read", &read, 0o755);
     }
-    let server = site.config(&accounts.config()).start();
-    for name in &accounts.0 {
+    let server = site.config(&config(&accounts)).start();
+    for name in accounts.names() {
         let uid = uid(name);
         let said = server.get(&format!("/~{name}/cgi-bin/who")).text();
         assert!(
@@ -92,18 +61,18 @@ fn each_runs_as_its_owner_and_reads_its_own() {
     }
     let users: Vec<String> = helpers(&server).into_iter().map(uid_of).collect();
     assert_eq!(users.len(), 50);
-    let all = accounts.0.join(",");
+    let all = accounts.names().join(",");
     let said = server
-        .get(&format!("/~{}/cgi-bin/read?{all}", accounts.0[7]))
+        .get(&format!("/~{}/cgi-bin/read?{all}", accounts.names()[7]))
         .text();
     assert_eq!(said.matches("a secret").count(), 1, "{said}");
     assert_eq!(said.matches("Permission denied").count(), 49, "{said}");
     // A file of one account in the folder of another runs as nobody.
-    let strange = format!("{}/cgi-bin/who", accounts.0[3]);
-    own(&server.site, &strange, uid(&accounts.0[4]));
+    let strange = format!("{}/cgi-bin/who", accounts.names()[3]);
+    own(&server.site, &strange, uid(&accounts.names()[4]));
     assert_eq!(
         server
-            .get(&format!("/~{}/cgi-bin/who", accounts.0[3]))
+            .get(&format!("/~{}/cgi-bin/who", accounts.names()[3]))
             .status,
         403
     );
@@ -137,8 +106,8 @@ int main(void) {
 
 fn one_that_takes_all_processes_leaves_the_others_alone() {
     let site = site().compiled("forks", FORKS, &[]);
-    let accounts = Accounts::new(&site, "galgo-b", 2);
-    for name in &accounts.0 {
+    let accounts = Accounts::new("galgo-b", 2, |name| site.path(name));
+    for name in accounts.names() {
         put(&site, name, "cgi-bin/forks", "", 0o755);
         put(&site, name, "public_html/page", name, 0o644);
         std::fs::copy(
@@ -147,9 +116,9 @@ fn one_that_takes_all_processes_leaves_the_others_alone() {
         )
         .unwrap();
     }
-    let config = accounts.config() + "[defaults]\nprocesses = 40\n";
+    let config = config(&accounts) + "[defaults]\nprocesses = 40\n";
     let server = site.config(&config).start();
-    let [one, other] = [0, 1].map(|n| format!("/~{}/cgi-bin/forks", accounts.0[n]));
+    let [one, other] = [0, 1].map(|n| format!("/~{}/cgi-bin/forks", accounts.names()[n]));
     let mut client = server.connect();
     client.get(&format!("{one}?1000"));
     assert_eq!(client.head().status, 200, "{}", server.errors());
@@ -165,7 +134,7 @@ fn one_that_takes_all_processes_leaves_the_others_alone() {
         );
     }
     let taken = |uid: &str| pids().filter(|pid| is_of(*pid, uid)).count();
-    let user = uid(&accounts.0[0]).to_string();
+    let user = uid(&accounts.names()[0]).to_string();
     assert!(taken(&user) > 30);
     drop(client);
     // Its helper is left.

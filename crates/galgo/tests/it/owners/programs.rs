@@ -13,6 +13,7 @@ use super::{GAMES, MAN, WHO, fails, helpers, mode, own, site, spawner, uid_of, w
 
 list![
     programs_run_as_their_user,
+    programs_in_the_folder_of_a_host,
     the_owner_of_the_file_decides,
     what_is_checked_before,
     variables_from_elsewhere_reach_them,
@@ -46,6 +47,28 @@ fn programs_run_as_their_user() {
     let helpers = helpers(&server);
     assert_eq!(helpers.len(), 1);
     assert_eq!(uid_of(helpers[0]), "5 5 5 5");
+}
+
+/// With settings of root's in that folder; other hosts' programs run as the server's user.
+fn programs_in_the_folder_of_a_host() {
+    let settings = "host = \"a.example\"\n[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nuser = \"owner\"\n";
+    let site = site()
+        .config("sites = \"www\"\ninclude = \"www/*/site.toml\"\nmin_uid = 5\nmin_gid = 12\n")
+        .file("www/a.example/site.toml", settings, 0o644)
+        .file("www/a.example/cgi-bin/who", WHO, 0o755)
+        .file("www/b.example/cgi-bin/who", WHO, 0o755);
+    own(&site, "www/a.example/cgi-bin/who", MAN);
+    own(&site, "www/b.example/cgi-bin/who", MAN);
+    let server = site.start();
+    for (host, user) in [("a.example", "6\n12\n"), ("b.example", "65534\n")] {
+        let reply = server.ask(format!("GET /cgi-bin/who HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        let said = reply.text();
+        assert!(said.starts_with(user), "{host}: {said}{}", server.errors());
+    }
+    // Whoever owns the settings could have programs run as others.
+    own(&server.site, "www/a.example/site.toml", GAMES);
+    assert!(!server.reload());
+    server.says("site.toml");
 }
 
 fn the_owner_of_the_file_decides() {

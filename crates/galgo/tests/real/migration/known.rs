@@ -9,7 +9,10 @@ const NGINX: &str = "nginx";
 const APACHE: &str = "apache";
 const LIGHTTPD: &str = "lighttpd";
 
-pub(super) const KNOWN: [Known; 14] = [
+/// Needs accounts to be met.
+pub(super) const REFUSED: &str = "What suexec refuses";
+
+pub(super) const KNOWN: [Known; 16] = [
     ("Errors are not stored", |_, d| {
         d.what == "cache-control" && d.status >= 400 && d.ours == "no-store"
     }),
@@ -62,5 +65,13 @@ pub(super) const KNOWN: [Known; 14] = [
     }),
     ("CORS without Origin", |_, d| {
         d.what == "access-control-allow-origin" && d.ours.is_empty()
+    }),
+    ("A path behind a program", |asked, d| {
+        let behind = asked.target.starts_with("/cgi-bin/app/");
+        d.peer == NGINX && behind && d.is_status("200", &["403", "502"])
+    }),
+    (REFUSED, |asked, d| {
+        let refused = ["writable", "strange", "setuid", "open/app"];
+        refused.iter().any(|name| asked.target.ends_with(name)) && d.is_status("403", &["500"])
     }),
 ];

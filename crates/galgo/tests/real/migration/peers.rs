@@ -1,9 +1,10 @@
 //! The servers that are left.
 
-use std::{fs, net::SocketAddr, path::Path, process::Command};
+use std::{fs, net::SocketAddr, os::unix::process::CommandExt, path::Path, process::Command};
 
-use galgo_testkit::{Beside, free_address, wait_until};
+use galgo_testkit::{Beside, file::chmod, free_address};
 
+use super::Pair;
 use crate::site::needed;
 
 /// A server that runs as its configuration says.
@@ -27,7 +28,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for name in ["peer.conf", "output", "log"] {
+            for name in ["peer.conf", "output", "log", "logs/apache2/suexec.log"] {
                 let text = fs::read(self.path().join(name)).unwrap_or_default();
                 eprintln!("--- {name}\n{}", String::from_utf8_lossy(&text));
             }
@@ -58,23 +59,38 @@ fn start(
 fn place() -> (SocketAddr, Folder) {
     let folder = tempfile::tempdir().unwrap();
     // Servers become other users.
-    galgo_testkit::file::chmod(folder.path(), 0o777);
+    chmod(folder.path(), 0o777);
     (free_address(), Folder(folder))
 }
 
-pub(super) fn nginx(block: &str, site: &Path) -> Peer {
+/// Starts fcgiwrap, as the pair says if it does.
+fn fcgiwrap(pair: &Pair, socket: &Path, site: &str) -> Beside {
+    needed("/usr/sbin/fcgiwrap");
+    let command = pair.command.as_deref();
+    let command = command.unwrap_or("fcgiwrap -s unix:/run/fcgiwrap.socket");
+    let command = command
+        .replace("/srv/site", site)
+        .replace("/run/fcgiwrap.socket", socket.to_str().unwrap());
+    let mut shell = Command::new("/bin/sh");
+    shell.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin");
+    // Its children do not end with it.
+    shell
+        .arg("-c")
+        .arg(format!("exec {command}"))
+        .process_group(0);
+    Beside::at(&mut shell, socket)
+}
+
+pub(super) fn nginx(pair: &Pair, site: &Path) -> Peer {
     let (at, folder) = place();
     let own = folder.path().display();
     let socket = folder.path().join("fcgiwrap.socket");
-    let programs = block.contains("fcgiwrap").then(|| {
-        let mut command = Command::new(needed("/usr/sbin/fcgiwrap"));
-        command.arg("-s").arg(format!("unix:{}", socket.display()));
-        let programs = Beside::at(&mut command, &socket);
-        wait_until("fcgiwrap's socket", || socket.exists());
-        programs
-    });
+    let (block, site) = (&pair.original, site.to_str().unwrap());
+    let programs = block
+        .contains("fcgiwrap")
+        .then(|| fcgiwrap(pair, &socket, site));
     let block = block
-        .replace("/srv/site", site.to_str().unwrap())
+        .replace("/srv/site", site)
         .replace("/run/fcgiwrap.socket", socket.to_str().unwrap())
         .replace("LISTEN", &at.to_string());
     let temp = ["client_body", "fastcgi", "scgi", "proxy", "uwsgi"]
@@ -97,10 +113,10 @@ pub(super) fn nginx(block: &str, site: &Path) -> Peer {
     start(&mut command, &config, (at, folder), programs)
 }
 
-pub(super) fn lighttpd(block: &str, site: &Path) -> Peer {
+pub(super) fn lighttpd(pair: &Pair, site: &Path) -> Peer {
     let (at, folder) = place();
     let own = folder.path().display();
-    let block = block.replace("/srv/site", site.to_str().unwrap());
+    let block = pair.original.replace("/srv/site", site.to_str().unwrap());
     let usual = |key: &str, line: &'static str| match block.contains(key) {
         true => "",
         false => line,
@@ -129,59 +145,104 @@ pub(super) fn lighttpd(block: &str, site: &Path) -> Peer {
     start(&mut command, &config, (at, folder), None)
 }
 
-pub(super) fn apache(block: &str, site: &Path) -> Peer {
-    let (at, folder) = place();
-    let own = folder.path().display();
-    let modules = [
-        "mpm_event",
-        "authz_core",
-        "authz_host",
-        "authz_user",
-        "authz_groupfile",
-        "authn_core",
-        "authn_file",
-        "auth_basic",
-        "alias",
-        "autoindex",
-        "cgid",
-        "dir",
-        "env",
-        "expires",
-        "headers",
-        "mime",
-        "rewrite",
-        "setenvif",
-    ];
-    let modules = modules.map(|name| {
+/// Modules of Apache that every pair has.
+const MODULES: [&str; 18] = [
+    "mpm_event",
+    "authz_core",
+    "authz_host",
+    "authz_user",
+    "authz_groupfile",
+    "authn_core",
+    "authn_file",
+    "auth_basic",
+    "alias",
+    "autoindex",
+    "cgid",
+    "dir",
+    "env",
+    "expires",
+    "headers",
+    "mime",
+    "rewrite",
+    "setenvif",
+];
+
+/// The lines that load modules of Apache.
+fn modules(names: &[&str]) -> String {
+    let line = |name: &&str| {
         let path = needed(format!("/usr/lib/apache2/modules/mod_{name}.so"));
         format!("LoadModule {name}_module {}\n", path.display())
-    });
+    };
+    names.iter().map(line).collect()
+}
+
+pub(super) fn apache(pair: &Pair, site: &Path) -> Peer {
     let user = match rustix::process::geteuid().is_root() {
         true => "User nobody\nGroup nogroup\n",
         false => "",
     };
-    let usual = |key: &str, line: &'static str| match block.contains(key) {
+    let usual = |key: &str, line: &'static str| match pair.original.contains(key) {
         true => "",
         false => line,
     };
     let block = format!(
-        "{}{}Alias /private/ /srv/site/private/\nAlias /intern/ /srv/site/private/\n{block}",
+        "{user}{}{}Alias /private/ /srv/site/private/\nAlias /intern/ /srv/site/private/\n{}",
         usual("DocumentRoot", "DocumentRoot /srv/site/public\n"),
         usual("ScriptAlias", "ScriptAlias /cgi-bin/ /srv/site/cgi-bin/\n"),
+        pair.original
     );
+    let place = place();
+    let mut command = Command::new(needed("/usr/sbin/apache2"));
+    apache_at(place, &block, site, &mut command)
+}
+
+/// Apache with suexec, whose configuration and log are the test's own: both have fixed places, which it finds to be others.
+pub(super) fn suexec(pair: &Pair, site: &Path) -> Peer {
+    needed("/usr/lib/apache2/suexec-custom");
+    let (at, folder) = place();
+    let own = folder.path();
+    let settings = format!("{}\npublic_html/cgi-bin\n", site.display());
+    for name in ["suexec", "logs/apache2"] {
+        fs::create_dir_all(own.join(name)).unwrap();
+    }
+    fs::write(own.join("suexec/www-data"), settings).unwrap();
+    let usual = match pair.original.contains("DocumentRoot") {
+        true => "",
+        false => "DocumentRoot /srv/site/public\n",
+    };
+    let modules = modules(&["suexec", "userdir"]);
+    let block = format!(
+        "{modules}User www-data\nGroup www-data\nSuexec On\n{usual}{}",
+        pair.original
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "/bin/sh", "-ec"]).arg(
+        "mount --bind \"$0/suexec\" /etc/apache2/suexec\nmount --bind \"$0/logs\" /var/log\nexec /usr/sbin/apache2 \"$@\"",
+    );
+    command.arg(own);
+    apache_at((at, folder), &block, site, &mut command)
+}
+
+/// Starts Apache by a command that lacks its arguments.
+fn apache_at(
+    (at, folder): (SocketAddr, Folder),
+    block: &str,
+    site: &Path,
+    command: &mut Command,
+) -> Peer {
+    let own = folder.path().display();
     let block = block
         .replace("/srv/site", site.to_str().unwrap())
         .replace("*:80", &at.to_string());
     let config = format!(
         "ServerRoot {own}\nServerName localhost\nListen {at}\nPidFile {own}/pid\nErrorLog {own}/log\nDefaultRuntimeDir {own}\n\
-         {}{user}TypesConfig /etc/mime.types\n\
+         {}TypesConfig /etc/mime.types\n\
          <Directory />\nAllowOverride None\nOptions FollowSymLinks\nRequire all granted\n</Directory>\nScriptSock {own}/cgid\n{block}\n",
-        modules.concat()
+        modules(&MODULES)
     );
-    let mut command = Command::new(needed("/usr/sbin/apache2"));
     command
         .arg("-DFOREGROUND")
         .arg("-f")
         .arg(folder.path().join("peer.conf"));
-    start(&mut command, &config, (at, folder), None)
+    start(command, &config, (at, folder), None)
 }

@@ -10,7 +10,7 @@ pub(super) struct Asked {
     pub(super) host: &'static str,
     pub(super) target: String,
     pub(super) fields: &'static str,
-    body: &'static str,
+    pub(super) body: &'static str,
 }
 
 impl fmt::Display for Asked {
@@ -37,6 +37,37 @@ const EVERYWHERE: [&str; 10] = [
 /// What else a pair is about.
 fn paths(page: &str, number: &str) -> &'static [&'static str] {
     match (page, number) {
+        ("fcgiwrap.md", "1" | "2") => PROGRAMS,
+        ("fcgiwrap.md", "3") => &["/", "/x/y/", "/a%20b?q=1"],
+        ("fcgiwrap.md", _) => &[
+            "/cgi-bin/app",
+            "/cgi-bin/app/x/y?q",
+            "/cgi-bin/status",
+            "/cgi-bin/none",
+        ],
+        ("suexec.md", "1") => &[
+            "/cgi-bin/path",
+            "/cgi-bin/status",
+            "/cgi-bin/moved",
+            "/cgi-bin/app/x?q",
+        ],
+        ("suexec.md", "2") => &["/cgi-bin/app", "/cgi-bin/none"],
+        ("suexec.md", "3") => &[
+            "/~alice/",
+            "/~alice/cgi-bin/app/x/y?q",
+            "/~bob/cgi-bin/app",
+            "/~carol/",
+            "/~alice/none",
+        ],
+        ("suexec.md", "4") => &["/", "/x/y?a=b", "/static/index.html", "/static/none"],
+        ("suexec.md", _) => &[
+            "/cgi-bin/app",
+            "/cgi-bin/none",
+            "/cgi-bin/writable",
+            "/cgi-bin/strange",
+            "/cgi-bin/setuid",
+            "/cgi-bin/open/app",
+        ],
         (_, "1") => &["/sub/", "/sub/index.html", "/sub/a.thing"],
         (_, "2") => PROGRAMS,
         ("apache.md", "3") => &["/old/x", "/blog/2026/a"],
@@ -76,6 +107,7 @@ fn hosts(page: &str, number: &str) -> &'static [&'static str] {
             "other",
         ],
         ("apache.md", "3") => &["example.org", "www.example.org"],
+        ("suexec.md", "2") => &["a.example", "b.example"],
         ("lighttpd.md", "9") => &["a.example", "b.example", "other"],
         _ => &["localhost"],
     }
@@ -108,6 +140,15 @@ const WAYS: [(&str, &str, &str); 15] = [
     ("POST", "Content-Length: 3\r\n", "a=b"),
 ];
 
+/// Whether a path is asked for with passwords: it may want one.
+fn asks(page: &str, number: &str, target: &str) -> bool {
+    let guarded = ["/private", "/intern"];
+    target == "/"
+        || guarded.iter().any(|path| target.starts_with(path))
+        || matches!((page, number), ("fcgiwrap.md", "3"))
+        || (matches!((page, number), ("suexec.md", "5")) && target.starts_with("/cgi-bin/"))
+}
+
 impl Asked {
     /// The requests of a pair: each path on each host in each way; `has_files`: there are files at `/`.
     pub(super) fn all(page: &str, number: &str, has_files: bool) -> Vec<Self> {
@@ -117,10 +158,7 @@ impl Asked {
             for target in everywhere.iter().chain(paths(page, number)) {
                 for (method, fields, body) in WAYS {
                     // A wrong password costs its client a second.
-                    let passwords = fields.starts_with("Auth")
-                        && !target.starts_with("/private")
-                        && !target.starts_with("/intern");
-                    if passwords && *target != "/" {
+                    if fields.starts_with("Auth") && !asks(page, number, target) {
                         continue;
                     }
                     all.push(Self {

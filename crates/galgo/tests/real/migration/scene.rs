@@ -1,10 +1,17 @@
 //! The site that both sides serve.
 
-use std::fs;
+use std::{fs, os::unix::fs::chown, path::Path};
 
-use galgo_testkit::{Server, file::chmod};
+use galgo_testkit::{
+    Server, Site,
+    accounts::{Accounts, uid},
+    file::chmod,
+};
 
-use super::requests::ERROR_PAGE;
+use super::{
+    Pair,
+    requests::{Asked, ERROR_PAGE},
+};
 use crate::site::new_site;
 
 /// Prints what a program is told that does not depend on the server.
@@ -23,8 +30,73 @@ const MOVED: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Status: 302 Found\\nLoca
 
 const LARGE: usize = 100_000;
 
-/// Starts galgo in a folder with everything that the pairs speak of.
-pub(super) fn galgo(configuration: &str) -> Server {
+/// Prints who runs it, and where; a program of an account.
+const WHO: &str = "id -un; id -gn; umask; basename \"$PWD\"; echo \"$REMOTE_USER $AUTH_TYPE\"\n";
+
+/// What programs of suexec find.
+const PATH: &str =
+    "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n%s\\n' \"$PATH\"\n";
+
+/// What stands for accounts on the pages.
+const USERS: [&str; 2] = ["alice", "bob"];
+
+/// galgo, in a folder with everything that the pairs speak of.
+pub(super) struct Scene {
+    pub(super) galgo: Server,
+    accounts: Option<Accounts>,
+}
+
+impl Scene {
+    /// Starts galgo as the pair says.
+    pub(super) fn new(pair: &Pair) -> Self {
+        let site = filled();
+        let accounts = pair.has_users().then(|| {
+            let home = |name: &str| site.path(&format!("home/{name}"));
+            let accounts = Accounts::new("galgo-m", 2, home);
+            accounts.names().iter().for_each(|name| give(&site, name));
+            refused(&site, &accounts);
+            accounts
+        });
+        let site = site.config(&named(accounts.as_ref(), &pair.translation));
+        let site = match &accounts {
+            Some(_) => site.defaults("start = \"cold\""),
+            None => site,
+        };
+        let galgo = site.config("access_log = \"off\"\ndev_errors = false");
+        Self {
+            galgo: galgo.start(),
+            accounts,
+        }
+    }
+
+    /// The pair, with the accounts that there are.
+    pub(super) fn named(&self, pair: &Pair) -> Pair {
+        let named = |text: &String| named(self.accounts.as_ref(), text);
+        Pair {
+            number: pair.number.clone(),
+            original: named(&pair.original),
+            command: pair.command.as_ref().map(named),
+            translation: named(&pair.translation),
+        }
+    }
+
+    /// The request, likewise.
+    pub(super) fn asked(&self, request: Asked) -> Asked {
+        let target = named(self.accounts.as_ref(), &request.target);
+        Asked { target, ..request }
+    }
+}
+
+fn named(accounts: Option<&Accounts>, text: &str) -> String {
+    let names = accounts.map(Accounts::names).unwrap_or_default();
+    let pairs = USERS.iter().zip(names);
+    pairs.fold(text.to_owned(), |text, (user, name)| {
+        text.replace(user, name)
+    })
+}
+
+/// A site that belongs to root.
+fn filled() -> Site {
     let site = new_site();
     for (name, content) in [
         ("public/index.html", "<p>index</p>\n"),
@@ -58,7 +130,57 @@ pub(super) fn galgo(configuration: &str) -> Server {
     ] {
         chmod(site.write(name, text), 0o755);
     }
-    site.config(configuration)
-        .config("access_log = \"off\"\ndev_errors = false")
-        .start()
+    site
+}
+
+/// Gives an account files, programs, and a home.
+fn give(site: &Site, name: &str) {
+    let who = format!("{APP}{WHO}");
+    for (file, content, mode) in [
+        ("public/index.html", "<p>own</p>\n", 0o644),
+        ("cgi-bin/app", &*who, 0o755),
+        ("cgi-bin/path", PATH, 0o755),
+        ("cgi-bin/status", STATUS, 0o755),
+        ("cgi-bin/moved", MOVED, 0o755),
+    ] {
+        let path = site.write(&format!("{name}/{file}"), content);
+        chmod(path, mode);
+    }
+    for (file, content, mode) in [
+        ("index.html", "<p>home</p>\n", 0o644),
+        ("cgi-bin/app", &*who, 0o755),
+    ] {
+        let path = site.write(&format!("home/{name}/public_html/{file}"), content);
+        chmod(path, mode);
+    }
+    let uid = uid(name);
+    own(&site.path(name), uid);
+    own(&site.path(&format!("home/{name}")), uid);
+}
+
+/// Gives a file, or a folder with all that is in it, to a user.
+fn own(path: &Path, uid: u32) {
+    chown(path, Some(uid), Some(uid)).unwrap();
+    if path.is_dir() {
+        let entries = fs::read_dir(path).unwrap();
+        entries.for_each(|entry| own(&entry.unwrap().path(), uid));
+    }
+}
+
+/// Adds programs of the first account that are not to be run.
+fn refused(site: &Site, accounts: &Accounts) {
+    let [alice, bob] = [0, 1].map(|n| &*accounts.names()[n]);
+    for (name, user, mode) in [
+        ("writable", alice, 0o775),
+        ("strange", bob, 0o755),
+        ("setuid", alice, 0o4755),
+        ("open/app", alice, 0o755),
+    ] {
+        let path = site.write(&format!("{alice}/cgi-bin/{name}"), APP);
+        own(&path, uid(user));
+        chmod(&path, mode);
+    }
+    let open = site.path(&format!("{alice}/cgi-bin/open"));
+    chown(&open, Some(uid(alice)), Some(uid(alice))).unwrap();
+    chmod(open, 0o777);
 }

@@ -1,0 +1,54 @@
+//! Accounts of this machine that end with a test.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// The accounts. They are gone when this is dropped.
+#[derive(Debug, Default)]
+pub struct Accounts(Vec<String>);
+
+impl Accounts {
+    /// Makes `count` of them, each with a group of its own: their names begin with `prefix`, and no other test's are the same.
+    /// `home` says where the home of one is; it is not made.
+    pub fn new(prefix: &str, count: usize, home: impl Fn(&str) -> PathBuf) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let mut all = Self::default();
+        for _ in 0..count {
+            let n = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{prefix}{n}-{}", std::process::id());
+            add(&name, &home(&name));
+            all.0.push(name);
+        }
+        all
+    }
+
+    /// Their names.
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
+}
+
+fn add(name: &str, home: &Path) {
+    let mut useradd = Command::new("useradd");
+    useradd.args(["--no-create-home", "--user-group", "--home-dir"]);
+    let done = useradd.arg(home).arg(name).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+}
+
+impl Drop for Accounts {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = Command::new("userdel").arg(name).output();
+        }
+    }
+}
+
+/// The id of a user, which is that of its own group, too.
+pub fn uid(name: &str) -> u32 {
+    let id = Command::new("id").args(["-u", name]).output().unwrap();
+    let id = String::from_utf8(id.stdout).unwrap();
+    id.trim().parse().unwrap()
+}
