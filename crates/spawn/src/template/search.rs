@@ -91,7 +91,7 @@ fn files<'p>(
 ) -> Option<Vec<ModuleFile<'p>>> {
     let path = Path::new(OsStr::from_bytes(name));
     match kind {
-        TemplateKind::Elf | TemplateKind::Php => None,
+        TemplateKind::Elf => None,
         TemplateKind::Python => python(search, places, name),
         TemplateKind::Perl => {
             let place = places.iter().find(|place| place.has(path, None))?;
@@ -100,10 +100,12 @@ fn files<'p>(
             (!place.has(&other, None)).then(|| vec![(place, path.to_owned())])
         }
         // These are named by their path.
-        TemplateKind::Ruby | TemplateKind::Node => places.iter().find_map(|place| {
-            let rest = path.strip_prefix(&place.path).ok()?;
-            Some(vec![(place, rest.to_owned())])
-        }),
+        TemplateKind::Ruby | TemplateKind::Node | TemplateKind::Php => {
+            places.iter().find_map(|place| {
+                let rest = path.strip_prefix(&place.path).ok()?;
+                Some(vec![(place, rest.to_owned())])
+            })
+        }
     }
 }
 
