@@ -188,21 +188,6 @@ static const char *files(void) {
     return found;
 }
 
-/* Where scripts may be that are compiled ahead: where it was loaded, where PHP includes from, and anywhere, for files that only
-   others can change. */
-static void tell_search(void) {
-    char list[8192];
-    const char *paths = php_text("include_path", strlen("include_path"), 0);
-    size_t used = (size_t)snprintf(list, sizeof list, "%s%s", folder, *folder ? "\n" : "");
-    for (size_t length; paths && *paths; paths += length + (paths[length] == ':')) {
-        length = strcspn(paths, ":");
-        if (*paths == '/' && used + length + 4 < sizeof list)
-            used += (size_t)sprintf(list + used, "%.*s\n", (int)length, paths);
-    }
-    strcpy(list + used, "/\n");
-    galgo_tell(GALGO_SEARCH, list);
-}
-
 /* ---- extensions ---- */
 
 static int loading = 1;
@@ -318,8 +303,7 @@ static void stop(const char *why) {
     put_locks_away();
     loading = 0;
     const char *told = php_text ? files() : NULL;
-    if (php_text)
-        tell_search();
+    galgo_tell(GALGO_SEARCH, "/\n"); /* scripts are named by their paths */
     galgo_settle();
     galgo_gather();
     teaches = galgo_stop(told, why) & GALGO_LEARN;
