@@ -18,8 +18,9 @@ enum { GALGO_LEARN = 1 };
 const char *galgo_modules(void);
 
 /* Tells the server, a line each: where the program looks for modules (absolute folders, and modules that need no
-   file); the learned modules that are left to the children; files that it looked for and did not find. Before it stops. */
-enum { GALGO_SEARCH = 'S', GALGO_LEFT = 'L', GALGO_ABSENT = 'A' };
+   file); the learned modules that are left to the children; files that it looked for and did not find; files that
+   it was loaded from. Before it stops. */
+enum { GALGO_FILES = 'F', GALGO_SEARCH = 'S', GALGO_LEFT = 'L', GALGO_ABSENT = 'A' };
 void galgo_tell(char what, const char *lines);
 
 /* From here on nothing of the program itself runs before it stops, however this process ends: told to the server, which

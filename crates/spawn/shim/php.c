@@ -10,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include "galgo.h"
+#include "php.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -30,47 +31,18 @@ extern char **environ;
 
 enum { TRIED = 802 }; /* PHP_VERSION_ID / 100 */
 
-/* zend_types.h */
-struct value { union { int64_t number; struct text *text; } is; uint32_t type, more; };
-struct text { uint64_t counted, hash; size_t length; char bytes[]; };
-struct table {
-    uint32_t references, type, flags, mask;
-    void *data;
-    uint32_t used, count, size, position;
-    int64_t next;
-    void (*destructor)(void *);
-};
-enum { IS_LONG = 4, IS_STRING = 6 };
-
-/* SAPI.h, to where it matters. */
-struct sapi {
-    char *name, *pretty_name;
-    int (*startup)(void *), (*shutdown)(void *), (*activate)(void), (*deactivate)(void);
-    size_t (*write)(const char *, size_t);
-    void (*flush)(void *);
-};
-
-/* zend_globals.h, to where it matters. */
-struct executor {
-    struct value uninitialized, error;
-    void *cache[32], **cache_limit, **cache_at;
-    struct table symbols, included;
-    void *bailout;
-    int error_reporting, exit_status;
-};
-
-static struct sapi *sapi;
-static struct executor *executor;
-static struct table *modules;
+struct sapi *php_sapi;
+struct executor *php_executor;
+struct table *php_modules;
+long (*php_number)(const char *, size_t, int);
+char *(*php_text)(const char *, size_t, int);
 static int (**open_stream)(void *);
-static long (*ini_number)(const char *, size_t, int);
-static char *(*ini_text)(const char *, size_t, int);
 
 /* 0 where this php-cgi lacks one. */
 static int find(void) {
     const struct { void *at; const char *name; } names[] = {
-        {&sapi, "sapi_module"}, {&executor, "executor_globals"}, {&modules, "module_registry"},
-        {&open_stream, "zend_stream_open_function"}, {&ini_number, "zend_ini_long"}, {&ini_text, "zend_ini_string"},
+        {&php_sapi, "sapi_module"}, {&php_executor, "executor_globals"}, {&php_modules, "module_registry"},
+        {&open_stream, "zend_stream_open_function"}, {&php_number, "zend_ini_long"}, {&php_text, "zend_ini_string"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!(*(void **)names[i].at = dlsym(RTLD_DEFAULT, names[i].name)))
@@ -91,11 +63,14 @@ static const char *constant_text(const char *name) {
 /* ---- the end ---- */
 
 static int opened; /* the script */
+static int teaches; /* the server is to hear which scripts ran */
 
 /* Only then does php-cgi end with the status that the script left; else with 255. */
 static int (*opens)(void *);
 static int first_open(void *handle) {
     *open_stream = opens;
+    if (teaches)
+        php_compile_teaches();
     int result = opens(handle);
     opened = result == 0;
     return result;
@@ -106,7 +81,7 @@ static int first_open(void *handle) {
 static void leave(void *module) {
     (void)module;
     fflush(NULL);
-    _exit(opened ? executor->exit_status : 255);
+    _exit(opened ? php_executor->exit_status : 255);
 }
 
 /* Without a request when PHP begins to end. */
@@ -114,7 +89,7 @@ static void (*flush)(void *);
 static void flushes(void *request) {
     flush(request);
     if (!request)
-        modules->destructor = leave;
+        php_modules->destructor = leave;
 }
 
 /* ---- settings ---- */
@@ -208,7 +183,7 @@ static const char *files(void) {
     note_each(scanned ? *scanned : NULL, ",\n");
     note_each(scans ? *scans : NULL, ":");
     note_each(constant_text("PHP_CONFIG_FILE_SCAN_DIR"), ":"); /* an empty one in the list above */
-    note_each(ini_text("browscap", strlen("browscap"), 0), "\n");
+    note_each(php_text("browscap", strlen("browscap"), 0), "\n");
     galgo_tell(GALGO_ABSENT, lacking);
     return found;
 }
@@ -252,11 +227,11 @@ GALGO_EXPORT void *mmap64(void *at, size_t length, int access, int flags, int fd
 static int opcache_does_more(void) {
     static const char *const NAMES[] = {"opcache.preload", "opcache.blacklist_filename", "opcache.preferred_memory_model"};
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
-        const char *value = ini_text(NAMES[i], strlen(NAMES[i]), 0);
+        const char *value = php_text(NAMES[i], strlen(NAMES[i]), 0);
         if (value && *value)
             return 1;
     }
-    return ini_number("opcache.jit_buffer_size", strlen("opcache.jit_buffer_size"), 0) != 0;
+    return php_number("opcache.jit_buffer_size", strlen("opcache.jit_buffer_size"), 0) != 0;
 }
 
 /* Its file of locks has no name: children would wait for each other. Each makes its own, at the same number. */
@@ -305,10 +280,10 @@ static const char *obstacle(void) {
         snprintf(words, sizeof words, "runs under PHP %s, with which warm starts were never tried", constant_text("PHP_VERSION"));
         return words;
     }
-    long reports = ini_number("error_reporting", strlen("error_reporting"), 0);
-    if (sizeof(struct table) != 56 || (reports && executor->error_reporting != reports) || executor->exit_status != 0)
+    long reports = php_number("error_reporting", strlen("error_reporting"), 0);
+    if (sizeof(struct table) != 56 || (reports && php_executor->error_reporting != reports) || php_executor->exit_status != 0)
         return "runs under a PHP that was built otherwise than those with which warm starts were tried";
-    if (ini_number("apc.enabled", strlen("apc.enabled"), 0))
+    if (php_number("apc.enabled", strlen("apc.enabled"), 0))
         return "shares memory between requests by APCu: apc.enabled = 0 in its php.ini lets it start warm";
     return early;
 }
@@ -327,23 +302,26 @@ static void stop(const char *why) {
     note_settings();
     put_locks_away();
     loading = 0;
-    const char *told = ini_text ? files() : NULL;
+    const char *told = php_text ? files() : NULL;
+    galgo_tell(GALGO_SEARCH, "/\n"); /* scripts are named by their paths */
     galgo_settle();
     galgo_gather();
-    galgo_stop(told, why);
+    teaches = galgo_stop(told, why) & GALGO_LEARN;
     if (set_otherwise() || !make_locks())
         execute();
+    php_compile_begins();
     opens = *open_stream;
     *open_stream = first_open;
-    flush = sapi->flush;
-    sapi->flush = flushes;
+    flush = php_sapi->flush;
+    php_sapi->flush = flushes;
 }
 
 static int (*deactivate)(void);
 static int deactivates(void) {
-    sapi->deactivate = deactivate;
+    php_sapi->deactivate = deactivate;
     privately = 0;
     int result = deactivate();
+    galgo_tell(GALGO_FILES, php_compile_ahead(galgo_modules()));
     stop(galgo_early());
     return result;
 }
@@ -357,8 +335,8 @@ static int started(void) {
         stop(why);
         return 0;
     }
-    deactivate = sapi->deactivate;
-    sapi->deactivate = deactivates;
+    deactivate = php_sapi->deactivate;
+    php_sapi->deactivate = deactivates;
     privately = 1;
     return 0;
 }

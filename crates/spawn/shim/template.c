@@ -313,13 +313,15 @@ int galgo_stop(const char *files, const char *obstacle) {
                 setpgid(0, 0);
             if (orphaned)
                 prctl(PR_SET_PDEATHSIG, orphaned, 0, 0, 0);
-            if (looked & 2)
-                galgo_mark_own();
             close(GALGO_CONTROL);
             if (galgo_waits)
                 galgo_waits();
             say(socket, 'H', "", 0);
-            return become(socket);
+            int asked = become(socket);
+            /* While it waited the server did not count it among its own, and would have ended it for this mark. */
+            if (looked & 2)
+                galgo_mark_own();
+            return asked;
         }
         close(socket);
     }

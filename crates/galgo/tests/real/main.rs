@@ -20,6 +20,7 @@ mod migration;
 mod mojolicious;
 mod perl;
 mod php;
+mod php_applications;
 mod php_warm;
 mod processes;
 mod programs;

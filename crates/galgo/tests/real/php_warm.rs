@@ -1,6 +1,10 @@
 //! php-cgi kept loaded (`start = "warm"`): docs/recipes/php.md, docs/warm.md.
 
-use std::fs;
+use std::{
+    fs::{self, File},
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use galgo_testkit::{Server, Site, wait_until};
 
@@ -76,6 +80,54 @@ fn one_template_serves_all_scripts() {
             .errors()
             .contains("/usr/bin/php-cgi: loaded for warm starts")
     );
+}
+
+/// opcache keeps no script that was changed a moment ago.
+fn age(path: &Path) {
+    let before = SystemTime::now() - Duration::from_secs(3600);
+    let file = File::options().append(true).open(path).unwrap();
+    file.set_modified(before).unwrap();
+}
+
+/// What one request ran, the next finds compiled; and what was changed, it finds changed.
+#[test]
+fn scripts_come_compiled() {
+    let site = site();
+    site.write(
+        "ini/php.ini",
+        "zend_extension = opcache\nopcache.enable = 1\n",
+    );
+    site.write(
+        "cgi-bin/page.php",
+        format!(
+            "{HOW} include 'lib/part.php'; echo opcache_get_status()['opcache_statistics']['hits'];"
+        ),
+    );
+    site.write("cgi-bin/lib/part.php", "<?php echo ' old ';");
+    for script in ["page.php", "lib/part.php"] {
+        age(&site.path(&format!("cgi-bin/{script}")));
+    }
+    let server = serve(site);
+    let page = || text(&server, "/cgi-bin/page.php");
+    wait_until("compiled scripts", || page() == "warm old 2");
+    let before = loaded(&server);
+    let part = server.path("cgi-bin/lib/part.php");
+    // Another file of the same time and length: opcache alone would not see it.
+    server.site.write("other.php", "<?php echo ' now ';");
+    let other = server.path("other.php");
+    let file = File::options().append(true).open(&other).unwrap();
+    file.set_modified(fs::metadata(&part).unwrap().modified().unwrap())
+        .unwrap();
+    fs::rename(&other, &part).unwrap();
+    assert!(page().contains(" now "));
+    wait_until("a template that knows of it", || {
+        page().starts_with("warm now ")
+    });
+    fs::write(&part, "<?php echo ' new ';").unwrap();
+    assert!(page().contains(" new "));
+    fs::remove_file(&part).unwrap();
+    assert!(!page().contains(" now "));
+    assert!(loaded(&server) > before, "{}", server.errors());
 }
 
 /// A php-cgi that is named in a `#!` line.

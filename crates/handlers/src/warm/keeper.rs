@@ -50,6 +50,9 @@ const UNPROVEN: &str = "did not stop before its first line, and may have run to 
 /// Longer than a tick of the clock that files are dated by.
 const SETTLED: Duration = Duration::from_millis(20);
 
+/// Once a script of a PHP program has changed, those that changed so long ago are compiled ahead.
+const RESTED: Duration = Duration::from_secs(60);
+
 /// Looks after the templates of `program` from now on, until it was not asked for in a long time.
 pub(super) fn start(
     resources: &Rc<Resources>,
@@ -229,7 +232,13 @@ async fn trusted(kind: TemplateKind, order: &LoadOrder) -> io::Result<Vec<u8>> {
     if order.learned.is_empty() {
         return Ok(Vec::new());
     }
-    let (search, learned, since) = (order.search.clone(), order.learned.clone(), order.since);
+    let (search, learned) = (order.search.clone(), order.learned.clone());
+    // Scripts are data of some applications, which write them anew from time to time: each time a template would end.
+    let rests = kind == TemplateKind::Php && order.revision.changes > 0;
+    let since = match rests {
+        true => order.since.min(dates::now().saturating_sub(RESTED)),
+        false => order.since,
+    };
     off_loop("modules", move || search.trusted(kind, &learned, since)).await
 }
 

@@ -87,9 +87,9 @@ impl TemplateKind {
         self == Self::Node
     }
 
-    /// Whether its children can tell which modules they loaded.
+    /// Whether its children can tell which modules they loaded; for PHP: which scripts they ran.
     pub(super) fn teaches(self) -> bool {
-        !matches!(self, Self::Elf | Self::Php)
+        self != Self::Elf
     }
 
     /// Adds to a template's environment what makes it one.

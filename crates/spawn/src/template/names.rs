@@ -21,11 +21,12 @@ impl TemplateKind {
 
     fn is_name(self, line: &[u8]) -> bool {
         match self {
-            Self::Elf | Self::Php => false,
+            Self::Elf => false,
             Self::Python => python(line),
             Self::Perl => perl(line),
             Self::Ruby => path(line, &[b".rb", b".so"]),
             Self::Node => builtin(line) || package(line),
+            Self::Php => script(line),
         }
     }
 }
@@ -56,6 +57,14 @@ fn package(name: &[u8]) -> bool {
     const ENDINGS: [&[u8]; 5] = [b".js", b".cjs", b".mjs", b".json", b".node"];
     let mut parts = name.split(|&b| b == b'/');
     path(name, &ENDINGS) && parts.any(|part| part == b"node_modules")
+}
+
+/// A script may have any ending. An archive (`.phar`) is opened by another part of PHP, which would read more than this file.
+fn script(name: &[u8]) -> bool {
+    path(name, &[b""])
+        && !name
+            .windows(5)
+            .any(|part| part.eq_ignore_ascii_case(b".phar"))
 }
 
 /// An absolute path in its shortest form.
@@ -177,6 +186,38 @@ mod tests {
             // A line of one or two letters is a word in some languages, whoever wrote it.
             let names = kind.names(&noise);
             assert!(names.iter().all(|name| name.len() < 8), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_script_of_php_is_a_path() {
+        let taken = [
+            "/srv/www/index.php",
+            "/srv/caf\u{e9}/a b.inc",
+            "/etc/settings",
+        ];
+        let dropped = [
+            "",
+            "/",
+            "index.php",
+            "/srv//x.php",
+            "/srv/../x.php",
+            "/srv/./x.php",
+            "/srv/a\tb.php",
+            "/srv/app.phar",
+            "/srv/app.PHAR/x.php",
+            "phar:///srv/app/x.php",
+            "http://localhost/x.php",
+            "data:text/plain,<?php",
+        ];
+        for name in taken {
+            assert_eq!(TemplateKind::Php.names(name.as_bytes()), [name.as_bytes()]);
+        }
+        for name in dropped {
+            assert!(
+                TemplateKind::Php.names(name.as_bytes()).is_empty(),
+                "{name}"
+            );
         }
     }
 

@@ -91,7 +91,7 @@ fn files<'p>(
 ) -> Option<Vec<ModuleFile<'p>>> {
     let path = Path::new(OsStr::from_bytes(name));
     match kind {
-        TemplateKind::Elf | TemplateKind::Php => None,
+        TemplateKind::Elf => None,
         TemplateKind::Python => python(search, places, name),
         TemplateKind::Perl => {
             let place = places.iter().find(|place| place.has(path, None))?;
@@ -100,10 +100,12 @@ fn files<'p>(
             (!place.has(&other, None)).then(|| vec![(place, path.to_owned())])
         }
         // These are named by their path.
-        TemplateKind::Ruby | TemplateKind::Node => places.iter().find_map(|place| {
-            let rest = path.strip_prefix(&place.path).ok()?;
-            Some(vec![(place, rest.to_owned())])
-        }),
+        TemplateKind::Ruby | TemplateKind::Node | TemplateKind::Php => {
+            places.iter().find_map(|place| {
+                let rest = path.strip_prefix(&place.path).ok()?;
+                Some(vec![(place, rest.to_owned())])
+            })
+        }
     }
 }
 
@@ -200,10 +202,15 @@ impl SearchFolder {
         if !last.regular {
             return Ok(false);
         }
+        let changeable = walk.changeable || last.writable;
+        if kind == TemplateKind::Php {
+            // Compiled, not run, and looked at again before each use: that a folder has changed makes no difference.
+            let ours = is_own(last.owner) || last.owner == 0;
+            return Ok(ours && (!(self.open || changeable) || last.changed < since));
+        }
         if self.open {
             return Ok(walk.newest < since);
         }
-        let changeable = walk.changeable || last.writable;
         Ok(!(changeable || kind == TemplateKind::Python && walk.caches_openly()))
     }
 }
@@ -226,6 +233,7 @@ struct PathEntry {
     owner: u32,
     sticky: bool,
     regular: bool,
+    changed: Duration,
     /// As the kernel has it for this process, which has the rights of its programs: lists of access (acl(5)) count.
     writable: bool,
 }
@@ -243,6 +251,7 @@ impl PathEntry {
             owner: stat.st_uid,
             sticky: stat.st_mode & 0o1000 != 0,
             regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
+            changed: changed(&stat),
             writable,
             fd,
         })
@@ -421,6 +430,22 @@ mod tests {
         for (name, trusted) in rows {
             assert_eq!(site.trusts(TemplateKind::Perl, name), trusted, "{name}");
         }
+    }
+
+    #[test]
+    fn a_script_of_php_counts_by_its_file() {
+        let site = Site::new(&["a"], &["a/x.php", "a/sub/y.php", "z.php"]);
+        symlink("x.php", site.0.path().join("a/link.php")).unwrap();
+        let trusts = |name: &str| site.trusts(TemplateKind::Php, name);
+        assert!(trusts("SITE/a/x.php") && trusts("SITE/a/sub/y.php"));
+        for name in ["SITE/z.php", "SITE/a/link.php", "SITE/a/sub", "SITE/a/none"] {
+            assert!(!trusts(name), "{name}");
+        }
+        let file =
+            |name: &str| changed(&statat(CWD, site.0.path().join(name), AtFlags::empty()).unwrap());
+        let at = |since| site.at(TemplateKind::Php, "SITE/a/sub/y.php", since);
+        let since = file("a/sub/y.php");
+        assert!(at(since + Duration::from_nanos(1)) && !at(since));
     }
 
     #[test]

@@ -1,0 +1,260 @@
+/* Scripts that are compiled ahead: as the first request of a process that stays would compile them, without running any. They
+ * lie in what opcache would share between processes. Here that is private (php.c): each child has its own copy of the
+ * template's, and opcache asks the file system about each script before it uses what was compiled.
+ */
+#define _GNU_SOURCE
+#include "galgo.h"
+#include "php.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    INCLUDE = 2,            /* ZEND_INCLUDE */
+    ANYONE = 7, NOW = 16,   /* ZEND_INI_ALL, ZEND_INI_STAGE_RUNTIME */
+    FATAL = 1 | 4 | 16 | 64 | 256 | 4096,
+    ASSUMED = 8 << 20,      /* opcache's memory at least, bytes */
+    SHARE = 32,             /* so much larger it is than the sources that are compiled ahead: code takes some ten times their room */
+};
+
+/* zend_compile.h and others */
+static struct {
+    void (*strings_begin)(void), (*strings_end)(void), (*strings_of)(char), (*begin)(void), (*end)(void);
+    void (*forget)(void *), (*give_back)(void *), (*clear_exception)(void), (*bail)(const char *, uint32_t);
+    void (*reset_memory)(char, char), (*forget_paths)(void);
+    void *(*compile)(int, struct text *);
+    struct text *(*words)(size_t, const char *, ...);
+    int (*set)(struct text *, const char *, size_t, int, int);
+    void (**complain)(int, struct text *, uint32_t, struct text *);
+    int (*make_globals)(void);
+    void (**import)(struct value *);
+} php;
+
+static int find(void) {
+    const struct { void *at; const char *name; } names[] = {
+        {&php.strings_begin, "zend_interned_strings_activate"}, {&php.strings_end, "zend_interned_strings_deactivate"},
+        {&php.strings_of, "zend_interned_strings_switch_storage"}, {&php.begin, "zend_activate"}, {&php.end, "zend_deactivate"},
+        {&php.forget, "destroy_op_array"}, {&php.give_back, "_efree"}, {&php.clear_exception, "zend_clear_exception"},
+        {&php.bail, "_zend_bailout"}, {&php.reset_memory, "shutdown_memory_manager"}, {&php.forget_paths, "realpath_cache_clean"},
+        {&php.compile, "compile_filename"}, {&php.words, "zend_strpprintf"}, {&php.set, "zend_alter_ini_entry_chars"},
+        {&php.complain, "zend_error_cb"}, {&php.make_globals, "php_hash_environment"},
+        {&php.import, "php_import_environment_variables"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!(*(void **)names[i].at = dlsym(RTLD_DEFAULT, names[i].name)))
+            return 0;
+    return 1;
+}
+
+static struct module *opcache(void) {
+    static const char NAME[] = "Zend OPcache";
+    const struct entry *entries = php_modules->data;
+    for (uint32_t i = 0; i < php_modules->used; i++) {
+        struct module *module = entries[i].value.is.other;
+        if (entries[i].value.type && strcmp(module->name, NAME) == 0)
+            return module;
+    }
+    return NULL;
+}
+
+static long number(const char *name) {
+    return php_number(name, strlen(name), 0);
+}
+
+static const char *text(const char *name) {
+    const char *value = php_text(name, strlen(name), 0);
+    return value ? value : "";
+}
+
+static int able; /* to compile ahead */
+
+/* Whoever has switched opcache off, or has it not look at the files, gets what he asked for; and what it keeps in files others
+   may have written. */
+static int is_able(void) {
+    return find() && opcache() && number("opcache.enable") && number("opcache.validate_timestamps") &&
+           !number("opcache.file_cache_only") && !*text("opcache.file_cache");
+}
+
+/* A moment ago: what is compiled now each child asks the file system about. */
+static int moment_ago(double *seconds) {
+    *seconds = (double)time(NULL) - 1;
+    return 0;
+}
+
+/* What a script's compiling says each request is to hear: opcache keeps it. */
+static void complains(int type, struct text *file, uint32_t line, struct text *words) {
+    (void)file, (void)line, (void)words;
+    if (type & FATAL)
+        php.bail("", 0);
+}
+
+/* A script that has $_ENV or $_SERVER has it made when it is compiled: here of nothing. */
+static void imports(struct value *variables) {
+    (void)variables;
+}
+
+static void set(const char *name, const char *value) {
+    php.set(php.words(0, "%s", name), value, strlen(value), ANYONE, NOW);
+}
+
+static int compile(struct module *opcache, const char *script) {
+    sigjmp_buf frame;
+    volatile int compiled = 0;
+    php.strings_begin();
+    php.begin();
+    php_executor->bailout = &frame;
+    if (sigsetjmp(frame, 0) == 0) {
+        php.make_globals();
+        opcache->begins(opcache->type, opcache->number);
+        set("opcache.revalidate_freq", "0");
+        set("opcache.record_warnings", "1");
+        void *code = php.compile(INCLUDE, php.words(0, "%s", script));
+        if (code) {
+            php.forget(code);
+            php.give_back(code);
+            compiled = 1;
+        }
+        php.clear_exception();
+    }
+    php_executor->bailout = NULL;
+    php.end();
+    if (opcache->ended)
+        opcache->ended();
+    php.strings_end();
+    php.reset_memory(1, 0);
+    return compiled;
+}
+
+/* Settings that a folder or an authorizer may have otherwise, and that a script is compiled by or looked at by. */
+static const char *const SETTINGS[] = {
+    "short_open_tag", "zend.multibyte", "zend.script_encoding", "zend.detect_unicode", "precision", "opcache.validate_timestamps",
+};
+enum { COUNT = sizeof SETTINGS / sizeof *SETTINGS };
+static char *settings[COUNT]; /* that the scripts were compiled by; none where none was */
+
+static void note_settings(int compiled) {
+    for (int i = 0; i < COUNT && compiled; i++)
+        settings[i] = strdup(text(SETTINGS[i]));
+}
+
+/* Of a regular file, not 0; 0 where it is none, or larger. One that begins with `#!` is compiled otherwise where it is the request's script than where it is
+   included: that counts as none. */
+static int size_of(const char *path, off_t most) {
+    char first[2];
+    struct stat about;
+    int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int is = file >= 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_size <= most &&
+             !(read(file, first, 2) == 2 && memcmp(first, "#!", 2) == 0);
+    if (file >= 0)
+        close(file);
+    return is ? (int)about.st_size + 1 : 0;
+}
+
+/* Each of the `scripts` that is a regular file, until opcache has as much as leaves a request most of its memory. */
+static void compile_each(struct module *opcache, const char *scripts, char *done, size_t room) {
+    char script[4096];
+    off_t most = (off_t)number("opcache.memory_consumption") << 20;
+    most = (most > ASSUMED ? most : ASSUMED) / SHARE;
+    for (size_t used = 0, length; *scripts; scripts += length + (scripts[length] == '\n')) {
+        length = strcspn(scripts, "\n");
+        if (!length || length >= sizeof script || used + length + 2 > room)
+            continue;
+        memcpy(script, scripts, length);
+        script[length] = 0;
+        int size = size_of(script, most);
+        if (!size || !compile(opcache, script))
+            continue;
+        most -= size;
+        memcpy(done + used, script, length);
+        used += length;
+        done[used++] = '\n';
+        done[used] = 0;
+    }
+}
+
+const char *php_compile_ahead(const char *scripts) {
+    static char done[98304];
+    able = is_able();
+    if (!able || !*scripts)
+        return done;
+    int (*request_time)(double *) = php_sapi->request_time;
+    void (*complain)(int, struct text *, uint32_t, struct text *) = *php.complain;
+    void *variables = php_sapi->variables;
+    void (*import)(struct value *) = *php.import;
+    php_sapi->request_time = moment_ago;
+    php_sapi->variables = NULL;
+    *php.complain = complains;
+    *php.import = imports;
+    php.strings_of(1);
+    compile_each(opcache(), scripts, done, sizeof done);
+    php.strings_of(0);
+    php.forget_paths();
+    *php.import = import;
+    *php.complain = complain;
+    php_sapi->variables = variables;
+    php_sapi->request_time = request_time;
+    note_settings(*done != 0);
+    return done;
+}
+
+/* ---- children ---- */
+
+static int (*activate)(void), (*deactivate)(void);
+
+/* The settings of this request are known, and opcache has not begun. */
+static int activates(void) {
+    int result = activate();
+    for (int i = 0; i < COUNT; i++)
+        if (settings[i] && strcmp(settings[i], text(SETTINGS[i])) != 0) {
+            set("opcache.enable", "0");
+            break;
+        }
+    return result;
+}
+
+/* Scripts of this request, before they are forgotten. */
+static void tell(void *any) {
+    static char scripts[65536];
+    const struct table *included = &php_executor->included;
+    const struct entry *entries = included->data;
+    size_t used = 0;
+    (void)any;
+    php_executor->included.destructor = NULL;
+    for (uint32_t i = 0; i < included->used; i++) {
+        const struct text *key = entries[i].value.type ? entries[i].key : NULL;
+        if (!key || memchr(key->bytes, '\n', key->length) || used + key->length + 2 > sizeof scripts)
+            continue;
+        memcpy(scripts + used, key->bytes, key->length);
+        used += key->length;
+        scripts[used++] = '\n';
+    }
+    galgo_learned(scripts);
+}
+
+/* PHP forgets them by giving back all memory of the request, after this; or one by one, before. */
+static int deactivates(void) {
+    if (php_executor->included.destructor == tell)
+        tell(NULL);
+    return deactivate();
+}
+
+void php_compile_begins(void) {
+    if (settings[0]) {
+        activate = php_sapi->activate;
+        php_sapi->activate = activates;
+    }
+}
+
+void php_compile_teaches(void) {
+    if (!able)
+        return;
+    php_executor->included.destructor = tell;
+    deactivate = php_sapi->deactivate;
+    php_sapi->deactivate = deactivates;
+}
