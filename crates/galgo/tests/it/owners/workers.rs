@@ -171,8 +171,11 @@ fn they_run_as_their_user() {
     let pid = worker(&server);
     assert_eq!(uid_of(pid), "5 5 5 5");
     assert_eq!(helpers(&server), [parent(pid).unwrap()]);
-    // Its listener and the pipe to the log; the connection, and the pipe from the shell.
-    assert_eq!(runs(&server, "ls /proc/$PPID/fd"), "0\n1\n2\n3\n4\n");
+    // Its listener and the pipe to the log; the connection, and the pipe from the shell, whose other end it closes once the
+    // shell runs.
+    wait_until("no other descriptor", || {
+        runs(&server, "ls /proc/$PPID/fd") == "0\n1\n2\n3\n4\n"
+    });
     runs(&server, "echo for the log >&2");
     server.says("for the log");
 }
