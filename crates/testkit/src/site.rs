@@ -233,6 +233,8 @@ impl Site {
         command.args(words).arg("serve");
         command.arg(self.folder.as_deref().unwrap_or(self.folder()));
         command.args(&self.arguments);
+        // Not the machine's: servers of other users have theirs there.
+        command.env("CACHE_DIRECTORY", self.path(".cache"));
         command.envs(self.environment.iter().copied());
         command
     }
@@ -253,6 +255,7 @@ impl Site {
         let mut command = Command::new(&self.galgo);
         command.args(args).current_dir(self.folder());
         command.env_remove("NO_COLOR").stdin(Stdio::null());
+        command.env("CACHE_DIRECTORY", self.path(".cache"));
         command
     }
 

@@ -47,8 +47,8 @@ pub(super) struct UrlArgs {
     /// The method, with --url
     #[arg(long, value_name = "METHOD", requires = "url", default_value = "GET")]
     method: String,
-    /// A field of the request, with --url; more than one may be given
-    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
+    /// "Name: value" of the request, with --url; repeatable
+    #[arg(long, value_name = "FIELD", requires = "url")]
     header: Vec<String>,
 }
 
