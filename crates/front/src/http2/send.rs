@@ -1,6 +1,6 @@
 //! Sending a response on its stream. Every body goes through the client's windows; nothing is spliced.
 
-use std::{io, pin::pin, rc::Rc};
+use std::{io, pin::pin, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use galgo_io::{out::Out, pace::Pace, pool};
@@ -15,6 +15,7 @@ use galgo_service::{
 use h2::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use rustix::buffer::spare_capacity;
+use tokio::time::sleep;
 
 use super::outgoing::Outgoing;
 use crate::{
@@ -23,6 +24,12 @@ use crate::{
     logged::Line,
     site::Site,
 };
+
+/// A frame of fewer bytes is small to clients made of `h2`, which end a connection that has sent many of them unread.
+const SMALL: usize = 256;
+/// After so many small pieces in a row galgo waits this long for more behind the first bytes of the next one.
+const MANY_SMALL: u32 = 16;
+const GATHER: Duration = Duration::from_millis(1);
 
 /// The sending side of a stream.
 pub(super) struct Sender {
@@ -148,6 +155,7 @@ impl Sender {
             sent: 0,
             dropped: 0,
             ended: false,
+            small: (response.status != SWITCHING).then_some(0),
         };
         let result = stream.run(head).await;
         let line = Line::new(event_loop, stream.request, stream.sent);
@@ -176,6 +184,8 @@ struct Stream<'s, 'r, 'i> {
     dropped: usize,
     /// The stream's end has been sent.
     ended: bool,
+    /// Small pieces that were sent one after the other. `None`: nobody counts them, for each is a message.
+    small: Option<u32>,
 }
 
 impl Stream<'_, '_, '_> {
@@ -208,10 +218,24 @@ impl Stream<'_, '_, '_> {
             }
             let client = &mut *self.request.client;
             if self.output.producer.next_event(client).await? == OutputEvent::Output {
+                self.gather().await?;
                 // What is there already goes out together, and with the end if that is there.
                 self.output.producer.drain_ready(pool::SIZE);
             }
         }
+    }
+
+    /// Waits for more of an output that comes in many small pieces.
+    async fn gather(&mut self) -> Result<(), Fault> {
+        if self.small.is_none_or(|small| small < MANY_SMALL) {
+            return Ok(());
+        }
+        let pause = pin!(async {
+            sleep(GATHER).await;
+            Ok(())
+        });
+        let client = &mut *self.request.client;
+        self.output.producer.during(client, pause).await
     }
 
     /// Sends one piece of output within its framing; the rest is dropped.
@@ -223,6 +247,13 @@ impl Stream<'_, '_, '_> {
     ) -> Result<(), Fault> {
         let fits = self.framing.fitting(out.len(), self.sent, self.output);
         self.dropped += out.len() - fits;
+        if let Some(small) = &mut self.small {
+            *small = if fits < SMALL {
+                small.saturating_add(1)
+            } else {
+                0
+            };
+        }
         // What is too short has no end that would make a whole of it.
         let ends = match self.framing {
             Framing::Bodiless => true,
