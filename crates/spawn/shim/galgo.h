@@ -43,6 +43,9 @@ void galgo_settle(void);
    before the stop. */
 void galgo_gather(void);
 
+/* What is mapped of each library and only read becomes one mapping. */
+void galgo_join_parts(void);
+
 /* Called in each child before it waits for its request, where it is set. */
 extern void (*galgo_waits)(void);
 

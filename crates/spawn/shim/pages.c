@@ -138,3 +138,50 @@ __attribute__((constructor)) static void begin(void) {
     uintptr_t end = (uintptr_t)sbrk(0);
     sbrk((intptr_t)(upwards(end) - end));
 }
+
+/* ---- libraries ---- */
+
+enum { PARTS = 2048 };
+
+struct part { uintptr_t from, to; unsigned long offset, inode; char rights[5]; };
+
+/* What of files is mapped, in the order of addresses. */
+static size_t parts(struct part *list) {
+    FILE *file = fopen("/proc/self/maps", "re");
+    char line[4400];
+    size_t count = 0;
+    while (file && count < PARTS && fgets(line, sizeof line, file)) {
+        struct part *it = &list[count];
+        count += sscanf(line, "%lx-%lx %4s %lx %*s %lu", &it->from, &it->to, it->rights, &it->offset, &it->inode) == 5 &&
+            it->inode != 0;
+    }
+    if (file)
+        fclose(file);
+    return count;
+}
+
+/* Whether the second begins where the first ends, in memory and in their file. */
+static int go_on(const struct part *first, const struct part *second) {
+    return first->inode == second->inode && first->to == second->from &&
+        first->offset + (first->to - first->from) == second->offset;
+}
+
+static int is(const struct part *it, const char *rights) {
+    return strcmp(it->rights, rights) == 0;
+}
+
+/* Linkers put a library's headers, code and constants into parts of their own, since 2018, so that only the code can be
+   executed. A fork copies each part, and an end takes it apart: with the rights of the code all three are one to the kernel,
+   as they were before. What can be written stays apart. For a process with many libraries. */
+void galgo_join_parts(void) {
+    static struct part list[PARTS];
+    size_t count = parts(list);
+    for (size_t i = 0; i < count; i++) {
+        const struct part *it = &list[i];
+        int before = i > 0 && is(it - 1, "r-xp") && go_on(it - 1, it);
+        int behind = i + 1 < count && is(it + 1, "r-xp") && go_on(it, it + 1);
+        /* A policy (SELinux) may not have it: then they stay as they are. */
+        if (is(it, "r--p") && (before || behind))
+            mprotect((void *)it->from, it->to - it->from, PROT_READ | PROT_EXEC);
+    }
+}

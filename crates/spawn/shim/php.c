@@ -306,6 +306,7 @@ static void stop(const char *why) {
     galgo_tell(GALGO_SEARCH, "/\n"); /* scripts are named by their paths */
     galgo_settle();
     galgo_gather();
+    galgo_join_parts();
     teaches = galgo_stop(told, why) & GALGO_LEARN;
     if (set_otherwise() || !make_locks())
         execute();

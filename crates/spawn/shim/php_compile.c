@@ -178,9 +178,16 @@ static void compile_each(struct module *opcache, const char *scripts, char *done
     }
 }
 
+/* Where opcache gets and adds classes that it keeps linked, for later requests of a process; since PHP 8.1. */
+static void **linked[2];
+
 const char *php_compile_ahead(const char *scripts) {
     static char done[98304];
     able = is_able();
+    if (able) {
+        linked[0] = dlsym(RTLD_DEFAULT, "zend_inheritance_cache_get");
+        linked[1] = dlsym(RTLD_DEFAULT, "zend_inheritance_cache_add");
+    }
     if (!able || !*scripts)
         return done;
     int (*request_time)(double *) = php_sapi->request_time;
@@ -245,6 +252,9 @@ static int deactivates(void) {
 }
 
 void php_compile_begins(void) {
+    /* There is no later request in a child: it copies no class, and takes no lock, for one. */
+    for (int i = 0; i < 2 && linked[0] && linked[1]; i++)
+        *linked[i] = NULL;
     if (settings[0]) {
         activate = php_sapi->activate;
         php_sapi->activate = activates;

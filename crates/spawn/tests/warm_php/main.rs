@@ -313,6 +313,27 @@ fn no_child_draws_what_another_draws() {
     }
 }
 
+/// What of a library is only read is one mapping, and no mapping can be both written and executed.
+#[test]
+fn libraries_are_few_mappings() {
+    let shows = "echo PHP_EOL; $before = ['', '', '']; $parts = 0; foreach (file('/proc/self/maps') as $map) { \
+        [$at, $rights, , , $inode] = preg_split('/ +/', $map); [$from, $to] = explode('-', $at); \
+        if (str_contains($rights, 'wx')) echo $map; \
+        $parts += $inode != 0 && $inode === $before[1] && $from === $before[0] && $rights . $before[2] === 'r-xpr--p'; \
+        $before = [$to, $inode, $rights]; } \
+        echo $parts;";
+    let page = Page::new(shows, "");
+    let warm = page.load();
+    assert_eq!(warm.loaded.obstacle, None);
+    let parts: Vec<String> = [page.cold(), page.ask(&warm)]
+        .iter()
+        .map(|run| last(run).to_owned())
+        .collect();
+    let parts: Vec<usize> = parts.iter().map(|n| n.parse().unwrap()).collect();
+    // Where code was copied into large pages it is no part of the file any more.
+    assert!(parts[0] > 20 && parts[1] == 0, "{parts:?}");
+}
+
 /// opcache's memory and its locks are each child's own, as they are each process's cold.
 #[test]
 fn siblings_share_nothing_of_opcache() {
