@@ -7,15 +7,21 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use galgo_io::{buf::Buf, pace::Pace, transport::Transport};
+use galgo_io::{buf::Buf, out::Out, pace::Pace, pool, transport::Transport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection, which must take what is written to it within the client's allowance.
+///
+/// `h2` flushes each frame of more than 256 bytes by itself. So what it writes waits until it has no more to write, or until a
+/// buffer is full: a flush wakes the task once more, and then what waits is sent, together with what other tasks have answered by
+/// then. A record of TLS holds 16 KiB (RFC 8446, 5.1), nine bytes less than a frame with its head.
 #[derive(Debug)]
 pub(super) struct Wire {
     sock: Rc<Transport>,
     /// Received and not yet read.
     received: Buf,
+    /// Written and not yet sent.
+    written: Out,
     pace: Pace,
     /// A read was tried, and is awaited.
     reads: bool,
@@ -29,10 +35,30 @@ impl Wire {
         Self {
             sock,
             received,
+            written: Out::default(),
             pace,
             reads: false,
             writes: false,
         }
+    }
+
+    /// Sends what waits.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self {
+            sock,
+            written,
+            pace,
+            writes,
+            ..
+        } = self;
+        while !written.is_empty() {
+            let waits = [IoSlice::new(written.front())];
+            let sent = pace.poll_wait(cx, |cx| sock.poll_write(&waits, false, writes, cx));
+            *writes = sent.is_pending();
+            written.consume(ready!(sent)?);
+        }
+        *written = Out::default();
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -42,19 +68,24 @@ impl AsyncRead for Wire {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self {
-            sock,
-            received,
-            reads,
-            ..
-        } = self.get_mut();
-        if received.is_empty() {
+        let wire = self.get_mut();
+        if wire.received.is_empty() {
+            let Self {
+                sock,
+                received,
+                reads,
+                ..
+            } = wire;
             let read = sock.poll_fill(received, into.remaining(), reads, cx);
             if read.is_pending() {
                 received.shrink();
+                // It goes on when there is room.
+                let _sent = wire.poll_send(cx)?;
+                return Poll::Pending;
             }
             ready!(read)?;
         }
+        let received = &mut wire.received;
         let n = received.len().min(into.remaining());
         into.put_slice(&received.bytes()[..n]);
         received.consume(n);
@@ -76,24 +107,37 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let Self {
-            sock, pace, writes, ..
-        } = self.get_mut();
-        let written = pace.poll_wait(cx, |cx| sock.poll_write(bufs, false, writes, cx));
-        *writes = written.is_pending();
-        written
+        let wire = self.get_mut();
+        let len: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if wire.written.len() + len > pool::SIZE {
+            ready!(wire.poll_send(cx))?;
+        }
+        let room = wire.written.buffer();
+        if room.capacity() == 0 {
+            *room = pool::take();
+        }
+        for buf in bufs {
+            room.extend_from_slice(buf);
+        }
+        wire.written.keep_all();
+        Poll::Ready(Ok(len))
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    /// What was written is with the kernel.
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Where there is no room it is woken anyway.
+        if !self.written.is_empty() && !self.writes {
+            cx.waker().wake_by_ref();
+        }
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.sock.end_output())
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let wire = self.get_mut();
+        ready!(wire.poll_send(cx))?;
+        Poll::Ready(wire.sock.end_output())
     }
 }
