@@ -2,16 +2,16 @@
 
 use std::{fmt, io, io::Write};
 
-use brotli::{CompressorWriter, enc::BrotliEncoderParams};
+use brotlic::{BrotliEncoderOptions, CompressorWriter, Quality, WindowSize};
 use flate2::{Compression, write::GzEncoder};
 use galgo_proto::coding::Coding;
 use zstd::stream::write::Encoder;
 
 const GZIP: u32 = 3;
-const BROTLI: i32 = 2;
+const BROTLI: u8 = 2;
 const ZSTD: i32 = 3;
 /// Bytes that the window of br and zstd holds, as a power of two: 256 KiB. What a coder takes grows with it.
-const WINDOW: u32 = 18;
+const WINDOW: u8 = 18;
 
 /// A body that is being coded.
 pub(super) enum Coder {
@@ -36,21 +36,19 @@ impl Coder {
     pub(super) fn new(coding: Coding) -> io::Result<Self> {
         Ok(match coding {
             Coding::Brotli => {
-                let params = BrotliEncoderParams {
-                    quality: BROTLI,
-                    lgwin: WINDOW.cast_signed(),
-                    ..BrotliEncoderParams::default()
-                };
-                // Nothing is gathered in front of it: pieces are large.
-                Self::Brotli(Box::new(CompressorWriter::with_params(
+                let encoder = BrotliEncoderOptions::new()
+                    .quality(Quality::new(BROTLI).map_err(io::Error::other)?)
+                    .window_size(WindowSize::new(WINDOW).map_err(io::Error::other)?)
+                    .build()
+                    .map_err(io::Error::other)?;
+                Self::Brotli(Box::new(CompressorWriter::with_encoder(
+                    encoder,
                     Vec::new(),
-                    4096,
-                    &params,
                 )))
             }
             Coding::Zstd => {
                 let mut encoder = Encoder::new(Vec::new(), ZSTD)?;
-                encoder.window_log(WINDOW)?;
+                encoder.window_log(WINDOW.into())?;
                 Self::Zstd(Box::new(encoder))
             }
             Coding::Gzip | Coding::Identity => {
@@ -90,7 +88,7 @@ impl Coder {
     pub(super) fn finish(self) -> io::Result<Vec<u8>> {
         match self {
             Self::Gzip(coder) => coder.finish(),
-            Self::Brotli(coder) => Ok(coder.into_inner()),
+            Self::Brotli(coder) => coder.into_inner().map_err(|e| e.into_error()),
             Self::Zstd(coder) => coder.finish(),
         }
     }
