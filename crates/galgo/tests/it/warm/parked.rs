@@ -138,7 +138,14 @@ fn parked_as_if_it_had_been_executed() {
     let shown = |target: &str| -> (u32, BTreeSet<String>) {
         let (pid, said) = answer(&server, target);
         let own = ["UNIQUE_ID=", "REMOTE_PORT=", "SCRIPT_NAME=", "REQUEST_URI="];
-        let pgid = |line: String| line.replace(&pid.to_string(), "PID");
+        // The columns of limits are padded: how far depends on the pid's digits.
+        let columns = |line: String| {
+            line.split(' ')
+                .filter(|c| !c.is_empty())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let pgid = |line: String| columns(line.replace(&pid.to_string(), "PID"));
         let usual = |l: &String| !own.iter().any(|name| l.contains(name));
         (pid, said.into_iter().filter(usual).map(pgid).collect())
     };
