@@ -9,11 +9,12 @@ use std::{
 
 use galgo_spawn::{
     Child, Failed, Launch, Stage, StartError,
-    owners::{Owners, Remit},
+    owners::{Owners, Remit, TemplateUnderWay},
+    template::Uses,
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::{off_loop::off_loop, sock::register};
+use crate::{off_loop::off_loop, sock::register, warm::AsUser};
 
 /// Helpers that may be gone, one after the other, before one has taken a start.
 const HELPERS: u32 = 3;
@@ -34,9 +35,7 @@ pub(crate) async fn launch(
     loop {
         if !owners.has_helper(remit, uid) {
             helpers += 1;
-            let (owners, remit) = (owners.clone(), remit.clone());
-            let made = off_loop("helper", move || owners.make_helper(&remit, uid)).await;
-            if let Err(why) = made.unwrap_or_else(|e| Err(e.to_string())) {
+            if let Err(why) = make_helper(owners, remit, uid).await {
                 return Err(denied(launch, why));
             }
         }
@@ -54,6 +53,42 @@ pub(crate) async fn launch(
         }
         launch = failed.launch;
     }
+}
+
+/// Has a helper load a program for warm starts; the helper is made where there is none.
+///
+/// # Errors
+/// In words: not now.
+pub(crate) async fn load(
+    user: &AsUser,
+    uses: Uses,
+    learned: (&[u8], Duration),
+    stdio: [BorrowedFd<'_>; 3],
+) -> Result<TemplateUnderWay, String> {
+    let AsUser {
+        owners,
+        remit,
+        uid,
+        program,
+    } = user;
+    let mut helpers = 0;
+    loop {
+        if !owners.has_helper(remit, *uid) {
+            helpers += 1;
+            make_helper(owners, remit, *uid).await?;
+        }
+        match owners.load(remit, *uid, (program, uses), learned, stdio) {
+            Ok(under_way) => return Ok(under_way),
+            Err(e) if e.stage == Stage::Helper && helpers < HELPERS => {}
+            Err(e) => return Err(e.to_string()),
+        }
+    }
+}
+
+async fn make_helper(owners: &Arc<Owners>, remit: &Arc<Remit>, uid: u32) -> Result<(), String> {
+    let (owners, remit) = (owners.clone(), remit.clone());
+    let made = off_loop("helper", move || owners.make_helper(&remit, uid)).await;
+    made.unwrap_or_else(|e| Err(e.to_string()))
 }
 
 /// What a helper tells of a start.

@@ -100,6 +100,7 @@ impl World {
             Some(spare) => {
                 let running = spare
                     .start(&ChildRequest {
+                        program: c"",
                         env: &self.env,
                         dir: None,
                         stdio,

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -44,6 +45,7 @@ GALGO_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), 
 
 #ifndef SYS_landlock_create_ruleset
 #define SYS_landlock_create_ruleset 444
+#define SYS_landlock_add_rule 445
 #define SYS_landlock_restrict_self 446
 #endif
 
@@ -52,10 +54,20 @@ GALGO_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), 
    itself. */
 static int ruleset = -1;
 
-void galgo_make_ruleset(void) {
-    /* struct landlock_ruleset_attr: no rights to files or ports, abstract Unix sockets and signals. */
-    const uint64_t attributes[3] = {0, 0, 1 | 2};
+void galgo_make_ruleset(int files) {
+    /* LANDLOCK_ACCESS_FS_REFER: to rename from folder to folder. Beside a domain that handles rights to files one that says
+       nothing of this denies it. */
+    const uint64_t refer = 1 << 13;
+    /* struct landlock_ruleset_attr: rights to files, none to ports, abstract Unix sockets and signals. */
+    const uint64_t attributes[3] = {files ? refer : 0, 0, 1 | 2};
     ruleset = (int)syscall(SYS_landlock_create_ruleset, attributes, sizeof attributes, 0);
+    if (!files || ruleset < 0)
+        return;
+    /* LANDLOCK_RULE_PATH_BENEATH; struct landlock_path_beneath_attr. */
+    struct __attribute__((packed)) { uint64_t allowed; int32_t parent; } rule = {refer, open("/", O_PATH | O_CLOEXEC)};
+    if (rule.parent < 0 || syscall(SYS_landlock_add_rule, ruleset, 1, &rule, 0) != 0)
+        _exit(127);
+    close(rule.parent);
 }
 
 /* In a child, while it has one thread and nothing of the program runs. */

@@ -10,8 +10,9 @@ const char *galgo_cannot_fork(void);
 /* A child that is the server's, as this process is: 0 in the child. */
 pid_t galgo_make_child(void);
 
-/* From here on each child is in a Landlock domain of its own, where the kernel has scopes. */
-void galgo_make_ruleset(void);
+/* From here on each child is in a Landlock domain of its own, where the kernel has scopes. `files`: this process is in one that
+   handles rights to files. */
+void galgo_make_ruleset(int files);
 
 /* The server knows by it whose the processes are that this one leaves running: a limit that Linux does not enforce. */
 void galgo_mark_own(void);

@@ -59,6 +59,14 @@ impl Child {
         either!(&self.0, child => { let _ = child; None }, Some(child.outcome()))
     }
 
+    /// Whether a helper has given it its request: for one that waited for that there.
+    ///
+    /// # Errors
+    /// It has not, and will not.
+    pub(crate) fn remote_began(&self) -> io::Result<bool> {
+        either!(&self.0, child => { let _ = child; Ok(true) }, child.began())
+    }
+
     /// Whether a helper has started it, or is to: until its start is known its descriptor tells of that.
     pub fn is_remote(&self) -> bool {
         matches!(self.0, Whose::Remote(_))

@@ -122,8 +122,7 @@ impl ConfigText<'_> {
         }
         // Either may give `env` other values.
         let authorized = route.authorizer.is_some() || route.env_rules.is_some();
-        let at = typed.span();
-        let remit = self.remit(&route.user, &route.group, &cgi, config, authorized, at)?;
+        let remit = self.remit(&route.user, &route.group, &cgi, config, authorized)?;
         if remit.is_some() {
             let key = route.user.as_ref().map(Spanned::span);
             let key = key.or_else(|| route.sandbox.as_ref().map(Spanned::span));

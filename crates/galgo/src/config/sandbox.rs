@@ -1,6 +1,6 @@
 //! What programs are kept from, and whom they run as.
 
-use std::{io, ops::Range, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 
 use galgo_handlers::variables::constants_of_server;
 use galgo_spawn::{
@@ -134,7 +134,7 @@ impl ConfigText<'_> {
     }
 
     /// Whom the programs of a route run as; `None`: as the server does. `authorized`: an authorizer may give the variables of
-    /// `env` other values. `at`: the route.
+    /// `env` other values.
     pub(super) fn remit(
         &self,
         user: &Typed<String>,
@@ -142,23 +142,23 @@ impl ConfigText<'_> {
         cgi: &Cgi,
         config: &Config,
         authorized: bool,
-        at: Range<usize>,
     ) -> Checked<Option<Arc<Remit>>> {
         let Some(runs_as) = self.helped(user, group, &cgi.options, config)? else {
             return Ok(None);
         };
-        if cgi.options.start == StartMode::Warm {
-            let at = user.as_ref().map_or(at, |user| user.span());
-            let message = "programs that run as another user, or in a strict sandbox, start cold: set start = \"cold\" beside it";
-            return Err(self.error(at, message));
-        }
         let names = galgo_proto::vars::NAMES.iter().map(ToString::to_string);
         let mut constants = constants_of_server(&config.path);
         let mut variables: Vec<_> = names.chain(["REDIRECT_URL".to_owned()]).collect();
+        let mut warm = Vec::new();
         match authorized {
-            true => variables.extend(cgi.env.iter().map(|(name, _)| name.clone())),
+            true => {
+                variables.extend(cgi.env.iter().map(|(name, _)| name.clone()));
+                // Without a request they have the values that are configured.
+                warm.extend(cgi.env.iter().cloned());
+            }
             false => constants.extend(cgi.env.iter().cloned()),
         }
+        warm.extend(cgi.load_env.iter().cloned());
         Ok(Some(Arc::new(Remit::new(Terms {
             path: cgi.root.path().to_owned(),
             interpreters: cgi.interpreters.clone(),
@@ -166,6 +166,7 @@ impl ConfigText<'_> {
             constants,
             query_args: cgi.options.query_args,
             worker: None,
+            warm: (cgi.options.start == StartMode::Warm).then_some(warm),
             limits: cgi.options.limits,
             umask: config.umask,
             no_new_privs: cgi.options.no_new_privs,
@@ -202,6 +203,7 @@ impl ConfigText<'_> {
             constants: std::iter::once(path).chain(up.env.clone()).collect(),
             query_args: false,
             worker: Some(workers.args.clone()),
+            warm: None,
             limits: options.limits,
             umask: config.umask,
             no_new_privs: options.no_new_privs,

@@ -8,8 +8,8 @@ use toml::Spanned;
 
 use super::{
     checked::{
-        Address, Application, Cgi, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks,
-        StartMode, To, Workers,
+        Address, Application, Cgi, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks, To,
+        Workers,
     },
     error::Checked,
     error::ConfigText,
@@ -142,16 +142,11 @@ impl ConfigText<'_> {
             options: CgiOptions {
                 // That of a route is about its own programs.
                 max_running: None,
-                // It has no key of its own to say so.
-                start: match options.strict {
-                    Some(_) => StartMode::Cold,
-                    None => options.start,
-                },
                 ..options
             },
             ..Cgi::new(root, folder)
         };
-        let remit = self.remit(&None, &None, &cgi, config, false, program.span())?;
+        let remit = self.remit(&None, &None, &cgi, config, false)?;
         Ok(Cgi { remit, ..cgi })
     }
 

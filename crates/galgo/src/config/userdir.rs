@@ -36,8 +36,7 @@ pub(super) fn fill(
             match route(user, home, name, kind, &userdir, config) {
                 Ok(mut route) => {
                     if let Handler::Cgi(cgi) = &mut route.handler {
-                        let remit =
-                            text.remit(&raw.get_ref().user, &None, cgi, config, false, raw.span())?;
+                        let remit = text.remit(&raw.get_ref().user, &None, cgi, config, false)?;
                         if let Some(cgi) = Arc::get_mut(cgi) {
                             cgi.remit = remit;
                         }

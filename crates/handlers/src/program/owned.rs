@@ -5,7 +5,7 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 use galgo_spawn::{Child, Failed, Launch, identity::effective_uid, owners::Remit};
 
 use super::{ProgramRun, pipes::Pipes};
-use crate::owners;
+use crate::{owners, warm::AsUser};
 
 impl ProgramRun<'_, '_, '_> {
     /// Starts the program here, or has a helper start it as its user.
@@ -38,6 +38,28 @@ impl ProgramRun<'_, '_, '_> {
             Ok(()) => resources.spawner.borrow_mut().launch(launch, stdio),
             Err(why) => Err(owners::denied(launch, why)),
         }
+    }
+
+    /// Whether it may be loaded ahead of requests: by the server, a helper, or a command that has become its user.
+    pub(super) fn may_be_loaded(&self) -> bool {
+        let (remit, owners) = (&self.cgi.remit, &self.cx.resources.owners);
+        match remit {
+            Some(remit) if owners.is_none() => {
+                self.may_here(remit, remit.user(self.script.owner)).is_ok()
+            }
+            _ => true,
+        }
+    }
+
+    /// The helper that starts it.
+    pub(super) fn as_user(&self) -> Option<AsUser> {
+        let remit = self.cgi.remit.as_ref()?;
+        Some(AsUser {
+            owners: self.cx.resources.owners.clone()?,
+            remit: remit.clone(),
+            uid: remit.user(self.script.owner),
+            program: self.script.script_filename.clone(),
+        })
     }
 
     fn may_here(&self, remit: &Arc<Remit>, uid: u32) -> Result<(), String> {

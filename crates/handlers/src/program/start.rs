@@ -145,7 +145,9 @@ impl ProgramRun<'_, '_, '_> {
         let cpu = self.cgi.options.limits.cpu;
         let stdio = pipes.stdio(&self.cx.resources.null);
         let dir = self.script.shares_template().then_some(&*self.script.dir);
-        let (child, origin) = ready.start(env, dir, stdio, cpu).await.ok()?;
+        let program = &self.script.script_filename;
+        let started = ready.start(program, env, dir, stdio, cpu).await;
+        let (child, origin) = started.ok()?;
         self.place(&child);
         Some((child, origin))
     }
@@ -153,8 +155,8 @@ impl ProgramRun<'_, '_, '_> {
     async fn ready(&self, args: &[CString]) -> Option<ReadyChild> {
         // Words of the query are arguments of one request, and a template has its own.
         let wordless = args.len() == 1 + usize::from(self.script.interpreter.is_some());
-        let cold = self.cgi.options.start == StartMode::Cold || self.cgi.remit.is_some();
-        if cold || !wordless {
+        let cold = self.cgi.options.start == StartMode::Cold;
+        if cold || !wordless || !self.may_be_loaded() {
             return None;
         }
         let setup = || self.setup(args);
@@ -183,6 +185,7 @@ impl ProgramRun<'_, '_, '_> {
             no_new_privs: self.cgi.options.no_new_privs,
             sandbox: self.cgi.options.sandbox,
             patience: self.cgi.options.first_byte_timeout,
+            as_user: self.as_user(),
         }
     }
 

@@ -2,9 +2,8 @@
 //! program that is asked for.
 
 use std::{
-    io::{self, PipeReader, Read, pipe},
+    io,
     os::fd::{AsFd, AsRawFd},
-    path::{Path, PathBuf},
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -12,40 +11,23 @@ use std::{
 
 use galgo_spawn::{
     Launch, inspect,
-    template::{LoadedTemplate, Template, TemplateKind, Unfit, Uses},
-    words::escape,
+    owners::StoppedTemplate,
+    template::{LoadedTemplate, Template, TemplateKind, Unfit, Unwatched, Uses, dates},
 };
-use rustix::fs::{OFlags, fcntl_setfl};
 use tokio::io::Interest;
 
 use super::{
-    dates,
+    failure::{Failure, UNPROVEN},
     order::{LoadOrder, Work},
+    owned,
     program::WarmProgram,
     registry::Warm,
     setup::TemplateSetup,
+    streams::{Said, Streams},
 };
 use crate::{
     log::Level, off_loop::off_loop, phase::Phase, resources::Resources, sock::register, tick,
 };
-
-/// What a program says on standard error while it is loaded: this much goes to the log.
-const SAID: u64 = 4 << 10;
-
-/// Why there is no template.
-enum Failure {
-    /// This version of the program can only be cold: it ..., in words.
-    Unfit(String),
-    /// It ended, or took too long.
-    Ended(String),
-    /// It may be better another time.
-    NotNow(String),
-    /// One of its files may have changed while it was loaded.
-    Changed(String),
-}
-
-/// Of a program that is not started again without a request.
-const UNPROVEN: &str = "did not stop before its first line, and may have run to its end";
 
 /// Longer than a tick of the clock that files are dated by.
 const SETTLED: Duration = Duration::from_millis(20);
@@ -95,24 +77,17 @@ async fn load(
     let Some(mut room) = room else {
         return program.crowded();
     };
-    let kind = match kind(setup).await {
-        Ok(kind) => kind,
-        Err(Failure::Unfit(why)) => return program.unfit(order, &why, false),
-        Err(Failure::NotNow(why) | Failure::Changed(why) | Failure::Ended(why)) => {
-            return program.failed(&why);
-        }
-    };
-    let loaded = match stop(resources, warm, program, setup, kind, order).await {
+    let loaded = match stop(resources, warm, program, setup, order).await {
         // What was written a moment before looks the same: the second try tells.
         Err(Failure::Changed(_)) => {
             tokio::time::sleep(SETTLED).await;
-            stop(resources, warm, program, setup, kind, order).await
+            stop(resources, warm, program, setup, order).await
         }
         stopped => stopped,
     };
     match loaded {
-        Ok((template, loaded)) => {
-            let memory = loaded.memory;
+        Ok(stopped) => {
+            let memory = stopped.loaded.memory;
             room.holds(memory);
             if order.first {
                 let words = format!(
@@ -124,10 +99,11 @@ async fn load(
                 );
                 program.log.write(Level::Info, &program.name, &words);
             }
-            program.add(template, loaded, room, order);
+            program.add(stopped, room, order);
         }
-        Err(Failure::Unfit(why)) => {
-            let parks = order.uses == Uses::Many && kind.parks();
+        Err(Failure::Cold(why)) => program.unfit(order, &why, false),
+        Err(Failure::Unfit { why, parks }) => {
+            let parks = order.uses == Uses::Many && parks;
             if parks || !program.unlearned(order, &why) {
                 program.unfit(order, &why, parks);
             }
@@ -158,7 +134,7 @@ async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, Failure> {
     match tokio::time::timeout(setup.patience, looks).await {
         Ok(Ok(Ok(kind))) => Ok(kind),
         Ok(Ok(Err(Unfit { why, passes: true }))) => Err(Failure::NotNow(format!("it {why}"))),
-        Ok(Ok(Err(Unfit { why, .. }))) => Err(Failure::Unfit(why)),
+        Ok(Ok(Err(Unfit { why, .. }))) => Err(Failure::Cold(why)),
         Ok(Err(e)) => Err(Failure::NotNow(e.to_string())),
         Err(_late) => Err(Failure::NotNow(
             "its file was not read within first_byte_timeout".into(),
@@ -166,21 +142,53 @@ async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, Failure> {
     }
 }
 
-/// Starts a template and waits until it has stopped: that, and what it holds in memory, bytes.
+/// Has a template started and waits until it has stopped.
 async fn stop(
     resources: &Rc<Resources>,
     warm: &Arc<Warm>,
     program: &Arc<WarmProgram>,
     setup: &TemplateSetup,
-    kind: TemplateKind,
+    order: &LoadOrder,
+) -> Result<StoppedTemplate, Failure> {
+    let (streams, mut said) = Streams::new().map_err(|e| Failure::NotNow(e.to_string()))?;
+    let stopped = match &setup.as_user {
+        Some(user) => owned::stop(user, setup, streams, &mut said, order).await?,
+        None => {
+            let since = dates::now();
+            let (template, loaded) = own(resources, setup, streams, &mut said, order).await?;
+            // Also of one that is unfit: with another module it may not be.
+            let loaded = unchanged(warm, program, setup, loaded, since).await?;
+            StoppedTemplate {
+                template,
+                loaded,
+                knows: true,
+            }
+        }
+    };
+    let obstacle = stopped.loaded.obstacle.clone();
+    let mut printed = || !said.output().is_empty();
+    let why = obstacle.or_else(|| printed().then(|| "prints while loading".into()));
+    if let Some(why) = why {
+        let parks = stopped.template.kind().parks();
+        return Err(Failure::Unfit { why, parks });
+    }
+    if order.first {
+        warn(resources, program, &said.errors());
+    }
+    Ok(stopped)
+}
+
+/// Starts a template of the server's own and waits until it has stopped.
+async fn own(
+    resources: &Rc<Resources>,
+    setup: &TemplateSetup,
+    streams: Streams,
+    said: &mut Said,
     order: &LoadOrder,
 ) -> Result<(Template, LoadedTemplate), Failure> {
     let io = |e: io::Error| Failure::NotNow(e.to_string());
-    let since = dates::now();
+    let kind = kind(setup).await?;
     let modules = trusted(kind, order).await.map_err(io)?;
-    let (stdin, _) = pipe().map_err(io)?;
-    let (mut out, stdout) = pipe().map_err(io)?;
-    let (mut err, stderr) = pipe().map_err(io)?;
     let launch = Launch {
         args: setup.args.clone(),
         env: setup.env.clone(),
@@ -191,39 +199,26 @@ async fn stop(
         more: Vec::new(),
         knocks: false,
     };
-    let stdio = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
     let started = {
         let spawner = &mut resources.spawner.borrow_mut();
-        Template::start(spawner, launch, stdio, kind, order.uses, &modules)
+        Template::start(spawner, launch, streams.stdio(), kind, order.uses, &modules)
     };
     let mut template = started.map_err(|e| Failure::NotNow(e.to_string()))?;
-    drop((stdin, stdout, stderr));
+    drop(streams);
     let loaded = tokio::time::timeout(setup.patience, stopped(resources, &mut template)).await;
     let held = order.proven || template.holds();
-    let loaded = match loaded {
-        Ok(Ok(loaded)) => loaded,
+    match loaded {
+        Ok(Ok(loaded)) => Ok((template, loaded)),
         // Nothing proves that the program did not run instead.
-        Ok(Err(_)) | Err(_) if !held => return Err(Failure::Unfit(UNPROVEN.into())),
+        Ok(Err(_)) | Err(_) if !held => Err(Failure::Cold(UNPROVEN.into())),
         // Not its end, but an error of ours while it was looked at.
-        Ok(Err(e)) if e.raw_os_error().is_some() => return Err(io(e)),
-        Ok(Err(e)) => return Err(Failure::Ended(ended(&e, &mut err))),
-        Err(_late) => {
-            let why = "it has not come to its first line within first_byte_timeout";
-            return Err(Failure::Ended(why.into()));
+        Ok(Err(e)) if e.raw_os_error().is_some() => Err(io(e)),
+        Ok(Err(e)) if e.kind() == io::ErrorKind::UnexpectedEof => {
+            Err(Failure::Ended(said.at_the_end()))
         }
-    };
-    // Also of one that is unfit: with another module it may not be.
-    let loaded = unchanged(warm, program, setup, loaded, since).await?;
-    if let Some(obstacle) = &loaded.obstacle {
-        return Err(Failure::Unfit(obstacle.clone()));
+        Ok(Err(e)) => Err(Failure::Ended(e.to_string())),
+        Err(_late) => Err(Failure::late()),
     }
-    if !said(&mut out).is_empty() {
-        return Err(Failure::Unfit("prints while loading".into()));
-    }
-    if order.first {
-        warn(resources, program, &said(&mut err));
-    }
-    Ok((template, loaded))
 }
 
 /// The learned modules that may be loaded ahead of requests. Whether they may the file system tells: asked off the event
@@ -278,33 +273,6 @@ fn has_begun(resources: &Resources, template: &Template) -> io::Result<bool> {
     begun.map_err(io::Error::other)
 }
 
-/// The template ended before it stopped: most often the program has an error that a cold start
-/// shows as well.
-fn ended(e: &io::Error, stderr: &mut PipeReader) -> String {
-    let said = said(stderr);
-    let last = said.lines().rfind(|l| !l.trim().is_empty());
-    match (e.kind(), last) {
-        (io::ErrorKind::UnexpectedEof, Some(line)) => format!("it ended while loading: {line}"),
-        (io::ErrorKind::UnexpectedEof, None) => "it ended while loading".to_owned(),
-        _ => e.to_string(),
-    }
-}
-
-/// What is in a pipe, without waiting for more.
-fn said(pipe: &mut PipeReader) -> String {
-    let mut bytes = Vec::new();
-    if fcntl_setfl(&*pipe, OFlags::NONBLOCK).is_ok() {
-        // Where a child keeps it open: what there is, then WouldBlock.
-        let _ = pipe.by_ref().take(SAID).read_to_end(&mut bytes);
-    }
-    escape_lines(&bytes)
-}
-
-fn escape_lines(bytes: &[u8]) -> String {
-    let lines: Vec<String> = bytes.split(|&b| b == b'\n').map(escape).collect();
-    lines.join("\n")
-}
-
 /// Watches the files that were loaded, and makes sure that none changed before it was watched: off the event loop, for they
 /// may be many, and on any file system.
 async fn unchanged(
@@ -316,20 +284,14 @@ async fn unchanged(
 ) -> Result<LoadedTemplate, Failure> {
     let (warm, program, own) = (warm.clone(), program.clone(), setup.file.clone());
     let looks = off_loop("watch", move || {
-        let unwatched = |e| Failure::NotNow(format!("it cannot be watched for changes: {e}"));
-        if let Some(watch) = &warm.watch {
-            watch
-                .add(&loaded.files, &loaded.absent, &program)
-                .map_err(unwatched)?;
-        }
-        let come = loaded.absent.iter().find(|file| file.exists());
-        let newer = dates::newer(&loaded.files, &own, since);
-        match newer.or(come.map(PathBuf::as_path)) {
-            Some(file) => Err(Failure::Changed(format!(
-                "{} changed while it was loaded",
-                Path::display(file)
-            ))),
-            None => Ok(loaded),
+        let kept = match &warm.watch {
+            Some(watch) => watch.keep(&loaded, &program, &own, since),
+            None => Ok(()),
+        };
+        match kept {
+            Ok(()) => Ok(loaded),
+            Err(e @ Unwatched::Unable(_)) => Err(Failure::NotNow(e.to_string())),
+            Err(e @ Unwatched::Changed(_)) => Err(Failure::Changed(e.to_string())),
         }
     });
     looks.await.map_err(|e| Failure::NotNow(e.to_string()))?

@@ -6,25 +6,26 @@
 //! 3. `live`: a loaded template or a parked process, its share of what is bounded
 //! 4. `keeper`: loads, replaces and lets go of a program's templates, off the path of requests
 //! 5. `learned`: the modules that children say they loaded
-//! 6. `watch`: which files a template was made from, and whether one has changed
-//! 7. `registry`: all programs; `bounds`: what their templates may take together
+//! 6. `owned`: templates that a helper loads, for programs of other users
+//! 7. `registry`: all programs, and whether files that templates were made from have changed; `bounds`: what their templates may take together
 
 mod bounds;
-mod dates;
+mod failure;
 mod keeper;
 mod learned;
 mod live;
 mod order;
+mod owned;
 mod program;
 pub mod registry;
 pub mod settings;
 mod setup;
 mod state;
+mod streams;
 mod take;
-mod watch;
 
 pub use program::About;
 pub use registry::Warm;
 pub use settings::Templates;
-pub use setup::TemplateSetup;
+pub use setup::{AsUser, TemplateSetup};
 pub use take::{ReadyChild, TemplateChild, child};

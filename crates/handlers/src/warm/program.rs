@@ -8,10 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::{
-    FileId,
-    template::{LoadedTemplate, Template, TemplateKind},
-};
+use galgo_spawn::{FileId, owners::StoppedTemplate, template::TemplateKind};
 use tokio::sync::Notify;
 
 use super::{
@@ -163,7 +160,11 @@ impl WarmProgram {
             .filter(|t| !t.is_alive())
             .map(|t| t.pid())
             .collect();
+        let changed = all.iter().any(|t| t.has_changed());
         drop(all);
+        if changed {
+            self.retire_changed();
+        }
         let mut state = lock(&self.state);
         let dead: Vec<_> = dead
             .into_iter()
@@ -181,20 +182,19 @@ impl WarmProgram {
     }
 
     /// A template is ready: it takes the place of one that is older than what is known now, or worn.
-    pub(super) fn add(
-        &self,
-        template: Template,
-        loaded: LoadedTemplate,
-        room: TemplateShare,
-        order: &LoadOrder,
-    ) {
+    pub(super) fn add(&self, stopped: StoppedTemplate, room: TemplateShare, order: &LoadOrder) {
+        let StoppedTemplate {
+            template,
+            loaded,
+            knows,
+        } = stopped;
+        let knows = if knows { order.learned.len() } else { 0 };
         let mut state = lock(&self.state);
         if state.revision != order.revision || state.displaced {
             drop(state);
             return drop(template);
         }
         let now = Instant::now();
-        let knows = order.learned.len();
         let live = Live::new(template, room, knows);
         let left = state.learned.proved(knows, loaded.search, loaded.left);
         let known = state.learned.names().len();
@@ -287,8 +287,23 @@ impl WarmProgram {
         }
     }
 
+    /// A child has not taken its request: looks whether its template is gone, where a helper has that.
+    pub(super) fn look(&self, template: i32) -> bool {
+        let of = lock(&self.state).of(template).map(|l| l.template.clone());
+        let Some(of) = of.filter(|of| of.has_changed()) else {
+            self.wake.notify_one();
+            return false;
+        };
+        drop(of);
+        self.retire_changed();
+        true
+    }
+
     /// A child did not come: its template is gone, or stuck.
     pub(super) fn lost(&self, template: i32, why: &std::io::Error) {
+        if self.look(template) {
+            return;
+        }
         let gone = lock(&self.state).remove(template);
         if gone.is_some() {
             let words = format!("its template gave no child ({why}): it is replaced");

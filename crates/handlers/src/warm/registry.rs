@@ -11,20 +11,19 @@ use super::{
     bounds::{Bounds, TemplateShare},
     program::{About, WarmProgram},
     settings::Templates,
-    watch::FileWatch,
 };
-use galgo_spawn::FileId;
+use galgo_spawn::{FileId, template::FileWatch};
 
 use crate::{log::ErrorLog, program::settings::Cgi, script::FoundProgram, trial};
 
 /// The programs that are started warm, shared by all event loops.
 #[derive(Debug)]
 pub struct Warm {
-    /// By route and file, which is the interpreter, where all its scripts share a template. A program holds on to its route's address, so that no other route gets it.
+    /// By route, user and file, which is the interpreter, where all its scripts share a template. A program holds on to its route's address, so that no other route gets it.
     /// Written to with the first request for a program, and when routes are gone.
     programs: RwLock<Programs>,
     /// `None` where the system gives no inotify: then every start is cold.
-    pub(super) watch: Option<FileWatch>,
+    pub(super) watch: Option<FileWatch<WarmProgram>>,
     bounds: Arc<Bounds>,
     /// As [`Templates::wait`] at the start; tests ask for it in the environment.
     pub(super) waits: bool,
@@ -41,7 +40,14 @@ pub(super) fn version(script: &FoundProgram<'_>) -> FileId {
     }
 }
 
-type Programs = HashMap<(usize, CString), Arc<WarmProgram>>;
+type Programs = HashMap<Key, Arc<WarmProgram>>;
+/// The user: 0 where the server starts it itself.
+type Key = (usize, u32, CString);
+
+fn key(cgi: &Arc<Cgi>, owner: u32, file: CString) -> Key {
+    let user = cgi.remit.as_ref().map_or(0, |remit| remit.user(owner));
+    (Arc::as_ptr(cgi) as usize, user, file)
+}
 
 impl Warm {
     /// No templates yet.
@@ -68,11 +74,11 @@ impl Warm {
         cgi: &Arc<Cgi>,
         script: &FoundProgram<'_>,
     ) -> Arc<WarmProgram> {
-        let key = (Arc::as_ptr(cgi) as usize, script.template_file());
+        let key = key(cgi, script.owner, script.template_file());
         if let Some(known) = self.known().get(&key) {
             return known.clone();
         }
-        let name = key.1.to_string_lossy().into_owned();
+        let name = key.2.to_string_lossy().into_owned();
         let make = || Arc::new(WarmProgram::new(cgi, name, version(script), log.clone()));
         let mut programs = self
             .programs
@@ -81,9 +87,10 @@ impl Warm {
         programs.entry(key).or_insert_with(make).clone()
     }
 
-    /// How the template of a file stands ([`FoundProgram::template_file`]); `None` where it was not asked for.
-    pub fn about(&self, cgi: &Arc<Cgi>, file: &CStr) -> Option<About> {
-        let key = (Arc::as_ptr(cgi) as usize, file.to_owned());
+    /// How the template of a file stands ([`FoundProgram::template_file`]), of programs that `owner` owns; `None` where it
+    /// was not asked for.
+    pub fn about(&self, cgi: &Arc<Cgi>, owner: u32, file: &CStr) -> Option<About> {
+        let key = key(cgi, owner, file.to_owned());
         let program = self.known().get(&key)?.clone();
         Some(program.about())
     }

@@ -1,8 +1,11 @@
 //! How a template is started.
 
-use std::{ffi::CString, path::PathBuf, time::Duration};
+use std::{ffi::CString, path::PathBuf, sync::Arc, time::Duration};
 
-use galgo_spawn::{EnvBlock, Limits, Sandbox};
+use galgo_spawn::{
+    EnvBlock, Limits, Sandbox,
+    owners::{Owners, Remit},
+};
 
 /// How a template is started: as a cold start of the same program would be, without a request.
 #[derive(Debug)]
@@ -26,4 +29,19 @@ pub struct TemplateSetup {
     /// How long it may take to its first line: where a cold start would be ended, there is nothing
     /// to be gained.
     pub patience: Duration,
+    /// Who loads it, where that is not the server: then the helper knows the rest but for `patience` itself.
+    pub as_user: Option<AsUser>,
+}
+
+/// A program that a helper starts.
+#[derive(Debug)]
+pub struct AsUser {
+    /// What asks helpers.
+    pub owners: Arc<Owners>,
+    /// Of its route.
+    pub remit: Arc<Remit>,
+    /// The user that it runs as.
+    pub uid: u32,
+    /// Its file, as a request asks for it.
+    pub program: CString,
 }

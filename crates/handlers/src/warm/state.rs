@@ -7,11 +7,10 @@ use std::{
 
 use galgo_spawn::{
     FileId,
-    template::{Template, Uses},
+    template::{Template, Uses, dates},
 };
 
 use super::{
-    dates,
     learned::Learned,
     live::{Live, NextChild},
     order::{LoadOrder, Revision, Work},

@@ -120,12 +120,14 @@ async fn until<T: AsFd>(
 }
 
 impl ReadyChild {
-    /// Gives the child its request, and the working directory `dir` where that is not its template's.
+    /// Gives the child its request, and the working directory `dir` where that is not its template's. `file` is the program as a
+    /// cold start names it.
     ///
     /// # Errors
     /// It has ended meanwhile, or the environment is larger than one message takes: start it cold.
     pub async fn start(
         self,
+        file: &CStr,
         env: &EnvBlock,
         dir: Option<&CStr>,
         stdio: [BorrowedFd<'_>; 3],
@@ -137,6 +139,7 @@ impl ReadyChild {
             patience,
         } = self;
         let request = ChildRequest {
+            program: file,
             env,
             dir,
             stdio,
@@ -145,9 +148,19 @@ impl ReadyChild {
         };
         let running = offer.child.start(&request);
         program.refill(offer.template);
-        let mut running = running?;
-        if offer.uses == Uses::Once {
-            began(&mut running, patience).await?;
+        let mut running = match running {
+            Ok(running) => running,
+            Err(e) => {
+                program.look(offer.template);
+                return Err(e);
+            }
+        };
+        // A helper may refuse what the server has sent it.
+        if (offer.uses == Uses::Once || running.child.is_remote())
+            && let Err(e) = began(&mut running, patience).await
+        {
+            program.look(offer.template);
+            return Err(e);
         }
         let origin = TemplateChild {
             program,

@@ -1,13 +1,14 @@
 //! The server's side: who starts programs of other users, and such a program.
 
 use super::{
-    message::{MOST, Order, REPORT, StartOrder, receive, send},
+    message::{HelperOrder, MOST, Order, REPORT, receive, send},
     remit::Remit,
     remote::RemoteChild,
+    warm::{TemplateOrder, remote::TemplateUnderWay},
 };
 use crate::{
     Child, Direct, EnvBlock, Failed, Launch, Limits, NamelessListener, Sandbox, Stage, Start,
-    StartError,
+    StartError, template::Uses,
 };
 use rustix::{
     fs::{Mode, OFlags},
@@ -19,13 +20,14 @@ use rustix::{
 };
 use std::{
     collections::HashMap,
-    ffi::CString,
+    ffi::{CStr, CString},
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 /// A helper: the digest of its remit, and its user.
@@ -137,27 +139,61 @@ impl Owners {
     ) -> Result<Child, Box<Failed>> {
         let key = (remit.digest(), uid);
         let helper = self.helpers().get(&key).cloned();
-        let gone = Errno::NOTCONN;
-        let ask = |helper: &Arc<OwnedFd>| ask(helper, remit, &launch, stdio);
-        let sent = helper.as_ref().map_or(Err(gone), ask);
-        match sent {
+        let ask = |helper: &Arc<OwnedFd>| start(helper, remit, &launch, stdio);
+        match helper.as_ref().map_or(Err(Errno::NOTCONN), ask) {
             Ok(socket) => Ok(Child::remote(RemoteChild::new(socket, launch))),
             Err(errno) => {
-                let stage = match errno {
-                    Errno::MSGSIZE => Stage::Environment,
-                    Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => {
-                        self.forget(key, helper);
-                        Stage::Helper
-                    }
-                    Errno::MFILE | Errno::NFILE => Stage::Descriptors,
-                    _ => Stage::Clone,
-                };
-                let error = StartError {
-                    stage,
-                    source: errno.into(),
-                };
+                let error = self.failed(key, helper, errno);
                 Err(Box::new(Failed { error, launch }))
             }
+        }
+    }
+
+    /// Why a helper was not asked. One that has gone is forgotten.
+    fn failed(&self, key: Key, helper: Option<Arc<OwnedFd>>, errno: Errno) -> StartError {
+        let stage = match errno {
+            Errno::MSGSIZE => Stage::Environment,
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => {
+                self.forget(key, helper);
+                Stage::Helper
+            }
+            Errno::MFILE | Errno::NFILE => Stage::Descriptors,
+            _ => Stage::Clone,
+        };
+        StartError {
+            stage,
+            source: errno.into(),
+        }
+    }
+
+    /// Has a helper load a program for warm starts, as the user `uid`: a parked process, or a template with those of the
+    /// learned `modules`, one a line, that count as nothing changed at `since` or later does.
+    ///
+    /// # Errors
+    /// As [`launch`](Self::launch).
+    pub fn load(
+        &self,
+        remit: &Remit,
+        uid: u32,
+        (program, uses): (&CStr, Uses),
+        (modules, since): (&[u8], Duration),
+        stdio: [BorrowedFd<'_>; 3],
+    ) -> Result<TemplateUnderWay, StartError> {
+        let order = TemplateOrder {
+            program: program.to_owned(),
+            uses,
+            modules: modules.to_vec(),
+            since,
+        };
+        let key = (remit.digest(), uid);
+        let helper = self.helpers().get(&key).cloned();
+        let ask = |helper: &Arc<OwnedFd>| {
+            let parts = [&[HelperOrder::TEMPLATE][..], &order.encode()];
+            ask(helper, &parts, stdio)
+        };
+        match helper.as_ref().map_or(Err(Errno::NOTCONN), ask) {
+            Ok(socket) => Ok(TemplateUnderWay::new(socket, uses)),
+            Err(errno) => Err(self.failed(key, helper, errno)),
         }
     }
 
@@ -194,28 +230,36 @@ fn order(spawner: &OwnedFd, order: Order) -> Result<Vec<OwnedFd>, String> {
 }
 
 /// Sends a start to a helper; the program's socket.
-fn ask(
+fn start(
     helper: &OwnedFd,
     remit: &Remit,
     launch: &Launch,
     stdio: [BorrowedFd<'_>; 3],
 ) -> Result<OwnedFd, Errno> {
-    let (ours, theirs) = pair()?;
-    let [input, output, error] = stdio;
     // Which interpreter runs a program the helper knows itself.
     let args = match &launch.args[..] {
         [runs, script] if remit.is_run_by(script, runs) => &launch.args[1..],
         args => args,
     };
-    let head = StartOrder::head(args.len() - 1).ok_or(Errno::MSGSIZE)?;
+    let head = HelperOrder::start(args.len() - 1).ok_or(Errno::MSGSIZE)?;
     let mut parts = vec![&head[..]];
     parts.extend(args.iter().map(|arg| arg.as_bytes_with_nul()));
     parts.push(launch.env.bytes());
+    ask(helper, &parts, stdio)
+}
+
+/// Sends an order to a helper: the socket of what it is about.
+fn ask(
+    helper: &OwnedFd,
+    parts: &[&[u8]],
+    [input, output, error]: [BorrowedFd<'_>; 3],
+) -> Result<OwnedFd, Errno> {
+    let (ours, theirs) = pair()?;
     if parts.iter().map(|part| part.len()).sum::<usize>() > MOST {
         return Err(Errno::MSGSIZE);
     }
     let fds = [input, output, error, theirs.as_fd()];
-    send(helper.as_fd(), &parts, &fds, SendFlags::DONTWAIT)?;
+    send(helper.as_fd(), parts, &fds, SendFlags::DONTWAIT)?;
     Ok(ours)
 }
 

@@ -1,11 +1,13 @@
 //! A helper: a process that has become a user, and starts the programs of one route as this user.
 //!
-//! 1. a message: what to start  2. check it  3. start it, as the server does its own  4. tell how it ended, pass on signals
+//! 1. a message: what to start, or to keep loaded  2. check it  3. start it, as the server does its own, or give it to a child
+//!    of its template (`warm`)  4. tell how it ended, pass on signals
 
 use super::{
     Remit, cgroups,
-    message::{LOWER, MOST, Report, StartOrder, receive, send},
+    message::{HelperOrder, LOWER, MOST, Report, StartOrder, receive},
     program::Program,
+    warm::{templates::Templates, waiting::tell},
 };
 use crate::{
     Child, Direct, Limits, Sandbox, Start,
@@ -16,14 +18,14 @@ use crate::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    net::{RecvFlags, SendFlags, Shutdown, shutdown},
+    net::{RecvFlags, Shutdown, shutdown},
     process::{
         DumpableBehavior, Signal, getppid, set_dumpable_behavior, set_parent_process_death_signal,
     },
 };
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     time::{Duration, Instant},
 };
@@ -60,7 +62,15 @@ struct Helper<'r> {
     changed: bool,
     direct: Direct,
     programs: Vec<Running>,
+    templates: Templates<'r>,
     buffer: Vec<u8>,
+}
+
+/// What a wait has come to, in the order in which it was waited for.
+struct Ready {
+    asked: bool,
+    /// Of the programs, then of the templates.
+    rest: std::vec::IntoIter<bool>,
 }
 
 /// Becomes the user, and serves `socket` until nobody asks any more. For a process of its own, with one thread.
@@ -116,18 +126,20 @@ pub(super) fn serve(
         None => {}
     }
     reaper::end_orphans();
+    let limits = match group {
+        Some(_) => terms.limits.within_group(),
+        None => terms.limits,
+    };
     let mut helper = Helper {
         remit,
         uid: user.uid,
-        limits: match group {
-            Some(_) => terms.limits.within_group(),
-            None => terms.limits,
-        },
+        limits,
         own_ids,
         changes,
         changed: false,
         direct,
         programs: Vec::new(),
+        templates: Templates::new(remit, user.uid, limits, own_ids),
         buffer: vec![0; MOST],
     };
     helper.run(&socket).map_err(io("waiting for the server"))
@@ -140,12 +152,16 @@ impl Helper<'_> {
         let mut open = true;
         let idle = idle();
         loop {
-            if self.wait(open.then_some(socket), idle)? {
+            let mut ready = self.wait(open.then_some(socket), idle)?;
+            let rest = &mut ready.rest;
+            self.programs.retain_mut(|program| program.turn(rest));
+            let begun = self.templates.turn(rest);
+            self.programs.extend(begun.into_iter().map(Running::new));
+            if ready.asked {
                 asked = Instant::now();
                 open = self.take(socket);
             }
-            self.programs.retain_mut(Running::goes_on);
-            let is_idle = self.programs.is_empty() && asked.elapsed() >= idle;
+            let is_idle = self.is_done() && asked.elapsed() >= idle;
             let is_old = made.elapsed() >= LIFE || self.changed;
             if open && (is_idle || is_old) {
                 // Who asks from now on hears that there is no helper; what was asked meanwhile is still there.
@@ -153,38 +169,45 @@ impl Helper<'_> {
                 while self.take(socket) {}
                 open = false;
             }
-            if !open && self.programs.is_empty() {
-                return Ok(());
+            if !open {
+                // The server will have others made by the next helper.
+                self.templates.let_go();
+                if self.is_done() {
+                    return Ok(());
+                }
             }
         }
     }
 
-    /// Waits until there is something to do; whether that is a message.
-    fn wait(&mut self, socket: Option<&OwnedFd>, idle: Duration) -> io::Result<bool> {
+    fn is_done(&self) -> bool {
+        self.programs.is_empty() && self.templates.is_empty()
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&mut self, socket: Option<&OwnedFd>, idle: Duration) -> io::Result<Ready> {
         let look = self.programs.iter().any(|p| p.told);
         let patience = if look { LOOK } else { idle };
         let patience = Timespec {
             tv_sec: patience.as_secs().cast_signed(),
             tv_nsec: patience.subsec_nanos().into(),
         };
-        let mut fds = Vec::with_capacity(2 * self.programs.len() + 1);
+        let mut fds = Vec::with_capacity(2 * self.programs.len() + 16);
         fds.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
-        for program in &self.programs {
-            fds.push(PollFd::new(&program.socket, PollFlags::IN));
-            if !program.told {
-                fds.push(PollFd::new(&program.child, PollFlags::IN));
-            }
-        }
         let watched = self.changes.as_ref().filter(|_| socket.is_some());
         fds.extend(watched.map(|changes| PollFd::new(changes, PollFlags::IN)));
-        let asked = match poll(&mut fds, Some(&patience)) {
-            Ok(_) => socket.is_some() && !fds[0].revents().is_empty(),
-            Err(Errno::INTR) => return Ok(false),
+        self.programs.iter().for_each(|p| p.wait_for(&mut fds));
+        self.templates.wait_for(&mut fds);
+        let polled = match poll(&mut fds, Some(&patience)) {
+            Ok(_) => true,
+            Err(Errno::INTR) => false,
             Err(e) => return Err(e.into()),
         };
-        let last = fds.last().is_some_and(|fd| !fd.revents().is_empty());
-        self.changed |= last && watched.is_some_and(Changes::any);
-        Ok(asked)
+        let ready = fds.iter().map(|fd| polled && !fd.revents().is_empty());
+        let mut ready = ready.collect::<Vec<_>>().into_iter();
+        let asked = socket.is_some() && ready.next().unwrap_or_default();
+        let changed = watched.is_some() && ready.next().unwrap_or_default();
+        self.changed |= changed && watched.is_some_and(Changes::any);
+        Ok(Ready { asked, rest: ready })
     }
 
     /// Takes one message; whether there may be more.
@@ -196,26 +219,32 @@ impl Helper<'_> {
             Err(_) | Ok((0, _)) => return false,
             Ok(got) => got,
         };
-        let order = self.buffer.get(..n).and_then(StartOrder::decode);
+        let order = self.buffer.get(..n).and_then(HelperOrder::decode);
         let fds = <[OwnedFd; 4]>::try_from(fds);
         // What is not understood is not answered: its sockets close.
         if let (Some(order), Ok([input, output, error, socket])) = (order, fds) {
-            let (report, child) = match self.start(&order, [&input, &output, &error]) {
-                Ok(child) => (Report::Started(child.pid()), Some(child)),
-                Err(report) => (report, None),
-            };
-            let named = child.as_ref().filter(|_| self.own_ids);
-            let fds: Vec<_> = named.iter().map(|child| child.as_fd()).collect();
-            let told = tell(&socket, &report, &fds);
-            if let (true, Some(child)) = (told, child) {
-                self.programs.push(Running {
-                    child,
-                    socket,
-                    told: false,
-                });
+            let stdio = [&input, &output, &error];
+            match order {
+                HelperOrder::Start(order) => self.run_program(&order, stdio, socket),
+                HelperOrder::Template(order) => {
+                    self.templates.load(&mut self.direct, &order, stdio, socket);
+                }
             }
         }
         true
+    }
+
+    fn run_program(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3], socket: OwnedFd) {
+        let (report, child) = match self.start(order, stdio) {
+            Ok(child) => (Report::Started(child.pid()), Some(child)),
+            Err(report) => (report, None),
+        };
+        let named = child.as_ref().filter(|_| self.own_ids);
+        let fds: Vec<_> = named.iter().map(|child| child.as_fd()).collect();
+        let told = tell(&socket, &report, &fds);
+        if let (true, Some(child)) = (told, child) {
+            self.programs.push(Running::new((child, socket)));
+        }
     }
 
     /// Starts what was asked for, where that may be.
@@ -244,6 +273,29 @@ impl Helper<'_> {
 }
 
 impl Running {
+    fn new((child, socket): (Child, OwnedFd)) -> Self {
+        Self {
+            child,
+            socket,
+            told: false,
+        }
+    }
+
+    fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
+        fds.push(PollFd::new(&self.socket, PollFlags::IN));
+        if !self.told {
+            fds.push(PollFd::new(&self.child, PollFlags::IN));
+        }
+    }
+
+    /// Goes on where there is something to do; false as [`goes_on`](Self::goes_on). `ready` says what of
+    /// [`wait_for`](Self::wait_for) is.
+    fn turn(&mut self, ready: &mut impl Iterator<Item = bool>) -> bool {
+        let all = if self.told { 1 } else { 2 };
+        let ready = ready.take(all).fold(false, |any, one| any | one);
+        !(ready || self.told) || self.goes_on()
+    }
+
     /// Passes on signals, and tells of the end; false: it is over, or the server wants no more of it.
     fn goes_on(&mut self) -> bool {
         loop {
@@ -282,15 +334,4 @@ fn idle() -> Duration {
     asked
         .and_then(|ms| Some(Duration::from_millis(ms.parse().ok()?)))
         .unwrap_or(IDLE)
-}
-
-/// Whether the server can hear it still.
-fn tell(socket: &OwnedFd, report: &Report, fds: &[BorrowedFd<'_>]) -> bool {
-    send(
-        socket.as_fd(),
-        &[&report.encode()],
-        fds,
-        SendFlags::DONTWAIT,
-    )
-    .is_ok()
 }

@@ -1,6 +1,7 @@
 //! What server, spawner and helpers say to each other: messages of SEQPACKET sockets, with descriptors beside them. Each is
 //! read by a strict grammar; what is not understood is not answered.
 
+use super::warm::TemplateOrder;
 use crate::{
     env::EnvBlock,
     error::Stage,
@@ -114,6 +115,36 @@ impl Order {
     }
 }
 
+/// To a helper.
+#[derive(Debug)]
+pub(super) enum HelperOrder {
+    /// A program. To a child of a template, over the child's own socket: this is its request.
+    Start(StartOrder),
+    /// A program that is to be kept loaded.
+    Template(TemplateOrder),
+}
+
+impl HelperOrder {
+    const START: u8 = b'S';
+    /// In front of a [`TemplateOrder`].
+    pub(super) const TEMPLATE: u8 = b'T';
+
+    /// In front of a start with so many arguments behind the program.
+    pub(super) fn start(args: usize) -> Option<[u8; 3]> {
+        let [a, b] = u16::try_from(args).ok()?.to_ne_bytes();
+        Some([Self::START, a, b])
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (letter, rest) = bytes.split_first()?;
+        match *letter {
+            Self::START => StartOrder::decode(rest).map(Self::Start),
+            Self::TEMPLATE => TemplateOrder::decode(rest).map(Self::Template),
+            _ => None,
+        }
+    }
+}
+
 /// To a helper: what to start. Its standard descriptors and the program's socket stand beside it.
 #[derive(Debug)]
 pub(super) struct StartOrder {
@@ -124,12 +155,7 @@ pub(super) struct StartOrder {
 }
 
 impl StartOrder {
-    /// In front of a message: the number of arguments behind the program.
-    pub(super) fn head(args: usize) -> Option<[u8; 2]> {
-        Some(u16::try_from(args).ok()?.to_ne_bytes())
-    }
-
-    /// Reads `head`, the program, its arguments and its variables, each with a NUL behind it.
+    /// Reads the number of arguments behind the program, the program, its arguments and its variables, each with a NUL behind it.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk()?;
         let args = usize::from(u16::from_ne_bytes(*head));
@@ -159,6 +185,8 @@ pub(super) enum Report {
     Failed(Stage, i32),
     /// It may not be.
     Denied(String),
+    /// It is a template's child, and waits for its request.
+    Waits,
     /// It has ended, and has left others of its group behind or not: the helper closes the socket when they are gone.
     Exited(Exit, bool),
 }
@@ -182,6 +210,7 @@ impl Report {
         let signed = |n: i32| u64::from(n.cast_unsigned());
         let micros = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
         match self {
+            Self::Waits => vec![b'W'],
             Self::Started(pid) => numbers(b'S', &[signed(*pid)]),
             Self::Failed(stage, errno) => numbers(b'F', &[stage.number(), signed(*errno)]),
             Self::Denied(why) => {
@@ -224,6 +253,7 @@ impl Report {
         let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
         let signed = |n: u64| Some(u32::try_from(n).ok()?.cast_signed());
         match (kind, &words[..], odd) {
+            (b'W', [], []) => Some(Self::Waits),
             (b'S', &[pid], []) => signed(pid).filter(|pid| *pid > 0).map(Self::Started),
             (b'F', &[stage, errno], []) => {
                 Some(Self::Failed(Stage::numbered(stage)?, signed(errno)?))
@@ -309,6 +339,7 @@ mod tests {
             max_rss: 1 << 40,
         };
         for report in [
+            Report::Waits,
             Report::Started(77),
             Report::Failed(Stage::Exec, 13),
             Report::Denied("no".into()),
@@ -340,6 +371,7 @@ mod tests {
             bytes.truncate((x >> 16) as usize % (bytes.len() + 1));
             let _ = (
                 StartOrder::decode(&bytes),
+                HelperOrder::decode(&[&b"T"[..], &bytes].concat()),
                 Order::decode(&bytes),
                 Report::decode(&bytes),
             );

@@ -24,11 +24,16 @@ pub(crate) mod remote;
 pub mod spawner;
 #[cfg(test)]
 mod tests;
+pub(crate) mod warm;
 
 pub use cgroups::are_delegated;
 pub use checks::{Denied, Why};
 pub use front::Owners;
 pub use remit::{Remit, RunsAs, Terms};
+pub use warm::{
+    message::NoTemplate,
+    remote::{Stop, StoppedTemplate, TemplateUnderWay},
+};
 
 use std::time::Duration;
 

@@ -46,6 +46,8 @@ pub struct Terms {
     /// The arguments of a worker: one program that stays, and takes connections from its standard input. Nothing of its
     /// start is the server's to say. `None`: each start is a request's.
     pub worker: Option<Vec<String>>,
+    /// Programs may be kept loaded: the variables that they find then, beside the constants. `None`: they start cold.
+    pub warm: Option<Vec<(String, String)>>,
     /// Resource limits.
     pub limits: Limits,
     /// File mode creation mask.
@@ -186,6 +188,18 @@ impl Remit {
             env.put(name.as_bytes(), value.as_bytes());
         }
         Ok(env)
+    }
+}
+
+impl Remit {
+    /// The environment of programs that are loaded before there is a request; `None`: none are.
+    pub(super) fn template_environment(&self) -> Option<EnvBlock> {
+        let own = self.terms.warm.as_ref()?;
+        let mut env = EnvBlock::default();
+        for (name, value) in self.terms.constants.iter().chain(own) {
+            env.put(name.as_bytes(), value.as_bytes());
+        }
+        Some(env)
     }
 }
 

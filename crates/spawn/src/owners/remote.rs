@@ -40,31 +40,63 @@ impl RemoteChild {
         }
     }
 
+    /// One that waited for its request, and is being given it: [`began`](Self::began).
+    pub(super) fn warm(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            launch: Mutex::new(None),
+            pid: OnceLock::new(),
+            exit: None,
+            left: false,
+        }
+    }
+
     /// What has become of the start. A failure is told once.
     pub(crate) fn outcome(&self) -> LaunchOutcome {
         let mut launch = self.launch.lock().unwrap_or_else(PoisonError::into_inner);
         if launch.is_none() {
             return LaunchOutcome::Started;
         }
-        let error = match self.report() {
-            Err(Errno::AGAIN) => return LaunchOutcome::UnderWay,
-            Ok(Some(Report::Started(pid))) => {
-                let _ = self.pid.set(pid);
+        let error = match self.started() {
+            None => return LaunchOutcome::UnderWay,
+            Some(Ok(())) => {
                 *launch = None;
                 return LaunchOutcome::Started;
             }
-            Ok(Some(Report::Failed(stage, errno))) => StartError::errno(stage, errno),
-            Ok(Some(Report::Denied(why))) => StartError {
-                stage: Stage::Denied,
-                source: io::Error::other(why),
-            },
-            // It has ended, with the program or before.
-            Ok(_) | Err(_) => StartError::errno(Stage::Helper, libc::ECONNRESET),
+            Some(Err(error)) => error,
         };
         match launch.take() {
             Some(launch) => LaunchOutcome::Failed(Box::new(Failed { error, launch })),
             None => LaunchOutcome::Started,
         }
+    }
+
+    /// Whether a [warm](Self::warm) one has its request.
+    pub(crate) fn began(&self) -> io::Result<bool> {
+        match self.pid.get() {
+            Some(_) => Ok(true),
+            None => self.started().map_or(Ok(false), |started| {
+                started.map(|()| true).map_err(io::Error::other)
+            }),
+        }
+    }
+
+    /// Whether it was started; `None`: that is not known yet.
+    fn started(&self) -> Option<Result<(), StartError>> {
+        Some(match self.report() {
+            Err(Errno::AGAIN) => return None,
+            Ok(Some(Report::Started(pid))) => {
+                let _ = self.pid.set(pid);
+                Ok(())
+            }
+            Ok(Some(Report::Failed(stage, errno))) => Err(StartError::errno(stage, errno)),
+            Ok(Some(Report::Denied(why))) => Err(StartError {
+                stage: Stage::Denied,
+                source: io::Error::other(why),
+            }),
+            // It has ended, with the program or before.
+            Ok(_) | Err(_) => Err(StartError::errno(Stage::Helper, libc::ECONNRESET)),
+        })
     }
 
     /// What comes next, without waiting; `None` at the end, and where it makes no sense.
@@ -159,7 +191,7 @@ impl RemoteChild {
 }
 
 /// The number by which this process knows one of another PID namespace (pidfd_open(2)); 0: it has ended.
-fn number(pidfd: &OwnedFd) -> i32 {
+pub(super) fn number(pidfd: &OwnedFd) -> i32 {
     let info = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
     let info = std::fs::read_to_string(info).unwrap_or_default();
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));

@@ -26,6 +26,7 @@ pub(super) fn remit(path: impl AsRef<Path>) -> Remit {
         constants: vec![pair("PATH", "/bin"), pair("LD_PRELOAD", "/lib/ours.so")],
         query_args: true,
         worker: None,
+        warm: None,
         limits: Limits::default(),
         umask: 0o22,
         no_new_privs: true,

@@ -38,7 +38,7 @@ pub struct Unfit {
 }
 
 impl TemplateKind {
-    pub(super) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Elf,
         Self::Perl,
         Self::Python,

@@ -7,45 +7,50 @@
 //! names of the modules it loaded: what a hostile child says there is checked ([`TemplateKind::names`], [`SearchPath`]).
 //! The messages are described in `shim/template.c`.
 
+pub mod dates;
 mod eligible;
 mod kind;
 mod names;
-mod preforked;
+pub(crate) mod own;
+pub(crate) mod preforked;
 mod reports;
 mod search;
 mod shim;
+mod watch;
 
 pub use kind::{TemplateKind, Unfit, Uses};
 pub use preforked::{ChildRequest, PreforkedChild, PreloadReport, RunningChild};
 pub use reports::LoadedTemplate;
 pub use search::SearchPath;
+pub use watch::{FileWatch, Unwatched};
 
-use crate::{Child, Launch, LaunchOutcome, Sandbox, Spawner, StartError};
-use reports::Reports;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-    send, sendmsg, socketpair, sockopt::set_socket_passcred,
-};
+use crate::{Launch, Spawner, StartError, owners::warm::remote::RemoteTemplate};
+use own::{OwnTemplate, TemplateStart};
 use std::{
-    io::{self, IoSlice},
-    mem::{self, MaybeUninit},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    io,
+    os::fd::{AsFd, BorrowedFd},
 };
-
-/// The longest list of learned modules a template is given, bytes; what is beyond is left for the
-/// children to load.
-const MODULES_MAX: usize = 96 << 10;
 
 /// A program, loaded and stopped, or on its way there. Dropping it kills it; its children live on.
 #[derive(Debug)]
-pub struct Template {
-    child: Child,
-    kind: TemplateKind,
-    uses: Uses,
-    sandbox: Sandbox,
-    may_stay: bool,
-    control: OwnedFd,
-    reports: Reports,
+pub struct Template(Whose);
+
+#[derive(Debug)]
+enum Whose {
+    /// Started by this process.
+    Own(OwnTemplate),
+    /// A helper has it.
+    Remote(RemoteTemplate),
+}
+
+/// Asks whichever it is.
+macro_rules! either {
+    ($whose:expr, $template:ident => $own:expr, $remote:expr) => {
+        match $whose {
+            Whose::Own($template) => $own,
+            Whose::Remote($template) => $remote,
+        }
+    };
 }
 
 impl Template {
@@ -59,42 +64,19 @@ impl Template {
     /// (sysctl `vm.memfd_noexec`).
     pub fn start(
         spawner: &mut Spawner,
-        mut launch: Launch,
+        launch: Launch,
         stdio: [BorrowedFd<'_>; 3],
         kind: TemplateKind,
         uses: Uses,
         modules: &[u8],
     ) -> Result<Self, StartError> {
-        let (control, theirs) = pair().map_err(StartError::descriptors)?;
-        let files = shim::files(kind).map_err(StartError::descriptors)?;
-        kind.dress(uses, &mut launch.env);
-        launch.limits.cpu = None;
-        // A limit cannot be raised again: its children have numbers of their own.
-        let may_stay = mem::replace(&mut launch.limits.may_stay, true);
-        let mut modules = kind.names(modules).join(&b'\n');
-        modules.truncate(whole_lines(&modules, MODULES_MAX));
-        send(
-            &control,
-            &[b"M", &modules[..]].concat(),
-            SendFlags::NOSIGNAL,
-        )
-        .map_err(|e| StartError::descriptors(e.into()))?;
-        launch.more.push(theirs);
-        for file in files {
-            let copy = file.try_clone().map_err(StartError::descriptors)?;
-            launch.more.push(copy);
-        }
-        let sandbox = launch.sandbox;
-        let child = spawner.launch(launch, stdio).map_err(|f| f.error)?;
-        Ok(Self {
-            child,
-            kind,
-            uses,
-            sandbox,
-            may_stay,
-            control,
-            reports: Reports::default(),
-        })
+        let start = TemplateStart::new(launch, kind, uses, modules)?;
+        Ok(Self(Whose::Own(start.run(spawner, stdio)?)))
+    }
+
+    /// One that a helper has, and that has stopped.
+    pub(crate) fn remote(template: RemoteTemplate) -> Self {
+        Self(Whose::Remote(template))
     }
 
     /// Whether it has been executed; asked of the spawner that started it. To be asked now and then until it is so: only then
@@ -103,11 +85,7 @@ impl Template {
     /// # Errors
     /// It could not be.
     pub fn begun(&self, spawner: &mut Spawner) -> Result<bool, StartError> {
-        match spawner.outcome(&self.child) {
-            LaunchOutcome::Started => Ok(true),
-            LaunchOutcome::UnderWay => Ok(false),
-            LaunchOutcome::Failed(failed) => Err(failed.error),
-        }
+        either!(&self.0, template => template.begun(spawner), { let _ = template; Ok(true) })
     }
 
     /// Reads what the template has reported; `Some` once it has stopped, together with what stands
@@ -117,25 +95,13 @@ impl Template {
     /// # Errors
     /// It ended, or reports more than a program can be made of.
     pub fn loaded(&mut self) -> io::Result<Option<LoadedTemplate>> {
-        if !self.reports.read(&self.control)? {
-            return Ok(None);
-        }
-        let mut loaded = self.reports.take();
-        eligible::examine(self.child.pid(), self.kind, self.uses, &mut loaded)?;
-        let apart = u8::from(self.sandbox == Sandbox::Standard);
-        let ends = u8::from(!self.may_stay);
-        send(
-            &self.control,
-            &[b'@' | apart | ends << 1],
-            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        )?;
-        Ok(Some(loaded))
+        either!(&mut self.0, template => template.loaded(), { let _ = template; Ok(None) })
     }
 
     /// Whether it has told that it will stop before anything of the program itself runs. One that has ended and had not
     /// may have run, without a request.
     pub fn holds(&self) -> bool {
-        self.reports.holds()
+        either!(&self.0, template => template.holds(), { let _ = template; true })
     }
 
     /// Asks for one child more. It is on its way: [`PreforkedChild::ready`] says when it is there.
@@ -144,69 +110,47 @@ impl Template {
     /// The template is gone, descriptors are short, or (`WouldBlock`) more children were asked for
     /// than it has forked by now.
     pub fn prefork(&self) -> io::Result<PreforkedChild> {
-        let (ours, theirs) = pair()?;
-        set_socket_passcred(&ours, true)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let fds = [theirs.as_fd()];
-        control.push(SendAncillaryMessage::ScmRights(&fds));
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        sendmsg(&self.control, &[IoSlice::new(b"C")], &mut control, flags)?;
-        Ok(PreforkedChild::new(ours))
+        either!(&self.0, template => template.prefork().map(PreforkedChild::own), template.prefork())
     }
 
     /// The template as the child that takes a request: one for [`Uses::Once`] that has stopped.
     pub fn itself(self) -> PreforkedChild {
-        PreforkedChild::parked(self.control, self.child)
+        either!(self.0, template => PreforkedChild::own(template.itself()), template.itself())
     }
 
     /// The template's process id, for logs.
     pub fn pid(&self) -> i32 {
-        self.child.pid()
+        either!(&self.0, template => template.pid(), template.pid())
     }
 
     /// What it was started for.
     pub fn uses(&self) -> Uses {
-        self.uses
+        either!(&self.0, template => template.uses(), template.uses())
     }
 
     /// What kind of program it is.
     pub fn kind(&self) -> TemplateKind {
-        self.kind
+        either!(&self.0, template => template.kind(), template.kind())
     }
 
     /// Whether its children can tell which modules they loaded.
     pub fn teaches(&self) -> bool {
-        self.kind.teaches()
+        self.kind().teaches()
     }
 
     /// Whether the process is still there.
     pub fn is_alive(&self) -> bool {
-        matches!(self.child.has_exited(), Ok(false))
+        either!(&self.0, template => template.is_alive(), template.is_alive())
+    }
+
+    /// Whether it is gone because a file that it was made of has changed, where that is not this process's to know.
+    pub fn has_changed(&self) -> bool {
+        either!(&self.0, template => { let _ = template; false }, template.has_changed())
     }
 }
 
 impl AsFd for Template {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.control.as_fd()
+        either!(&self.0, template => template.as_fd(), template.as_fd())
     }
-}
-
-fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let pair = socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    );
-    Ok(pair?)
-}
-
-/// The length of as many whole lines as `most` bytes hold.
-fn whole_lines(text: &[u8], most: usize) -> usize {
-    if text.len() <= most {
-        return text.len();
-    }
-    let cut = text[..most].iter().rposition(|&b| b == b'\n');
-    cut.map_or(0, |at| at + 1)
 }

@@ -1,6 +1,6 @@
 //! A child of a template, or a parked process, that waits for its request.
 
-use crate::{Child, EnvBlock, claims, exit::reap, reaper};
+use crate::{Child, EnvBlock, claims, exit::reap, owners::warm::remote::RemotePreforked, reaper};
 use rustix::{
     fs::{MemfdFlags, ftruncate, memfd_create},
     io::{Errno, pread},
@@ -24,6 +24,8 @@ pub struct ChildRequest<'a> {
     pub env: &'a EnvBlock,
     /// The working directory, absolute, where it is another one than the template's.
     pub dir: Option<&'a CStr>,
+    /// The program's path, as a cold start would be asked for: a helper checks whose request it is.
+    pub program: &'a CStr,
     /// Standard input, output and error.
     pub stdio: [BorrowedFd<'a>; 3],
     /// RLIMIT_CPU, seconds: all other limits it has from its template.
@@ -35,7 +37,17 @@ pub struct ChildRequest<'a> {
 /// A child on its way, or waiting. Dropping it ends it. Its descriptor becomes readable when it is
 /// ready, or when there will never be a child.
 #[derive(Debug)]
-pub struct PreforkedChild {
+pub struct PreforkedChild(Whose);
+
+#[derive(Debug)]
+enum Whose {
+    Own(OwnPreforked),
+    Remote(RemotePreforked),
+}
+
+/// One of this process's own.
+#[derive(Debug)]
+pub(crate) struct OwnPreforked {
     /// `None` once it was given away.
     socket: Option<OwnedFd>,
     child: Option<Child>,
@@ -48,7 +60,8 @@ pub struct RunningChild {
     pub child: Child,
     /// Where a learning child tells what it loaded.
     pub report: Option<PreloadReport>,
-    socket: OwnedFd,
+    /// `None`: a helper tells by the child's own descriptor.
+    socket: Option<OwnedFd>,
 }
 
 /// What a child tells about the modules it loaded: memory shared with it, for no descriptor of ours
@@ -57,6 +70,48 @@ pub struct RunningChild {
 pub struct PreloadReport(OwnedFd);
 
 impl PreforkedChild {
+    pub(super) fn own(child: OwnPreforked) -> Self {
+        Self(Whose::Own(child))
+    }
+
+    pub(crate) fn remote(child: RemotePreforked) -> Self {
+        Self(Whose::Remote(child))
+    }
+
+    /// Whether the child is there and waits.
+    ///
+    /// # Errors
+    /// There will be none: the template is gone, could not fork, or another process answered.
+    pub fn ready(&mut self) -> io::Result<bool> {
+        match &mut self.0 {
+            Whose::Own(child) => child.ready(),
+            Whose::Remote(child) => child.ready(),
+        }
+    }
+
+    /// Gives the request to the child, which is [`ready`](Self::ready). Does not block.
+    ///
+    /// # Errors
+    /// The child is not there or has ended; the environment is larger than one message, some 200 KiB
+    /// (SO_SNDBUF), or has a variable that no program takes. The child is gone then.
+    pub fn start(self, request: &ChildRequest<'_>) -> io::Result<RunningChild> {
+        let too_long = |e| io::Error::new(io::ErrorKind::ArgumentListTooLong, e);
+        request.env.fits().map_err(too_long)?;
+        let report = request.learn.then(PreloadReport::new).transpose()?;
+        let fd = report.as_ref().map(|l| l.0.as_fd());
+        let (child, socket) = match self.0 {
+            Whose::Own(own) => own.start(request, fd).map(|(c, s)| (c, Some(s)))?,
+            Whose::Remote(remote) => (remote.start(request, fd)?, None),
+        };
+        Ok(RunningChild {
+            child,
+            report,
+            socket,
+        })
+    }
+}
+
+impl OwnPreforked {
     pub(super) fn new(socket: OwnedFd) -> Self {
         Self {
             socket: Some(socket),
@@ -75,7 +130,7 @@ impl PreforkedChild {
     ///
     /// # Errors
     /// There will be none: the template is gone, could not fork, or another process answered.
-    pub fn ready(&mut self) -> io::Result<bool> {
+    pub(crate) fn ready(&mut self) -> io::Result<bool> {
         if self.child.is_some() {
             return Ok(true);
         }
@@ -86,14 +141,12 @@ impl PreforkedChild {
         Ok(self.child.is_some())
     }
 
-    /// Gives the request to the child, which is [`ready`](Self::ready). Does not block.
-    ///
-    /// # Errors
-    /// The child is not there or has ended; the environment is larger than one message, some 200 KiB
-    /// (SO_SNDBUF), or has a variable that no program takes. The child is gone then.
-    pub fn start(mut self, request: &ChildRequest<'_>) -> io::Result<RunningChild> {
-        let too_long = |e| io::Error::new(io::ErrorKind::ArgumentListTooLong, e);
-        request.env.fits().map_err(too_long)?;
+    /// As [`PreforkedChild::start`]; `report` is where the child tells what it loads.
+    pub(crate) fn start(
+        mut self,
+        request: &ChildRequest<'_>,
+        report: Option<BorrowedFd<'_>>,
+    ) -> io::Result<(Child, OwnedFd)> {
         let (Some(child), Some(socket)) = (self.child.take(), self.socket.take()) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
@@ -106,20 +159,14 @@ impl PreforkedChild {
         head[..8].copy_from_slice(&soft.to_ne_bytes());
         head[8..16].copy_from_slice(&hard.to_ne_bytes());
         head[16..].copy_from_slice(&(dir.len() as u64).to_ne_bytes());
-        let report = request.learn.then(PreloadReport::new).transpose()?;
-        let report_fd = report.as_ref().map(|l| l.0.as_fd());
-        let fds: Vec<_> = request.stdio.into_iter().chain(report_fd).collect();
+        let fds: Vec<_> = request.stdio.into_iter().chain(report).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&fds));
         let parts = [&head[..], dir, request.env.bytes()].map(IoSlice::new);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&socket, &parts, &mut control, flags)?;
-        Ok(RunningChild {
-            child,
-            report,
-            socket,
-        })
+        Ok((child, socket))
     }
 }
 
@@ -130,22 +177,43 @@ impl RunningChild {
     /// # Errors
     /// It ended before, and has done nothing.
     pub fn began(&self) -> io::Result<bool> {
-        match recv(&self.socket, &mut [0u8], RecvFlags::DONTWAIT) {
-            Ok(_) => Ok(true), // its end is closed
-            Err(Errno::AGAIN) => Ok(false),
-            // ECONNRESET: closed with the request unread.
-            Err(e) => Err(e.into()),
+        match &self.socket {
+            Some(socket) => has_taken(socket),
+            None => self.child.remote_began(),
         }
     }
 }
 
 impl AsFd for RunningChild {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        let own = self.socket.as_ref().map(AsFd::as_fd);
+        own.unwrap_or_else(|| self.child.as_fd())
     }
 }
 
 impl AsFd for PreforkedChild {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Whose::Own(child) => child.as_fd(),
+            Whose::Remote(child) => child.as_fd(),
+        }
+    }
+}
+
+/// Whether the process behind `socket` has read its request.
+///
+/// # Errors
+/// It ended before.
+pub(crate) fn has_taken(socket: &OwnedFd) -> io::Result<bool> {
+    match recv(socket, &mut [0u8], RecvFlags::DONTWAIT) {
+        Ok(_) => Ok(true), // its end is closed
+        Err(Errno::AGAIN) => Ok(false),
+        // ECONNRESET: closed with the request unread.
+        Err(e) => Err(e.into()),
+    }
+}
+
+impl AsFd for OwnPreforked {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match (&self.socket, &self.child) {
             (Some(socket), _) => socket.as_fd(),
@@ -156,7 +224,7 @@ impl AsFd for PreforkedChild {
     }
 }
 
-impl Drop for PreforkedChild {
+impl Drop for OwnPreforked {
     fn drop(&mut self) {
         // The child, if it is there, is killed with its `Child`. One that is still on its way reads
         // the end of its socket and exits; the reaper waits for it.

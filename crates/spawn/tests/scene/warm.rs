@@ -131,6 +131,7 @@ impl Warm {
                 spares.push_back(self.template.prefork().unwrap());
             }
             let request = ChildRequest {
+                program: c"",
                 env: &env,
                 dir: None,
                 stdio: [null.as_fd(), theirs.as_fd(), null.as_fd()],
@@ -164,6 +165,7 @@ impl Warm {
         let null = fs::File::options().read(true).write(true).open("/dev/null");
         let null = null.unwrap();
         let request = ChildRequest {
+            program: c"",
             env: &EnvBlock::default(),
             dir: None,
             stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
@@ -202,6 +204,7 @@ fn answer_from(
     drop(stdin);
     let mut running = spare
         .start(&ChildRequest {
+            program: c"",
             env: &env,
             dir: dir.as_deref(),
             stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],

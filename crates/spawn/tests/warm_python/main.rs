@@ -463,6 +463,7 @@ fn told_without_input(warm: &Warm) -> String {
 fn answer_to(warm: &Warm, stdin: &fs::File) -> String {
     let (mut stdout, theirs_out) = std::io::pipe().unwrap();
     let request = ChildRequest {
+        program: c"",
         env: &EnvBlock::default(),
         dir: None,
         stdio: [stdin.as_fd(), theirs_out.as_fd(), theirs_out.as_fd()],

@@ -190,7 +190,7 @@ async fn compare(
     let posts = pair.rounds(caller, "POST", POSTS, &mut step).await?;
     confirm(caller, pair, "POST", &posts, &mut findings, &mut step).await?;
     let (mut said, differs) = findings.said(name, &gets, pair.is_set);
-    let about = caller.shared.warm.about(&pair.warm, &pair.file);
+    let about = caller.shared.warm.about(&pair.warm, pair.owner, &pair.file);
     let left = about.map(|about| about.left).unwrap_or_default();
     if !left.is_empty() {
         let names = left.join(", ");

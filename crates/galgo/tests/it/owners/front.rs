@@ -140,7 +140,7 @@ fn receive(socket: &OwnedFd) -> (Vec<u8>, Option<OwnedFd>) {
 
 /// What a helper says of a start with these strings, and what the program wrote.
 fn start(helper: &OwnedFd, args: u16, strings: &[&[u8]]) -> (String, String) {
-    let mut bytes = args.to_ne_bytes().to_vec();
+    let mut bytes = [&b"S"[..], &args.to_ne_bytes()].concat();
     strings
         .iter()
         .for_each(|s| bytes.extend([*s, b"\0"].concat()));
@@ -325,7 +325,8 @@ fn messages_without_sense_do_nothing() {
             "{said:?}"
         );
         // With too few or too many descriptors, or some that are no socket; a count of arguments that is none.
-        let mut bytes = [&(x as u16).to_ne_bytes()[..], &echo].concat();
+        let letter = [b'S', b'T', (x >> 48) as u8][round % 3];
+        let mut bytes = [&[letter][..], &(x as u16).to_ne_bytes(), &echo].concat();
         let at = (x >> 16) as usize % bytes.len();
         bytes[at] ^= (x >> 40) as u8 | 1;
         let fds = [null.as_fd(); 8];

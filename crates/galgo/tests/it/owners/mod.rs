@@ -7,6 +7,7 @@ mod life;
 mod programs;
 mod strict;
 mod table;
+mod warm;
 mod workers;
 
 use std::{
@@ -33,6 +34,7 @@ pub fn tests() -> Vec<Test> {
         homes::tests(),
         strict::tests(),
         workers::tests(),
+        warm::tests(),
         table::tests(),
     ]
     .concat()

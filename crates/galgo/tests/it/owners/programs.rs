@@ -22,7 +22,7 @@ list![
     who_leaves_ends_the_program,
     a_program_attacks_the_server_its_helper_and_others,
     without_root_it_is_refused_in_words,
-    warm_and_modules_are_refused_in_words,
+    what_cannot_be_is_refused_in_words,
     check_names_the_user_and_what_is_wrong,
     run_becomes_the_user,
 ];
@@ -275,13 +275,9 @@ fn without_root_it_is_refused_in_words() {
     );
 }
 
-fn warm_and_modules_are_refused_in_words() {
+fn what_cannot_be_is_refused_in_words() {
     let site = site();
     for (route, words) in [
-        (
-            "cgi = \"games\"\nuser = \"games\"\nstart = \"warm\"",
-            "start cold",
-        ),
         ("cgi = \"games\"\nuser = \"root\"", "never run as root"),
         (
             "cgi = \"games\"\nuser = \"no-such-user\"",

@@ -483,10 +483,6 @@ fn wrong_configurations_are_named() {
             "takes no_new_privs = true",
         ),
         (
-            "cgi = \"strict\"\nsandbox = \"strict\"\nstart = \"warm\"",
-            "start cold",
-        ),
-        (
             "files = \"strict\"\ncgi_names = [\"*.cgi\"]\nsandbox = \"strict\"",
             "takes a folder of programs",
         ),

@@ -20,10 +20,14 @@ list![
 
 /// Attacks, and asks as others do until a template knows the good module.
 fn attack(site: Site) {
+    attack_at(site, "/cgi-bin/p");
+}
+
+pub fn attack_at(site: Site, path: &str) {
     let mark = site.path("marks/mark");
     let server = site.start();
     let get = |query: &str| {
-        let reply = server.get(&format!("/cgi-bin/p?{query}"));
+        let reply = server.get(&format!("{path}?{query}"));
         assert_eq!(reply.status, 200, "{}", server.errors());
         reply.text()
     };
@@ -37,19 +41,19 @@ fn attack(site: Site) {
     assert_eq!(says(&server, "/p:", "cold for"), 0, "{}", server.errors());
 }
 
-/// Writes into the memory that it shares with the server, and leaves so that nothing else is written there.
-fn python_code_in_place_of_a_name() {
-    let site = site();
-    let root = site.folder().display().to_string();
-    let text = format!(
+/// Writes into the memory that it shares with the server, and leaves so that nothing else is written there. It may write into
+/// its own folder, and plants a module there.
+pub fn writes_code(root: &str, folder: &str) -> String {
+    format!(
         r#"#!/usr/bin/env python3
 import os, sys
 print('Content-Type: text/plain\n')
 if os.environ['QUERY_STRING'] == 'attack':
     import ctypes
     makes = "open('{root}/marks/mark', 'a').write(__name__)"
-    for place in '{root}/cgi-bin', '{root}':
-        open(place + '/planted.py', 'w').write(makes)
+    for place in '{root}/{folder}', '{root}':
+        try: open(place + '/planted.py', 'w').write(makes)
+        except PermissionError: pass
     lines = ['os;exec(bytes.fromhex("' + makes.encode().hex() + '").decode())', 'os, ' + makes, 'planted', '../planted',
         '{root}/planted', 'x' * 9000, 'planted\0', '\x7f\xff', 'cgi-bin.planted', 'os.__main__', '5 str 61', 'code os x', 'colorsys']
     for line in open('/proc/self/maps'):
@@ -61,7 +65,13 @@ if os.environ['QUERY_STRING'] == 'attack':
     os._exit(0)
 print('knows' if 'colorsys' in sys.modules else 'visited', end='')
 "#
-    );
+    )
+}
+
+fn python_code_in_place_of_a_name() {
+    let site = site();
+    let root = site.folder().display().to_string();
+    let text = writes_code(&root, "cgi-bin");
     let folder = site.clone();
     attack(site.file("cgi-bin/p", text, 0o755));
     assert!(

@@ -6,7 +6,7 @@
 mod changes;
 mod children;
 mod faults;
-mod lessons;
+pub mod lessons;
 mod limits;
 mod parked;
 mod unfit;
@@ -75,7 +75,7 @@ static const char *how(void) {
 "#;
 
 /// A C program that prints how it was started, and `says`.
-fn c(says: &str) -> String {
+pub fn c(says: &str) -> String {
     format!(
         "{C}int main(void){{printf(\"Content-Type: text/plain\\n\\n%s %s\", how(), \"{says}\");}}\n"
     )
@@ -89,7 +89,7 @@ fn loading(does: &str) -> String {
 }
 
 /// Perl, which prints how it was started, and an expression.
-fn perl(before: &str, says: &str) -> String {
+pub fn perl(before: &str, says: &str) -> String {
     format!(
         "#!/usr/bin/perl\nuse strict;\n{before}\nopen(my $f, '<', '/proc/self/environ');\n\
          my $how = <$f> =~ /GALGO_TEMPLATE=/ ? 'warm' : 'cold';\n\
@@ -98,7 +98,7 @@ fn perl(before: &str, says: &str) -> String {
 }
 
 /// Python, which prints how it was started, and an expression.
-fn python(before: &str, says: &str) -> String {
+pub fn python(before: &str, says: &str) -> String {
     format!(
         "#!/usr/bin/env python3\n{before}\n\
          how = 'warm' if b'GALGO_TEMPLATE=' in open('/proc/self/environ', 'rb').read() else 'cold'\n\
@@ -145,14 +145,14 @@ fn kill(pid: u32) {
 }
 
 /// How often the error log has a line with both.
-fn says(server: &Server, program: &str, words: &str) -> usize {
+pub fn says(server: &Server, program: &str, words: &str) -> usize {
     let errors = server.errors();
     let both = |l: &&str| l.contains(program) && l.contains(words);
     errors.lines().filter(both).count()
 }
 
 /// Asks until a program is answered as `how` says.
-fn becomes(server: &Server, target: &str, how: &str) {
+pub fn becomes(server: &Server, target: &str, how: &str) {
     wait_until(&format!("a {how} start of {target}"), || {
         let reply = server.get(target);
         assert_eq!(reply.status, 200, "{}", server.errors());

@@ -68,6 +68,8 @@ pub(super) struct ProgramPair {
     url: Vec<u8>,
     /// What its template is loaded from.
     pub(super) file: CString,
+    /// Whom it belongs to.
+    pub(super) owner: u32,
     /// What runs it.
     interpreter: Option<PathBuf>,
     /// It starts warm already.
@@ -115,6 +117,7 @@ impl ProgramPair {
             warm: started(StartMode::Warm)?,
             url: owner.url.clone(),
             file: found.template_file(),
+            owner: found.owner,
             interpreter: found.interpreter,
             is_set: cgi.options.start == StartMode::Warm,
         })
@@ -138,7 +141,7 @@ impl ProgramPair {
         let longest = warm.patience(TRIAL);
         let load = self.exchange(caller, &self.warm, "GET", What::Load);
         let loaded = tokio::time::timeout(longest, load).await;
-        let about = warm.about(&self.warm, &self.file);
+        let about = warm.about(&self.warm, self.owner, &self.file);
         let about = about.ok_or_else(|| Cold::Unfit(SWITCHED_OFF.into()))?;
         match about.obstacle {
             Some(why) if about.unfit => Err(Cold::Unfit(why)),
@@ -160,7 +163,7 @@ impl ProgramPair {
         let longest = caller.shared.warm.patience(SETTLES);
         loop {
             let warm = &caller.shared.warm;
-            let Some(about) = warm.about(&self.warm, &self.file) else {
+            let Some(about) = warm.about(&self.warm, self.owner, &self.file) else {
                 return Ok(Err(SWITCHED_OFF.into()));
             };
             if let Some(obstacle) = about.obstacle {

@@ -3,17 +3,22 @@
 use std::{
     collections::{BTreeSet, HashMap},
     ffi::{OsStr, OsString},
-    io,
+    fmt, io,
     mem::MaybeUninit,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
-use galgo_spawn::FileId;
+use super::{dates, reports::LoadedTemplate};
+use crate::FileId;
 use rustix::{
     fs::{
         inotify::{self, CreateFlags, ReadFlags, WatchFlags},
@@ -21,9 +26,6 @@ use rustix::{
     },
     io::{Errno, ioctl_fionread},
 };
-
-use super::program::WarmProgram;
-use crate::lock::lock;
 
 /// Contents, permissions, or the name of a file changed. Reading it is none of these.
 const CHANGES: WatchFlags = WatchFlags::MODIFY
@@ -43,22 +45,43 @@ const ENTRIES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::DELETE_SELF);
 
-/// One instance for the whole server: the system allows a user 128 of them, and many more watches.
+/// Watches files on behalf of programs. One instance for a whole process: the system allows a user 128 of them, and many
+/// more watches.
 #[derive(Debug)]
-pub(super) struct FileWatch {
+pub struct FileWatch<P> {
     inotify: OwnedFd,
     /// No request waits for this lock: its holder asks the system about many files.
-    watched: Mutex<Watched>,
+    watched: Mutex<Watched<P>>,
     /// A thread has read which files have changed, and still lets go of what was made of them.
     reading: AtomicBool,
 }
 
-type Watched = HashMap<i32, Vec<Watcher>>;
+/// Why a template cannot be used: what it was made of may not be what there is.
+#[derive(Debug)]
+pub enum Unwatched {
+    /// It cannot be watched.
+    Unable(io::Error),
+    /// This file has changed meanwhile.
+    Changed(PathBuf),
+}
+
+impl fmt::Display for Unwatched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unable(e) => write!(f, "it cannot be watched for changes: {e}"),
+            Self::Changed(file) => {
+                write!(f, "{} changed while it was loaded", file.display())
+            }
+        }
+    }
+}
+
+type Watched<P> = HashMap<i32, Vec<Watcher<P>>>;
 
 /// A program that was loaded from a file.
-#[derive(Debug, Clone)]
-struct Watcher {
-    program: Weak<WarmProgram>,
+#[derive(Debug)]
+struct Watcher<P> {
+    program: Weak<P>,
     file: PathBuf,
     version: FileId,
     what: WatchFlags,
@@ -66,8 +89,12 @@ struct Watcher {
     absent: Option<OsString>,
 }
 
-impl FileWatch {
-    pub(super) fn new() -> io::Result<Self> {
+impl<P> FileWatch<P> {
+    /// Nothing is watched yet.
+    ///
+    /// # Errors
+    /// The system gives no inotify.
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
             watched: Mutex::default(),
@@ -80,13 +107,14 @@ impl FileWatch {
     ///
     /// # Errors
     /// One cannot be watched: it is gone, or `fs.inotify.max_user_watches` is reached.
-    pub(super) fn add(
+    pub fn add(
         &self,
         files: &BTreeSet<PathBuf>,
         absent: &BTreeSet<PathBuf>,
-        program: &Arc<WarmProgram>,
+        program: &Arc<P>,
     ) -> io::Result<()> {
-        let mut watched = lock(&self.watched);
+        let watched = self.watched.lock();
+        let mut watched = watched.unwrap_or_else(PoisonError::into_inner);
         for file in files {
             let what = if file.is_dir() { ENTRIES } else { CHANGES };
             self.watch(&mut watched, file, what, None, program)?;
@@ -104,19 +132,41 @@ impl FileWatch {
         Ok(())
     }
 
+    /// [Watches](Self::add) what a template of `program` was made of, and makes sure that none of it has changed before it was
+    /// watched: since the template was started, at `since`, but for the program's `own` file.
+    ///
+    /// # Errors
+    /// One cannot be watched, or has changed.
+    pub fn keep(
+        &self,
+        loaded: &LoadedTemplate,
+        program: &Arc<P>,
+        own: &Path,
+        since: Duration,
+    ) -> Result<(), Unwatched> {
+        let watched = self.add(&loaded.files, &loaded.absent, program);
+        watched.map_err(Unwatched::Unable)?;
+        let come = loaded.absent.iter().find(|file| file.exists());
+        let newer = dates::newer(&loaded.files, own, since);
+        match newer.or(come.map(PathBuf::as_path)) {
+            Some(file) => Err(Unwatched::Changed(file.to_owned())),
+            None => Ok(()),
+        }
+    }
+
     fn watch(
         &self,
-        watched: &mut Watched,
+        watched: &mut Watched<P>,
         file: &Path,
         what: WatchFlags,
         absent: Option<&OsStr>,
-        program: &Arc<WarmProgram>,
+        program: &Arc<P>,
     ) -> io::Result<()> {
         let failed = |e: Errno| io::Error::other(format!("{}: {e}", file.display()));
         let wd = inotify::add_watch(&self.inotify, file, what | WatchFlags::MASK_ADD);
         let watchers = watched.entry(wd.map_err(failed)?).or_default();
         let absent = absent.map(OsStr::to_owned);
-        let same = |w: &Watcher| w.is(program) && w.what == what && w.absent == absent;
+        let same = |w: &Watcher<P>| w.is(program) && w.what == what && w.absent == absent;
         watchers.retain(|w| w.program.strong_count() > 0 && !same(w));
         watchers.push(Watcher {
             program: Arc::downgrade(program),
@@ -130,7 +180,7 @@ impl FileWatch {
 
     /// Has each program `retire` with a file that has changed since this was last asked. False where another thread has
     /// that in hand: what it finds is not known yet.
-    pub(super) fn look(&self, retire: impl Fn(&WarmProgram)) -> bool {
+    pub fn look(&self, retire: impl Fn(&P)) -> bool {
         if matches!(ioctl_fionread(&self.inotify), Ok(0)) {
             // Asked in this order: the thread that empties the queue has set this before.
             return !self.reading.load(Ordering::SeqCst);
@@ -144,7 +194,7 @@ impl FileWatch {
         true
     }
 
-    fn changed(&self, watched: &mut Watched) -> Vec<Arc<WarmProgram>> {
+    fn changed(&self, watched: &mut Watched<P>) -> Vec<Arc<P>> {
         let mut found = Vec::new();
         let mut space = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.inotify, &mut space);
@@ -169,12 +219,18 @@ impl FileWatch {
     }
 }
 
-impl Watcher {
-    fn is(&self, program: &Arc<WarmProgram>) -> bool {
+impl<P> AsFd for FileWatch<P> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+impl<P> Watcher<P> {
+    fn is(&self, program: &Arc<P>) -> bool {
         self.program.as_ptr() == Arc::as_ptr(program)
     }
 
-    fn program(&self) -> Option<Arc<WarmProgram>> {
+    fn program(&self) -> Option<Arc<P>> {
         self.program.upgrade()
     }
 
@@ -222,9 +278,9 @@ mod tests {
     #[test]
     fn what_has_changed_is_known_or_it_is_said_that_it_is_not() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let watch = FileWatch::new().unwrap();
+        let watch = FileWatch::<()>::new().unwrap();
         inotify::add_watch(&watch.inotify, file.path(), CHANGES).unwrap();
-        let look = || watch.look(WarmProgram::retire_changed);
+        let look = || watch.look(|()| {});
         assert!(look());
         watch.reading.store(true, Ordering::SeqCst);
         assert!(!look());

@@ -11,11 +11,7 @@ use std::{
 /// The first of the files that was changed at `since` or later, as the file system's clock has it.
 ///
 /// The program's own file is left out: its version tells, and others may be making links to it.
-pub(super) fn newer<'f>(
-    files: &'f BTreeSet<PathBuf>,
-    own: &Path,
-    since: Duration,
-) -> Option<&'f Path> {
+pub fn newer<'f>(files: &'f BTreeSet<PathBuf>, own: &Path, since: Duration) -> Option<&'f Path> {
     let changed = |file: &&PathBuf| match fs::metadata(file) {
         _ if file.as_path() == own => false,
         Ok(m) => at(m.ctime(), m.ctime_nsec()) >= since,
@@ -25,7 +21,7 @@ pub(super) fn newer<'f>(
 }
 
 /// The time the kernel would give to a file that is changed now.
-pub(super) fn now() -> Duration {
+pub fn now() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     at(now.tv_sec, now.tv_nsec)
 }

@@ -1,0 +1,445 @@
+//! Programs that are kept loaded as another user, and in strict sandboxes: helpers have their templates.
+
+use std::fs;
+
+use crate::{
+    harness::list,
+    secrets::STAYS,
+    warm::{
+        becomes, c,
+        lessons::{attack_at, writes_code},
+        perl, python, says,
+    },
+};
+use galgo_testkit::{
+    Server, Site, eventually,
+    process::{command_line, parent, pids},
+    wait_until,
+};
+
+use super::{GAMES, MAN, helpers, kill, mode, own};
+
+list![
+    each_kind_is_forked_as_its_user,
+    each_owner_has_templates_of_its_own,
+    a_program_that_the_server_may_not_read,
+    what_cannot_be_forked_is_parked,
+    one_template_of_php_serves_all_scripts,
+    modules_are_learned_and_code_is_not,
+    the_next_request_sees_a_change,
+    a_helper_that_dies_takes_its_templates_along,
+    templates_end_with_their_route,
+    helpers_leave_when_their_templates_have,
+    what_a_child_leaves_running_ends,
+    limits_hold_for_children,
+    files_are_renamed_from_folder_to_folder,
+    a_crash_replaces_the_template,
+    variables_of_loading_are_those_configured,
+];
+
+/// Prints whose process it is.
+fn whose() -> String {
+    python("import os", "os.getuid(), os.getppid()")
+}
+
+/// Routes that start warm: `/warm/` as `games`, `/warm-strict/` the same in a strict sandbox, `/warm-own/` as the files'
+/// owners.
+fn site() -> Site {
+    let route = |path: &str, folder: &str, keys: &str| {
+        format!("[[route]]\npath = \"/{path}/\"\ncgi = \"{folder}\"\nstart = \"warm\"\n{keys}\n")
+    };
+    let strict = "user = \"games\"\nsandbox = \"strict\"";
+    super::site()
+        .config(&route("warm", "games", "user = \"games\""))
+        .config(&route("warm-strict", "games", strict))
+        .config(&route("warm-own", "own", "user = \"owner\""))
+        .waiting()
+}
+
+/// A program of `games`.
+fn with(site: Site, name: &str, text: &str) -> Site {
+    let name = format!("games/{name}");
+    let site = site.file(&name, text, 0o755);
+    own(&site, &name, GAMES);
+    site
+}
+
+fn each_kind_is_forked_as_its_user() {
+    let site = with(site(), "python", &whose());
+    let site = with(site, "perl", &perl("", "' ', $<, ' ', getppid"));
+    // It writes where its first environment was. Siblings have one origin of time.
+    let node = "#!/usr/bin/env node\nconsole.log('Content-Type: text/plain\\n\\n' + \
+        performance.timeOrigin, process.getuid(), process.ppid);\n";
+    let site = with(site, "node", node);
+    let ruby = "#!/usr/bin/env ruby\nhow = File.binread('/proc/self/environ').include?('GALGO_TEMPLATE=') ? 'warm' : 'cold'\n\
+        print \"Content-Type: text/plain\\n\\n#{how} #{Process.uid} #{Process.ppid}\"\n";
+    let site = with(site, "ruby", ruby);
+    let linked = c("").replace(
+        "printf(\"Content-Type: text/plain\\n\\n%s %s\", how(), \"\")",
+        "printf(\"Content-Type: text/plain\\n\\n%s %d %d\", how(), getuid(), getppid())",
+    );
+    let site = site.compiled("games/linked", &linked, &[]);
+    own(&site, "games/linked", GAMES);
+    let server = site.start();
+    for route in ["warm", "warm-strict"] {
+        for name in ["python", "perl", "ruby", "linked"] {
+            becomes(&server, &format!("/{route}/{name}"), "warm");
+        }
+        for name in ["python", "perl", "node", "ruby", "linked"] {
+            let asked = || server.get(&format!("/{route}/{name}")).text();
+            let words =
+                |said: &str| -> Vec<String> { said.split_whitespace().map(String::from).collect() };
+            // Templates take turns.
+            let all = [asked(), asked(), asked()].map(|said| words(&said));
+            let [first, second, third] = all.each_ref().map(|said| &said[0]);
+            assert!(
+                first == second || second == third || first == third,
+                "{all:?}"
+            );
+            for said in &all {
+                assert_eq!(said[1], "5", "{route} {name} {all:?}");
+                // Its parent is its helper; in a PID namespace that is the first process.
+                let parent: u32 = said[2].parse().unwrap();
+                match route {
+                    "warm" => assert!(helpers(&server).contains(&parent)),
+                    _ => assert_eq!(parent, 1),
+                }
+            }
+        }
+    }
+    let said = server.errors();
+    assert!(
+        !said.contains("started cold") && !said.contains("WARN"),
+        "{said}"
+    );
+}
+
+/// What helpers have started, and keep.
+fn kept(server: &Server) -> Vec<u32> {
+    let helpers = helpers(server);
+    let of_helper = |pid: &u32| parent(*pid).is_some_and(|of| helpers.contains(&of));
+    pids().filter(of_helper).collect()
+}
+
+fn each_owner_has_templates_of_its_own() {
+    let site = site()
+        .file("own/of-man", whose(), 0o755)
+        .file("own/of-nobody", whose(), 0o755);
+    own(&site, "own/of-man", MAN);
+    own(&site, "own/of-nobody", super::NOBODY);
+    let server = site.start();
+    // Below min_uid nobody's programs run as their owner.
+    assert_eq!(server.get("/warm-own/of-man").status, 403);
+    becomes(&server, "/warm-own/of-nobody", "warm 65534");
+    // Whom the file belongs to now.
+    own(&server.site, "own/of-nobody", MAN);
+    assert_eq!(server.get("/warm-own/of-nobody").status, 403);
+}
+
+/// Nor watch it for changes.
+fn a_program_that_the_server_may_not_read() {
+    let site = with(site(), "private", &whose());
+    mode(&site, "games/private", 0o700);
+    let server = site.start();
+    for route in ["warm", "warm-strict"] {
+        becomes(&server, &format!("/{route}/private"), "warm 5");
+    }
+    server
+        .site
+        .write("games/private", whose().replace("os.getuid()", "'anew'"));
+    assert!(server.get("/warm/private").text().contains("anew"));
+    becomes(&server, "/warm/private", "warm anew");
+}
+
+/// Its package starts a thread.
+fn what_cannot_be_forked_is_parked() {
+    let package = "const { Worker } = require('worker_threads');\n\
+        exports.told = new Promise((tell) => new Worker('require(\"worker_threads\").parentPort.postMessage(process.env.QUERY_STRING)',\n\
+        { eval: true }).once('message', tell));\n";
+    let script = "#!/usr/bin/env node\nrequire('pack').told.then((query) => console.log('Content-Type: text/plain\\n\\n' +\n\
+        [process.pid, process.getuid(), query].join(' ')));\n";
+    let site =
+        with(site(), "parked", script).file("games/node_modules/pack/index.js", package, 0o644);
+    own(&site, "games/node_modules", GAMES);
+    let server = site.start();
+    for route in ["warm", "warm-strict"] {
+        let said = |times| says(&server, "games/parked", "parked for warm starts in") == times;
+        wait_until("a program that is parked", || {
+            let reply = server.get(&format!("/{route}/parked?x"));
+            assert_eq!(reply.status, 200, "{}", server.errors());
+            said(if route == "warm" { 1 } else { 2 })
+        });
+        for n in 0..3 {
+            let before = kept(&server);
+            let said = server.get(&format!("/{route}/parked?n={n}")).text();
+            let (pid, rest) = said.split_once(' ').unwrap();
+            assert_eq!(rest.trim(), format!("5 n={n}"));
+            // In a PID namespace it has another number.
+            if route == "warm" {
+                assert!(before.contains(&pid.parse().unwrap()), "{before:?} {said}");
+            }
+        }
+    }
+}
+
+fn one_template_of_php_serves_all_scripts() {
+    let script = |says: &str| {
+        format!(
+            "<?php header('Content-Type: text/plain'); $how = str_contains(file_get_contents('/proc/self/environ'), 'GALGO_TEMPLATE=');\n\
+             echo $how ? 'warm' : 'cold', ' {says} ', posix_getuid(), ' ', getcwd(), ' ', $_SERVER['SCRIPT_FILENAME'];\n"
+        )
+    };
+    let site = with(site(), "a.php", &script("a"));
+    let site = with(site, "b.php", &script("b"));
+    let site = site.config("[interpreters]\n\".php\" = \"/usr/bin/php-cgi\"\n");
+    let server = site.start();
+    let folder = server.path("games").canonicalize().unwrap();
+    let folder = folder.display();
+    for route in ["warm", "warm-strict"] {
+        for name in ["a", "b"] {
+            let target = format!("/{route}/{name}.php");
+            becomes(&server, &target, "warm");
+            assert_eq!(
+                server.get(&target).text(),
+                format!("warm {name} 5 {folder} {folder}/{name}.php")
+            );
+        }
+    }
+    assert_eq!(says(&server, ".php:", "loaded"), 0, "{}", server.errors());
+}
+
+fn modules_are_learned_and_code_is_not() {
+    for sandbox in ["\"standard\"", "{ write = [\"games\", \"marks\"] }"] {
+        let route = format!(
+            "[[route]]\npath = \"/attacked/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\nsandbox = {sandbox}\n"
+        );
+        let site = site().config(&route);
+        let root = site.folder().display().to_string();
+        let site = with(site, "p", &writes_code(&root, "games"));
+        let folder = site.clone();
+        attack_at(site, "/attacked/p");
+        assert!(folder.path("marks/attacked").exists() && folder.path("games/planted.py").exists());
+    }
+}
+
+fn the_next_request_sees_a_change() {
+    let site = with(
+        site(),
+        "p",
+        &python("import lib, os", "lib.says, os.getuid()"),
+    );
+    let site = with(site, "lib.py", "says = 0\n");
+    let server = site.start();
+    for route in ["warm", "warm-strict"] {
+        let target = format!("/{route}/p");
+        becomes(&server, &target, "warm 0 5");
+        for n in 1..6 {
+            // Python goes by the length, too.
+            let longer = "#".repeat(n);
+            server
+                .site
+                .write("games/lib.py", format!("says = {n} {longer}\n"));
+            let said = server.get(&target).text();
+            assert!(said.ends_with(&format!("{n} 5")), "{n}: {said}");
+            becomes(&server, &target, &format!("warm {n} 5"));
+        }
+        server.site.write("games/lib.py", "says = 0\n");
+    }
+    // That is no failure.
+    assert!(!server.errors().contains("WARN"), "{}", server.errors());
+}
+
+fn a_helper_that_dies_takes_its_templates_along() {
+    let site = with(site(), "p", &whose());
+    let server = site.start();
+    for route in ["warm", "warm-strict"] {
+        let target = format!("/{route}/p");
+        becomes(&server, &target, "warm");
+        let (old, kept) = (helpers(&server), kept(&server));
+        assert!(!kept.is_empty());
+        old.iter().for_each(|pid| kill(*pid));
+        wait_until("their end", || {
+            !pids().any(|pid| old.contains(&pid) || kept.contains(&pid))
+        });
+        // No request is lost.
+        assert_eq!(server.get(&target).status, 200, "{}", server.errors());
+        becomes(&server, &target, "warm");
+    }
+}
+
+fn templates_end_with_their_route() {
+    let site = with(site(), "p", &whose());
+    let server = site.start();
+    becomes(&server, "/warm/p", "warm");
+    let old = kept(&server);
+    server.reconfigure(|config| {
+        config.merge(
+            "[[route]]\npath = \"/warm/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"cold\"\n",
+        );
+    });
+    assert!(server.reload());
+    assert!(server.get("/warm/p").text().starts_with("cold 5"));
+    wait_until("the end of the templates", || {
+        !pids().any(|pid| old.contains(&pid))
+    });
+}
+
+fn helpers_leave_when_their_templates_have() {
+    let site = with(site(), "p", &whose());
+    let site = site
+        .env("GALGO_TEST_HELPER_IDLE", "10")
+        .config("template_idle = \"2s\"\n");
+    let server = site.start();
+    becomes(&server, "/warm/p", "warm");
+    // It stays as long as they do.
+    assert_eq!(helpers(&server).len(), 1);
+    assert!(server.get("/warm/p").text().starts_with("warm"));
+    wait_until("the end of a helper that nobody asks", || {
+        helpers(&server).is_empty()
+    });
+    becomes(&server, "/warm/p", "warm");
+}
+
+fn what_a_child_leaves_running_ends() {
+    let source = STAYS.replace(
+        "printf(\"Content-Type: text/plain\\n\\nleft\\n\")",
+        "\
+        printf(\"Content-Type: text/plain\\n\\n%s\\n\", how())",
+    );
+    let source = format!("{}{source}", c("").split("int main").next().unwrap());
+    let site = site().compiled("games/stays", &source, &[]).config(
+        "[[route]]\npath = \"/places/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\nsandbox = { write = [\"marks\"] }\n",
+    );
+    own(&site, "games/stays", GAMES);
+    let server = site.start();
+    for route in ["warm", "places"] {
+        let mut n = 0;
+        becomes_with(&server, "warm", || {
+            n += 1;
+            format!("/{route}/stays?session&{route}-first-{n}")
+        });
+        for way in ["session", "twice", "again", "deaf", "lower"] {
+            let said = server.get(&format!("/{route}/stays?{way}&{route}-{way}"));
+            assert_eq!(said.text(), "warm\n", "{}", server.errors());
+        }
+    }
+    let folder = server.path("games").display().to_string();
+    // Templates and children that wait are no more than these.
+    wait_until("the end of what was left running", || {
+        let left = pids().filter(|pid| command_line(*pid).contains(&folder));
+        let kept = kept(&server);
+        left.collect::<Vec<_>>()
+            .iter()
+            .all(|pid| kept.contains(pid))
+            && kept.len() <= 12
+    });
+}
+
+fn becomes_with(server: &Server, how: &str, mut target: impl FnMut() -> String) {
+    wait_until(&format!("a {how} start"), || {
+        let reply = server.get(&target());
+        assert_eq!(reply.status, 200, "{}", server.errors());
+        reply.text().starts_with(how)
+    });
+}
+
+fn limits_hold_for_children() {
+    let limits = "import os, resource\nlimit = lambda what: resource.getrlimit(what)[0]";
+    let says = "limit(resource.RLIMIT_CPU), limit(resource.RLIMIT_AS), limit(resource.RLIMIT_NPROC), limit(resource.RLIMIT_FSIZE)";
+    let site = with(site(), "limits", &python(limits, says));
+    let site = with(
+        site,
+        "burns",
+        &python(
+            "import os",
+            "os.getuid(), flush=True)\nwhile True: pass\nprint(''",
+        ),
+    );
+    let site = site.config(
+        "[[route]]\npath = \"/limited/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\n\
+         cpu = \"2s\"\nmemory = \"300M\"\nprocesses = 200\nfile_size = \"1M\"\n",
+    );
+    let server = site.start();
+    becomes(&server, "/limited/limits", "warm");
+    let groups = galgo_spawn::owners::are_delegated();
+    let of_processes = if groups { "-1 -1" } else { "314572800 200" };
+    let expected = format!("warm 2 {of_processes} 1048576");
+    assert_eq!(server.get("/limited/limits").text(), expected);
+    // Seconds of its own, not of the template.
+    let mut ended = 0;
+    wait_until("a warm process that is ended for its seconds", || {
+        let said = server.get("/limited/burns");
+        ended += 1;
+        said.text().starts_with("warm")
+    });
+    assert_eq!(
+        crate::warm::says(&server, "burns", "SIGXCPU"),
+        ended,
+        "{}",
+        server.errors()
+    );
+}
+
+/// Also where the sandbox is one that handles rights to files.
+fn files_are_renamed_from_folder_to_folder() {
+    let moves = "import os\nfor name in 'ab': os.makedirs('/tmp/moves-' + str(os.getpid()) + name)\n\
+        a, b = ('/tmp/moves-' + str(os.getpid()) + name for name in 'ab')\n\
+        open(a + '/f', 'w').close()\nos.rename(a + '/f', b + '/f')\nos.remove(b + '/f'); os.rmdir(a); os.rmdir(b)\n\
+        try: open('/etc/passwd', 'a'); hole = 'hole'\n\
+        except OSError: hole = 'closed'\n\
+        try: os.listdir('/root'); hole = 'hole'\n\
+        except OSError: pass";
+    let site = with(site(), "moves", &python(moves, "'moved', hole"));
+    let server = site.start();
+    for route in ["warm", "warm-strict"] {
+        becomes(&server, &format!("/{route}/moves"), "warm moved closed");
+    }
+}
+
+fn a_crash_replaces_the_template() {
+    let site = with(
+        site(),
+        "p",
+        &python(
+            "import os",
+            "os.environ['QUERY_STRING'] == 'crash' and os.kill(os.getpid(), 11)",
+        ),
+    );
+    let server = site.start();
+    becomes(&server, "/warm/p", "warm");
+    assert_eq!(server.get("/warm/p?crash").status, 502);
+    eventually("the end of its template", || {
+        (says(
+            &server,
+            "games/p",
+            "was ended by a signal: the template is replaced",
+        ) == 1)
+            .then_some(())
+    });
+    becomes(&server, "/warm/p", "warm");
+}
+
+/// And `load_env` stands for those of a request.
+fn variables_of_loading_are_those_configured() {
+    let module = "import os\nfound = [os.environ.get(n) for n in ('FOO', 'PATH_INFO', 'HTTP_X')]\n";
+    let site = with(site(), "seen.py", module);
+    let site = with(
+        site,
+        "p",
+        &python(
+            "import seen, os",
+            "*seen.found, os.environ['FOO'], os.environ.get('PATH_INFO')",
+        ),
+    );
+    let site = site.config(
+        "[[route]]\npath = \"/variables/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\n\
+         env = { FOO = \"bar\" }\nload_env = { PATH_INFO = \"/none\" }\n",
+    );
+    let server = site.start();
+    becomes(&server, "/variables/p/here", "warm bar");
+    let said = server.get("/variables/p/here").text();
+    // A module that reads a request's variable is left to each child.
+    assert!(said.ends_with("bar /here"), "{said}");
+    let loaded = fs::read_to_string(server.path("galgo.toml")).unwrap();
+    assert!(loaded.contains("load_env"));
+}

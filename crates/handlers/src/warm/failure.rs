@@ -1,0 +1,24 @@
+//! Why there is no template.
+
+/// Why there is no template.
+pub(super) enum Failure {
+    /// This version of the program can only be cold, whatever it is loaded with: it ..., in words.
+    Cold(String),
+    /// It can only be cold, or `parks`: it ..., in words.
+    Unfit { why: String, parks: bool },
+    /// It ended, or took too long.
+    Ended(String),
+    /// It may be better another time.
+    NotNow(String),
+    /// One of its files may have changed while it was loaded.
+    Changed(String),
+}
+
+/// Of a program that is not started again without a request.
+pub(super) const UNPROVEN: &str = "did not stop before its first line, and may have run to its end";
+
+impl Failure {
+    pub(super) fn late() -> Self {
+        Self::Ended("it has not come to its first line within first_byte_timeout".into())
+    }
+}

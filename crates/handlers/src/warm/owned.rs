@@ -1,0 +1,58 @@
+//! Templates that a helper loads, for programs that run as another user or in a strict sandbox: it knows how they are started,
+//! what kind of program each is, and watches the files that they were made of.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use galgo_spawn::owners::{NoTemplate, Stop, StoppedTemplate, TemplateUnderWay};
+use tokio::io::Interest;
+
+use super::{
+    failure::{Failure, UNPROVEN},
+    order::LoadOrder,
+    setup::{AsUser, TemplateSetup},
+    streams::{Said, Streams},
+};
+use crate::{owners, sock::register};
+
+/// Has a template loaded, and waits until it has stopped.
+pub(super) async fn stop(
+    user: &AsUser,
+    setup: &TemplateSetup,
+    streams: Streams,
+    said: &mut Said,
+    order: &LoadOrder,
+) -> Result<StoppedTemplate, Failure> {
+    let learned = (&order.learned[..], order.since);
+    let load = owners::load(user, order.uses, learned, streams.stdio());
+    let mut under_way = load.await.map_err(Failure::NotNow)?;
+    drop(streams);
+    let stopped = tokio::time::timeout(setup.patience, stopped(&mut under_way)).await;
+    let held = order.proven || under_way.holds();
+    let stop = match stopped {
+        Ok(Ok(stop)) => stop,
+        Ok(Err((NoTemplate::Unfit, why))) => return Err(Failure::Cold(why)),
+        Ok(Err((NoTemplate::NotNow, why))) => return Err(Failure::NotNow(why)),
+        Ok(Err((NoTemplate::Changed, why))) => return Err(Failure::Changed(why)),
+        // Nothing proves that the program did not run instead.
+        Ok(Err(_)) | Err(_) if !held => return Err(Failure::Cold(UNPROVEN.into())),
+        Ok(Err((NoTemplate::Ended, why))) => {
+            let why = Some(why).filter(|why| !why.is_empty());
+            return Err(Failure::Ended(why.unwrap_or_else(|| said.at_the_end())));
+        }
+        Err(_late) => return Err(Failure::late()),
+    };
+    let stopped = under_way.stopped(stop);
+    stopped.ok_or_else(|| Failure::NotNow("its helper has told nothing of it".into()))
+}
+
+async fn stopped(under_way: &mut TemplateUnderWay) -> Result<Stop, (NoTemplate, String)> {
+    let io = |e: std::io::Error| (NoTemplate::NotNow, e.to_string());
+    let watched = register(under_way.as_fd().as_raw_fd(), Interest::READABLE).map_err(io)?;
+    loop {
+        let mut guard = watched.readable().await.map_err(io)?;
+        if let Some(stop) = under_way.progress()? {
+            return Ok(stop);
+        }
+        guard.clear_ready();
+    }
+}

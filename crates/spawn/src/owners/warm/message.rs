@@ -1,0 +1,283 @@
+//! What server and helper say to each other about templates: as in [`message`](crate::owners::message), each by a strict
+//! grammar.
+
+use crate::template::{TemplateKind, Uses};
+use std::{ffi::CString, time::Duration};
+
+/// To a helper: which program is to be loaded. The template's standard descriptors and its socket stand beside it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TemplateOrder {
+    pub(crate) program: CString,
+    pub(crate) uses: Uses,
+    /// Learned modules, one a line, and since when what changed does not count.
+    pub(crate) modules: Vec<u8>,
+    pub(crate) since: Duration,
+}
+
+/// How [`Uses`] is said.
+const MANY: u8 = b'M';
+const ONCE: u8 = b'O';
+
+impl TemplateOrder {
+    /// Behind the letter of the order.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let uses = match self.uses {
+            Uses::Many => MANY,
+            Uses::Once => ONCE,
+        };
+        let seconds = self.since.as_secs().to_ne_bytes();
+        let nanoseconds = self.since.subsec_nanos().to_ne_bytes();
+        let program = self.program.as_bytes_with_nul();
+        [&[uses][..], &seconds, &nanoseconds, program, &self.modules].concat()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (uses, rest) = bytes.split_first()?;
+        let (seconds, rest) = rest.split_first_chunk()?;
+        let (nanoseconds, rest) = rest.split_first_chunk()?;
+        let nanoseconds = u32::from_ne_bytes(*nanoseconds);
+        let end = rest.iter().position(|&b| b == 0)?;
+        let modules = rest[end + 1..].to_vec();
+        if nanoseconds >= 1_000_000_000 || modules.contains(&0) {
+            return None;
+        }
+        Some(Self {
+            program: CString::new(&rest[..end]).ok()?,
+            uses: match *uses {
+                MANY => Uses::Many,
+                ONCE => Uses::Once,
+                _ => return None,
+            },
+            modules,
+            since: Duration::new(u64::from_ne_bytes(*seconds), nanoseconds),
+        })
+    }
+}
+
+/// To a template's socket: it is to fork one child more, whose socket stands beside this.
+pub(super) const PREFORK: &[u8] = b"C";
+
+/// Why there is no template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoTemplate {
+    /// This version of the program can only be cold: it ...
+    Unfit,
+    /// It may be better another time.
+    NotNow,
+    /// One of its files has changed while it was loaded.
+    Changed,
+    /// It has ended before it stopped.
+    Ended,
+}
+
+impl NoTemplate {
+    const ALL: [(u8, Self); 4] = [
+        (b'u', Self::Unfit),
+        (b'n', Self::NotNow),
+        (b'c', Self::Changed),
+        (b'e', Self::Ended),
+    ];
+
+    fn letter(self) -> u8 {
+        let mut all = Self::ALL.into_iter();
+        all.find(|(_, why)| *why == self).map_or(b'e', |(l, _)| l)
+    }
+}
+
+/// From a helper, over a template's socket.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum TemplateReport {
+    /// It is a program of this kind, and runs with this number.
+    Started(TemplateKind, i32),
+    /// It will stop before anything of the program itself runs.
+    Holds,
+    /// Learned modules that are left to its children, one a line.
+    Left(Vec<u8>),
+    /// It has stopped.
+    Stopped {
+        /// What it holds in memory, bytes.
+        memory: u64,
+        /// The learned modules were looked at: the helper knows where the program looks for them.
+        knows: bool,
+        /// What stands in the way of using it.
+        obstacle: String,
+    },
+    /// There is none, in words.
+    None(NoTemplate, String),
+    /// A file that it was made of has changed: it is gone.
+    Changed,
+}
+
+/// The longest words and lists of one report.
+const WORDS: usize = 32 << 10;
+/// The longest report.
+pub(super) const REPORT: usize = WORDS + 16;
+
+impl TemplateReport {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Started(kind, pid) => {
+                let kind = *kind as u8; // a handful
+                [&[b'P', kind][..], &pid.to_ne_bytes()].concat()
+            }
+            Self::Holds => b"B".to_vec(),
+            Self::Left(names) => [b"L", &names[..names.len().min(WORDS)]].concat(),
+            Self::Stopped {
+                memory,
+                knows,
+                obstacle,
+            } => {
+                let head = [&b"R"[..], &memory.to_ne_bytes(), &[u8::from(*knows)]].concat();
+                [&head, words(obstacle)].concat()
+            }
+            Self::None(why, said) => [&[b'E', why.letter()][..], words(said)].concat(),
+            Self::Changed => b"X".to_vec(),
+        }
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (letter, rest) = bytes.split_first()?;
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        Some(match (letter, rest) {
+            (b'P', [kind, pid @ ..]) => {
+                let pid = i32::from_ne_bytes(pid.try_into().ok()?);
+                let kind = TemplateKind::ALL.get(usize::from(*kind))?;
+                (pid > 0).then_some(Self::Started(*kind, pid))?
+            }
+            (b'B', []) => Self::Holds,
+            (b'L', names) => Self::Left(names.to_vec()),
+            (b'R', rest) => {
+                let (memory, rest) = rest.split_first_chunk()?;
+                let (knows, obstacle) = rest.split_first()?;
+                Self::Stopped {
+                    memory: u64::from_ne_bytes(*memory),
+                    knows: *knows == 1,
+                    obstacle: text(obstacle)?,
+                }
+            }
+            (b'E', [letter, said @ ..]) => {
+                let mut all = NoTemplate::ALL.into_iter();
+                let (_, why) = all.find(|(l, _)| l == letter)?;
+                Self::None(why, text(said)?)
+            }
+            (b'X', []) => Self::Changed,
+            _ => return None,
+        })
+    }
+
+    /// Names that are left to children, in as many reports as that takes.
+    pub(super) fn left(names: &[String]) -> Vec<Self> {
+        let mut all = vec![Vec::new()];
+        for name in names.iter().filter(|name| name.len() < WORDS) {
+            if all[all.len() - 1].len() + name.len() >= WORDS {
+                all.push(Vec::new());
+            }
+            let last = all.len() - 1;
+            all[last].extend(name.as_bytes());
+            all[last].push(b'\n');
+        }
+        all.retain(|names| !names.is_empty());
+        all.into_iter().map(Self::Left).collect()
+    }
+}
+
+fn words(text: &str) -> &[u8] {
+    &text.as_bytes()[..text.floor_char_boundary(WORDS)]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn order(uses: Uses, modules: &str) -> TemplateOrder {
+        TemplateOrder {
+            program: c"/p".to_owned(),
+            uses,
+            modules: modules.into(),
+            since: Duration::new(7, 999_999_999),
+        }
+    }
+
+    #[test]
+    fn orders_are_read_back_and_nothing_else_is() {
+        for uses in [Uses::Many, Uses::Once] {
+            for modules in ["", "os\nre\n"] {
+                let order = order(uses, modules);
+                assert_eq!(TemplateOrder::decode(&order.encode()), Some(order));
+            }
+        }
+        let good = order(Uses::Many, "").encode();
+        for end in 0..good.len() {
+            assert_eq!(TemplateOrder::decode(&good[..end]), None);
+        }
+        assert_eq!(TemplateOrder::decode(&[&good[..], b"os\0"].concat()), None);
+        let mut odd = good.clone();
+        odd[0] = b'X';
+        assert_eq!(TemplateOrder::decode(&odd), None);
+        let mut late = good;
+        late[9..13].copy_from_slice(&1_000_000_000u32.to_ne_bytes());
+        assert_eq!(TemplateOrder::decode(&late), None);
+    }
+
+    #[test]
+    fn reports_are_read_back() {
+        let stopped = TemplateReport::Stopped {
+            memory: 1 << 40,
+            knows: true,
+            obstacle: "opens a socket".into(),
+        };
+        let all = [
+            TemplateReport::Started(TemplateKind::Ruby, 7),
+            TemplateReport::Holds,
+            TemplateReport::Left(b"os\n".to_vec()),
+            stopped,
+            TemplateReport::None(NoTemplate::NotNow, "why".into()),
+            TemplateReport::Changed,
+        ];
+        for report in all {
+            let bytes = report.encode();
+            assert_eq!(TemplateReport::decode(&bytes), Some(report));
+        }
+        for odd in [
+            &b""[..],
+            b"P",
+            b"P\x09\x01\0\0\0",
+            b"P\0\0\0\0\0",
+            b"Bx",
+            b"R1234567",
+            b"E",
+            b"Ezwords",
+            b"Xx",
+            b"Eu\xff",
+        ] {
+            assert_eq!(TemplateReport::decode(odd), None, "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn every_kind_is_told_by_its_number() {
+        for kind in TemplateKind::ALL {
+            let bytes = TemplateReport::Started(kind, 1).encode();
+            let read = TemplateReport::decode(&bytes);
+            assert_eq!(read, Some(TemplateReport::Started(kind, 1)));
+        }
+    }
+
+    #[test]
+    fn long_lists_become_several_reports() {
+        let names: Vec<String> = (0..10_000).map(|n| format!("module{n}")).collect();
+        let mut all = Vec::new();
+        for report in TemplateReport::left(&names) {
+            assert!(report.encode().len() <= REPORT);
+            let TemplateReport::Left(part) = report else {
+                panic!("another report");
+            };
+            all.extend(part);
+        }
+        assert_eq!(all, (names.join("\n") + "\n").into_bytes());
+        let long = TemplateReport::None(NoTemplate::Unfit, "ä".repeat(WORDS)).encode();
+        assert!(long.len() <= REPORT && TemplateReport::decode(&long).is_some());
+    }
+}

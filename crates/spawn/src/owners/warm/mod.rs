@@ -1,0 +1,18 @@
+//! Programs that a helper keeps loaded for warm starts.
+//!
+//! The server decides when there is to be a template and how many children wait ([`Owners`](super::Owners)); the helper makes
+//! them, in the way that the server makes its own ([`crate::template`]). Of each template and of each child that waits the
+//! server has a socket. Who closes it ends the process.
+//!
+//! The helper believes the server nothing here either: it finds out itself what kind of program it is, gives templates the
+//! variables that are configured, checks each request as it checks a cold start, and judges itself which learned modules
+//! count. It watches the files that a template was made of: their names are for nobody else to know.
+//!
+//! 1. `message`: what both say  2. `remote`: the server's side  3. `templates`: the helper's  4. `waiting`: children there
+
+pub(crate) mod message;
+pub(crate) mod remote;
+pub(super) mod templates;
+pub(super) mod waiting;
+
+pub(super) use message::TemplateOrder;

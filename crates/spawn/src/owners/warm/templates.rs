@@ -1,0 +1,393 @@
+//! Templates at the helper that has them.
+
+use super::{
+    super::{
+        message::{StartOrder, receive, send},
+        program::Program,
+        remit::Remit,
+    },
+    message::{NoTemplate, PREFORK, TemplateOrder, TemplateReport},
+    waiting::{Origin, Terms, Turn, Waiting},
+};
+use crate::{
+    Child, Direct, EnvBlock, Launch, Limits, Start, StartError, inspect,
+    template::{
+        FileWatch, LoadedTemplate, SearchPath, TemplateKind, Unfit, Unwatched, Uses, dates,
+        own::{OwnTemplate, TemplateStart},
+    },
+};
+use rustix::{
+    event::{PollFd, PollFlags},
+    io::Errno,
+    net::{RecvFlags, SendFlags},
+};
+use std::{
+    collections::HashMap,
+    ffi::{CString, OsStr},
+    mem,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+/// What a helper keeps loaded: templates, and children of theirs that wait.
+pub(in super::super) struct Templates<'r> {
+    terms: Terms<'r>,
+    limits: Limits,
+    made: Vec<Made>,
+    children: Vec<Waiting>,
+    /// `None` while there is nothing to watch.
+    watch: Option<FileWatch<Origin>>,
+    /// Where programs look for modules, by their files, as templates without learned ones told.
+    known: HashMap<CString, Known>,
+}
+
+struct Known {
+    search: SearchPath,
+    /// Requests may have had a hand in what changed since.
+    since: Duration,
+}
+
+/// A template, or one on its way there, and the socket that the server has of it.
+struct Made {
+    template: OwnTemplate,
+    socket: OwnedFd,
+    origin: Arc<Origin>,
+    /// When it was started.
+    began: Duration,
+    since: Duration,
+    /// It was given no learned modules.
+    plain: bool,
+    /// The learned modules were looked at.
+    knows: bool,
+    told: Told,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Started,
+    Holds,
+    Stopped,
+}
+
+/// A template that is to be loaded: what it is, and with which modules.
+struct Wanted {
+    program: Program,
+    kind: TemplateKind,
+    origin: Origin,
+    modules: Vec<u8>,
+    knows: bool,
+}
+
+type Refusal = (NoTemplate, String);
+
+impl<'r> Templates<'r> {
+    /// None yet. `own_ids`: in a PID namespace of its own.
+    pub(in super::super) fn new(remit: &'r Remit, uid: u32, limits: Limits, own_ids: bool) -> Self {
+        Self {
+            terms: Terms {
+                remit,
+                uid,
+                own_ids,
+            },
+            limits,
+            made: Vec::new(),
+            children: Vec::new(),
+            watch: None,
+            known: HashMap::new(),
+        }
+    }
+
+    pub(in super::super) fn is_empty(&self) -> bool {
+        self.made.is_empty() && self.children.is_empty()
+    }
+
+    /// Lets go of all templates. Children that wait may be given a request still.
+    pub(in super::super) fn let_go(&mut self) {
+        self.made.clear();
+    }
+
+    /// What is to be waited for, in the order in which [`turn`](Self::turn) takes the answers.
+    pub(in super::super) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
+        let made = self.made.iter();
+        let made = made.flat_map(|m| [m.template.as_fd(), m.socket.as_fd()]);
+        let all = made.chain(self.children.iter().flat_map(Waiting::fds));
+        let all = all.chain(self.watch.as_ref().map(AsFd::as_fd));
+        fds.extend(all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    }
+
+    /// Does what there is to do: `ready` says which descriptors are. Children that have been given a request, each with the
+    /// socket that the server has of it.
+    pub(in super::super) fn turn(
+        &mut self,
+        ready: &mut impl Iterator<Item = bool>,
+    ) -> Vec<(Child, OwnedFd)> {
+        let mut both = || [(); 2].map(|()| ready.next().unwrap_or(false));
+        let made = mem::take(&mut self.made);
+        let made: Vec<_> = made.into_iter().map(|m| (m, both())).collect();
+        let children = mem::take(&mut self.children);
+        let children: Vec<_> = children.into_iter().map(|c| (c, both())).collect();
+        // Before any message is read: what was asked for after a change meets nothing that was made before it.
+        if let Some(watch) = &self.watch {
+            watch.look(Origin::retire);
+        }
+        let mut running = Vec::new();
+        for (child, ready) in children {
+            match child.turn(ready, &self.terms) {
+                Turn::Waits(child) => self.children.push(child),
+                Turn::Runs(child, socket) => running.push((child, socket)),
+                Turn::Over => {}
+            }
+        }
+        for (made, ready) in made {
+            self.made_turn(made, ready);
+        }
+        if self.is_empty() {
+            self.watch = None;
+        }
+        running
+    }
+
+    fn made_turn(&mut self, mut made: Made, [template, server]: [bool; 2]) {
+        if made.origin.is_stale() {
+            return made.tell(&TemplateReport::Changed);
+        }
+        if template && !self.moved(&mut made) {
+            return;
+        }
+        match server {
+            true => self.asked(made),
+            false => self.made.push(made),
+        }
+    }
+
+    /// The template has something to say; whether it is still one.
+    fn moved(&mut self, made: &mut Made) -> bool {
+        if made.told == Told::Stopped {
+            // It says nothing any more: it has ended.
+            return false;
+        }
+        let loaded = made.template.loaded();
+        if made.told == Told::Started && made.template.holds() {
+            made.told = Told::Holds;
+            made.tell(&TemplateReport::Holds);
+        }
+        let kept = match loaded {
+            Ok(None) => return true,
+            Ok(Some(loaded)) => self.keep(made, loaded),
+            Err(e) if e.raw_os_error().is_some() => Err((NoTemplate::NotNow, e.to_string())),
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err((NoTemplate::Ended, String::new()))
+            }
+            Err(e) => Err((NoTemplate::Ended, e.to_string())),
+        };
+        if let Err((why, words)) = &kept {
+            made.tell(&TemplateReport::None(*why, words.clone()));
+        }
+        kept.unwrap_or(false)
+    }
+
+    /// It has stopped: whether it can be used.
+    fn keep(&mut self, made: &mut Made, loaded: LoadedTemplate) -> Result<bool, Refusal> {
+        let own = Path::new(OsStr::from_bytes(made.origin.path.as_bytes()));
+        let watch = match &mut self.watch {
+            Some(watch) => watch,
+            none => none.insert(
+                FileWatch::new()
+                    .map_err(|e| (NoTemplate::NotNow, Unwatched::Unable(e).to_string()))?,
+            ),
+        };
+        let kept = watch.keep(&loaded, &made.origin, own, made.began);
+        kept.map_err(|e| match e {
+            Unwatched::Unable(_) => (NoTemplate::NotNow, e.to_string()),
+            Unwatched::Changed(_) => (NoTemplate::Changed, e.to_string()),
+        })?;
+        TemplateReport::left(&loaded.left)
+            .iter()
+            .for_each(|left| made.tell(left));
+        let usable = loaded.obstacle.is_none();
+        made.tell(&TemplateReport::Stopped {
+            memory: loaded.memory,
+            knows: made.knows,
+            obstacle: loaded.obstacle.unwrap_or_default(),
+        });
+        if usable && made.plain {
+            let known = Known {
+                search: loaded.search,
+                since: made.since,
+            };
+            self.known.insert(made.origin.path.clone(), known);
+        }
+        made.told = Told::Stopped;
+        Ok(usable)
+    }
+
+    /// The server asks for a child, gives a parked process its request, or has gone.
+    fn asked(&mut self, made: Made) {
+        if made.told == Told::Stopped && made.origin.uses == Uses::Once {
+            let Made {
+                template,
+                socket,
+                origin,
+                ..
+            } = made;
+            let parked = Waiting::parked(template.itself(), socket, origin);
+            // Its message is still there.
+            return self.children.push(parked);
+        }
+        let mut buffer = [0; 16];
+        let received = receive(made.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
+        match received {
+            Err(Errno::AGAIN | Errno::INTR) => self.made.push(made),
+            Ok((n, mut fds)) if made.told == Told::Stopped && buffer.get(..n) == Some(PREFORK) => {
+                // Where it gives none the socket is closed.
+                if let (Some(socket), Ok(child)) = (fds.pop(), made.template.prefork()) {
+                    let child = Waiting::coming(child, socket, made.origin.clone());
+                    self.children.push(child);
+                }
+                self.made.push(made);
+            }
+            _ => {}
+        }
+    }
+
+    /// Loads a program, where that may be.
+    pub(in super::super) fn load(
+        &mut self,
+        direct: &mut Direct,
+        order: &TemplateOrder,
+        stdio: [&OwnedFd; 3],
+        socket: OwnedFd,
+    ) {
+        let began = dates::now();
+        match self.started(direct, order, stdio) {
+            Err((why, words)) => {
+                send_report(&socket, &TemplateReport::None(why, words), &[]);
+            }
+            Ok((template, wanted)) => {
+                let started = TemplateReport::Started(wanted.kind, template.pid());
+                let named = self.terms.own_ids.then(|| template.process());
+                let fds: Vec<_> = named.into_iter().collect();
+                send_report(&socket, &started, &fds);
+                self.made.push(Made {
+                    template,
+                    socket,
+                    origin: Arc::new(wanted.origin),
+                    began,
+                    since: began.min(order.since),
+                    plain: wanted.modules.is_empty(),
+                    knows: wanted.knows,
+                    told: Told::Started,
+                });
+            }
+        }
+    }
+
+    fn started(
+        &self,
+        direct: &mut Direct,
+        order: &TemplateOrder,
+        stdio: [&OwnedFd; 3],
+    ) -> Result<(OwnTemplate, Wanted), Refusal> {
+        let not_now = |e: StartError| (NoTemplate::NotNow, e.to_string());
+        let mut wanted = self.wanted(order)?;
+        let terms = &self.terms.remit.terms;
+        let launch = Launch {
+            args: mem::take(&mut wanted.program.args),
+            env: mem::take(&mut wanted.program.env),
+            dir: mem::take(&mut wanted.program.dir),
+            limits: self.limits,
+            no_new_privs: terms.no_new_privs,
+            sandbox: terms.sandbox,
+            more: Vec::new(),
+            knocks: false,
+        };
+        let start = TemplateStart::new(launch, wanted.kind, order.uses, &wanted.modules);
+        let start = start.map_err(not_now)?;
+        let more: Vec<_> = start.launch.more.iter().map(AsFd::as_fd).collect();
+        let child = direct.start(&Start {
+            path: &wanted.program.path,
+            more: &more,
+            ..start.launch.start(stdio.map(AsFd::as_fd))
+        });
+        let child = child.map_err(not_now)?;
+        drop(more);
+        Ok((start.started(child, terms.strict.is_some()), wanted))
+    }
+
+    /// What is to be loaded, where that may be.
+    fn wanted(&self, order: &TemplateOrder) -> Result<Wanted, Refusal> {
+        let Terms {
+            remit,
+            uid,
+            own_ids,
+        } = self.terms;
+        let not_now = |words| (NoTemplate::NotNow, words);
+        let Some(env) = remit.template_environment() else {
+            return Err(not_now("programs of its route start cold".to_owned()));
+        };
+        if own_ids && !sees_itself() {
+            let why = "runs in a sandbox without a /proc of its own, in which a template cannot be looked at";
+            return Err((NoTemplate::Unfit, why.into()));
+        }
+        let asked = StartOrder {
+            program: order.program.clone(),
+            args: Vec::new(),
+            env: EnvBlock::default(),
+        };
+        let mut program = Program::of(&asked, remit, uid).map_err(not_now)?;
+        program.env = env;
+        let interpreter = remit.interpreter(order.program.as_bytes());
+        let kind = match interpreter {
+            None => inspect::kind(Path::new(OsStr::from_bytes(program.path.as_bytes()))),
+            Some(interpreter) => inspect::kind_by_interpreter(interpreter),
+        };
+        let kind = kind.map_err(|Unfit { why, passes }| match passes {
+            true => (NoTemplate::NotNow, format!("it {why}")),
+            false => (NoTemplate::Unfit, why),
+        })?;
+        let shared = interpreter.is_some_and(|path| inspect::serves_all(path));
+        if shared {
+            // It is that of no script.
+            program.args.truncate(1);
+            program.dir = c"/".to_owned();
+        }
+        let (modules, knows) = match self.known.get(&program.path) {
+            _ if order.modules.is_empty() => (Vec::new(), true),
+            None => (Vec::new(), false),
+            Some(known) => {
+                let since = order.since.min(known.since);
+                (known.search.trusted(kind, &order.modules, since), true)
+            }
+        };
+        Ok(Wanted {
+            origin: Origin::new(&program, shared, order.uses),
+            program,
+            kind,
+            modules,
+            knows,
+        })
+    }
+}
+
+/// Whether /proc is that of this process's own PID namespace.
+fn sees_itself() -> bool {
+    let own = rustix::process::getpid().as_raw_pid().to_string();
+    std::fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == own.as_str())
+}
+
+impl Made {
+    fn tell(&self, report: &TemplateReport) {
+        send_report(&self.socket, report, &[]);
+    }
+}
+
+/// A server that does not hear it, or has no room for it, lets go of the template.
+fn send_report(socket: &OwnedFd, report: &TemplateReport, fds: &[BorrowedFd<'_>]) {
+    let report = report.encode();
+    let _ = send(socket.as_fd(), &[&report], fds, SendFlags::DONTWAIT);
+}
