@@ -38,7 +38,7 @@ pub struct Template(Whose);
 #[derive(Debug)]
 enum Whose {
     /// Started by this process.
-    Own(OwnTemplate),
+    Own(Box<OwnTemplate>),
     /// A helper has it.
     Remote(RemoteTemplate),
 }
@@ -71,7 +71,7 @@ impl Template {
         modules: &[u8],
     ) -> Result<Self, StartError> {
         let start = TemplateStart::new(launch, kind, uses, modules)?;
-        Ok(Self(Whose::Own(start.run(spawner, stdio)?)))
+        Ok(Self(Whose::Own(Box::new(start.run(spawner, stdio)?))))
     }
 
     /// One that a helper has, and that has stopped.

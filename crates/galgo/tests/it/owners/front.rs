@@ -22,6 +22,7 @@ use super::{GAMES, MAN, NOBODY, mode, own, site, strict::UNPRIVILEGED, written};
 list![
     it_gets_helpers_of_configured_users_only,
     a_helper_starts_what_is_configured_only,
+    a_helper_loads_what_is_configured_only,
     a_helper_starts_the_worker_as_configured,
     sockets_of_workers_are_out_of_reach_while_they_are_made,
     messages_without_sense_do_nothing,
@@ -30,10 +31,13 @@ list![
 const CONFIG: &str = "user = \"nobody\"\n\
     [[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\nenv = { FOO = \"bar\" }\n\
     [[route]]\npath = \"/own/\"\ncgi = \"own\"\nuser = \"owner\"\n\
-    [[route]]\npath = \"/app\"\nfastcgi = { run = [\"games/echo\", \"one\"] }\nuser = \"games\"\nenv = { FOO = \"bar\" }\n";
+    [[route]]\npath = \"/app\"\nfastcgi = { run = [\"games/echo\", \"one\"] }\nuser = \"games\"\nenv = { FOO = \"bar\" }\n\
+    [[route]]\npath = \"/w/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\nenv = { FOO = \"bar\" }\n";
 
 /// The route of the worker.
 const APP: usize = 2;
+/// The one whose programs start warm.
+const WARM: usize = 3;
 
 struct Spawner {
     process: Child,
@@ -60,10 +64,14 @@ fn pair() -> (OwnedFd, OwnedFd) {
 impl Spawner {
     fn start() -> Self {
         let echo = "#!/bin/sh\necho \"$(id -u) $PATH $FOO $LD_PRELOAD $HTTP_X$*\"\n";
+        let says = "os.getuid(), os.environ['PATH'], os.environ['FOO'], os.environ.get('HTTP_X')";
+        let loaded = crate::warm::python("import os", says);
         let site = site()
             .file("games/echo", echo, 0o755)
+            .file("games/loaded", loaded, 0o755)
             .file("temporary/.keep", "", 0o644);
         own(&site, "games/echo", GAMES);
+        own(&site, "games/loaded", GAMES);
         mode(&site, "temporary", 0o1777);
         let site = written(site, CONFIG);
         let (socket, theirs) = pair();
@@ -84,7 +92,7 @@ impl Spawner {
             digests: remits.collect(),
             site,
         };
-        assert_eq!(spawner.digests.len(), 3);
+        assert_eq!(spawner.digests.len(), 4);
         assert!(spawner.order(2, 0, 0).is_ok());
         spawner
     }
@@ -232,6 +240,90 @@ fn a_helper_starts_what_is_configured_only() {
         report == "started" && said.contains("65534"),
         "{report} {said}"
     );
+}
+
+/// An order for a template: the first that a helper says, and the template's socket.
+fn load(helper: &OwnedFd, program: &[u8], modules: &[u8]) -> (String, OwnedFd) {
+    let since = [&u64::MAX.to_ne_bytes()[..], &0u32.to_ne_bytes()].concat();
+    let bytes = [&b"TM"[..], &since, program, b"\0", modules].concat();
+    let (ours, theirs) = pair();
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let fds = [null.as_fd(), null.as_fd(), null.as_fd(), theirs.as_fd()];
+    send(helper, &bytes, &fds);
+    drop(theirs);
+    let (said, _) = receive(&ours);
+    (String::from_utf8_lossy(&said).into_owned(), ours)
+}
+
+/// A request for a template's next child: what is said of it, and what it wrote.
+fn ask_template(template: &OwnedFd, strings: &[&[u8]]) -> (String, String) {
+    let (ours, theirs) = pair();
+    send(template, b"C", &[theirs.as_fd()]);
+    drop(theirs);
+    assert_eq!(receive(&ours).0, b"W");
+    let mut bytes = b"S\0\0".to_vec();
+    strings
+        .iter()
+        .for_each(|s| bytes.extend([*s, b"\0"].concat()));
+    let (mut out, to) = std::io::pipe().unwrap();
+    let null = std::fs::File::open("/dev/null").unwrap();
+    send(&ours, &bytes, &[null.as_fd(), to.as_fd(), to.as_fd()]);
+    drop(to);
+    let (report, _) = receive(&ours);
+    let mut written = String::new();
+    out.read_to_string(&mut written).unwrap();
+    (String::from_utf8_lossy(&report).into_owned(), written)
+}
+
+fn a_helper_loads_what_is_configured_only() {
+    let spawner = Spawner::start();
+    let loaded = spawner.path("games/loaded");
+    let cold = spawner.helper(GAMES, 0).unwrap();
+    assert!(load(&cold, &loaded, b"").0.contains("start cold"));
+    let helper = spawner.helper(GAMES, WARM).unwrap();
+    for (program, why) in [
+        (&b"/usr/bin/python3"[..], "is not below"),
+        (&spawner.path("own/man"), "is not below"),
+        (&spawner.path("games/../own/man"), "is not below"),
+        (&spawner.path("games/none"), "cannot be looked at"),
+        (&spawner.path("games/echo"), "Eu"),
+    ] {
+        let (said, _) = load(&helper, program, b"");
+        assert!(said.starts_with('E') && said.contains(why), "{said}");
+    }
+    // Modules count only where the helper itself knows that the program looks for them.
+    std::fs::write(
+        spawner.site.path("games/planted.py"),
+        "open('../marks/planted', 'w')",
+    )
+    .unwrap();
+    own(&spawner.site, "games/planted.py", GAMES);
+    let (said, template) = load(&helper, &loaded, b"planted\nos;exit()\n../planted");
+    assert!(said.starts_with('P'), "{said}");
+    while receive(&template).0[0] != b'R' {}
+    let echo = spawner.path("games/echo");
+    let ask = |strings: &[&[u8]]| ask_template(&template, strings);
+    for (strings, why) in [
+        (&[&echo[..]][..], "of another program"),
+        (&[b"/usr/bin/python3"], "is not below"),
+        (&[&loaded, b"LD_PRELOAD=/evil.so"], "may not be set"),
+        (&[&loaded, b"PYTHONPATH=/evil"], "may not be set"),
+        (&[&loaded, b"HTTP_PROXY=evil"], "may not be set"),
+        (&[&loaded, b"no variable"], ""),
+    ] {
+        let (report, said) = ask(strings);
+        assert!(
+            !report.starts_with('S') && report.contains(why) && said.is_empty(),
+            "{report} {said}"
+        );
+    }
+    let (report, said) = ask(&[&loaded, b"PATH=/evil", b"FOO=evil", b"HTTP_X=1"]);
+    assert!(report.starts_with('S'), "{report}");
+    assert!(
+        said.ends_with("warm 5 /usr/local/bin:/usr/bin:/bin bar 1"),
+        "{said}"
+    );
+    assert!(!spawner.site.path("marks/planted").exists());
 }
 
 fn a_helper_starts_the_worker_as_configured() {

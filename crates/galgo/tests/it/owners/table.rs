@@ -118,19 +118,21 @@ const ROWS: [&str; 18] = [
 const LAST: &str = "keeps a process running, in a session of its own, deaf to TERM";
 
 /// A configuration, and the path that answers by it.
-const COLUMNS: [(&str, &str); 9] = [
+const COLUMNS: [(&str, &str); 11] = [
     ("`cgi`", "/cgi-bin/attacks"),
     ("warm", "/warm/attacks"),
     ("strict", "/cgi-strict/attacks"),
     ("`user`", "/games/attacks"),
     ("`user`, strict", "/games-strict/attacks"),
+    ("warm, `user`", "/games-warm/attacks"),
+    ("warm, `user`, strict", "/games-warm-strict/attacks"),
     ("worker, `user`", "/worker"),
     ("worker, `user`, strict", "/worker-strict"),
     ("without root", "/cgi-bin/attacks"),
     ("without root, strict", "/cgi-strict/attacks"),
 ];
 /// Of those the columns whose server root has started.
-const AS_ROOT: usize = 7;
+const AS_ROOT: usize = 9;
 
 const STRICT: &str =
     "[[route]]\npath = \"/cgi-strict/\"\ncgi = \"cgi-bin\"\nsandbox = \"strict\"\n";
@@ -169,6 +171,8 @@ fn site() -> Site {
         .config("[[route]]\npath = \"/man/\"\ncgi = \"own\"\nuser = \"man\"\n")
         .config(STRICT)
         .config("[[route]]\npath = \"/games-strict/\"\ncgi = \"games\"\nuser = \"games\"\nsandbox = \"strict\"\n")
+        .config("[[route]]\npath = \"/games-warm/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\n")
+        .config("[[route]]\npath = \"/games-warm-strict/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\nsandbox = \"strict\"\n")
         .config(&worker("/worker", ""))
         .config(&worker("/worker-strict", "sandbox = \"strict\"\n"));
     for (name, uid) in [
@@ -215,7 +219,12 @@ fn column(server: &Server, at: usize, told: &str) -> Vec<String> {
     let told = format!("{told}&program={}", program.display());
     let is_worker = !path.ends_with("attacks");
     let said = match is_worker {
-        false => server.get(&format!("{path}?{told}")).text(),
+        false => {
+            let said = server.get(&format!("{path}?{told}")).text();
+            // Templates are made of the first requests of their kind, which start cold unless they wait.
+            assert!(server.errors().contains("attacks: loaded") || !path.contains("warm"));
+            said
+        }
         true => {
             let mut client = server.connect();
             let command = format!("QUERY_STRING='{told}' ./attacks | tail -n +3");
