@@ -17,7 +17,7 @@ use rustix::{
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{Mutex, PoisonError},
 };
 
 /// Names of modules that are left to children, bytes: more a template does not tell.
@@ -126,8 +126,7 @@ impl TemplateUnderWay {
             kind,
             uses: self.uses,
             pid,
-            gone: AtomicBool::new(false),
-            changed: AtomicBool::new(false),
+            state: Mutex::new(State::There),
         });
         Some(StoppedTemplate {
             template,
@@ -158,8 +157,16 @@ pub(crate) struct RemoteTemplate {
     kind: TemplateKind,
     uses: Uses,
     pid: i32,
-    gone: AtomicBool,
-    changed: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// What is known of a template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    There,
+    Gone,
+    /// A file that it was made of has changed.
+    Changed,
 }
 
 impl RemoteTemplate {
@@ -196,25 +203,32 @@ impl RemoteTemplate {
 
     /// A helper says nothing of a template that has stopped but that it is gone.
     pub(crate) fn is_alive(&self) -> bool {
-        if self.gone.load(Ordering::Relaxed) {
-            return false;
-        }
-        let mut buffer = [0; REPORT];
-        match receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
-            Err(Errno::AGAIN | Errno::INTR) => return true,
-            Ok((n, _)) => {
-                let report = buffer.get(..n).and_then(TemplateReport::decode);
-                let changed = report == Some(TemplateReport::Changed);
-                self.changed.fetch_or(changed, Ordering::Relaxed);
-            }
-            Err(_) => {}
-        }
-        self.gone.store(true, Ordering::Relaxed);
-        false
+        self.state() == State::There
     }
 
     pub(crate) fn has_changed(&self) -> bool {
-        !self.is_alive() && self.changed.load(Ordering::Relaxed)
+        self.state() == State::Changed
+    }
+
+    fn state(&self) -> State {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if *state == State::There {
+            let mut buffer = [0; 16];
+            let mut told = receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
+            // It was closed with something unread. The kernel says that first, once: what was told comes behind.
+            if matches!(told, Err(Errno::CONNRESET)) {
+                told = receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
+            }
+            *state = match told {
+                Err(Errno::AGAIN | Errno::INTR) => State::There,
+                Ok((n, _)) => match buffer.get(..n).and_then(TemplateReport::decode) {
+                    Some(TemplateReport::Changed) => State::Changed,
+                    _ => State::Gone,
+                },
+                Err(_) => State::Gone,
+            };
+        }
+        *state
     }
 }
 

@@ -135,6 +135,10 @@ impl<'r> Templates<'r> {
         if let Some(watch) = &self.watch {
             watch.look(Origin::retire);
         }
+        // Templates first: who finds that a child is gone finds why.
+        for (made, ready) in made {
+            self.made_turn(made, ready);
+        }
         let mut running = Vec::new();
         for (child, ready) in children {
             match child.turn(ready, &self.terms) {
@@ -142,9 +146,6 @@ impl<'r> Templates<'r> {
                 Turn::Runs(child, socket) => running.push((child, socket)),
                 Turn::Over => {}
             }
-        }
-        for (made, ready) in made {
-            self.made_turn(made, ready);
         }
         if self.is_empty() {
             self.watch = None;
