@@ -14,7 +14,7 @@ use galgo_spawn::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::{off_loop::off_loop, sock::register, warm::AsUser};
+use crate::{off_loop::off_loop, sock::register, warm::setup::AsUser};
 
 /// Helpers that may be gone, one after the other, before one has taken a start.
 const HELPERS: u32 = 3;

@@ -5,7 +5,7 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 use galgo_spawn::{Child, Failed, Launch, identity::effective_uid, owners::Remit};
 
 use super::{ProgramRun, pipes::Pipes};
-use crate::{owners, warm::AsUser};
+use crate::{owners, warm::setup::AsUser};
 
 impl ProgramRun<'_, '_, '_> {
     /// Starts the program here, or has a helper start it as its user.

@@ -19,7 +19,7 @@ mod owned;
 mod program;
 pub mod registry;
 pub mod settings;
-mod setup;
+pub(crate) mod setup;
 mod state;
 mod streams;
 mod take;

@@ -1,7 +1,7 @@
 //! The server's side: who starts programs of other users, and such a program.
 
 use super::{
-    message::{HelperOrder, MOST, Order, REPORT, receive, send},
+    message::{HelperOrder, MOST, Order, REPORT, pair, receive, send},
     remit::Remit,
     remote::RemoteChild,
     warm::{TemplateOrder, remote::TemplateUnderWay},
@@ -13,10 +13,7 @@ use crate::{
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
-    net::{
-        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair,
-        sockopt::set_socket_send_buffer_size,
-    },
+    net::{RecvFlags, SendFlags, sockopt::set_socket_send_buffer_size},
 };
 use std::{
     collections::HashMap,
@@ -261,13 +258,4 @@ fn ask(
     let fds = [input, output, error, theirs.as_fd()];
     send(helper.as_fd(), parts, &fds, SendFlags::DONTWAIT)?;
     Ok(ours)
-}
-
-pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
-    socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
 }

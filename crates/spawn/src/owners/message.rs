@@ -10,8 +10,9 @@ use crate::{
 use rustix::{
     io::Errno,
     net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+        sendmsg, socketpair,
     },
 };
 use std::{
@@ -27,6 +28,16 @@ const FDS: usize = 4;
 
 /// Bytes of the longest message.
 pub(super) const MOST: usize = 256 << 10;
+
+/// A socket of the one side, and of the other.
+pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+}
 
 /// Sends one message, without waiting for room where `flags` say so.
 pub(super) fn send(

@@ -3,9 +3,8 @@
 use super::{
     OLD, Remit,
     cgroups::Cgroups,
-    front::pair,
     helper,
-    message::{Order, receive, send},
+    message::{Order, pair, receive, send},
 };
 use crate::{NamelessListener, raw::syscall, reaper::children};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};

@@ -4,8 +4,7 @@ use super::message::{NoTemplate, PREFORK, REPORT, TemplateReport};
 use crate::{
     Child,
     owners::{
-        front::pair,
-        message::{self, HelperOrder, Report, receive, send},
+        message::{self, HelperOrder, Report, pair, receive, send},
         remote::{RemoteChild, number},
     },
     template::{ChildRequest, LoadedTemplate, PreforkedChild, Template, TemplateKind, Uses},
