@@ -4,7 +4,7 @@ use super::{
     message::{HelperOrder, MOST, Order, REPORT, pair, receive, send},
     remit::Remit,
     remote::RemoteChild,
-    warm::{TemplateOrder, remote::TemplateUnderWay},
+    warm::{TemplateOrder, under_way::TemplateUnderWay},
 };
 use crate::{
     Child, Direct, EnvBlock, Failed, Launch, Limits, NamelessListener, Sandbox, Stage, Start,

@@ -32,7 +32,7 @@ pub use front::Owners;
 pub use remit::{Remit, RunsAs, Terms};
 pub use warm::{
     message::NoTemplate,
-    remote::{Stop, StoppedTemplate, TemplateUnderWay},
+    under_way::{Stop, StoppedTemplate, TemplateUnderWay},
 };
 
 use std::time::Duration;

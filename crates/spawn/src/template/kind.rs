@@ -1,6 +1,6 @@
 //! Which programs can be templates, for how many requests, and how each language is told to stop.
 
-use crate::EnvBlock;
+use crate::env::EnvBlock;
 
 /// Where a program stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 
 pub mod dates;
 mod eligible;
-mod kind;
+pub(crate) mod kind;
 mod names;
 pub(crate) mod own;
 pub(crate) mod preforked;
@@ -110,12 +110,12 @@ impl Template {
     /// The template is gone, descriptors are short, or (`WouldBlock`) more children were asked for
     /// than it has forked by now.
     pub fn prefork(&self) -> io::Result<PreforkedChild> {
-        either!(&self.0, template => template.prefork().map(PreforkedChild::own), template.prefork())
+        either!(&self.0, template => template.prefork().map(PreforkedChild::own), template.prefork().map(PreforkedChild::remote))
     }
 
     /// The template as the child that takes a request: one for [`Uses::Once`] that has stopped.
     pub fn itself(self) -> PreforkedChild {
-        either!(self.0, template => PreforkedChild::own(template.itself()), template.itself())
+        either!(self.0, template => PreforkedChild::own(template.itself()), PreforkedChild::remote(template.itself()))
     }
 
     /// The template's process id, for logs.

@@ -101,7 +101,10 @@ impl PreforkedChild {
         let fd = report.as_ref().map(|l| l.0.as_fd());
         let (child, socket) = match self.0 {
             Whose::Own(own) => own.start(request, fd).map(|(c, s)| (c, Some(s)))?,
-            Whose::Remote(remote) => (remote.start(request, fd)?, None),
+            Whose::Remote(remote) => {
+                let child = remote.start(request.program, request.env, request.stdio, fd)?;
+                (Child::remote(child), None)
+            }
         };
         Ok(RunningChild {
             child,

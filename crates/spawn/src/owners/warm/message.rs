@@ -1,7 +1,7 @@
 //! What server and helper say to each other about templates: as in [`message`](crate::owners::message), each by a strict
 //! grammar.
 
-use crate::template::{TemplateKind, Uses};
+use crate::template::kind::{TemplateKind, Uses};
 use std::{ffi::CString, time::Duration};
 
 /// To a helper: which program is to be loaded. The template's standard descriptors and its socket stand beside it.

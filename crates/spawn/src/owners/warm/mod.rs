@@ -8,11 +8,13 @@
 //! variables that are configured, checks each request as it checks a cold start, and judges itself which learned modules
 //! count. It watches the files that a template was made of: their names are for nobody else to know.
 //!
-//! 1. `message`: what both say  2. `remote`: the server's side  3. `templates`: the helper's  4. `waiting`: children there
+//! 1. `message`: what both say  2. `under_way`, `remote`: the server's side  3. `templates`: the helper's  4. `waiting`: children
+//!    there
 
 pub(crate) mod message;
 pub(crate) mod remote;
 pub(super) mod templates;
+pub(crate) mod under_way;
 pub(super) mod waiting;
 
 pub(super) use message::TemplateOrder;

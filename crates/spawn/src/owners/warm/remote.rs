@@ -1,153 +1,24 @@
-//! The server's side: templates that helpers have, and their children.
+//! The server's side: templates that helpers have, and children that wait there for their requests.
 
-use super::message::{NoTemplate, PREFORK, REPORT, TemplateReport};
+use super::message::{PREFORK, TemplateReport};
 use crate::{
-    Child,
+    env::EnvBlock,
     owners::{
         message::{self, HelperOrder, Report, pair, receive, send},
-        remote::{RemoteChild, number},
+        remote::RemoteChild,
     },
-    template::{ChildRequest, LoadedTemplate, PreforkedChild, Template, TemplateKind, Uses},
+    template::kind::{TemplateKind, Uses},
 };
 use rustix::{
     io::Errno,
     net::{RecvFlags, SendFlags, sockopt::set_socket_send_buffer_size},
 };
 use std::{
+    ffi::CStr,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Mutex, PoisonError},
 };
-
-/// Names of modules that are left to children, bytes: more a template does not tell.
-const LEFT_MOST: usize = 256 << 10;
-
-/// A template that a helper loads. Dropping it ends it. Its descriptor becomes readable when it has told something.
-#[derive(Debug)]
-pub struct TemplateUnderWay {
-    socket: OwnedFd,
-    uses: Uses,
-    started: Option<(TemplateKind, i32)>,
-    holds: bool,
-    left: Vec<u8>,
-}
-
-/// A template that a helper has loaded.
-#[derive(Debug)]
-pub struct StoppedTemplate {
-    /// The template.
-    pub template: Template,
-    /// What is known of it. Its files and where it looks for modules the helper knows alone.
-    pub loaded: LoadedTemplate,
-    /// It has of the learned modules what it is to have; if not, another one will.
-    pub knows: bool,
-}
-
-impl TemplateUnderWay {
-    pub(crate) fn new(socket: OwnedFd, uses: Uses) -> Self {
-        Self {
-            socket,
-            uses,
-            started: None,
-            holds: false,
-            left: Vec::new(),
-        }
-    }
-
-    /// Reads what has come; once it has stopped, how: for [`stopped`](Self::stopped).
-    ///
-    /// # Errors
-    /// There will be none, in words.
-    pub fn progress(&mut self) -> Result<Option<Stop>, (NoTemplate, String)> {
-        loop {
-            let mut buffer = vec![0; REPORT];
-            let got = receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
-            let lost = || (NoTemplate::NotNow, "its helper has ended".to_owned());
-            let (n, fds) = match got {
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR) => continue,
-                Err(_) | Ok((0, _)) => return Err(lost()),
-                Ok(got) => got,
-            };
-            let report = buffer.get(..n).and_then(TemplateReport::decode);
-            match report.ok_or_else(lost)? {
-                TemplateReport::Started(kind, pid) => {
-                    let pid = fds.first().map_or(pid, number);
-                    self.started = Some((kind, pid));
-                }
-                TemplateReport::Holds => self.holds = true,
-                TemplateReport::Left(names) if self.left.len() < LEFT_MOST => {
-                    self.left.extend(names);
-                }
-                TemplateReport::Left(_) => {}
-                TemplateReport::Stopped {
-                    memory,
-                    knows,
-                    obstacle,
-                } => {
-                    return Ok(Some(Stop {
-                        memory,
-                        knows,
-                        obstacle,
-                    }));
-                }
-                TemplateReport::None(why, words) => return Err((why, words)),
-                TemplateReport::Changed => {
-                    return Err((NoTemplate::Changed, "a file has changed".into()));
-                }
-            }
-        }
-    }
-
-    /// Whether nothing of the program itself has run.
-    pub fn holds(&self) -> bool {
-        self.holds
-    }
-
-    /// What kind of program it is, once that has come.
-    pub fn kind(&self) -> Option<TemplateKind> {
-        self.started.map(|(kind, _)| kind)
-    }
-
-    /// It has stopped. `None`: that makes no sense.
-    pub fn stopped(self, stop: Stop) -> Option<StoppedTemplate> {
-        let (kind, pid) = self.started?;
-        let names = self.left.split(|&b| b == b'\n').filter(|n| !n.is_empty());
-        let left = names.map(|name| String::from_utf8_lossy(name).into_owned());
-        let loaded = LoadedTemplate {
-            memory: stop.memory,
-            obstacle: Some(stop.obstacle).filter(|words| !words.is_empty()),
-            left: left.collect(),
-            ..LoadedTemplate::default()
-        };
-        let template = Template::remote(RemoteTemplate {
-            socket: self.socket,
-            kind,
-            uses: self.uses,
-            pid,
-            state: Mutex::new(State::There),
-        });
-        Some(StoppedTemplate {
-            template,
-            loaded,
-            knows: stop.knows,
-        })
-    }
-}
-
-/// How a template has stopped.
-#[derive(Debug)]
-pub struct Stop {
-    memory: u64,
-    knows: bool,
-    obstacle: String,
-}
-
-impl AsFd for TemplateUnderWay {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
 
 /// A template that has stopped, at a helper.
 #[derive(Debug)]
@@ -169,23 +40,33 @@ enum State {
 }
 
 impl RemoteTemplate {
-    /// As [`Template::prefork`].
-    pub(crate) fn prefork(&self) -> io::Result<PreforkedChild> {
+    pub(super) fn new(socket: OwnedFd, (kind, pid): (TemplateKind, i32), uses: Uses) -> Self {
+        Self {
+            socket,
+            kind,
+            uses,
+            pid,
+            state: Mutex::new(State::There),
+        }
+    }
+
+    /// Has it fork one child more.
+    pub(crate) fn prefork(&self) -> io::Result<RemotePreforked> {
         let (ours, theirs) = pair()?;
         let fds = [theirs.as_fd()];
         send(self.socket.as_fd(), &[PREFORK], &fds, SendFlags::DONTWAIT)?;
-        Ok(PreforkedChild::remote(RemotePreforked {
+        Ok(RemotePreforked {
             socket: ours,
             ready: false,
-        }))
+        })
     }
 
-    /// As [`Template::itself`].
-    pub(crate) fn itself(self) -> PreforkedChild {
-        PreforkedChild::remote(RemotePreforked {
+    /// A parked process, as what takes a request.
+    pub(crate) fn itself(self) -> RemotePreforked {
+        RemotePreforked {
             socket: self.socket,
             ready: true,
-        })
+        }
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -264,15 +145,13 @@ impl RemotePreforked {
     /// Has the helper give the request to it. What comes of that [`RemoteChild::began`] says.
     pub(crate) fn start(
         self,
-        request: &ChildRequest<'_>,
+        program: &CStr,
+        env: &EnvBlock,
+        stdio: [BorrowedFd<'_>; 3],
         report: Option<BorrowedFd<'_>>,
-    ) -> io::Result<Child> {
+    ) -> io::Result<RemoteChild> {
         let head = HelperOrder::start(0).ok_or(io::ErrorKind::InvalidInput)?;
-        let parts = [
-            &head[..],
-            request.program.to_bytes_with_nul(),
-            request.env.bytes(),
-        ];
+        let parts = [&head[..], program.to_bytes_with_nul(), env.bytes()];
         let size = parts.iter().map(|part| part.len()).sum::<usize>();
         if size > message::MOST {
             return Err(io::ErrorKind::ArgumentListTooLong.into());
@@ -281,9 +160,9 @@ impl RemotePreforked {
         if size > USUAL {
             let _ = set_socket_send_buffer_size(&self.socket, message::MOST * 2);
         }
-        let fds: Vec<_> = request.stdio.into_iter().chain(report).collect();
+        let fds: Vec<_> = stdio.into_iter().chain(report).collect();
         send(self.socket.as_fd(), &parts, &fds, SendFlags::DONTWAIT)?;
-        Ok(Child::remote(RemoteChild::warm(self.socket)))
+        Ok(RemoteChild::warm(self.socket))
     }
 }
 
