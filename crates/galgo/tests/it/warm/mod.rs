@@ -8,7 +8,7 @@ mod children;
 mod faults;
 pub mod lessons;
 mod limits;
-mod parked;
+pub mod parked;
 mod unfit;
 
 use std::{fs, time::Duration};

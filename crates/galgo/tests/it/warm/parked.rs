@@ -51,8 +51,8 @@ fn with(says: &str) -> Site {
     )
 }
 
-/// Node processes of this server that read from descriptor 3.
-fn waiting(server: &Server) -> Vec<u32> {
+/// Node processes that one of these has started, and that read from descriptor 3.
+fn waiting(parents: &[u32]) -> Vec<u32> {
     needs_root();
     let reads = |pid: &u32| {
         let socket = fs::read_link(format!("/proc/{pid}/fd/3")).unwrap_or_default();
@@ -63,13 +63,18 @@ fn waiting(server: &Server) -> Vec<u32> {
             && call.split(' ').nth(1) == Some("0x3")
     };
     pids()
-        .filter(|pid| parent(*pid) == Some(server.pid()) && reads(pid))
+        .filter(|pid| parent(*pid).is_some_and(|of| parents.contains(&of)) && reads(pid))
         .collect()
 }
 
 fn has_parked(server: &Server, count: usize) -> Vec<u32> {
+    have_parked(&[server.pid()], count)
+}
+
+/// The processes that wait for requests, once these parents have so many.
+pub fn have_parked(parents: &[u32], count: usize) -> Vec<u32> {
     eventually(&format!("{count} parked processes"), || {
-        let all = waiting(server);
+        let all = waiting(parents);
         (all.len() == count).then_some(all)
     })
 }
@@ -175,10 +180,10 @@ fn parked_processes_killed_under_load() {
         }
         let mut killed = 0;
         wait_until("parked processes to be killed", || {
-            for pid in waiting(&server) {
+            for pid in waiting(&[server.pid()]) {
                 stop(pid);
                 // It may have come on before it stood still.
-                if waiting(&server).contains(&pid) {
+                if waiting(&[server.pid()]).contains(&pid) {
                     kill(pid);
                     killed += 1;
                 } else {
@@ -265,7 +270,7 @@ fn parked_processes_are_bounded() {
     for _ in 0..3 {
         wait_until("a process that is parked again", || {
             answer(&server, "/cgi-bin/p");
-            !waiting(&server).is_empty()
+            !waiting(&[server.pid()]).is_empty()
         });
         has_parked(&server, 0);
     }
