@@ -73,7 +73,7 @@ impl Site {
         };
         Self {
             route_places: config.routes.iter().filter_map(places).collect(),
-            shared: shared(&config, before.map(|before| &before.shared), logs),
+            shared: shared(&config, before.map(|before| &before.shared), logs, true),
             hosts: Hosts::default(),
             https_port: None,
             answers: None,
@@ -177,11 +177,17 @@ impl Site {
     }
 }
 
-/// What handlers share by this configuration; what is the same as `before` goes on.
-pub fn shared(config: &Config, before: Option<&HandlersShared>, logs: &Logs) -> HandlersShared {
+/// What handlers share by this configuration; what is the same as `before` goes on. `helpers`: programs of routes that ask for
+/// one are started by a helper.
+pub fn shared(
+    config: &Config,
+    before: Option<&HandlersShared>,
+    logs: &Logs,
+    helpers: bool,
+) -> HandlersShared {
     let warm = before.map(|before| before.warm.clone());
     let spool = Spool::new(&config.spool, before.map(|before| &*before.spool));
-    let needs = modules(config);
+    let needs = modules(config, helpers);
     HandlersShared {
         path: config.path.clone(),
         shows_causes: config.shows_causes(),
@@ -198,13 +204,14 @@ pub fn shared(config: &Config, before: Option<&HandlersShared>, logs: &Logs) -> 
     }
 }
 
-/// What runs modules by this configuration.
-fn modules(config: &Config) -> Needs {
+/// What runs modules by this configuration, but for those that workers of helpers run: what one of these sees is its own.
+fn modules(config: &Config, helpers: bool) -> Needs {
     let mut profiles: Vec<Sight> = Vec::new();
     // Programs of hosts have the usual one.
     profiles.extend(config.sites.iter().map(|_| Sight::default()));
     for route in &config.routes {
         if let Some(cgi) = route.programs()
+            && !(helpers && cgi.remit.is_some())
             && !profiles.contains(&cgi.sight)
         {
             profiles.push(cgi.sight.clone());

@@ -26,7 +26,8 @@ pub(crate) fn load(code: &Code, engine: &Engine) -> Result<LoadedCode> {
 fn module(engine: &Engine, code: &Code) -> Result<Module> {
     // SAFETY: the bytes must be what wasmtime made. `Code` comes from `galgo_wasm::code::read` alone, which saw that
     // folder and file can be written by this user (or root) only, and that the digest stored with
-    // them fits: so they were written by `compile` and are whole. They are in our own memory, where
+    // them fits; or from `galgo_wasm::code::received`, in memory that the keeper alone could write to before it was sealed:
+    // so they were written by `compile` and are whole. They are in our own memory, where
     // no other code changes them. wasmtime itself compares its version and configuration.
     unsafe { Module::deserialize(engine, code.bytes()) }
 }

@@ -17,9 +17,20 @@ mod load;
 mod sandbox;
 mod worker;
 
-use std::{io::Write, process::ExitCode};
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::fd::OwnedFd,
+    process::ExitCode,
+};
 
-use galgo_wasm::host::{self, COMPILE, ENGINE, WORKER};
+use galgo_spawn::inherited;
+
+use galgo_wasm::{
+    host::{self, COMPILE, ENGINE, Host, MODULES, OWN_WORKER, WORKER},
+    runtime::keep as keep_worker,
+    wire::Message,
+};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os()
@@ -32,9 +43,11 @@ fn main() -> ExitCode {
     match (command, host::objection(server.as_deref())) {
         // The server compares what it is told.
         (ENGINE, _) => compile::name(),
-        (COMPILE | WORKER, Some(why)) => wrong(1, &why),
+        (COMPILE | WORKER | MODULES | OWN_WORKER, Some(why)) => wrong(1, &why),
         (COMPILE, None) => compile::main(),
         (WORKER, None) => worker::main(),
+        (MODULES, None) => keep(),
+        (OWN_WORKER, None) => worker::own_main(),
         _ => wrong(
             2,
             &format!(
@@ -42,6 +55,26 @@ fn main() -> ExitCode {
                 host::version()
             ),
         ),
+    }
+}
+
+/// Keeps a worker that runs a user's own modules: started by a helper, with this program as descriptor 3, and what the worker
+/// is told as 4.
+fn keep() -> ExitCode {
+    let kept = inherited(2).map_err(|e| e.to_string()).and_then(|given| {
+        let given = <[OwnedFd; 2]>::try_from(given);
+        let [own, setup] = given.map_err(|_| "descriptors are missing")?;
+        let mut said = Vec::new();
+        let read = File::from(setup).read_to_end(&mut said);
+        read.map_err(|e| e.to_string())?;
+        match Message::decode(&said) {
+            Some(Message::Own(setup)) => keep_worker(&Host::own(own), setup),
+            _ => Err("what it is told makes no sense".into()),
+        }
+    });
+    match kept {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => wrong(1, &why),
     }
 }
 

@@ -6,12 +6,14 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Write},
-    os::unix::fs::MetadataExt,
+    io::{self, Read, Seek, Write},
+    os::{fd::OwnedFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create, openat,
+};
 use sha2::{Digest, Sha256};
 
 use crate::{module, wire::Key};
@@ -66,7 +68,7 @@ fn begun(kind: ModuleKind, key: &Key) -> Sha256 {
     Sha256::new().chain_update([kind as u8]).chain_update(key)
 }
 
-/// Code that is what was put into the cache: [`read`] alone makes it.
+/// Code that is what was put into the cache, or what the keeper has had compiled: [`read`] and [`received`] alone make it.
 #[derive(Debug)]
 pub struct Code {
     kind: ModuleKind,
@@ -87,15 +89,52 @@ pub(crate) fn is_there(cache: &Path, key: &Key, tag: &str) -> bool {
 }
 
 /// Checks an entry; its code is given to `take`, piece by piece, before it is known to be right.
-fn check(cache: &Path, key: &Key, tag: &str, mut take: impl FnMut(&[u8])) -> Option<ModuleKind> {
+fn check(cache: &Path, key: &Key, tag: &str, take: impl FnMut(&[u8])) -> Option<ModuleKind> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = File::from(rustix::fs::open(cache, flags, Mode::empty()).ok()?);
     ours(&folder.metadata().ok()?)?;
     // In the folder that was looked at, whatever has that name by now.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut file = File::from(openat(&folder, name(key, tag), flags, Mode::empty()).ok()?);
+    let file = File::from(openat(&folder, name(key, tag), flags, Mode::empty()).ok()?);
     let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
     ours(&metadata)?;
+    checked(file, key, take)
+}
+
+/// What nobody can change any more.
+const SEALS: SealFlags = SealFlags::WRITE
+    .union(SealFlags::GROW)
+    .union(SealFlags::SHRINK);
+
+/// An empty file in memory for an entry that goes to another process.
+pub(crate) fn in_memory() -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    Ok(memfd_create("galgo-code", flags)?.into())
+}
+
+/// Closes it to all changes; whether it is an entry of that name then.
+pub(crate) fn seal(file: &File, key: &Key) -> bool {
+    fcntl_add_seals(file, SEALS | SealFlags::SEAL).is_ok() && whole(file, key, |_| {}).is_some()
+}
+
+/// Reads an entry that the keeper has sent. `None`: it is none of that name, or can still be changed.
+pub fn received(file: OwnedFd, key: &Key) -> Option<Code> {
+    let file = File::from(file);
+    if !fcntl_get_seals(&file).ok()?.contains(SEALS) {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    let kind = whole(&file, key, |code| bytes.extend_from_slice(code))?;
+    Some(Code { kind, bytes })
+}
+
+fn whole(mut file: &File, key: &Key, take: impl FnMut(&[u8])) -> Option<ModuleKind> {
+    file.rewind().ok()?;
+    checked(file, key, take)
+}
+
+/// Checks what an entry holds.
+fn checked(mut file: impl Read, key: &Key, mut take: impl FnMut(&[u8])) -> Option<ModuleKind> {
     let mut head = [0; HEAD];
     file.read_exact(&mut head).ok()?;
     let (magic, rest) = head.split_at(MAGIC.len());
@@ -177,6 +216,29 @@ mod tests {
             fs::write(&at, &good[..index]).unwrap();
             assert!(read(cache.path(), &key, "t").is_none(), "cut at {index}");
         }
+    }
+
+    #[test]
+    fn what_a_keeper_sends_is_sealed_and_whole() {
+        let key = key(b"module");
+        let made = || {
+            let file = in_memory().unwrap();
+            write(&file, ModuleKind::Command, &key, b"code").unwrap();
+            file
+        };
+        let sealed = made();
+        assert!(seal(&sealed, &key));
+        assert!((&sealed).write_all(b"more").is_err());
+        let code = received(sealed.into(), &key).unwrap();
+        assert_eq!(
+            (code.kind, &code.bytes[..]),
+            (ModuleKind::Command, &b"code"[..])
+        );
+        assert!(received(made().into(), &key).is_none(), "not sealed");
+        assert!(!seal(&made(), &[0; 32]), "another's");
+        let other = made();
+        assert!(seal(&other, &key));
+        assert!(received(other.into(), &[0; 32]).is_none(), "another's");
     }
 
     #[test]

@@ -23,6 +23,10 @@ pub const NAME: &CStr = c"galgo-wasm";
 pub const COMPILE: &str = "compile";
 /// Its first argument: run instances.
 pub const WORKER: &str = "worker";
+/// Its first argument: keep a worker of a user's own modules, and compile them for it.
+pub const MODULES: &str = galgo_spawn::owners::MODULES;
+/// Its first argument: be that worker.
+pub const OWN_WORKER: &str = "own-worker";
 /// Its first argument: print an [`answer`].
 pub const ENGINE: &str = "engine";
 
@@ -146,6 +150,14 @@ impl Beside {
         }
     }
 
+    /// The program beside ours, for a helper to execute.
+    ///
+    /// # Errors
+    /// There is none that may be, in words about a module.
+    pub fn program(&self) -> Result<OwnedFd, String> {
+        self.look().map(|(file, _)| file)
+    }
+
     pub(crate) fn known(&self) -> Option<&Host> {
         self.host.get()
     }
@@ -230,6 +242,12 @@ pub(crate) enum NoHost<E> {
 }
 
 impl Host {
+    /// This program itself, by the descriptor that it was executed by.
+    pub fn own(file: OwnedFd) -> Self {
+        let engine = String::new();
+        Self { file, engine }
+    }
+
     pub(crate) fn engine(&self) -> &str {
         &self.engine
     }
@@ -240,12 +258,15 @@ impl Host {
         spawner: &mut Spawner,
         command: &str,
         stdio: [BorrowedFd<'_>; 3],
+        more: Option<BorrowedFd<'_>>,
     ) -> Result<Child, StartError> {
+        let file = self.file.as_fd();
+        let more: Vec<_> = std::iter::once(file).chain(more).collect();
         let text = |s: &str| CString::new(s).unwrap_or_default();
         spawner.leave_domain_to_programs();
         spawner.start(&Start {
             // Its first descriptor behind the standard ones: the file that was looked at, whatever has its name by now.
-            more: &[self.file.as_fd()],
+            more: &more,
             path: &text("/proc/self/fd/3"),
             args: &[NAME.to_owned(), text(command), text(&version())],
             env: &EnvBlock::default(),

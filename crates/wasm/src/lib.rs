@@ -7,7 +7,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`runtime`] | the server's side: keeps the worker up, has modules compiled, makes connections |
+//! | [`runtime`] | the server's side: keeps the worker up, has modules compiled, makes connections; and the keeper of a worker that runs a user's own modules |
 //! | [`host`] | `galgo-wasm`: where it is found, whether it fits, how it is started |
 //! | [`wire`] | what the server and the worker say to each other |
 //! | [`code`] | compiled code in the cache: written, found, checked |

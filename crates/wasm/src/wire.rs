@@ -5,6 +5,9 @@
 //! to a FastCGI application: its variables, one without a name that says what to run ([`Run`]), its body; then
 //! its output, its words for the log, and how it ended ([`Ended`]), behind what END_REQUEST has.
 //!
+//! The worker of a user's own modules is told by its keeper what it may see ([`UserSetup`]), and asks it for the code of each
+//! module by the module's path.
+//!
 //! A message that is longer than [`INLINE`] travels as a memfd, the last of its descriptors, for a
 //! packet may not be larger than the socket's buffer.
 
@@ -19,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::{Exit, Status};
+use galgo_spawn::{Exit, Status, owners::OwnedBy};
 use rustix::{
     fs::{MemfdFlags, memfd_create},
     io::Errno,
@@ -197,6 +200,25 @@ pub enum Message {
     Forget(Key),
     /// Serve this connection, which stands beside it.
     Connect,
+    /// In the place of a setup: what the worker of a user's own modules may see, and run.
+    Own(UserSetup),
+    /// From such a worker to its keeper: the code of this module is asked for.
+    Wanted(Vec<u8>),
+    /// The answer.
+    Found(Answer),
+}
+
+/// What the keeper says of a module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Its code, under this name, stands beside it.
+    Code(Key),
+    /// It may not be run: why.
+    Denied(String),
+    /// It is no program: why.
+    Bad(String),
+    /// There is no thread, process or memory to compile it at this moment.
+    Short,
 }
 
 /// What the worker may see.
@@ -219,6 +241,23 @@ pub struct Profile {
     pub network: bool,
 }
 
+/// What a worker may see and run that is a user's own: as configured, whatever the server says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserSetup {
+    /// The folder of its modules, or the one module, absolute.
+    pub root: Vec<u8>,
+    /// Whose they may be.
+    pub owner: OwnedBy,
+    /// Instances at once.
+    pub instances: u64,
+    /// What instances may see.
+    pub profile: Profile,
+    /// Bytes of linear memory of an instance, at most.
+    pub memory: u64,
+    /// Seconds of processor time of an instance; 0: any.
+    pub cpu: u64,
+}
+
 /// The id of the one request on a connection.
 pub const ID: u16 = 1;
 
@@ -235,6 +274,8 @@ pub struct Run {
     pub cpu: u64,
     /// `argv[0]`.
     pub name: Vec<u8>,
+    /// The module's path, where the worker is a user's own, which takes no code by its name.
+    pub module: Vec<u8>,
 }
 
 impl Run {
@@ -243,6 +284,7 @@ impl Run {
         let mut to = Encoder::default();
         to.bytes(&self.key).number(self.profile);
         to.number(self.memory).number(self.cpu).bytes(&self.name);
+        to.bytes(&self.module);
         to.0
     }
 
@@ -255,6 +297,7 @@ impl Run {
             memory: from.number()?,
             cpu: from.number()?,
             name: from.bytes()?.to_vec(),
+            module: from.bytes()?.to_vec(),
         };
         from.0.is_empty().then_some(run)
     }
@@ -268,18 +311,23 @@ impl Message {
             Self::Setup(setup) => {
                 to.number(0).bytes(&setup.cache).number(setup.instances);
                 to.number(setup.profiles.len() as u64);
-                for profile in &setup.profiles {
-                    to.number(u64::from(profile.network));
-                    to.number(profile.folders.len() as u64);
-                    for (guest, host, write) in &profile.folders {
-                        to.bytes(guest.as_bytes()).bytes(host);
-                        to.number(u64::from(*write));
-                    }
-                }
+                setup.profiles.iter().for_each(|one| one.encode(&mut to));
             }
             Self::Load(key) => drop(to.number(1).bytes(key)),
             Self::Forget(key) => drop(to.number(2).bytes(key)),
             Self::Connect => drop(to.number(3)),
+            Self::Own(setup) => {
+                to.number(4).bytes(&setup.root);
+                to.number(owner_number(setup.owner));
+                to.number(setup.instances);
+                to.number(setup.memory).number(setup.cpu);
+                setup.profile.encode(&mut to);
+            }
+            Self::Wanted(module) => drop(to.number(5).bytes(module)),
+            Self::Found(Answer::Code(key)) => drop(to.number(6).bytes(key)),
+            Self::Found(Answer::Denied(why)) => drop(to.number(7).bytes(why.as_bytes())),
+            Self::Found(Answer::Bad(why)) => drop(to.number(8).bytes(why.as_bytes())),
+            Self::Found(Answer::Short) => drop(to.number(9)),
         }
         to.0
     }
@@ -292,6 +340,19 @@ impl Message {
             1 => Self::Load(from.bytes()?.try_into().ok()?),
             2 => Self::Forget(from.bytes()?.try_into().ok()?),
             3 => Self::Connect,
+            4 => Self::Own(UserSetup {
+                root: from.bytes()?.to_vec(),
+                owner: owner_numbered(from.number()?)?,
+                instances: from.number()?,
+                memory: from.number()?,
+                cpu: from.number()?,
+                profile: Profile::decode(&mut from)?,
+            }),
+            5 => Self::Wanted(from.bytes()?.to_vec()),
+            6 => Self::Found(Answer::Code(from.bytes()?.try_into().ok()?)),
+            7 => Self::Found(Answer::Denied(from.text()?)),
+            8 => Self::Found(Answer::Bad(from.text()?)),
+            9 => Self::Found(Answer::Short),
             _ => return None,
         };
         from.0.is_empty().then_some(message)
@@ -305,17 +366,43 @@ fn setup(from: &mut Decoder<'_>) -> Option<WorkerSetup> {
         profiles: Vec::new(),
     };
     for _ in 0..from.number()? {
-        let mut profile = Profile {
+        setup.profiles.push(Profile::decode(from)?);
+    }
+    Some(setup)
+}
+
+impl Profile {
+    fn encode(&self, to: &mut Encoder) {
+        to.number(u64::from(self.network));
+        to.number(self.folders.len() as u64);
+        for (guest, host, write) in &self.folders {
+            to.bytes(guest.as_bytes()).bytes(host);
+            to.number(u64::from(*write));
+        }
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Option<Self> {
+        let mut profile = Self {
             network: from.number()? != 0,
-            ..Profile::default()
+            ..Self::default()
         };
         for _ in 0..from.number()? {
             let (guest, host) = (from.text()?, from.bytes()?.to_vec());
             profile.folders.push((guest, host, from.number()? != 0));
         }
-        setup.profiles.push(profile);
+        Some(profile)
     }
-    Some(setup)
+}
+
+const OWNERS: [OwnedBy; 3] = [OwnedBy::Anybody, OwnedBy::UserOrRoot, OwnedBy::User];
+
+fn owner_number(owner: OwnedBy) -> u64 {
+    let at = OWNERS.iter().position(|one| *one == owner);
+    at.map_or(u64::MAX, |at| at as u64)
+}
+
+fn owner_numbered(number: u64) -> Option<OwnedBy> {
+    OWNERS.get(usize::try_from(number).ok()?).copied()
 }
 
 /// How a run ended.
@@ -327,6 +414,10 @@ pub enum Ended {
     NoCode,
     /// It did not begin: no thread is left to run it.
     NoThread,
+    /// Its module may not be run; its standard error says why.
+    Denied,
+    /// Its module is no program; its standard error says why.
+    Bad,
 }
 
 /// What the worker says, once, when it takes connections.
@@ -342,6 +433,8 @@ impl Ended {
         let numbers = match self {
             Self::NoCode => [2, 0, 0, 0, 0],
             Self::NoThread => [3, 0, 0, 0, 0],
+            Self::Denied => [4, 0, 0, 0, 0],
+            Self::Bad => [5, 0, 0, 0, 0],
             Self::Exit(exit) => {
                 let (kind, status) = match exit.status {
                     Status::Code(n) => (0, n),
@@ -377,6 +470,8 @@ impl Ended {
             1 => exit(Status::Signal(status)),
             2 => Some(Self::NoCode),
             3 => Some(Self::NoThread),
+            4 => Some(Self::Denied),
+            5 => Some(Self::Bad),
             _ => None,
         }
     }
@@ -405,6 +500,20 @@ mod tests {
         })
     }
 
+    fn own() -> Message {
+        Message::Own(UserSetup {
+            root: b"/srv".to_vec(),
+            owner: OwnedBy::User,
+            instances: 9,
+            profile: Profile {
+                folders: vec![("/data".into(), b"/srv".to_vec(), true)],
+                network: true,
+            },
+            memory: 1 << 20,
+            cpu: 7,
+        })
+    }
+
     #[test]
     fn messages_arrive_whole_with_their_descriptors_however_long() {
         let (ours, theirs) = pair().unwrap();
@@ -415,6 +524,12 @@ mod tests {
             (Message::Connect, 1),
             (Message::Load([1; 32]), 0),
             (Message::Forget([2; 32]), 0),
+            (own(), 0),
+            (Message::Wanted(b"/srv/a.wasm".to_vec()), 0),
+            (Message::Found(Answer::Code([3; 32])), 1),
+            (Message::Found(Answer::Denied("no".into())), 0),
+            (Message::Found(Answer::Bad("no".into())), 0),
+            (Message::Found(Answer::Short), 0),
         ] {
             let sent = vec![ours.as_fd(); fds];
             send_message(&ours, &message.encode(), &sent).unwrap();
@@ -429,11 +544,12 @@ mod tests {
 
     #[test]
     fn what_is_cut_is_no_message() {
-        let message = setup(3);
-        let bytes = message.encode();
-        assert_eq!(Message::decode(&bytes), Some(message));
-        for length in 0..bytes.len() {
-            assert_eq!(Message::decode(&bytes[..length]), None);
+        for message in [setup(3), own()] {
+            let bytes = message.encode();
+            assert_eq!(Message::decode(&bytes), Some(message));
+            for length in 0..bytes.len() {
+                assert_eq!(Message::decode(&bytes[..length]), None);
+            }
         }
         let run = Run {
             key: [7; 32],
@@ -441,6 +557,7 @@ mod tests {
             memory: 1 << 20,
             cpu: 0,
             name: b"/cgi-bin/\xff".to_vec(),
+            module: b"/srv/a.wasm".to_vec(),
         };
         let bytes = run.encode();
         assert_eq!(Run::decode(&bytes), Some(run));
@@ -464,6 +581,8 @@ mod tests {
             exit(Status::Code(3)),
             Ended::NoCode,
             Ended::NoThread,
+            Ended::Denied,
+            Ended::Bad,
         ] {
             assert_eq!(Ended::decode(&ended.encode()), Some(ended));
         }

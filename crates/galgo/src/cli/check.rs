@@ -2,11 +2,12 @@
 
 use std::{
     io::{self, Write},
-    os::unix::fs::MetadataExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
     process::ExitCode,
 };
 
+use galgo_handlers::modules::is_module;
 use galgo_proto::{fcgi::Role, hosts::is_folder_name};
 use galgo_spawn::{
     identity::{effective_uid, name_of},
@@ -301,21 +302,37 @@ fn takes_bodies_in(route: &Route) -> bool {
     of_upstream || programs.is_some_and(|cgi| cgi.options.body == BodyMode::File)
 }
 
-/// How a fine program is started and kept; nothing of a module, which is no process.
+/// How a fine program is started and kept.
 fn kept(cgi: &Cgi, seen: &Seen) -> String {
-    if seen.interpreter.is_none() && seen.path.extension().is_some_and(|e| e == "wasm") {
-        return match cgi.upgrade {
-            true => {
-                "is a module, and `upgrade` is for processes: no connection is given to it".into()
-            }
-            false => String::new(),
-        };
+    if seen.interpreter.is_none() && is_module(seen.path.as_os_str().as_bytes()) {
+        return kept_module(cgi, &seen.path);
     }
     format!(
         "{}{}",
         warmth(cgi, seen),
         started(cgi.remit.as_deref(), &cgi.options, &seen.path)
     )
+}
+
+/// The same of a module; nothing of one that the server's worker runs as any other.
+fn kept_module(cgi: &Cgi, module: &Path) -> String {
+    let upgrade = cgi
+        .upgrade
+        .then(|| "`upgrade` is for processes: no connection is given to it".to_owned());
+    let worker = cgi.remit.as_ref().map(|remit| {
+        let strict = cgi.options.strict.as_ref();
+        format!(
+            "runs as {}, in a worker of this user and route; sandbox = {:?}{}",
+            name_of(remit.user(owner(module))),
+            cgi.options.sandbox_name(),
+            strict.map(|strict| apart::held(strict)).unwrap_or_default()
+        )
+    });
+    let says: Vec<_> = worker.into_iter().chain(upgrade).collect();
+    match says.is_empty() {
+        true => String::new(),
+        false => format!("is a module; {}", says.join("; ")),
+    }
 }
 
 /// Whom a program runs as, and what keeps it.

@@ -186,11 +186,8 @@ fn denied(cgi: &Cgi, found: &FoundProgram<'_>, path: &Path) -> Option<Finding> {
     let remit = cgi.remit.as_ref()?;
     let uid = remit.user(found.owner);
     let why = match remit.identity(uid) {
-        _ if found.module && !cgi.runs_as_others() => None,
-        _ if found.module => {
-            Some("modules run as the server's user: a route with `user` runs none".into())
-        }
         Err(why) => Some(why),
+        Ok(_) if found.module => remit.check_module(path, uid).err().map(|e| e.to_string()),
         Ok(_) => remit.check(path, uid).err().map(|e| e.to_string()),
     };
     why.map(|says| Finding {

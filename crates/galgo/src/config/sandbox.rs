@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use galgo_handlers::variables::constants_of_server;
+use galgo_handlers::{variables::constants_of_server, wasm::module_terms};
 use galgo_spawn::{
     Limits, Sandbox,
     identity::{current, effective_uid},
@@ -159,14 +159,19 @@ impl ConfigText<'_> {
             false => constants.extend(cgi.env.iter().cloned()),
         }
         warm.extend(cgi.load_env.iter().cloned());
+        let running = config.admission.running;
+        let running = cgi.options.max_running.map_or(running, |m| m.min(running));
+        let (path, limits) = (cgi.root.path(), &cgi.options.limits);
+        let modules = module_terms(path, &runs_as, &cgi.sight, limits, running);
         Ok(Some(Arc::new(Remit::new(Terms {
-            path: cgi.root.path().to_owned(),
+            path: path.to_owned(),
             interpreters: cgi.interpreters.clone(),
             variables,
             constants,
             query_args: cgi.options.query_args,
             worker: None,
             warm: (cgi.options.start == StartMode::Warm).then_some(warm),
+            modules: Some(modules),
             limits: cgi.options.limits,
             umask: config.umask,
             no_new_privs: cgi.options.no_new_privs,
@@ -204,6 +209,7 @@ impl ConfigText<'_> {
             query_args: false,
             worker: Some(workers.args.clone()),
             warm: None,
+            modules: None,
             limits: options.limits,
             umask: config.umask,
             no_new_privs: options.no_new_privs,

@@ -111,5 +111,6 @@ pub(crate) fn spawn(load: impl Fn() -> Result<Config, String>) -> Result<(), Str
         let remits = config.routes.iter().flat_map(|r| r.remits());
         Ok(remits.cloned().collect())
     };
-    spawner::serve(spawner::socket()?, remits)
+    let modules = || galgo_handlers::wasm::beside().program();
+    spawner::serve(spawner::socket()?, remits, modules)
 }

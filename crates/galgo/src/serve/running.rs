@@ -331,7 +331,11 @@ impl Running {
 
 /// The modules in the folders of programs. Takes as long as looking at the folders does.
 fn modules(config: &Config) -> impl Iterator<Item = (PathBuf, FileId)> {
-    let of_route = |route: &'_ Arc<Route>| Some((route.clone(), route.programs()?.clone()));
+    // Those of other users their own workers have compiled, when they are asked for.
+    let of_route = |route: &'_ Arc<Route>| {
+        let cgi = route.programs().filter(|cgi| cgi.remit.is_none())?;
+        Some((route.clone(), cgi.clone()))
+    };
     let routes = config.routes.iter().filter_map(of_route);
     routes.flat_map(|(route, cgi)| {
         let files = programs::files(&cgi.root).into_iter();

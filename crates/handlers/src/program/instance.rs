@@ -1,41 +1,52 @@
 //! An instance of a module for the request: its code, and a connection to the worker that runs it.
 
 use galgo_proto::{fcgi::Role, vars::Sink};
-use galgo_wasm::wire::Key;
 use tokio::time::Instant;
 
-use super::{super::reply, ProgramRun, start::AFTER};
+use super::{super::reply, Cgi, ProgramRun, start::AFTER};
 use crate::{
     admission::Permit,
+    context::Context,
     fault::Fault,
     relay::clock::Clocks,
+    sock::Sock,
     spool::Stored,
     upstream::exchange::{BodySource, Exchange, ExchangeLease, ExchangeStart},
+    wasm::{InstanceLease, ModuleCode},
 };
 
 /// Workers that may die, one after the other, before one has read a request.
 const TRIES: u32 = 4;
 
 impl ProgramRun<'_, '_, '_> {
-    /// The code of a module, compiled now where that has not been done; `None`: it is no module.
-    pub(super) async fn module(&mut self) -> Result<Option<Key>, Fault> {
+    /// Who runs a module, and its code, compiled now where that has not been done; `None`: it is no module.
+    pub(super) async fn module(&mut self) -> Result<Option<ModuleCode>, Fault> {
         let wasm = &self.cx.shared.wasm;
         if !self.script.module {
             return Ok(None);
+        }
+        if let Some(remit) = &self.cgi.remit {
+            let uid = remit.user(self.script.owner);
+            if self.cx.resources.owners.is_some() {
+                return Ok(Some(ModuleCode::Own(uid)));
+            }
+            // A command that has become that user itself.
+            self.may_here(remit, uid).map_err(Fault::Refused)?;
         }
         let longest = self.cgi.options.first_byte_timeout;
         let code = tokio::time::timeout(longest, wasm.code(&self.script));
         let code = std::pin::pin!(code);
         let late = |_| Fault::Late("the module was not compiled within first_byte_timeout".into());
         let code = self.request.client.waits_for(code).await?;
-        code.map_err(late)?.map(Some)
+        let code = code.map_err(late)??;
+        Ok(Some(ModuleCode::Shared(code)))
     }
 
     /// An instance that answers. A request that its worker has not read, because the worker was ending, is sent to the next.
     pub(super) async fn instance(
         &mut self,
         mut file: Option<Stored>,
-        mut code: Key,
+        mut code: ModuleCode,
     ) -> Result<Box<Exchange>, Fault> {
         let repeats = reply::may_repeat(self.head) && self.head.body.is_empty();
         let mut tries = if repeats { TRIES } else { 0 };
@@ -51,7 +62,9 @@ impl ProgramRun<'_, '_, '_> {
                 return Ok(exchange);
             }
             let replaced = async {
-                self.cx.shared.wasm.replaced(worker).await;
+                if let ModuleCode::Shared(_) = code {
+                    self.cx.shared.wasm.replaced(worker).await;
+                }
                 Ok(())
             };
             reply::wait_for(self.request, replaced).await?;
@@ -63,7 +76,7 @@ impl ProgramRun<'_, '_, '_> {
     async fn ask(
         &mut self,
         file: &mut Option<Stored>,
-        code: Key,
+        code: ModuleCode,
         permit: Permit,
         again: bool,
     ) -> Result<Option<(usize, Box<Exchange>)>, Fault> {
@@ -72,8 +85,7 @@ impl ProgramRun<'_, '_, '_> {
         let options = &self.cgi.options;
         let clocks = Clocks::start(options, AFTER);
         let site = self.cx.shared;
-        let (home, wait) = (self.cx.resources.index, self.cx.shared.queue_wait);
-        let conn = site.wasm.connect(code, permit, home, wait);
+        let conn = connection(self.cx, self.cgi, code, permit);
         let Some((conn, lease)) = reply::wait_for(self.request, conn).await? else {
             return Ok(None);
         };
@@ -90,10 +102,35 @@ impl ProgramRun<'_, '_, '_> {
             run_to_completion: options.run_to_completion,
         };
         let exchange = Exchange::fastcgi(start, Role::Responder, true, |params| {
-            params.put(b"", &site.wasm.run(code, self.cgi, self.script.script_name));
+            params.put(b"", &site.wasm.run(code, self.cgi, &self.script));
             self.variables(length, params)
         })?;
         self.request.entry.borrow_mut().start = began.elapsed();
         Ok(Some((worker, exchange)))
+    }
+}
+
+/// A connection to the worker that runs this code; `None`: the code is gone.
+async fn connection(
+    cx: Context<'_>,
+    cgi: &Cgi,
+    code: ModuleCode,
+    permit: Permit,
+) -> Result<Option<(Sock, InstanceLease)>, Fault> {
+    let (wasm, wait) = (&cx.shared.wasm, cx.shared.queue_wait);
+    let (code, uid) = match code {
+        ModuleCode::Shared(code) => {
+            return wasm.connect(code, permit, cx.resources.index, wait).await;
+        }
+        ModuleCode::Own(uid) => (cgi.remit.as_ref(), uid),
+    };
+    match (&cx.resources.owners, code) {
+        (Some(owners), Some(remit)) => {
+            // Few requests are to pay for its size.
+            let asked =
+                Box::pin(wasm.connect_as_user(cx.resources, (owners, remit, uid), permit, wait));
+            asked.await.map(Some)
+        }
+        _ => Err(Fault::Internal("no helper can be made here".into())),
     }
 }

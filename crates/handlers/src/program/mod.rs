@@ -47,12 +47,6 @@ pub async fn answer(
                 .into(),
         ));
     }
-    if script.module && cgi.runs_as_others() {
-        return Err(Fault::Refused(
-            "it is a module, and modules run as the server's user: a route with `user` runs none"
-                .into(),
-        ));
-    }
     request.client.limit(cgi.options.max_body)?;
     // A local redirect's request has no body, whatever the one before it had.
     let mut run = ProgramRun {

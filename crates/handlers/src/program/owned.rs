@@ -62,13 +62,17 @@ impl ProgramRun<'_, '_, '_> {
         })
     }
 
-    fn may_here(&self, remit: &Arc<Remit>, uid: u32) -> Result<(), String> {
+    pub(super) fn may_here(&self, remit: &Arc<Remit>, uid: u32) -> Result<(), String> {
         if uid != effective_uid() {
             return Err(format!(
                 "it runs as the user {uid}: only root, or this user, can start it"
             ));
         }
         let file = Path::new(OsStr::from_bytes(self.script.script_filename.as_bytes()));
-        remit.check(file, uid).map(drop).map_err(|e| e.to_string())
+        let checked = match self.script.module {
+            true => remit.check_module(file, uid),
+            false => remit.check(file, uid),
+        };
+        checked.map(drop).map_err(|e| e.to_string())
     }
 }

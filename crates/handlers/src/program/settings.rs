@@ -56,7 +56,7 @@ impl Cgi {
         }
     }
 
-    /// Whether programs run as another user than the server: so would modules, and they cannot.
+    /// Whether programs run as another user than the server.
     pub fn runs_as_others(&self) -> bool {
         self.remit.as_ref().is_some_and(|r| r.runs_as_others())
     }

@@ -28,3 +28,4 @@ pub use lease::{Upstream, UpstreamLease};
 pub use settings::{Application, Protocol, To, Workers};
 pub use supervision::WorkersThread;
 pub use worker_pool::WorkerPool;
+pub(crate) use worker_start::log_errors;

@@ -171,7 +171,7 @@ pub(super) fn version(program: &Path) -> Option<FileId> {
 }
 
 /// Logs what a worker writes to its standard output and error, until both are closed.
-async fn log_errors(errors: OwnedFd, log: ErrorLog, about: String) {
+pub(crate) async fn log_errors(errors: OwnedFd, log: ErrorLog, about: String) {
     let sock = Sock::reader(errors);
     let mut lines = Lines::new(usize::MAX);
     let mut say = |line: &str| {

@@ -3,20 +3,28 @@
 //! What compiles and runs them is a program of its own, `galgo-wasm`. Where it is not beside galgo modules are refused.
 
 mod cache;
+mod own;
 pub mod sight;
 
 use std::{
     ffi::OsStr,
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
-use galgo_spawn::{Exit, FileId, words};
+use galgo_spawn::{
+    Exit, FileId, Limits,
+    owners::{ModuleTerms, Owners, Remit, RunsAs},
+    words,
+};
 use galgo_wasm::{
-    Beside, FoundCode, KILLED, NoCode, Profile, Runtime, RuntimeSettings, StartFault, runtime,
-    wire::{self, Key},
+    Beside, FoundCode, KILLED, NoCode, Profile, Runtime, RuntimeSettings, StartFault,
+    host::version,
+    runtime,
+    wire::{self, Ended, Key, Message, UserSetup},
 };
 
 use crate::{
@@ -24,11 +32,13 @@ use crate::{
     fault::{Fault, is_shortage},
     log::{ErrorLog, Level},
     program::settings::Cgi,
+    resources::Resources,
     script::FoundProgram,
     sock::Sock,
     upstream::idle_pool::UpstreamIdlePool,
 };
 pub use cache::{folder as cache_folder, prepare as prepare_cache};
+use own::{OwnWorker, OwnWorkers};
 pub use sight::Sight;
 
 /// Linear memory of an instance where `memory` says nothing: no module gets what the machine has.
@@ -39,6 +49,13 @@ const SPARE: usize = 16;
 const PAUSE: Duration = Duration::from_millis(2);
 /// What it takes to start one is waited for even where requests are not to wait in a queue.
 const STARTS: Duration = Duration::from_secs(1);
+
+/// Idle connections to a worker of one route and user: there may be many workers.
+const OWN_IDLE: usize = 16;
+
+/// What is said of a module whose worker has said why on standard error.
+const DENIED: &str = "the module may not be run as its user: the line of the log above says why";
+const BAD: &str = "the module cannot be run: the line of the log above says why";
 
 /// What a module takes is not there; the next request may find it.
 const SHORT: Fault =
@@ -71,6 +88,17 @@ pub struct Wasm {
     needs: Needs,
     /// Idle connections to the worker.
     idle: Arc<UpstreamIdlePool>,
+    /// Workers of routes whose modules run as other users.
+    own: Arc<OwnWorkers>,
+}
+
+/// Which worker runs a module.
+#[derive(Debug, Clone, Copy)]
+pub enum ModuleCode {
+    /// The server's, which has this code.
+    Shared(Key),
+    /// That of the route and this user, which has it compiled itself.
+    Own(u32),
 }
 
 /// What the worker is told once and for all.
@@ -102,6 +130,7 @@ impl Wasm {
             runtime: Runtime::new(settings),
             needs,
             idle: Arc::default(),
+            own: before.map_or_else(Arc::default, |before| before.own.clone()),
         })
     }
 
@@ -145,7 +174,7 @@ impl Wasm {
                 Ok(_) if waited && !self.runtime.has(&code) => return Ok(None),
                 Ok((sock, lease)) => {
                     let lease = InstanceLease {
-                        lease,
+                        lease: Lease::Shared(lease),
                         home,
                         idle: self.idle.clone(),
                         most: self.needs.running + SPARE,
@@ -172,6 +201,50 @@ impl Wasm {
         ))
     }
 
+    /// A connection to the worker that runs a route's modules as the user `uid`, for one run.
+    ///
+    /// # Errors
+    /// There is none to be had.
+    pub async fn connect_as_user(
+        &self,
+        resources: &Resources,
+        (owners, remit, uid): (&Arc<Owners>, &Arc<Remit>, u32),
+        permit: Permit,
+        wait: Duration,
+    ) -> Result<(Sock, InstanceLease), Fault> {
+        if let Some(why) = missing() {
+            return Err(Fault::Refused(why));
+        }
+        let (began, wait) = (Instant::now(), wait.max(STARTS));
+        let home = resources.index;
+        loop {
+            let worker = self.own.worker(resources, owners, remit, uid).await?;
+            worker.is_used();
+            match own::sock(&worker, home) {
+                Ok(sock) => {
+                    let lease = InstanceLease {
+                        home,
+                        idle: worker.idle.clone(),
+                        most: OWN_IDLE,
+                        lease: Lease::Own(worker),
+                        permit,
+                    };
+                    return Ok((sock, lease));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) if is_shortage(&e) => return Err(SHORT),
+                // It has ended.
+                Err(_) => self.own.lost(&worker),
+            }
+            if began.elapsed() >= wait {
+                return Err(Fault::Busy(
+                    "the wasm worker took no program within queue_wait",
+                ));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     /// Waits until requests no longer go to this worker, which has left one unread: a process that ends closes its
     /// connections before its pidfd says that it has ended. Not for long: it may have had another reason.
     pub async fn replaced(&self, worker: usize) {
@@ -195,15 +268,20 @@ impl Wasm {
     }
 
     /// What the worker is told of a run besides the variables: the value of the one without a name.
-    pub fn run(&self, code: Key, cgi: &Cgi, name: &[u8]) -> Vec<u8> {
+    pub fn run(&self, code: ModuleCode, cgi: &Cgi, script: &FoundProgram<'_>) -> Vec<u8> {
         let limits = &cgi.options.limits;
         let sight = self.needs.profiles.iter().position(|p| *p == cgi.sight);
+        let (key, module) = match code {
+            ModuleCode::Shared(key) => (key, Vec::new()),
+            ModuleCode::Own(_) => (Key::default(), script.script_filename.to_bytes().to_vec()),
+        };
         let run = wire::Run {
-            key: code,
+            key,
             profile: sight.map_or(u64::MAX, |place| place as u64),
             memory: limits.memory.unwrap_or(MEMORY),
             cpu: limits.cpu.unwrap_or(0),
-            name: name.to_vec(),
+            name: script.script_name.to_vec(),
+            module,
         };
         run.encode()
     }
@@ -211,6 +289,7 @@ impl Wasm {
     /// No more requests come: no connection is kept for one.
     pub fn close(&self) {
         self.idle.end();
+        self.own.end();
     }
 
     /// Has these modules compiled before the first request; where nothing can do that, the log says so once.
@@ -226,7 +305,7 @@ impl Wasm {
 /// The lease of one connection to the worker, for one request.
 #[derive(Debug)]
 pub struct InstanceLease {
-    lease: galgo_wasm::WorkerLease,
+    lease: Lease,
     /// The event loop that asks.
     home: usize,
     idle: Arc<UpstreamIdlePool>,
@@ -234,6 +313,21 @@ pub struct InstanceLease {
     most: usize,
     /// Given back when the instance has ended.
     permit: Permit,
+}
+
+#[derive(Debug)]
+enum Lease {
+    Shared(galgo_wasm::WorkerLease),
+    Own(Arc<OwnWorker>),
+}
+
+impl Lease {
+    fn worker(&self) -> usize {
+        match self {
+            Self::Shared(lease) => lease.worker(),
+            Self::Own(worker) => worker.number,
+        }
+    }
 }
 
 #[allow(missing_docs)]
@@ -244,14 +338,30 @@ impl InstanceLease {
     /// # Errors
     /// It has not begun.
     pub fn ended(&self, more: &[u8]) -> Result<Exit, Fault> {
-        let exit = self.lease.ended(more).map_err(|_short| SHORT)?;
+        let exit = match &self.lease {
+            Lease::Shared(lease) => lease.ended(more).map_err(|_short| SHORT)?,
+            Lease::Own(worker) => {
+                worker.is_used();
+                match Ended::decode(more) {
+                    Some(Ended::Exit(exit)) => exit,
+                    Some(Ended::NoThread) => return Err(SHORT),
+                    Some(Ended::Denied) => return Err(Fault::Refused(DENIED.into())),
+                    Some(Ended::Bad) => return Err(Fault::Script(BAD.into())),
+                    Some(Ended::NoCode) | None => KILLED,
+                }
+            }
+        };
         self.permit.used(exit.user + exit.system);
         Ok(exit)
     }
 
     /// The connection has ended before the instance could say how it did.
     pub fn gone(&self) -> Exit {
-        if self.lease.has_lost_its_worker() {
+        let lost = match &self.lease {
+            Lease::Shared(lease) => lease.has_lost_its_worker(),
+            Lease::Own(worker) => worker.has_ended(),
+        };
+        if lost {
             // Connections to a dead worker are of no use.
             self.idle.close_slot(self.lease.worker());
         }
@@ -274,6 +384,35 @@ impl InstanceLease {
 pub fn descriptors(running: usize) -> usize {
     const COMPILES: usize = 2 * 8;
     2 * (running + SPARE) + COMPILES
+}
+
+/// What the worker of a route's own modules is told, where they run as another user or in a strict sandbox; `running`:
+/// programs at once.
+pub fn module_terms(
+    root: &Path,
+    runs_as: &RunsAs,
+    sight: &Sight,
+    limits: &Limits,
+    running: usize,
+) -> ModuleTerms {
+    let setup = UserSetup {
+        root: root.as_os_str().as_bytes().to_vec(),
+        owner: runs_as.owned_by(),
+        instances: (running + SPARE) as u64,
+        profile: profile(sight),
+        memory: limits.memory.unwrap_or(MEMORY),
+        cpu: limits.cpu.unwrap_or(0),
+    };
+    let folders = |writes: bool| {
+        let folders = sight.folders.iter().filter(move |(.., w)| *w == writes);
+        folders.map(|(_, host, _)| host.clone()).collect()
+    };
+    ModuleTerms {
+        build: version(),
+        setup: Message::Own(setup).encode(),
+        read: folders(false),
+        write: folders(true),
+    }
 }
 
 /// As the worker is told.

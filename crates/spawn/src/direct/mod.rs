@@ -113,6 +113,11 @@ impl Direct {
         self.ruleset = ruleset.map(Arc::new);
     }
 
+    /// Exchanges what programs make their domains of for something else, and back by the next call.
+    pub(crate) fn exchange_ruleset(&mut self, other: &mut Option<Arc<OwnedFd>>) {
+        std::mem::swap(&mut self.ruleset, other);
+    }
+
     /// The signal that a program gets when the *thread* that started it has ended, however that came about, from the next
     /// start on (PR_SET_PDEATHSIG, prctl(2)): for threads that outlive what they start. Children of a template have
     /// it of their template. None by default.

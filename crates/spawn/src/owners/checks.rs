@@ -94,7 +94,7 @@ pub(super) struct Asked<'a> {
 
 /// Whose programs and folders may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OwnedBy {
+pub enum OwnedBy {
     /// They run as the server's user, as without a helper.
     Anybody,
     /// The user that programs run as, or root.
@@ -230,4 +230,19 @@ fn owned(stat: &Stat, uid: u32) -> Result<(), Why> {
         owner if owner == uid => Ok(()),
         owner => Err(Why::Owner(owner, uid)),
     }
+}
+/// Whether a module of a route, whose folder or one module is `root`, may run as the user `uid`, which is this process's. Its
+/// path without links in it.
+///
+/// # Errors
+/// It may not.
+pub fn may_run(root: &Path, module: &Path, uid: u32, owner: OwnedBy) -> Result<PathBuf, Denied> {
+    let asked = Asked {
+        root,
+        program: module,
+        uid,
+        interpreted: true,
+        owner,
+    };
+    asked.check()
 }

@@ -6,11 +6,12 @@
 use super::{
     Remit, cgroups,
     message::{HelperOrder, LOWER, MOST, Report, StartOrder, receive},
+    modules::{self, Host},
     program::Program,
     warm::{templates::Templates, waiting::tell},
 };
 use crate::{
-    Child, Direct, Limits, Sandbox, Start,
+    Child, Direct, Limits, Sandbox, Start, StartError,
     identity::{Identity, effective_uid},
     reaper,
     sandbox::{self, Changes},
@@ -27,6 +28,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -61,6 +63,9 @@ struct Helper<'r> {
     /// Others are in their place: the next helper will know them.
     changed: bool,
     direct: Direct,
+    /// What runs modules, and what makes its domain in a strict sandbox.
+    host: Option<Host>,
+    workers: Option<Arc<OwnedFd>>,
     programs: Vec<Running>,
     templates: Templates<'r>,
     buffer: Vec<u8>,
@@ -80,7 +85,7 @@ struct Ready {
 pub(super) fn serve(
     remit: &Remit,
     user: &Identity,
-    socket: OwnedFd,
+    (socket, host): (OwnedFd, Option<Host>),
     group: Option<&Path>,
 ) -> Result<(), String> {
     let io = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
@@ -95,7 +100,8 @@ pub(super) fn serve(
         Some(strict) => {
             let interpreters = terms.interpreters.iter().map(|(_, path)| path.as_path());
             let interpreters: Vec<_> = interpreters.collect();
-            let prepared = strict.prepare(&terms.path, &interpreters);
+            let worker = modules::strict(remit, host.as_ref());
+            let prepared = strict.prepare(&terms.path, &interpreters, worker);
             Some(prepared.map_err(io("confining programs"))?)
         }
     };
@@ -113,12 +119,13 @@ pub(super) fn serve(
     let mut direct = Direct::new().map_err(io("preparing to start programs"))?;
     direct.set_umask(Some(terms.umask));
     direct.set_orphaned(Some(Signal::KILL.as_raw()));
-    let mut changes = None;
+    let (mut changes, mut workers) = (None, None);
     match prepared {
         Some(prepared) => {
             let confined = prepared.confine().map_err(io("confining programs"))?;
-            direct.set_ruleset(confined.0);
-            changes = confined.1;
+            direct.set_ruleset(confined.ruleset);
+            workers = confined.worker.map(Arc::new);
+            changes = confined.changes;
         }
         None if terms.sandbox == Sandbox::Standard && terms.no_new_privs => {
             sandbox::confine().map_err(io("confining programs"))?;
@@ -138,6 +145,8 @@ pub(super) fn serve(
         changes,
         changed: false,
         direct,
+        host,
+        workers,
         programs: Vec::new(),
         templates: Templates::new(remit, user.uid, limits, own_ids),
         buffer: vec![0; MOST],
@@ -249,6 +258,9 @@ impl Helper<'_> {
 
     /// Starts what was asked for, where that may be.
     fn start(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3]) -> Result<Child, Report> {
+        if modules::asked_for(order) {
+            return self.start_worker(order, stdio);
+        }
         let Program {
             path,
             args,
@@ -267,9 +279,30 @@ impl Helper<'_> {
             no_new_privs: terms.no_new_privs,
             sandbox: terms.sandbox,
         };
-        let started = self.direct.start(&start);
-        started.map_err(|e| Report::Failed(e.stage, e.source.raw_os_error().unwrap_or_default()))
+        self.direct.start(&start).map_err(|e| failed(&e))
     }
+
+    /// The worker of the route's modules.
+    fn start_worker(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3]) -> Result<Child, Report> {
+        // The next helper may find one.
+        self.changed |= matches!(self.host, Some(Err(_)));
+        let given = modules::found(order, self.remit, self.host.as_ref());
+        let given = given.map_err(Report::Denied)?;
+        let strict = self.remit.terms.strict.is_some();
+        let stdio = stdio.map(AsFd::as_fd);
+        if strict {
+            self.direct.exchange_ruleset(&mut self.workers);
+        }
+        let started = modules::start(&mut self.direct, self.remit, given, stdio);
+        if strict {
+            self.direct.exchange_ruleset(&mut self.workers);
+        }
+        started.map_err(|e| failed(&e))
+    }
+}
+
+fn failed(e: &StartError) -> Report {
+    Report::Failed(e.stage, e.source.raw_os_error().unwrap_or_default())
 }
 
 impl Running {

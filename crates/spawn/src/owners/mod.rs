@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | the server | its own user | asks for helpers, and asks a helper to start a program ([`Owners`]) |
 //! | the spawner | root, executed anew, so that its address layout is its own; one thread, no network | makes helpers, and nothing else ([`spawner`]) |
-//! | a helper | one user, of one route | checks and starts programs (`helper`), once it has become that user and confined itself |
+//! | a helper | one user, of one route | checks and starts programs (`helper`), and the worker of the route's modules (`modules`), once it has become that user and confined itself |
 //!
 //! The spawner and the helpers believe the server nothing. What may be started is what they have read in the configuration
 //! themselves ([`Remit`]): the server names a route by a digest of it, and a program by its path. A server under an
@@ -18,6 +18,8 @@ mod checks;
 mod front;
 mod helper;
 mod message;
+mod module_terms;
+mod modules;
 mod program;
 mod remit;
 pub(crate) mod remote;
@@ -27,8 +29,10 @@ mod tests;
 pub(crate) mod warm;
 
 pub use cgroups::are_delegated;
-pub use checks::{Denied, Why};
+pub use checks::{Denied, OwnedBy, Why, may_run};
 pub use front::Owners;
+pub use module_terms::ModuleTerms;
+pub use modules::MODULES;
 pub use remit::{Remit, RunsAs, Terms};
 pub use warm::{
     message::NoTemplate,

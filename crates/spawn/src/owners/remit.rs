@@ -1,6 +1,9 @@
 //! What may be started as another user.
 
-use super::checks::{Asked, Denied, OwnedBy};
+use super::{
+    checks::{Asked, Denied, OwnedBy, may_run},
+    module_terms::ModuleTerms,
+};
 use crate::{
     EnvBlock, Limits, Sandbox,
     identity::{self, Identity},
@@ -30,6 +33,17 @@ pub enum RunsAs {
     },
 }
 
+impl RunsAs {
+    /// Whose programs and folders may be.
+    pub fn owned_by(&self) -> OwnedBy {
+        match self {
+            Self::Server(_) => OwnedBy::Anybody,
+            Self::User(_) => OwnedBy::UserOrRoot,
+            Self::Owner { .. } => OwnedBy::User,
+        }
+    }
+}
+
 /// The programs of one route, or the one program that is its worker, and how they are started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Terms {
@@ -48,6 +62,8 @@ pub struct Terms {
     pub worker: Option<Vec<String>>,
     /// Programs may be kept loaded: the variables that they find then, beside the constants. `None`: they start cold.
     pub warm: Option<Vec<(String, String)>>,
+    /// What the worker of its modules is told; `None`: it runs none.
+    pub modules: Option<ModuleTerms>,
     /// Resource limits.
     pub limits: Limits,
     /// File mode creation mask.
@@ -108,11 +124,7 @@ impl Remit {
             program,
             uid,
             interpreted: self.interpreter(program.as_os_str().as_bytes()).is_some(),
-            owner: match self.terms.runs_as {
-                RunsAs::Server(_) => OwnedBy::Anybody,
-                RunsAs::User(_) => OwnedBy::UserOrRoot,
-                RunsAs::Owner { .. } => OwnedBy::User,
-            },
+            owner: self.terms.runs_as.owned_by(),
         };
         asked.check()
     }
@@ -159,6 +171,14 @@ impl Remit {
     pub(super) fn is_run_by(&self, script: &CStr, interpreter: &CStr) -> bool {
         let runs = self.interpreter(script.to_bytes());
         runs.is_some_and(|path| path.as_os_str().as_bytes() == interpreter.to_bytes())
+    }
+
+    /// Whether `module` may run as the user `uid`. Its path without links in it.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn check_module(&self, module: &Path, uid: u32) -> Result<PathBuf, Denied> {
+        may_run(&self.terms.path, module, uid, self.terms.runs_as.owned_by())
     }
 
     /// The user that starts a program whose file belongs to `owner`.

@@ -5,6 +5,7 @@ use super::{
     cgroups::Cgroups,
     helper,
     message::{Order, pair, receive, send},
+    modules::Host,
 };
 use crate::{NamelessListener, raw::syscall, reaper::children};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -52,13 +53,14 @@ pub fn socket() -> Result<OwnedFd, String> {
 }
 
 /// Makes helpers until the server has gone, and ends them then. For a process of its own, with one thread, that was
-/// executed for this; `load` reads the configuration.
+/// executed for this; `load` reads the configuration, and `modules` opens the program that runs modules.
 ///
 /// # Errors
 /// The kernel's, in words.
 pub fn serve(
     socket: OwnedFd,
     load: impl FnMut() -> Result<Vec<Arc<Remit>>, String>,
+    modules: impl Fn() -> Result<OwnedFd, String> + 'static,
 ) -> Result<(), String> {
     let closed = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     closed.map_err(|e| format!("cannot close the spawner's memory: {e}"))?;
@@ -70,6 +72,7 @@ pub fn serve(
         remits: Remits::default(),
         helpers: Vec::new(),
         cgroups: Cgroups::default(),
+        modules: Box::new(modules),
         strays: false,
     };
     let served = spawner.run(load);
@@ -110,6 +113,7 @@ struct Spawner {
     remits: Remits,
     helpers: Vec<Helper>,
     cgroups: Cgroups,
+    modules: Box<dyn Fn() -> Host>,
     /// There may be children that are no helpers: a helper has ended, and has left them behind.
     strays: bool,
 }
@@ -191,14 +195,17 @@ impl Spawner {
         let user = remit.identity(uid)?;
         let (ours, theirs) = pair().map_err(|e| not_made(e.into()))?;
         let group = self.cgroups.make(&remit.terms.limits)?;
+        let host = remit.terms.modules.as_ref().map(|_| (self.modules)());
         let here = remit.has_own_ids().then(own_ids).transpose();
         let here = here.map_err(not_made)?;
         // SAFETY: this process has one thread, so that the child has all there is of it: no lock is held by a thread
         // that is not there.
         let pid = match unsafe { libc::fork() } {
             0 => {
-                close_all_but(&theirs);
-                let code = match helper::serve(remit, &user, theirs, group.as_deref()) {
+                let host_fd = host.as_ref().and_then(|host| host.as_ref().ok());
+                close_all_but([Some(&theirs), host_fd]);
+                let given = (theirs, host);
+                let code = match helper::serve(remit, &user, given, group.as_deref()) {
                     Ok(()) => 0,
                     Err(words) => {
                         eprintln!("galgo: a helper of the user {uid} has ended: {words}");
@@ -293,9 +300,13 @@ fn reap(pid: Pid) -> bool {
 }
 
 /// In a child of the spawner: closes what it has of it, but for standard streams and `kept`.
-fn close_all_but(kept: &OwnedFd) {
-    let kept = kept.as_raw_fd() as usize;
-    for (from, to) in [(3, kept - 1), (kept + 1, u32::MAX as usize)] {
+fn close_all_but(kept: [Option<&OwnedFd>; 2]) {
+    let kept = kept.into_iter().flatten();
+    let mut kept: Vec<_> = kept.map(|fd| fd.as_raw_fd() as usize).collect();
+    kept.sort_unstable();
+    let ends = kept.iter().map(|fd| fd - 1).chain([u32::MAX as usize]);
+    let begins = std::iter::once(3).chain(kept.iter().map(|fd| fd + 1));
+    for (from, to) in begins.zip(ends) {
         if from <= to {
             // SAFETY: numbers only. What the spawner has of these descriptors in memory the child neither uses nor drops:
             // it ends by `_exit`.

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::{Remit, RunsAs, Terms, message::StartOrder, program::Program};
+use super::{
+    Remit, RunsAs, Terms, message::StartOrder, module_terms::ModuleTerms, modules, program::Program,
+};
 use crate::{Limits, Sandbox, identity::Identity};
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
@@ -27,6 +29,7 @@ pub(super) fn remit(path: impl AsRef<Path>) -> Remit {
         query_args: true,
         worker: None,
         warm: None,
+        modules: None,
         limits: Limits::default(),
         umask: 0o22,
         no_new_privs: true,
@@ -225,4 +228,57 @@ fn of_a_million_orders_none_starts_what_was_not_configured() {
     }
     assert!(started > 10_000 && denied > 10_000, "{started} {denied}");
     fs::remove_dir_all(folder).unwrap();
+}
+
+fn with_modules(remit: &Remit) -> Remit {
+    let terms = ModuleTerms {
+        build: "1".into(),
+        setup: b"as configured".to_vec(),
+        read: Vec::new(),
+        write: Vec::new(),
+    };
+    Remit::new(Terms {
+        modules: Some(terms),
+        ..remit.terms.clone()
+    })
+}
+
+#[test]
+fn the_worker_of_modules_is_told_what_was_configured() {
+    let none = remit("/srv");
+    let some = with_modules(&none);
+    assert_ne!(none.digest(), some.digest());
+    let host = Ok(fs::File::open("/proc/self/exe").unwrap().into());
+    let missing = Err("it is not there".to_owned());
+    let found = |remit: &Remit, host, args: u16, rest: &[&[u8]]| {
+        let order = StartOrder::decode(&order(args, rest)).unwrap();
+        assert!(modules::asked_for(&order));
+        let (_, told) = modules::found(&order, remit, Some(host))?;
+        Ok(std::io::read_to_string(fs::File::from(told)).unwrap())
+    };
+    let name = &b"modules"[..];
+    assert_eq!(
+        found(&some, &host, 0, &[name]),
+        Ok("as configured".to_owned())
+    );
+    for (remit, host, args, rest, why) in [
+        (&none, &host, 0, &[name][..], "no modules run"),
+        (&some, &missing, 0, &[name], "it is not there"),
+        (&some, &host, 1, &[name, b"word"], "takes no arguments"),
+        (&some, &host, 0, &[name, b"HTTP_X=1"], "no variables"),
+        (&some, &host, 0, &[name, b"PATH=/bin"], "no variables"),
+    ] {
+        let said: Result<_, String> = found(remit, host, args, rest);
+        assert!(said.is_err_and(|said| said.contains(why)), "{why}");
+    }
+    for other in [
+        &b"/modules"[..],
+        b"Modules",
+        b"modules/",
+        b"",
+        b"own-worker",
+    ] {
+        let order = StartOrder::decode(&order(0, &[other])).unwrap();
+        assert!(!modules::asked_for(&order));
+    }
 }

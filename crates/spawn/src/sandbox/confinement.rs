@@ -6,7 +6,10 @@ use super::{
 use crate::domain::{self, Access, Ports};
 use std::{
     io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::{AsRawFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::{Path, PathBuf},
 };
 
@@ -79,7 +82,7 @@ fn python_settings() -> Vec<PathBuf> {
 }
 
 /// Paths without links in them, and what may be done there: none that another says already.
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Rules(Vec<(PathBuf, Access)>);
 
 impl Rules {
@@ -98,17 +101,90 @@ impl Rules {
 #[derive(Debug)]
 pub struct Prepared {
     ruleset: Option<OwnedFd>,
+    worker: Option<OwnedFd>,
     network: Network,
     changes: Option<Changes>,
 }
 
+/// What the worker of modules has beside what programs have.
+#[derive(Debug, Clone, Copy)]
+pub struct ForWorker<'a> {
+    /// Its program.
+    pub program: BorrowedFd<'a>,
+    /// Folders to read.
+    pub read: &'a [PathBuf],
+    /// Folders to change, too.
+    pub write: &'a [PathBuf],
+}
+
+/// What is entered as something is started.
+#[derive(Debug)]
+pub struct Confined {
+    /// What programs make their domains of.
+    pub ruleset: Option<OwnedFd>,
+    /// What the worker of modules makes its domain of.
+    pub worker: Option<OwnedFd>,
+    /// What tells when other files have come in the place of those that are listed.
+    pub changes: Option<Changes>,
+}
+
 impl Confinement {
     /// Enters namespaces, where that may be, and prepares the Landlock domain that programs in the folder `own` enter;
-    /// `interpreters` run them. For a process of its own with one thread, before it gives up root's rights.
+    /// `interpreters` run them; `worker` is the one of modules, where there is one. For a process of its own with one thread, before it gives up root's rights.
     ///
     /// # Errors
     /// A file or folder is not there, or the kernel refuses what it has.
-    pub fn prepare(&self, own: &Path, interpreters: &[&Path]) -> io::Result<Prepared> {
+    pub fn prepare(
+        &self,
+        own: &Path,
+        interpreters: &[&Path],
+        worker: Option<ForWorker<'_>>,
+    ) -> io::Result<Prepared> {
+        let mut rules = self.rules(own, interpreters)?;
+        let mut of_worker = rules.clone();
+        for (list, access) in worker
+            .iter()
+            .flat_map(|w| [(w.read, Access::READ), (w.write, Access::WRITE)])
+        {
+            list.iter()
+                .try_for_each(|path| of_worker.add(path, access))?;
+        }
+        let network = self.network.here();
+        if kernel().namespaces {
+            let shown = of_worker.0.iter().map(|(path, _)| path.as_path());
+            let new = Namespaces::enter(shown, network == Network::Loopback)?;
+            let temporary = new.temporary.into_iter().map(|path| (path, Access::WRITE));
+            let processes = new.processes.map(|path| (path, Access::READ));
+            let new: Vec<_> = temporary.chain(processes).collect();
+            rules.0.extend(new.iter().cloned());
+            of_worker.0.extend(new);
+        }
+        let ports = match network {
+            Network::None => Ports::NONE,
+            Network::Out => Ports::CONNECT,
+            Network::Loopback | Network::All => Ports::ALL,
+        };
+        // What is replaced from here on is noticed.
+        let files = rules.0.iter().map(|(path, _)| path.as_path());
+        let changes = (kernel().landlock > 0).then(|| Changes::of(files));
+        let changes = changes.transpose()?;
+        let confining = |rules: &Rules| domain::confining(&rules.0, ports);
+        let of_worker = worker.map(|worker| {
+            // Whatever leads to it by now, it is the file that was opened.
+            let program = format!("/proc/self/fd/{}", worker.program.as_raw_fd());
+            of_worker.0.push((program.into(), Access::EXECUTE));
+            confining(&of_worker)
+        });
+        Ok(Prepared {
+            ruleset: confining(&rules)?,
+            worker: of_worker.transpose()?.flatten(),
+            network,
+            changes,
+        })
+    }
+
+    /// What programs may do with which files.
+    fn rules(&self, own: &Path, interpreters: &[&Path]) -> io::Result<Rules> {
         let own = match own.is_dir() {
             true => own,
             false => own.parent().unwrap_or(own),
@@ -138,40 +214,21 @@ impl Confinement {
         ] {
             list.iter().try_for_each(|path| rules.add(path, access))?;
         }
-        let mut rules = rules.0;
-        let network = self.network.here();
-        if kernel().namespaces {
-            let shown = rules.iter().map(|(path, _)| path.as_path());
-            let new = Namespaces::enter(shown, network == Network::Loopback)?;
-            rules.extend(new.temporary.into_iter().map(|path| (path, Access::WRITE)));
-            rules.extend(new.processes.map(|path| (path, Access::READ)));
-        }
-        let ports = match network {
-            Network::None => Ports::NONE,
-            Network::Out => Ports::CONNECT,
-            Network::Loopback | Network::All => Ports::ALL,
-        };
-        // What is replaced from here on is noticed.
-        let files = rules.iter().map(|(path, _)| path.as_path());
-        let changes = (kernel().landlock > 0).then(|| Changes::of(files));
-        let changes = changes.transpose()?;
-        let ruleset = domain::confining(&rules, ports)?;
-        Ok(Prepared {
-            ruleset,
-            network,
-            changes,
-        })
+        Ok(rules)
     }
 }
 
 impl Prepared {
-    /// Gives up new privileges and enters the filter of system calls, for good: this process, and all that it starts. What
-    /// programs are to enter as they are started, and what tells when other files have come in the place of those that it lists.
+    /// Gives up new privileges and enters the filter of system calls, for good: this process, and all that it starts.
     ///
     /// # Errors
     /// The kernel refuses what it has.
-    pub fn confine(self) -> io::Result<(Option<OwnedFd>, Option<Changes>)> {
+    pub fn confine(self) -> io::Result<Confined> {
         install::enter(|| filter::strict(self.network))?;
-        Ok((self.ruleset, self.changes))
+        Ok(Confined {
+            ruleset: self.ruleset,
+            worker: self.worker,
+            changes: self.changes,
+        })
     }
 }

@@ -24,7 +24,7 @@ use std::io;
 
 pub use calls::{REFUSED, Refused};
 pub use changes::Changes;
-pub use confinement::{Confinement, Prepared};
+pub use confinement::{Confined, Confinement, ForWorker, Prepared};
 pub use install::is_available;
 pub use kernel::{Kernel, kernel};
 pub use network::Network;

@@ -338,6 +338,7 @@ mod tests {
             memory: 1,
             cpu: 0,
             name: name.into(),
+            module: Vec::new(),
         };
         let mut bytes = fcgi::begin(ID, Role::Responder, true).to_vec();
         let mut params = Params::new(ID, &mut bytes);

@@ -9,6 +9,7 @@ mod environ;
 mod hooks;
 mod http;
 mod linker;
+mod own;
 mod run;
 mod say;
 mod shared;
@@ -17,7 +18,8 @@ mod stdio;
 mod ticker;
 
 use std::{
-    os::fd::OwnedFd,
+    ffi::OsStr,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     process::ExitCode,
     sync::{
         Arc,
@@ -26,6 +28,8 @@ use std::{
     thread,
 };
 
+use galgo_proto::fcgi::Kind;
+use galgo_spawn::inherited;
 use galgo_wasm::wire::{self, Ended, Message, WorkerSetup};
 use rustix::process::Resource;
 
@@ -33,10 +37,11 @@ use crate::{
     limits,
     sandbox::{self, Sandbox},
 };
-use connection::ServerConnection;
+use connection::{RunRequest, ServerConnection};
 pub(crate) use linker::{check_module, component_kind};
+use own::{NotFound, Own};
 use say::say;
-use shared::Worker;
+use shared::{LinkedProgram, Source, Worker};
 
 /// Threads that do the file operations of one instance, which does one at a time; another where one is
 /// stuck.
@@ -53,21 +58,54 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn serve() -> Result<(), String> {
-    let socket = rustix::io::dup(rustix::stdio::stdin()).map_err(|e| e.to_string())?;
-    let socket = Arc::new(socket);
+/// The same for a user's own modules, by what its keeper says, over descriptor 4.
+pub(crate) fn own_main() -> ExitCode {
+    match own() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            say(&why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn own() -> Result<(), String> {
+    let keeper = inherited(2).map_err(|e| e.to_string())?.pop();
+    let keeper = keeper.ok_or("there is no keeper")?;
     let mut message = Vec::new();
-    let first = wire::receive(&*socket, &mut message).map_err(|e| e.to_string())?;
+    let first = wire::receive(&keeper, &mut message).map_err(|e| e.to_string())?;
+    let Some(Message::Own(setup)) = first.and_then(|(first, _)| Message::decode(first)) else {
+        return Err("the first message is not what it should be".into());
+    };
+    let seen = WorkerSetup {
+        cache: Vec::new(),
+        instances: setup.instances,
+        profiles: vec![setup.profile.clone()],
+    };
+    run(&seen, Source::Keeper(Own::new(setup, keeper)))
+}
+
+fn serve() -> Result<(), String> {
+    let mut message = Vec::new();
+    let socket = rustix::stdio::stdin();
+    let first = wire::receive(socket, &mut message).map_err(|e| e.to_string())?;
     let Some((first, _)) = first else {
         return Ok(());
     };
     let Some(Message::Setup(setup)) = Message::decode(first) else {
         return Err("the first message is not what it should be".into());
     };
+    let cache = OsStr::from_bytes(&setup.cache).into();
+    run(&setup, Source::Cache(cache))
+}
+
+fn run(setup: &WorkerSetup, source: Source) -> Result<(), String> {
+    let socket = rustix::io::dup(rustix::stdio::stdin()).map_err(|e| e.to_string())?;
+    let socket = Arc::new(socket);
     // What a dead worker held in memory must not be readable.
     limits::lower(&[(Resource::Core, 0)])?;
-    let worker = Arc::new(Worker::new(&setup)?);
-    if let Some(warning) = confine(&setup)? {
+    let worker = Arc::new(Worker::new(setup, source)?);
+    if let Some(warning) = confine(setup)? {
         say(warning);
     }
     worker.ticker.start(worker.engine.clone());
@@ -87,10 +125,10 @@ fn event_loop() -> std::io::Result<tokio::runtime::Runtime> {
 }
 
 fn confine(setup: &WorkerSetup) -> Result<Option<&'static str>, String> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = |bytes: &[u8]| sandbox::folder(std::ffi::OsStr::from_bytes(bytes).as_ref());
+    let path = |bytes: &[u8]| sandbox::folder(OsStr::from_bytes(bytes).as_ref());
+    let cache = Some(&setup.cache).filter(|cache| !cache.is_empty());
     let mut left = Sandbox {
-        read: vec![path(&setup.cache)],
+        read: cache.map(|cache| path(cache)).into_iter().collect(),
         network: setup.profiles.iter().any(|p| p.network),
         ..Sandbox::default()
     };
@@ -130,7 +168,7 @@ fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, runtime: &tokio::runtime::R
             Some(Message::Connect) => fds.into_iter().for_each(|fd| worker.serve(runtime, fd)),
             Some(Message::Load(key)) => drop(worker.program(&key)),
             Some(Message::Forget(key)) => worker.forget(&key),
-            Some(Message::Setup(_)) | None => say("a message that makes no sense"),
+            _ => say("a message that makes no sense"),
         }
     }
 }
@@ -177,15 +215,35 @@ impl Worker {
         let connection = Arc::new(ServerConnection::new(fd));
         // Code that still holds it belongs to the request before: no other request is answered on it then.
         while Arc::strong_count(&connection) == 1
-            && let Some(request) = connection.request()
+            && let Some(mut request) = connection.request()
         {
             let _running = self.ticker.running();
-            let done = match self.program(&request.run.key) {
-                Some(program) => run::run(self, &program, &request, &connection, runtime),
-                None => run::end(&connection, Ended::NoCode, runtime),
+            let done = match self.found(&mut request) {
+                Ok(program) => run::run(self, &program, &request, &connection, runtime),
+                Err(NotFound { ended, why }) => {
+                    if !why.is_empty() {
+                        connection.put(Kind::Stderr, format!("galgo: {why}\n").as_bytes());
+                    }
+                    run::end(&connection, ended, runtime)
+                }
             };
             if !done {
                 return;
+            }
+        }
+    }
+
+    /// The program that a request is for, which may be held to limits of its own.
+    fn found(&self, request: &mut RunRequest) -> Result<Arc<LinkedProgram>, NotFound> {
+        match &self.source {
+            Source::Cache(_) => self.program(&request.run.key).ok_or(NotFound {
+                ended: Ended::NoCode,
+                why: String::new(),
+            }),
+            Source::Keeper(own) => {
+                own.limit(&mut request.run);
+                let module = OsStr::from_bytes(&request.run.module);
+                own.program(module.as_ref(), |code| self.link(code))
             }
         }
     }

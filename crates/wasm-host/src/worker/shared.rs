@@ -7,7 +7,7 @@ use std::{
 };
 
 use galgo_wasm::{
-    code,
+    code::{self, Code},
     wire::{self, Key, Profile, WorkerSetup},
 };
 use wasmtime::{
@@ -19,6 +19,7 @@ use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
 use super::{
     linker::{component_linker, module_linker},
+    own::Own,
     say::say,
     state::InstanceState,
     ticker::Ticker,
@@ -38,10 +39,18 @@ pub(super) enum LinkedProgram {
     Http(ProxyPre<InstanceState>),
 }
 
+/// Where code comes from.
+pub(super) enum Source {
+    /// From this folder, by its name.
+    Cache(PathBuf),
+    /// From a keeper, by the path of its module.
+    Keeper(Own<LinkedProgram>),
+}
+
 pub(super) struct Worker {
     pub(super) engine: Engine,
     tag: String,
-    cache: PathBuf,
+    pub(super) source: Source,
     profiles: Vec<Profile>,
     modules: Linker<InstanceState>,
     components: component::Linker<InstanceState>,
@@ -58,14 +67,13 @@ pub(super) struct Worker {
 type ProgramCell = Arc<OnceLock<Option<Arc<LinkedProgram>>>>;
 
 impl Worker {
-    pub(super) fn new(setup: &WorkerSetup) -> Result<Self, String> {
-        use std::os::unix::ffi::OsStrExt;
+    pub(super) fn new(setup: &WorkerSetup, source: Source) -> Result<Self, String> {
         let instances = setup.instances.clamp(1, INSTANCES_MOST);
         let words = |e: wasmtime::Error| format!("starting wasmtime: {e:#}");
         let engine = engine::pooled(u32::try_from(instances).unwrap_or(1)).map_err(words)?;
         Ok(Self {
             tag: engine::tag(&engine),
-            cache: std::ffi::OsStr::from_bytes(&setup.cache).into(),
+            source,
             profiles: setup.profiles.clone(),
             modules: module_linker(&engine).map_err(words)?,
             components: component_linker(&engine).map_err(words)?,
@@ -106,10 +114,17 @@ impl Worker {
     }
 
     fn load(&self, key: &Key) -> Result<LinkedProgram, String> {
-        let code = code::read(&self.cache, key, &self.tag);
-        let code = code.ok_or("code in the cache is gone or has been changed")?;
+        let Source::Cache(cache) = &self.source else {
+            return Err("there is no cache".into());
+        };
+        let code = code::read(cache, key, &self.tag);
+        self.link(&code.ok_or("code in the cache is gone or has been changed")?)
+    }
+
+    /// Makes code ready to run.
+    pub(super) fn link(&self, code: &Code) -> Result<LinkedProgram, String> {
         let words = |e: wasmtime::Error| format!("loading code: {e:#}");
-        let loaded = load(&code, &self.engine).map_err(words)?;
+        let loaded = load(code, &self.engine).map_err(words)?;
         let pre = |c: &Component| self.components.instantiate_pre(c);
         Ok(match &loaded {
             LoadedCode::Module(m) => {

@@ -140,7 +140,7 @@ fn code_of(
     }
 }
 
-fn opened(path: &Path) -> io::Result<(File, FileId)> {
+pub(super) fn opened(path: &Path) -> io::Result<(File, FileId)> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty())?;
     let id = FileId::of(&fstat(&fd)?);
@@ -148,7 +148,7 @@ fn opened(path: &Path) -> io::Result<(File, FileId)> {
 }
 
 /// How long until the last change of a file lies far enough back; `None`: it does.
-fn settles_in(id: FileId) -> Option<Duration> {
+pub(super) fn settles_in(id: FileId) -> Option<Duration> {
     let (seconds, nanos) = id.changed();
     let changed = Duration::new(seconds.unsigned_abs(), u32::try_from(nanos).unwrap_or(0));
     let now = SystemTime::now()
@@ -161,7 +161,7 @@ fn settles_in(id: FileId) -> Option<Duration> {
 
 /// Whether a file that was read soon after a change has not changed since: waits until its time shows
 /// that, and compares.
-fn is_still(path: &Path, id: FileId, known: &module::ModuleInfo) -> bool {
+pub(super) fn is_still(path: &Path, id: FileId, known: &module::ModuleInfo) -> bool {
     if let Some(rest) = settles_in(id) {
         thread::sleep(rest);
     }
@@ -244,7 +244,7 @@ fn answer(host: &Host, spawner: &mut Option<Spawner>) -> Result<String, Wrong> {
     Ok(read_text(said, WORDS))
 }
 
-fn compiled(
+pub(super) fn compiled(
     host: &Host,
     module: &File,
     to: &File,
@@ -269,7 +269,7 @@ fn run(
         Some(spawner) => spawner,
         None => spawner.insert(Spawner::direct().map_err(io)?),
     };
-    let child = host.start(spawner, command, [stdin, stdout, stderr.as_fd()]);
+    let child = host.start(spawner, command, [stdin, stdout, stderr.as_fd()], None);
     let mut child = child.map_err(|e| Wrong::io(&e.stage.to_string(), &e.source))?;
     drop(stderr);
     let patience = Timespec {

@@ -68,7 +68,8 @@ impl WorkerLease {
                 self.runtime.lost(&self.key);
                 Ok(KILLED)
             }
-            None => Ok(KILLED),
+            // The last two are said by a user's own worker.
+            None | Some(Ended::Denied | Ended::Bad) => Ok(KILLED),
         }
     }
 

@@ -128,7 +128,7 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     let host = runtime.settings.beside.known();
     let host = host.ok_or_else(|| io::Error::other("galgo-wasm was not asked yet"))?;
     let child = host
-        .start(spawner, host::WORKER, stdio)
+        .start(spawner, host::WORKER, stdio, None)
         .map_err(io::Error::other)?;
     drop(theirs);
     is_ready(&ours)?;

@@ -50,7 +50,7 @@ impl Caller {
         if let Some(prepared) = prepared {
             let confined = prepared.confine();
             let confined = confined.map_err(|e| format!("cannot confine the program: {e}"))?;
-            direct.set_ruleset(confined.0);
+            direct.set_ruleset(confined.ruleset);
         }
         let spawner = Spawner::new(direct, outside);
         let (phase, serving) = watch::channel(Phase::Serving);
@@ -63,7 +63,7 @@ impl Caller {
             serving,
         );
         Ok(Self {
-            shared: site::shared(&config, None, &logs),
+            shared: site::shared(&config, None, &logs, false),
             resources: resources.map_err(preparing)?,
             ids: Ids::new(),
             logs,

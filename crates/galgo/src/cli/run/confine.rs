@@ -13,7 +13,7 @@ pub(super) fn prepare(cgi: Option<&Arc<Cgi>>) -> Result<Option<Prepared>, String
     };
     let interpreters = cgi.interpreters.iter().map(|(_, path)| path.as_path());
     let interpreters: Vec<_> = interpreters.collect();
-    let prepared = strict.prepare(cgi.root.path(), &interpreters);
+    let prepared = strict.prepare(cgi.root.path(), &interpreters, None);
     let prepared = prepared.map_err(|e| format!("cannot confine the program: {e}"))?;
     Ok(Some(prepared))
 }

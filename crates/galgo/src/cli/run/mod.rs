@@ -6,13 +6,14 @@
 pub(super) mod args;
 mod caller;
 mod confine;
+mod own_cache;
 mod print;
 mod request;
 mod signals;
 mod site;
 pub(super) mod warm;
 
-use std::process::ExitCode;
+use std::{os::unix::ffi::OsStrExt, process::ExitCode};
 
 use galgo_handlers::{context::Answer, program, script, status, steps::redirect};
 use galgo_spawn::sandbox::Prepared;
@@ -22,13 +23,14 @@ use super::screen::lines;
 use crate::{client::Whole, config::LogTo, phase::Phase, tick};
 use args::{RunArgs, Show};
 use caller::Caller;
+use own_cache::OwnCache;
 use print::Printer;
 use signals::{CommandSignals, INTERRUPTED};
 use site::ProgramPlace;
 
 /// Runs the program once.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, String> {
-    let place = ProgramPlace::of(&args.program, args.config.as_deref())?;
+    let mut place = ProgramPlace::of(&args.program, args.config.as_deref())?;
     let made = match request::make(args, &place) {
         Ok(made) => made,
         Err(why) => {
@@ -38,6 +40,11 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, String> {
     };
     let prepared = confine::prepare(place.route.cgi())?;
     super::identity::assume_for(&place.config, place.route.cgi(), &args.program)?;
+    let cache = OwnCache::of(
+        place.route.cgi().map(|cgi| &**cgi),
+        args.program.as_os_str().as_bytes(),
+    )?;
+    OwnCache::set(cache.as_ref(), &mut place.config);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

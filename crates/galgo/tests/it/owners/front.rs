@@ -1,5 +1,7 @@
 //! A server under an attacker's control: a test that speaks with the spawner and its helpers in the server's place.
 
+pub(super) mod modules;
+
 use std::{
     io::{IoSlice, IoSliceMut, Read},
     mem::MaybeUninit,
@@ -32,17 +34,20 @@ const CONFIG: &str = "user = \"nobody\"\n\
     [[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\nenv = { FOO = \"bar\" }\n\
     [[route]]\npath = \"/own/\"\ncgi = \"own\"\nuser = \"owner\"\n\
     [[route]]\npath = \"/app\"\nfastcgi = { run = [\"games/echo\", \"one\"] }\nuser = \"games\"\nenv = { FOO = \"bar\" }\n\
-    [[route]]\npath = \"/w/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\nenv = { FOO = \"bar\" }\n";
+    [[route]]\npath = \"/w/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\nenv = { FOO = \"bar\" }\n\
+    [[route]]\npath = \"/m/\"\ncgi = \"games\"\nuser = \"games\"\nmemory = \"20M\"\npreopen = { \"/data\" = \"data\" }\n";
 
 /// The route of the worker.
 const APP: usize = 2;
 /// The one whose programs start warm.
-const WARM: usize = 3;
+const WARM: usize = 4;
+/// The one whose modules see a folder.
+const MODULES: usize = 3;
 
 struct Spawner {
     process: Child,
     socket: OwnedFd,
-    /// Of the routes, in their order.
+    /// Of the routes, in their order: longer paths first.
     digests: Vec<u64>,
     site: Site,
 }
@@ -69,7 +74,8 @@ impl Spawner {
         let site = site()
             .file("games/echo", echo, 0o755)
             .file("games/loaded", loaded, 0o755)
-            .file("temporary/.keep", "", 0o644);
+            .file("temporary/.keep", "", 0o644)
+            .file("data/note", "x", 0o644);
         own(&site, "games/echo", GAMES);
         own(&site, "games/loaded", GAMES);
         mode(&site, "temporary", 0o1777);
@@ -92,7 +98,7 @@ impl Spawner {
             digests: remits.collect(),
             site,
         };
-        assert_eq!(spawner.digests.len(), 4);
+        assert_eq!(spawner.digests.len(), 5);
         assert!(spawner.order(2, 0, 0).is_ok());
         spawner
     }

@@ -4,6 +4,7 @@
 mod front;
 mod homes;
 mod life;
+mod modules;
 mod programs;
 mod strict;
 mod table;
@@ -30,11 +31,14 @@ pub fn tests() -> Vec<Test> {
     [
         programs::tests(),
         front::tests(),
+        front::modules::tests(),
         life::tests(),
         homes::tests(),
         strict::tests(),
         workers::tests(),
         warm::tests(),
+        modules::tests(),
+        modules::life::tests(),
         table::tests(),
     ]
     .concat()

@@ -1,10 +1,6 @@
 //! Who programs run as, and what is checked before.
 
-use std::{
-    fs,
-    os::unix::fs::{PermissionsExt, symlink},
-    process::Command,
-};
+use std::{os::unix::fs::symlink, process::Command};
 
 use crate::{harness::list, secrets::ATTACK};
 use galgo_testkit::{process::pids, wait_until};
@@ -324,12 +320,6 @@ fn what_cannot_be_is_refused_in_words() {
             "{path}: {said}"
         );
     }
-    let module = site.write("games/m.wasm", b"\0asm\x01\0\0\0");
-    fs::set_permissions(&module, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::remove_file(site.path("galgo.toml")).unwrap();
-    let server = site.start();
-    assert_eq!(server.get("/games/m.wasm").status, 403);
-    server.says("modules run as the server's user");
 }
 
 fn check_names_the_user_and_what_is_wrong() {

@@ -1,6 +1,8 @@
 //! The table `attack x configuration x result` of docs/security.md: made here, and held against what stands there. To write it
 //! anew, run the test with GALGO_WRITE_TABLE=1.
 
+mod modules;
+
 use std::{
     fmt::Write as _,
     fs,
@@ -115,10 +117,12 @@ const ROWS: [&str; 18] = [
     "gains root's rights by a set-user-ID program",
     "has descriptors beside 0, 1 and 2",
 ];
+/// What WASI has no call for.
+const NO_CALL: &str = "no call";
 const LAST: &str = "keeps a process running, in a session of its own, deaf to TERM";
 
 /// A configuration, and the path that answers by it.
-const COLUMNS: [(&str, &str); 11] = [
+const COLUMNS: [(&str, &str); 14] = [
     ("`cgi`", "/cgi-bin/attacks"),
     ("warm", "/warm/attacks"),
     ("strict", "/cgi-strict/attacks"),
@@ -128,11 +132,14 @@ const COLUMNS: [(&str, &str); 11] = [
     ("warm, `user`, strict", "/games-warm-strict/attacks"),
     ("worker, `user`", "/worker"),
     ("worker, `user`, strict", "/worker-strict"),
+    ("module", "/cgi-bin/attacks.wasm"),
+    ("module, `user`", "/games/attacks.wasm"),
+    ("module, `user`, strict", "/games-strict/attacks.wasm"),
     ("without root", "/cgi-bin/attacks"),
     ("without root, strict", "/cgi-strict/attacks"),
 ];
 /// Of those the columns whose server root has started.
-const AS_ROOT: usize = 9;
+const AS_ROOT: usize = 12;
 
 const STRICT: &str =
     "[[route]]\npath = \"/cgi-strict/\"\ncgi = \"cgi-bin\"\nsandbox = \"strict\"\n";
@@ -170,9 +177,12 @@ fn site() -> Site {
         .config("[[route]]\npath = \"/warm/\"\ncgi = \"cgi-bin\"\nstart = \"warm\"\n")
         .config("[[route]]\npath = \"/man/\"\ncgi = \"own\"\nuser = \"man\"\n")
         .config(STRICT)
-        .config("[[route]]\npath = \"/games-strict/\"\ncgi = \"games\"\nuser = \"games\"\nsandbox = \"strict\"\n")
+        .config("[[route]]\npath = \"/games-strict/\"\ncgi = \"games\"\nuser = \"games\"\nsandbox = \"strict\"\npreopen_rw = { \"/data\" = \"data\" }\n")
         .config("[[route]]\npath = \"/games-warm/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\n")
         .config("[[route]]\npath = \"/games-warm-strict/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\nsandbox = \"strict\"\n")
+        .config("[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\npreopen_rw = { \"/data\" = \"data\" }\n")
+        .config("[[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\npreopen_rw = { \"/data\" = \"data\" }\n")
+        .file("data/note", "x", 0o644)
         .config(&worker("/worker", ""))
         .config(&worker("/worker-strict", "sandbox = \"strict\"\n"));
     for (name, uid) in [
@@ -187,6 +197,7 @@ fn site() -> Site {
         own(&site, name, uid);
     }
     mode(&site, "shared", 0o666);
+    mode(&site, "data", 0o777);
     fs::copy("/usr/bin/id", site.path("rooted")).unwrap();
     mode(&site, "rooted", 0o4755);
     site.waiting()
@@ -210,6 +221,9 @@ fn with_argument(argument: &str) -> Vec<u32> {
 /// What came of each attack in one configuration.
 fn column(server: &Server, at: usize, told: &str) -> Vec<String> {
     let (_, path) = COLUMNS[at];
+    if is_module(at) {
+        return modules::column(server, at, told);
+    }
     let stays = mark(server, at);
     let left = format!("/tmp/galgo-left-{stays}");
     let told = format!("{told}&stays={stays}&left={left}");
@@ -217,8 +231,7 @@ fn column(server: &Server, at: usize, told: &str) -> Vec<String> {
     let folder = if of_server { "cgi-bin" } else { "games" };
     let program = server.path(folder).join("attacks");
     let told = format!("{told}&program={}", program.display());
-    let is_worker = !path.ends_with("attacks");
-    let said = match is_worker {
+    let said = match is_worker(at) {
         false => {
             let said = server.get(&format!("{path}?{told}")).text();
             // Templates are made of the first requests of their kind, which start cold unless they wait.
@@ -248,6 +261,14 @@ fn column(server: &Server, at: usize, told: &str) -> Vec<String> {
     said
 }
 
+fn is_module(at: usize) -> bool {
+    COLUMNS[at].1.ends_with(".wasm")
+}
+
+fn is_worker(at: usize) -> bool {
+    COLUMNS[at].1.starts_with("/worker")
+}
+
 /// What is in the argument of the process that an attack leaves running.
 fn mark(server: &Server, at: usize) -> String {
     format!("{}{at}", 1_000_000 + server.pid())
@@ -256,8 +277,7 @@ fn mark(server: &Server, at: usize) -> String {
 /// What becomes of the processes that were left running, in each configuration.
 fn ends(server: &Server, columns: Range<usize>) -> Vec<&'static str> {
     let left = |at: usize| with_argument(&mark(server, at));
-    let is_worker = |at: &usize| !COLUMNS[*at].1.ends_with("attacks");
-    for at in columns.clone().filter(is_worker) {
+    for at in columns.clone().filter(|at| is_worker(*at)) {
         assert_eq!(left(at).len(), 1, "{}", COLUMNS[at].0);
     }
     let app = server.path("games/app").display().to_string();
@@ -268,9 +288,10 @@ fn ends(server: &Server, columns: Range<usize>) -> Vec<&'static str> {
     wait_until("the end of what was left running", || {
         columns.clone().all(|at| left(at).is_empty())
     });
-    let end = |at| match is_worker(&at) {
-        true => "ends with the worker",
-        false => "is ended",
+    let end = |at| match at {
+        at if is_worker(at) => "ends with the worker",
+        at if is_module(at) => NO_CALL,
+        _ => "is ended",
     };
     columns.map(end).collect()
 }

@@ -4,7 +4,7 @@ mod host;
 mod hostile;
 mod leaving;
 mod life;
-mod programs;
+pub mod programs;
 mod shortage;
 
 use std::{
@@ -48,7 +48,12 @@ pub fn site(modules: &[(&str, Vec<u8>)]) -> Site {
 
 /// Replaces a module in one step.
 pub fn replace(server: &Server, name: &str, bytes: &[u8]) {
-    let folder = server.path("cgi-bin");
+    replace_in(server, "cgi-bin", name, bytes);
+}
+
+/// The same in another folder.
+pub fn replace_in(server: &Server, folder: &str, name: &str, bytes: &[u8]) {
+    let folder = server.path(folder);
     let draft = folder.join(".draft");
     fs::write(&draft, bytes).unwrap();
     fs::rename(draft, folder.join(name)).unwrap();

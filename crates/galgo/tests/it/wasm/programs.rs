@@ -131,3 +131,15 @@ pub fn opens_endlessly(path: &str) -> Vec<u8> {
     let start = format!("(loop $again (drop {}) (br $again))", open(path.len()));
     command(&start, &format!("(data (i32.const 2048) \"{path}\")"))
 }
+
+/// Says whether `path` can be made and written to below the first folder it was given.
+pub fn writes(path: &str) -> Vec<u8> {
+    const CREATE: u32 = 1;
+    const WRITE: u32 = 1 << 6;
+    let start = format!(
+        "(call $head) (call $verdict (i32.eqz (call $open (i32.const 3) (i32.const 0) (i32.const 2048) (i32.const {})
+           (i32.const {CREATE}) (i64.const {WRITE}) (i64.const 0) (i32.const 0) (i32.const 12))))",
+        path.len()
+    );
+    command(&start, &format!("(data (i32.const 2048) \"{path}\")"))
+}

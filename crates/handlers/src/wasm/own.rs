@@ -1,0 +1,318 @@
+//! Workers that run modules as other users, or in a strict sandbox: one for each route and user that is asked for, started by
+//! the helper that starts this route's programs. They leave when they are idle.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use galgo_spawn::{
+    Child, EnvBlock, Launch, LaunchOutcome, Limits, Sandbox, Stage, StartError,
+    owners::{MODULES, Owners, Remit},
+};
+use galgo_wasm::wire::{self, Message};
+use rustix::{
+    fs::{Mode, OFlags},
+    net::RecvFlags,
+    pipe::{PipeFlags, pipe_with},
+};
+use tokio::{
+    io::Interest,
+    sync::{Mutex as Turn, watch},
+    time::timeout,
+};
+
+use crate::{
+    fault::{Fault, is_shortage},
+    owners::{self, StartReports},
+    resources::Resources,
+    sock::{Sock, register},
+    trial,
+    upstream::{idle_pool::UpstreamIdlePool, log_errors},
+};
+
+/// A worker that no request was for so long leaves.
+const IDLE: Duration = Duration::from_secs(60);
+/// One takes requests for so long: the next one is what its user and its files are by then.
+const LIFE: Duration = Duration::from_secs(3600);
+/// One that has not said until then that it takes connections is given up.
+const READY: Duration = Duration::from_secs(60);
+/// A helper whose report cannot be watched for is asked this often.
+const ASK: Duration = Duration::from_millis(100);
+
+/// What a worker takes is not there; the next request may find it.
+const SHORT: Fault = Fault::Busy("no process or descriptor is left for a WebAssembly module");
+
+/// A route, by its digest, and a user.
+type Key = (u64, u32);
+
+/// The workers of all routes and users.
+#[derive(Debug, Default)]
+pub(crate) struct OwnWorkers {
+    places: Mutex<HashMap<Key, Arc<Place>>>,
+    /// No more requests come.
+    ended: watch::Sender<bool>,
+}
+
+/// Where the worker of a route and user is, while there is one: who starts it has its turn.
+#[derive(Debug, Default)]
+struct Place {
+    turn: Turn<()>,
+    worker: Mutex<Option<Arc<OwnWorker>>>,
+}
+
+/// A worker that runs. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct OwnWorker {
+    pub(super) number: usize,
+    socket: OwnedFd,
+    child: Child,
+    pub(super) idle: Arc<UpstreamIdlePool>,
+    began: Instant,
+    used: Mutex<Instant>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl OwnWorkers {
+    /// The worker of a route and user, started where there is none.
+    ///
+    /// # Errors
+    /// It could not be started: why.
+    pub(super) async fn worker(
+        self: &Arc<Self>,
+        resources: &Resources,
+        owners: &Arc<Owners>,
+        remit: &Arc<Remit>,
+        uid: u32,
+    ) -> Result<Arc<OwnWorker>, Fault> {
+        let key = (remit.digest(), uid);
+        let place = lock(&self.places).entry(key).or_default().clone();
+        if let Some(worker) = place.usable() {
+            return Ok(worker);
+        }
+        let _turn = place.turn.lock().await;
+        if let Some(worker) = place.usable() {
+            return Ok(worker);
+        }
+        let worker = Arc::new(start(resources, owners, remit, uid).await?);
+        *lock(&place.worker) = Some(worker.clone());
+        let leaves = leaves(
+            Arc::downgrade(self),
+            (key, worker.number),
+            self.ended.subscribe(),
+        );
+        tokio::task::spawn_local(leaves);
+        Ok(worker)
+    }
+
+    /// A worker takes no more connections: the next request has another one started.
+    pub(super) fn lost(&self, worker: &Arc<OwnWorker>) {
+        let places: Vec<_> = lock(&self.places).values().cloned().collect();
+        for place in places {
+            let mut own = lock(&place.worker);
+            let gone = own.take_if(|own| Arc::ptr_eq(own, worker));
+            drop(own);
+            drop(gone);
+        }
+    }
+
+    /// No more requests come: each ends with its last request.
+    pub(super) fn end(&self) {
+        self.ended.send_replace(true);
+        let places = std::mem::take(&mut *lock(&self.places));
+        drop(places);
+    }
+
+    /// Ends the worker of this number, of a route and user, where it has been idle for long. When to look again; `None`: it is
+    /// gone.
+    fn look(&self, (key, number): (Key, usize), idle: Duration) -> Option<Instant> {
+        let mut places = lock(&self.places);
+        let place = places.get(&key)?.clone();
+        let mut own = lock(&place.worker);
+        let worker = own.as_ref().filter(|own| own.number == number)?;
+        // Those that have a lease of it hold it, too.
+        let is_used = Arc::strong_count(worker) > 1;
+        let used = *lock(&worker.used);
+        if is_used || used.elapsed() < idle {
+            let now = Instant::now();
+            return Some((used + idle).max(now + idle / 10));
+        }
+        let gone = own.take();
+        drop(own);
+        // One that waits for its turn goes on with the place that it has.
+        if Arc::strong_count(&place) == 2 {
+            places.remove(&key);
+        }
+        drop(places);
+        drop(gone);
+        None
+    }
+}
+
+/// Ends a worker once it is idle, or no request can come.
+async fn leaves(
+    workers: std::sync::Weak<OwnWorkers>,
+    of: (Key, usize),
+    mut ended: watch::Receiver<bool>,
+) {
+    let idle = idle();
+    let mut next = Instant::now() + idle;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep_until(next.into()) => {}
+            _ = ended.wait_for(|ended| *ended) => return,
+        }
+        match workers.upgrade().and_then(|workers| workers.look(of, idle)) {
+            Some(later) => next = later,
+            None => return,
+        }
+    }
+}
+
+/// [`IDLE`]; a test may ask a debug build for less.
+fn idle() -> Duration {
+    let asked = trial::asked("GALGO_TEST_WORKER_IDLE");
+    let asked = asked.and_then(|ms| Some(Duration::from_millis(ms.parse().ok()?)));
+    asked.unwrap_or(IDLE)
+}
+
+impl Place {
+    /// The worker, where it may be asked.
+    fn usable(&self) -> Option<Arc<OwnWorker>> {
+        let mut own = lock(&self.worker);
+        let gone = own.take_if(|own| own.has_ended() || own.began.elapsed() >= LIFE);
+        let worker = own.clone();
+        drop(own);
+        drop(gone);
+        worker
+    }
+}
+
+impl OwnWorker {
+    pub(super) fn has_ended(&self) -> bool {
+        self.child.has_exited().unwrap_or(true)
+    }
+
+    /// A new connection to it.
+    ///
+    /// # Errors
+    /// The system's: `WouldBlock` where it takes no more at this moment.
+    pub(super) fn connect(&self) -> std::io::Result<OwnedFd> {
+        let (ours, theirs) = wire::connection()?;
+        wire::send_message(&self.socket, &Message::Connect.encode(), &[theirs.as_fd()])?;
+        Ok(ours)
+    }
+
+    /// A request begins, or has ended.
+    pub(super) fn is_used(&self) {
+        *lock(&self.used) = Instant::now();
+    }
+}
+
+/// Has the route's helper start a worker, and waits until it takes connections.
+async fn start(
+    resources: &Resources,
+    owners: &Arc<Owners>,
+    remit: &Arc<Remit>,
+    uid: u32,
+) -> Result<OwnWorker, Fault> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let io = |e: std::io::Error| match is_shortage(&e) {
+        true => SHORT,
+        false => Fault::Internal(format!("starting a wasm worker: {e}")),
+    };
+    let (socket, theirs) = wire::pair().map_err(io)?;
+    let (errors, stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
+    rustix::io::ioctl_fionbio(&errors, true).map_err(|e| io(e.into()))?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let null = null.map_err(|e| io(e.into()))?;
+    let stdio = [theirs.as_fd(), null.as_fd(), stderr.as_fd()];
+    // What is executed its helper knows itself.
+    let launch = Launch {
+        args: vec![std::ffi::CString::new(MODULES).unwrap_or_default()],
+        env: EnvBlock::default(),
+        dir: c"/".to_owned(),
+        limits: Limits::default(),
+        no_new_privs: true,
+        sandbox: Sandbox::Standard,
+        more: Vec::new(),
+        knocks: false,
+    };
+    let launched = owners::launch(owners, remit, uid, launch, stdio).await;
+    let child = launched.map_err(|failed| not_started(failed.error))?;
+    // What it writes is the log's from here on; the other end is its own.
+    drop((theirs, stderr));
+    let about = format!("wasm of the user {uid}");
+    tokio::task::spawn_local(log_errors(errors, resources.errors.clone(), about));
+    let reports = StartReports::of(&child);
+    loop {
+        let outcome = resources.spawner.borrow_mut().outcome(&child);
+        match outcome {
+            LaunchOutcome::Started => break,
+            LaunchOutcome::Failed(failed) => return Err(not_started(failed.error)),
+            LaunchOutcome::UnderWay => drop(timeout(ASK, reports.come()).await),
+        }
+    }
+    drop(reports);
+    is_ready(&socket).await?;
+    Ok(OwnWorker {
+        number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        socket,
+        child,
+        idle: Arc::default(),
+        began: Instant::now(),
+        used: Mutex::new(Instant::now()),
+    })
+}
+
+/// Waits until the worker says that it takes connections.
+async fn is_ready(socket: &OwnedFd) -> Result<(), Fault> {
+    let said = async {
+        let watched = register(socket.as_fd(), Interest::READABLE)?;
+        let mut ready = watched.readable().await?;
+        ready.retain_ready();
+        // It is a process of its user, not to be believed: whatever else it sends is not looked at, and no descriptor taken.
+        let mut said = [0; wire::READY.len() + 2];
+        let (n, _) = rustix::net::recv(socket, &mut said[..], RecvFlags::DONTWAIT)?;
+        Ok::<_, std::io::Error>(n > 0 && said[1..n] == *wire::READY)
+    };
+    match timeout(READY, said).await {
+        Ok(Ok(true)) => Ok(()),
+        Ok(Ok(false)) => Err(Fault::Script(
+            "the wasm worker of its user ended at once: the log says why".into(),
+        )),
+        Ok(Err(e)) if is_shortage(&e) => Err(SHORT),
+        Ok(Err(e)) => Err(Fault::Internal(format!("the wasm worker: {e}"))),
+        Err(_late) => Err(Fault::Late(
+            "the wasm worker of its user took no connection within a minute".into(),
+        )),
+    }
+}
+
+fn not_started(e: StartError) -> Fault {
+    match e.stage {
+        Stage::Denied => Fault::Refused(e.source.to_string()),
+        Stage::Helper => {
+            Fault::Script("the helper that starts programs as its user has ended".into())
+        }
+        Stage::Clone | Stage::Descriptors => SHORT,
+        _ if is_shortage(&e.source) => SHORT,
+        _ => Fault::Script(format!("the wasm worker of its user: {e}")),
+    }
+}
+
+/// Connects to the worker, or takes a connection that it has served before.
+pub(super) fn sock(worker: &OwnWorker, home: usize) -> std::io::Result<Sock> {
+    match worker.idle.take(home, Some(worker.number)) {
+        Some(sock) => Ok(sock),
+        None => Ok(Sock::asking(worker.connect()?)),
+    }
+}

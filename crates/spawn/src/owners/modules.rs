@@ -1,0 +1,89 @@
+//! The worker that runs the WebAssembly modules of a route, as its user: `galgo-wasm`, which the spawner has opened, told by
+//! what was configured and by nothing else.
+
+use super::{message::StartOrder, remit::Remit};
+use crate::{Child, Direct, EnvBlock, Limits, Sandbox, Start, sandbox::ForWorker};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::{
+    ffi::CString,
+    fs::File,
+    io::{self, Seek, Write},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+/// Names the worker in an order to a helper: no program's path.
+pub const MODULES: &str = "modules";
+
+/// The program that runs modules, as the spawner has opened it for a helper; or why it has not.
+pub(super) type Host = Result<OwnedFd, String>;
+
+/// What a strict sandbox leaves to the worker.
+pub(super) fn strict<'a>(remit: &'a Remit, host: Option<&'a Host>) -> Option<ForWorker<'a>> {
+    let terms = remit.terms.modules.as_ref()?;
+    let host = host?.as_ref().ok()?;
+    Some(ForWorker {
+        program: host.as_fd(),
+        read: &terms.read,
+        write: &terms.write,
+    })
+}
+
+/// Whether an order asks for the worker of modules: it says no more than that.
+pub(super) fn asked_for(order: &StartOrder) -> bool {
+    order.program.as_bytes() == MODULES.as_bytes()
+}
+
+/// What there is to start, where that may be.
+///
+/// # Errors
+/// In words.
+pub(super) fn found<'h>(
+    order: &StartOrder,
+    remit: &Remit,
+    host: Option<&'h Host>,
+) -> Result<(&'h OwnedFd, OwnedFd), String> {
+    let (Some(terms), Some(host)) = (&remit.terms.modules, host) else {
+        return Err("no modules run on this route".into());
+    };
+    if !order.args.is_empty() || order.env.iter().next().is_some() {
+        return Err("the worker of modules takes no arguments and no variables".into());
+    }
+    let host = host.as_ref().map_err(Clone::clone)?;
+    let setup = file_of(&terms.setup).map_err(|e| format!("what it is told: {e}"))?;
+    Ok((host, setup))
+}
+
+/// A file without a name that holds this.
+fn file_of(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create("galgo-setup", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+/// Starts it. Limits of a process would be those of all instances: what of them holds for each, the worker sees to; a control
+/// group's hold for all.
+pub(super) fn start(
+    direct: &mut Direct,
+    remit: &Remit,
+    (host, setup): (&OwnedFd, OwnedFd),
+    stdio: [BorrowedFd<'_>; 3],
+) -> Result<Child, crate::StartError> {
+    let text = |s: &str| CString::new(s).unwrap_or_default();
+    let build = remit.terms.modules.as_ref().map_or("", |m| &*m.build);
+    direct.start(&Start {
+        path: &text("/proc/self/fd/3"),
+        args: &["galgo-wasm", MODULES, build].map(text),
+        env: &EnvBlock::default(),
+        dir: &text("/"),
+        stdio,
+        more: &[host.as_fd(), setup.as_fd()],
+        limits: Limits::default(),
+        no_new_privs: true,
+        // It makes a domain of its own, for files, too: see `Direct::leave_domain_to_programs`.
+        sandbox: match remit.terms.strict {
+            Some(_) => Sandbox::Standard,
+            None => Sandbox::Off,
+        },
+    })
+}

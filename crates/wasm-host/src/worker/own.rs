@@ -1,0 +1,210 @@
+//! A user's own modules: found by their path, checked for each request, and compiled by the keeper.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+};
+
+use galgo_spawn::{FileId, owners::may_run};
+use galgo_wasm::{
+    code::{self, Code},
+    wire::{self, Answer, Ended, Message, Run, UserSetup},
+};
+use rustix::process::geteuid;
+
+use super::say::say;
+
+/// Modules that are remembered: beyond that all are forgotten, and compiled again when they are asked for.
+const MOST: usize = 1000;
+
+/// Why a module does not run.
+pub(super) struct NotFound {
+    pub(super) ended: Ended,
+    /// In words; may be empty.
+    pub(super) why: String,
+}
+
+/// What a worker of a user's own modules knows; `P` is one that is ready to run.
+pub(super) struct Own<P> {
+    setup: UserSetup,
+    /// One conversation at a time: another one's module waits until this one's is compiled.
+    keeper: Mutex<OwnedFd>,
+    modules: Mutex<HashMap<PathBuf, OwnModule<P>>>,
+}
+
+struct OwnModule<P> {
+    /// Serves, and the file it was made of.
+    program: Option<(FileId, Arc<P>)>,
+    /// Is no program: why.
+    bad: Option<(FileId, String)>,
+}
+
+impl<P> Default for OwnModule<P> {
+    fn default() -> Self {
+        Self {
+            program: None,
+            bad: None,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<P> Own<P> {
+    pub(super) fn new(setup: UserSetup, keeper: OwnedFd) -> Self {
+        Self {
+            setup,
+            keeper: Mutex::new(keeper),
+            modules: Mutex::default(),
+        }
+    }
+
+    /// Holds a run to what is configured, whatever the server has asked for.
+    pub(super) fn limit(&self, run: &mut Run) {
+        run.profile = 0;
+        run.memory = run.memory.min(self.setup.memory);
+        run.cpu = match (run.cpu, self.setup.cpu) {
+            (0, most) => most,
+            (asked, 0) => asked,
+            (asked, most) => asked.min(most),
+        };
+    }
+
+    /// The program of a module as its file is now. While a replaced one is compiled for another request the one before serves; so
+    /// it does where the new one is no program.
+    pub(super) fn program(
+        &self,
+        module: &Path,
+        link: impl Fn(&Code) -> Result<P, String>,
+    ) -> Result<Arc<P>, NotFound> {
+        let root = Path::new(OsStr::from_bytes(&self.setup.root));
+        let real = may_run(root, module, geteuid().as_raw(), self.setup.owner);
+        let denied = |why: String| NotFound {
+            ended: Ended::Denied,
+            why,
+        };
+        let real = real.map_err(|e| denied(e.to_string()))?;
+        let stat = rustix::fs::stat(&real);
+        let id = FileId::of(&stat.map_err(|e| denied(format!("{}: {e}", real.display())))?);
+        if let Some(known) = self.known(&real, id) {
+            return known;
+        }
+        let keeper = match self.keeper.try_lock() {
+            Ok(keeper) => keeper,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => match self.serves(&real) {
+                Some(before) => return Ok(before),
+                None => lock(&self.keeper),
+            },
+        };
+        // Another request may have had it compiled meanwhile.
+        if let Some(known) = self.known(&real, id) {
+            return known;
+        }
+        let made = ask(&keeper, module).and_then(|code| {
+            let linked = link(&code);
+            linked.map(Arc::new).map_err(|why| NotFound {
+                ended: Ended::Bad,
+                why,
+            })
+        });
+        self.remember(real, id, made)
+    }
+
+    /// What is known of the file as it is.
+    fn known(&self, real: &Path, id: FileId) -> Option<Result<Arc<P>, NotFound>> {
+        let modules = lock(&self.modules);
+        let OwnModule { program, bad } = modules.get(real)?;
+        match (program, bad) {
+            (Some((of, program)), _) if *of == id => Some(Ok(program.clone())),
+            (Some((_, before)), Some((of, _))) if *of == id => Some(Ok(before.clone())),
+            (None, Some((of, why))) if *of == id => Some(Err(NotFound {
+                ended: Ended::Bad,
+                why: why.clone(),
+            })),
+            _ => None,
+        }
+    }
+
+    /// What serves, whatever file it was made of.
+    fn serves(&self, real: &Path) -> Option<Arc<P>> {
+        let modules = lock(&self.modules);
+        let (_, program) = modules.get(real)?.program.as_ref()?;
+        Some(program.clone())
+    }
+
+    fn remember(
+        &self,
+        real: PathBuf,
+        id: FileId,
+        made: Result<Arc<P>, NotFound>,
+    ) -> Result<Arc<P>, NotFound> {
+        let mut modules = lock(&self.modules);
+        if modules.len() >= MOST {
+            modules.clear();
+        }
+        let shown = real.display().to_string();
+        let module = modules.entry(real).or_default();
+        match made {
+            Ok(program) => {
+                module.program = Some((id, program.clone()));
+                Ok(program)
+            }
+            Err(NotFound {
+                ended: Ended::Bad,
+                why,
+            }) => {
+                let why = format!("{shown}: the module cannot be run: {why}");
+                module.bad = Some((id, why.clone()));
+                match &module.program {
+                    Some((_, before)) => {
+                        say(&why);
+                        Ok(before.clone())
+                    }
+                    None => Err(NotFound {
+                        ended: Ended::Bad,
+                        why,
+                    }),
+                }
+            }
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// Asks the keeper for the code of a module.
+fn ask(keeper: &OwnedFd, module: &Path) -> Result<Code, NotFound> {
+    let ours = |why: String| NotFound {
+        ended: Ended::NoThread,
+        why,
+    };
+    let wanted = Message::Wanted(module.as_os_str().as_bytes().to_vec());
+    let sent = wire::send_message(keeper, &wanted.encode(), &[]);
+    sent.map_err(|e| ours(format!("the keeper is not reached: {e}")))?;
+    let mut buffer = Vec::new();
+    let received = wire::receive(keeper, &mut buffer);
+    let received = received.map_err(|e| ours(format!("the keeper does not answer: {e}")))?;
+    // It ends with its keeper.
+    let Some((message, mut fds)) = received else {
+        return Err(ours("the keeper has ended".into()));
+    };
+    match (Message::decode(message), fds.pop()) {
+        (Some(Message::Found(Answer::Code(key))), Some(code)) => code::received(code, &key)
+            .ok_or_else(|| ours("the keeper has sent what is no code".into())),
+        (Some(Message::Found(Answer::Denied(why))), _) => Err(NotFound {
+            ended: Ended::Denied,
+            why,
+        }),
+        (Some(Message::Found(Answer::Bad(why))), _) => Err(NotFound {
+            ended: Ended::Bad,
+            why,
+        }),
+        (Some(Message::Found(Answer::Short)), _) => Err(ours(String::new())),
+        _ => Err(ours("the keeper says what makes no sense".into())),
+    }
+}

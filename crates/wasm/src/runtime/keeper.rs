@@ -1,0 +1,131 @@
+//! The keeper of a worker that runs a user's own modules: both are that user's processes, which a helper has started. The worker
+//! cannot start anything, so the keeper has its modules compiled, each by a process that ends with that, and hands over the code
+//! in sealed memory. No code is kept in a file, where another program of the user could put some.
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+};
+
+use galgo_spawn::{Child, Spawner, owners::may_run};
+use rustix::{
+    fs::{Mode, OFlags},
+    process::{DumpableBehavior, Signal, geteuid, set_dumpable_behavior},
+};
+
+use super::{
+    compiler::{compiled, is_still, opened, settles_in},
+    wrong::{Whose, Wrong},
+};
+use crate::{
+    code,
+    host::{self, Host},
+    module,
+    wire::{self, Answer, Message, UserSetup},
+};
+
+/// Starts the worker on the server's socket, which is standard input, and compiles what it asks for until it has ended.
+///
+/// # Errors
+/// It was not started, or has ended otherwise than by itself; in words.
+pub fn keep(host: &Host, setup: UserSetup) -> Result<(), String> {
+    let closed = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    closed.map_err(|e| format!("closing its memory: {e}"))?;
+    let words = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
+    let mut spawner = Spawner::direct().map_err(words("preparing to start the wasm worker"))?;
+    spawner.set_orphaned(Some(Signal::KILL.as_raw()));
+    let mut spawner = Some(spawner);
+    let (mut child, worker) = start(host, &setup, &mut spawner)?;
+    let mut buffer = Vec::new();
+    while let Some((message, _)) =
+        wire::receive(&worker, &mut buffer).map_err(words("asking the wasm worker"))?
+    {
+        let Some(Message::Wanted(path)) = Message::decode(message) else {
+            return Err("the wasm worker says what makes no sense".into());
+        };
+        let path = Path::new(std::ffi::OsStr::from_bytes(&path));
+        let (answer, code) = answer(host, &setup, path, &mut spawner);
+        let code: Vec<_> = code.iter().map(AsFd::as_fd).collect();
+        let sent = wire::send_message(&worker, &Message::Found(answer).encode(), &code);
+        sent.map_err(words("answering the wasm worker"))?;
+    }
+    let ended = child.wait().map_err(words("waiting for the wasm worker"))?;
+    match ended.status.success() {
+        true => Ok(()),
+        false => Err(format!("the wasm worker was ended: {:?}", ended.status)),
+    }
+}
+
+/// The worker, and what it is told and asks by.
+fn start(
+    host: &Host,
+    setup: &UserSetup,
+    spawner: &mut Option<Spawner>,
+) -> Result<(Child, OwnedFd), String> {
+    let words = |e: io::Error| format!("starting the wasm worker: {e}");
+    let (ours, theirs) = wire::pair().map_err(words)?;
+    wire::send_message(&ours, &Message::Own(setup.clone()).encode(), &[]).map_err(words)?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let null = null.map_err(|e| words(e.into()))?;
+    let (stdin, stderr) = (io::stdin(), io::stderr());
+    let stdio: [BorrowedFd<'_>; 3] = [stdin.as_fd(), null.as_fd(), stderr.as_fd()];
+    let spawner = spawner.as_mut().ok_or("there is no spawner")?;
+    let child = host.start(spawner, host::OWN_WORKER, stdio, Some(theirs.as_fd()));
+    let child = child.map_err(|e| words(io::Error::other(e)))?;
+    // The server's socket is the worker's alone: it closes with the worker.
+    rustix::stdio::dup2_stdin(&null).map_err(|e| words(e.into()))?;
+    Ok((child, ours))
+}
+
+fn answer(
+    host: &Host,
+    setup: &UserSetup,
+    path: &Path,
+    spawner: &mut Option<Spawner>,
+) -> (Answer, Option<File>) {
+    let root = Path::new(std::ffi::OsStr::from_bytes(&setup.root));
+    let real = match may_run(root, path, geteuid().as_raw(), setup.owner) {
+        Ok(real) => real,
+        Err(denied) => return (Answer::Denied(denied.to_string()), None),
+    };
+    match made(host, &real, spawner) {
+        Ok((key, code)) => (Answer::Code(key), Some(code)),
+        Err(wrong) if wrong.whose == Whose::Shortage => (Answer::Short, None),
+        Err(wrong) => (Answer::Bad(wrong.words), None),
+    }
+}
+
+/// The code of a module as its file is now.
+fn made(
+    host: &Host,
+    path: &Path,
+    spawner: &mut Option<Spawner>,
+) -> Result<(wire::Key, File), Wrong> {
+    loop {
+        let (file, id) = opened(path).map_err(|e| Wrong::io("it cannot be opened", &e))?;
+        // Compiled while its last change is still too near, and looked at again when it is not.
+        let fresh = settles_in(id).is_some();
+        let known = module::look(&file);
+        let known = known.map_err(|e| Wrong::module(format!("it cannot be read: {e}")))?;
+        if let Some(wrong) = known.wrong {
+            return Err(Wrong::module(wrong));
+        }
+        let code = code::in_memory().map_err(|e| Wrong::io("no memory for its code", &e))?;
+        let done = compiled(host, &file, &code, spawner);
+        if fresh && !is_still(path, id, &known) {
+            continue;
+        }
+        done?;
+        // The process answered for a file that may have changed since it was read here, and is not to be trusted with more
+        // than code.
+        return match code::seal(&code, &known.key) {
+            true => Ok((known.key, code)),
+            false => Err(Wrong::ours("it changed while it was compiled")),
+        };
+    }
+}
