@@ -12,6 +12,7 @@ list![
     a_pause_is_seen,
     what_is_cut_looks_cut,
     a_client_that_reads_slowly,
+    who_waits_keeps_no_other_waiting,
     so_many_at_once,
     wrong_configurations_are_named,
 ];
@@ -287,6 +288,33 @@ fn a_client_that_reads_slowly() {
     client.head();
     drop(client);
     watch.after(&["ok", "client_gone"]);
+}
+
+/// One body is coded at a time, but none that waits for its client or for its program.
+fn who_waits_keeps_no_other_waiting() {
+    let mut seed = 1u32;
+    let noise: String = std::iter::repeat_with(|| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        char::from(b' ' + u8::try_from(seed >> 26).unwrap())
+    })
+    .take(8 << 20)
+    .collect();
+    let server = site().file("public/noise.txt", &noise, 0o644).start();
+    let mut reads_nothing = galgo_testkit::Client::connect_with_buffer(4096, server.address());
+    reads_nothing.send("GET /noise.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");
+    reads_nothing.head();
+    let mut pauses = server.connect();
+    let target = "/cgi-bin/t?out=Content-Type:%20text/plain%0A%0A&fill=100000&await=go";
+    pauses.send(format!(
+        "GET {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n"
+    ));
+    pauses.head();
+    for coding in ["gzip", "br", "zstd"] {
+        let reply = accepting(&server, "/large.txt", coding);
+        assert_eq!((reply.end, decoded(&reply).len()), (End::Whole, 880_000));
+    }
+    server.set("go");
+    pauses.until(b"\r\n0\r\n\r\n").unwrap();
 }
 
 /// Memory and time are bounded: beyond, a body is sent as it is.

@@ -1,8 +1,9 @@
 //! A producer whose output is coded on its way.
 
-use std::{cell::Cell, pin::Pin};
+use std::{cell::Cell, pin::Pin, sync::Arc};
 
 use galgo_spawn::Exit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::coder::Coder;
 use crate::{
@@ -16,13 +17,22 @@ use crate::{
     tick,
 };
 
-/// Bytes that are coded before other requests have their turn.
+/// Bytes that are coded before other requests go on.
 const PIECE: usize = 32 << 10;
+/// Bytes that are coded before another body has its turn, if there are as many, and before what they became is sent.
+const STRETCH: u64 = 128 << 10;
 /// Bodies that one event loop codes at once. Each takes memory, up to 2 MiB, and time; more are sent as they are.
 const MOST: usize = 32;
 
 thread_local! {
     static CODING: Cell<usize> = const { Cell::new(0) };
+    static TURN: Arc<Semaphore> = Arc::new(Semaphore::new(1));
+}
+
+/// Waits until no other body of this event loop is being coded. The processor's cache holds the memory of one coder, not of
+/// many that are used alternately.
+async fn turn() -> Option<OwnedSemaphorePermit> {
+    TURN.with(Arc::clone).acquire_owned().await.ok()
 }
 
 /// One of the bodies that an event loop codes.
@@ -82,8 +92,10 @@ impl Coded {
             _place: place,
         };
         // What is small and whole leaves with its length, in one write.
-        coded.code();
-        coded.end_if_ended();
+        if coded.inner.output_ended() && coded.inner.ready() <= PIECE {
+            coded.code();
+            coded.end_if_ended();
+        }
         coded
     }
 
@@ -149,6 +161,21 @@ impl Coded {
         }
     }
 
+    /// Codes what there is, and what comes meanwhile.
+    async fn code_stretch(&mut self) {
+        let _turn = turn().await;
+        let end = self.taken + STRETCH;
+        while self.inner.ready() > 0 && self.taken < end && self.coder.is_some() {
+            self.code();
+            // Other requests of the event loop go on meanwhile.
+            tokio::task::yield_now().await;
+            if self.inner.ready() == 0 {
+                self.inner.drain_ready(pool::SIZE);
+            }
+        }
+        self.end_if_ended();
+    }
+
     async fn next(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         loop {
             if !self.out.is_empty() {
@@ -158,10 +185,7 @@ impl Coded {
                 return Ok(OutputEvent::End);
             }
             if self.inner.ready() > 0 {
-                self.code();
-                self.end_if_ended();
-                // Other requests of the event loop go on meanwhile.
-                tokio::task::yield_now().await;
+                self.code_stretch().await;
                 continue;
             }
             if self.inner.output_ended() {

@@ -1,6 +1,6 @@
 //! The three codings behind one face. Levels were chosen for what an event loop may spend: docs/performance.md.
 
-use std::{fmt, io, io::Write};
+use std::{fmt, hint, io, io::Write, sync::Once};
 
 use brotlic::{BrotliEncoderOptions, CompressorWriter, Quality, WindowSize};
 use flate2::{Compression, write::GzEncoder};
@@ -12,6 +12,8 @@ const BROTLI: u8 = 2;
 const ZSTD: i32 = 3;
 /// Bytes that the window of br and zstd holds, as a power of two: 256 KiB. What a coder takes grows with it.
 const WINDOW: u8 = 18;
+/// Bytes that a coder takes at most, of all codings and with these windows.
+const MEMORY: usize = 2 << 20;
 
 /// A body that is being coded.
 pub(super) enum Coder {
@@ -30,10 +32,18 @@ impl fmt::Debug for Coder {
     }
 }
 
+/// Has the allocator keep what a coder gives back, for the next one: given back to the kernel, it comes again by a hundred page
+/// faults. glibc keeps twice the size of the largest mapping that was freed (mallopt(3), M_MMAP_THRESHOLD); others do as they do.
+fn keep_freed_memory() {
+    static KEPT: Once = Once::new();
+    KEPT.call_once(|| drop(hint::black_box(Vec::<u8>::with_capacity(MEMORY))));
+}
+
 impl Coder {
     /// # Errors
     /// There is no memory for it.
     pub(super) fn new(coding: Coding) -> io::Result<Self> {
+        keep_freed_memory();
         Ok(match coding {
             Coding::Brotli => {
                 let encoder = BrotliEncoderOptions::new()

@@ -88,7 +88,11 @@ impl Producer for Stored {
 
     fn streams(&mut self, _spool: &SpoolShare, _splices: bool) {}
 
-    fn drain_ready(&mut self, _most: usize) {}
+    fn drain_ready(&mut self, _most: usize) {
+        if !self.output_ended() {
+            self.read();
+        }
+    }
 
     fn next_event<'a>(
         &'a mut self,
