@@ -259,6 +259,11 @@ fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
 
 /// serde's words for a person who does not know its data model.
 fn plain(message: &str) -> String {
+    // The name of a type says nothing to those who write the file.
+    let message = match message.split_once("expected struct Raw") {
+        Some((before, _)) => &*format!("{before}expected a map"),
+        None => message,
+    };
     message
         .replace('\n', "; ")
         .replace("invalid type: ", "found ")

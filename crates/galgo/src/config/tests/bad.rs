@@ -57,6 +57,10 @@ const BAD: &[(&str, &str)] = &[
         "1:27: listen: 127.0.0.1:80 is named twice: delete one",
     ),
     (
+        "tls = true",
+        "1:7: tls: found boolean `true`, expected a table: { … }",
+    ),
+    (
         "sites = \"nowhere\"",
         "1:9: sites: DIR/nowhere does not exist: create it or correct the path",
     ),
