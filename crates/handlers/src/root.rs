@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -11,6 +14,8 @@ use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2},
     io::Errno,
 };
+
+use crate::beneath;
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -55,8 +60,7 @@ pub fn open(path: &Path) -> io::Result<Folder> {
 
 /// Opens a folder below another one; a symbolic link may not lead out of that.
 pub fn open_below(base: impl AsFd, path: &Path) -> io::Result<Folder> {
-    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let opened = openat2(base, path, FOLDER, Mode::empty(), inside);
+    let opened = beneath::open(base, path.as_os_str().as_bytes(), FOLDER);
     opened.map(Folder::from).map_err(explain)
 }
 
